@@ -1,0 +1,389 @@
+"""How a model or an operator row is tested: export, official checker, ONNX Runtime, and torch as the truth.
+
+An operator file is data and one function:
+
+    from tests.harness import Row, f32, i64, layer, row_params, run_row
+
+    ROWS = [
+        Row("relu", torch.relu, f32(3, 4)),
+        Row("add-broadcast", torch.add, f32(3, 4), f32(4)),
+        Row("clamp-min", lambda x: x.clamp(min=0.5), f32(3, 4)),
+        Row("conv-strided", layer(nn.Conv2d, 3, 8, 3, stride=2), f32(2, 3, 9, 9), dynamic="batch"),
+        Row("index-negative", lambda x, i: x[i], f32(5, 3), i64(4, low=-5, high=5)),
+        Row("round", torch.round, values([0.5, 1.5, -0.5]), min_opset=11, trap="ties go to even"),
+    ]
+
+    @pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
+    def test_row(row, route, opset):
+        run_row(row, route, opset)
+
+A row runs on every route and on sampled opsets.  Inputs are descriptions; the numbers are drawn when the row runs, the
+same ones each time for the same row.  Lists of rows in tests/operators are found by tests/test_rules_have_rows.py.
+"""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.reference
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+import purexport
+
+ROUTES = ("trace", "export")
+OPSETS = (9, 13, 17, 20, 23)
+ORT_NEWEST_OPSET = 26  # beyond it, onnx's own reference evaluator computes
+
+
+# Inputs ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor to be drawn: shape, dtype, and a range (normal numbers where none is given) or the very values."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    low: float | None = None
+    high: float | None = None
+    data: Any = None
+
+    def make(self, generator: torch.Generator) -> torch.Tensor:
+        if self.data is not None:
+            return torch.tensor(self.data, dtype=self.dtype).reshape(self.shape)
+        if self.dtype is torch.bool:
+            return torch.randint(0, 2, self.shape, generator=generator).bool()
+        if not (self.dtype.is_floating_point or self.dtype.is_complex):
+            return torch.randint(int(self.low), int(self.high), self.shape, generator=generator).to(self.dtype)
+        if self.low is None:
+            wide = torch.complex128 if self.dtype.is_complex else torch.float64
+            return torch.randn(self.shape, generator=generator, dtype=wide).to(self.dtype)
+        unit = torch.rand(self.shape, generator=generator, dtype=torch.float64)
+        return (self.low + (self.high - self.low) * unit).to(self.dtype)
+
+
+def f32(*shape: int, low: float | None = None, high: float | None = None) -> Input:
+    """float32, standard normal, or uniform in [low, high)."""
+    return Input(shape, torch.float32, low, high)
+
+
+def f64(*shape: int, low: float | None = None, high: float | None = None) -> Input:
+    return Input(shape, torch.float64, low, high)
+
+
+def f16(*shape: int, low: float | None = None, high: float | None = None) -> Input:
+    return Input(shape, torch.float16, low, high)
+
+
+def i64(*shape: int, low: int = -9, high: int = 10) -> Input:
+    """int64, uniform in [low, high)."""
+    return Input(shape, torch.int64, low, high)
+
+
+def i32(*shape: int, low: int = -9, high: int = 10) -> Input:
+    return Input(shape, torch.int32, low, high)
+
+
+def i8(*shape: int, low: int = -128, high: int = 128) -> Input:
+    return Input(shape, torch.int8, low, high)
+
+
+def u8(*shape: int, low: int = 0, high: int = 256) -> Input:
+    return Input(shape, torch.uint8, low, high)
+
+
+def boolean(*shape: int) -> Input:
+    return Input(shape, torch.bool)
+
+
+def values(data: Any, dtype: torch.dtype = torch.float32) -> Input:
+    """The very numbers, for ties, infinities, NaN and borders.  `data` is what torch.tensor takes."""
+    return Input(tuple(np.shape(data)), dtype, data=data)
+
+
+# Rows -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A module to be built, with the same random weights each time: `layer(nn.Conv2d, 3, 8, 3)`."""
+
+    factory: Callable[..., nn.Module]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def make(self) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return self.factory(*self.args, **self.kwargs).eval()
+
+
+def layer(factory: Callable[..., nn.Module], *args: Any, **kwargs: Any) -> Layer:
+    """A module built from its class (or any function that returns one) when the row runs, in eval mode."""
+    return Layer(factory, args, kwargs)
+
+
+class Row:
+    """One way to call an operator.
+
+    name       part of the test's id: what is special about the row
+    model      a function of the inputs, `layer(...)`, or a class of nn.Module without arguments
+    inputs     Input descriptions; other values (numbers, None, nested lists) are passed as they are
+    kwargs     keyword inputs of the model, described likewise
+    opsets     opsets to run at
+    min_opset  lowest opset that can say it: the one below must raise UnsupportedOperatorError naming this one
+    dynamic    None: static.  "batch": axis 0 of every tensor input.  {0: {1: "width"}}: axes by input position.
+               The exported file then also runs with other sizes
+    sizes      those other sizes by axis name; without it the exported size + 3
+    rtol, atol bounds of the comparison with torch; integers and booleans must be equal
+    trap       what torch does that a simple rule would get wrong; shown when the row fails
+    routes     captures to run
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: Any,
+        *inputs: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        opsets: Sequence[int] = OPSETS,
+        min_opset: int | None = None,
+        dynamic: str | Mapping[int, Mapping[int, str]] | None = None,
+        sizes: Mapping[str, int] | None = None,
+        rtol: float = 1e-4,
+        atol: float = 1e-5,
+        trap: str | None = None,
+        routes: Sequence[str] = ROUTES,
+    ) -> None:
+        self.name = name
+        self.model = model
+        self.inputs = inputs
+        self.kwargs = dict(kwargs or {})
+        self.opsets = tuple(opsets)
+        self.min_opset = min_opset
+        self.dynamic = dynamic
+        self.sizes = dict(sizes or {})
+        self.rtol = rtol
+        self.atol = atol
+        self.trap = trap
+        self.routes = tuple(routes)
+
+    def __repr__(self) -> str:
+        return f"Row({self.name!r})"
+
+    def make_model(self) -> Any:
+        if isinstance(self.model, Layer):
+            return self.model.make()
+        if isinstance(self.model, type) and issubclass(self.model, nn.Module):
+            return Layer(self.model, (), {}).make()
+        return self.model.eval() if isinstance(self.model, nn.Module) else self.model
+
+    def make_inputs(self, sizes: Mapping[str, int] | None = None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """(args, kwargs) with tensors, each axis that `sizes` names of that size."""
+        generator = torch.Generator().manual_seed(zlib.crc32(self.name.encode()))
+        axes = self.dynamic_axes()
+
+        def make(value: Any, position: int = -1) -> Any:
+            if isinstance(value, Input):
+                return _resized(value, axes.get(position, {}), sizes or {}).make(generator)
+            if isinstance(value, (list, tuple)):
+                return type(value)(make(item) for item in value)
+            return value
+
+        args = tuple(make(value, position) for position, value in enumerate(self.inputs))
+        return args, {key: make(value) for key, value in self.kwargs.items()}
+
+    def dynamic_axes(self) -> dict[int, dict[int, str]]:
+        """{input position: {axis: name}}."""
+        if self.dynamic == "batch":
+            tensors = [i for i, value in enumerate(self.inputs) if isinstance(value, Input) and value.shape]
+            return {position: {0: "batch"} for position in tensors}
+        return {position: dict(axes) for position, axes in (self.dynamic or {}).items()}
+
+    def other_sizes(self) -> dict[str, int]:
+        """A size by axis name that differs from the exported one."""
+        axes = self.dynamic_axes()
+        exported = {name: self.inputs[i].shape[axis] for i, named in axes.items() for axis, name in named.items()}
+        return {name: self.sizes.get(name, size + 3) for name, size in exported.items()}
+
+
+def _resized(spec: Input, axes: Mapping[int, str], sizes: Mapping[str, int]) -> Input:
+    shape = list(spec.shape)
+    for axis, name in axes.items():
+        shape[axis] = sizes.get(name, shape[axis])
+    if spec.data is None or tuple(shape) == spec.shape:
+        return replace(spec, shape=tuple(shape))
+    repeated = np.resize(np.asarray(spec.data), shape)  # fixed values fill the other size by repetition
+    return replace(spec, shape=tuple(shape), data=repeated.tolist())
+
+
+def row_params(rows: Iterable[Row]) -> list[Any]:
+    """rows x routes x opsets as pytest parameters (row, route, opset) with ids such as `clamp-min-trace-13`.
+
+    With `min_opset`, that opset and the one just below it run beside the sampled ones above it.
+    """
+    return [
+        pytest.param(row, route, opset, id=f"{row.name}-{route}-{opset}")
+        for row in rows
+        for route in row.routes
+        for opset in _opsets_of(row)
+    ]
+
+
+def _opsets_of(row: Row) -> list[int]:
+    if row.min_opset is None:
+        return sorted(row.opsets)
+    below = {row.min_opset - 1} if row.min_opset > OPSETS[0] else set()
+    return sorted(below | {row.min_opset} | {opset for opset in row.opsets if opset > row.min_opset})
+
+
+def run_row(row: Row, route: str, opset: int) -> None:
+    """One row, one route, one opset: refused below min_opset, equal to torch from there on."""
+    model = row.make_model()
+    args, kwargs = row.make_inputs()
+    if row.min_opset is not None and opset < row.min_opset:
+        with pytest.raises(purexport.UnsupportedOperatorError, match=rf"opset {row.min_opset}\b"):
+            purexport.export(model, args, kwargs=kwargs, opset_version=opset, capture=route)
+        return
+    axes = row.dynamic_axes()
+    others = [row.make_inputs(row.other_sizes())] if axes else []
+    try:
+        check_export(
+            model,
+            args,
+            kwargs=kwargs,
+            opset=opset,
+            capture=route,
+            dynamic_axes=_axes_by_name(axes, args),
+            other_args=others,
+            rtol=row.rtol,
+            atol=row.atol,
+        )
+    except AssertionError as error:
+        if row.trap is None:
+            raise
+        raise AssertionError(f"{error}\nthe trap of this row: {row.trap}") from error
+
+
+# Exports --------------------------------------------------------------------------------------------------------------
+
+
+def check_export(
+    model: Any,
+    args: tuple[Any, ...],
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    opset: int,
+    capture: str = "trace",
+    dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
+    other_args: Iterable[Any] = (),
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+    **options: Any,
+) -> Any:
+    """Export `model`, have the file judged by onnx, and compare what it computes with torch.
+
+    The inputs are named x0, x1, ... in the order of the tensors in `args`, then `kwargs`; `dynamic_axes` uses these
+    names.  `other_args` are further inputs for the same file: tuples like `args`, or pairs (args, kwargs).  `options`
+    go to `purexport.export`.  Returns the ONNXProgram.
+    """
+    kwargs = dict(kwargs or {})
+    names = [f"x{i}" for i in range(len(tensors_in((args, kwargs))))]
+    program = purexport.export(
+        model,
+        copy.deepcopy(args),  # a model may write to its inputs
+        kwargs=copy.deepcopy(kwargs),
+        input_names=names,
+        opset_version=opset,
+        capture=capture,
+        dynamic_axes={name: dict(axes) for name, axes in (dynamic_axes or {}).items()} or None,
+        **options,
+    )
+    data = program.model_proto.SerializeToString()
+    check_file(data, opset)
+    for case in [(args, kwargs), *(_as_pair(other) for other in other_args)]:
+        compare_with_torch(model, data, *case, rtol=rtol, atol=atol)
+    return program
+
+
+def check_file(data: bytes, opset: int) -> onnx.ModelProto:
+    """The official checker and strict shape inference accept the file, and it says the opset that was asked for."""
+    model = onnx.load_from_string(data)
+    onnx.checker.check_model(model, full_check=True)
+    inferred = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
+    for written, found in zip(model.graph.output, inferred.graph.output, strict=True):
+        assert written.type.tensor_type.elem_type == found.type.tensor_type.elem_type, written.name
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    assert versions[""] == opset, f"the file says opset {versions['']}, opset {opset} was asked for"
+    return model
+
+
+def compare_with_torch(
+    model: Any, data: bytes, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, rtol: float, atol: float
+) -> None:
+    """The file computes what a copy of the model computes: number of outputs, dtypes, shapes, values."""
+    feeds = [tensor.detach().clone() for tensor in tensors_in((args, kwargs))]
+    with torch.no_grad():
+        result = copy.deepcopy(model)(*copy.deepcopy(args), **copy.deepcopy(dict(kwargs)))
+    expected = [tensor.detach().numpy() for tensor in tensors_in(result)]
+    actual = run_ort(data, [feed.numpy() for feed in feeds])
+    assert len(actual) == len(expected), f"torch gives {len(expected)} outputs, the file {len(actual)}"
+    fed = [tuple(feed.shape) for feed in feeds]
+    for i, (got, want) in enumerate(zip(actual, expected, strict=True)):
+        assert got.dtype == want.dtype, f"output {i}: dtype {got.dtype}, torch gives {want.dtype}"
+        assert got.shape == want.shape, f"output {i}: shape {got.shape}, torch gives {want.shape} for {fed}"
+        exact = not np.issubdtype(want.dtype, np.inexact)
+        bounds = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": rtol, "atol": atol}
+        np.testing.assert_allclose(got, want, **bounds, equal_nan=True, err_msg=f"output {i}, inputs of shape {fed}")
+
+
+def run_ort(model: bytes | str, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a model (bytes or a path) on one thread; inputs by position or by name.
+
+    Opsets newer than the runtime's go to onnx's reference evaluator.
+    """
+    newest = max(_versions(model).values(), default=0)
+    runner = _ort_session(model) if newest <= ORT_NEWEST_OPSET else onnx.reference.ReferenceEvaluator(model)
+    names = runner.input_names if newest > ORT_NEWEST_OPSET else [value.name for value in runner.get_inputs()]
+    if not isinstance(inputs, Mapping):
+        assert len(names) == len(inputs), f"the file has inputs {names}, {len(inputs)} were given"
+        inputs = dict(zip(names, inputs, strict=True))
+    return [np.asarray(value) for value in runner.run(None, dict(inputs))]
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    """The tensors of nested tuples, lists and dicts, in torch's own order."""
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _ort_session(model: bytes | str) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def _versions(model: bytes | str) -> dict[str, int]:
+    loaded = onnx.load_from_string(model) if isinstance(model, bytes) else onnx.load(model, load_external_data=False)
+    return {entry.domain: entry.version for entry in loaded.opset_import if entry.domain in ("", "ai.onnx")}
+
+
+def _as_pair(other: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    is_pair = len(other) == 2 and isinstance(other[0], tuple) and isinstance(other[1], dict)
+    return other if is_pair else (tuple(other), {})
+
+
+def _axes_by_name(axes: Mapping[int, Mapping[int, str]], args: tuple[Any, ...]) -> dict[str, dict[int, str]]:
+    """Axes by input position -> axes by the names that check_export gives (an input may hold several tensors)."""
+    before = [len(tensors_in(args[:position])) for position in range(len(args))]
+    return {f"x{before[position]}": dict(named) for position, named in axes.items()}

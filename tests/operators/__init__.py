@@ -1,0 +1,1 @@
+"""Operator rows, one file a theme, as in purexport/lowering."""
