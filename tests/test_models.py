@@ -1,0 +1,52 @@
+"""The networks of the zoo, whole: exported, judged by onnx, and equal to torch in ONNX Runtime.
+
+The default half runs every network by both routes on small images with a dynamic batch; `pytest -m sweep` runs all.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.harness import OPSETS, ROUTES, check_export
+from tests.models.zoo import NETWORKS, Network
+
+RTOL, ATOL = 1e-3, 1e-5
+NAMES = [network.name for network in NETWORKS]
+
+
+@pytest.mark.parametrize(("route", "opset"), [("trace", 13), ("trace", 20), ("export", 17)])
+@pytest.mark.parametrize("network", NETWORKS, ids=NAMES)
+def test_network(network: Network, route: str, opset: int) -> None:
+    check_network(network, route, opset, dynamic=True, full=False)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("network", NETWORKS, ids=NAMES)
+def test_network_sweep(network: Network, route: str, opset: int, dynamic: bool) -> None:
+    check_network(network, route, opset, dynamic=dynamic, full=True)
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=NAMES)
+def test_network_says_something(network: Network) -> None:
+    """The comparison can fail: two images give results that differ by far more than the tolerance."""
+    with torch.no_grad():
+        first, second = network.make()(network.example(2))
+    assert (first - second).abs().max() > 0.01
+    assert first.abs().max() < 10
+
+
+def check_network(network: Network, route: str, opset: int, *, dynamic: bool, full: bool) -> None:
+    check_export(
+        network.make(full),
+        (network.example(2, full),),
+        opset=opset,
+        capture=route,
+        dynamic_axes={"x0": {0: "batch"}} if dynamic else None,
+        other_args=[(network.example(3, full),)] if dynamic else [],
+        rtol=RTOL,
+        atol=ATOL,
+    )
