@@ -1,0 +1,116 @@
+"""An ONNX toolkit of its own: messages, files, tensors, checker and printer with the standard library and numpy only.
+
+    import proto_schema as ps
+    model = ps.load("model.onnx")
+    ps.save(model, "copy.onnx")
+
+Importing it is cheap: everything but the message classes is imported on first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from proto_schema.errors import CheckError, DecodeError, EncodeError, ExternalDataError
+from proto_schema.fields import Message
+from proto_schema.onnx import (
+    AttributeProto,
+    DeviceConfigurationProto,
+    FunctionProto,
+    GraphProto,
+    IntIntListEntryProto,
+    MapProto,
+    ModelProto,
+    NodeDeviceConfigurationProto,
+    NodeProto,
+    OperatorProto,
+    OperatorSetIdProto,
+    OperatorSetProto,
+    OperatorStatus,
+    OptionalProto,
+    SequenceProto,
+    ShardedDimProto,
+    ShardingSpecProto,
+    SimpleShardedDimProto,
+    SparseTensorProto,
+    StringStringEntryProto,
+    TensorAnnotation,
+    TensorProto,
+    TensorShapeProto,
+    TrainingInfoProto,
+    TypeProto,
+    ValueInfoProto,
+    Version,
+)
+from proto_schema.payload import FileRange, LazyPayload, Payload
+
+if TYPE_CHECKING:
+    from proto_schema import checker, external, helper, numpy_helper, operators, text, wire
+    from proto_schema.files import dumps, load, loads, save
+
+_SUBMODULES = ("checker", "external", "helper", "numpy_helper", "operators", "text", "wire")
+_FILE_FUNCTIONS = ("dumps", "load", "loads", "save")
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return import_module(f"proto_schema.{name}")
+    if name in _FILE_FUNCTIONS:
+        value = globals()[name] = getattr(import_module("proto_schema.files"), name)
+        return value
+    raise AttributeError(f"module 'proto_schema' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_SUBMODULES, *_FILE_FUNCTIONS})
+
+
+__all__ = [
+    "AttributeProto",
+    "CheckError",
+    "DecodeError",
+    "DeviceConfigurationProto",
+    "EncodeError",
+    "ExternalDataError",
+    "FileRange",
+    "FunctionProto",
+    "GraphProto",
+    "IntIntListEntryProto",
+    "LazyPayload",
+    "MapProto",
+    "Message",
+    "ModelProto",
+    "NodeDeviceConfigurationProto",
+    "NodeProto",
+    "OperatorProto",
+    "OperatorSetIdProto",
+    "OperatorSetProto",
+    "OperatorStatus",
+    "OptionalProto",
+    "Payload",
+    "SequenceProto",
+    "ShardedDimProto",
+    "ShardingSpecProto",
+    "SimpleShardedDimProto",
+    "SparseTensorProto",
+    "StringStringEntryProto",
+    "TensorAnnotation",
+    "TensorProto",
+    "TensorShapeProto",
+    "TrainingInfoProto",
+    "TypeProto",
+    "ValueInfoProto",
+    "Version",
+    "checker",
+    "dumps",
+    "external",
+    "helper",
+    "load",
+    "loads",
+    "numpy_helper",
+    "operators",
+    "save",
+    "text",
+    "wire",
+]

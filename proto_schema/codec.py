@@ -1,0 +1,100 @@
+"""Bytes <-> messages: runs the generated functions, and the interpreter where they refuse, for an error with its place.
+
+A payload in the result of `decode` is a view of the caller's bytes: they stay alive as long as it does, and a
+later change of a bytearray shows in it. `encode_parts` never touches the bytes of a payload.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from proto_schema import interpret
+from proto_schema.errors import EncodeError
+from proto_schema.fields import Message
+from proto_schema.generate import decoder, encoder, sizer
+from proto_schema.payload import BytesLike, Payload, byte_view
+from proto_schema.wire import MAX_DEPTH, MAX_LENGTH
+
+WHOLE = 1 << 20  # input up to this size is decoded from one bytes object
+GC_PAUSE = 1 << 16  # input from this size on is decoded with the cyclic collector paused: it would find nothing
+BUDGET_BASE, BUDGET_RATE = 1 << 28, 32  # bytes of message objects: this many, and this many more an input byte
+
+M = TypeVar("M", bound=Message)
+
+
+def decode(cls: type[M], data: Any) -> M:
+    """The message of class `cls` that a bytes-like object holds. Raises DecodeError with field path and offset.
+
+    The memory for message objects is bounded by 256 MiB and 32 bytes an input byte; real models stay far below.
+    """
+    view = byte_view(data)
+    buf = data if isinstance(data, bytes) else bytes(view) if len(view) <= WHOLE else None
+    function = decoder(cls, buf is None)
+    end = len(view)
+    budget = BUDGET_BASE + BUDGET_RATE * end
+    try:
+        with _gc_paused(end >= GC_PAUSE):
+            message: M = function(view, view if buf is None else buf, 0, end, 0, interpret.Budget(budget), MAX_DEPTH)
+            return message
+    except MemoryError:
+        raise
+    except Exception:  # generated code does not say why: the interpreter does
+        interpret.decode(cls, view, 0, end, interpret.Budget(budget))
+        raise
+
+
+@contextmanager
+def _gc_paused(worth_it: bool) -> Iterator[None]:
+    if not (worth_it and gc.isenabled()):
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def encode_parts(message: Message) -> tuple[list[BytesLike], int]:
+    """(pieces in order, their total size): small bytes objects, and every payload as the object that the field holds.
+
+    Raises EncodeError, which names the field. A message may be larger than protobuf's 2 GiB: the caller decides.
+    """
+    parts: list[BytesLike] = []
+    try:
+        size = encoder(type(message))(message, parts.append, parts, MAX_DEPTH)
+    except MemoryError:
+        raise
+    except Exception:  # generated code does not say why: the interpreter does
+        interpret.encode(message)
+        raise
+    return parts, size
+
+
+def encode(message: Message) -> bytes:
+    """The encoding, joined once. Raises EncodeError, also where it would pass 2 GiB, which no parser reads."""
+    parts, size = encode_parts(message)
+    if size > MAX_LENGTH:
+        raise EncodeError(f"{size} bytes pass protobuf's limit of 2 GiB: save it with external_data=True")
+    return b"".join(flattened(parts))
+
+
+def size(message: Message) -> int:
+    """The size of the encoding. Raises EncodeError where a value has no encoding."""
+    try:
+        return sizer(type(message))(message)
+    except Exception:  # as in encode_parts
+        interpret.encode(message)
+        raise
+
+
+def flattened(parts: Iterable[BytesLike]) -> Iterator[bytes | bytearray | memoryview]:
+    """The parts with every Payload replaced by its chunks."""
+    for part in parts:
+        if isinstance(part, Payload):
+            yield from part.chunks()
+        else:
+            yield part

@@ -1,0 +1,55 @@
+"""The errors of the package: each says where, what is wrong and what to do next.
+
+All four are `ValueError`s, so code that guards a parse with `except ValueError` keeps working.
+"""
+
+from __future__ import annotations
+
+
+class DecodeError(ValueError):
+    """The bytes are not the message that was asked for.
+
+    `path` is the field path from the outermost message (`graph.node[3].attribute[0]`, empty for that message itself),
+    `offset` the byte offset from its first byte (None where no byte is to blame), `reason` the cause alone.
+    """
+
+    def __init__(self, reason: str, offset: int | None = None, path: str = "") -> None:
+        self.reason = reason
+        self.offset = offset
+        self.path = path
+        place = path if offset is None else f"{path} @{offset:#x}".lstrip()
+        super().__init__(f"{place}: {reason}" if place else reason)
+
+    def __reduce__(self) -> tuple[type[DecodeError], tuple[str, int | None, str]]:
+        return type(self), (self.reason, self.offset, self.path)
+
+    def inside(self, step: str) -> DecodeError:
+        """The same error, seen from the message that holds the failing one in its field `step`."""
+        return DecodeError(self.reason, self.offset, f"{step}.{self.path}" if self.path else step)
+
+
+class EncodeError(ValueError):
+    """A message holds a value that the format cannot express, or a file cannot be written as asked.
+
+    `path` is the field path from the outermost message, `reason` the cause alone.
+    """
+
+    def __init__(self, reason: str, path: str = "") -> None:
+        self.reason = reason
+        self.path = path
+        super().__init__(f"{path}: {reason}" if path else reason)
+
+    def __reduce__(self) -> tuple[type[EncodeError], tuple[str, str]]:
+        return type(self), (self.reason, self.path)
+
+    def inside(self, step: str) -> EncodeError:
+        """The same error, seen from the message that holds the failing one in its field `step`."""
+        return EncodeError(self.reason, f"{step}.{self.path}" if self.path else step)
+
+
+class ExternalDataError(ValueError):
+    """A tensor's external data is missing, unsafe to open, or not what the tensor says it is."""
+
+
+class CheckError(ValueError):
+    """A model breaks a rule of the ONNX specification; the message names the place in the model."""

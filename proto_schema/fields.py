@@ -1,0 +1,326 @@
+"""How a message is declared: once, as a class with annotations; everything else derives from that.
+
+    class NodeProto(Message):
+        input: list[str] = repeated(1, STRING)
+        name: str | None = optional(3, STRING)
+        attribute: list[AttributeProto] = repeated(5, "AttributeProto")
+
+Invariants: a class has exactly its fields and `unknown_fields` as slots, so a misspelt name is an AttributeError.
+`None` is an absent field (proto2 presence), a repeated field is always a plain list, and of a oneof at most one member
+is not None: assigning one clears the others. Assigning a message stores it, never a copy.
+Functions per class (constructor, codec) are compiled on first use; importing a schema compiles nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+
+from proto_schema.wire import I32, I64, LEN, VARINT
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
+        return lambda cls: cls
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a field holds: its name in the schema language, and the wire type of one value."""
+
+    name: str
+    wire_type: int
+
+
+INT32, INT64, UINT64 = Kind("int32", VARINT), Kind("int64", VARINT), Kind("uint64", VARINT)
+FLOAT, DOUBLE = Kind("float", I32), Kind("double", I64)
+STRING, BYTES = Kind("string", LEN), Kind("bytes", LEN)
+PAYLOAD = Kind("payload", LEN)  # bytes on the wire; decoded to a view of the input, encoded without a copy
+ENUM, MESSAGE = Kind("enum", VARINT), Kind("message", LEN)
+
+
+@dataclass(frozen=True)
+class Field:
+    """One row of the field table. `enum` is set for an ENUM, `message` (a dotted class name) for a MESSAGE."""
+
+    name: str
+    number: int
+    kind: Kind
+    repeated: bool = False
+    packed: bool = False
+    oneof: str | None = None
+    enum: type[IntEnum] | None = None
+    message: str | None = None
+
+    @property
+    def tag(self) -> int:
+        """The tag that the encoder writes: field number << 3 | wire type."""
+        return self.number << 3 | (LEN if self.packed else self.kind.wire_type)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A field before its name is known."""
+
+    number: int
+    kind: Kind | type[IntEnum] | str
+    repeated: bool
+    packed: bool
+    oneof: str | None
+
+    def named(self, name: str) -> Field:
+        make = partial(Field, name, self.number, repeated=self.repeated, packed=self.packed, oneof=self.oneof)
+        if isinstance(self.kind, Kind):
+            return make(kind=self.kind)
+        if isinstance(self.kind, str):
+            return make(kind=MESSAGE, message=self.kind)
+        return make(kind=ENUM, enum=self.kind)
+
+
+def optional(number: int, kind: Kind | type[IntEnum] | str, *, oneof: str | None = None) -> Any:
+    """A field that is there or not. `kind`: a Kind, an IntEnum (closed), or the dotted name of a message class."""
+    return _Row(number, kind, False, False, oneof)
+
+
+def repeated(number: int, kind: Kind | type[IntEnum] | str, *, packed: bool = False) -> Any:
+    """A list. `packed` says how numbers are written; both forms are read."""
+    return _Row(number, kind, True, packed, None)
+
+
+class MessageType(type):
+    """Turns the declared rows into slots and `FIELDS`, and the values of nested enums into class constants."""
+
+    FIELDS: tuple[Field, ...]
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> MessageType:
+        rows = {key: value for key, value in space.items() if isinstance(value, _Row)}
+        table = sorted((row.named(key) for key, row in rows.items()), key=lambda field: field.number)
+        for key in rows:
+            del space[key]
+        space.setdefault("__slots__", tuple(rows))
+        space["FIELDS"] = tuple(table)
+        if any(field.oneof for field in table):
+            space["__setattr__"] = _exclusive_setattr(tuple(table))
+        for enum in [value for value in space.values() if isinstance(value, type) and issubclass(value, IntEnum)]:
+            space.update((member.name, int(member)) for member in enum)
+        return super().__new__(mcs, name, bases, space)
+
+    if TYPE_CHECKING:  # the constants of nested enums: ps.TensorProto.FLOAT
+
+        def __getattr__(cls, name: str) -> int: ...
+
+
+def _exclusive_setattr(table: tuple[Field, ...]) -> Callable[[Any, str, Any], None]:
+    rivals = {
+        field.name: tuple(f.name for f in table if f.oneof == field.oneof and f is not field)
+        for field in table
+        if field.oneof
+    }
+
+    def assign(self: Any, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+        if value is not None:
+            for rival in rivals.get(name, ()):
+                object.__setattr__(self, rival, None)
+
+    return assign
+
+
+@dataclass_transform(kw_only_default=True)
+class Message(metaclass=MessageType):
+    """A message with protobuf's familiar methods. `unknown_fields` holds the raw bytes of fields not in the table."""
+
+    __slots__ = ("unknown_fields",)
+    FIELDS: ClassVar[tuple[Field, ...]]
+    unknown_fields: bytes
+
+    if not TYPE_CHECKING:  # for type checkers dataclass_transform makes the signature from the annotations
+
+        def __init__(self, **values: Any) -> None:
+            from proto_schema.generate import constructor
+
+            cls = type(self)
+            cls.__init__ = constructor(cls)
+            cls.__init__(self, **values)
+
+    @classmethod
+    def FromString(cls, data: Any) -> Self:  # noqa: N802
+        """The message that `data` (any bytes-like) encodes; DecodeError where it does not."""
+        from proto_schema.codec import decode
+
+        return decode(cls, data)
+
+    def ParseFromString(self, data: Any) -> int:  # noqa: N802
+        """Replaces this message by the one in `data` and returns the number of bytes; unchanged on DecodeError."""
+        parsed = type(self).FromString(data)
+        self._take(parsed)
+        return memoryview(data).nbytes
+
+    def MergeFromString(self, data: Any) -> int:  # noqa: N802
+        """Merges the message in `data` into this one, as concatenated encodings would; unchanged on DecodeError."""
+        self.MergeFrom(type(self).FromString(data))
+        return memoryview(data).nbytes
+
+    def SerializeToString(self, deterministic: bool | None = None) -> bytes:  # noqa: N802
+        """The encoding. Always deterministic. Raises EncodeError, which names the field, on a value of a wrong type."""
+        from proto_schema.codec import encode
+
+        return encode(self)
+
+    def SerializePartialToString(self, deterministic: bool | None = None) -> bytes:  # noqa: N802
+        """The same as SerializeToString: ONNX has no required fields."""
+        return self.SerializeToString()
+
+    def ByteSize(self) -> int:  # noqa: N802
+        """The number of bytes that SerializeToString would return, without encoding."""
+        from proto_schema.codec import size
+
+        return size(self)
+
+    def IsInitialized(self) -> bool:  # noqa: N802
+        """True: ONNX has no required fields."""
+        return True
+
+    def HasField(self, name: str) -> bool:  # noqa: N802
+        """Whether an optional field, or any member of a oneof, is there. ValueError for any other name."""
+        if field_of(type(self), name, repeated=False):
+            return getattr(self, name) is not None
+        return self.WhichOneof(name) is not None
+
+    def WhichOneof(self, name: str) -> str | None:  # noqa: N802
+        """The name of the member of the oneof `name` that is set, or None. ValueError where there is no such oneof."""
+        members = [field.name for field in type(self).FIELDS if field.oneof == name]
+        if not members:
+            raise ValueError(f"{type(self).__qualname__} has no optional field or oneof {name!r}")
+        return next((member for member in members if getattr(self, member) is not None), None)
+
+    def ClearField(self, name: str) -> None:  # noqa: N802
+        """Makes a field absent or empty; for a oneof, its set member. ValueError where there is no such field."""
+        field = field_of(type(self), name)
+        if field is None:
+            member = self.WhichOneof(name)
+            if member is not None:
+                setattr(self, member, None)
+        else:
+            setattr(self, name, [] if field.repeated else None)
+
+    def Clear(self) -> None:  # noqa: N802
+        """Makes every field absent or empty, unknown ones too."""
+        self._take(type(self)())
+
+    def ListFields(self) -> list[tuple[Field, Any]]:  # noqa: N802
+        """(field, value) of every field that is there, by ascending number."""
+        return list(present(self))
+
+    def CopyFrom(self, other: Self) -> None:  # noqa: N802
+        """Makes this a deep copy of `other`; payloads are shared, not copied."""
+        if other is not self:
+            self._take(_copy(_same_type(self, other)))
+
+    def MergeFrom(self, other: Self) -> None:  # noqa: N802
+        """Scalars of `other` replace, lists are appended, messages are merged."""
+        fresh = _copy(_same_type(self, other))
+        for field, value in present(fresh):
+            mine = getattr(self, field.name)
+            if field.repeated:
+                mine.extend(value)
+            elif field.kind is MESSAGE and mine is not None:
+                mine.MergeFrom(value)
+            else:
+                setattr(self, field.name, value)
+        self.unknown_fields += fresh.unknown_fields
+
+    def _take(self, other: Message) -> None:
+        for field in type(self).FIELDS:
+            object.__setattr__(self, field.name, getattr(other, field.name))
+        self.unknown_fields = other.unknown_fields
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        same = all(getattr(self, field.name) == getattr(other, field.name) for field in type(self).FIELDS)
+        return same and self.unknown_fields == other.unknown_fields
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __copy__(self) -> Self:
+        fresh = type(self)()
+        fresh._take(self)
+        return fresh
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return _copy(self)
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Self], tuple[bytes]]:
+        return type(self).FromString, (self.SerializeToString(),)
+
+    def __repr__(self) -> str:
+        shown = [f"{field.name}={_shown(value)}" for field, value in present(self)]
+        if self.unknown_fields:
+            shown.append(f"unknown_fields={_shown(self.unknown_fields)}")
+        return f"{type(self).__qualname__}({', '.join(shown)})"
+
+
+def message_class(owner: type[Message], field: Field) -> type[Message]:
+    """The class of a MESSAGE field of `owner`: its dotted name, looked up in the module that declares `owner`."""
+    found: Any = sys.modules[owner.__module__]
+    for step in (field.message or "").split("."):
+        found = getattr(found, step)
+    return cast("type[Message]", found)
+
+
+def field_of(cls: type[Message], name: str, repeated: bool | None = None) -> Field | None:
+    """The field called `name`, if the class has it (and it is repeated or not, as asked)."""
+    found = next((field for field in cls.FIELDS if field.name == name), None)
+    return None if found and repeated is not None and found.repeated is not repeated else found
+
+
+def present(message: Message) -> Iterator[tuple[Field, Any]]:
+    """(field, value) of every field that is there, by ascending number."""
+    for field in type(message).FIELDS:
+        value = getattr(message, field.name)
+        if value if field.repeated else value is not None:
+            yield field, value
+
+
+def _same_type(mine: T, other: T) -> T:
+    if type(other) is not type(mine):
+        raise TypeError(f"a {type(mine).__qualname__} cannot take over a {type(other).__qualname__}")
+    return other
+
+
+M = TypeVar("M", bound=Message)
+
+
+def _copy(message: M) -> M:
+    fresh = type(message)()
+    for field, value in present(message):
+        if field.kind is MESSAGE:
+            copied = [_copy(item) for item in value] if field.repeated else _copy(value)
+        else:
+            copied = list(value) if field.repeated else value
+        object.__setattr__(fresh, field.name, copied)
+    fresh.unknown_fields = message.unknown_fields
+    return fresh
+
+
+def _shown(value: Any, most: int = 16) -> str:
+    """A bounded repr: long lists and payloads say how much is left out."""
+    if isinstance(value, list):
+        items = [_shown(item) for item in value[:most]]
+        if len(value) > most:
+            items.append(f"... {len(value) - most} more")
+        return f"[{', '.join(items)}]"
+    if isinstance(value, (memoryview, bytes, bytearray)):
+        size = value.nbytes if isinstance(value, memoryview) else len(value)
+        return repr(bytes(value)) if size <= 64 else f"<{size} bytes>"
+    return repr(value)

@@ -1,0 +1,387 @@
+"""Per-message functions, written as source from the field table, compiled on first use and shown by tracebacks.
+
+Strategy: one straight-line function per class and job. Children's functions are bound on their first call, so a
+program pays only for the messages it meets. The generated code only says *that* something is wrong, by raising
+anything; `codec` then lets the interpreter find out where. Both agree on every input (tests and fuzz/).
+
+    construct   __init__(self, *, name=None, input=None)
+    decode      (view, buf, pos, end, base, budget, depth, m=None) -> m
+                  narrow: buf is bytes, a window of view that begins at base; strings are sliced from it
+                  wide: buf is view itself and base 0; children of up to WINDOW bytes get a window of their own
+                  payloads are always slices of view, so they point into the caller's bytes
+    encode      (m, add, out, depth) -> size; appends bytes, views and Payloads to out, which add appends to
+    size        (m) -> int
+"""
+
+from __future__ import annotations
+
+import linecache
+import struct
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import Any
+
+from proto_schema import scalars
+from proto_schema.fields import BYTES, ENUM, MESSAGE, PAYLOAD, STRING, Field, Message, message_class
+from proto_schema.interpret import footprint
+from proto_schema.wire import LEN, MASK64, VARINT, read_length, read_tag, read_varint, skip, varint, varint_size
+
+WINDOW = 4096
+Lines = list[str]
+FIXED = {"float": (4, "<f"), "double": (8, "<d")}
+
+
+class MalformedError(Exception):
+    """Raised by generated code: the interpreter will say what and where."""
+
+
+# ---- what all of them share
+
+
+def indent(lines: Lines, steps: int = 1) -> Lines:
+    return [" " * 4 * steps + line for line in lines]
+
+
+def _function(cls: type[Message], job: str, head: str, body: Lines, space: dict[str, Any]) -> Callable[..., Any]:
+    name = head.split("(", maxsplit=1)[0]
+    lines = [f"def {head}:", *indent(body)]
+    source = "\n".join(lines) + "\n"
+    filename = f"<proto_schema {job} {cls.__qualname__}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    exec(compile(source, filename, "exec"), space)
+    function: Callable[..., Any] = space[name]
+    return function
+
+
+def _bind(space: dict[str, Any], name: str, make: Callable[[], Callable[..., Any]]) -> None:
+    """Binds `name` to a stand-in that, when called, makes the real function and takes its place."""
+
+    def first_call(*args: Any) -> Any:
+        function = space[name] = make()
+        return function(*args)
+
+    space[name] = first_call
+
+
+def _ident(cls: type[Message]) -> str:
+    return cls.__qualname__.replace(".", "_")
+
+
+@cache
+def heads(tag: int) -> tuple[bytes, ...]:
+    """The tag followed by each one-byte varint: a length below 128, or the value itself."""
+    return tuple(varint(tag) + bytes((small,)) for small in range(128))
+
+
+def head(tag: bytes, number: int) -> bytes:
+    """The tag followed by a varint of any size."""
+    return tag + varint(number)
+
+
+# ---- construct
+
+
+@cache
+def constructor(cls: type[Message]) -> Callable[..., None]:
+    """__init__ with keyword arguments; a list is copied, everything else is stored as it is."""
+    fields = cls.FIELDS
+    body = [f"put(self, {f.name!r}, {f.name})" if f.oneof else f"self.{f.name} = {_initial(f)}" for f in fields]
+    body = _oneof_first(cls, body)
+    arguments = "".join(f", {field.name}=None" for field in fields)
+    star = ", *" if fields else ""
+    names = {"put": object.__setattr__, "listed": _listed}
+    return _function(cls, "construct", f"__init__(self{star}{arguments})", body, names)
+
+
+def _oneof_first(cls: type[Message], body: Lines) -> Lines:
+    """Classes with a oneof: absent members first, then assignment lets the last one given win."""
+    members = [field.name for field in cls.FIELDS if field.oneof]
+    clear = [f"put(self, {name!r}, None)" for name in members]
+    rest = [line for line in body if not line.startswith("put(")]
+    given = [line for name in members for line in (f"if {name} is not None:", f"    self.{name} = {name}")]
+    return [*clear, *rest, *given, "put(self, 'unknown_fields', b'')" if members else "self.unknown_fields = b''"]
+
+
+def _initial(field: Field) -> str:
+    return f"[] if {field.name} is None else listed({field.name})" if field.repeated else field.name
+
+
+def _listed(values: Any) -> list[Any]:
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"a repeated field takes a list, not {type(values).__name__} {values!r}")
+    return list(values)
+
+
+# ---- decode
+
+
+@cache
+def decoder(cls: type[Message], wide: bool) -> Callable[..., Any]:
+    """The decode function of a class, for a bytes window or (wide) straight on a memoryview."""
+    space: dict[str, Any] = {
+        "new": cls.__new__,
+        "cls": cls,
+        "put": object.__setattr__,
+        "Malformed": MalformedError,
+        "read_tag": read_tag,
+        "read_length": read_length,
+        "read_varint": read_varint,
+        "skip": skip,
+    }
+    cases = [case for field in cls.FIELDS for case in _decode_cases(cls, field, wide, space)]
+    body = [
+        "if m is None:",
+        f"    budget.left -= {footprint(cls)}",
+        "    if budget.left < 0:",
+        "        raise Malformed",
+        *indent(_fresh(cls)),
+        "unknown = []",
+        "while pos < end:",
+        "    start = pos",
+        "    tag = buf[pos]",
+        "    pos += 1",
+        "    if tag > 127:",
+        "        tag, pos = read_tag(buf, start, end)",
+        *indent(_dispatch(sorted(cases))),
+        "    if tag < 8:",
+        "        raise Malformed",
+        "    pos = skip(buf, pos, end, tag, depth)",
+        "    unknown.append(bytes(buf[start:pos]))",
+        "if pos != end:",
+        "    raise Malformed",
+        "if unknown:",
+        f"    {_put(cls, 'unknown_fields', 'm.unknown_fields + b' + repr('') + '.join(unknown)')}",
+        "return m",
+    ]
+    arguments = "view, buf, pos, end, base, budget, depth, m=None"
+    job = "decode wide" if wide else "decode"
+    return _function(cls, job, f"decode_{_ident(cls)}({arguments})", body, space)
+
+
+def _fresh(cls: type[Message]) -> Lines:
+    empty = [_put(cls, field.name, "[]" if field.repeated else "None") for field in cls.FIELDS]
+    return ["m = new(cls)", *empty, _put(cls, "unknown_fields", "b''")]
+
+
+def _put(cls: type[Message], name: str, value: str) -> str:
+    """An assignment; in a class with a oneof it goes past the exclusive `__setattr__`."""
+    if any(field.oneof for field in cls.FIELDS):
+        return f"put(m, {name!r}, {value})"
+    return f"m.{name} = {value}"
+
+
+def _dispatch(cases: list[tuple[int, Lines]]) -> Lines:
+    """A binary search over the tags; every case ends in `continue`."""
+    if len(cases) <= 3:
+        return [line for tag, body in cases for line in (f"if tag == {tag}:", *indent([*body, "continue"]))]
+    middle = len(cases) // 2
+    low, high = _dispatch(cases[:middle]), _dispatch(cases[middle:])
+    return [f"if tag < {cases[middle][0]}:", *indent(low), "else:", *indent(high)]
+
+
+def _decode_cases(cls: type[Message], field: Field, wide: bool, space: dict[str, Any]) -> Iterator[tuple[int, Lines]]:
+    """(tag, lines) for each form in which the field may come."""
+    number = field.number << 3
+    if field.kind is MESSAGE:
+        yield number | LEN, [*_LENGTH, *_decode_message(cls, field, wide, space), "pos = stop"]
+    elif field.kind.wire_type == LEN:
+        yield number | LEN, [*_LENGTH, *_decode_bytes(cls, field, wide), "pos = stop"]
+    else:
+        yield number | field.kind.wire_type, _decode_number(cls, field, space)
+        if field.repeated:
+            space["unpack_" + field.name] = partial(scalars.unpack, field.kind)
+            packed = f"m.{field.name}.extend(unpack_{field.name}(bytes(buf[pos:stop]), pos))"
+            yield number | LEN, [*_LENGTH, packed, "pos = stop"]
+
+
+_LENGTH = [
+    "n = buf[pos]",
+    "pos += 1",
+    "if n > 127:",
+    "    n, pos = read_length(buf, pos - 1, end)",
+    "stop = pos + n",
+    "if stop > end:",
+    "    raise Malformed",
+]
+
+
+def _decode_message(cls: type[Message], field: Field, wide: bool, space: dict[str, Any]) -> Lines:
+    child = message_class(cls, field)
+    name = f"decode_{_ident(child)}"
+    _bind(space, name, partial(decoder, child, False))
+    held = "" if field.repeated else f", m.{field.name}"
+    lines = ["if not depth:", "    raise Malformed"]
+    if wide:
+        _bind(space, f"{name}_wide", partial(decoder, child, True))
+        lines += [
+            f"if n <= {WINDOW}:",
+            f"    c = {name}(view, bytes(buf[pos:stop]), 0, n, pos, budget, depth - 1{held})",
+            "else:",
+            f"    c = {name}_wide(view, buf, pos, stop, 0, budget, depth - 1{held})",
+        ]
+        value = "c"
+    else:
+        value = f"{name}(view, buf, pos, stop, base, budget, depth - 1{held})"
+    return lines + _assign(cls, field, value)
+
+
+def _decode_bytes(cls: type[Message], field: Field, wide: bool) -> Lines:
+    if field.kind is PAYLOAD:
+        return _assign(cls, field, "view[base + pos:base + stop]")
+    data = "bytes(buf[pos:stop])" if wide else "buf[pos:stop]"
+    if field.kind is BYTES:
+        return _assign(cls, field, data)
+    text = ["try:", f"    v = {data}.decode()", "except UnicodeDecodeError:", f"    v = {data}"]
+    return text + _assign(cls, field, "v")
+
+
+def _decode_number(cls: type[Message], field: Field, space: dict[str, Any]) -> Lines:
+    if field.kind.wire_type != VARINT:
+        width, _ = FIXED[field.kind.name]
+        space["read_" + field.kind.name] = scalars.READ_FLOAT[field.kind.name]
+        value = f"read_{field.kind.name}(bytes(buf[pos:stop]))"
+        check = [f"stop = pos + {width}", "if stop > end:", "    raise Malformed"]
+        return [*check, *_assign(cls, field, value), "pos = stop"]
+    space["signed_" + field.kind.name] = partial(scalars.from_varint, field.kind)
+    lines = [
+        "v = buf[pos]",
+        "pos += 1",
+        "if v > 127:",
+        "    v, pos = read_varint(buf, pos - 1, end)",
+        f"    v = signed_{field.kind.name}(v)",
+    ]
+    if field.enum is None:
+        return lines + _assign(cls, field, "v")
+    space["values_" + field.name] = scalars.enum_values(field.enum)
+    unknown = ["else:", "    unknown.append(bytes(buf[start:pos]))"]
+    return [*lines, f"if v in values_{field.name}:", *indent(_assign(cls, field, "v")), *unknown]
+
+
+def _assign(cls: type[Message], field: Field, value: str) -> Lines:
+    if field.repeated:
+        return [f"m.{field.name}.append({value})"]
+    rivals = [f.name for f in cls.FIELDS if f.oneof and f.oneof == field.oneof and f is not field]
+    return [_put(cls, field.name, value), *[_put(cls, rival, "None") for rival in rivals]]
+
+
+# ---- encode
+
+
+@cache
+def encoder(cls: type[Message]) -> Callable[..., int]:
+    """The encode function of a class."""
+    space: dict[str, Any] = {
+        "Malformed": MalformedError,
+        "head": head,
+        "varint": varint,
+        "text": scalars.text_to_bytes,
+        "piece": scalars.payload_piece,
+    }
+    body = ["if depth < 0:", "    raise Malformed", "size = 0"]
+    for field in cls.FIELDS:
+        name = f"_{field.number}"
+        space["HEAD" + name] = heads(field.tag)
+        space["TAG" + name] = varint(field.tag)
+        space["FIELD" + name] = field
+        if field.packed:
+            space["pack"] = scalars.pack
+            body += [f"if m.{field.name}:", *indent([f"b = pack(FIELD{name}, m.{field.name})", *_add_bytes(name)])]
+            continue
+        body += [f"for v in m.{field.name}:"] if field.repeated else [f"v = m.{field.name}", "if v is not None:"]
+        body += indent(_encode_one(cls, field, name, space))
+    body += ["if m.unknown_fields:", "    size += len(m.unknown_fields)", "    add(m.unknown_fields)", "return size"]
+    return _function(cls, "encode", f"encode_{_ident(cls)}(m, add, out, depth)", body, space)
+
+
+def _add_bytes(name: str) -> Lines:
+    """Adds `b` behind its tag and length."""
+    return [
+        "n = len(b)",
+        "if n < 128:",
+        f"    add(HEAD{name}[n])",
+        f"    size += n + {'len(TAG' + name + ')'} + 1",
+        "else:",
+        f"    h = head(TAG{name}, n)",
+        "    add(h)",
+        "    size += n + len(h)",
+        "add(b)",
+    ]
+
+
+def _encode_one(cls: type[Message], field: Field, name: str, space: dict[str, Any]) -> Lines:
+    kind = field.kind
+    if kind is STRING:
+        return ["b = v.encode() if v.__class__ is str else text(v)", *_add_bytes(name)]
+    if kind in (BYTES, PAYLOAD):
+        return ["n, b = piece(v)", f"h = HEAD{name}[n] if n < 128 else head(TAG{name}, n)", *_add_whole("n + len(h)")]
+    if kind is MESSAGE:
+        child = message_class(cls, field)
+        space[_ident(child)] = child
+        _bind(space, f"encode_{_ident(child)}", partial(encoder, child))
+        return [
+            f"if v.__class__ is not {_ident(child)}:",
+            "    raise Malformed",
+            "at = len(out)",
+            "add(None)",
+            f"n = encode_{_ident(child)}(v, add, out, depth - 1)",
+            f"out[at] = h = HEAD{name}[n] if n < 128 else head(TAG{name}, n)",
+            "size += n + len(h)",
+        ]
+    if kind is ENUM and field.enum is not None:
+        space["VALUE" + name] = {v: head(varint(field.tag), v & MASK64) for v in scalars.enum_values(field.enum)}
+        return [f"b = VALUE{name}[v]", "add(b)", "size += len(b)"]
+    if kind.wire_type == VARINT:
+        space["checked"] = scalars.checked_int
+        wide = f"head(TAG{name}, checked(FIELD{name}, v) & {MASK64:#x})"
+        return [f"b = HEAD{name}[v] if 0 <= v < 128 else {wide}", "add(b)", "size += len(b)"]
+    space["write_" + kind.name] = scalars.WRITE_FLOAT[kind.name]
+    return [f"b = TAG{name} + write_{kind.name}(v)", "add(b)", "size += len(b)"]
+
+
+def _add_whole(size: str) -> Lines:
+    return ["add(h)", "add(b)", f"size += {size}"]
+
+
+# ---- size
+
+
+@cache
+def sizer(cls: type[Message]) -> Callable[..., int]:
+    """The size function of a class."""
+    space: dict[str, Any] = {"vs": varint_size, "text": scalars.text_to_bytes, "piece": scalars.payload_piece}
+    body = ["size = len(m.unknown_fields)"]
+    for field in cls.FIELDS:
+        tag = varint_size(field.tag)
+        if field.packed:
+            space["pack"], space[f"FIELD_{field.number}"] = scalars.pack, field
+            lines = [f"n = {_packed_size(field)}", f"size += n + {tag} + (1 if n < 128 else vs(n))"]
+            body += [f"if m.{field.name}:", *indent(lines)]
+            continue
+        body += [f"for v in m.{field.name}:"] if field.repeated else [f"v = m.{field.name}", "if v is not None:"]
+        body += indent(_size_one(cls, field, tag, space))
+    return _function(cls, "size", f"size_{_ident(cls)}(m)", [*body, "return size"], space)
+
+
+def _packed_size(field: Field) -> str:
+    if field.kind.name in FIXED:
+        return f"{FIXED[field.kind.name][0]} * len(m.{field.name})"
+    return f"len(pack(FIELD_{field.number}, m.{field.name}))"
+
+
+def _size_one(cls: type[Message], field: Field, tag: int, space: dict[str, Any]) -> Lines:
+    kind = field.kind
+    counted = f"size += n + {tag} + (1 if n < 128 else vs(n))"
+    if kind is STRING:
+        return ["n = len(v) if v.__class__ is str and v.isascii() else len(text(v))", counted]
+    if kind in (BYTES, PAYLOAD):
+        return ["n = piece(v)[0]", counted]
+    if kind is MESSAGE:
+        child = message_class(cls, field)
+        _bind(space, f"size_{_ident(child)}", partial(sizer, child))
+        return [f"n = size_{_ident(child)}(v)", counted]
+    if kind.wire_type == VARINT:
+        return [f"size += {tag + 1} if 0 <= v < 128 else {tag} + vs(v & {MASK64:#x})"]
+    return [f"size += {tag + struct.calcsize(FIXED[kind.name][1])}"]
+
+
+__all__ = ["MalformedError", "constructor", "decoder", "encoder", "sizer"]

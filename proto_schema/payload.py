@@ -1,0 +1,193 @@
+"""Where large bytes come from: memory, a range of a file, or a function that computes them piece by piece.
+
+Strategy: a field of kind PAYLOAD holds any bytes-like object or a `Payload`. The codec asks a payload for its size and
+passes the object itself through; only a writer asks for its chunks, one bounded piece at a time. So weights are
+never copied and never concatenated, and a model may be larger than memory.
+Invariant: the chunks of a payload are contiguous byte views, none is empty, and their sizes sum up to `nbytes`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
+from typing import TypeAlias
+
+CHUNK = 1 << 22  # a size that amortizes a system call and bounds a writer's memory
+
+
+class Payload(ABC):
+    """Bytes of a known size that are produced when they are written.
+
+    Two payloads with the same `identity` (where it is not None) hold the same bytes: a writer stores them once.
+    """
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """The number of bytes, known without producing them."""
+
+    @abstractmethod
+    def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
+        """The bytes in order, as views of at most `limit` bytes each. May be called again."""
+
+    @property
+    def identity(self) -> object:
+        """A hashable key of the source, or None where only the object itself identifies it."""
+        return None
+
+    def tobytes(self) -> bytes:
+        """All the bytes, copied together."""
+        return b"".join(self.chunks())
+
+    def __len__(self) -> int:
+        return self.nbytes
+
+    def __bytes__(self) -> bytes:
+        return self.tobytes()
+
+    def __eq__(self, other: object) -> bool:
+        """Equal bytes; `other` may be bytes-like too."""
+        if not isinstance(other, (Payload, bytes, bytearray, memoryview)):
+            return NotImplemented
+        if other is self:
+            return True
+        if nbytes(other) != self.nbytes:
+            return False
+        return all(mine == theirs for mine, theirs in zip_longest(_even(self), _even(other)))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.nbytes} bytes>"
+
+
+BytesLike: TypeAlias = "bytes | bytearray | memoryview | Payload"
+
+
+class FileRange(Payload):
+    """`length` bytes at `offset` of a file that is opened when it is read, or of an open mapping."""
+
+    def __init__(self, source: str | os.PathLike[str] | mmap.mmap, offset: int, length: int) -> None:
+        if offset < 0 or length < 0:
+            raise ValueError(f"a file range needs offset and length of at least 0, not {offset} and {length}")
+        self.source = source if isinstance(source, mmap.mmap) else os.fspath(source)
+        self.offset = offset
+        self._length = length
+
+    @property
+    def nbytes(self) -> int:
+        return self._length
+
+    @property
+    def identity(self) -> object:
+        source = self.source if isinstance(self.source, str) else id(self.source)
+        return (source, self.offset, self._length)
+
+    def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
+        """Raises OSError where the file cannot be read, EOFError where it has become shorter."""
+        if isinstance(self.source, mmap.mmap):
+            yield from pieces(memoryview(self.source)[self.offset : self.offset + self._length], limit)
+            return
+        with open(self.source, "rb", buffering=0) as file:
+            file.seek(self.offset)
+            left = self._length
+            while left:
+                data = file.read(min(left, limit))
+                if not data:
+                    raise EOFError(f"{self.source}: {left} of {self._length} bytes at {self.offset} are missing")
+                left -= len(data)
+                yield memoryview(data)
+
+
+class LazyPayload(Payload):
+    """`size` bytes that `function` makes when they are written: one bytes-like object, or an iterable of them.
+
+    `function` is called anew for every pass. A pass that makes another number of bytes raises ValueError.
+    """
+
+    def __init__(
+        self, size: int, function: Callable[[], object], identity: object = None, description: str = ""
+    ) -> None:
+        self._size = size
+        self._function = function
+        self._identity = identity
+        self._description = description or getattr(function, "__qualname__", "a function")
+
+    @property
+    def nbytes(self) -> int:
+        return self._size
+
+    @property
+    def identity(self) -> object:
+        return self._identity
+
+    def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
+        made = 0
+        for view in _views(self._function()):
+            made += view.nbytes
+            if made > self._size:
+                break
+            yield from pieces(view, limit)
+        if made != self._size:
+            more = "more than " if made > self._size else ""
+            raise ValueError(f"{self._description} made {more}{made} bytes for a payload of {self._size}")
+
+
+def _views(made: object) -> Iterator[memoryview]:
+    try:
+        view = memoryview(made)  # type: ignore[arg-type]
+    except TypeError:
+        if not isinstance(made, Iterable):
+            raise
+        for part in made:
+            yield byte_view(part)
+    else:
+        yield byte_view(view)
+
+
+def byte_view(data: object) -> memoryview:
+    """The bytes of an object with the buffer protocol, contiguous and as format B: a view where that is possible."""
+    view = memoryview(data)  # type: ignore[arg-type]
+    if not view.c_contiguous:
+        return memoryview(view.tobytes())
+    if view.nbytes == 0:
+        return memoryview(b"")
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+def pieces(view: memoryview, limit: int = CHUNK) -> Iterator[memoryview]:
+    """A byte view cut into views of at most `limit` bytes."""
+    for start in range(0, view.nbytes, limit):
+        yield view[start : start + limit]
+
+
+def nbytes(data: BytesLike) -> int:
+    """The size of a payload or bytes-like object."""
+    return data.nbytes if isinstance(data, (Payload, memoryview)) else len(data)
+
+
+def chunks(data: BytesLike, limit: int = CHUNK) -> Iterator[memoryview]:
+    """The bytes of a payload or bytes-like object as bounded views."""
+    return data.chunks(limit) if isinstance(data, Payload) else pieces(byte_view(data), limit)
+
+
+def contiguous(data: BytesLike) -> memoryview | bytes:
+    """The bytes of a payload or bytes-like object in one buffer: a view where they are in memory already."""
+    if isinstance(data, FileRange) and isinstance(data.source, mmap.mmap):
+        return memoryview(data.source)[data.offset : data.offset + data.nbytes]
+    return data.tobytes() if isinstance(data, Payload) else byte_view(data)
+
+
+def _even(data: BytesLike, size: int = 1 << 16) -> Iterator[bytes]:
+    """The bytes cut at the multiples of `size`, however the source cuts them."""
+    held = bytearray()
+    for chunk in chunks(data, size):
+        held += chunk
+        while len(held) >= size:
+            yield bytes(held[:size])
+            del held[:size]
+    if held:
+        yield bytes(held)
