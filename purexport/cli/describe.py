@@ -1,0 +1,149 @@
+"""What is in a model, as plain data for JSON and as text for people.  Reads structure only, never a weight."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import proto_schema as ps
+
+_SHORT_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
+_LONGEST_VALUE = 60
+
+
+def describe(model: ps.ModelProto) -> dict[str, Any]:
+    """Inputs, outputs, opsets, weights, operator counts and nodes of a model."""
+    graph = model.graph or ps.GraphProto()
+    weights = list(graph.initializer)
+    initialized = {tensor.name for tensor in weights}
+    return {
+        "ir_version": model.ir_version,
+        "opset_import": {entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
+        "producer": " ".join(filter(None, [model.producer_name, model.producer_version])),
+        "graph": graph.name or "",
+        "inputs": [_value(value) for value in graph.input if value.name not in initialized],
+        "outputs": [_value(value) for value in graph.output],
+        "weights": {
+            "tensors": len(weights),
+            "values": sum(_elements(tensor) for tensor in weights),
+            "external": sum(1 for tensor in weights if tensor.external_data),
+        },
+        "operators": dict(Counter(node.op_type or "" for node in graph.node).most_common()),
+        "nodes": [_node(node) for node in graph.node],
+        "functions": [function.name for function in model.functions],
+        "metadata": {entry.key: entry.value for entry in model.metadata_props},
+    }
+
+
+def file_sizes(path: Path, model: ps.ModelProto) -> dict[str, int]:
+    """{file name: bytes} of the model and the data files it names (a missing one counts 0)."""
+    names = {
+        entry.value
+        for tensor in (model.graph.initializer if model.graph else ())
+        for entry in tensor.external_data
+        if entry.key == "location" and entry.value
+    }
+    files = [path, *(path.parent / name for name in sorted(names))]
+    return {file.name: file.stat().st_size if file.is_file() else 0 for file in files}
+
+
+def size_text(count: int) -> str:
+    """`97.8 MB`: decimal units, three digits."""
+    amount = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            break
+        amount /= 1000
+    return f"{count} B" if unit == "B" else f"{amount:.3g} {unit}" if amount < 999.5 else f"{amount:.0f} {unit}"
+
+
+def type_text(kind: ps.TypeProto | None) -> str:
+    """`float32[batch, 3, 224, 224]`; `?` stands for what the file does not say."""
+    if kind is None:
+        return "?"
+    if kind.tensor_type is not None:
+        return f"{_dtype(kind.tensor_type.elem_type)}{_shape(kind.tensor_type.shape)}"
+    if kind.sparse_tensor_type is not None:
+        return f"sparse {_dtype(kind.sparse_tensor_type.elem_type)}{_shape(kind.sparse_tensor_type.shape)}"
+    if kind.sequence_type is not None:
+        return f"sequence of {type_text(kind.sequence_type.elem_type)}"
+    if kind.optional_type is not None:
+        return f"optional {type_text(kind.optional_type.elem_type)}"
+    if kind.map_type is not None:
+        return f"map of {_dtype(kind.map_type.key_type)} to {type_text(kind.map_type.value_type)}"
+    return "?"
+
+
+def attribute_text(attribute: ps.AttributeProto) -> str:
+    """`kernel_shape=[3, 3]`; long values are cut, tensors and graphs are named by their kind."""
+    return f"{attribute.name}={_cut(_attribute_value(attribute))}"
+
+
+def _value(value: ps.ValueInfoProto) -> dict[str, str]:
+    return {"name": value.name or "", "type": type_text(value.type)}
+
+
+def _node(node: ps.NodeProto) -> dict[str, Any]:
+    return {
+        "name": node.name or "",
+        "op_type": node.op_type or "",
+        "domain": node.domain or "",
+        "inputs": list(node.input),
+        "outputs": list(node.output),
+        "attributes": [attribute_text(attribute) for attribute in node.attribute],
+    }
+
+
+def _attribute_value(attribute: ps.AttributeProto) -> str:
+    if attribute.ref_attr_name:
+        return f"@{attribute.ref_attr_name}"
+    if attribute.t is not None:
+        return f"<{_dtype(attribute.t.data_type)}{list(attribute.t.dims)}>"
+    if attribute.g is not None:
+        return f"<graph of {len(attribute.g.node)} nodes>"
+    if attribute.i is not None or attribute.f is not None:
+        return _number(attribute.i if attribute.i is not None else attribute.f)
+    if attribute.s is not None:
+        return _text(attribute.s)
+    for several in (attribute.ints, attribute.floats):
+        if several:
+            return f"[{', '.join(map(_number, several))}]"
+    if attribute.strings:
+        return f"[{', '.join(map(_text, attribute.strings))}]"
+    counts = {"tensors": len(attribute.tensors), "graphs": len(attribute.graphs)}
+    return next((f"<{count} {kind}>" for kind, count in counts.items() if count), "[]")
+
+
+def _number(value: float | None) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _text(data: bytes | str) -> str:
+    return ascii(data if isinstance(data, str) else data.decode("utf-8", "backslashreplace"))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+
+
+def _dtype(code: int | None) -> str:
+    try:
+        name = ps.TensorProto.DataType(code or 0).name
+    except ValueError:
+        return f"dtype {code}"
+    return _SHORT_NAMES.get(name, name.lower())
+
+
+def _shape(shape: ps.TensorShapeProto | None) -> str:
+    if shape is None:
+        return "[...]"
+    sizes = (str(dim.dim_value) if dim.dim_value is not None else dim.dim_param or "?" for dim in shape.dim)
+    return f"[{', '.join(sizes)}]"
+
+
+def _elements(tensor: ps.TensorProto) -> int:
+    count = 1
+    for size in tensor.dims:
+        count *= size
+    return count

@@ -1,0 +1,113 @@
+"""`purexport export MODULE:NAME --input x=float32[1,3,224,224] -o m.onnx`: the exporter on the command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from purexport.cli.errors import UsageError
+from purexport.cli.source import load_model, load_weights
+from purexport.cli.specs import DTYPES, parse_dynamic, parse_input
+from purexport.cli.written import Stopwatch, written_facts, written_lines
+
+_EXAMPLES = f"""\
+MODULE is importable or a .py file; NAME is a model, a class of nn.Module, or a function without arguments that
+makes one.  The current folder is importable.
+
+examples:
+  purexport export torchvision.models:resnet18 --input x=float32[1,3,224,224] -o resnet18.onnx
+  purexport export net.py:Net --input ids=int64[2,16]:0..999 --dynamic ids:0=batch,1=length --verify
+
+inputs:
+  x=float32[1,3,224,224]   normal random numbers (whole numbers: 0 or 1), the same in each run
+  ids=int64[2,16]:0..999   whole numbers from 0 to 999
+  x=@example.npy           an array that numpy.save wrote
+  dtypes                   {" ".join(DTYPES[:7])}
+                           {" ".join(DTYPES[7:])}
+"""
+
+
+def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """The options of the verb."""
+    parser = verbs.add_parser(
+        "export",
+        help="a model to an .onnx file",
+        description="Export a PyTorch model to an .onnx file.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("source", metavar="MODULE:NAME", help="what to export, as in net.py:Net")
+    add("--input", action="append", default=[], metavar="SPEC", help="an example input, in the model's order")
+    add("--kwargs", metavar="JSON", help="further keyword arguments that are no tensors, as in '{\"scale\": 2}'")
+    add("-o", "--output", type=Path, metavar="FILE", help="the file to write (default: NAME.onnx)")
+    add("--output-name", action="append", metavar="NAME", help="the name of an output, in the model's order")
+    add("--opset", type=int, metavar="N", help="the ONNX opset to write (default: 20)")
+    add("--dynamic", action="append", default=[], metavar="X:AXIS=NAME", help="let an axis of an input vary")
+    add("--capture", choices=("auto", "trace", "export"), default="auto", help="torch.jit.trace or torch.export")
+    add("--weights", metavar="FILE", help="a state_dict that torch.save wrote, to fill the model with")
+    add("--external-data", action="store_true", help="weights into a file of their own, FILE.data")
+    add("--verify", action="store_true", help="run the file in onnxruntime on the example and compare with torch")
+    add("--json", action="store_true", help="report as JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Export, report.  Raises UsageError, OSError or ExportError."""
+    specs = [parse_input(text) for text in args.input]
+    names = [spec.name for spec in specs]
+    if len(set(names)) != len(names):
+        raise UsageError(f"--input names must differ; given were {', '.join(names)}")
+    dynamic = parse_dynamic(args.dynamic, names)
+    kwargs = _parse_kwargs(args.kwargs)
+    path = args.output or Path(f"{args.source.rpartition(':')[2].rpartition('.')[2]}.onnx")
+
+    import torch
+
+    import purexport
+
+    model = load_model(args.source)
+    if args.weights:
+        load_weights(model, args.weights)
+    generator = torch.Generator().manual_seed(0)
+    inputs = tuple(spec.make(generator) for spec in specs)
+    watch = Stopwatch()
+    program = purexport.export(
+        model,
+        inputs,
+        path,
+        kwargs=kwargs,
+        input_names=names,
+        output_names=args.output_name,
+        opset_version=args.opset,
+        dynamic_axes=dynamic or None,
+        capture=args.capture,
+        external_data=True if args.external_data else None,
+        verify=args.verify,
+    )
+    facts = written_facts(path, program.report.route, watch.seconds())
+    facts["verified"] = bool(args.verify)
+    sys.stdout.write((json.dumps(facts, indent=2) if args.json else _text(facts)) + "\n")
+    return 0
+
+
+def _text(facts: dict[str, Any]) -> str:
+    lines = written_lines(facts)
+    if facts["verified"]:
+        lines.append("verified  onnxruntime computes what torch computes on the example")
+    return "\n".join(lines)
+
+
+def _parse_kwargs(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        kwargs = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"--kwargs: not JSON ({error}); write an object as in '{{\"scale\": 2}}'") from error
+    if not isinstance(kwargs, dict):
+        raise UsageError("--kwargs: write a JSON object as in '{\"scale\": 2}'")
+    return kwargs

@@ -1,0 +1,95 @@
+"""The entry point: parses the command line, runs one verb, and turns every outcome into an exit status.
+
+0 fine; 1 the answer is no (the result differs, the model cannot be exported); 2 bad usage or unreadable input.
+Errors are text on stderr, never a traceback, unless `--traceback` asks for it.  Results go to stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import NoReturn
+
+from proto_schema import CheckError, DecodeError, EncodeError, ExternalDataError
+from purexport.cli import demo, export, show
+from purexport.cli.errors import UsageError
+from purexport.errors import ExportError
+from purexport.version import VERSION
+
+VERBS = (demo, export, show)
+
+_DESCRIPTION = "PyTorch to ONNX with nothing but torch and numpy."
+_EPILOG = """\
+first steps:
+  purexport demo                           export, check and run a ResNet-50 in this folder
+  purexport export net.py:Net --input x=float32[1,3,224,224] -o net.onnx
+  purexport show net.onnx                  what is in the file
+
+`purexport VERB --help` explains a verb.  Exit status: 0 fine, 1 the answer is no, 2 bad usage or unreadable input.
+"""
+
+
+def entry() -> int:
+    """Run the process's command line.  Returns the exit status."""
+    return main(sys.argv[1:])
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a command line.  Returns the exit status; prints errors to stderr."""
+    try:
+        args = build_parser().parse_args(argv)
+    except SystemExit as stop:  # argparse has already printed the help, or one line about the mistake
+        return int(stop.code or 0)
+    try:
+        status: int = args.run(args)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:  # the last line of defence: a traceback is for those who ask for it
+        if args.traceback:
+            traceback.print_exc()
+        status, text = _judge(error)
+        print(f"purexport {args.verb}: {text}", file=sys.stderr)
+    return status
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line; docs and tests read it too."""
+    parser = _Parser(
+        "purexport", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"purexport {VERSION}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb in VERBS:
+        sub = verb.add_parser(verbs)
+        sub.add_argument("--traceback", action="store_true", help="show where an error came from")
+        sub.set_defaults(run=verb.run)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says one line about a mistake, not the whole usage.  argparse makes the verbs' parsers of the same class."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} ({self.prog} --help explains)\n")
+
+
+def _judge(error: Exception) -> tuple[int, str]:
+    """(exit status, text) of an error that ended a verb."""
+    if isinstance(error, (ExportError, CheckError)):
+        return 1, str(error)
+    if isinstance(error, (UsageError, DecodeError, EncodeError, ExternalDataError)):
+        return 2, _one_line(str(error))
+    if isinstance(error, OSError):
+        return 2, f"{error.filename}: {error.strerror}" if error.filename else _one_line(str(error))
+    return 2, f"{_one_line(f'{type(error).__name__}: {error}')} (--traceback shows where)"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,83 @@
+"""`purexport show m.onnx`: the graph for people, or with --json for programs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import proto_schema as ps
+from purexport.cli.describe import describe, file_sizes, size_text
+
+
+def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """The options of the verb."""
+    parser = verbs.add_parser(
+        "show",
+        help="what is in an .onnx file: inputs, outputs, opsets, sizes, nodes",
+        description="Show the graph of an .onnx file: inputs, outputs, opsets, sizes, operators and nodes. "
+        "Weights are not read, so large files show at once.",
+    )
+    parser.add_argument("file", metavar="FILE", type=Path, help="the .onnx file")
+    parser.add_argument("--json", action="store_true", help="the same as JSON")
+    parser.add_argument("--no-nodes", action="store_true", help="leave out the table of nodes")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the file's content.  Raises DecodeError or OSError when it cannot be read."""
+    model = ps.load(args.file)
+    facts = {"files": file_sizes(args.file, model), **describe(model)}
+    if args.no_nodes:
+        del facts["nodes"]
+    text = json.dumps(facts, indent=2) if args.json else "\n".join(_lines(facts))
+    sys.stdout.write(text.encode("ascii", "backslashreplace").decode() + "\n")
+    return 0
+
+
+def _lines(facts: dict[str, Any]) -> Iterator[str]:
+    yield from _facts(facts)
+    for title in ("inputs", "outputs"):
+        yield f"\n{title}"
+        yield from table((value["name"], value["type"]) for value in facts[title])
+    yield "\noperators"
+    yield from table((kind, str(count)) for kind, count in facts["operators"].items())
+    if "nodes" in facts:
+        yield "\nnodes"
+        yield from table(_node_cells(node) for node in facts["nodes"])
+
+
+def _facts(facts: dict[str, Any]) -> Iterator[str]:
+    weights = facts["weights"]
+    opsets = [
+        str(version) if domain == "ai.onnx" else f"{domain} {version}"
+        for domain, version in facts["opset_import"].items()
+    ]
+    rows = [("file", f"{name}, {size_text(size)}") for name, size in facts["files"].items()]
+    rows += [
+        ("graph", facts["graph"]),
+        ("made by", facts["producer"]),
+        ("opset", ", ".join(opsets)),
+        ("IR version", str(facts["ir_version"])),
+        ("weights", f"{weights['tensors']} tensors, {weights['values']:,} values"),
+        ("functions", ", ".join(facts["functions"])),
+        *(("metadata", f"{key} = {value}") for key, value in facts["metadata"].items()),
+    ]
+    yield from table(((name, text) for name, text in rows if text), indent="")
+
+
+def _node_cells(node: dict[str, Any]) -> tuple[str, str, str, str]:
+    kind = f"{node['domain']}::{node['op_type']}" if node["domain"] else node["op_type"]
+    inputs = ", ".join(name or "-" for name in node["inputs"])
+    return kind, f"{inputs} -> {', '.join(node['outputs'])}", " ".join(node["attributes"]), node["name"]
+
+
+def table(rows: Iterable[Sequence[str]], indent: str = "  ") -> Iterator[str]:
+    """Rows of cells as lines, the columns aligned.  A column is at most 48 wide before it pushes the rest aside."""
+    kept = list(rows)
+    widths = [min(48, max(map(len, column))) for column in zip(*kept, strict=True)]
+    for row in kept:
+        yield (indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()

@@ -1,0 +1,110 @@
+"""The small languages of the command line: `--input x=float32[1,3,224,224]`, `--dynamic x:0=batch`.
+
+An input is `NAME=DTYPE[SIZES]`, with a range of whole numbers `NAME=DTYPE[SIZES]:LOW..HIGH` (HIGH included), or
+`NAME=@FILE.npy`.  Without a range, floating point numbers are standard normal and whole numbers 0 or 1, the same
+numbers in each run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from purexport.cli.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+DTYPES = (
+    *("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "bool"),
+    *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
+)
+_ALIASES = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32"}
+
+_SHAPED = re.compile(r"(?P<dtype>\w+)\[(?P<sizes>[\d,\s]*)\](?::(?P<low>-?\d+)\.\.(?P<high>-?\d+))?")
+_INPUT_HELP = "write NAME=DTYPE[SIZES], as in x=float32[1,3,224,224], or NAME=@FILE.npy"
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One `--input`: an array from a file, or a shape and dtype to draw numbers for."""
+
+    name: str
+    dtype: str = ""
+    sizes: tuple[int, ...] = ()
+    low: int | None = None
+    high: int | None = None
+    file: Path | None = None
+
+    def make(self, generator: torch.Generator) -> torch.Tensor:
+        """The tensor.  Raises UsageError when the file is no .npy file."""
+        import torch
+
+        if self.file is not None:
+            return torch.from_numpy(_read_array(self.file))
+        dtype: torch.dtype = getattr(torch, self.dtype)
+        if self.low is not None and self.high is not None:
+            return torch.randint(self.low, self.high + 1, self.sizes, generator=generator).to(dtype)
+        if dtype.is_floating_point or dtype.is_complex:
+            wide = torch.complex64 if dtype.is_complex else torch.float32
+            return torch.randn(self.sizes, generator=generator, dtype=wide).to(dtype)
+        return torch.randint(0, 2, self.sizes, generator=generator).to(dtype)
+
+
+def parse_input(text: str) -> InputSpec:
+    """`x=float32[1,3]` -> InputSpec.  Raises UsageError that says how to write it."""
+    name, equals, what = text.partition("=")
+    if not (name and equals and what):
+        raise UsageError(f"--input {text!r}: {_INPUT_HELP}")
+    if what.startswith("@"):
+        return InputSpec(name, file=Path(what[1:]))
+    match = _SHAPED.fullmatch(what)
+    if match is None:
+        raise UsageError(f"--input {text!r}: {_INPUT_HELP}")
+    dtype = _ALIASES.get(match["dtype"], match["dtype"])
+    if dtype not in DTYPES:
+        raise UsageError(f"--input {text!r}: unknown dtype {match['dtype']!r}; known are {', '.join(DTYPES)}")
+    sizes = [size.strip() for size in match["sizes"].split(",")] if match["sizes"].strip() else []
+    if not all(sizes):
+        raise UsageError(f"--input {text!r}: a size is missing; {_INPUT_HELP}")
+    low, high = (None if match[group] is None else int(match[group]) for group in ("low", "high"))
+    if low is not None and high is not None and low > high:
+        raise UsageError(f"--input {text!r}: the range is empty; write the lower bound first")
+    return InputSpec(name, dtype, tuple(map(int, sizes)), low, high)
+
+
+def parse_dynamic(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[int, str]]:
+    """`["x:0=batch", "x:2=height,3=width"]` -> `{"x": {0: "batch", 2: "height", 3: "width"}}`.
+
+    `names` are the inputs that exist.  Raises UsageError that says how to write it.
+    """
+    axes: dict[str, dict[int, str]] = {}
+    for text in texts:
+        name, colon, rest = text.rpartition(":")
+        if not colon:
+            raise UsageError(f"--dynamic {text!r}: write INPUT:AXIS=NAME, as in x:0=batch")
+        if name not in names:
+            raise UsageError(
+                f"--dynamic {text!r}: there is no --input {name!r}; there are {', '.join(names) or 'none'}"
+            )
+        for part in rest.split(","):
+            axis, equals, label = part.partition("=")
+            if not (equals and label and axis.strip().isdecimal()):
+                raise UsageError(f"--dynamic {text!r}: write INPUT:AXIS=NAME, as in x:0=batch or x:2=height,3=width")
+            axes.setdefault(name, {})[int(axis)] = label
+    return axes
+
+
+def _read_array(path: Path) -> np.ndarray:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise UsageError(f"{path}: not a .npy file; write it with numpy.save") from error
+    if not isinstance(loaded, np.ndarray):
+        raise UsageError(f"{path}: holds several arrays; write one array with numpy.save")
+    return loaded

@@ -1,0 +1,50 @@
+"""What `demo` and `export` say about a file that was just written, as plain data and as lines."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import proto_schema as ps
+from purexport.cli.describe import describe, file_sizes, size_text
+
+
+class Stopwatch:
+    """Seconds since it was made."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    def seconds(self) -> float:
+        return round(time.perf_counter() - self._start, 3)
+
+
+def written_facts(path: Path, route: str, seconds: float) -> dict[str, Any]:
+    """The file as it lies on the disk, read back: sizes, nodes, versions, interface."""
+    model = ps.load(path)
+    facts = describe(model)
+    return {
+        "file": str(path),
+        "files": file_sizes(path, model),
+        "nodes": len(facts["nodes"]),
+        "opset": facts["opset_import"].get("ai.onnx"),
+        "ir_version": facts["ir_version"],
+        "capture": route,
+        "seconds": seconds,
+        "inputs": facts["inputs"],
+        "outputs": facts["outputs"],
+    }
+
+
+def written_lines(facts: dict[str, Any]) -> list[str]:
+    """The same for people."""
+    sizes = ", ".join(f"{name} {size_text(size)}" for name, size in facts["files"].items())
+    lines = [
+        f"wrote     {sizes}",
+        f"graph     {facts['nodes']} nodes, opset {facts['opset']}, IR version {facts['ir_version']}",
+        f"export    {facts['seconds']:.2f} s, captured by {facts['capture']}",
+    ]
+    lines += [f"input     {value['name']}  {value['type']}" for value in facts["inputs"]]
+    lines += [f"output    {value['name']}  {value['type']}" for value in facts["outputs"]]
+    return lines
