@@ -10,22 +10,24 @@ class DecodeError(ValueError):
     """The bytes are not the message that was asked for.
 
     `path` is the field path from the outermost message (`graph.node[3].attribute[0]`, empty for that message itself),
-    `offset` the byte offset from its first byte (None where no byte is to blame), `reason` the cause alone.
+    `offset` the byte offset from its first byte (None where no byte is to blame), `reason` the cause alone,
+    `file` the file that was read, where there was one.
     """
 
-    def __init__(self, reason: str, offset: int | None = None, path: str = "") -> None:
+    def __init__(self, reason: str, offset: int | None = None, path: str = "", file: str = "") -> None:
         self.reason = reason
         self.offset = offset
         self.path = path
+        self.file = file
         place = path if offset is None else f"{path} @{offset:#x}".lstrip()
-        super().__init__(f"{place}: {reason}" if place else reason)
+        super().__init__(": ".join(part for part in (file, place, reason) if part))
 
-    def __reduce__(self) -> tuple[type[DecodeError], tuple[str, int | None, str]]:
-        return type(self), (self.reason, self.offset, self.path)
+    def __reduce__(self) -> tuple[type[DecodeError], tuple[str, int | None, str, str]]:
+        return type(self), (self.reason, self.offset, self.path, self.file)
 
     def inside(self, step: str) -> DecodeError:
         """The same error, seen from the message that holds the failing one in its field `step`."""
-        return DecodeError(self.reason, self.offset, f"{step}.{self.path}" if self.path else step)
+        return DecodeError(self.reason, self.offset, f"{step}.{self.path}" if self.path else step, self.file)
 
 
 class EncodeError(ValueError):

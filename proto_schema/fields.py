@@ -106,7 +106,7 @@ class MessageType(type):
         table = sorted((row.named(key) for key, row in rows.items()), key=lambda field: field.number)
         for key in rows:
             del space[key]
-        space.setdefault("__slots__", tuple(rows))
+        space["__slots__"] = (*space.get("__slots__", ()), *rows)
         space["FIELDS"] = tuple(table)
         if any(field.oneof for field in table):
             space["__setattr__"] = _exclusive_setattr(tuple(table))
@@ -141,6 +141,7 @@ class Message(metaclass=MessageType):
 
     __slots__ = ("unknown_fields",)
     FIELDS: ClassVar[tuple[Field, ...]]
+    NOTES: ClassVar[tuple[str, ...]] = ()  # slots beside the fields, which go along with copies; unset until used
     unknown_fields: bytes
 
     if not TYPE_CHECKING:  # for type checkers dataclass_transform makes the signature from the annotations
@@ -242,7 +243,9 @@ class Message(metaclass=MessageType):
     def _take(self, other: Message) -> None:
         for field in type(self).FIELDS:
             object.__setattr__(self, field.name, getattr(other, field.name))
-        self.unknown_fields = other.unknown_fields
+        for name in ("unknown_fields", *type(self).NOTES):
+            if hasattr(other, name):
+                object.__setattr__(self, name, getattr(other, name))
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -309,7 +312,9 @@ def _copy(message: M) -> M:
         else:
             copied = list(value) if field.repeated else value
         object.__setattr__(fresh, field.name, copied)
-    fresh.unknown_fields = message.unknown_fields
+    for name in ("unknown_fields", *type(message).NOTES):
+        if hasattr(message, name):
+            object.__setattr__(fresh, name, getattr(message, name))
     return fresh
 
 

@@ -224,7 +224,10 @@ class TensorProto(Message):
     """A constant: in `raw_data` (little-endian, sub-byte types packed low bits first), in a typed list, or in a file.
 
     `raw_data` is a memoryview of the input after decoding. `proto_schema.numpy_helper` converts to and from arrays.
+    The note `origin` is the `external.Folder` of a tensor that was loaded with its data in another file.
     """
+
+    __slots__ = NOTES = ("origin",)
 
     class DataType(IntEnum):
         UNDEFINED = 0

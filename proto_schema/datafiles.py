@@ -1,0 +1,162 @@
+"""External data, written: which tensors leave the model, where their bytes go, and what the model then says.
+
+The model is never changed: `without_data` gives a copy of just the messages on the way to the tensors that leave.
+Layout: tensors in the order of encoding, each at a multiple of `alignment`, zeros between, no padding at the end;
+bytes from one source (the same buffer, the same payload) are stored once. So the same model gives the same files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar, cast
+
+from proto_schema.dtypes import dtype_of
+from proto_schema.external import origin, set_entries, tensor_fields
+from proto_schema.fields import Message
+from proto_schema.onnx import TensorProto
+from proto_schema.payload import BytesLike, Payload, byte_view, nbytes
+
+M = TypeVar("M", bound=Message)
+Change: TypeAlias = Callable[[TensorProto], TensorProto]
+ZEROS = bytes(1 << 16)
+
+
+@dataclass
+class DataFile:
+    """One data file: its payloads with their offsets, ascending, and its size."""
+
+    payloads: list[tuple[int, BytesLike]] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, data: BytesLike, alignment: int) -> int:
+        """Appends a payload and returns its offset."""
+        offset = -(-self.size // alignment) * alignment
+        self.payloads.append((offset, data))
+        self.size = offset + nbytes(data)
+        return offset
+
+    def parts(self) -> Iterator[BytesLike]:
+        """The content in order, gaps filled with zeros."""
+        at = 0
+        for offset, data in self.payloads:
+            while at < offset:
+                zeros = ZEROS[: offset - at]
+                yield zeros
+                at += len(zeros)
+            yield data
+            at += nbytes(data)
+
+
+@dataclass
+class Plan:
+    """The data files, and for each tensor that leaves (by id): which file, offset, length."""
+
+    files: list[DataFile]
+    places: dict[int, tuple[int, int, int]]
+
+
+def payload_of(tensor: TensorProto) -> BytesLike | None:
+    """The bytes of a tensor that could lie in a data file: raw_data, or the external data it was loaded with."""
+    if tensor.data_location != TensorProto.EXTERNAL:
+        return tensor.raw_data
+    folder = origin(tensor)
+    return None if folder is None else folder.view(tensor, _expected(tensor))
+
+
+def _expected(tensor: TensorProto) -> int | None:
+    """The size that type and dims ask for; None where they do not say, and the file decides."""
+    count = 1
+    for dim in tensor.dims:
+        count *= max(dim, 0)
+    return dtype_of(tensor.data_type).nbytes(count) if tensor.data_type else None
+
+
+def plan(found: Iterable[tuple[TensorProto, BytesLike]], threshold: int, alignment: int, shard: int | None) -> Plan:
+    """Lays out the tensors whose data has at least `threshold` bytes, in files of about `shard` bytes if given.
+
+    A file passes `shard` only where a single tensor does.
+    """
+    result = Plan([], {})
+    stored: dict[object, tuple[int, int, int]] = {}
+    for tensor, data in found:
+        size = nbytes(data)
+        if size < max(threshold, 1):
+            continue
+        key = _identity(data)
+        if key not in stored:
+            full = shard is not None and result.files and result.files[-1].size + size > shard
+            if full or not result.files:
+                result.files.append(DataFile())
+            stored[key] = (len(result.files) - 1, result.files[-1].add(data, alignment), size)
+        result.places[id(tensor)] = stored[key]
+    return result
+
+
+def _identity(data: BytesLike) -> object:
+    """A key that two payloads share only if they are the same bytes. The payloads stay alive as long as it is used."""
+    if isinstance(data, Payload):
+        return id(data) if data.identity is None else (type(data), data.identity)
+    import numpy as np
+
+    view = byte_view(data)
+    return (np.frombuffer(view, np.uint8).__array_interface__["data"][0], len(view))
+
+
+def with_data(message: M, external: dict[int, BytesLike]) -> M:
+    """The message with external tensors (by id) holding their bytes; only what changes is copied."""
+
+    def inlined(tensor: TensorProto) -> TensorProto:
+        data = external.get(id(tensor))
+        if data is None:
+            return tensor
+        changed = copy(tensor)
+        changed.external_data, changed.data_location, changed.raw_data = [], None, data
+        return changed
+
+    return _rewritten(message, inlined)
+
+
+def without_data(message: M, layout: Plan, locations: list[str]) -> M:
+    """The message with the tensors of the plan referring to files of these locations; only what changes is copied."""
+
+    def moved(tensor: TensorProto) -> TensorProto:
+        place = layout.places.get(id(tensor))
+        if place is None:
+            return tensor
+        index, offset, length = place
+        changed = copy(tensor)
+        set_entries(changed, locations[index], offset, length)
+        return changed
+
+    return _rewritten(message, moved)
+
+
+def _rewritten(message: M, change: Change) -> M:
+    if isinstance(message, TensorProto):
+        return cast("M", change(message))
+    result = message
+    for row in tensor_fields(type(message)):
+        value = getattr(message, row.name)
+        if not value:
+            continue
+        if row.repeated:
+            made = [_rewritten(child, change) for child in value]
+            same = all(new is old for new, old in zip(made, value, strict=True))
+        else:
+            made = _rewritten(value, change)
+            same = made is value
+        if not same:
+            result = copy(message) if result is message else result
+            setattr(result, row.name, made)
+    return result
+
+
+def locations(name: str, count: int) -> list[str]:
+    """Names of data files: `name` itself for one, numbered before its last suffix for more."""
+    if count <= 1:
+        return [name] * count
+    stem, suffix = os.path.splitext(name)
+    return [f"{stem}-{index:05}-of-{count:05}{suffix}" for index in range(1, count + 1)]

@@ -1,0 +1,150 @@
+"""Writing files so that a crash, a full disk or an exception leaves either the old file or the new one.
+
+Strategy: the new content goes to a temporary file in the same folder, its space reserved first; it is fsynced,
+renamed over the target, and the folder is fsynced. Never through a mapping: a full disk would become a signal.
+A link is replaced, not followed. A path that is no regular file (a pipe, a device) is written to directly, as is a
+file object: neither needs seeking.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from proto_schema.payload import CHUNK, BytesLike, Payload, byte_view, pieces
+
+JOIN = 1 << 20  # small parts are joined up to this size
+_NO_RESERVE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
+
+
+def gathered(parts: Iterable[BytesLike], limit: int = CHUNK) -> Iterator[bytes | memoryview]:
+    """The parts as pieces worth a system call each: small ones joined, large ones passed through as bounded views."""
+    small: list[bytes | bytearray | memoryview] = []
+    held = 0
+    for part in parts:
+        for view in part.chunks(limit) if isinstance(part, Payload) else [part]:
+            size = len(view)
+            if size > JOIN // 16:
+                if small:
+                    yield b"".join(small)
+                    small, held = [], 0
+                yield from pieces(byte_view(view), limit)
+                continue
+            small.append(bytes(view) if isinstance(part, Payload) else view)
+            held += size
+            if held >= JOIN:
+                yield b"".join(small)
+                small, held = [], 0
+    if small:
+        yield b"".join(small)
+
+
+def write_all(write: Callable[[Any], int | None], data: bytes | memoryview, blocks: bool = True) -> None:
+    """Writes all of `data` through a function that may take less at a time and says how much it took.
+
+    None counts as everything, as writers without a result mean it, but as nothing where `blocks` is False.
+    """
+    view = byte_view(data)
+    while view:
+        taken = write(view)
+        if taken is None:
+            if not blocks:
+                raise BlockingIOError(errno.EAGAIN, "the output does not wait for its reader; give a blocking one")
+            return
+        if taken <= 0:
+            raise OSError(errno.EIO, f"the output took none of {len(view)} bytes")
+        view = view[taken:]
+
+
+def write_stream(file: Any, parts: Iterable[BytesLike]) -> None:
+    """Writes the parts to a binary file object: a file, pipe, socket file, or anything with `write`."""
+    raw = isinstance(file, io.RawIOBase)
+    for piece in gathered(parts):
+        write_all(file.write, piece, blocks=not raw)
+
+
+def write_temporary(target: str, parts: Iterable[BytesLike], size: int) -> str:
+    """Writes the parts durably to a new file beside `target` and returns its path; on failure nothing stays behind.
+
+    `size` is what the parts add up to. The file gets the permissions of an existing target.
+    """
+    path = temporary_name(target)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        try:
+            _keep_mode(descriptor, target)
+            _reserve(descriptor, size)
+            for piece in gathered(parts):
+                write_all(lambda data: os.write(descriptor, data), piece)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except BaseException:
+        remove(path)
+        raise
+    return path
+
+
+def temporary_name(target: str) -> str:
+    """A fresh name in the folder of `target`, hidden, and telling what it was for."""
+    folder, name = os.path.split(target)
+    return os.path.join(folder, f".{name}.{os.urandom(4).hex()}.tmp")
+
+
+def _keep_mode(descriptor: int, target: str) -> None:
+    with suppress(OSError):
+        os.fchmod(descriptor, stat.S_IMODE(os.lstat(target).st_mode))
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """So that a full disk shows before anything is written."""
+    if size == 0 or not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        if error.errno not in _NO_RESERVE:
+            raise
+
+
+def sync_folder(path: str) -> None:
+    """Makes renames in the folder of `path` durable, where the system can."""
+    with suppress(OSError):
+        descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def remove(path: str) -> None:
+    """Removes a file if it is there."""
+    with suppress(OSError):
+        os.unlink(path)
+
+
+def takes_rename(path: str) -> bool:
+    """Whether the path can be replaced by renaming: it is absent, a regular file, or a link to one."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return True
+    return stat.S_ISREG(mode)
+
+
+@contextmanager
+def blamed_on(path: str) -> Iterator[None]:
+    """OSErrors inside name `path`, not a temporary file of ours; FileNotFoundError says that the folder is missing."""
+    try:
+        yield
+    except OSError as error:
+        folder = os.path.dirname(path) or "."
+        reason = error.strerror or str(error)
+        if isinstance(error, FileNotFoundError) and not os.path.isdir(folder):
+            reason = f"the folder {folder} does not exist"
+        raise OSError(error.errno or errno.EIO, f"cannot save: {reason}", path) from error

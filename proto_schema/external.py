@@ -1,0 +1,238 @@
+"""External data, read: what a tensor's entries say, and the file behind them, opened so that no model can misuse it.
+
+The rules, each of them once a published vulnerability of some loader: the location is a relative path below the
+model's folder, without `..` components; no step of it may be a link, and the file must be a regular one without links
+from elsewhere; numbers are plain ASCII digits; unknown keys are refused; offset and length lie inside the file.
+The file is opened beneath a handle of its folder, step by step, and checked through its own descriptor, so that
+nothing can be swapped between check and use. It is mapped, never read: a promise of too many bytes costs nothing.
+Model hubs cache by links: a declared `trust_root` allows links whose targets stay beneath it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
+
+from proto_schema.errors import ExternalDataError
+from proto_schema.fields import MESSAGE, Field, Message, message_class
+from proto_schema.onnx import StringStringEntryProto, TensorProto
+
+KEYS = ("location", "offset", "length", "checksum", "basepath")
+_FOLLOW_NOT = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_FOLDER = _FOLLOW_NOT | getattr(os, "O_DIRECTORY", 0)
+_FILE = _FOLLOW_NOT | getattr(os, "O_NONBLOCK", 0)  # so that opening a pipe or device does not wait
+_BENEATH = os.open in os.supports_dir_fd
+
+
+@dataclass(frozen=True)
+class Entries:
+    """A tensor's `external_data`, checked: `length` None is everything from `offset` to the end of the file."""
+
+    location: str
+    offset: int = 0
+    length: int | None = None
+    checksum: str | None = None
+
+
+def entries(tensor: TensorProto) -> Entries:
+    """What the tensor's external_data says. ExternalDataError for bad locations, unknown keys, odd numbers."""
+    found: dict[str, str] = {}
+    for entry in tensor.external_data:
+        key, value = entry.key, entry.value
+        if key not in KEYS:
+            raise _error(tensor, f"external_data has the unknown key {key!r} (known: {', '.join(KEYS)})")
+        if not isinstance(value, str):
+            raise _error(tensor, f"external_data has no readable value for {key!r}")
+        found[key] = value
+    if "location" not in found:
+        raise _error(tensor, "its data is external, but external_data has no location")
+    _check_location(tensor, found["location"])
+    offset = _number(tensor, "offset", found.get("offset")) or 0
+    return Entries(found["location"], offset, _number(tensor, "length", found.get("length")), found.get("checksum"))
+
+
+def set_entries(tensor: TensorProto, location: str, offset: int, length: int) -> None:
+    """Turns the tensor into one whose data lies in a file; its own data fields become empty."""
+    values = {"location": location, "offset": str(offset), "length": str(length)}
+    tensor.external_data = [StringStringEntryProto(key=key, value=value) for key, value in values.items()]
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.raw_data = None
+
+
+def _number(tensor: TensorProto, key: str, text: str | None) -> int | None:
+    """Exactly ASCII digits: int() alone takes `1_0`, `+4`, ` 8 ` and the digits of other scripts. Empty is absent."""
+    if text is None or text == "":
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        raise _error(tensor, f"the external {key} is {text!r}; it must be plain digits, below 2**63")
+    return int(text)
+
+
+def _check_location(tensor: TensorProto, location: str) -> None:
+    windows = "\\" in location or location[1:2] == ":"
+    parts = location.replace("\\", "/").split("/")
+    if not location or "\0" in location or location.startswith("/") or windows:
+        raise _error(tensor, f"the external location {location!r} is not a relative path with forward slashes")
+    if ".." in parts:
+        raise _error(tensor, f"the external location {location!r} leaves the model's folder")
+
+
+def _error(tensor: TensorProto, reason: str) -> ExternalDataError:
+    return ExternalDataError(f"tensor {tensor.name or ''!r}: {reason}")
+
+
+class Folder:
+    """Where the external data of a loaded model lies. Files are mapped on first use and stay mapped as long as used."""
+
+    def __init__(self, path: str | os.PathLike[str], trust_root: str | os.PathLike[str] | None = None) -> None:
+        self.path = os.path.abspath(path)
+        self.trust_root = None if trust_root is None else os.path.realpath(trust_root)
+        self._maps: dict[str, memoryview] = {}
+        self._lock = Lock()
+
+    def view(self, tensor: TensorProto, expected: int | None = None) -> memoryview:
+        """The tensor's bytes, mapped read-only. `expected` is the size that type and shape ask for."""
+        entry = entries(tensor)
+        data = self._mapped(tensor, entry.location)
+        length = entry.length if entry.length is not None else expected
+        stop = len(data) if length is None else entry.offset + length
+        if entry.offset > len(data) or stop > len(data):
+            wanted = f"bytes {entry.offset} to {stop}"
+            raise _error(tensor, f"{wanted} of {self.file(entry.location)}, which has {len(data)}; is it complete?")
+        if expected is not None and stop - entry.offset != expected:
+            raise _error(
+                tensor, f"the external length is {stop - entry.offset}, but its type and dims need {expected} bytes"
+            )
+        return data[entry.offset : stop]
+
+    def file(self, location: str) -> str:
+        """The path of a data file, for messages."""
+        return os.path.join(self.path, *location.split("/"))
+
+    def _mapped(self, tensor: TensorProto, location: str) -> memoryview:
+        with self._lock:
+            found = self._maps.get(location)
+            if found is None:
+                try:
+                    found = self._maps[location] = self._map(location)
+                except ExternalDataError as error:
+                    raise _error(tensor, str(error)) from None
+                except OSError as error:
+                    reason = f"cannot open {self.file(location)}: {error.strerror or error}"
+                    raise _error(tensor, reason) from error
+        return found
+
+    def _map(self, location: str) -> memoryview:
+        descriptor = self._open(location)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise ExternalDataError(f"{self.file(location)} is not a regular file")
+            if status.st_nlink > 1 and self.trust_root is None:
+                self._refuse_foreign_links(location, status)
+            if status.st_size == 0:
+                return memoryview(b"")
+            return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+        finally:
+            os.close(descriptor)
+
+    def _open(self, location: str) -> int:
+        path = self.file(location)
+        if self.trust_root is None:
+            return _open_beneath(self.path, location.split("/"), path)
+        real = os.path.realpath(path)  # links are followed once, here; the open below follows none
+        for root in (self.trust_root, os.path.realpath(self.path)):
+            if real.startswith(os.path.join(root, "")):
+                return _open_beneath(root, os.path.relpath(real, root).split(os.sep), path)
+        raise ExternalDataError(f"{path} leads to {real}, outside the trust root {self.trust_root}")
+
+    def _refuse_foreign_links(self, location: str, status: os.stat_result) -> None:
+        """Hard links within the folder of the file are harmless; others make its content somebody else's."""
+        with os.scandir(os.path.dirname(self.file(location))) as found:
+            here = sum(entry.inode() == status.st_ino for entry in found)
+        if here < status.st_nlink:
+            raise ExternalDataError(_link_refusal(self.file(location)))
+
+
+def _open_beneath(root: str, steps: list[str], path: str) -> int:
+    """Opens root/steps without following a link in any step. `path` is for messages."""
+    steps = [step for step in steps if step not in ("", ".")] or ["."]
+    if not _BENEATH:  # Windows: the path as a whole must have no links
+        if os.path.realpath(os.path.join(root, *steps)) != os.path.join(os.path.realpath(root), *steps):
+            raise ExternalDataError(_link_refusal(path))
+        return os.open(path, os.O_RDONLY | _FILE)
+    at = os.open(root, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    try:
+        for step in steps[:-1]:
+            inner = _open_step(step, _FOLDER, at, path)
+            os.close(at)
+            at = inner
+        return _open_step(steps[-1], _FILE, at, path)
+    finally:
+        os.close(at)
+
+
+def _open_step(step: str, flags: int, folder: int, path: str) -> int:
+    try:
+        return os.open(step, os.O_RDONLY | flags, dir_fd=folder)
+    except OSError as error:
+        if stat.S_ISLNK(os.stat(step, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise ExternalDataError(_link_refusal(path)) from error
+        raise
+
+
+def _link_refusal(path: str) -> str:
+    return f"{path} is or contains a link out of the model's folder; pass trust_root= to load if its target is trusted"
+
+
+def external_view(tensor: TensorProto, base_dir: str | os.PathLike[str], expected: int | None = None) -> memoryview:
+    """The bytes of an external tensor: below `base_dir`, else where it was loaded from, else in the current folder."""
+    folder = Folder(base_dir) if os.fspath(base_dir) else origin(tensor) or Folder(".")
+    return folder.view(tensor, expected)
+
+
+def origin(tensor: TensorProto) -> Folder | None:
+    """The folder that the tensor was loaded from, if it was."""
+    found: Folder | None = getattr(tensor, "origin", None)
+    return found
+
+
+def set_origin(message: Message, folder: Folder) -> None:
+    """Notes in every external tensor below `message` where its file lies."""
+    for tensor in tensors(message):
+        if tensor.data_location == TensorProto.EXTERNAL:
+            object.__setattr__(tensor, "origin", folder)
+
+
+def tensors(message: Message) -> Iterator[TensorProto]:
+    """Every TensorProto in a message, at any depth, in the order of encoding."""
+    if isinstance(message, TensorProto):
+        yield message
+        return
+    for field in tensor_fields(type(message)):
+        value = getattr(message, field.name)
+        if value:
+            for child in value if field.repeated else [value]:
+                yield from tensors(child)
+
+
+@cache
+def tensor_fields(cls: type[Message]) -> tuple[Field, ...]:
+    """The fields of a class that hold tensors, directly or at some depth."""
+    return tuple(field for field in cls.FIELDS if field.kind is MESSAGE and TensorProto in _below(cls, field))
+
+
+def _below(cls: type[Message], field: Field) -> set[type[Message]]:
+    found: set[type[Message]] = set()
+    todo = [message_class(cls, field)]
+    while todo:
+        child = todo.pop()
+        if child not in found:
+            found.add(child)
+            todo += [message_class(child, inner) for inner in child.FIELDS if inner.kind is MESSAGE]
+    return found
