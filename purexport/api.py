@@ -1,0 +1,154 @@
+"""The public surface in the manner of torch.onnx: options, enums, the program that an export returns."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+import proto_schema as ps
+from purexport.errors import ExportError, VerificationError
+
+
+class TrainingMode(enum.Enum):
+    """The mode in which the model is captured."""
+
+    EVAL = 0
+    PRESERVE = 1
+    TRAINING = 2
+
+
+class OperatorExportTypes(enum.Enum):
+    """What becomes of ATen operators."""
+
+    ONNX = 0
+    ONNX_ATEN = 1
+    ONNX_ATEN_FALLBACK = 2
+    RAW = 3
+    ONNX_FALLTHROUGH = 4
+
+
+@dataclass
+class Report:
+    """What an export did: the route and why, the rules that ran, the calls that torch decomposed, and remarks."""
+
+    route: str = ""
+    reason: str = ""
+    opset: int = 0
+    rules: list[str] = field(default_factory=list)
+    decomposed: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+class ONNXProgram:
+    """An exported model: the message, how it came about, and a way to run and save it."""
+
+    def __init__(self, model_proto: ps.ModelProto, report: Report) -> None:
+        self.model_proto = model_proto
+        self.report = report
+
+    def save(self, f: Any, **options: Any) -> None:
+        """Write the model to a path or binary file; ``options`` are those of ``proto_schema.save``."""
+        ps.save(self.model_proto, f, **options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Run the model in onnxruntime on tensors given as the model takes them; returns the outputs as tensors.
+
+        Raises ImportError when onnxruntime is not installed.
+        """
+        leaves, _ = pytree.tree_flatten((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        return run_in_onnxruntime(self.model_proto, tensors)
+
+
+def run_in_onnxruntime(model: ps.ModelProto, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The outputs of ``model`` on its inputs in order.  Raises ImportError without onnxruntime."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ImportError("running a model needs onnxruntime: pip install onnxruntime") from error
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(ps.dumps(model), options, providers=["CPUExecutionProvider"])
+    inputs = {item.name: tensor.detach().cpu().numpy() for item, tensor in zip(session.get_inputs(), tensors)}
+    return [torch.from_numpy(array) for array in session.run(None, inputs)]
+
+
+def verify(
+    program: ONNXProgram, model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], rtol: float, atol: float
+) -> None:
+    """Run the file in onnxruntime and the model in torch on the same arguments.
+
+    Raises VerificationError that names the first output that differs, by how much, and where.
+    """
+    with torch.no_grad():
+        leaves, _ = pytree.tree_flatten(model(*args, **kwargs))
+    expected = [torch.as_tensor(leaf) for leaf in leaves if leaf is not None]
+    graph = program.model_proto.graph
+    names = [item.name or "" for item in graph.output] if graph is not None else []
+    got = program(*args, **kwargs)
+    for name, mine, theirs in zip(names, got, expected, strict=True):
+        if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
+            raise VerificationError(
+                f"output {name!r} is {mine.dtype}{list(mine.shape)} in onnxruntime and "
+                f"{theirs.dtype}{list(theirs.shape)} in torch"
+            )
+        close = torch.isclose(mine, theirs.cpu(), rtol=rtol, atol=atol, equal_nan=True)
+        if not bool(close.all()):
+            place = tuple(torch.nonzero(~close)[0].tolist())
+            raise VerificationError(
+                f"output {name!r} differs at {int((~close).sum())} of {close.numel()} places, first at {place}: "
+                f"{mine[place].item()} in onnxruntime, {theirs[place].item()} in torch"
+            )
+
+
+_EXPORTING: ContextVar[bool] = ContextVar("purexport_exporting", default=False)
+
+
+def is_in_onnx_export() -> bool:
+    """True inside the capture of ``purexport.export``, in this thread."""
+    return _EXPORTING.get()
+
+
+@contextmanager
+def exporting() -> Iterator[None]:
+    """Marks the capture for ``is_in_onnx_export``."""
+    token = _EXPORTING.set(True)
+    try:
+        yield
+    finally:
+        _EXPORTING.reset(token)
+
+
+@contextmanager
+def select_model_mode_for_export(model: Any, mode: TrainingMode) -> Iterator[None]:
+    """Put ``model`` into ``mode`` and restore the mode of each of its modules afterwards, also after an error."""
+    if not isinstance(model, torch.nn.Module) or mode is TrainingMode.PRESERVE:
+        yield
+        return
+    before = {module: module.training for module in model.modules()}
+    try:
+        model.train(mode is TrainingMode.TRAINING)
+        yield
+    finally:
+        for module, training in before.items():
+            module.training = training
+
+
+def training_mode(value: TrainingMode | bool | None) -> TrainingMode:
+    """``training`` as old code gives it: a bool, or the enum."""
+    if isinstance(value, TrainingMode):
+        return value
+    if value is None or isinstance(value, bool):
+        return TrainingMode.TRAINING if value else TrainingMode.EVAL
+    raise ExportError(f"training={value!r} is neither a bool nor a TrainingMode")

@@ -1,0 +1,1 @@
+"""From a torch model to the neutral graph: two front ends, one result."""

@@ -1,0 +1,256 @@
+"""``torch.export`` programs to the neutral graph.
+
+The program is read as ``torch.export.export`` leaves it, before ``run_decompositions``: in-place operators and views
+are still there under the names that a trace records, and our own functionalization removes them.
+Arithmetic on sizes arrives as Python operators on symbolic integers and becomes the same scalar calls that a trace
+records.  Symbols take the names of the declared axes; expressions are written in those names.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from purexport.capture.aten import (
+    AtenGraph,
+    Call,
+    Dim,
+    Frame,
+    Input,
+    ListType,
+    ScalarType,
+    Source,
+    TensorType,
+    Type,
+    Value,
+)
+from purexport.capture.bind import bind
+from purexport.errors import ExportError
+
+_FRAME = re.compile(r'^\s*File "(.*)", line (\d+), in .*$', re.MULTILINE)
+
+_PYTHON: dict[Any, str] = {
+    operator.add: "aten::add.int",
+    operator.sub: "aten::sub.int",
+    operator.mul: "aten::mul.int",
+    operator.floordiv: "aten::floordiv.int",
+    operator.truediv: "aten::div.int",
+    operator.mod: "aten::remainder.int",
+    operator.pow: "aten::pow.int",
+    operator.neg: "aten::neg.int",
+    operator.eq: "aten::eq.int",
+    operator.ne: "aten::ne.int",
+    operator.lt: "aten::lt.int",
+    operator.le: "aten::le.int",
+    operator.gt: "aten::gt.int",
+    operator.ge: "aten::ge.int",
+    torch.sym_int: "aten::Int.Scalar",
+    torch.sym_float: "aten::Float.Scalar",
+    torch.sym_not: "aten::__not__",
+    torch.sym_max: "prim::max.int",
+    torch.sym_min: "prim::min.int",
+}
+
+
+class Symbols:
+    """Names of the program's symbolic sizes: what the user declared, else what torch calls them."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = names
+
+    def dim(self, size: Any) -> Dim:
+        """A size as the neutral graph writes it."""
+        if isinstance(size, int):
+            return size
+        expression = size.node.expr
+        if expression.is_Integer:
+            return int(expression)
+        text = str(expression)
+        return re.sub(r"[A-Za-z_]\w*", lambda match: self.names.get(match.group(), match.group()), text)
+
+    def type(self, value: Any) -> Type:
+        """The type of what torch.export recorded for a node."""
+        if isinstance(value, torch.Tensor):
+            return TensorType(value.dtype, tuple(map(self.dim, value.shape)), _strides(value))
+        if isinstance(value, (bool, torch.SymBool)):
+            return ScalarType(bool)
+        if isinstance(value, (int, torch.SymInt)):
+            return ScalarType(int)
+        if isinstance(value, (float, torch.SymFloat)):
+            return ScalarType(float)
+        return ListType()
+
+
+def _strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    strides = tensor.stride() if tensor.layout == torch.strided else ()
+    return tuple(strides) if all(type(stride) is int for stride in strides) else None
+
+
+def read(
+    program: torch.export.ExportedProgram, names: Sequence[str] | None, axes: Mapping[str, Mapping[int, str]]
+) -> AtenGraph:
+    """The neutral graph of a program.
+
+    ``names`` are those of the user's tensor inputs, in order (None: torch's own); ``axes`` gives the names of dynamic
+    axes by input name.
+    """
+    symbols = Symbols(_axis_names(program, names, axes))
+    reader = _Reader(AtenGraph(), symbols)
+    outputs = reader.body(program.graph_module, _placeholders(program, names, symbols, reader.graph))
+    kinds = [spec.kind.name for spec in program.graph_signature.output_specs]
+    reader.graph.outputs = [output for output, kind in zip(outputs, kinds, strict=True) if kind == "USER_OUTPUT"]
+    return reader.graph
+
+
+def _axis_names(
+    program: torch.export.ExportedProgram, names: Sequence[str] | None, axes: Mapping[str, Mapping[int, str]]
+) -> dict[str, str]:
+    """The declared name of each of torch's symbols."""
+    users = set(program.graph_signature.user_inputs)
+    tensors = [
+        node.meta["val"]
+        for node in program.graph.nodes
+        if node.op == "placeholder" and node.name in users and isinstance(node.meta["val"], torch.Tensor)
+    ]
+    found: dict[str, str] = {}
+    for name, tensor in zip(names or (), tensors, strict=False):
+        for axis, label in axes.get(name, {}).items():
+            size = tensor.shape[axis]
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                found[str(size.node.expr)] = label
+    return found
+
+
+def read_module(module: torch.fx.GraphModule, graph: AtenGraph) -> None:
+    """Read ``module`` into ``graph``, whose inputs stand for the module's placeholders, in order."""
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    env = {node: item.value for node, item in zip(placeholders, graph.inputs, strict=True)}
+    graph.outputs = _Reader(graph, Symbols({})).body(module, env)
+
+
+def _placeholders(
+    program: torch.export.ExportedProgram, names: Sequence[str] | None, symbols: Symbols, graph: AtenGraph
+) -> dict[torch.fx.Node, Any]:
+    """The graph's inputs, and what each placeholder stands for.  Tied weights become one input."""
+    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    state = {**program.constants, **dict(program.state_dict)}
+    env: dict[torch.fx.Node, Any] = {}
+    owned: dict[tuple[Any, ...], Value] = {}
+    users = iter(names) if names is not None else None
+    for node in program.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        spec = specs[node.name]
+        kind = spec.kind.name
+        if kind == "USER_INPUT":
+            recorded = node.meta["val"]
+            if not isinstance(recorded, torch.Tensor) and not isinstance(recorded, torch.SymInt):
+                env[node] = recorded
+                continue
+            value = Value(symbols.type(recorded))
+            name = next(users) if users is not None else node.name
+            graph.inputs.append(Input(value, name, "user"))
+        else:
+            tensor = state.get(spec.target)
+            if not isinstance(tensor, torch.Tensor):
+                raise ExportError(f"the program's input {spec.target!r} is no tensor, and ONNX has no place for it")
+            key = _identity(tensor)
+            value = owned.get(key) or Value(symbols.type(tensor))
+            if key not in owned:
+                owned[key] = value
+                name = {"PARAMETER": "parameter", "BUFFER": "buffer"}.get(kind, "constant")
+                graph.inputs.append(Input(value, spec.target, name, tensor))
+        env[node] = value
+    return env
+
+
+class _Reader:
+    def __init__(self, graph: AtenGraph, symbols: Symbols) -> None:
+        self.graph = graph
+        self.symbols = symbols
+
+    def body(self, module: torch.fx.GraphModule, env: dict[torch.fx.Node, Any]) -> list[Any]:
+        outputs: list[Any] = []
+        for node in module.graph.nodes:
+            if node.op == "get_attr":
+                attribute = functools.reduce(getattr, node.target.split("."), module)
+                is_tensor = isinstance(attribute, torch.Tensor)
+                env[node] = self.graph.constant(attribute, node.target) if is_tensor else attribute
+            elif node.op == "call_function":
+                env[node] = self._call(node, env)
+            elif node.op == "output":
+                result = self._resolve(node.args[0], env)
+                outputs = result if isinstance(result, list) else [result]
+        return outputs
+
+    def _resolve(self, arg: Any, env: dict[torch.fx.Node, Any]) -> Any:
+        if isinstance(arg, torch.fx.Node):
+            return env[arg]
+        if isinstance(arg, (list, tuple)):
+            return [self._resolve(item, env) for item in arg]
+        return arg
+
+    def _call(self, node: torch.fx.Node, env: dict[torch.fx.Node, Any]) -> Any:
+        args = self._resolve(list(node.args), env)
+        kwargs = {name: self._resolve(arg, env) for name, arg in node.kwargs.items()}
+        target = node.target
+        if target is operator.getitem:
+            return self._getitem(node, args[0], args[1])
+        if target in _PYTHON:
+            return self._emit(node, _PYTHON[target], {"ab"[i]: arg for i, arg in enumerate(args)})
+        if isinstance(target, torch._ops.HigherOrderOperator):
+            return self._higher_order(node, target.name(), args)
+        if isinstance(target, torch._ops.OpOverload):
+            schema = target._schema
+            name = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+            return self._emit(node, name, bind(name, args, kwargs))
+        name = f"python::{getattr(target, '__name__', target)}"
+        return self._emit(node, name, {str(position): arg for position, arg in enumerate(args)})
+
+    def _getitem(self, node: torch.fx.Node, container: Any, index: int) -> Any:
+        if isinstance(container, list):
+            return container[index]
+        return self._emit(node, "prim::getitem", {"list": container, "index": index})
+
+    def _higher_order(self, node: torch.fx.Node, name: str, args: list[Any]) -> Any:
+        # wrap_with_set_grad_enabled(enabled, body, *operands): gradients do not matter here, the body does
+        if name == "wrap_with_set_grad_enabled" and isinstance(args[1], torch.fx.GraphModule):
+            body = args[1]
+            placeholders = [inner for inner in body.graph.nodes if inner.op == "placeholder"]
+            return self.body(body, dict(zip(placeholders, args[2:], strict=True)))
+        return self._emit(node, f"higher_order::{name}", {str(position): arg for position, arg in enumerate(args)})
+
+    def _emit(self, node: torch.fx.Node, target: str, args: dict[str, Any]) -> Any:
+        recorded = node.meta.get("val")
+        several = isinstance(recorded, tuple)
+        outputs = [Value(self.symbols.type(item)) for item in recorded] if several else []
+        if not several and recorded is not None:
+            outputs = [Value(self.symbols.type(recorded))]
+        self.graph.calls.append(Call(target, args, outputs, _source(node)))
+        return outputs if several else outputs[0] if outputs else None
+
+
+def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
+    storage = tensor.untyped_storage().data_ptr()
+    return (storage or id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+
+
+def _source(node: torch.fx.Node) -> Source:
+    stack = node.meta.get("nn_module_stack") or {}
+    scope = next(reversed(stack.values()))[0] if stack else ""
+
+    def frames() -> list[Frame]:
+        found = _FRAME.findall(node.meta.get("stack_trace") or "")
+        return [(path, int(line)) for path, line in reversed(found)]
+
+    return Source(_module_path(scope), frames)
+
+
+def _module_path(scope: str) -> str:
+    """``L['self'].layer1`` and plain paths alike become ``layer1``."""
+    return re.sub(r"^L\['self'\]\.?", "", scope)

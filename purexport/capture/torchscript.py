@@ -1,0 +1,224 @@
+"""TorchScript graphs to the neutral graph, and the trace that makes one.
+
+The trace passes the model's parameters and buffers as further inputs, so that each keeps its identity and its
+``state_dict`` name, and the module path of every node is recorded by the tracer's own scopes.
+Numbers that the trace wraps as tensors (``x.size(0)`` becomes ``prim::NumToTensor``, a literal a zero-dim constant)
+become numbers again, because type promotion and constant folding need to know them as such.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.jit import _trace as jit_trace
+
+from purexport.capture.aten import AtenGraph, Call, Frame, Input, ListType, ScalarType, Source, TensorType, Type, Value
+from purexport.capture.bind import bind
+from purexport.scalars import is_scalar_operator
+
+_FRAME = re.compile(r"^(.*)\((\d+)\): .*$", re.MULTILINE)
+_SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": float}
+_CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::IntImplicit": int}
+_CASTS |= {"aten::FloatImplicit": float}
+
+
+def trace(
+    function: Callable[..., Sequence[Any]],
+    tensors: Sequence[torch.Tensor],
+    names: Sequence[str],
+    state: Sequence[tuple[str, str, torch.Tensor]],
+    modules: Sequence[tuple[str, torch.nn.Module]],
+) -> tuple[AtenGraph, list[str]]:
+    """Trace ``function(*tensors)``, which returns a flat tuple of tensors, into a neutral graph.
+
+    ``state`` lists ``(kind, name, tensor)`` of what the model owns, ``modules`` its modules by path.  Also returns the
+    tracer's warnings: each is about a value that the trace holds fixed.
+    """
+    scopes: dict[torch.nn.Module, str] = {}
+    for path, module in modules:
+        scopes.setdefault(module, path)
+    flat = [*tensors, *(tensor for _, _, tensor in state)]
+    outer = jit_trace._trace_module_map
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+        warnings.simplefilter("always", category=torch.jit.TracerWarning)
+        try:
+            jit_trace._trace_module_map = scopes  # type: ignore[assignment]
+            graph, _ = torch._C._create_graph_by_tracing(
+                lambda *values: tuple(function(*values[: len(tensors)])),
+                tuple(flat),
+                lambda tensor: "",
+                True,  # strict: containers of tensors are refused as outputs; ours are flat
+                False,  # force_outplace: in-place operators stay, the functionalization handles them
+                None,
+                [],
+            )
+        finally:
+            jit_trace._trace_module_map = outer
+    inputs = [Input(Value(_missing), name, "user") for name in names]
+    inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
+    notes = [str(w.message) for w in caught if issubclass(w.category, torch.jit.TracerWarning)]
+    return Reader(graph, inputs).read(), notes
+
+
+_missing = ListType()  # replaced by the recorded type as soon as the graph's inputs are read
+
+
+class Reader:
+    """Reads one TorchScript graph.  Keeps the graph alive, because sources are texts made on demand from its nodes."""
+
+    def __init__(self, graph: Any, inputs: list[Input]) -> None:
+        self.script = graph
+        self.graph = AtenGraph(inputs=inputs)
+        self.env: dict[int, Any] = {}
+        self.sources: dict[tuple[str, str], Source] = {}
+
+    def read(self) -> AtenGraph:
+        """The neutral graph."""
+        for item, value in zip(list(self.graph.inputs), self.script.inputs(), strict=True):
+            item.value.type = _type(value.type())
+            self.env[value.unique()] = item.value
+        self._block(self.script)
+        for output in self.script.outputs():
+            result = self.env[output.unique()]
+            self.graph.outputs += result if isinstance(result, list) else [result]
+        return self.graph
+
+    def _block(self, block: Any) -> None:
+        for node in block.nodes():
+            handler = _PRIM.get(node.kind())
+            if handler is not None:
+                handler(self, node)
+            else:
+                self._call(node)
+
+    def _args(self, node: Any) -> list[Any]:
+        return [self.env[value.unique()] for value in node.inputs()]
+
+    def _source(self, node: Any) -> Source:
+        # "(root)/l/l.0": the last element is the module's whole path
+        scope = node.scopeName().rpartition("/")[2]
+        graph = self.script  # the node belongs to it
+
+        def frames() -> list[Frame]:
+            assert graph is not None
+            return [(path, int(line)) for path, line in _FRAME.findall(node.sourceRange())]
+
+        return Source("" if scope == "(root)" else scope, frames)
+
+    def _emit(self, node: Any, target: str, args: dict[str, Any]) -> None:
+        outputs = []
+        for output in node.outputs():
+            value = Value(_type(output.type()))
+            self.env[output.unique()] = value
+            outputs.append(value)
+        self.graph.calls.append(Call(target, args, outputs, self._source(node)))
+
+    def _call(self, node: Any) -> None:
+        schema = node.schema()
+        args = self._args(node)
+        kind = node.kind()
+        if schema == "(no schema)":
+            self._emit(node, kind, {str(position): arg for position, arg in enumerate(args)})
+            return
+        if kind in _CASTS and self._is_number(args[0]):
+            cast = _CASTS[kind]
+            number = args[0]
+            same = isinstance(number, Value) and number.type == ScalarType(cast)
+            if same or not isinstance(number, Value):
+                self.env[node.output().unique()] = number if same else cast(number)
+                return
+        target = schema[: schema.index("(")]
+        self._emit(node, target, bind(target, args, {}))
+        if is_scalar_operator(kind) and all(self._is_number(arg) for arg in args):
+            output = self.graph.calls[-1].outputs[0]
+            output.type = _as_scalar(output.type)
+
+    @staticmethod
+    def _is_number(arg: Any) -> bool:
+        if isinstance(arg, Value):
+            return isinstance(arg.type, ScalarType)
+        return arg is None or isinstance(arg, (bool, int, float, str))
+
+    def _constant(self, node: Any) -> None:
+        output = node.output()
+        if output.type().kind() == "TensorType" and node.hasAttribute("value"):
+            tensor = node.t("value")
+            number = _is_wrapped_number(tensor)
+            self.env[output.unique()] = tensor.item() if number else self.graph.constant(tensor)
+        else:
+            self.env[output.unique()] = output.toIValue()
+
+    def _list(self, node: Any) -> None:
+        self.env[node.output().unique()] = self._args(node)
+
+    def _unpack(self, node: Any) -> None:
+        container = self.env[next(node.inputs()).unique()]
+        for index, output in enumerate(node.outputs()):
+            if isinstance(container, list):
+                self.env[output.unique()] = container[index]
+                continue
+            value = Value(_type(output.type()))
+            self.env[output.unique()] = value
+            args = {"list": container, "index": index}
+            self.graph.calls.append(Call("prim::getitem", args, [value], self._source(node)))
+
+    def _alias(self, node: Any) -> None:
+        self.env[node.output().unique()] = self.env[next(node.inputs()).unique()]
+
+    def _python(self, node: Any) -> None:
+        """An autograd Function: its recorded inner graph is read in its place."""
+        if not node.hasAttribute("Subgraph"):
+            self._emit(node, "prim::PythonOp", {str(i): arg for i, arg in enumerate(self._args(node))})
+            return
+        inner = node.g("Subgraph")
+        for value, arg in zip(inner.inputs(), self._args(node), strict=True):
+            self.env[value.unique()] = arg
+        self._block(inner)
+        for value, output in zip(inner.outputs(), node.outputs(), strict=True):
+            self.env[output.unique()] = self.env[value.unique()]
+
+
+_PRIM: dict[str, Callable[[Reader, Any], None]] = {
+    "prim::Constant": Reader._constant,
+    "prim::ListConstruct": Reader._list,
+    "prim::TupleConstruct": Reader._list,
+    "prim::ListUnpack": Reader._unpack,
+    "prim::TupleUnpack": Reader._unpack,
+    "prim::NumToTensor": Reader._alias,
+    "prim::PythonOp": Reader._python,
+}
+
+
+def _type(type_: Any) -> Type:
+    kind = type_.kind()
+    if kind == "TensorType":
+        sizes, strides, dtype = type_.sizes(), type_.strides(), type_.dtype()
+        shape = None if sizes is None else tuple(sizes)
+        # a tensor of which nothing is recorded (an undefined one) is never read; float32 stands for it
+        return TensorType(dtype or torch.float32, shape, tuple(strides) if strides else () if shape == () else None)
+    if kind in _SCALARS:
+        return ScalarType(_SCALARS[kind])
+    return ListType()
+
+
+def _as_scalar(type_: Type) -> Type:
+    if not isinstance(type_, TensorType):
+        return type_
+    if type_.dtype is torch.bool:
+        return ScalarType(bool)
+    return ScalarType(float if type_.dtype.is_floating_point else int)
+
+
+def _is_wrapped_number(tensor: torch.Tensor) -> bool:
+    """True for a literal that the tracer made a tensor of: torch keeps a mark, which type promotion shows."""
+    if tensor.dim() or tensor.dtype not in (torch.int64, torch.float64, torch.complex128, torch.bool):
+        return False
+    if tensor.dtype is torch.int64:
+        return torch.result_type(torch.zeros((), dtype=torch.int8), tensor) is torch.int8
+    if tensor.dtype is torch.bool:
+        return False
+    return torch.result_type(torch.zeros(1, dtype=torch.int8), tensor) is not tensor.dtype

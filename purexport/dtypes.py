@@ -1,0 +1,69 @@
+"""torch dtypes and ONNX data types: one row each.
+
+The codes are those of TensorProto.DataType, the names those of the type strings in operator schemas.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_ROWS: tuple[tuple[int, str, str], ...] = (
+    # code, name in a type string, torch dtype
+    (1, "float", "float32"),
+    (2, "uint8", "uint8"),
+    (3, "int8", "int8"),
+    (4, "uint16", "uint16"),
+    (5, "int16", "int16"),
+    (6, "int32", "int32"),
+    (7, "int64", "int64"),
+    (9, "bool", "bool"),
+    (10, "float16", "float16"),
+    (11, "double", "float64"),
+    (12, "uint32", "uint32"),
+    (13, "uint64", "uint64"),
+    (14, "complex64", "complex64"),
+    (15, "complex128", "complex128"),
+    (16, "bfloat16", "bfloat16"),
+    (17, "float8e4m3fn", "float8_e4m3fn"),
+    (18, "float8e4m3fnuz", "float8_e4m3fnuz"),
+    (19, "float8e5m2", "float8_e5m2"),
+    (20, "float8e5m2fnuz", "float8_e5m2fnuz"),
+)
+
+FLOAT, INT32, INT64, BOOL, FLOAT16, DOUBLE, BFLOAT16 = 1, 6, 7, 9, 10, 11, 16
+
+_TORCH = {code: getattr(torch, name) for code, _, name in _ROWS if hasattr(torch, name)}
+_CODE = {dtype: code for code, dtype in _TORCH.items()}
+_STRING = {code: f"tensor({name})" for code, name, _ in _ROWS}
+_FROM_STRING = {text: code for code, text in _STRING.items()}
+
+
+def onnx_code(dtype: torch.dtype) -> int:
+    """The TensorProto.DataType code of a torch dtype.  Raises ValueError when ONNX has no such type."""
+    try:
+        return _CODE[dtype]
+    except KeyError:
+        raise ValueError(f"ONNX has no data type for {dtype}") from None
+
+
+def torch_dtype(code: int) -> torch.dtype:
+    """The torch dtype of a TensorProto.DataType code.  Raises ValueError when torch has no such type."""
+    try:
+        return _TORCH[code]
+    except KeyError:
+        raise ValueError(f"torch has no dtype for the ONNX data type {code}") from None
+
+
+def type_string(code: int) -> str:
+    """``tensor(float)`` for FLOAT: the form of operator schemas."""
+    return _STRING.get(code, f"tensor(<{code}>)")
+
+
+def from_type_string(text: str) -> int | None:
+    """The code of ``tensor(float)``; None for sequences, maps and optionals."""
+    return _FROM_STRING.get(text)
+
+
+def is_floating(code: int | None) -> bool:
+    """True for float, double, float16, bfloat16 and the float8 family."""
+    return code in _TORCH and _TORCH[code].is_floating_point if code is not None else False

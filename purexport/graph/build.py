@@ -1,0 +1,128 @@
+"""The ONNX graph to messages: one function a message, no decisions.
+
+Attributes are encoded by the type that the operator's schema gives them.  The IR version is the lowest that the asked
+opset goes with, since a reader that knows the opset knows that version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+import proto_schema as ps
+from proto_schema import operators
+from purexport import dtypes
+from purexport.graph.ir import Graph, Node, Value
+from purexport.graph.payloads import payload
+from purexport.version import VERSION
+
+
+def build_model(graph: Graph, opset: int, name: str, custom_opsets: Mapping[str, int] | None = None) -> ps.ModelProto:
+    """The model's message; weights are views of the model's memory."""
+    imports = [ps.OperatorSetIdProto(domain="", version=opset)]
+    imports += [ps.OperatorSetIdProto(domain=key, version=value) for key, value in (custom_opsets or {}).items()]
+    return ps.ModelProto(
+        ir_version=operators.ir_version_for(opset),
+        opset_import=imports,
+        producer_name="purexport",
+        producer_version=VERSION,
+        graph=_graph(graph, opset, name),
+    )
+
+
+def _graph(graph: Graph, opset: int, name: str) -> ps.GraphProto:
+    outputs = set(graph.outputs)
+    return ps.GraphProto(
+        name=name,
+        node=[_node(node, opset) for node in graph.nodes],
+        initializer=[_tensor(value) for value in graph.initializers()],
+        input=[_value_info(value) for value in graph.inputs],
+        output=[_value_info(value) for value in graph.outputs],
+        value_info=[
+            _value_info(value)
+            for node in graph.nodes
+            for value in node.outputs
+            if value not in outputs and value.shape is not None and value.dtype is not None
+        ],
+    )
+
+
+def _node(node: Node, opset: int) -> ps.NodeProto:
+    schema = operators.schema(node.op_type, opset, node.domain)
+    known = schema.attributes if schema is not None else {}
+    return ps.NodeProto(
+        op_type=node.op_type,
+        domain=node.domain or None,
+        name=node.name,
+        input=["" if value is None else value.name for value in node.inputs],
+        output=[value.name for value in node.outputs],
+        attribute=[
+            _attribute(key, node.attributes[key], known[key].type if key in known else None, opset)
+            for key in sorted(node.attributes)
+        ],
+    )
+
+
+def _attribute(name: str, value: Any, kind: int | None, opset: int) -> ps.AttributeProto:
+    kind = _guess(value) if kind is None else kind
+    made = ps.AttributeProto(name=name, type=kind)
+    kinds = ps.AttributeProto
+    if kind == kinds.INT:
+        made.i = int(value)
+    elif kind == kinds.FLOAT:
+        made.f = float(value)
+    elif kind == kinds.STRING:
+        made.s = value.encode() if isinstance(value, str) else value
+    elif kind == kinds.TENSOR:
+        made.t = _raw_tensor(value)
+    elif kind == kinds.GRAPH:
+        made.g = _graph(value, opset, name)
+    elif kind == kinds.INTS:
+        made.ints = [int(item) for item in value]
+    elif kind == kinds.FLOATS:
+        made.floats = [float(item) for item in value]
+    elif kind == kinds.STRINGS:
+        made.strings = [item.encode() if isinstance(item, str) else item for item in value]
+    else:
+        raise TypeError(f"attribute {name!r} of type {kind} cannot be built")
+    return made
+
+
+def _guess(value: Any) -> int:
+    """The attribute type of a custom operator's argument, by the Python type of its value."""
+    kinds = ps.AttributeProto
+    if isinstance(value, (list, tuple)):
+        first = value[0] if value else 0
+        plural = {int: kinds.INTS, bool: kinds.INTS, float: kinds.FLOATS, str: kinds.STRINGS, bytes: kinds.STRINGS}
+        return plural[type(first)]
+    if isinstance(value, torch.Tensor):
+        return kinds.TENSOR
+    if isinstance(value, Graph):
+        return kinds.GRAPH
+    return {int: kinds.INT, bool: kinds.INT, float: kinds.FLOAT, str: kinds.STRING, bytes: kinds.STRING}[type(value)]
+
+
+def _tensor(value: Value) -> ps.TensorProto:
+    assert value.const is not None
+    made = _raw_tensor(value.const)
+    made.name = value.name
+    return made
+
+
+def _raw_tensor(tensor: torch.Tensor) -> ps.TensorProto:
+    return ps.TensorProto(dims=list(tensor.shape), data_type=dtypes.onnx_code(tensor.dtype), raw_data=payload(tensor))
+
+
+def _value_info(value: Value) -> ps.ValueInfoProto:
+    tensor = ps.TypeProto.Tensor(elem_type=value.dtype)
+    if value.shape is not None:
+        tensor.shape = ps.TensorShapeProto(dim=[_dim(dim) for dim in value.shape])
+    return ps.ValueInfoProto(name=value.name, type=ps.TypeProto(tensor_type=tensor))
+
+
+def _dim(dim: int | str | None) -> ps.TensorShapeProto.Dimension:
+    if isinstance(dim, int):
+        return ps.TensorShapeProto.Dimension(dim_value=dim)
+    return ps.TensorShapeProto.Dimension(dim_param=dim) if dim else ps.TensorShapeProto.Dimension()

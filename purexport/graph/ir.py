@@ -1,0 +1,98 @@
+"""The ONNX graph while it is being built: values, nodes, graph.  It knows neither torch models nor bytes.
+
+Invariants: a value has one producer (a node, a graph input, or it holds a constant); nodes are in an order in which
+every input is produced before it is used.  Names are given once, at the end, by ``passes.naming``.
+Constants are torch tensors: exact in every dtype, and never copied from the model's own storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from purexport.capture.aten import Dim, Source
+
+
+class Value:
+    """A tensor in the graph.  ``dtype`` is a TensorProto.DataType code; ``shape`` holds ints and axis expressions."""
+
+    __slots__ = ("const", "dtype", "name", "node", "shape")
+
+    def __init__(
+        self,
+        dtype: int | None = None,
+        shape: tuple[Dim, ...] | None = None,
+        *,
+        name: str = "",
+        const: torch.Tensor | None = None,
+        node: Node | None = None,
+    ) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self.name = name
+        self.const = const
+        self.node = node
+
+    @property
+    def rank(self) -> int:
+        """The number of dimensions.  Raises ValueError when it is unknown, which no rule can work around."""
+        if self.shape is None:
+            raise ValueError("the rank of a tensor is not known here")
+        return len(self.shape)
+
+    @property
+    def is_static(self) -> bool:
+        """True when every dimension is a known number."""
+        return self.shape is not None and all(isinstance(dim, int) for dim in self.shape)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape as numbers.  Raises ValueError unless the shape is static."""
+        sizes = tuple(dim for dim in self.shape or () if isinstance(dim, int))
+        if self.shape is None or len(sizes) != len(self.shape):
+            raise ValueError("the sizes of a tensor are not all known here")
+        return sizes
+
+    def __repr__(self) -> str:
+        return f"<{self.name or 'value'}: {self.dtype} {self.shape}>"
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One operator node; absent optional inputs are None.  ``source`` says which line of the model it came from."""
+
+    op_type: str
+    inputs: list[Value | None]
+    outputs: list[Value]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    domain: str = ""
+    source: Source = field(default_factory=Source)
+    name: str = ""
+
+    def subgraphs(self) -> Iterator[Graph]:
+        """The bodies of If, Loop and Scan."""
+        return (item for item in self.attributes.values() if isinstance(item, Graph))
+
+
+@dataclass(slots=True, eq=False)
+class Graph:
+    """Inputs, outputs and nodes.  Initializers are the constants that nodes or outputs refer to."""
+
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+
+    def initializers(self) -> list[Value]:
+        """The constants in use, in order of first use."""
+        found: dict[Value, None] = {}
+        for node in self.nodes:
+            for value in node.inputs:
+                if value is not None and value.const is not None:
+                    found.setdefault(value)
+        for value in self.outputs:
+            if value.const is not None:
+                found.setdefault(value)
+        return list(found)

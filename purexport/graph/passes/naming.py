@@ -1,0 +1,52 @@
+"""Give every node and value its name, once, from the module path:  ``layer1.0.conv1/Conv``.
+
+Inputs, outputs and parameters have their names already and keep them; a clash is settled in favour of inputs and
+outputs, then parameters.  Names are unique in the whole model, subgraphs included, and the same in every run.
+"""
+
+from __future__ import annotations
+
+from purexport.graph.ir import Graph, Node, Value
+
+
+class _Names:
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+        self.counts: dict[str, int] = {}
+
+    def unique(self, wish: str) -> str:
+        """``wish``, or ``wish_1``, ``wish_2``, ... when it is taken."""
+        name = wish
+        while name in self.taken:
+            self.counts[wish] = self.counts.get(wish, 0) + 1
+            name = f"{wish}_{self.counts[wish]}"
+        self.taken.add(name)
+        return name
+
+
+def assign_names(graph: Graph) -> None:
+    """Name everything in ``graph`` in place."""
+    names = _Names()
+    for value in (*graph.inputs, *graph.outputs):
+        value.name = names.unique(value.name or "value")
+    named = {*graph.inputs, *graph.outputs}
+    for value in graph.initializers():
+        if value not in named:
+            value.name = names.unique(value.name or "constant")
+            named.add(value)
+    _name_nodes(graph, names, named)
+
+
+def _name_nodes(graph: Graph, names: _Names, named: set[Value]) -> None:
+    node_names = _Names()
+    for node in graph.nodes:
+        node.name = node_names.unique(_wish(node))
+        for index, value in enumerate(node.outputs):
+            if value not in named:
+                suffix = f"_output_{index}" if len(node.outputs) > 1 else "_output"
+                value.name = names.unique(node.name + suffix)
+                named.add(value)
+
+
+def _wish(node: Node) -> str:
+    return f"{node.source.scope}/{node.op_type}" if node.source.scope else node.op_type

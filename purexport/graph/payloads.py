@@ -1,0 +1,86 @@
+"""Where an exported tensor's bytes come from: the model's own memory, never a copy of it.
+
+A contiguous CPU tensor is a view of its memory; anything else (strided, on a device) is produced in bounded pieces
+when it is written.  ONNX raw data is little-endian; a big-endian host swaps piece by piece.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import torch
+
+from proto_schema.payload import CHUNK, Payload
+
+_SWAP = sys.byteorder == "big"
+
+
+class TensorPayload(Payload):
+    """The bytes of a torch tensor in row-major order, little-endian."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor.detach()
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes: elements times the size of one."""
+        return self.tensor.numel() * self.tensor.element_size()
+
+    @property
+    def identity(self) -> object:
+        """Equal for two tensors that see the same storage in the same way."""
+        tensor = self.tensor
+        storage = tensor.untyped_storage().data_ptr()
+        if not storage:
+            return None
+        return (storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+    def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
+        """The bytes in pieces of at most ``limit`` bytes; only a strided or device tensor's pieces are copied."""
+        tensor = self.tensor
+        if tensor.numel() == 0:
+            return
+        if tensor.is_contiguous() and tensor.device.type == "cpu":
+            view = _memory(tensor)
+            for start in range(0, len(view), limit):
+                yield view[start : start + limit]
+        else:
+            yield from self._pieces(limit)
+
+    def _pieces(self, limit: int) -> Iterator[memoryview]:
+        size = self.tensor.element_size()
+        for piece in _contiguous_pieces(self.tensor, max(limit // size, 1)):
+            view = _memory(piece.contiguous().cpu())
+            for start in range(0, len(view), limit):
+                yield view[start : start + limit]
+
+
+def _contiguous_pieces(tensor: torch.Tensor, limit: int) -> Iterator[torch.Tensor]:
+    """Slices of ``tensor`` in row-major order, each of at most ``limit`` elements."""
+    if tensor.numel() <= limit or tensor.dim() == 0:
+        yield tensor
+        return
+    row = tensor.numel() // tensor.shape[0]
+    if row > limit:
+        for item in tensor:
+            yield from _contiguous_pieces(item, limit)
+        return
+    step = max(limit // row, 1)
+    for start in range(0, tensor.shape[0], step):
+        yield tensor[start : start + step]
+
+
+def _memory(tensor: torch.Tensor) -> memoryview:
+    flat = tensor.reshape(-1).view(torch.uint8)
+    if _SWAP and tensor.element_size() > 1:
+        flat = flat.reshape(-1, tensor.element_size()).flip(1).reshape(-1)
+    return memoryview(flat.numpy())
+
+
+def payload(tensor: torch.Tensor) -> memoryview | Payload:
+    """A tensor's bytes for ``TensorProto.raw_data``: a view of its memory where it lies as ONNX wants it."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.is_contiguous() and tensor.device.type == "cpu" and tensor.numel():
+        return _memory(tensor)
+    return TensorPayload(tensor)

@@ -1,0 +1,116 @@
+"""Convolutions of one to three spatial axes, plain and transposed, with or without a batch axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from purexport.errors import UnsupportedForm
+from purexport.graph.ir import Value
+from purexport.lowering.emitter import Emitter
+from purexport.lowering.registry import lower
+
+
+@lower("aten::_convolution", "aten::_convolution.deprecated", "aten::convolution")
+def convolution(
+    op: Emitter,
+    input: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Value:
+    spatial = weight.rank - 2
+    batched = input if input.rank == weight.rank else op.Unsqueeze(input, [0])
+    begins = _each(padding, spatial)
+    options: dict[str, Any] = {
+        "strides": _each(stride, spatial),
+        "dilations": _each(dilation, spatial),
+        "group": groups,
+        "pads": [*begins, *begins],
+    }
+    if weight.is_static:
+        options["kernel_shape"] = list(weight.sizes[2:])
+    if transposed:
+        extra = _each(output_padding, spatial)
+        if any(extra):
+            options["output_padding"] = extra
+        result = op.ConvTranspose(batched, weight, bias, **options)
+    else:
+        result = op.Conv(batched, weight, bias, **options)
+    return result if batched is input else op.Squeeze(result, [0])
+
+
+def _each(items: Sequence[int], count: int) -> list[int]:
+    """One number an axis: a single one stands for all."""
+    return list(items) * count if len(items) == 1 else list(items)
+
+
+def _plain(
+    op: Emitter, input: Value, weight: Value, bias: Value | None, stride: Any, padding: Any, dilation: Any, groups: int
+) -> Value:
+    return convolution(op, input, weight, bias, stride, padding, dilation, False, [0], groups)
+
+
+@lower("aten::conv1d", "aten::conv2d", "aten::conv3d")
+def conv(
+    op: Emitter,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> Value:
+    return _plain(op, input, weight, bias, stride, padding, dilation, groups)
+
+
+@lower("aten::conv1d.padding", "aten::conv2d.padding", "aten::conv3d.padding", "aten::_convolution_mode")
+def conv_padding(
+    op: Emitter,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1,),
+    padding: str = "valid",
+    dilation: Sequence[int] = (1,),
+    groups: int = 1,
+) -> Value:
+    if padding == "valid":
+        return _plain(op, input, weight, bias, stride, [0], dilation, groups)
+    if not weight.is_static:
+        raise UnsupportedForm("with padding='same' needs a kernel of known size")
+    total = [d * (k - 1) for d, k in zip(_each(dilation, weight.rank - 2), weight.sizes[2:], strict=True)]
+    begins = [t // 2 for t in total]
+    batched = input if input.rank == weight.rank else op.Unsqueeze(input, [0])
+    result = op.Conv(
+        batched,
+        weight,
+        bias,
+        strides=_each(stride, len(total)),
+        dilations=_each(dilation, len(total)),
+        group=groups,
+        pads=[*begins, *(t - b for t, b in zip(total, begins, strict=True))],  # the odd one goes to the end
+        kernel_shape=list(weight.sizes[2:]),
+    )
+    return result if batched is input else op.Squeeze(result, [0])
+
+
+@lower("aten::conv_transpose1d", "aten::conv_transpose2d.input", "aten::conv_transpose3d.input")
+def conv_transpose(
+    op: Emitter,
+    input: Value,
+    weight: Value,
+    bias: Value | None = None,
+    stride: Sequence[int] = (1,),
+    padding: Sequence[int] = (0,),
+    output_padding: Sequence[int] = (0,),
+    groups: int = 1,
+    dilation: Sequence[int] = (1,),
+) -> Value:
+    return convolution(op, input, weight, bias, stride, padding, dilation, True, output_padding, groups)

@@ -1,0 +1,242 @@
+"""The neutral graph to the ONNX graph: each call by its rule, in order.
+
+A call whose operands are known numbers is computed; a call with a rule is lowered by it; one without is expanded by
+torch's own decomposition and lowered piece by piece.  What is left is collected over the whole graph and reported in
+one error.  Every result is checked against the dtype that torch recorded for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from purexport import dtypes, scalars
+from purexport.capture.aten import AtenGraph, Call, ListType, TensorType
+from purexport.capture.aten import Value as AtenValue
+from purexport.capture.bind import MISSING, signature
+from purexport.decompose import expand
+from purexport.errors import ExportError, Gap, OpsetError, UnsupportedForm, UnsupportedOperatorError
+from purexport.graph.ir import Graph, Value
+from purexport.lowering.emitter import Emitter
+from purexport.lowering.promotion import common_dtype
+from purexport.lowering.registry import LAYOUT_ARGUMENTS, Rule, registered
+
+
+@dataclass
+class Lowered:
+    """The ONNX graph, the ATen names whose rules ran, and those that were decomposed."""
+
+    graph: Graph
+    rules: set[str] = field(default_factory=set)
+    decomposed: set[str] = field(default_factory=set)
+
+
+def lower_graph(graph: AtenGraph, opset: int, custom: Mapping[str, Callable[..., Any]] | None = None) -> Lowered:
+    """Lower ``graph`` to ONNX at ``opset``; ``custom`` maps ATen names to rules that go first.
+
+    Raises UnsupportedOperatorError with every call that cannot be expressed.
+    """
+    return _Lowering(graph, opset, custom or {}).run()
+
+
+class _Lowering:
+    def __init__(self, graph: AtenGraph, opset: int, custom: Mapping[str, Callable[..., Any]]) -> None:
+        self.source = graph
+        self.result = Lowered(Graph())
+        self.op = Emitter(self.result.graph, opset)
+        self.rules = registered()
+        self.custom = custom
+        self.env: dict[AtenValue, Any] = {}
+        self.gaps: list[Gap] = []
+        self.poisoned: set[AtenValue] = set()
+
+    def run(self) -> Lowered:
+        self._inputs()
+        for call in live_calls(self.source):
+            self._call(call)
+        if self.gaps:
+            raise UnsupportedOperatorError(self.op.opset, self.gaps)
+        for name, output in zip(self.source.output_names, self.source.outputs, strict=True):
+            self.result.graph.outputs.append(self._output(name, output))
+        return self.result
+
+    def _inputs(self) -> None:
+        shared: dict[tuple[Any, ...], Value] = {}
+        for item in self.source.inputs:
+            type_ = item.value.type
+            if not isinstance(type_, TensorType):
+                type_ = TensorType(torch.int64, ())
+            if item.tensor is None:
+                value = Value(dtypes.onnx_code(type_.dtype), type_.shape, name=item.name)
+                self.result.graph.inputs.append(value)
+            else:
+                key = _identity(item.tensor)
+                new = self.op.const(item.tensor.detach(), name="" if item.kind == "constant" else item.name)
+                value = shared.setdefault(key, new)
+            self.env[item.value] = value
+
+    def _output(self, name: str, output: Any) -> Value:
+        result: Any = self._argument(output)
+        if isinstance(result, (bool, int, float)):
+            dtype = {bool: dtypes.BOOL, int: dtypes.INT64}.get(type(result), dtypes.FLOAT)
+            result = self.op.const(result, dtype)
+        if not isinstance(result, Value):
+            raise ExportError(f"output {name!r} is a {type(result).__name__}, and ONNX outputs are tensors")
+        taken = self.result.graph.outputs
+        if result.node is None or result in taken:
+            # an output needs a name of its own: an input, a constant or a value returned twice is copied
+            shape = result.shape
+            result = self.op.Identity(result)
+            result.shape = shape
+        result.name = name
+        return result
+
+    def _argument(self, arg: Any) -> Any:
+        if isinstance(arg, AtenValue):
+            return self.env[arg]
+        if isinstance(arg, (list, tuple)):
+            return [self._argument(item) for item in arg]
+        return arg
+
+    def _call(self, call: Call) -> None:
+        if any(value in self.poisoned for value in call.inputs()):
+            self.poisoned.update(call.outputs)  # follows from a gap that is reported already
+            return
+        try:
+            self._lower(call)
+        except OpsetError as error:
+            lowest = f"needs opset {error.lowest} or later" if error.lowest else "no opset has it"
+            self._gap(call, f"{lowest}: {error}")
+        except UnsupportedForm as error:
+            self._gap(call, str(error))
+
+    def _gap(self, call: Call, reason: str) -> None:
+        self.gaps.append(Gap(call.target, str(call.source), reason))
+        self.poisoned.update(call.outputs)
+
+    def _lower(self, call: Call) -> None:
+        arguments = {name: self._argument(arg) for name, arg in call.args.items()}
+        if call.target == "prim::getitem" and isinstance(arguments["list"], list):
+            self.env[call.outputs[0]] = arguments["list"][arguments["index"]]
+            return
+        if scalars.is_scalar_operator(call.base) and _all_numbers(arguments):
+            self.env[call.outputs[0]] = scalars.evaluate(call.base, arguments)
+            return
+        rule = self._rule(call.target)
+        if rule is None:
+            self._decompose(call)
+            return
+        unknown = self._unknown_argument(call, rule, arguments)
+        if unknown:
+            self._gap(call, unknown)
+            return
+        self.op.source, self.op.target = call.source, call.target
+        self.op.results = [value.type if isinstance(value.type, TensorType) else None for value in call.outputs]
+        if rule.promote:
+            self._promote(call, rule, arguments)
+        known = {name: arguments[name] for name in rule.parameters if name in arguments}
+        self._bind(call, rule(self.op, known))
+        self.result.rules.add(call.target)
+
+    def _rule(self, target: str) -> Rule | None:
+        custom = self.custom.get(target) or self.custom.get(target.partition(".")[0])
+        if custom is not None:
+            names = tuple(parameter.name for parameter in signature(target).parameters)
+            return Rule(lambda op, **arguments: custom(op, *arguments.values()), names)
+        return self.rules.get(target)
+
+    def _unknown_argument(self, call: Call, rule: Rule, arguments: Mapping[str, Any]) -> str:
+        """Why the rule cannot take this call: it does not know an argument that is not at its default."""
+        missing = [name for name in arguments if name not in rule.parameters and name not in LAYOUT_ARGUMENTS]
+        if not missing or not call.target.startswith("aten::"):
+            return ""
+        defaults = {item.name: item.default for item in signature(call.target).parameters}
+        for name in missing:
+            value, default = arguments[name], defaults.get(name, MISSING)
+            if default is MISSING or isinstance(value, Value) or value != default:
+                return f"with {name}={value!r} has no rule yet"
+        return ""
+
+    def _promote(self, call: Call, rule: Rule, arguments: dict[str, Any]) -> None:
+        names = [name for name in rule.promote if arguments.get(name) is not None]
+        dtype = common_dtype([call.args[name] for name in names], rule.to_float)
+        for name in names:
+            arguments[name] = self.op.like(arguments[name], Value(dtypes.onnx_code(dtype)))
+
+    def _decompose(self, call: Call) -> None:
+        pieces = expand(call)
+        if pieces is None:
+            self._gap(call, "has no rule, and torch has no decomposition of it")
+            return
+        for item in pieces.inputs:
+            if item.tensor is not None:
+                self.env[item.value] = self.op.const(item.tensor)
+        before = len(self.gaps)
+        for inner in live_calls(pieces):
+            inner.source = call.source
+            self._call(inner)
+        if len(self.gaps) > before:
+            self.poisoned.update(call.outputs)
+            return
+        for value, output in zip(call.outputs, pieces.outputs, strict=True):
+            self.env[value] = self._argument(output)
+        self.result.decomposed.add(call.target)
+
+    def _bind(self, call: Call, result: Any) -> None:
+        single = len(call.outputs) == 1
+        results = [result] if single else list(result)
+        for output, item in zip(call.outputs, results, strict=single):
+            self.env[output] = item
+            if isinstance(output.type, ListType):
+                continue
+            if isinstance(output.type, TensorType) and isinstance(item, (bool, int, float)):
+                item = self.env[output] = self.op.const(item, dtypes.onnx_code(output.type.dtype))
+            if isinstance(item, Value) and isinstance(output.type, TensorType):
+                self._check(call, output.type, item)
+
+    @staticmethod
+    def _check(call: Call, type_: TensorType, item: Value) -> None:
+        code = dtypes.onnx_code(type_.dtype)
+        if item.dtype is not None and item.dtype != code:
+            raise ExportError(
+                f"the rule of {call.target} at {call.source} gives {dtypes.type_string(item.dtype)} where torch gives "
+                f"{dtypes.type_string(code)}; this is a mistake in the rule, please report it"
+            )
+        item.dtype = code
+        if item.const is None and (item.shape is None or not item.is_static):
+            item.shape = type_.shape
+
+
+def live_calls(graph: AtenGraph) -> list[Call]:
+    """The calls whose results are used, in order: dead code goes before it costs a rule."""
+    used: set[AtenValue] = set()
+
+    def use(arg: Any) -> None:
+        if isinstance(arg, AtenValue):
+            used.add(arg)
+        elif isinstance(arg, (list, tuple)):
+            for item in arg:
+                use(item)
+
+    use(graph.outputs)
+    live = []
+    for call in reversed(graph.calls):
+        if any(value in used for value in call.outputs):
+            live.append(call)
+            used.update(call.inputs())
+    return live[::-1]
+
+
+def _all_numbers(arguments: Mapping[str, Any]) -> bool:
+    return all(value is None or isinstance(value, (bool, int, float, str)) for value in arguments.values())
+
+
+def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What makes two weights one: the same bytes seen the same way."""
+    if tensor.numel() == 0 or tensor.is_meta:
+        return (id(tensor),)
+    storage = tensor.untyped_storage().data_ptr()
+    return (storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)

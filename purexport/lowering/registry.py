@@ -1,0 +1,100 @@
+"""Where rules are declared: ``@lower("aten::clamp", "aten::clamp.Tensor")`` on a function ``rule(op, **arguments)``.
+
+A rule is a pure function of the emitter and the call's arguments by their ATen names: tensors are ``Value``s, numbers
+are Python numbers where they are known and zero-dim ``Value``s where they are computed.  It returns one value, or a
+tuple, as the operator does.  An argument that a rule does not name must have its default, otherwise the call is
+refused: nothing is ignored silently.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from purexport.lowering.emitter import Emitter
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# These say how torch lays data out or where it computes; they do not change a number.
+LAYOUT_ARGUMENTS = frozenset(
+    [
+        "memory_format",
+        "layout",
+        "device",
+        "pin_memory",
+        "non_blocking",
+        "copy",
+        "implicit",
+        "benchmark",
+        "deterministic",
+        "cudnn_enabled",
+        "cudnn_enable",
+        "allow_tf32",
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule.  ``promote`` names the operands that torch's type promotion brings to one dtype first.
+
+    ``to_float`` says that integers are computed in the default float dtype (``aten::sin``, true division).
+    """
+
+    function: Callable[..., Any]
+    parameters: tuple[str, ...]
+    promote: tuple[str, ...] = ()
+    to_float: bool = False
+
+    def __call__(self, op: Emitter, arguments: Mapping[str, Any]) -> Any:
+        return self.function(op, **arguments)
+
+
+_RULES: dict[str, Rule] = {}
+
+
+def lower(*targets: str, promote: str = "", to_float: bool = False) -> Callable[[Function], Function]:
+    """Register the decorated function as the rule of each ATen name (with its overload)."""
+
+    def register(function: Function) -> Function:
+        parameters = tuple(inspect.signature(function).parameters)[1:]
+        add(Rule(function, parameters, tuple(promote.split()), to_float), *targets)
+        return function
+
+    return register
+
+
+def add(rule: Rule, *targets: str) -> None:
+    """Register ``rule``.  Raises ValueError when a name has a rule already."""
+    for target in targets:
+        if target in _RULES:
+            raise ValueError(f"{target} has two rules")
+        _RULES[target] = rule
+
+
+def registered() -> dict[str, Rule]:
+    """Every rule by ATen name."""
+    import purexport.lowering.rules  # noqa: F401  the rule files register themselves
+
+    return dict(_RULES)
+
+
+def unary(target: str, op_type: str, *, to_float: bool = False) -> None:
+    """One row for an operator that is the same in ONNX: ``unary("aten::tanh", "Tanh")``."""
+
+    def rule(op: Emitter, self: Any) -> Any:
+        return op.emit(op_type, self)
+
+    rule.__name__ = target.removeprefix("aten::")
+    add(Rule(rule, ("self",), ("self",) if to_float else (), to_float), target)
+
+
+def binary(op_type: str, *targets: str, to_float: bool = False) -> None:
+    """One row for a promoted operator of two operands that is the same in ONNX."""
+
+    def rule(op: Emitter, self: Any, other: Any) -> Any:
+        return op.emit(op_type, self, other)
+
+    add(Rule(rule, ("self", "other"), ("self", "other"), to_float), *targets)

@@ -1,0 +1,173 @@
+"""The whole path as one function, read top to bottom.  Nothing flows backwards."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from proto_schema import operators
+from purexport import abstract, api
+from purexport.api import ONNXProgram, OperatorExportTypes, Report, TrainingMode
+from purexport.capture.aten import Input
+from purexport.capture.model import Captured, Request, capture
+from purexport.errors import ExportError
+from purexport.functionalize import Functionalized, functionalize
+from purexport.graph.build import build_model
+from purexport.graph.passes.dce import remove_dead_nodes
+from purexport.graph.passes.naming import assign_names
+from purexport.lowering.lower import lower_graph
+
+OLDEST_OPSET, DEFAULT_OPSET = 9, 20
+MUTATION_POLICIES = ("warn", "error")
+
+
+def export(
+    model: Any,
+    args: Any = (),
+    f: Any = None,
+    export_params: bool = True,
+    verbose: bool = False,
+    training: TrainingMode | bool = TrainingMode.EVAL,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    operator_export_type: OperatorExportTypes = OperatorExportTypes.ONNX,
+    opset_version: int | None = None,
+    do_constant_folding: bool = True,
+    example_outputs: Any = None,
+    keep_initializers_as_inputs: bool | None = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    custom_opsets: Mapping[str, int] | None = None,
+    use_external_data_format: bool | None = None,
+    dynamic_shapes: Any = None,
+    external_data: bool | None = None,
+    custom_translation_table: Mapping[str, Callable[..., Any]] | None = None,
+    verify: bool = False,
+    report: bool = False,
+    capture: str = "auto",
+    mutated_state: str = "warn",
+    progress: Any = None,
+) -> ONNXProgram:
+    """Export ``model`` to ONNX; returns the program, and writes it to ``f`` when that is given.
+
+    ``args`` is one tensor or a tuple, ``f`` a path or a binary file.  The file says exactly the ``opset_version`` asked
+    for (9 to the newest; default 20).  A failed export writes nothing.
+
+    Raises ExportError (UnsupportedOperatorError for operators that ONNX cannot say at this opset, VerificationError
+    when ``verify`` finds a difference), ValueError for an option out of range, OSError when ``f`` cannot be written.
+    """
+    opset = _opset(opset_version)
+    _refuse_unbuilt(operator_export_type, keep_initializers_as_inputs, mutated_state)
+    arguments = args if isinstance(args, tuple) else (args,)
+    keywords = dict(kwargs or {})
+    _check_names(input_names, output_names)
+
+    request = Request(model, arguments, keywords, capture, input_names, dynamic_axes, dynamic_shapes)
+    with api.select_model_mode_for_export(model, api.training_mode(training)), api.exporting():
+        captured = _capture(request)
+    pure = functionalize(captured.graph)
+    remarks = [*captured.notes, *_mutations(pure, mutated_state), *_types(captured, pure)]
+    pure.graph.output_names = _named(pure.graph.output_names, output_names, "output_names")
+    lowered = lower_graph(pure.graph, opset, custom_translation_table)
+    if not export_params:
+        _parameters_as_inputs(lowered.graph, pure.graph.inputs)
+    remove_dead_nodes(lowered.graph)
+    assign_names(lowered.graph)
+    proto = build_model(lowered.graph, opset, type(model).__name__, custom_opsets)
+
+    summary = Report(captured.route, captured.reason, opset, sorted(lowered.rules), sorted(lowered.decomposed), remarks)
+    program = ONNXProgram(proto, summary)
+    if verify:
+        with api.select_model_mode_for_export(model, api.training_mode(training)):
+            api.verify(program, model, arguments, keywords, rtol=1e-3, atol=1e-5)
+    if f is not None:
+        program.save(f, external_data=external_data if external_data is not None else use_external_data_format or None)
+    return program
+
+
+def _opset(version: int | None) -> int:
+    newest = operators.newest_opset()
+    if version is None:
+        return DEFAULT_OPSET
+    if not isinstance(version, int) or isinstance(version, bool) or not OLDEST_OPSET <= version <= newest:
+        raise ValueError(f"opset_version={version!r} is not one of {OLDEST_OPSET} to {newest}")
+    return version
+
+
+def _refuse_unbuilt(kind: OperatorExportTypes, keep_initializers: bool | None, mutated_state: str) -> None:
+    """Options of the interface that are not built yet are refused, never ignored."""
+    if kind is not OperatorExportTypes.ONNX:
+        raise ExportError(f"operator_export_type={kind} is not supported yet; use OperatorExportTypes.ONNX")
+    if keep_initializers:
+        raise ExportError("keep_initializers_as_inputs=True is not supported yet; use export_params=False")
+    if mutated_state == "io":
+        raise ExportError("mutated_state='io' is not supported yet; use 'warn' or 'error'")
+    if mutated_state not in MUTATION_POLICIES:
+        raise ValueError(f"mutated_state={mutated_state!r} is not one of 'warn', 'error', 'io'")
+
+
+def _check_names(*lists: Sequence[str] | None) -> None:
+    for names in lists:
+        if isinstance(names, str):
+            raise ValueError(f"input_names and output_names are lists of names, not the string {names!r}")
+        if names is not None and len(set(names)) != len(names):
+            raise ValueError(f"names must differ from each other: {list(names)}")
+
+
+def _capture(request: Request) -> Captured:
+    unknown = [item for item in request.args if isinstance(item, torch.dtype)]
+    if unknown:
+        raise ExportError(f"args holds {unknown[0]}, which is no tensor; pass example tensors")
+    captured = capture(request)
+    users = [item for item in captured.graph.inputs if item.kind == "user"]
+    for item, name in zip(users, request.input_names or (), strict=False):
+        item.name = name
+    return captured
+
+
+def _mutations(pure: Functionalized, policy: str) -> list[str]:
+    """What the model writes to its inputs, parameters and buffers: said in a warning, or refused."""
+    remarks = [
+        f"the model writes to its {_what(item.input)} {item.input.name!r} at {item.place}; the values inside the file "
+        "are right, the write itself is not kept"
+        for item in pure.mutations
+    ]
+    if remarks and policy == "error":
+        raise ExportError("\n".join(remarks) + "\n(mutated_state='error')")
+    for remark in remarks:
+        warnings.warn(remark, UserWarning, stacklevel=3)
+    return remarks
+
+
+def _what(item: Input) -> str:
+    return "input" if item.kind == "user" else item.kind
+
+
+def _types(captured: Captured, pure: Functionalized) -> list[str]:
+    """Under dynamic axes a trace's types come from abstract execution; torch.export brings its own."""
+    if captured.route != "trace" or not captured.axes:
+        return []
+    found = abstract.infer_types(pure.graph, captured.axes)
+    remarks = [str(item) for item in found.specialised]
+    for remark in remarks:
+        warnings.warn(remark, UserWarning, stacklevel=3)
+    return remarks
+
+
+def _named(found: list[str], given: Sequence[str] | None, option: str) -> list[str]:
+    if given is not None and len(given) > len(found):
+        raise ValueError(f"{option} names {len(given)} values, and the model has {len(found)}")
+    return [*(given or ()), *found[len(given or ()) :]]
+
+
+def _parameters_as_inputs(graph: Any, inputs: Sequence[Input]) -> None:
+    """``export_params=False``: what the model owns comes from outside, in ``state_dict`` order."""
+    order = {item.name: position for position, item in enumerate(inputs) if item.kind in ("parameter", "buffer")}
+    owned = [value for value in graph.initializers() if value.name in order]
+    for value in sorted(owned, key=lambda value: order[value.name]):
+        value.const = None
+        graph.inputs.append(value)

@@ -1,0 +1,75 @@
+"""Arithmetic on Python numbers inside a graph: sizes, indices, scale factors.
+
+One table from ATen name to Python function serves the abstract execution (on symbolic integers) and the lowering
+(on known integers).  ``aten::mul.int`` and ``aten::mul.Tensor`` mean the same when every operand is a number.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def _add(a: Any, b: Any, alpha: Any = 1) -> Any:
+    return a + b if alpha == 1 else a + alpha * b
+
+
+def _sub(a: Any, b: Any, alpha: Any = 1) -> Any:
+    return a - b if alpha == 1 else a - alpha * b
+
+
+def _rsub(a: Any, b: Any, alpha: Any = 1) -> Any:
+    return _sub(b, a, alpha)
+
+
+def _div(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
+    if rounding_mode == "floor":
+        return a // b
+    if rounding_mode == "trunc":
+        return a // b if (a >= 0) == (b > 0) else -(-a // b)
+    return a / b
+
+
+_SCALARS: dict[str, Callable[..., Any]] = {
+    "aten::add": _add,
+    "aten::sub": _sub,
+    "aten::rsub": _rsub,
+    "aten::mul": operator.mul,
+    "aten::div": _div,
+    "aten::floordiv": operator.floordiv,
+    "aten::floor_divide": operator.floordiv,
+    "aten::remainder": operator.mod,
+    "aten::neg": operator.neg,
+    "aten::pow": operator.pow,
+    "aten::eq": operator.eq,
+    "aten::ne": operator.ne,
+    "aten::lt": operator.lt,
+    "aten::le": operator.le,
+    "aten::gt": operator.gt,
+    "aten::ge": operator.ge,
+    "aten::__not__": operator.not_,
+    "aten::floor": math.floor,
+    "aten::ceil": math.ceil,
+    "aten::Int": int,
+    "aten::Float": float,
+    "aten::Bool": bool,
+    "aten::ScalarImplicit": lambda a: a,
+    "aten::IntImplicit": int,
+    "aten::FloatImplicit": float,
+    "prim::max": max,
+    "prim::min": min,
+}
+
+
+def is_scalar_operator(base: str) -> bool:
+    """True when ``base`` (without its overload) has a meaning on plain numbers."""
+    return base in _SCALARS
+
+
+def evaluate(base: str, args: Mapping[str, Any]) -> Any:
+    """The result on numbers.  Raises KeyError for an operator without such a meaning."""
+    named = {name: value for name, value in args.items() if name in ("alpha", "rounding_mode")}
+    operands = [value for name, value in args.items() if name not in named]
+    return _SCALARS[base](*operands, **named)
