@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
-from proto_schema import CheckError, DecodeError, EncodeError, ExternalDataError
+from proto_schema import CheckError
 from purexport.cli import demo, export, show
 from purexport.cli.errors import UsageError
 from purexport.errors import ExportError
@@ -81,10 +81,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _judge(error: Exception) -> tuple[int, str]:
-    """(exit status, text) of an error that ended a verb."""
+    """(exit status, text) of an error that ended a verb.  ValueErrors are bad options and unreadable files."""
     if isinstance(error, (ExportError, CheckError)):
         return 1, str(error)
-    if isinstance(error, (UsageError, DecodeError, EncodeError, ExternalDataError)):
+    if isinstance(error, (UsageError, ValueError)):
         return 2, _one_line(str(error))
     if isinstance(error, OSError):
         return 2, f"{error.filename}: {error.strerror}" if error.filename else _one_line(str(error))
