@@ -1,0 +1,71 @@
+"""What a check depends on beside the message: versions and functions of the model, and the names in scope."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from proto_schema.external import Folder
+from proto_schema.onnx import FunctionProto, NodeProto, OperatorSetIdProto
+
+FunctionId = tuple[str, str, str]
+"""Domain, name, overload."""
+
+
+def domain_of(domain: str | None) -> str:
+    """The domain as the operator history names it: "ai.onnx" is another name of ""."""
+    return "" if domain is None or domain == "ai.onnx" else domain
+
+
+def callee(node: NodeProto) -> FunctionId:
+    """The model-local function that the node calls, if the model has it."""
+    return domain_of(node.domain), node.op_type or "", node.overload or ""
+
+
+def function_id(function: FunctionProto) -> FunctionId:
+    """What nodes call the function by."""
+    return domain_of(function.domain), function.name or "", function.overload or ""
+
+
+def imported(opset_import: list[OperatorSetIdProto]) -> dict[str, int]:
+    """Domain -> version; of two entries for a domain the last counts, as in the official checker."""
+    return {domain_of(entry.domain): entry.version or 0 for entry in opset_import}
+
+
+@dataclass(frozen=True)
+class Context:
+    """The surroundings of a check.
+
+    `opsets`: domain -> version. `main_graph`: whether value infos must have types. `in_function`: whether attributes
+    may refer to those of a function. `folder`: where external data lies, else where a tensor was loaded from; without
+    either its presence is not checked.
+    """
+
+    ir_version: int
+    opsets: Mapping[str, int]
+    functions: Mapping[FunctionId, FunctionProto] = field(default_factory=dict)
+    main_graph: bool = True
+    in_function: bool = False
+    folder: Folder | None = None
+    check_custom_domain: bool = False
+    skip_opset_compatibility_check: bool = False
+
+
+class Scope:
+    """The names defined in a graph, and those of the graphs around it."""
+
+    __slots__ = ("names", "outer")
+
+    def __init__(self, outer: Scope | None = None) -> None:
+        self.names: set[str] = set()
+        self.outer = outer
+
+    def sees(self, name: str) -> bool:
+        """Whether the name is defined here or further out."""
+        return any(name in scope.names for scope in self._outwards())
+
+    def _outwards(self) -> Iterator[Scope]:
+        scope: Scope | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.outer

@@ -1,0 +1,194 @@
+"""Graphs and functions: names, single assignment, topological order, scopes.
+
+As in the official checker a subgraph's inputs and initializers may hide outer names, a node's outputs may not.
+Stricter than it: an element type must be a known one, and a function's outputs must be made in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from proto_schema.checking.context import Context, Scope, domain_of, imported
+from proto_schema.checking.nodes import check_node
+from proto_schema.checking.place import Problem, inside, require, require_text
+from proto_schema.checking.tensors import check_sparse_tensor, check_tensor
+from proto_schema.onnx import FunctionProto, GraphProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+from proto_schema.operators import schema
+
+_CODES = TensorProto.DataType._value2member_map_
+
+
+# -- value infos -------------------------------------------------------------------------------------------------------
+
+
+def check_value_info(value: ValueInfoProto, context: Context) -> None:
+    """A name and, in a main graph, a complete type."""
+    require_text(value, "name")
+    if not context.main_graph:
+        return
+    require(value, "type")
+    if value.type is not None:
+        with inside("type"):
+            check_type(value.type)
+
+
+def check_type(proto: TypeProto) -> None:
+    """One of the six forms, with the fields it needs."""
+    which = proto.WhichOneof("value")
+    if which is None:
+        raise Problem("says nothing: one of tensor_type, sequence_type, map_type, ... is required")
+    form = getattr(proto, which)
+    with inside(which):
+        _FORMS[which](form)
+
+
+def _check_tensor_type(form: TypeProto.Tensor | TypeProto.SparseTensor) -> None:
+    require(form, "elem_type", "shape")
+    _check_code(form.elem_type, "elem_type")
+
+
+def _check_map_type(form: TypeProto.Map) -> None:
+    require(form, "key_type", "value_type")
+    _check_code(form.key_type, "key_type")
+
+
+def _check_code(code: int | None, field: str) -> None:
+    if not code or code not in _CODES:
+        raise Problem(f"{code} is not a data type", field)
+
+
+_FORMS: dict[str, Callable[..., None]] = {
+    "tensor_type": _check_tensor_type,
+    "sparse_tensor_type": _check_tensor_type,
+    "sequence_type": lambda form: require(form, "elem_type"),
+    "optional_type": lambda form: require(form, "elem_type"),
+    "map_type": _check_map_type,
+    "opaque_type": lambda form: require_text(form, "name"),
+}
+
+
+# -- graphs ------------------------------------------------------------------------------------------------------------
+
+
+def check_graph(graph: GraphProto, context: Context, outer: Scope | None) -> None:
+    """The graph, with the names of the graphs around it."""
+    require_text(graph, "name")
+    for side, values in (("input", graph.input), ("output", graph.output)):
+        for place, value in enumerate(values):
+            with inside(side, place):
+                check_value_info(value, context)
+    scope = Scope(outer)
+    for place, value in enumerate(graph.input):
+        if value.name in scope.names:
+            raise Problem(f"the name {value.name!r} is given to another input as well", "input", place)
+        scope.names.add(value.name or "")
+    _check_initializers(graph, context, scope)
+    check_nodes(graph.node, context, scope)
+    for place, value in enumerate(graph.output):
+        if value.name not in scope.names:
+            raise Problem(f"{value.name!r} is not made in this graph{_outer_hint(value.name, outer)}", "output", place)
+
+
+def _outer_hint(name: str | None, outer: Scope | None) -> str:
+    return "; pass the outer value through an Identity node" if outer is not None and outer.sees(name or "") else ""
+
+
+def _check_initializers(graph: GraphProto, context: Context, scope: Scope) -> None:
+    seen: set[str] = set()
+    for place, tensor in enumerate(graph.initializer):
+        with inside("initializer", place):
+            _claim(tensor, seen)
+            check_tensor(tensor, context.folder)
+            if context.ir_version <= 3 and tensor.name not in scope.names:
+                raise Problem(f"{tensor.name!r} must be a graph input as well, up to IR version 3", "name")
+        scope.names.add(tensor.name or "")
+    for place, sparse in enumerate(graph.sparse_initializer):
+        with inside("sparse_initializer", place):
+            require(sparse, "values")
+            if sparse.values is not None:
+                with inside("values"):
+                    _claim(sparse.values, seen)
+                scope.names.add(sparse.values.name or "")
+            check_sparse_tensor(sparse, context.folder)
+
+
+def _claim(tensor: TensorProto, seen: set[str]) -> None:
+    require_text(tensor, "name")
+    if tensor.name in seen:
+        raise Problem(f"{tensor.name!r} is the name of another initializer as well", "name")
+    seen.add(tensor.name or "")
+
+
+def check_nodes(nodes: list[NodeProto], context: Context, scope: Scope) -> None:
+    """Each node after those that make its inputs, each name made once; adds the names to `scope`."""
+    for place, node in enumerate(nodes):
+        with inside("node", place):
+            for index, name in enumerate(node.input):
+                if name and not scope.sees(name):
+                    raise Problem(_undefined(name, nodes, place), "input", index)
+            check_node(node, context, scope)
+            for index, name in enumerate(node.output):
+                if name and scope.sees(name):
+                    raise Problem(f"{name!r} is defined already; a value is assigned only once", "output", index)
+                if name:
+                    scope.names.add(name)
+
+
+def _undefined(name: str, nodes: list[NodeProto], place: int) -> str:
+    maker = next((index for index, node in enumerate(nodes[place:], place) if name in node.output), None)
+    if maker is None:
+        return f"{name!r} is not defined: no input, initializer or earlier node has this name"
+    if maker == place:
+        return f"{name!r} is an output of the same node"
+    return f"{name!r} is made only later, by node[{maker}]; nodes must be in topological order"
+
+
+# -- functions ---------------------------------------------------------------------------------------------------------
+
+
+def check_function(function: FunctionProto, context: Context, model_opsets: dict[str, int]) -> None:
+    """The function on its own: its interface, its nodes at its own opsets, and those against the model's."""
+    require_text(function, "name")
+    if context.ir_version >= 8:
+        require(function, "domain")
+    scope = Scope()
+    _check_interface(function)
+    scope.names.update(function.input)
+    own = imported(function.opset_import)
+    inner = replace(context, opsets=own, in_function=True)
+    if not context.skip_opset_compatibility_check:
+        for place, node in enumerate(function.node):
+            with inside("node", place):
+                _check_compatible(node, own, model_opsets)
+    check_nodes(function.node, inner, scope)
+    for place, name in enumerate(function.output):
+        if name not in scope.names:
+            raise Problem(f"{name!r} is not made in this function", "output", place)
+
+
+def _check_interface(function: FunctionProto) -> None:
+    attributes = [*function.attribute, *(attribute.name or "" for attribute in function.attribute_proto)]
+    for field, names in (("input", function.input), ("output", function.output), ("attribute", attributes)):
+        seen: set[str] = set()
+        for place, name in enumerate(names):
+            if name in seen:
+                raise Problem(f"{name!r} appears more than once", field, place)
+            seen.add(name)
+
+
+def _check_compatible(node: NodeProto, own: dict[str, int], model: dict[str, int]) -> None:
+    """Where function and model import different versions of a domain, the operator must be the same in both."""
+    domain = domain_of(node.domain)
+    mine = own.get(domain)
+    if mine is None:
+        raise Problem(f"the function imports no opset of the domain {domain!r}", "domain")
+    theirs = model.get(domain, mine)
+    if mine == theirs:
+        return
+    found = [schema(node.op_type or "", version, domain) for version in (mine, theirs)]
+    versions = [entry.since_version if entry else None for entry in found]
+    if versions[0] != versions[1]:
+        raise Problem(
+            f"{node.op_type} differs between opset {mine} of the function and {theirs} of the model", "op_type"
+        )

@@ -1,0 +1,129 @@
+"""Models: versions, imports, metadata, the graph, and the functions as a whole (no two alike, no recursion).
+
+Stricter than the official checker: functions in a file of an IR version that has none (before 8) are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from proto_schema.checking.context import Context, FunctionId, callee, function_id, imported
+from proto_schema.checking.graphs import check_function, check_graph
+from proto_schema.checking.place import Problem, inside
+from proto_schema.external import Folder
+from proto_schema.onnx import FunctionProto, ModelProto, NodeProto, Version
+
+MOST_FUNCTIONS = 10_000
+DEEPEST_CALLS = 100
+
+
+def check_model(model: ModelProto, folder: Folder | None, skip_compatibility: bool, custom_domains: bool) -> None:
+    """Everything but the types of values."""
+    ir_version = _checked_ir_version(model)
+    _check_metadata(model)
+    opsets = _checked_opsets(model, ir_version)
+    if model.functions and ir_version < 8:
+        raise Problem(f"IR version {ir_version} has no functions; they came with 8", "functions")
+    functions = _functions(model)
+    context = Context(
+        ir_version=ir_version,
+        opsets=opsets,
+        functions=functions,
+        folder=folder,
+        check_custom_domain=custom_domains,
+        skip_opset_compatibility_check=skip_compatibility,
+    )
+    if model.graph is None:
+        raise Problem("is required, but absent", "graph")
+    with inside("graph"):
+        check_graph(model.graph, context, None)
+    _check_calls(model)
+    everywhere = dict(opsets)
+    for function in model.functions:
+        everywhere = {**imported(function.opset_import), **everywhere}
+    for place, function in enumerate(model.functions):
+        with inside("functions", place):
+            check_function(function, context, everywhere)
+
+
+def _checked_ir_version(model: ModelProto) -> int:
+    if not model.ir_version:
+        raise Problem("is required, but absent or 0", "ir_version")
+    if model.ir_version > Version.IR_VERSION:
+        raise Problem(
+            f"{model.ir_version} is newer than {int(Version.IR_VERSION)}, the newest known here", "ir_version"
+        )
+    return model.ir_version
+
+
+def _check_metadata(model: ModelProto) -> None:
+    seen: set[str | None] = set()
+    for place, entry in enumerate(model.metadata_props):
+        if entry.key in seen:
+            raise Problem(f"the key {entry.key!r} appears more than once", "metadata_props", place)
+        seen.add(entry.key)
+
+
+def _checked_opsets(model: ModelProto, ir_version: int) -> dict[str, int]:
+    for place, entry in enumerate(model.opset_import):
+        if not -(2**31) <= (entry.version or 0) < 2**31:
+            raise Problem(f"the version {entry.version} is out of range", "opset_import", place)
+    if ir_version >= 3 and not model.opset_import:
+        raise Problem("is empty; from IR version 3 on a model says which opsets it uses", "opset_import")
+    if ir_version < 3 and model.opset_import:
+        raise Problem(f"IR version {ir_version} has no opset imports; they came with 3", "opset_import")
+    return imported(model.opset_import) or {"": 1}
+
+
+# -- the functions as a whole ------------------------------------------------------------------------------------------
+
+
+def _functions(model: ModelProto) -> dict[FunctionId, FunctionProto]:
+    if len(model.functions) > MOST_FUNCTIONS:
+        raise Problem(f"{len(model.functions)} functions are more than the limit of {MOST_FUNCTIONS}", "functions")
+    found: dict[FunctionId, FunctionProto] = {}
+    for place, function in enumerate(model.functions):
+        name = function_id(function)
+        if name in found:
+            raise Problem(f"another function is called {_shown(name)} as well", "functions", place)
+        found[name] = function
+    return found
+
+
+def _check_calls(model: ModelProto) -> None:
+    """No function calls itself, directly or through others, and no chain of calls is deeper than the limit."""
+    places = {function_id(function): place for place, function in enumerate(model.functions)}
+    calls = {
+        name: sorted({callee(node) for node in _all_nodes(model.functions[place].node)} & places.keys())
+        for name, place in places.items()
+    }
+    done: set[FunctionId] = set()
+    for root, place in places.items():
+        path = [root]
+        pending = [iter(calls[root])] if root not in done else []
+        while pending:
+            called = next(pending[-1], None)
+            if called is None:
+                pending.pop()
+                done.add(path.pop())
+            elif called in path:
+                cycle = " -> ".join(map(_shown, [*path[path.index(called) :], called]))
+                raise Problem(f"functions must not be recursive: {cycle}", "functions", places[called])
+            elif called not in done:
+                path.append(called)
+                pending.append(iter(calls[called]))
+                if len(path) > DEEPEST_CALLS:
+                    raise Problem(f"calls are nested more than {DEEPEST_CALLS} deep", "functions", place)
+
+
+def _all_nodes(nodes: list[NodeProto]) -> Iterator[NodeProto]:
+    """The nodes, and those of the graphs in their attributes."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in [*([attribute.g] if attribute.g else []), *attribute.graphs]:
+                yield from _all_nodes(graph.node)
+
+
+def _shown(name: FunctionId) -> str:
+    return "::".join(name if name[2] else name[:2])

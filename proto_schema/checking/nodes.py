@@ -1,0 +1,235 @@
+"""Attributes and nodes: well-formed in themselves, and as the operator's schema at the model's opset says.
+
+Stricter than the official checker: a reference to a function's attribute is refused outside a function, and a call of
+a model-local function must not pass more inputs, outputs or attributes than the function has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from difflib import get_close_matches
+
+from proto_schema import operators
+from proto_schema.attributes import FIELD_OF_TYPE
+from proto_schema.checking.context import Context, Scope, callee, domain_of
+from proto_schema.checking.place import Problem, inside, require, require_text
+from proto_schema.checking.tensors import check_sparse_tensor, check_tensor
+from proto_schema.onnx import AttributeProto, FunctionProto, NodeProto
+from proto_schema.operators import Formal, OpSchema
+
+# Domains in which every operator must be known. The preview domains are open.
+CLOSED_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.training")
+
+# Operators of the first years that were never standardised; the official checker lets them pass without a schema.
+EXPERIMENTAL = frozenset(
+    {
+        "ATen",
+        "Affine",
+        "ConstantFill",
+        "Crop",
+        "DynamicSlice",
+        "GRUUnit",
+        "GivenTensorFill",
+        "ImageScaler",
+        "ParametricSoftplus",
+        "Scale",
+        "ScaledTanh",
+    }
+)
+
+# Facts that the official package enforces but does not show in its Python schemas.
+# Operator, since_version -> the numbers of outputs that are allowed within the range.
+OUTPUT_COUNTS = {
+    ("BatchNormalization", 1): (1, 5),
+    ("BatchNormalization", 6): (1, 5),
+    ("BatchNormalization", 7): (1, 5),
+    ("BatchNormalization", 9): (1, 5),
+    ("BatchNormalization", 14): (1, 3),
+    ("BatchNormalization", 15): (1, 3),
+}
+ANY_ATTRIBUTES = frozenset([("LayerNormalization", 17)])
+
+_Type = AttributeProto.AttributeType
+_SINGLE_MESSAGES = (_Type.TENSOR, _Type.SPARSE_TENSOR, _Type.GRAPH, _Type.TYPE_PROTO)
+
+
+# -- attributes --------------------------------------------------------------------------------------------------------
+
+
+def check_attribute(attribute: AttributeProto, context: Context, scope: Scope) -> None:
+    """A name, a type, at most one value, in the field of that type; what the value holds."""
+    require_text(attribute, "name")
+    if context.ir_version >= 2:
+        require(attribute, "type")
+    _check_value_field(attribute)
+    if attribute.ref_attr_name is not None and not context.in_function:
+        raise Problem("refers to an attribute of a function, but is not in one", "ref_attr_name")
+    _check_inner(attribute, context, scope)
+
+
+def _check_value_field(attribute: AttributeProto) -> None:
+    used = [code for code, field in FIELD_OF_TYPE.items() if _there(getattr(attribute, field))]
+    for code in used:
+        if attribute.type is not None and attribute.type != code:
+            field = FIELD_OF_TYPE[code]
+            raise Problem(
+                f"is of type {_Type(attribute.type).name}, but holds a value of type {_Type(code).name}", field
+            )
+    if len(used) > 1:
+        raise Problem(f"holds more than one value: {', '.join(FIELD_OF_TYPE[code] for code in used)}")
+    if used and attribute.ref_attr_name is not None:
+        raise Problem(f"has a value, although it refers to the function's attribute {attribute.ref_attr_name!r}")
+
+
+def _there(value: object) -> bool:
+    return bool(value) if isinstance(value, list) else value is not None
+
+
+def _check_inner(attribute: AttributeProto, context: Context, scope: Scope) -> None:
+    from proto_schema.checking.graphs import check_graph  # graphs hold nodes hold attributes hold graphs
+
+    if attribute.t is not None:
+        with inside("t"):
+            check_tensor(attribute.t, context.folder)
+    if attribute.sparse_tensor is not None:
+        with inside("sparse_tensor"):
+            check_sparse_tensor(attribute.sparse_tensor, context.folder)
+    for place, tensor in enumerate(attribute.tensors):
+        with inside("tensors", place):
+            check_tensor(tensor, context.folder)
+    for place, sparse in enumerate(attribute.sparse_tensors):
+        with inside("sparse_tensors", place):
+            check_sparse_tensor(sparse, context.folder)
+    if attribute.g is None and not attribute.graphs:
+        return
+    inner = replace(context, main_graph=False)
+    if attribute.g is not None:
+        with inside("g"):
+            check_graph(attribute.g, inner, scope)
+    for place, graph in enumerate(attribute.graphs):
+        with inside("graphs", place):
+            check_graph(graph, inner, scope)
+
+
+# -- nodes -------------------------------------------------------------------------------------------------------------
+
+
+def check_node(node: NodeProto, context: Context, scope: Scope) -> None:
+    """The node by itself, its attributes, and what its operator's schema, or the function it calls, says."""
+    require_text(node, "op_type")
+    if not node.input and not node.output:
+        raise Problem(f"{_title(node)} has neither inputs nor outputs")
+    domain = domain_of(node.domain)
+    if domain not in context.opsets:
+        raise Problem(f"no opset of the domain {domain!r} is imported; add one to opset_import", "domain")
+    seen: set[str | None] = set()
+    for place, attribute in enumerate(node.attribute):
+        with inside("attribute", attribute.name or place):
+            if attribute.name in seen:
+                raise Problem("appears more than once")
+            seen.add(attribute.name)
+            check_attribute(attribute, context, scope)
+    if not (domain == "" and node.op_type in EXPERIMENTAL):
+        _check_against_definition(node, domain, context)
+
+
+def _check_against_definition(node: NodeProto, domain: str, context: Context) -> None:
+    opset = context.opsets[domain]
+    schema = operators.schema(node.op_type or "", opset, domain)
+    function = context.functions.get(callee(node))
+    if schema is None and function is not None and domain not in CLOSED_DOMAINS:
+        _check_call(node, function)
+    elif schema is None:
+        if domain in CLOSED_DOMAINS or context.check_custom_domain:
+            raise Problem(_unknown_operator(node.op_type or "", opset, domain), "op_type")
+    elif schema.deprecated:
+        raise Problem(f"{node.op_type} is deprecated since opset {schema.since_version}", "op_type")
+    else:
+        _check_schema(node, schema)
+
+
+def _unknown_operator(op_type: str, opset: int, domain: str) -> str:
+    where = f"opset {opset}" + (f" of the domain {domain!r}" if domain else "")
+    versions = operators.versions(op_type, domain)
+    if versions:
+        return f"{op_type} does not exist in {where}; it does from opset {versions[0]}"
+    likely = get_close_matches(op_type, operators.operators(opset, domain), 1)
+    return f"there is no operator {op_type!r} in {where}" + (f"; is {likely[0]} meant?" if likely else "")
+
+
+def _check_schema(node: NodeProto, schema: OpSchema) -> None:
+    what = f"{_title(node)} (as of opset {schema.since_version})"
+    _check_count(what, "inputs", len(node.input), schema.min_input, schema.max_input)
+    _check_count(what, "outputs", len(node.output), schema.min_output, schema.max_output)
+    allowed = OUTPUT_COUNTS.get((schema.name, schema.since_version)) if schema.domain == "" else None
+    if allowed and len(node.output) not in allowed:
+        raise Problem(f"{what} has {len(node.output)} outputs; it takes {' or '.join(map(str, allowed))}", "output")
+    _check_given("input", node.input, schema.inputs)
+    _check_given("output", node.output, schema.outputs)
+    _check_attributes(node, schema)
+
+
+def _check_count(what: str, side: str, count: int, low: int, high: int) -> None:
+    if low <= count <= high:
+        return
+    takes = f"{low}" if low == high else f"{low} or more" if high == operators.UNBOUNDED else f"{low} to {high}"
+    raise Problem(f"{what} has {count} {side}; it takes {takes}", side.removesuffix("s"))
+
+
+def _check_given(side: str, names: list[str], formals: tuple[Formal, ...]) -> None:
+    for place, (name, formal) in enumerate(zip(names, formals, strict=False)):
+        if formal.option == "variadic":
+            return
+        if not name and formal.option == "single":
+            raise Problem(f"{formal.name!r} is not optional, but its name is empty", side, place)
+
+
+def _check_attributes(node: NodeProto, schema: OpSchema) -> None:
+    for attribute in node.attribute:
+        name = attribute.name or ""
+        declared = schema.attributes.get(name)
+        if declared is None:
+            if name.startswith("__") or (schema.name, schema.since_version) in ANY_ATTRIBUTES:
+                continue
+            with inside("attribute", name):
+                raise Problem(_unknown_attribute(name, schema))
+        with inside("attribute", name):
+            if (attribute.type or 0) != declared.type:
+                expected, found = _Type(declared.type).name, _Type(attribute.type or 0).name
+                raise Problem(f"is of type {found}; {schema.name} takes {expected}", "type")
+            if attribute.type in _SINGLE_MESSAGES and not attribute.ref_attr_name:
+                require(attribute, FIELD_OF_TYPE[declared.type])
+    given = {attribute.name for attribute in node.attribute}
+    for name, declared in schema.attributes.items():
+        if declared.required and name not in given:
+            raise Problem(f"is required by {schema.name}, but absent", "attribute", name)
+
+
+def _unknown_attribute(name: str, schema: OpSchema) -> str:
+    known = ", ".join(schema.attributes) or "none"
+    elsewhere = [
+        version
+        for version in operators.versions(schema.name, schema.domain)
+        if (other := operators.schema(schema.name, version, schema.domain)) and name in other.attributes
+    ]
+    hint = f"; it had it in the version of opset {elsewhere[-1]}" if elsewhere else ""
+    if elsewhere and elsewhere[-1] > schema.since_version:
+        hint = f"; it has it from opset {next(v for v in elsewhere if v > schema.since_version)}"
+    return f"{schema.name} as of opset {schema.since_version} has no such attribute{hint}; it has: {known}"
+
+
+def _check_call(node: NodeProto, function: FunctionProto) -> None:
+    for side, given, declared in (("input", node.input, function.input), ("output", node.output, function.output)):
+        if len(given) > len(declared):
+            raise Problem(f"the call has {len(given)} {side}s; the function {function.name} has {len(declared)}", side)
+    known = {*function.attribute, *(attribute.name for attribute in function.attribute_proto)}
+    for attribute in node.attribute:
+        if attribute.name not in known and not (attribute.name or "").startswith("__"):
+            raise Problem(f"the function {function.name} has no such attribute", "attribute", attribute.name)
+    for name in function.attribute:
+        if name not in {attribute.name for attribute in node.attribute}:
+            raise Problem(f"is required by the function {function.name}, but absent", "attribute", name)
+
+
+def _title(node: NodeProto) -> str:
+    return f"{node.op_type} {node.name!r}" if node.name else f"{node.op_type}"

@@ -1,0 +1,389 @@
+"""The types of values (`full_check`): carried through the graph as far as they are determined, checked at each node.
+
+A type is a string in the canonical form of the operator history: "tensor(float)", "seq(tensor(int64))". A node's inputs
+bind its type variables; outputs follow from these, from a constraint with a single type, or from a rule in `RULES` for
+the operators whose output type an attribute or a subgraph says. What is not determined is None and is not checked.
+Function bodies are checked without the types of their inputs, and a call's outputs are not determined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from itertools import zip_longest
+from typing import TypeAlias
+
+from proto_schema import operators
+from proto_schema.checking.context import callee, domain_of, function_id, imported
+from proto_schema.checking.place import Problem, inside
+from proto_schema.onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+from proto_schema.operators import Formal, OpSchema
+
+Type: TypeAlias = "str | None"
+
+
+def check_types(model: ModelProto) -> None:
+    """Every node of the graph and of the functions has inputs, outputs and declared values of types that fit."""
+    functions = {function_id(function) for function in model.functions}
+    if model.graph is not None:
+        with inside("graph"):
+            _Types(imported(model.opset_import) or {"": 1}, functions).graph(model.graph, None)
+    for place, function in enumerate(model.functions):
+        with inside("functions", place):
+            values = dict.fromkeys(function.input)
+            types = _Types(imported(function.opset_import), functions)
+            types.nodes(function.node, _Values(None, values), _declared(function.value_info))
+
+
+class _Values:
+    """Name -> type of a graph's values; a name that is not here is looked up in the graph around it."""
+
+    def __init__(self, outer: _Values | None, types: dict[str, Type]) -> None:
+        self.outer = outer
+        self.types = types
+
+    def __getitem__(self, name: str) -> Type:
+        scope: _Values | None = self
+        while scope is not None:
+            if name in scope.types:
+                return scope.types[name]
+            scope = scope.outer
+        return None
+
+
+class _Types:
+    """The walk, at one set of opset imports."""
+
+    def __init__(self, opsets: dict[str, int], functions: set[tuple[str, str, str]]) -> None:
+        self.opsets = opsets
+        self.functions = functions
+
+    def graph(self, graph: GraphProto, outer: _Values | None, given: Iterable[Type] = ()) -> list[Type]:
+        """The types of the graph's outputs. `given`: those of the first inputs, where an operator passes them."""
+        values = _Values(outer, {})
+        for place, (value, passed) in enumerate(zip_longest(graph.input, given)):
+            if value is None:
+                break
+            values.types[value.name or ""] = _agreed(_type_of(value), passed, "input", place, "the operator passes")
+        for place, tensor in enumerate(graph.initializer):
+            name, stored = tensor.name or "", _tensor_type(tensor.data_type)
+            values.types[name] = _agreed(values.types.get(name), stored, "initializer", place, "the initializer holds")
+        for sparse in graph.sparse_initializer:
+            if sparse.values is not None:
+                values.types[sparse.values.name or ""] = _tensor_type(sparse.values.data_type)
+        self.nodes(graph.node, values, _declared([*graph.value_info, *graph.output]))
+        return [
+            _agreed(_type_of(value), values[value.name or ""], "output", place, "the graph makes")
+            for place, value in enumerate(graph.output)
+        ]
+
+    def nodes(self, nodes: list[NodeProto], values: _Values, declared: dict[str, Type]) -> None:
+        """Adds the types of the nodes' outputs to `values`."""
+        for place, node in enumerate(nodes):
+            with inside("node", place):
+                made = self.node(node, values)
+                for index, name in enumerate(node.output):
+                    if name:
+                        found = made[index] if index < len(made) else None
+                        verb = f"{node.op_type} makes"
+                        values.types[name] = _agreed(declared.get(name), found, "output", index, verb)
+
+    def node(self, node: NodeProto, values: _Values) -> list[Type]:
+        """The types of the node's outputs, after a check of its inputs."""
+        domain = domain_of(node.domain)
+        inputs = [values[name] if name else None for name in node.input]
+        schema = operators.schema(node.op_type or "", self.opsets.get(domain, 0), domain)
+        rule = RULES.get(node.op_type or "") if domain == "" else None
+        if rule is None or schema is None:
+            self._inner_graphs(node, values)
+        if schema is None or callee(node) in self.functions:
+            return [None] * len(node.output)
+        bound = _bind(schema, inputs)
+        special = rule(self, node, inputs, values) if rule else []
+        return [
+            self._output(schema, place, special[place] if place < len(special) else None, bound)
+            for place in range(len(node.output))
+        ]
+
+    def _output(self, schema: OpSchema, place: int, special: Type, bound: dict[str, str]) -> Type:
+        formal = _formal(schema.outputs, place)
+        if formal is None:
+            return special
+        allowed = _allowed(schema, formal.type)
+        found = special or (bound.get(formal.type) if formal.homogeneous else None)
+        if found is None and len(allowed) == 1:
+            found = next(iter(allowed))
+        if found is not None and found not in allowed:
+            raise Problem(f"is {found}; {schema.name} makes {_listed(allowed)}", "output", place)
+        if special and formal.homogeneous and bound.get(formal.type, special) != special:
+            raise Problem(f"is {special}, but {formal.type} is {bound[formal.type]} in this node", "output", place)
+        return found
+
+    def _inner_graphs(self, node: NodeProto, values: _Values) -> None:
+        for attribute in node.attribute:
+            with inside("attribute", attribute.name):
+                if attribute.g is not None:
+                    with inside("g"):
+                        self.graph(attribute.g, values)
+                for place, graph in enumerate(attribute.graphs):
+                    with inside("graphs", place):
+                        self.graph(graph, values)
+
+    def inner(self, node: NodeProto, name: str, values: _Values, given: Iterable[Type] = ()) -> list[Type]:
+        """The output types of the subgraph in the node's attribute `name`."""
+        attribute = _attribute(node, name)
+        if attribute is None or attribute.g is None:
+            return []
+        with inside("attribute", name), inside("g"):
+            return self.graph(attribute.g, values, given)
+
+
+# -- type variables ----------------------------------------------------------------------------------------------------
+
+
+def _bind(schema: OpSchema, inputs: list[Type]) -> dict[str, str]:
+    """Type variable -> type, from the inputs whose type is known."""
+    bound: dict[str, str] = {}
+    first: dict[str, int] = {}
+    for place, found in enumerate(inputs):
+        formal = _formal(schema.inputs, place)
+        if found is None or formal is None:
+            continue
+        allowed = _allowed(schema, formal.type)
+        if found not in allowed:
+            raise Problem(f"is {found}; {schema.name} takes {_listed(allowed)}", "input", place)
+        if not formal.homogeneous:
+            continue
+        if bound.setdefault(formal.type, found) != found:
+            other = f"input[{first[formal.type]}] is {bound[formal.type]}"
+            raise Problem(f"is {found}, but {other}; both must be of the type {formal.type}", "input", place)
+        first.setdefault(formal.type, place)
+    return bound
+
+
+def _formal(formals: tuple[Formal, ...], place: int) -> Formal | None:
+    """The formal of that place; the last one, if variadic, takes all that follow."""
+    if place < len(formals):
+        return formals[place]
+    return formals[-1] if formals and formals[-1].option == "variadic" else None
+
+
+def _allowed(schema: OpSchema, name: str) -> frozenset[str]:
+    return _canonical_set(schema.constraints.get(name) or frozenset([name]))
+
+
+@cache
+def _canonical_set(types: frozenset[str]) -> frozenset[str]:
+    return frozenset(map(_canonical, types))
+
+
+def _canonical(text: str) -> str:
+    """`map(int64, float)` of the schemas is `map(int64,tensor(float))`."""
+    if "map(" not in text:
+        return text
+    start, inner = text.split("map(", 1)
+    key, value = inner.split(",", 1)
+    value = value.strip()
+    end = value[value.index(")") :]
+    value = value[: value.index(")")]
+    return f"{start}map({key},{value}{end}" if "(" in value else f"{start}map({key},tensor({value}){end}"
+
+
+def _listed(types: frozenset[str]) -> str:
+    """The types in a stable order, abridged."""
+    names = sorted(types)
+    return " or ".join(names) if len(names) <= 4 else f"{', '.join(names[:4])}, ... ({len(names)} types)"
+
+
+# -- types of messages -------------------------------------------------------------------------------------------------
+
+
+def _agreed(declared: Type, found: Type, field: str, place: int, who: str) -> Type:
+    if declared and found and declared != found:
+        raise Problem(f"is declared as {declared}, but {who} {found}", field, place)
+    return declared or found
+
+
+def _declared(values: Iterable[ValueInfoProto]) -> dict[str, Type]:
+    return {value.name or "": _type_of(value) for value in values}
+
+
+def _type_of(value: ValueInfoProto) -> Type:
+    return _text(value.type) if value.type is not None else None
+
+
+def _text(proto: TypeProto | None) -> Type:
+    """The canonical string, or None where any part is not said."""
+    if proto is None:
+        return None
+    if proto.tensor_type is not None:
+        return _tensor_type(proto.tensor_type.elem_type)
+    if proto.sparse_tensor_type is not None:
+        return _wrapped("sparse_tensor", _dtype(proto.sparse_tensor_type.elem_type))
+    if proto.sequence_type is not None:
+        return _wrapped("seq", _text(proto.sequence_type.elem_type))
+    if proto.optional_type is not None:
+        return _wrapped("optional", _text(proto.optional_type.elem_type))
+    if proto.map_type is not None:
+        key, value = _dtype(proto.map_type.key_type), _text(proto.map_type.value_type)
+        return f"map({key},{value})" if key and value else None
+    return None
+
+
+def _tensor_type(code: int | None) -> Type:
+    return _wrapped("tensor", _dtype(code))
+
+
+def _wrapped(form: str, inner: Type) -> Type:
+    return f"{form}({inner})" if inner else None
+
+
+def _dtype(code: int | None) -> Type:
+    known = TensorProto.DataType._value2member_map_
+    return TensorProto.DataType(code).name.lower() if code and code in known else None
+
+
+# -- operators whose output types are said elsewhere -------------------------------------------------------------------
+
+Rule: TypeAlias = "Callable[[_Types, NodeProto, list[Type], _Values], list[Type]]"
+
+
+def _attribute(node: NodeProto, name: str) -> AttributeProto | None:
+    return next((attribute for attribute in node.attribute if attribute.name == name), None)
+
+
+def _dtype_attribute(name: str, default: int | None = None, form: str = "tensor") -> Rule:
+    """The element type is in an attribute; else it is `default`; else that of the first input."""
+
+    def rule(_: _Types, node: NodeProto, inputs: list[Type], __: _Values) -> list[Type]:
+        attribute = _attribute(node, name)
+        if attribute is not None and attribute.ref_attr_name:
+            return [None]
+        code = attribute.i if attribute is not None and attribute.i else default
+        if code is None:
+            return [inputs[0] if inputs else None]
+        made = _tensor_type(code)
+        return [_wrapped(form, made) if form != "tensor" else made]
+
+    return rule
+
+
+def _constant(_: _Types, node: NodeProto, __: list[Type], ___: _Values) -> list[Type]:
+    for attribute in node.attribute:
+        if attribute.name == "value" and attribute.t is not None:
+            return [_tensor_type(attribute.t.data_type)]
+        if attribute.name in _CONSTANTS:
+            return [_CONSTANTS[attribute.name]]
+    return [None]
+
+
+_CONSTANTS = {
+    "value_float": "tensor(float)",
+    "value_floats": "tensor(float)",
+    "value_int": "tensor(int64)",
+    "value_ints": "tensor(int64)",
+    "value_string": "tensor(string)",
+    "value_strings": "tensor(string)",
+}
+
+
+def _constant_of_shape(_: _Types, node: NodeProto, __: list[Type], ___: _Values) -> list[Type]:
+    value = _attribute(node, "value")
+    if value is None:
+        return ["tensor(float)"]
+    return [_tensor_type(value.t.data_type) if value.t is not None else None]
+
+
+def _quantize(_: _Types, node: NodeProto, inputs: list[Type], __: _Values) -> list[Type]:
+    asked = _attribute(node, "output_dtype")
+    if len(inputs) > 2 and node.input[2]:
+        return [inputs[2]]
+    return [_tensor_type(asked.i) if asked is not None and asked.i else "tensor(uint8)"]
+
+
+def _dequantize(_: _Types, node: NodeProto, inputs: list[Type], __: _Values) -> list[Type]:
+    asked = _attribute(node, "output_dtype")
+    if asked is not None and asked.i:
+        return [_tensor_type(asked.i)]
+    return [inputs[1] if len(inputs) > 1 else None]
+
+
+def _first_as(form: str) -> Rule:
+    """`form` of the first input."""
+    return lambda _, __, inputs, ___: [_wrapped(form, inputs[0] if inputs else None)]
+
+
+def _held_by(form: str) -> Rule:
+    """What the first input, a sequence or an optional, holds; an optional's value may come without its wrapping."""
+    return lambda _, __, inputs, ___: [_unwrapped(form, inputs[0] if inputs else None)]
+
+
+def _unwrapped(form: str, outer: Type) -> Type:
+    return outer[len(form) + 1 : -1] if outer and outer.startswith(f"{form}(") else outer
+
+
+def _optional(_: _Types, node: NodeProto, inputs: list[Type], __: _Values) -> list[Type]:
+    asked = _attribute(node, "type")
+    inner = inputs[0] if inputs else (_text(asked.tp) if asked is not None else None)
+    return [_wrapped("optional", inner)]
+
+
+def _if(types: _Types, node: NodeProto, _: list[Type], values: _Values) -> list[Type]:
+    chosen = types.inner(node, "then_branch", values)
+    other = types.inner(node, "else_branch", values)
+    for place, (mine, theirs) in enumerate(zip(chosen, other, strict=False)):
+        if mine and theirs and mine != theirs:
+            raise Problem(f"is {mine} from then_branch, but {theirs} from else_branch", "output", place)
+    return [mine or theirs for mine, theirs in zip_longest(chosen, other)]
+
+
+def _loop(types: _Types, node: NodeProto, inputs: list[Type], values: _Values) -> list[Type]:
+    carried = inputs[2:]
+    made = types.inner(node, "body", values, ["tensor(int64)", "tensor(bool)", *carried])[1:]
+    for place, (before, after) in enumerate(zip(carried, made, strict=False)):
+        tensors = before and after and before.startswith("tensor(") and after.startswith("tensor(")
+        if tensors and before != after:  # an optional may become its value
+            raise Problem(f"is {before} at first, but {after} after an iteration", "input", place + 2)
+    return made
+
+
+def _scan(types: _Types, node: NodeProto, inputs: list[Type], values: _Values) -> list[Type]:
+    with_lengths = types.opsets.get("", 0) < 9  # the first input is sequence_lens
+    return types.inner(node, "body", values, inputs[1:] if with_lengths else inputs)
+
+
+def _sequence_map(types: _Types, node: NodeProto, inputs: list[Type], values: _Values) -> list[Type]:
+    given = [_unwrapped("seq", held) for held in inputs]
+    return [_wrapped("seq", made) for made in types.inner(node, "body", values, given)]
+
+
+RULES: dict[str, Rule] = {
+    "Bernoulli": _dtype_attribute("dtype"),
+    "BitCast": _dtype_attribute("to"),
+    "BlackmanWindow": _dtype_attribute("output_datatype", TensorProto.FLOAT),
+    "Cast": _dtype_attribute("to"),
+    "ConcatFromSequence": _held_by("seq"),
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "DequantizeLinear": _dequantize,
+    "EyeLike": _dtype_attribute("dtype"),
+    "HammingWindow": _dtype_attribute("output_datatype", TensorProto.FLOAT),
+    "HannWindow": _dtype_attribute("output_datatype", TensorProto.FLOAT),
+    "If": _if,
+    "Loop": _loop,
+    "MelWeightMatrix": _dtype_attribute("output_datatype", TensorProto.FLOAT),
+    "Multinomial": _dtype_attribute("dtype", TensorProto.INT32),
+    "Optional": _optional,
+    "OptionalGetElement": _held_by("optional"),
+    "QuantizeLinear": _quantize,
+    "RandomNormal": _dtype_attribute("dtype", TensorProto.FLOAT),
+    "RandomNormalLike": _dtype_attribute("dtype"),
+    "RandomUniform": _dtype_attribute("dtype", TensorProto.FLOAT),
+    "RandomUniformLike": _dtype_attribute("dtype"),
+    "Scan": _scan,
+    "SequenceAt": _held_by("seq"),
+    "SequenceConstruct": _first_as("seq"),
+    "SequenceEmpty": _dtype_attribute("dtype", TensorProto.FLOAT, "seq"),
+    "SequenceMap": _sequence_map,
+    "SplitToSequence": _first_as("seq"),
+}
