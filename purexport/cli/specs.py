@@ -89,9 +89,8 @@ def parse_dynamic(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[
         if not colon:
             raise UsageError(f"--dynamic {text!r}: write INPUT:AXIS=NAME, as in x:0=batch")
         if name not in names:
-            raise UsageError(
-                f"--dynamic {text!r}: there is no --input {name!r}; there are {', '.join(names) or 'none'}"
-            )
+            known = ", ".join(names) or "none"
+            raise UsageError(f"--dynamic {text!r}: no --input is called {name!r}; there is {known}")
         for part in rest.split(","):
             axis, equals, label = part.partition("=")
             if not (equals and label and axis.strip().isdecimal()):
