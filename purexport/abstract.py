@@ -34,9 +34,6 @@ class _Axis(GuardSource):
 
     text: str
 
-    def name(self) -> str:
-        return self.text
-
     @property
     def _name_template(self) -> str:
         return self.text

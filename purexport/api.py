@@ -80,7 +80,8 @@ def run_in_onnxruntime(model: ps.ModelProto, tensors: Sequence[torch.Tensor]) ->
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(ps.dumps(model), options, providers=["CPUExecutionProvider"])
-    inputs = {item.name: tensor.detach().cpu().numpy() for item, tensor in zip(session.get_inputs(), tensors)}
+    arrays = [tensor.detach().cpu().numpy() for tensor in tensors]
+    inputs = dict(zip((item.name for item in session.get_inputs()), arrays, strict=True))
     return [torch.from_numpy(array) for array in session.run(None, inputs)]
 
 
@@ -122,11 +123,18 @@ def is_in_onnx_export() -> bool:
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Marks the capture for ``is_in_onnx_export``."""
+    """Marks the capture for ``is_in_onnx_export``, and shows attention layers as their plain operators.
+
+    In eval mode torch runs attention by a fused operator that has no other form; its switch is a process-wide one,
+    so it is put back as it was found.
+    """
     token = _EXPORTING.set(True)
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
     try:
         yield
     finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
         _EXPORTING.reset(token)
 
 

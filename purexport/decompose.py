@@ -28,7 +28,7 @@ def expand(call: Call) -> AtenGraph | None:
         known = dict(zip(values, tensors, strict=True))
         return overload(**{name: map_values(arg, known.__getitem__) for name, arg in call.args.items()})
 
-    examples = [torch.empty(value.tensor.shape, dtype=value.tensor.dtype, device="meta") for value in values]
+    examples = [_example(value.tensor) for value in values]
     try:
         module = make_fx(run, decomposition_table=_table(), tracing_mode="fake")(*examples)
     except (RuntimeError, TypeError, ValueError, NotImplementedError):
@@ -45,6 +45,11 @@ def _is_static(value: Value) -> bool:
     return (
         isinstance(type_, TensorType) and type_.shape is not None and all(isinstance(dim, int) for dim in type_.shape)
     )
+
+
+def _example(type_: TensorType) -> torch.Tensor:
+    shape = [dim for dim in type_.shape or () if isinstance(dim, int)]
+    return torch.empty(shape, dtype=type_.dtype, device="meta")
 
 
 def _table() -> dict[Any, Any]:

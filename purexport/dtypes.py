@@ -32,7 +32,7 @@ _ROWS: tuple[tuple[int, str, str], ...] = (
 
 FLOAT, INT32, INT64, BOOL, FLOAT16, DOUBLE, BFLOAT16 = 1, 6, 7, 9, 10, 11, 16
 
-_TORCH = {code: getattr(torch, name) for code, _, name in _ROWS if hasattr(torch, name)}
+_TORCH: dict[int, torch.dtype] = {code: getattr(torch, name) for code, _, name in _ROWS if hasattr(torch, name)}
 _CODE = {dtype: code for code, dtype in _TORCH.items()}
 _STRING = {code: f"tensor({name})" for code, name, _ in _ROWS}
 _FROM_STRING = {text: code for code, text in _STRING.items()}

@@ -4,8 +4,8 @@ Every tensor belongs to a storage.  A view remembers the view it was taken from 
 through a view becomes the inverse chain (``slice_scatter``, ``select_scatter``, ...) up to the storage's base; a later
 read of any other view of that storage takes its chain again from the new base.
 
-Whether ``reshape``, ``contiguous`` or ``to`` shares its argument's storage depends on strides: torch itself is asked, on
-meta tensors of the recorded sizes and strides.  Where that is not known and a write would make the difference, the
+Whether ``reshape``, ``contiguous`` or ``to`` shares its argument's storage depends on strides: torch itself is asked,
+on meta tensors of the recorded sizes and strides.  Where that is not known and a write would make the difference, the
 export is refused.  Graphs that write nothing pass through untouched.
 """
 
@@ -141,7 +141,8 @@ class _Pass:
             self.last_use.update(dict.fromkeys(call.inputs(), position))
         for arg in self.graph.outputs:
             map_values(arg, lambda value: self.last_use.update({value: len(self.graph.calls)}))
-        for self.position, call in enumerate(self.graph.calls):
+        for position, call in enumerate(self.graph.calls):
+            self.position = position
             self._call(call)
         outputs = [map_values(arg, self._read) for arg in self.graph.outputs]
         mutations = [
@@ -253,8 +254,7 @@ class _Pass:
         """Emit the pure operator; the value that the written tensor has afterwards, in that tensor's dtype."""
         written = call.args[name].tensor
         target = _pure_target(call, found)
-        kept = {parameter.name for parameter in signature(target).parameters}
-        args = {key: arg for key, arg in args.items() if key in kept}
+        args = _renamed(args, found, signature(target), name)
         dtype = _result_dtype(target, args) or written.dtype
         shape, strides = written.shape, written.strides
         if name == "out" and call.outputs and isinstance(call.outputs[0].type, TensorType):
@@ -311,6 +311,12 @@ class _Pass:
         return any(
             self.last_use.get(value, -1) > self.position for value, alias in self.aliases.items() if alias.root is root
         )
+
+
+def _renamed(args: dict[str, Any], found: Signature, pure: Signature, written: str) -> dict[str, Any]:
+    """Arguments under the pure operator's names, which may differ (``dropout_(self)``, ``dropout(input)``)."""
+    values = [args[parameter.name] for parameter in found.parameters if parameter.name != "out" or written != "out"]
+    return {parameter.name: value for parameter, value in zip(pure.parameters, values, strict=False)}
 
 
 def _strip(target: str) -> str:
@@ -397,7 +403,7 @@ def _shares_storage(call: Call, source: str) -> bool | None:
     result = _run_on_meta(call.target, args, fake)
     if not isinstance(result, torch.Tensor):
         return None
-    return result.untyped_storage()._cdata == made[0].untyped_storage()._cdata
+    return bool(result.untyped_storage()._cdata == made[0].untyped_storage()._cdata)
 
 
 def _run_on_meta(target: str, args: dict[str, Any], make: Callable[[TensorType], torch.Tensor]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from purexport.capture.aten import Call, TensorType, Value
 
 
-class UnknownInverse(LookupError):
+class UnknownInverse(LookupError):  # noqa: N818  caught by the functionalization, never by users
     """There is no row for this view, or not for these arguments."""
 
 

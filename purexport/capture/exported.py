@@ -179,8 +179,9 @@ class _Reader:
         for node in module.graph.nodes:
             if node.op == "get_attr":
                 attribute = functools.reduce(getattr, node.target.split("."), module)
-                is_tensor = isinstance(attribute, torch.Tensor)
-                env[node] = self.graph.constant(attribute, node.target) if is_tensor else attribute
+                env[node] = attribute
+                if isinstance(attribute, torch.Tensor):
+                    env[node] = self.graph.constant(attribute, node.target)
             elif node.op == "call_function":
                 env[node] = self._call(node, env)
             elif node.op == "output":
@@ -204,7 +205,7 @@ class _Reader:
         if target in _PYTHON:
             return self._emit(node, _PYTHON[target], {"ab"[i]: arg for i, arg in enumerate(args)})
         if isinstance(target, torch._ops.HigherOrderOperator):
-            return self._higher_order(node, target.name(), args)
+            return self._higher_order(node, str(target), args)
         if isinstance(target, torch._ops.OpOverload):
             schema = target._schema
             name = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
@@ -227,12 +228,10 @@ class _Reader:
 
     def _emit(self, node: torch.fx.Node, target: str, args: dict[str, Any]) -> Any:
         recorded = node.meta.get("val")
-        several = isinstance(recorded, tuple)
-        outputs = [Value(self.symbols.type(item)) for item in recorded] if several else []
-        if not several and recorded is not None:
-            outputs = [Value(self.symbols.type(recorded))]
+        several = recorded if isinstance(recorded, tuple) else () if recorded is None else (recorded,)
+        outputs = [Value(self.symbols.type(item)) for item in several]
         self.graph.calls.append(Call(target, args, outputs, _source(node)))
-        return outputs if several else outputs[0] if outputs else None
+        return outputs if isinstance(recorded, tuple) else outputs[0] if outputs else None
 
 
 def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -44,9 +44,9 @@ def trace(
     flat = [*tensors, *(tensor for _, _, tensor in state)]
     outer = jit_trace._trace_module_map
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
-        warnings.simplefilter("always", category=torch.jit.TracerWarning)
+        warnings.simplefilter("always", category=jit_trace.TracerWarning)
         try:
-            jit_trace._trace_module_map = scopes  # type: ignore[assignment]
+            jit_trace._trace_module_map = scopes
             graph, _ = torch._C._create_graph_by_tracing(
                 lambda *values: tuple(function(*values[: len(tensors)])),
                 tuple(flat),
@@ -60,7 +60,7 @@ def trace(
             jit_trace._trace_module_map = outer
     inputs = [Input(Value(_missing), name, "user") for name in names]
     inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
-    notes = [str(w.message) for w in caught if issubclass(w.category, torch.jit.TracerWarning)]
+    notes = [str(w.message) for w in caught if issubclass(w.category, jit_trace.TracerWarning)]
     return Reader(graph, inputs).read(), notes
 
 

@@ -75,7 +75,7 @@ def _memory(tensor: torch.Tensor) -> memoryview:
     flat = tensor.reshape(-1).view(torch.uint8)
     if _SWAP and tensor.element_size() > 1:
         flat = flat.reshape(-1, tensor.element_size()).flip(1).reshape(-1)
-    return memoryview(flat.numpy())
+    return flat.numpy().data
 
 
 def payload(tensor: torch.Tensor) -> memoryview | Payload:

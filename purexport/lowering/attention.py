@@ -72,7 +72,6 @@ def _causal(op: Emitter, query: Value, key: Value) -> Value:
     rows, columns = op.dim(query, -2), op.dim(key, -2)
     if not isinstance(rows, int) or not isinstance(columns, int):
         steps = [op.Range(op.const(0), size, op.const(1)) for size in (rows, columns)]
-        later: Value = op.Greater(op.Unsqueeze(steps[1], [0]), op.Unsqueeze(steps[0], [1]))
-        mask: Value = op.Not(later)
-        return mask
+        later = op.Greater(op.Unsqueeze(steps[1], [0]), op.Unsqueeze(steps[0], [1]))
+        return op.Not(later)
     return op.const(torch.ones(rows, columns, dtype=torch.bool).tril())

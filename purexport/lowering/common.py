@@ -36,12 +36,10 @@ def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
     numbers = [size for size in known if isinstance(size, int)]
     if 0 in numbers:
         shape = op.ints(known)
-        result: Value = op.Reshape(value, shape, allowzero=1 if op.has("Reshape", "allowzero") else None)
-        return result
+        return op.Reshape(value, shape, allowzero=1 if op.has("Reshape", "allowzero") else None)
     if len(computed) == 1 and -1 not in numbers:
         known[computed[0]] = -1  # the one size that follows from the others
-    result = op.Reshape(value, op.ints(known))
-    return result
+    return op.Reshape(value, op.ints(known))
 
 
 def reshape_to_result(op: Emitter, value: Value, sizes: Dims | None = None) -> Value:
@@ -60,8 +58,7 @@ def reshape_to_result(op: Emitter, value: Value, sizes: Dims | None = None) -> V
 
 
 def _reshaped(op: Emitter, value: Value, sizes: Dims) -> Value:
-    result: Value = op.Reshape(value, op.ints(list(sizes))) if 0 not in sizes else reshape(op, value, sizes)
-    return result
+    return op.Reshape(value, op.ints(list(sizes))) if 0 not in sizes else reshape(op, value, sizes)
 
 
 def _size(op: Emitter, value: Value, position: int, size: Any, sizes: Dims | None) -> Any:
@@ -82,7 +79,7 @@ def permute(op: Emitter, value: Value, order: Sequence[int]) -> Value:
     """``value`` with its axes in another order; itself when nothing moves."""
     if list(order) == list(range(len(order))):
         return value
-    result: Value = op.Transpose(value, perm=list(order))
+    result = op.Transpose(value, perm=list(order))
     if value.shape is not None:
         result.shape = tuple(value.shape[axis] for axis in order)
     return result
@@ -98,29 +95,19 @@ def swap_last(op: Emitter, value: Value) -> Value:
 def full(op: Emitter, sizes: Dims, number: Any, dtype: int) -> Value:
     """A tensor of one number.  Small static ones are constants, others stay a node."""
     if isinstance(number, Value):
-        spread: Value = op.Expand(op.cast(number, dtype), op.ints(list(sizes)))
-        return spread
+        return op.Expand(op.cast(number, dtype), op.ints(list(sizes)))
     shape = op.ints(list(sizes))
     if isinstance(shape, list) and torch.Size(shape).numel() <= 256:
         return op.const(torch.full(shape, number, dtype=dtypes.torch_dtype(dtype)))
     filler = torch.tensor([number], dtype=dtypes.torch_dtype(dtype))
-    result: Value = op.ConstantOfShape(shape, value=filler)
-    return result
+    return op.ConstantOfShape(shape, value=filler)
 
 
 def minimum(op: Emitter, one: Any, other: Any) -> Value:
     """Elementwise minimum of two values of one dtype, also where Min takes only floats."""
-    if op.takes("Min", one.dtype):
-        result: Value = op.Min(one, other)
-    else:
-        result = op.Where(op.Less(one, other), one, other)
-    return result
+    return op.Min(one, other) if op.takes("Min", one.dtype) else op.Where(op.Less(one, other), one, other)
 
 
 def maximum(op: Emitter, one: Any, other: Any) -> Value:
     """Elementwise maximum of two values of one dtype, also where Max takes only floats."""
-    if op.takes("Max", one.dtype):
-        result: Value = op.Max(one, other)
-    else:
-        result = op.Where(op.Less(one, other), other, one)
-    return result
+    return op.Max(one, other) if op.takes("Max", one.dtype) else op.Where(op.Less(one, other), other, one)

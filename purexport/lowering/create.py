@@ -12,19 +12,34 @@ from purexport.lowering.emitter import Emitter
 from purexport.lowering.registry import lower
 
 
-@lower("aten::zeros", "aten::new_zeros", "aten::empty.memory_format", "aten::new_empty")
+@lower("aten::zeros", "aten::empty.memory_format")
 def zeros(op: Emitter, size: Sequence[Any], dtype: Any = None) -> Value:
     # the content of an empty tensor is anything; zeros are as good
     return full(op, size, 0, op.result_dtype)
 
 
-@lower("aten::ones", "aten::new_ones")
+@lower("aten::ones")
 def ones(op: Emitter, size: Sequence[Any], dtype: Any = None) -> Value:
     return full(op, size, 1, op.result_dtype)
 
 
-@lower("aten::full", "aten::new_full")
+@lower("aten::full")
 def full_rule(op: Emitter, size: Sequence[Any], fill_value: Any, dtype: Any = None) -> Value:
+    return full(op, size, fill_value, op.result_dtype)
+
+
+@lower("aten::new_zeros", "aten::new_empty")
+def new_zeros(op: Emitter, self: Value, size: Sequence[Any], dtype: Any = None) -> Value:
+    return full(op, size, 0, op.result_dtype)
+
+
+@lower("aten::new_ones")
+def new_ones(op: Emitter, self: Value, size: Sequence[Any], dtype: Any = None) -> Value:
+    return full(op, size, 1, op.result_dtype)
+
+
+@lower("aten::new_full")
+def new_full(op: Emitter, self: Value, size: Sequence[Any], fill_value: Any, dtype: Any = None) -> Value:
     return full(op, size, fill_value, op.result_dtype)
 
 

@@ -36,7 +36,10 @@ _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
 
 
 class Emitter:
-    """Writes nodes into ``graph`` at one opset.  ``source``, ``target`` and ``results`` are the call's being lowered."""
+    """Writes nodes into ``graph`` at one opset.
+
+    ``source``, ``target`` and ``results`` belong to the call that is being lowered.
+    """
 
     def __init__(self, graph: Graph, opset: int) -> None:
         self.graph = graph
@@ -46,7 +49,7 @@ class Emitter:
         self.results: list[TensorType | None] = []
         self._dims: dict[object, Value] = {}
 
-    def __getattr__(self, op_type: str) -> Callable[..., Any]:
+    def __getattr__(self, op_type: str) -> Callable[..., Value]:
         if not op_type[:1].isupper():
             raise AttributeError(op_type)
         return functools.partial(self.emit, op_type)
@@ -165,14 +168,18 @@ class Emitter:
 
     # -- nodes
 
-    def emit(self, op_type: str, *inputs: Any, outputs: int = 1, domain: str = "", **named: Any) -> Any:
-        """A node of ``op_type``; returns its output, or a tuple of them when ``outputs`` is more than one.
+    def emit(self, op_type: str, *inputs: Any, domain: str = "", **named: Any) -> Value:
+        """A node of ``op_type`` with one output; ``op.Relu(x)`` is short for ``op.emit("Relu", x)``.
 
         Raises OpsetError when this opset cannot say it, ExportError when no version of the operator takes the types.
         """
         folded = folding.fold(op_type, inputs, named)
         if folded is not None:
             return self.const(folded)
+        return self.multi(op_type, *inputs, outputs=1, domain=domain, **named)[0]
+
+    def multi(self, op_type: str, *inputs: Any, outputs: int, domain: str = "", **named: Any) -> tuple[Value, ...]:
+        """A node with several outputs: ``op.multi("Split", x, outputs=2, axis=1)``.  Raises as ``emit`` does."""
         schema = operators.schema(op_type, self.opset, domain)
         if schema is None or schema.deprecated:
             raise OpsetError(f"ONNX {op_type} does not exist at opset {self.opset}", _first_version(op_type, domain))
@@ -186,7 +193,7 @@ class Emitter:
             Value(self._output_type(schema, index, binding, attributes), node=node) for index in range(outputs)
         ]
         self.graph.nodes.append(node)
-        return node.outputs[0] if outputs == 1 else tuple(node.outputs)
+        return tuple(node.outputs)
 
     def _bind(
         self, schema: operators.OpSchema, inputs: Sequence[Any], named: dict[str, Any]
@@ -324,6 +331,5 @@ def _says_nothing(newest: operators.OpSchema, name: str, value: Any) -> bool:
     attribute = newest.attributes.get(name)
     if attribute is None:
         return False
-    default = attribute.default
-    default = default.decode() if isinstance(default, bytes) else default
+    default = attribute.default.decode() if isinstance(attribute.default, bytes) else attribute.default
     return bool(default == (tuple(value) if isinstance(value, list) else value))

@@ -8,6 +8,7 @@ Unsqueeze), before the emitter binds them to a version.  Results never grow past
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -98,11 +99,10 @@ _FOLDERS: dict[str, Callable[..., Tensor]] = {
     "And": torch.logical_and,
     "Or": torch.logical_or,
     "Where": torch.where,
-    "Min": lambda *items: torch.stack(torch.broadcast_tensors(*items)).amin(0),
-    "Max": lambda *items: torch.stack(torch.broadcast_tensors(*items)).amax(0),
+    "Min": lambda *items: functools.reduce(torch.minimum, items),
+    "Max": lambda *items: functools.reduce(torch.maximum, items),
     "Concat": lambda *items, axis: torch.cat(items, axis),
     "Gather": _gather,
-    "Identity": lambda data: data,
     "Range": _range,
     "ReduceProd": _reduce(torch.prod),
     "ReduceSum": _reduce(torch.sum),

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from purexport import dtypes, scalars
-from purexport.capture.aten import AtenGraph, Call, ListType, TensorType
+from purexport.capture.aten import AtenGraph, Call, TensorType
 from purexport.capture.aten import Value as AtenValue
 from purexport.capture.bind import MISSING, signature
 from purexport.decompose import expand
@@ -79,18 +79,17 @@ class _Lowering:
             self.env[item.value] = value
 
     def _output(self, name: str, output: Any) -> Value:
-        result: Any = self._argument(output)
-        if isinstance(result, (bool, int, float)):
-            dtype = {bool: dtypes.BOOL, int: dtypes.INT64}.get(type(result), dtypes.FLOAT)
-            result = self.op.const(result, dtype)
-        if not isinstance(result, Value):
-            raise ExportError(f"output {name!r} is a {type(result).__name__}, and ONNX outputs are tensors")
-        taken = self.result.graph.outputs
-        if result.node is None or result in taken:
+        found: Any = self._argument(output)
+        if isinstance(found, (bool, int, float)):
+            dtype = {bool: dtypes.BOOL, int: dtypes.INT64}.get(type(found), dtypes.FLOAT)
+            found = self.op.const(found, dtype)
+        if not isinstance(found, Value):
+            raise ExportError(f"output {name!r} is a {type(found).__name__}, and ONNX outputs are tensors")
+        result = found
+        if found.node is None or found in self.result.graph.outputs:
             # an output needs a name of its own: an input, a constant or a value returned twice is copied
-            shape = result.shape
-            result = self.op.Identity(result)
-            result.shape = shape
+            result = self.op.emit("Identity", found)
+            result.shape = found.shape
         result.name = name
         return result
 
@@ -112,6 +111,12 @@ class _Lowering:
             self._gap(call, f"{lowest}: {error}")
         except UnsupportedForm as error:
             self._gap(call, str(error))
+        except ExportError:
+            raise
+        except Exception as error:
+            raise ExportError(
+                f"the rule of {call.target} at {call.source} failed: {type(error).__name__}: {error}; please report it"
+            ) from error
 
     def _gap(self, call: Call, reason: str) -> None:
         self.gaps.append(Gap(call.target, str(call.source), reason))
@@ -190,11 +195,11 @@ class _Lowering:
         results = [result] if single else list(result)
         for output, item in zip(call.outputs, results, strict=single):
             self.env[output] = item
-            if isinstance(output.type, ListType):
+            if not isinstance(output.type, TensorType):
                 continue
-            if isinstance(output.type, TensorType) and isinstance(item, (bool, int, float)):
-                item = self.env[output] = self.op.const(item, dtypes.onnx_code(output.type.dtype))
-            if isinstance(item, Value) and isinstance(output.type, TensorType):
+            if isinstance(item, (bool, int, float)):
+                self.env[output] = self.op.const(item, dtypes.onnx_code(output.type.dtype))
+            elif isinstance(item, Value):
                 self._check(call, output.type, item)
 
     @staticmethod

@@ -67,8 +67,7 @@ def _standardized(op: Emitter, value: Value, axes: Sequence[int], eps: float) ->
     """(x - mean) / sqrt(var + eps) over ``axes``, biased variance."""
     centered = op.Sub(value, op.ReduceMean(value, axes=list(axes), keepdims=1))
     variance = op.ReduceMean(op.Mul(centered, centered), axes=list(axes), keepdims=1)
-    result: Value = op.Div(centered, op.Sqrt(op.Add(variance, op.like(eps, value))))
-    return result
+    return op.Div(centered, op.Sqrt(op.Add(variance, op.like(eps, value))))
 
 
 @lower("aten::group_norm")

@@ -64,7 +64,7 @@ class _Window:
 def _batched(op: Emitter, value: Value, rank: int) -> Value:
     if value.rank == rank + 2:
         return value
-    wide: Value = op.Unsqueeze(value, [0])
+    wide = op.Unsqueeze(value, [0])
     wide.shape = (1, *(value.shape or ()))
     return wide
 
@@ -72,8 +72,7 @@ def _batched(op: Emitter, value: Value, rank: int) -> Value:
 def _unbatched(op: Emitter, result: Value, value: Value, rank: int) -> Value:
     if value.rank == rank + 2:
         return result
-    narrow: Value = op.Squeeze(result, [0])
-    return narrow
+    return op.Squeeze(result, [0])
 
 
 @lower("aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d")

@@ -25,11 +25,9 @@ def common_dtype(operands: Sequence[Any], to_float: bool = False) -> torch.dtype
         known = categories[category]
         categories[category] = dtype if known is None else torch.promote_types(known, dtype)
     result: torch.dtype | None = None
-    for dtype in categories:
-        if dtype is None:
-            continue
-        if result is None or (_kind(dtype) > _kind(result) and result is not dtype):
-            result = _widened(result, dtype)
+    for found in categories:
+        if found is not None and (result is None or _kind(found) > _kind(result)):
+            result = _widened(result, found)
     assert result is not None, "a promoted call has at least one operand"
     if to_float and _kind(result) < 2:
         return torch.get_default_dtype()

@@ -23,7 +23,7 @@ def slice_scatter(
     axis = axis_of(dim, self.rank)
     size = op.dim(self, axis)
     begin, stop, stride = op.known(start or 0), op.known(INT64_MAX if end is None else end), op.known(step)
-    if not all(isinstance(item, int) for item in (begin, stop, stride)) or stride != 1:
+    if not isinstance(begin, int) or not isinstance(stop, int) or stride != 1:
         raise UnsupportedForm("writes to a slice with computed bounds or a step, which has no rule yet")
     if not isinstance(size, int):
         if begin < 0 or 0 <= stop < INT64_MAX:

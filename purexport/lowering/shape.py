@@ -139,8 +139,7 @@ def slice_rule(op: Emitter, self: Value, dim: int = 0, start: Any = None, end: A
 def slice_axis(op: Emitter, value: Value, axis: int, start: Any, end: Any, step: Any = 1) -> Value:
     """``value[start:end:step]`` along one axis; bounds may be computed."""
     steps = None if op.known(step) == 1 else op.ints([step])
-    result: Value = op.Slice(value, op.ints([start]), op.ints([end]), axes=[axis], steps=steps)
-    return result
+    return op.Slice(value, op.ints([start]), op.ints([end]), axes=[axis], steps=steps)
 
 
 @lower("aten::narrow")
@@ -181,10 +180,11 @@ def split_with_sizes(op: Emitter, self: Value, split_sizes: Sequence[Any], dim: 
     if len(split_sizes) == 1:
         return [self]
     axis = axis_of(dim, self.rank)
-    pieces: tuple[Value, ...] = op.Split(self, split=op.ints(list(split_sizes)), axis=axis, outputs=len(split_sizes))
-    for piece, size in zip(pieces, split_sizes, strict=True):
-        if self.shape is not None and isinstance(op.known(size), int):
-            piece.shape = (*self.shape[:axis], op.known(size), *self.shape[axis + 1 :])
+    pieces = op.multi("Split", self, split=op.ints(list(split_sizes)), axis=axis, outputs=len(split_sizes))
+    for piece, given in zip(pieces, split_sizes, strict=True):
+        size = op.known(given)
+        if self.shape is not None and isinstance(size, int):
+            piece.shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
     return list(pieces)
 
 
@@ -205,7 +205,7 @@ def unbind(op: Emitter, self: Value, dim: int = 0) -> list[Value]:
     assert self.shape is not None
     pieces = []
     for index in range(size):
-        piece: Value = op.Gather(self, op.const(index), axis=axis)
+        piece = op.Gather(self, op.const(index), axis=axis)
         piece.shape = (*self.shape[:axis], *self.shape[axis + 1 :])
         pieces.append(piece)
     return pieces
@@ -254,8 +254,7 @@ def _pad(op: Emitter, value: Value, pad: Sequence[Any], mode: str, filler: Any) 
     if not any(isinstance(item, Value) or item for item in (*begins, *ends)):
         return value
     constant = op.like(filler, value) if mode == "constant" and (isinstance(filler, Value) or filler) else None
-    result: Value = op.Pad(value, op.ints([*begins, *ends]), constant_value=constant, mode=mode)
-    return result
+    return op.Pad(value, op.ints([*begins, *ends]), constant_value=constant, mode=mode)
 
 
 @lower("aten::roll")
@@ -279,7 +278,7 @@ def _roll_axis(op: Emitter, value: Value, shift: Any, axis: int) -> Value:
     if shift == 0:
         return value
     front = slice_axis(op, value, axis, -shift, INT64_MAX)
-    result: Value = op.Concat(front, slice_axis(op, value, axis, 0, -shift), axis=axis)
+    result = op.Concat(front, slice_axis(op, value, axis, 0, -shift), axis=axis)
     result.shape = value.shape
     return result
 
