@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from proto_schema import interpret
-from proto_schema.errors import EncodeError
+from proto_schema.errors import DecodeError, EncodeError
 from proto_schema.fields import Message
 from proto_schema.generate import decoder, encoder, sizer
 from proto_schema.payload import BytesLike, Payload, byte_view
@@ -34,16 +34,20 @@ def decode(cls: type[M], data: Any) -> M:
     buf = data if isinstance(data, bytes) else bytes(view) if len(view) <= WHOLE else None
     function = decoder(cls, buf is None)
     end = len(view)
-    budget = BUDGET_BASE + BUDGET_RATE * end
+    limit = BUDGET_BASE + BUDGET_RATE * end
+    budget = interpret.Budget(limit)
     try:
         with _gc_paused(end >= GC_PAUSE):
-            message: M = function(view, view if buf is None else buf, 0, end, 0, interpret.Budget(budget), MAX_DEPTH)
+            message: M = function(view, view if buf is None else buf, 0, end, 0, budget, MAX_DEPTH)
             return message
     except MemoryError:
         raise
-    except Exception:  # generated code does not say why: the interpreter does
-        interpret.decode(cls, view, 0, end, interpret.Budget(budget))
-        raise
+    except Exception as error:
+        refusal = error.with_traceback(None)  # lets go of what was decoded so far
+    if budget.left < 0:
+        raise DecodeError(f"its messages need more than {limit >> 20} MiB: hostile, or no model at all")
+    interpret.decode(cls, view, 0, end, interpret.Budget(limit))
+    raise AssertionError("the interpreter accepts what the generated decoder refuses") from refusal
 
 
 @contextmanager
@@ -65,13 +69,12 @@ def encode_parts(message: Message) -> tuple[list[BytesLike], int]:
     """
     parts: list[BytesLike] = []
     try:
-        size = encoder(type(message))(message, parts.append, parts, MAX_DEPTH)
+        return parts, encoder(type(message))(message, parts.append, parts, MAX_DEPTH)
     except MemoryError:
         raise
-    except Exception:  # generated code does not say why: the interpreter does
-        interpret.encode(message)
-        raise
-    return parts, size
+    except Exception as error:
+        refusal = error
+    raise _located(message, refusal)
 
 
 def encode(message: Message) -> bytes:
@@ -86,9 +89,20 @@ def size(message: Message) -> int:
     """The size of the encoding. Raises EncodeError where a value has no encoding."""
     try:
         return sizer(type(message))(message)
-    except Exception:  # as in encode_parts
-        interpret.encode(message)
+    except MemoryError:
         raise
+    except Exception as error:
+        refusal = error
+    raise _located(message, refusal)
+
+
+def _located(message: Message, refusal: Exception) -> Exception:
+    """The interpreter's error for a message that generated code refused; else that refusal (a payload's, say)."""
+    try:
+        interpret.encode(message, dry=True)
+    except EncodeError as error:
+        return error
+    return refusal
 
 
 def flattened(parts: Iterable[BytesLike]) -> Iterator[bytes | bytearray | memoryview]:

@@ -43,7 +43,7 @@ class Budget:
     def spend(self, cls: type[Message], offset: int) -> None:
         self.left -= footprint(cls)
         if self.left < 0:
-            raise DecodeError("far more messages than a model of this size has: the input looks hostile", offset)
+            raise DecodeError("the memory for messages is spent: hostile, or no model at all", offset)
 
 
 def decode(
@@ -133,15 +133,15 @@ def _value(field: Field, view: memoryview, pos: int, stop: int) -> Any:
     return data if kind is BYTES else READ_FLOAT[kind.name](data)
 
 
-def encode(message: Message, depth: int = MAX_DEPTH) -> bytes:
-    """The encoding in one piece. EncodeError says which field holds what it must not."""
+def encode(message: Message, depth: int = MAX_DEPTH, dry: bool = False) -> bytes:
+    """The encoding in one piece. EncodeError says which field holds what it must not. `dry` leaves payloads out."""
     if depth < 0:
         raise EncodeError(f"more than {MAX_DEPTH} nested messages")
-    out = [_encode_field(message, field, depth) for field in type(message).FIELDS]
+    out = [_encode_field(message, field, depth, dry) for field in type(message).FIELDS]
     return b"".join(out) + message.unknown_fields
 
 
-def _encode_field(message: Message, field: Field, depth: int) -> bytes:
+def _encode_field(message: Message, field: Field, depth: int, dry: bool) -> bytes:
     value = getattr(message, field.name)
     if value is None and not field.repeated:
         return b""
@@ -150,34 +150,35 @@ def _encode_field(message: Message, field: Field, depth: int) -> bytes:
         if field.packed:
             return _prefixed(tag, pack(field, value)) if value else b""
         items = value if field.repeated else [value]
-        return b"".join([_encode_item(message, field, at, item, tag, depth) for at, item in enumerate(items)])
+        return b"".join([_encode_item(message, field, at, item, tag, depth, dry) for at, item in enumerate(items)])
     except EncodeError:
         raise
     except Exception as error:  # whatever a foreign object raises
         raise EncodeError(f"{_short(value)}: {error}", field.name) from error
 
 
-def _encode_item(message: Message, field: Field, at: int, item: Any, tag: bytes, depth: int) -> bytes:
+def _encode_item(message: Message, field: Field, at: int, item: Any, tag: bytes, depth: int, dry: bool) -> bytes:
     step = f"{field.name}[{at}]" if field.repeated else field.name
     try:
         if field.kind is MESSAGE:
             child = message_class(type(message), field)
             if type(item) is not child:
                 raise TypeError(f"expected {child.__qualname__}, not {type(item).__qualname__}")
-            return _prefixed(tag, encode(item, depth - 1))
-        return _encode_scalar(field, item, tag)
+            return _prefixed(tag, encode(item, depth - 1, dry))
+        return _encode_scalar(field, item, tag, dry)
     except EncodeError as error:
         raise error.inside(step) from None
     except Exception as error:  # whatever a foreign object raises
         raise EncodeError(f"{_short(item)}: {error}", step) from error
 
 
-def _encode_scalar(field: Field, item: Any, tag: bytes) -> bytes:
+def _encode_scalar(field: Field, item: Any, tag: bytes, dry: bool) -> bytes:
     kind = field.kind
     if kind is STRING:
         return _prefixed(tag, text_to_bytes(item))
     if kind in (BYTES, PAYLOAD):
-        return _prefixed(tag, b"".join(chunks(payload_piece(item)[1])))
+        piece = payload_piece(item)[1]
+        return b"" if dry else _prefixed(tag, b"".join(chunks(piece)))
     if kind is ENUM or kind.wire_type == VARINT:
         return tag + varint(checked_int(field, item) & MASK64)
     return tag + WRITE_FLOAT[kind.name](item)

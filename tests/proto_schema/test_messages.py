@@ -1,0 +1,269 @@
+"""Messages as Python objects: presence, oneofs, equality, copies, the protobuf names, errors that name the field."""
+
+from __future__ import annotations
+
+import copy
+import linecache
+import pickle
+from typing import Any
+
+import pytest
+
+import proto_schema as ps
+from proto_schema.codec import BUDGET_BASE
+
+NODE = b"\n\x01x\x12\x01y\x22\x04Relu"
+
+
+def relu() -> ps.NodeProto:
+    return ps.NodeProto(op_type="Relu", input=["x"], output=["y"])
+
+
+def test_construct_and_encode() -> None:
+    assert relu().SerializeToString() == NODE
+    assert relu().ByteSize() == len(NODE)
+    assert ps.NodeProto.FromString(NODE) == relu()
+    assert ps.NodeProto().input == [] and ps.NodeProto().name is None
+    assert repr(relu()) == "NodeProto(input=['x'], output=['y'], op_type='Relu')"
+
+
+def test_a_list_given_to_the_constructor_is_copied() -> None:
+    names = ["x"]
+    node = ps.NodeProto(input=names)
+    names.append("y")
+    assert node.input == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: ps.NodeProto(op_typ="Relu"), TypeError),
+        (lambda: ps.NodeProto("Relu"), TypeError),
+        (lambda: ps.NodeProto(input="xyz"), TypeError),
+        (lambda: setattr(ps.NodeProto(), "op_typ", "Relu"), AttributeError),
+        (lambda: ps.NodeProto().HasField("input"), ValueError),
+        (lambda: ps.NodeProto().HasField("nothing"), ValueError),
+        (lambda: ps.NodeProto().ClearField("nothing"), ValueError),
+        (lambda: ps.TypeProto().WhichOneof("denotation"), ValueError),
+        (lambda: ps.NodeProto().CopyFrom(ps.GraphProto()), TypeError),
+        (lambda: hash(ps.NodeProto()), TypeError),
+    ],
+)
+def test_misuse(make: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        make()
+
+
+def test_presence() -> None:
+    attribute = ps.AttributeProto(i=0, name="")
+    assert attribute.HasField("i") and attribute.HasField("name") and not attribute.HasField("f")
+    attribute.ClearField("i")
+    assert attribute.i is None
+    attribute.ints = [1]
+    attribute.ClearField("ints")
+    assert attribute.ints == []
+    attribute.Clear()
+    assert attribute == ps.AttributeProto()
+
+
+def test_oneof() -> None:
+    dim = ps.TensorShapeProto.Dimension(dim_value=3)
+    dim.dim_param = "N"
+    assert dim.dim_value is None and dim.WhichOneof("value") == "dim_param" and dim.HasField("value")
+    dim.dim_param = None
+    assert dim.WhichOneof("value") is None and not dim.HasField("value")
+    dim.dim_value = 0
+    dim.ClearField("value")
+    assert dim == ps.TensorShapeProto.Dimension()
+    dim.ClearField("value")
+    kind = ps.TypeProto(tensor_type=ps.TypeProto.Tensor(elem_type=1), denotation="IMAGE")
+    kind.sequence_type = ps.TypeProto.Sequence()
+    assert kind.tensor_type is None and kind.denotation == "IMAGE"
+    assert ps.TypeProto.FromString(kind.SerializeToString()) == kind
+
+
+def test_copies_are_deep_and_share_payloads() -> None:
+    payload = memoryview(bytes(100))
+    model = ps.ModelProto(
+        graph=ps.GraphProto(node=[relu()], initializer=[ps.TensorProto(raw_data=payload, dims=[100])])
+    )
+    other = ps.ModelProto()
+    other.CopyFrom(model)
+    for made in (other, copy.deepcopy(model)):
+        assert made == model and made.graph is not None and model.graph is not None
+        assert made.graph.node[0] is not model.graph.node[0]
+        assert made.graph.initializer[0].raw_data is payload
+        made.graph.node[0].input.append("z")
+        made.graph.initializer[0].dims.append(1)
+        assert made != model
+    shallow = copy.copy(model)
+    assert shallow.graph is model.graph
+    model.CopyFrom(model)
+    assert pickle.loads(pickle.dumps(model)) == model
+
+
+def test_equality() -> None:
+    assert relu() != ps.NodeProto() and relu() != 3 and (relu() == NODE) is False
+    assert ps.NodeProto(name="") != ps.NodeProto()
+    assert ps.NodeProto.FromString(bytes.fromhex("a00601")) != ps.NodeProto()
+    assert ps.TensorProto(raw_data=b"ab") == ps.TensorProto(raw_data=memoryview(b"ab"))
+
+
+def test_parse_and_merge() -> None:
+    node = ps.NodeProto(name="old", input=["a"])
+    assert node.ParseFromString(NODE) == len(NODE)
+    assert node == relu()
+    with pytest.raises(ps.DecodeError):
+        node.ParseFromString(NODE[:-1])
+    assert node == relu()
+    assert node.MergeFromString(NODE + bytes.fromhex("a00601")) == len(NODE) + 3
+    assert node.input == ["x", "x"] and node.unknown_fields == bytes.fromhex("a00601")
+    model = ps.ModelProto(graph=ps.GraphProto(name="g"))
+    model.MergeFrom(ps.ModelProto(graph=ps.GraphProto(doc_string="d"), ir_version=3))
+    assert model == ps.ModelProto(graph=ps.GraphProto(name="g", doc_string="d"), ir_version=3)
+
+
+def test_list_fields_ascend() -> None:
+    node = ps.NodeProto(doc_string="d", attribute=[ps.AttributeProto()], input=["x"])
+    assert [field.name for field, _ in node.ListFields()] == ["input", "attribute", "doc_string"]
+
+
+def test_repr_is_bounded() -> None:
+    tensor = ps.TensorProto(raw_data=bytes(10**6), int64_data=range(10**6))
+    assert len(repr(tensor)) < 300
+    assert "<1000000 bytes>" in repr(tensor) and "... 999984 more" in repr(tensor)
+    assert "unknown_fields=b'" in repr(ps.NodeProto.FromString(bytes.fromhex("a00601")))
+
+
+def model_of(**attribute: Any) -> ps.ModelProto:
+    nodes = [relu(), ps.NodeProto(attribute=[ps.AttributeProto(), ps.AttributeProto(**attribute)])]
+    return ps.ModelProto(graph=ps.GraphProto(node=nodes))
+
+
+ENCODE_ERRORS = [  # a wrong field of the attribute graph.node[1].attribute[1], the step of the path, the reason
+    (model_of(name=3), "name", "3: expected str, not int"),
+    (model_of(name="\ud800"), "name", "surrogates not allowed"),
+    (model_of(i=1.5), "i", "'float' object cannot be interpreted as an integer"),
+    (model_of(i="1"), "i", "cannot be interpreted as an integer"),
+    (model_of(i=2**63), "i", "does not fit an int64 field"),
+    (model_of(i=-(2**63) - 1), "i", "does not fit an int64 field"),
+    (model_of(type=99), "type", "99 is not a value of AttributeProto.AttributeType"),
+    (model_of(f="x"), "f", "must be real number"),
+    (model_of(s="text"), "s", "expected bytes, not str"),
+    (model_of(s=object()), "s", "a bytes-like object is required"),
+    (model_of(t=ps.GraphProto()), "t", "expected TensorProto, not GraphProto"),
+    (model_of(ints=[1, None]), "ints[1]", "None: "),
+    (model_of(floats=[1.0, "x"]), "floats[1]", "'x': "),
+    (model_of(strings=[b"a", 5]), "strings[1]", "5: "),
+    (model_of(tensors=[None]), "tensors[0]", "expected TensorProto, not NoneType"),
+    (model_of(t=ps.TensorProto(int32_data=[1, 2**31])), "t.int32_data", "2147483648 does not fit an int32 field"),
+    (model_of(t=ps.TensorProto(int32_data=[0] * 99 + [2**31])), "t.int32_data", "2147483648 does not fit an int32"),
+    (model_of(t=ps.TensorProto(int64_data=[0] * 99 + [0.5])), "t.int64_data", "cannot be interpreted"),
+    (model_of(t=ps.TensorProto(uint64_data=[-1])), "t.uint64_data", "does not fit an uint64 field"),
+    (model_of(t=ps.TensorProto(float_data=["x"])), "t.float_data", "'x'"),
+    (model_of(t=ps.TensorProto(data_type=2**31)), "t.data_type", "does not fit an int32 field"),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "step", "reason"), ENCODE_ERRORS, ids=[f"{row[1]}: {row[2]}" for row in ENCODE_ERRORS]
+)
+def test_encode_errors_name_the_field(model: ps.ModelProto, step: str, reason: str) -> None:
+    with pytest.raises(ps.EncodeError) as caught:
+        model.SerializeToString()
+    assert caught.value.path == f"graph.node[1].attribute[1].{step}"
+    assert str(caught.value).startswith(f"{caught.value.path}: ") and reason in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_numbers_of_other_kinds_encode() -> None:
+    import numpy as np
+
+    attribute = ps.AttributeProto(
+        i=np.int64(-5), f=np.float32(1.5), ints=[np.uint8(3), True], floats=[1, 1e300, -1e300]
+    )
+    again = ps.AttributeProto.FromString(attribute.SerializeToString())
+    assert (again.i, again.f, again.ints, again.floats) == (-5, 1.5, [3, 1], [1.0, float("inf"), float("-inf")])
+    long = ps.TensorProto(int64_data=np.arange(-100, 100), uint64_data=[2**64 - 1] * 70, float_data=np.ones(99))
+    assert ps.TensorProto.FromString(long.SerializeToString()) == long
+
+
+DECODE_ERRORS = [  # hex of a ModelProto, the message
+    ("08", "@0x1: truncated varint"),
+    ("3a04" + "0a022a80", "graph.node[0] @0x5: truncated length"),
+    ("3a06" + "0a042a020a05", "graph.node[0].attribute[0] @0x7: truncated: a length of 5 bytes, but 0 are left here"),
+    ("3a08" + "0a001200" + "0a022aff", "graph.node[1] @0x9: truncated length"),
+    ("3a02" + "0a0100", "graph @0x3: truncated: a length of 1 bytes, but 0 are left here"),
+    ("3a05" + "2a032a0180", "graph.initializer[0].int32_data @0x6: truncated varint in a packed field"),
+    (
+        "3a0a" + "2a08" + "2206" + "000000000000",
+        "graph.initializer[0].float_data @0x6: a packed float field of 6 bytes",
+    ),
+    ("0b", "@0x1: group 1 is not closed"),
+    ("ff", "@0x0: truncated tag"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), DECODE_ERRORS)
+def test_decode_errors_name_path_and_offset(data: str, message: str) -> None:
+    with pytest.raises(ps.DecodeError) as caught:
+        ps.ModelProto.FromString(bytes.fromhex(data))
+    assert str(caught.value).startswith(message)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value) and again.offset == caught.value.offset and again.path == caught.value.path
+
+
+def test_too_deep_to_encode() -> None:
+    kind = ps.TypeProto()
+    for _ in range(51):
+        kind = ps.TypeProto(optional_type=ps.TypeProto.Optional(elem_type=kind))
+    with pytest.raises(ps.EncodeError, match="more than 100 nested messages"):
+        kind.SerializeToString()
+    loop = ps.GraphProto(node=[ps.NodeProto(attribute=[ps.AttributeProto()])])
+    loop.node[0].attribute[0].g = loop
+    with pytest.raises(ps.EncodeError, match="more than 100 nested messages"):
+        loop.SerializeToString()
+
+
+@pytest.mark.parametrize("unit", ["5a00", "5200"])
+def test_a_budget_bounds_what_small_bytes_make(unit: str) -> None:
+    """Two bytes that each make an object of half a kilobyte: refused long before memory is the matter."""
+    data = bytes.fromhex(unit) * (BUDGET_BASE // 100 // len(unit))
+    with pytest.raises(ps.DecodeError, match="hostile"):
+        ps.AttributeProto.FromString(data)
+
+
+def test_many_unknown_fields_take_linear_time() -> None:
+    data = bytes.fromhex("a00601") * 300_000
+    assert ps.NodeProto.FromString(data).unknown_fields == data
+
+
+def test_views_of_the_input_are_not_copied() -> None:
+    data = bytearray(ps.TensorProto(raw_data=bytes(range(100))).SerializeToString())
+    tensor = ps.TensorProto.FromString(data)
+    assert isinstance(tensor.raw_data, memoryview)
+    data[-1] = 7
+    assert tensor.raw_data[-1] == 7
+
+
+def test_generated_source_shows_in_tracebacks() -> None:
+    relu().SerializeToString()
+    assert linecache.getline("<proto_schema encode NodeProto>", 1).startswith("def encode_NodeProto(")
+
+
+def test_errors_have_no_noise_before_them() -> None:
+    with pytest.raises(ps.DecodeError) as caught:
+        ps.NodeProto.FromString(b"\x00")
+    assert caught.value.__context__ is None
+    with pytest.raises(ps.EncodeError) as refused:
+        ps.NodeProto(name=3).SerializeToString()  # type: ignore[arg-type]
+    assert refused.value.__context__ is None or isinstance(refused.value.__context__, (TypeError, ps.EncodeError))
+
+
+def test_an_error_in_a_huge_model_reads_no_payload() -> None:
+    def never() -> bytes:
+        raise AssertionError("read")
+
+    tensor = ps.TensorProto(raw_data=ps.LazyPayload(1 << 40, never), name=3)  # type: ignore[arg-type]
+    with pytest.raises(ps.EncodeError, match=r"^name: 3"):
+        tensor.SerializeToString()
