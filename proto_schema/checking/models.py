@@ -1,6 +1,7 @@
 """Models: versions, imports, metadata, the graph, and the functions as a whole (no two alike, no recursion).
 
-Stricter than the official checker: functions in a file of an IR version that has none (before 8) are refused.
+Stricter than the official checker: functions in a file of an IR version that has none (before 8) are refused, and so is
+any chain of calls deeper than 100 (there it depends on where the search happens to begin).
 """
 
 from __future__ import annotations
@@ -97,23 +98,34 @@ def _check_calls(model: ModelProto) -> None:
         name: sorted({callee(node) for node in _all_nodes(model.functions[place].node)} & places.keys())
         for name, place in places.items()
     }
-    done: set[FunctionId] = set()
-    for root, place in places.items():
-        path = [root]
-        pending = [iter(calls[root])] if root not in done else []
-        while pending:
-            called = next(pending[-1], None)
-            if called is None:
-                pending.pop()
-                done.add(path.pop())
-            elif called in path:
-                cycle = " -> ".join(map(_shown, [*path[path.index(called) :], called]))
-                raise Problem(f"functions must not be recursive: {cycle}", "functions", places[called])
-            elif called not in done:
-                path.append(called)
-                pending.append(iter(calls[called]))
-                if len(path) > DEEPEST_CALLS:
-                    raise Problem(f"calls are nested more than {DEEPEST_CALLS} deep", "functions", place)
+    depth: dict[FunctionId, int] = {}
+    for name in places:
+        if name not in depth:
+            _measure(name, calls, depth, places)
+
+
+def _measure(
+    root: FunctionId,
+    calls: dict[FunctionId, list[FunctionId]],
+    depth: dict[FunctionId, int],
+    places: dict[FunctionId, int],
+) -> None:
+    """Adds how deep the calls of `root`, and of all it calls, go: a search without recursion of our own."""
+    path, pending = [root], [iter(calls[root])]
+    while pending:
+        called = next(pending[-1], None)
+        if called is None:
+            pending.pop()
+            done = path.pop()
+            depth[done] = 1 + max((depth[other] for other in calls[done]), default=0)
+        elif called in path:
+            cycle = " -> ".join(map(_shown, [*path[path.index(called) :], called]))
+            raise Problem(f"functions must not be recursive: {cycle}", "functions", places[called])
+        elif len(path) + depth.get(called, 1) > DEEPEST_CALLS:
+            raise Problem(f"calls are nested more than {DEEPEST_CALLS} deep", "functions", places[root])
+        elif called not in depth:
+            path.append(called)
+            pending.append(iter(calls[called]))
 
 
 def _all_nodes(nodes: list[NodeProto]) -> Iterator[NodeProto]:

@@ -138,7 +138,7 @@ def _check_indices(indices: TensorProto, dims: list[int], count: int) -> None:
     except DecodeError as error:
         raise Problem(str(error)) from error
     limits = np.array(dims if found.ndim == 2 else [prod(dims)], dtype=object)
-    rows = found.reshape(count, -1)
+    rows = found.reshape(count, len(limits))
     outside = np.flatnonzero(((rows < 0) | (rows >= limits)).any(axis=1))
     if outside.size:
         raise Problem(f"index {outside[0]} is {found[outside[0]].tolist()}, outside the shape {dims}")

@@ -192,7 +192,7 @@ def _canonical(text: str) -> str:
 def _listed(types: frozenset[str]) -> str:
     """The types in a stable order, abridged."""
     names = sorted(types)
-    return " or ".join(names) if len(names) <= 4 else f"{', '.join(names[:4])}, ... ({len(names)} types)"
+    return " or ".join(names) if len(names) <= 3 else f"{', '.join(names[:3])}, ... ({len(names)} types)"
 
 
 # -- types of messages -------------------------------------------------------------------------------------------------

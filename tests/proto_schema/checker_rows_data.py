@@ -1,0 +1,448 @@
+"""Rows of the checker's tests: tensors, functions, types; where we are stricter; odd models that are valid.
+
+A row is (what is wrong, the change that breaks the valid model, the start of the message).
+"""
+
+from __future__ import annotations
+
+import proto_schema as ps
+from proto_schema import helper
+from tests.proto_schema.checker_models import (
+    A,
+    Change,
+    T,
+    add,
+    attribute,
+    both,
+    external,
+    floats,
+    function,
+    initializer,
+    node,
+    opset,
+    put,
+    sparse,
+    then_branch,
+    typed,
+    value,
+)
+
+call = helper.make_node
+Row = tuple[str, Change, str]
+
+TENSORS: list[Row] = [
+    ("no data type", initializer(ps.TensorProto(name="n", dims=[0])), "graph.initializer[2].data_type: is required"),
+    ("undefined data type", typed(0, [0]), "graph.initializer[2].data_type: 0 is not a data type"),
+    ("unknown data type", typed(99, [1], int32_data=[1]), "graph.initializer[2].data_type: 99 is not a data type"),
+    ("no data", typed(T.FLOAT, [2]), "graph.initializer[2]: its values must be in one field, not in none"),
+    (
+        "data in two fields",
+        typed(T.FLOAT, [1], float_data=[1.0], raw_data=b"1234"),
+        "graph.initializer[2]: its values must be in",
+    ),
+    (
+        "data in another field",
+        typed(T.FLOAT, [1], int32_data=[1]),
+        "graph.initializer[2].int32_data: FLOAT values are stored in float",
+    ),
+    (
+        "data without elements",
+        typed(T.FLOAT, [0], float_data=[1.0]),
+        "graph.initializer[2].float_data: the shape [0] has no elements",
+    ),
+    (
+        "raw strings",
+        typed(T.STRING, [1], raw_data=b"a"),
+        "graph.initializer[2].raw_data: strings must be stored in string_data",
+    ),
+    (
+        "raw data too short",
+        typed(T.FLOAT, [2], raw_data=b"1234"),
+        "graph.initializer[2].raw_data: has 4 bytes; FLOAT [2] needs 8",
+    ),
+    (
+        "raw 4-bit data too short",
+        typed(T.INT4, [3], raw_data=b"1"),
+        "graph.initializer[2].raw_data: has 1 bytes; INT4 [3] needs 2",
+    ),
+    (
+        "raw 6-bit data with a rest",
+        typed(T.FLOAT6E2M3, [1], raw_data=b"\xff"),
+        "graph.initializer[2].raw_data: has bits set",
+    ),
+    (
+        "6-bit value too large",
+        typed(T.FLOAT6E2M3, [1], int32_data=[64]),
+        "graph.initializer[2].int32_data: has a value of more",
+    ),
+    (
+        "floats too few",
+        typed(T.FLOAT, [2], float_data=[1.0]),
+        "graph.initializer[2].float_data: has 1 entries; FLOAT [2] needs 2",
+    ),
+    (
+        "complex parts too few",
+        typed(T.COMPLEX64, [1], float_data=[1.0]),
+        "graph.initializer[2].float_data: has 1 entries; COMPLEX64",
+    ),
+    ("doubles too few", typed(T.DOUBLE, [2], double_data=[1.0]), "graph.initializer[2].double_data: has 1 entries"),
+    ("halves too few", typed(T.FLOAT16, [2], int32_data=[1]), "graph.initializer[2].int32_data: has 1 entries"),
+    ("int64 too few", typed(T.INT64, [2], int64_data=[1]), "graph.initializer[2].int64_data: has 1 entries"),
+    ("uint32 too few", typed(T.UINT32, [2], uint64_data=[1]), "graph.initializer[2].uint64_data: has 1 entries"),
+    (
+        "4-bit entries too few",
+        typed(T.UINT4, [9], int32_data=[1]),
+        "graph.initializer[2].int32_data: has 1 entries; UINT4 [9] needs 5",
+    ),
+    ("strings too few", typed(T.STRING, [2], string_data=[b"a"]), "graph.initializer[2].string_data: has 1 entries"),
+    ("negative dim", typed(T.FLOAT, [-1], float_data=[1.0]), "graph.initializer[2].dims[0]: -1 is negative"),
+    (
+        "dims overflow",
+        typed(T.FLOAT, [2**62, 4], raw_data=b"1234"),
+        "graph.initializer[2].dims: the shape [4611686018427387904, 4] is",
+    ),
+    (
+        "external without a location",
+        initializer(external(offset="0")),
+        "graph.initializer[2].external_data: tensor 'n': its data is",
+    ),
+    (
+        "external with data",
+        lambda m: (
+            m.graph.initializer.append(external(location="a"))
+            or setattr(m.graph.initializer[2], "raw_data", b"12345678")
+        ),
+        "graph.initializer[2].raw_data: must be empty, because the data is external",
+    ),
+    (
+        "absolute location",
+        initializer(external(location="/etc/passwd")),
+        "graph.initializer[2].external_data: tensor 'n': the external",
+    ),
+    (
+        "location outside",
+        initializer(external(location="../a")),
+        "graph.initializer[2].external_data: tensor 'n': the external",
+    ),
+    (
+        "sparse without values",
+        add("graph.sparse_initializer", ps.SparseTensorProto(dims=[1])),
+        "graph.sparse_initializer[0].values: is",
+    ),
+    (
+        "sparse values of rank 2",
+        lambda m: (
+            m.graph.sparse_initializer.append(sparse()) or setattr(m.graph.sparse_initializer[0].values, "dims", [2, 1])
+        ),
+        "graph.sparse_initializer[0].values.dims: must have rank 1, not 2",
+    ),
+    (
+        "sparse scalar",
+        add("graph.sparse_initializer", sparse(dims=())),
+        "graph.sparse_initializer[0].dims: a sparse tensor has",
+    ),
+    (
+        "sparse dim of 0",
+        add("graph.sparse_initializer", sparse(dims=(5, 0))),
+        "graph.sparse_initializer[0].dims[1]: 0 is not positive",
+    ),
+    (
+        "sparse without indices",
+        lambda m: (
+            m.graph.sparse_initializer.append(sparse()) or setattr(m.graph.sparse_initializer[0], "indices", None)
+        ),
+        "graph.sparse_initializer[0].indices: is required",
+    ),
+    (
+        "sparse indices of int32",
+        lambda m: (
+            m.graph.sparse_initializer.append(sparse())
+            or setattr(m.graph.sparse_initializer[0], "indices", helper.make_tensor("i", T.INT32, [2], [0, 1]))
+        ),
+        "graph.sparse_initializer[0].indices.data_type: must be INT64",
+    ),
+    (
+        "sparse indices too few",
+        add("graph.sparse_initializer", sparse(2, (0,))),
+        "graph.sparse_initializer[0].indices.dims: [1] is neither",
+    ),
+    (
+        "sparse rank of indices",
+        add("graph.sparse_initializer", sparse(2, ((0, 0, 0), (0, 0, 1)), (5, 5))),
+        "graph.sparse_initializer[0].indices.dims: [2, 3] is neither [2] nor [2, 2]",
+    ),
+    (
+        "sparse index outside",
+        add("graph.sparse_initializer", sparse(2, (0, 5))),
+        "graph.sparse_initializer[0].indices: index 1 is 5, outside",
+    ),
+    (
+        "sparse row outside",
+        add("graph.sparse_initializer", sparse(2, ((0, 0), (0, 9)), (5, 5))),
+        "graph.sparse_initializer[0].indices: index 1 is [0, 9], outside the shape [5, 5]",
+    ),
+    (
+        "sparse indices unsorted",
+        add("graph.sparse_initializer", sparse(2, (3, 0))),
+        "graph.sparse_initializer[0].indices: index 1 is not",
+    ),
+    (
+        "sparse rows unsorted",
+        add("graph.sparse_initializer", sparse(2, ((1, 0), (0, 4)), (5, 5))),
+        "graph.sparse_initializer[0].indices: index 1 is not greater",
+    ),
+]
+
+FUNCTIONS: list[Row] = [
+    ("no name", put("functions[0]", name=""), "functions[0].name: is required"),
+    ("no domain", put("functions[0]", domain=None), "functions[0].domain: is required"),
+    (
+        "two of a name",
+        lambda m: m.functions.append(m.functions[0]),
+        "functions[1]: another function is called my::Twice as well",
+    ),
+    ("input twice", put("functions[0]", input=["a", "a"]), "functions[0].input[1]: 'a' appears more than once"),
+    ("output twice", put("functions[0]", output=["b", "b"]), "functions[0].output[1]: 'b' appears more than once"),
+    (
+        "attribute twice",
+        put("functions[0]", attribute=["alpha", "alpha"]),
+        "functions[0].attribute[1]: 'alpha' appears more than",
+    ),
+    (
+        "undefined input",
+        put("functions[0].node[0]", input=["a", "x"]),
+        "functions[0].node[0].input[1]: 'x' is not defined",
+    ),
+    (
+        "assigned twice",
+        put("functions[0].node[1]", output=["s"]),
+        "functions[0].node[1].output[0]: 's' is defined already",
+    ),
+    (
+        "domain not imported",
+        put("functions[0]", opset_import=[]),
+        "functions[0].node[0].domain: the function imports no opset of the domain",
+    ),
+    (
+        "operator of another version",
+        put("functions[0].opset_import[0]", version=7),
+        "functions[0].node[0].op_type: Add differs between opset 7 of the function and 20 of the model",
+    ),
+    (
+        "unknown operator",
+        put("functions[0].node[0]", op_type="Plus"),
+        "functions[0].node[0].op_type: there is no operator 'Plus'",
+    ),
+    (
+        "calls itself",
+        function(call("F", ["a"], ["b"], domain="my")),
+        "functions[1]: functions must not be recursive: my::F -> my::F",
+    ),
+    (
+        "call each other",
+        both(function(call("G", ["a"], ["b"], domain="my")), function(call("F", ["a"], ["b"], domain="my"), name="G")),
+        "functions[1]: functions must not be recursive: my::F -> my::G -> my::F",
+    ),
+    (
+        "calls itself in a subgraph",
+        function(
+            call(
+                "If",
+                ["a"],
+                ["b"],
+                then_branch=helper.make_graph([call("F", ["a"], ["t"], domain="my")], "t", [], [value("t")]),
+                else_branch=helper.make_graph([call("Neg", ["a"], ["e"])], "e", [], [value("e")]),
+            )
+        ),
+        "functions[1]: functions must not be",
+    ),
+]
+
+TYPES: list[Row] = [
+    (
+        "type that the operator does not take",
+        node("Relu", ["c"], ["a"]),
+        "graph.node[5].input[0]: is tensor(bool); Relu takes tensor(bfloat16), tensor(double), tensor(float), ...",
+    ),
+    (
+        "two types for one variable",
+        both(typed(T.INT64, [1], int64_data=[1]), node("Add", ["x", "n"], ["a"])),
+        "graph.node[5].input[1]: is tensor(int64), but input[0] is tensor(float); both must be of the type T",
+    ),
+    (
+        "literal type",
+        both(initializer(floats("n")), node("Reshape", ["x", "n"], ["a"])),
+        "graph.node[5].input[1]: is tensor(float); Reshape takes tensor(int64)",
+    ),
+    (
+        "output declared otherwise",
+        put("graph.output[1].type.tensor_type", elem_type=T.INT64),
+        "graph.node[1].output[0]: is declared as tensor(int64), but Relu makes tensor(float)",
+    ),
+    (
+        "value info says otherwise",
+        add("graph.value_info", value("h", code=T.DOUBLE)),
+        "graph.node[0].output[0]: is declared as tensor(double), but Conv makes tensor(float)",
+    ),
+    (
+        "cast elsewhere",
+        both(node("Cast", ["x"], ["a"], to=T.INT64), node("Add", ["a", "x"], ["b"])),
+        "graph.node[6].input[1]: is tensor(float), but input[0] is tensor(int64)",
+    ),
+    (
+        "constant of another type",
+        both(node("Constant", [], ["a"], value_int=1), node("Add", ["x", "a"], ["b"])),
+        "graph.node[6].input[1]: is tensor(int64), but input[0] is tensor(float)",
+    ),
+    (
+        "branches of two types",
+        lambda m: (
+            then_branch(m).node.__setitem__(0, call("Cast", ["r"], ["t"], to=T.INT64))
+            or then_branch(m).output.__setitem__(0, value("t", code=T.INT64))
+        ),
+        "graph.node[2].output[0]: is tensor(int64) from then_branch, but tensor(float)",
+    ),
+    (
+        "condition that is not a bool",
+        put("graph.node[2]", input=["x"]),
+        "graph.node[2].input[0]: is tensor(float); If takes tensor(bool)",
+    ),
+    (
+        "initializer of another type than its input",
+        add("graph.input", value("top", [], T.INT64)),
+        "graph.initializer[1]: is declared as tensor(int64), but the initializer holds tensor(float)",
+    ),
+    (
+        "inside a subgraph",
+        lambda m: setattr(then_branch(m).node[0], "op_type", "Not"),
+        'graph.node[2].attribute["then_branch"].g.node[0].input[0]: is tensor(float); Not takes tensor(bool)',
+    ),
+    (
+        "sequence for a tensor",
+        both(node("SequenceConstruct", ["x"], ["a"]), node("Relu", ["a"], ["b"])),
+        "graph.node[6].input[0]: is seq(tensor(float)); Relu takes",
+    ),
+]
+
+STRICTER: list[Row] = [
+    (
+        "calls too deep",
+        both(*(function(call(f"F{i + 1}", ["a"], ["b"], domain="my"), name=f"F{i}") for i in range(101))),
+        "functions[1]: calls are nested more than 100 deep",
+    ),
+    (
+        "calls too deep, found from the inside",
+        both(*(function(call(f"F{i - 1}", ["a"], ["b"], domain="my"), name=f"F{i}") for i in range(101))),
+        "functions[101]: calls are nested more than 100 deep",
+    ),
+    (
+        "functions of an old IR version",
+        put("", ir_version=7),
+        "functions: IR version 7 has no functions; they came with 8",
+    ),
+    (
+        "raw data too long",
+        typed(T.FLOAT, [1], raw_data=bytes(8)),
+        "graph.initializer[2].raw_data: has 8 bytes; FLOAT [1] needs 4",
+    ),
+    ("entries too many", typed(T.FLOAT, [1], float_data=[1.0, 2.0]), "graph.initializer[2].float_data: has 2 entries"),
+    (
+        "4-bit entries, eight in one",
+        typed(T.UINT4, [8], int32_data=[1]),
+        "graph.initializer[2].int32_data: has 1 entries; UINT4 [8] needs",
+    ),
+    (
+        "element type 0",
+        put("graph.input[0].type.tensor_type", elem_type=0),
+        "graph.input[0].type.tensor_type.elem_type: 0 is not",
+    ),
+    (
+        "reference outside a function",
+        lambda m: (
+            setattr(m.graph.node[3].attribute[0], "ref_attr_name", "k")
+            or setattr(m.graph.node[3].attribute[0], "f", None)
+        ),
+        'graph.node[3].attribute["alpha"].ref_attr_name: refers to an attribute of a function',
+    ),
+    (
+        "function output that nobody makes",
+        put("functions[0]", output=["q"]),
+        "functions[0].output[0]: 'q' is not made in this function",
+    ),
+    (
+        "attribute with and without a default",
+        add("functions[0].attribute_proto", helper.make_attribute("alpha", 1.0)),
+        "functions[0].attribute[1]: 'alpha' appears more than once",
+    ),
+    (
+        "too many inputs of a call",
+        put("graph.node[3]", input=["y", "y"]),
+        "graph.node[3].input: the call has 2 inputs; the function",
+    ),
+    (
+        "too many outputs of a call",
+        put("graph.node[3]", output=["z", "z2"]),
+        "graph.node[3].output: the call has 2 outputs; the function",
+    ),
+    (
+        "unknown attribute of a call",
+        add("graph.node[3].attribute", helper.make_attribute("beta", 1)),
+        'graph.node[3].attribute["beta"]: the function Twice has no such attribute',
+    ),
+    (
+        "missing attribute of a call",
+        put("graph.node[3]", attribute=[]),
+        'graph.node[3].attribute["alpha"]: is required by the function',
+    ),
+    (
+        "external length that does not fit",
+        initializer(external(location="a.bin", length="7")),
+        "graph.initializer[2].external_data: the length is 7; the shape needs 8 bytes",
+    ),
+    (
+        "external number that int() takes",
+        initializer(external(location="a.bin", offset="1_0")),
+        "graph.initializer[2].external_data: tensor 'n': the external offset is '1_0'",
+    ),
+]
+
+VALID: list[tuple[str, Change]] = [
+    ("nothing changed", both()),
+    (
+        "100 nested calls",
+        both(*(function(call(f"F{i + 1}", ["a"], ["b"], domain="my"), name=f"F{i}") for i in range(100))),
+    ),
+    ("linear sparse indices", add("graph.sparse_initializer", sparse())),
+    (
+        "unknown operator of a custom domain",
+        both(add("opset_import", helper.make_opsetid("z", 3)), node("Any", ["x"], ["a"], "z")),
+    ),
+    (
+        "operator of a preview domain",
+        both(
+            add("opset_import", helper.make_opsetid("ai.onnx.preview", 1)), node("Any", ["x"], ["a"], "ai.onnx.preview")
+        ),
+    ),
+    ("experimental operator", node("ATen", ["x"], ["a"], k=1)),
+    ("opset of the future", opset(999)),
+    ("input hides an initializer", add("graph.input", value("top", []))),
+    ("subgraph input hides an outer name", lambda m: then_branch(m).input.append(value("x"))),
+    ("subgraph input without a type", lambda m: then_branch(m).input.append(ps.ValueInfoProto(name="free"))),
+    ("attribute of our own", attribute(name="__note", type=A.INT, i=1)),
+    ("any attribute of LayerNormalization", node("LayerNormalization", ["x", "w"], ["a"], k=1)),
+    ("no attribute value", attribute(name="__k", type=A.INTS)),
+    (
+        "no IR 3 imports",
+        both(put("", ir_version=2, opset_import=[], functions=[]), put("graph", node=[], initializer=[], output=[])),
+    ),
+    ("metadata", lambda m: helper.set_model_props(m, {"a": "1", "b": "1"})),
+    (
+        "sparse",
+        add(
+            "graph.sparse_initializer",
+            helper.make_sparse_tensor(floats("s0", 0), helper.make_tensor("i", T.INT64, [0], []), [3]),
+            sparse(2, ((0, 1), (1, 0)), (5, 5)),
+        ),
+    ),
+    ("scalar and empty tensors", both(initializer(floats("empty", 0)), typed(T.BOOL, [], int32_data=[1]))),
+]
