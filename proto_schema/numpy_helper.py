@@ -103,9 +103,9 @@ def from_dict(dict_: dict[Any, Any], name: str | None = None) -> MapProto:
     if not dict_:
         raise ValueError("an empty dict has no key type and cannot become a map")
     keys, values = list(dict_), list(dict_.values())
-    if len({np.result_type(key) for key in keys}) > 1 and not all(isinstance(key, str) for key in keys):
+    if len({_type(key) for key in keys}) > 1:
         raise TypeError("the keys of a map must all have the same type")
-    if len({np.result_type(value) for value in values}) > 1:
+    if len({_type(value) for value in values}) > 1:
         raise TypeError("the values of a map must all have the same type")
     kind = from_array(np.asarray(keys)).data_type
     result = MapProto(name=name or None, key_type=kind, values=from_list(values))
@@ -114,8 +114,13 @@ def from_dict(dict_: dict[Any, Any], name: str | None = None) -> MapProto:
     elif kind in _INTEGERS:
         result.keys = [int(key) for key in keys]
     else:
-        raise TypeError(f"a map cannot have keys of type {np.result_type(keys[0])}")
+        raise TypeError(f"a map cannot have keys of type {_type(keys[0])}")
     return result
+
+
+def _type(value: Any) -> object:
+    """What the keys, and the values, of one map have in common: text, or numpy's dtype."""
+    return str if isinstance(value, str) else np.asarray(value).dtype
 
 
 def to_optional(optional: OptionalProto) -> Any | None:

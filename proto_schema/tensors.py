@@ -56,7 +56,7 @@ def to_codes(tensor: TensorProto, base_dir: str | PathLike[str] = "") -> Array:
     if row.bits == 0:
         raise TypeError(f"{_name(tensor)}: strings have no bit patterns")
     if row.native:
-        return np.ascontiguousarray(_native(tensor, row, base_dir)).view(row.codes)
+        return np.asarray(_native(tensor, row, base_dir), order="C").view(row.codes)
     count = _count(tensor)
     data = _raw(tensor, row, count, base_dir)
     if data is not None:
