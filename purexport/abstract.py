@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import Source as GuardSource
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
@@ -26,6 +27,8 @@ from purexport.capture.exported import Symbols
 from purexport.errors import ExportError
 
 Axes = Mapping[int, str]
+
+_PRIMES = (13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,8 @@ class _Abstract:
         self.found = Inference()
 
     def run(self) -> Inference:
-        with self.mode, torch.no_grad():
+        # the Python dispatcher brings the shape functions that keep symbols where the C++ kernels want numbers
+        with self.mode, enable_python_dispatcher(), torch.no_grad():
             for item in self.graph.inputs:
                 self.env[item.value] = self._fake(item.value.tensor, self.axes.get(item.name, {}))
             for item in self.graph.inputs:
@@ -106,8 +110,9 @@ class _Abstract:
 
     def _symbol(self, name: str, example: int) -> Any:
         if name not in self.symbols:
-            # an example of 0 or 1 would answer "is it 1?" with yes and so fix the size: run with 2 instead
-            hint = example if example > 1 else 2
+            # The example's own size may equal another one by chance, or be 1, and "are they equal?" would then fix it.
+            # A multiple by a prime of its own equals nothing else and divides by all that the example divides by.
+            hint = max(example, 1) * _PRIMES[len(self.symbols) % len(_PRIMES)]
             source = _Axis(name)
             symbol = self.shapes.create_symbol(hint, source, DimDynamic.DYNAMIC, None, do_not_specialize_zero_one=True)
             self.symbols[name] = self.shapes.create_symintnode(symbol, hint=hint, source=source)

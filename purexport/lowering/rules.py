@@ -8,6 +8,7 @@ from purexport.lowering import (  # noqa: F401
     indexing,
     linalg,
     norm,
+    numbers,
     pool,
     reduce,
     scatter,
