@@ -129,10 +129,10 @@ def remove(path: str) -> None:
 
 
 def takes_rename(path: str) -> bool:
-    """Whether the path can be replaced by renaming: it is absent, a regular file, or a link to one."""
+    """Whether the path is to be replaced by renaming: it is absent, a regular file, or a link to one."""
     try:
         mode = os.stat(path).st_mode
-    except FileNotFoundError:
+    except OSError:  # absent; or out of reach, which the attempt to write will say better
         return True
     return stat.S_ISREG(mode)
 

@@ -20,6 +20,7 @@ from enum import IntEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+from proto_schema.payload import byte_view
 from proto_schema.wire import I32, I64, LEN, VARINT
 
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ class Message(metaclass=MessageType):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        same = all(getattr(self, field.name) == getattr(other, field.name) for field in type(self).FIELDS)
+        same = all(_same(field, getattr(self, field.name), getattr(other, field.name)) for field in type(self).FIELDS)
         return same and self.unknown_fields == other.unknown_fields
 
     __hash__ = None  # type: ignore[assignment]
@@ -293,6 +294,13 @@ def present(message: Message) -> Iterator[tuple[Field, Any]]:
         value = getattr(message, field.name)
         if value if field.repeated else value is not None:
             yield field, value
+
+
+def _same(field: Field, mine: Any, theirs: Any) -> bool:
+    """Whether two values of a field are equal; payloads by their bytes, whatever format a memoryview gives them."""
+    if field.kind is PAYLOAD and isinstance(mine, memoryview) and isinstance(theirs, (bytes, bytearray, memoryview)):
+        return byte_view(mine) == byte_view(theirs)
+    return bool(mine == theirs)
 
 
 def _same_type(mine: T, other: T) -> T:
