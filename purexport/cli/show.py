@@ -69,15 +69,16 @@ def _facts(facts: dict[str, Any]) -> Iterator[str]:
     yield from table(((name, text) for name, text in rows if text), indent="")
 
 
-def _node_cells(node: dict[str, Any]) -> tuple[str, str, str, str]:
+def _node_cells(node: dict[str, Any]) -> tuple[str, str]:
+    """The operator, and the rest as one text: names are of too many lengths for columns."""
     kind = f"{node['domain']}::{node['op_type']}" if node["domain"] else node["op_type"]
-    inputs = ", ".join(name or "-" for name in node["inputs"])
-    return kind, f"{inputs} -> {', '.join(node['outputs'])}", " ".join(node["attributes"]), node["name"]
+    text = f"{', '.join(name or '-' for name in node['inputs'])} -> {', '.join(node['outputs'])}"
+    return kind, f"{text}  {{{', '.join(node['attributes'])}}}" if node["attributes"] else text
 
 
 def table(rows: Iterable[Sequence[str]], indent: str = "  ") -> Iterator[str]:
-    """Rows of cells as lines, the columns aligned.  A column is at most 48 wide before it pushes the rest aside."""
+    """Rows of cells as lines, the columns aligned."""
     kept = list(rows)
-    widths = [min(48, max(map(len, column))) for column in zip(*kept, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*kept, strict=True)]
     for row in kept:
         yield (indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
