@@ -84,22 +84,15 @@ def schema(op_type: str, opset: int, domain: str = "") -> OpSchema | None:
     return _parsed(op_type, _canonical(domain), position - 1) if position else None
 
 
-@cache
 def versions(op_type: str, domain: str = "") -> tuple[int, ...]:
     """The opsets at which the operator was introduced or changed, ascending; empty for an unknown operator."""
-    rows = _data()["operators"].get(_canonical(domain), {}).get(op_type, ())
-    return tuple(row[0] for row in rows)
+    return _versions(_canonical(domain)).get(op_type, ())
 
 
-@cache
 def operators(opset: int, domain: str = "") -> tuple[str, ...]:
     """The names of the operators that exist at this opset and are not deprecated there, sorted."""
-    found = []
-    for name in _data()["operators"].get(_canonical(domain), {}):
-        entry = schema(name, opset, domain)
-        if entry is not None and not entry.deprecated:
-            found.append(name)
-    return tuple(found)
+    found = ((name, schema(name, opset, domain)) for name in _versions(_canonical(domain)))
+    return tuple(name for name, entry in found if entry is not None and not entry.deprecated)
 
 
 def domains() -> tuple[str, ...]:
@@ -116,7 +109,6 @@ def newest_opset(domain: str = "") -> int:
     return newest[key]
 
 
-@cache
 def ir_version_for(opset: int, domain: str = "") -> int:
     """The lowest IR version that was released with this opset of this domain.
 
@@ -143,6 +135,19 @@ def _data() -> dict[str, Any]:
         raise FileNotFoundError("proto_schema/data/operators.json is missing; reinstall the package")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
+
+
+@cache
+def _all_versions() -> dict[str, dict[str, tuple[int, ...]]]:
+    return {
+        domain: {name: tuple(row[0] for row in rows) for name, rows in names.items()}
+        for domain, names in _data()["operators"].items()
+    }
+
+
+def _versions(domain: str) -> dict[str, tuple[int, ...]]:
+    """Operator -> versions. Only names of the data are kept: a cache by any name that is asked for would grow."""
+    return _all_versions().get(domain, {})
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from proto_schema.external import Folder
@@ -62,10 +62,9 @@ class Scope:
 
     def sees(self, name: str) -> bool:
         """Whether the name is defined here or further out."""
-        return any(name in scope.names for scope in self._outwards())
-
-    def _outwards(self) -> Iterator[Scope]:
         scope: Scope | None = self
         while scope is not None:
-            yield scope
+            if name in scope.names:
+                return True
             scope = scope.outer
+        return False

@@ -95,7 +95,7 @@ def _check_calls(model: ModelProto) -> None:
     """No function calls itself, directly or through others, and no chain of calls is deeper than the limit."""
     places = {function_id(function): place for place, function in enumerate(model.functions)}
     calls = {
-        name: sorted({callee(node) for node in _all_nodes(model.functions[place].node)} & places.keys())
+        name: sorted({callee(node) for node in _all_nodes(model.functions[place].node)} & places.keys(), key=repr)
         for name, place in places.items()
     }
     depth: dict[FunctionId, int] = {}
@@ -138,4 +138,4 @@ def _all_nodes(nodes: list[NodeProto]) -> Iterator[NodeProto]:
 
 
 def _shown(name: FunctionId) -> str:
-    return "::".join(name if name[2] else name[:2])
+    return "::".join(map(str, name if name[2] else name[:2]))

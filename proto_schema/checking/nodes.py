@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from difflib import get_close_matches
+from operator import attrgetter
 
 from proto_schema import operators
 from proto_schema.attributes import FIELD_OF_TYPE
@@ -50,6 +51,7 @@ OUTPUT_COUNTS = {
 ANY_ATTRIBUTES = frozenset([("LayerNormalization", 17)])
 
 _Type = AttributeProto.AttributeType
+_value_fields = attrgetter(*FIELD_OF_TYPE.values())
 _SINGLE_MESSAGES = (_Type.TENSOR, _Type.SPARSE_TENSOR, _Type.GRAPH, _Type.TYPE_PROTO)
 
 
@@ -68,7 +70,8 @@ def check_attribute(attribute: AttributeProto, context: Context, scope: Scope) -
 
 
 def _check_value_field(attribute: AttributeProto) -> None:
-    used = [code for code, field in FIELD_OF_TYPE.items() if _there(getattr(attribute, field))]
+    values = zip(FIELD_OF_TYPE, _value_fields(attribute), strict=True)
+    used = [code for code, value in values if value is not None and value != []]
     for code in used:
         if attribute.type is not None and attribute.type != code:
             field = FIELD_OF_TYPE[code]
@@ -79,10 +82,6 @@ def _check_value_field(attribute: AttributeProto) -> None:
         raise Problem(f"holds more than one value: {', '.join(FIELD_OF_TYPE[code] for code in used)}")
     if used and attribute.ref_attr_name is not None:
         raise Problem(f"has a value, although it refers to the function's attribute {attribute.ref_attr_name!r}")
-
-
-def _there(value: object) -> bool:
-    return bool(value) if isinstance(value, list) else value is not None
 
 
 def _check_inner(attribute: AttributeProto, context: Context, scope: Scope) -> None:

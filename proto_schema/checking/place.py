@@ -39,8 +39,11 @@ class inside:  # noqa: N801 - reads as a statement
             error.steps.append(_step(self.name, self.key))
 
 
-def _step(name: str, key: int | str | None) -> str:
-    return name if key is None else f"{name}[{json.dumps(key)}]"
+def _step(name: str, key: object) -> str:
+    if key is None:
+        return name
+    shown = json.dumps(key) if isinstance(key, (int, str)) else repr(key)
+    return f"{name}[{shown}]"
 
 
 def require(message: object, *names: str) -> None:
@@ -51,6 +54,9 @@ def require(message: object, *names: str) -> None:
 
 
 def require_text(message: object, name: str) -> None:
-    """The text field is there and not empty."""
-    if not getattr(message, name):
+    """The text field is there, not empty, and text: what is no UTF-8 stays bytes when it is decoded."""
+    text = getattr(message, name)
+    if not text:
         raise Problem("is required, but absent or empty", name)
+    if not isinstance(text, str):
+        raise Problem(f"is not UTF-8: {bytes(text)!r}", name)

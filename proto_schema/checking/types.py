@@ -129,13 +129,18 @@ class _Types:
                     with inside("graphs", place):
                         self.graph(graph, values)
 
-    def inner(self, node: NodeProto, name: str, values: _Values, given: Iterable[Type] = ()) -> list[Type]:
-        """The output types of the subgraph in the node's attribute `name`."""
+    def inner(self, node: NodeProto, name: str, values: _Values, given: list[Type], outputs: int) -> list[Type]:
+        """The output types of the subgraph in the node's attribute `name`, which gets `given` and makes `outputs`."""
         attribute = _attribute(node, name)
         if attribute is None or attribute.g is None:
             return []
+        graph = attribute.g
         with inside("attribute", name), inside("g"):
-            return self.graph(attribute.g, values, given)
+            if len(graph.input) != len(given):
+                raise Problem(f"has {len(graph.input)} inputs; {node.op_type} passes {len(given)}", "input")
+            if len(graph.output) != outputs:
+                raise Problem(f"has {len(graph.output)} outputs; {node.op_type} takes {outputs}", "output")
+            return self.graph(graph, values, given)
 
 
 # -- type variables ----------------------------------------------------------------------------------------------------
@@ -329,8 +334,8 @@ def _optional(_: _Types, node: NodeProto, inputs: list[Type], __: _Values) -> li
 
 
 def _if(types: _Types, node: NodeProto, _: list[Type], values: _Values) -> list[Type]:
-    chosen = types.inner(node, "then_branch", values)
-    other = types.inner(node, "else_branch", values)
+    chosen = types.inner(node, "then_branch", values, [], len(node.output))
+    other = types.inner(node, "else_branch", values, [], len(node.output))
     for place, (mine, theirs) in enumerate(zip(chosen, other, strict=False)):
         if mine and theirs and mine != theirs:
             raise Problem(f"is {mine} from then_branch, but {theirs} from else_branch", "output", place)
@@ -339,7 +344,8 @@ def _if(types: _Types, node: NodeProto, _: list[Type], values: _Values) -> list[
 
 def _loop(types: _Types, node: NodeProto, inputs: list[Type], values: _Values) -> list[Type]:
     carried = inputs[2:]
-    made = types.inner(node, "body", values, ["tensor(int64)", "tensor(bool)", *carried])[1:]
+    given = ["tensor(int64)", "tensor(bool)", *carried]
+    made = types.inner(node, "body", values, given, len(node.output) + 1)[1:]
     for place, (before, after) in enumerate(zip(carried, made, strict=False)):
         tensors = before and after and before.startswith("tensor(") and after.startswith("tensor(")
         if tensors and before != after:  # an optional may become its value
@@ -349,12 +355,19 @@ def _loop(types: _Types, node: NodeProto, inputs: list[Type], values: _Values) -
 
 def _scan(types: _Types, node: NodeProto, inputs: list[Type], values: _Values) -> list[Type]:
     with_lengths = types.opsets.get("", 0) < 9  # the first input is sequence_lens
-    return types.inner(node, "body", values, inputs[1:] if with_lengths else inputs)
+    return types.inner(node, "body", values, inputs[1:] if with_lengths else inputs, len(node.output))
+
+
+def _sequence_insert(_: _Types, __: NodeProto, inputs: list[Type], ___: _Values) -> list[Type]:
+    held = _unwrapped("seq", inputs[0] if inputs else None)
+    if len(inputs) > 1 and held and inputs[1] and inputs[1] != held:
+        raise Problem(f"is {inputs[1]}, but the sequence holds {held}", "input", 1)
+    return inputs[:1]
 
 
 def _sequence_map(types: _Types, node: NodeProto, inputs: list[Type], values: _Values) -> list[Type]:
     given = [_unwrapped("seq", held) for held in inputs]
-    return [_wrapped("seq", made) for made in types.inner(node, "body", values, given)]
+    return [_wrapped("seq", made) for made in types.inner(node, "body", values, given, len(node.output))]
 
 
 RULES: dict[str, Rule] = {
@@ -384,6 +397,7 @@ RULES: dict[str, Rule] = {
     "SequenceAt": _held_by("seq"),
     "SequenceConstruct": _first_as("seq"),
     "SequenceEmpty": _dtype_attribute("dtype", TensorProto.FLOAT, "seq"),
+    "SequenceInsert": _sequence_insert,
     "SequenceMap": _sequence_map,
     "SplitToSequence": _first_as("seq"),
 }

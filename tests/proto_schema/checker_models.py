@@ -129,3 +129,11 @@ def external(**entries: str) -> ps.TensorProto:
     """Eight bytes in a file."""
     pairs = [ps.StringStringEntryProto(key=key, value=text) for key, text in entries.items()]
     return ps.TensorProto(name="n", data_type=T.FLOAT, dims=[2], data_location=T.EXTERNAL, external_data=pairs)
+
+
+def loop(*inputs: str) -> Change:
+    """A Loop over `x` whose body has these inputs behind its counter, without types."""
+    made = [helper.make_node("Identity", ["c"], ["go"]), helper.make_node("Neg", ["x"], ["next"])]
+    infos = [ps.ValueInfoProto(name=name) for name in ("count", *inputs)]
+    body = helper.make_graph(made, "body", infos, [value("go", [], T.BOOL), value("next")])
+    return node("Loop", ["", "c", "x"], ["last"], body=body)

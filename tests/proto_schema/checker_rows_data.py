@@ -18,6 +18,7 @@ from tests.proto_schema.checker_models import (
     floats,
     function,
     initializer,
+    loop,
     node,
     opset,
     put,
@@ -260,6 +261,30 @@ FUNCTIONS: list[Row] = [
 
 TYPES: list[Row] = [
     (
+        "branch with an input",
+        lambda m: then_branch(m).input.append(value("free")),
+        'graph.node[2].attribute["then_branch"].g.input: has 1 inputs; If passes 0',
+    ),
+    (
+        "branches of two sizes",
+        lambda m: then_branch(m).output.append(value("t")),
+        'graph.node[2].attribute["then_branch"].g.output: has 2 outputs; If takes 1',
+    ),
+    (
+        "loop body with too few inputs",
+        loop("c"),
+        'graph.node[5].attribute["body"].g.input: has 2 inputs; Loop passes 3',
+    ),
+    (
+        "sequence of another type",
+        both(
+            typed(T.INT64, [1], int64_data=[1]),
+            node("SequenceConstruct", ["x"], ["a"]),
+            node("SequenceInsert", ["a", "n"], ["b"]),
+        ),
+        "graph.node[6].input[1]: is tensor(int64), but the sequence holds tensor(float)",
+    ),
+    (
         "type that the operator does not take",
         node("Relu", ["c"], ["a"]),
         "graph.node[5].input[0]: is tensor(bool); Relu takes tensor(bfloat16), tensor(double), tensor(float), ...",
@@ -426,8 +451,7 @@ VALID: list[tuple[str, Change]] = [
     ("experimental operator", node("ATen", ["x"], ["a"], k=1)),
     ("opset of the future", opset(999)),
     ("input hides an initializer", add("graph.input", value("top", []))),
-    ("subgraph input hides an outer name", lambda m: then_branch(m).input.append(value("x"))),
-    ("subgraph input without a type", lambda m: then_branch(m).input.append(ps.ValueInfoProto(name="free"))),
+    ("subgraph inputs without types hide outer names", loop("c", "x")),
     ("attribute of our own", attribute(name="__note", type=A.INT, i=1)),
     ("any attribute of LayerNormalization", node("LayerNormalization", ["x", "w"], ["a"], k=1)),
     ("no attribute value", attribute(name="__k", type=A.INTS)),
