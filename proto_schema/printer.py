@@ -28,7 +28,7 @@ from proto_schema.onnx import (
 )
 from proto_schema.payload import contiguous
 
-__all__ = ["to_text"]
+__all__ = ["readable", "to_text"]
 
 _INDENT = 3
 _Attr = AttributeProto.AttributeType
@@ -74,7 +74,7 @@ def _function(function: FunctionProto) -> Iterator[str]:
     yield f"  opset_import: {_between('[', ',', ']', map(_opset, function.opset_import))}\n>\n"
     yield f"{_name(function.name)} "
     if function.attribute:
-        yield _between("<", ",", ">", map(_text, function.attribute))
+        yield _between("<", ",", ">", map(readable, function.attribute))
     yield f"{_names('(', function.input, ')')} => {_names('(', function.output, ')')}\n"
     yield from _nodes(function.node, _INDENT)
 
@@ -105,10 +105,10 @@ def _node(node: NodeProto, indent: int = _INDENT) -> Iterator[str]:
         yield f"[{_name(node.name)}] "
     yield _names("", node.output, " = ")
     if node.domain:
-        yield f"{_text(node.domain)}."
-    yield _text(node.op_type)
+        yield f"{readable(node.domain)}."
+    yield readable(node.op_type)
     if node.overload:
-        yield f":{_text(node.overload)}"
+        yield f":{readable(node.overload)}"
     attributes = _between(" <", ", ", ">", (_attribute(item, indent) for item in node.attribute))
     attributes = attributes if node.attribute else ""
     inputs = _names(" (", node.input, ")")
@@ -119,9 +119,9 @@ def _node(node: NodeProto, indent: int = _INDENT) -> Iterator[str]:
 def _attribute(attribute: AttributeProto, indent: int) -> str:
     code = attribute.type or 0
     kind = _Attr(code).name.lower()
-    start = f"{_text(attribute.name)}: {kind} = "
+    start = f"{readable(attribute.name)}: {kind} = "
     if attribute.ref_attr_name is not None:
-        return f"{start}@{_text(attribute.ref_attr_name)}"
+        return f"{start}@{readable(attribute.ref_attr_name)}"
     if code in (_Attr.GRAPH, _Attr.GRAPHS):
         inner = [attribute.g or GraphProto()] if code == _Attr.GRAPH else attribute.graphs
         shown = ["".join(_graph(graph, indent + _INDENT)) for graph in inner]
@@ -171,8 +171,8 @@ def _type(proto: TypeProto) -> str:
         sparse = proto.sparse_tensor_type
         return f"sparse_tensor({_dtype(sparse.elem_type)}{_dims(sparse.shape)})"
     if proto.opaque_type is not None:
-        parts = [_text(proto.opaque_type.domain) + ","] if proto.opaque_type.domain else []
-        return f"opaque({''.join(parts)}{_text(proto.opaque_type.name)})"
+        parts = [readable(proto.opaque_type.domain) + ","] if proto.opaque_type.domain else []
+        return f"opaque({''.join(parts)}{readable(proto.opaque_type.name)})"
     return ""
 
 
@@ -251,7 +251,7 @@ def _between(start: str, separator: str, end: str, items: Iterable[str]) -> str:
 
 def _name(text: str | bytes | None) -> str:
     """An identifier as it is, anything else quoted."""
-    shown = _text(text)
+    shown = readable(text)
     plain = shown.isascii() and shown.isidentifier()
     return shown if plain else _quoted(text)
 
@@ -261,10 +261,11 @@ def _quoted_or_none(text: str | None) -> str | None:
 
 
 def _quoted(text: str | bytes | None) -> str:
-    return '"' + _text(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + readable(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _text(text: str | bytes | None) -> str:
+def readable(text: str | bytes | None) -> str:
+    """A text field for people: empty where it is absent; bytes that are no UTF-8 lose what is not."""
     if text is None:
         return ""
     return text if isinstance(text, str) else bytes(text).decode(errors="replace")

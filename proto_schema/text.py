@@ -23,7 +23,7 @@ from proto_schema.onnx import (
     ValueInfoProto,
 )
 from proto_schema.payload import contiguous
-from proto_schema.printer import to_text
+from proto_schema.printer import readable, to_text
 
 __all__ = [
     "printable_attribute",
@@ -50,7 +50,7 @@ def printable_graph(graph: GraphProto, prefix: str = "") -> str:
     `graph name (` inputs `) initializers (` those that are no inputs `) {` nodes `return %outputs }`.
     """
     lines: list[str] = []
-    header = ["graph", graph.name or ""]
+    header = ["graph", readable(graph.name)]
     initializers = {tensor.name for tensor in graph.initializer}
     if graph.input:
         inputs = {value.name for value in graph.input}
@@ -97,7 +97,7 @@ def printable_node(node: NodeProto, prefix: str = "", subgraphs: bool = False) -
     """`%out = Op[attribute = value](%in)`; with `subgraphs` also the graphs that its attributes hold."""
     printed = [printable_attribute(attribute, subgraphs=True) for attribute in node.attribute]
     attributes = f"[{', '.join(sorted(text for text, _ in printed))}]" if printed else ""
-    call = f"{node.op_type or ''}{attributes}({_values(node.input)})"
+    call = f"{readable(node.op_type)}{attributes}({_values(node.input)})"
     line = f"{prefix}{_values(node.output)} = {call}" if node.output else prefix + call
     return (line, [graph for _, graphs in printed for graph in graphs]) if subgraphs else line
 
@@ -113,13 +113,13 @@ def printable_attribute(attr: AttributeProto, subgraphs: bool = False) -> str | 
     field = next((name for name in _ATTRIBUTE_FIELDS if _there(getattr(attr, name))), None)
     text = "<Unknown>" if field is None else _ATTRIBUTE_FIELDS[field](getattr(attr, field))
     graphs = [*([attr.g] if field == "g" and attr.g else []), *(attr.graphs if field == "graphs" else [])]
-    line = f"{attr.name or ''} = {text}"
+    line = f"{readable(attr.name)} = {text}"
     return (line, graphs) if subgraphs else line
 
 
 def printable_value_info(v: ValueInfoProto) -> str:
     """`%name[type]`."""
-    return f"%{v.name or ''}[{printable_type(v.type or TypeProto())}]"
+    return f"%{readable(v.name)}[{printable_type(v.type or TypeProto())}]"
 
 
 def printable_type(t: TypeProto) -> str:
@@ -134,17 +134,18 @@ def printable_type(t: TypeProto) -> str:
 
 def printable_dim(dim: TensorShapeProto.Dimension) -> str:
     """The size, the name, or `?`."""
-    which = dim.WhichOneof("value")
-    return str(getattr(dim, which)) if which else "?"
+    if dim.dim_value is not None:
+        return str(dim.dim_value)
+    return "?" if dim.dim_param is None else readable(dim.dim_param)
 
 
 def printable_tensor_proto(t: TensorProto) -> str:
     """`%name[FLOAT, 2x3]`."""
-    return f"%{t.name or ''}[{_dtype_name(t.data_type)}, {'x'.join(map(str, t.dims)) or 'scalar'}]"
+    return f"%{readable(t.name)}[{_dtype_name(t.data_type)}, {'x'.join(map(str, t.dims)) or 'scalar'}]"
 
 
 def _values(names: Iterable[str | None]) -> str:
-    return ", ".join(f"%{name or ''}" for name in names)
+    return ", ".join(f"%{readable(name)}" for name in names)
 
 
 def _there(value: Any) -> bool:
@@ -183,7 +184,7 @@ def _tensor(tensor: TensorProto) -> str:
 
 
 def _graph(graph: GraphProto) -> str:
-    return f"<graph {graph.name or ''}>"
+    return f"<graph {readable(graph.name)}>"
 
 
 def _type(type_proto: TypeProto) -> str:

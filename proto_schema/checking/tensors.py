@@ -7,10 +7,10 @@ may be negative.
 
 from __future__ import annotations
 
-from itertools import pairwise
 from math import prod
 
 import numpy as np
+import numpy.typing as npt
 
 from proto_schema.checking.place import Problem, inside, require
 from proto_schema.dtypes import DTYPES, DType
@@ -20,6 +20,7 @@ from proto_schema.onnx import SparseTensorProto, TensorProto
 from proto_schema.payload import contiguous, nbytes
 from proto_schema.tensors import to_array
 
+_LARGEST = 2**63 - 1
 LISTS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 
@@ -137,12 +138,23 @@ def _check_indices(indices: TensorProto, dims: list[int], count: int) -> None:
         found = to_array(indices)
     except DecodeError as error:
         raise Problem(str(error)) from error
-    limits = np.array(dims if found.ndim == 2 else [prod(dims)], dtype=object)
+    sizes = dims if found.ndim == 2 else [prod(dims)]
+    limits = np.array([min(size, _LARGEST) for size in sizes], np.int64)
     rows = found.reshape(count, len(limits))
     outside = np.flatnonzero(((rows < 0) | (rows >= limits)).any(axis=1))
     if outside.size:
         raise Problem(f"index {outside[0]} is {found[outside[0]].tolist()}, outside the shape {dims}")
-    ordered = rows.tolist()
-    for place, (before, after) in enumerate(pairwise(ordered), 1):
-        if after <= before:
-            raise Problem(f"index {place} is not greater than the one before it; indices are sorted and unique")
+    unsorted = np.flatnonzero(~_ascending(rows))
+    if unsorted.size:
+        place = int(unsorted[0]) + 1
+        raise Problem(f"index {place} is not greater than the one before it; indices are sorted and unique")
+
+
+def _ascending(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """For each row but the first, whether it is greater than the one before: the first column that differs decides."""
+    before, after = rows[:-1], rows[1:]
+    differs = before != after
+    column = differs.argmax(axis=1)
+    line = np.arange(len(before))
+    greater: npt.NDArray[np.bool_] = after[line, column] > before[line, column]
+    return greater
