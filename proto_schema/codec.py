@@ -18,7 +18,7 @@ from proto_schema.generate import decoder, encoder, sizer
 from proto_schema.payload import BytesLike, Payload, byte_view
 from proto_schema.wire import MAX_DEPTH, MAX_LENGTH
 
-WHOLE = 1 << 20  # input up to this size is decoded from one bytes object
+WHOLE = 1 << 23  # input up to this size is decoded from one bytes object
 GC_PAUSE = 1 << 16  # input from this size on is decoded with the cyclic collector paused: it would find nothing
 BUDGET_BASE, BUDGET_RATE = 1 << 28, 32  # bytes of message objects: this many, and this many more an input byte
 
@@ -30,6 +30,11 @@ def decode(cls: type[M], data: Any) -> M:
 
     The memory for message objects is bounded by 256 MiB and 32 bytes an input byte; real models stay far below.
     """
+    return decode_noting(cls, data)[0]
+
+
+def decode_noting(cls: type[M], data: Any) -> tuple[M, list[Message]]:
+    """As `decode`, and with the message every message in it whose class has notes, in the order of decoding."""
     view = byte_view(data)
     buf = data if isinstance(data, bytes) else bytes(view) if len(view) <= WHOLE else None
     function = decoder(cls, buf is None)
@@ -39,7 +44,7 @@ def decode(cls: type[M], data: Any) -> M:
     try:
         with _gc_paused(end >= GC_PAUSE):
             message: M = function(view, view if buf is None else buf, 0, end, 0, budget, MAX_DEPTH)
-            return message
+            return message, budget.noted
     except MemoryError:
         raise
     except Exception as error:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
@@ -202,10 +202,10 @@ def origin(tensor: TensorProto) -> Folder | None:
     return found
 
 
-def set_origin(message: Message, folder: Folder) -> None:
-    """Notes in every external tensor below `message` where its file lies."""
-    for tensor in tensors(message):
-        if tensor.data_location == TensorProto.EXTERNAL:
+def set_origin(found: Iterable[Message], folder: Folder) -> None:
+    """Notes in each of these messages that is an external tensor where its file lies."""
+    for tensor in found:
+        if isinstance(tensor, TensorProto) and tensor.data_location == TensorProto.EXTERNAL:
             object.__setattr__(tensor, "origin", folder)
 
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from proto_schema.codec import decode, encode, encode_parts
+from proto_schema.codec import decode, decode_noting, encode, encode_parts
 from proto_schema.datafiles import Plan, locations, payload_of, plan, with_data, without_data
 from proto_schema.durable import (
     blamed_on,
@@ -30,7 +30,7 @@ from proto_schema.durable import (
 )
 from proto_schema.errors import DecodeError, EncodeError
 from proto_schema.external import Folder, entries, set_origin, tensors
-from proto_schema.fields import present
+from proto_schema.fields import Message, present
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.payload import BytesLike, nbytes
 from proto_schema.sniff import what_it_is
@@ -59,8 +59,8 @@ def load(source: Path | Any, *, trust_root: Path | None = None) -> ModelProto:
     else:
         name = os.fspath(source)
         data = _contents(name)
-    model = _model(data, name)
-    set_origin(model, Folder(os.path.dirname(name) or ".", trust_root))
+    model, noted = _model(data, name)
+    set_origin(noted, Folder(os.path.dirname(name) or ".", trust_root))
     return model
 
 
@@ -72,16 +72,16 @@ def _contents(path: str) -> Any:
         return file.read()
 
 
-def _model(data: Any, name: str) -> ModelProto:
+def _model(data: Any, name: str) -> tuple[ModelProto, list[Message]]:
     try:
-        model = decode(ModelProto, data)
+        model, noted = decode_noting(ModelProto, data)
     except DecodeError as error:
         hint = what_it_is(data, error)
         raise DecodeError(f"{error.reason}{hint}", error.offset, error.path, name) from None
     if next(present(model), None) is None:
         hint = what_it_is(data, None)
         raise DecodeError(f"no field of a ModelProto is in it{hint}", file=name)
-    return model
+    return model, noted
 
 
 def dumps(model: ModelProto) -> bytes:

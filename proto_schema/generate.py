@@ -7,7 +7,7 @@ anything; `codec` then lets the interpreter find out where. Both agree on every 
     construct   __init__(self, *, name=None, input=None)
     decode      (view, buf, pos, end, base, budget, depth, m=None) -> m
                   narrow: buf is bytes, a window of view that begins at base; strings are sliced from it
-                  wide: buf is view itself and base 0; children of up to WINDOW bytes get a window of their own
+                  wide: buf is view itself and base 0; children of up to WINDOW bytes are decoded in windows of SPAN
                   payloads are always slices of view, so they point into the caller's bytes
     encode      (m, add, out, depth) -> size; appends bytes, views and Payloads to out, which add appends to
     size        (m) -> int
@@ -26,7 +26,7 @@ from proto_schema.fields import BYTES, ENUM, MESSAGE, PAYLOAD, STRING, Field, Me
 from proto_schema.interpret import footprint
 from proto_schema.wire import LEN, MASK64, VARINT, read_length, read_tag, read_varint, skip, varint, varint_size
 
-WINDOW = 4096
+WINDOW, SPAN = 4096, 1 << 14
 Lines = list[str]
 FIXED = {"float": (4, "<f"), "double": (8, "<d")}
 
@@ -103,7 +103,11 @@ def _oneof_first(cls: type[Message], body: Lines) -> Lines:
 
 
 def _initial(field: Field) -> str:
-    return f"[] if {field.name} is None else listed({field.name})" if field.repeated else field.name
+    if not field.repeated:
+        return field.name
+    return (
+        f"[] if {field.name} is None else [*{field.name}] if {field.name}.__class__ is list else listed({field.name})"
+    )
 
 
 def _listed(values: Any) -> list[Any]:
@@ -130,12 +134,13 @@ def decoder(cls: type[Message], wide: bool) -> Callable[..., Any]:
     }
     cases = [case for field in cls.FIELDS for case in _decode_cases(cls, field, wide, space)]
     body = [
+        *(["wbase = wstop = 0"] if wide else []),
         "if m is None:",
         f"    budget.left -= {footprint(cls)}",
         "    if budget.left < 0:",
         "        raise Malformed",
         *indent(_fresh(cls)),
-        "unknown = []",
+        "unknown = None",
         "while pos < end:",
         "    start = pos",
         "    tag = buf[pos]",
@@ -146,7 +151,7 @@ def decoder(cls: type[Message], wide: bool) -> Callable[..., Any]:
         "    if tag < 8:",
         "        raise Malformed",
         "    pos = skip(buf, pos, end, tag, depth)",
-        "    unknown.append(bytes(buf[start:pos]))",
+        *indent(_KEEP),
         "if pos != end:",
         "    raise Malformed",
         "if unknown:",
@@ -159,8 +164,14 @@ def decoder(cls: type[Message], wide: bool) -> Callable[..., Any]:
 
 
 def _fresh(cls: type[Message]) -> Lines:
-    empty = [_put(cls, field.name, "[]" if field.repeated else "None") for field in cls.FIELDS]
-    return ["m = new(cls)", *empty, _put(cls, "unknown_fields", "b''")]
+    lists = [_put(cls, field.name, "[]") for field in cls.FIELDS if field.repeated]
+    others = [field.name for field in cls.FIELDS if not field.repeated]
+    if any(field.oneof for field in cls.FIELDS):
+        absent = [_put(cls, name, "None") for name in others]
+    else:
+        absent = [" = ".join([f"m.{name}" for name in others] + ["None"])] if others else []
+    noted = ["budget.noted.append(m)"] if cls.NOTES else []
+    return ["m = new(cls)", *lists, *absent, _put(cls, "unknown_fields", "b''"), *noted]
 
 
 def _put(cls: type[Message], name: str, value: str) -> str:
@@ -199,10 +210,9 @@ _LENGTH = [
     "pos += 1",
     "if n > 127:",
     "    n, pos = read_length(buf, pos - 1, end)",
-    "stop = pos + n",
-    "if stop > end:",
-    "    raise Malformed",
+    "stop = pos + n",  # what overruns `end` leaves pos behind it, which is checked once, after the last field
 ]
+_KEEP = ["if unknown is None:", "    unknown = []", "unknown.append(bytes(buf[start:pos]))"]
 
 
 def _decode_message(cls: type[Message], field: Field, wide: bool, space: dict[str, Any]) -> Lines:
@@ -215,7 +225,10 @@ def _decode_message(cls: type[Message], field: Field, wide: bool, space: dict[st
         _bind(space, f"{name}_wide", partial(decoder, child, True))
         lines += [
             f"if n <= {WINDOW}:",
-            f"    c = {name}(view, bytes(buf[pos:stop]), 0, n, pos, budget, depth - 1{held})",
+            "    if stop > wstop:",
+            f"        win, wbase = bytes(buf[pos:pos + {SPAN}]), pos",
+            "        wstop = pos + len(win)",
+            f"    c = {name}(view, win, pos - wbase, stop - wbase, wbase, budget, depth - 1{held})",
             "else:",
             f"    c = {name}_wide(view, buf, pos, stop, 0, budget, depth - 1{held})",
         ]
@@ -240,8 +253,7 @@ def _decode_number(cls: type[Message], field: Field, space: dict[str, Any]) -> L
         width, _ = FIXED[field.kind.name]
         space["read_" + field.kind.name] = scalars.READ_FLOAT[field.kind.name]
         value = f"read_{field.kind.name}(bytes(buf[pos:stop]))"
-        check = [f"stop = pos + {width}", "if stop > end:", "    raise Malformed"]
-        return [*check, *_assign(cls, field, value), "pos = stop"]
+        return [f"stop = pos + {width}", *_assign(cls, field, value), "pos = stop"]
     space["signed_" + field.kind.name] = partial(scalars.from_varint, field.kind)
     lines = [
         "v = buf[pos]",
@@ -253,7 +265,7 @@ def _decode_number(cls: type[Message], field: Field, space: dict[str, Any]) -> L
     if field.enum is None:
         return lines + _assign(cls, field, "v")
     space["values_" + field.name] = scalars.enum_values(field.enum)
-    unknown = ["else:", "    unknown.append(bytes(buf[start:pos]))"]
+    unknown = ["else:", *indent(_KEEP)]
     return [*lines, f"if v in values_{field.name}:", *indent(_assign(cls, field, "v")), *unknown]
 
 

@@ -33,12 +33,13 @@ def footprint(cls: type[Message]) -> int:
 
 
 class Budget:
-    """Bounds the memory for message objects: `left` bytes may still be spent."""
+    """Of one decoding: the bytes of memory that objects may still take, and the messages that can carry notes."""
 
-    __slots__ = ("left",)
+    __slots__ = ("left", "noted")
 
     def __init__(self, left: int) -> None:
         self.left = left
+        self.noted: list[Message] = []
 
     def spend(self, cls: type[Message], offset: int) -> None:
         self.left -= footprint(cls)
