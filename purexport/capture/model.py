@@ -8,6 +8,7 @@ else is baked in.  Input names come from the signature of ``forward`` and the ke
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -238,14 +239,29 @@ def _export(request: Request, reason: str) -> Captured:
         shapes = _dynamic_shapes(request, flat, axes)
     elif shapes is not None:
         axes = _declared_names(args, kwargs, module, shapes, flat)
+    limits: list[str] = []
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
-            program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+            try:
+                program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+            except Exception as error:
+                limits = _LIMIT.findall(str(error)) if request.dynamic_shapes is None else []
+                if not limits:
+                    raise
+                # sizes that a convolution or a pooling does not take are no reason to refuse all others
+                shapes = pytree.tree_map_only(torch.export.Dim, lambda _: torch.export.Dim.DYNAMIC, shapes)
+                program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
         text = str(error).strip()
         raise ExportError(f"torch.export does not take the model: {type(error).__name__}: {text}") from error
-    return _program(program, reason, flat.names, axes)
+    captured = _program(program, reason, flat.names, axes)
+    captured.notes += [f"torch.export takes sizes only where {limit}" for limit in limits]
+    return captured
+
+
+# torch.export's words for what it assumed of a size
+_LIMIT = re.compile(r"satisfy the generated guard (.+?)\.?$", re.MULTILINE)
 
 
 def _program(
