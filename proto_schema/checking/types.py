@@ -313,6 +313,13 @@ def _dequantize(_: _Types, node: NodeProto, inputs: list[Type], __: _Values) -> 
     return [inputs[1] if len(inputs) > 1 else None]
 
 
+def _layer_normalization(_: _Types, node: NodeProto, __: list[Type], ___: _Values) -> list[Type]:
+    """Mean and deviation are of the type that the computation stashes."""
+    asked = _attribute(node, "stash_type")
+    stashed = _tensor_type(asked.i if asked is not None and asked.i else TensorProto.FLOAT)
+    return [None, stashed, stashed]
+
+
 def _first_as(form: str) -> Rule:
     """`form` of the first input."""
     return lambda _, __, inputs, ___: [_wrapped(form, inputs[0] if inputs else None)]
@@ -383,6 +390,7 @@ RULES: dict[str, Rule] = {
     "HammingWindow": _dtype_attribute("output_datatype", TensorProto.FLOAT),
     "HannWindow": _dtype_attribute("output_datatype", TensorProto.FLOAT),
     "If": _if,
+    "LayerNormalization": _layer_normalization,
     "Loop": _loop,
     "MelWeightMatrix": _dtype_attribute("output_datatype", TensorProto.FLOAT),
     "Multinomial": _dtype_attribute("dtype", TensorProto.INT32),
