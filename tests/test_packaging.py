@@ -101,11 +101,3 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
 @pytest.mark.parametrize("name", ["torch==2.13.0", "torchvision==0.28.0", "onnx==1.23.2", "onnxruntime==1.31.1"])
 def test_tested_versions_are_pinned(name: str) -> None:
     assert name in (ROOT / "constraints.txt").read_text().splitlines()
-
-
-@pytest.mark.parametrize("order", ["import purexport.export, purexport", "import purexport; purexport.export"])
-def test_export_is_the_function_however_it_is_imported(order: str) -> None:
-    """The module purexport.export must not take the place of the function of the same name."""
-    code = f"{order}\nassert callable(purexport.export), purexport.export"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
