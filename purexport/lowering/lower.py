@@ -125,7 +125,7 @@ class _Lowering:
     def _lower(self, call: Call) -> None:
         arguments = {name: self._argument(arg) for name, arg in call.args.items()}
         if call.target == "prim::getitem" and isinstance(arguments["list"], list):
-            self.env[call.outputs[0]] = arguments["list"][arguments["index"]]
+            self._bind(call, arguments["list"][arguments["index"]])
             return
         if scalars.is_scalar_operator(call.base) and _all_numbers(arguments):
             self.env[call.outputs[0]] = scalars.evaluate(call.base, arguments)
