@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import torch
 
+from purexport.errors import UnsupportedDtypeError
+
 _ROWS: tuple[tuple[int, str, str], ...] = (
     # code, name in a type string, torch dtype
     (1, "float", "float32"),
@@ -40,19 +42,19 @@ _FROM_STRING = {text: code for code, text in _STRING.items()}
 
 
 def onnx_code(dtype: torch.dtype) -> int:
-    """The TensorProto.DataType code of a torch dtype.  Raises ValueError when ONNX has no such type."""
+    """The TensorProto.DataType code of a torch dtype.  Raises UnsupportedDtypeError when ONNX has none."""
     try:
         return _CODE[dtype]
     except KeyError:
-        raise ValueError(f"ONNX has no data type for {dtype}") from None
+        raise UnsupportedDtypeError(f"ONNX has no data type for {dtype}; cast to another dtype before") from None
 
 
 def torch_dtype(code: int) -> torch.dtype:
-    """The torch dtype of a TensorProto.DataType code.  Raises ValueError when torch has no such type."""
+    """The torch dtype of a TensorProto.DataType code.  Raises UnsupportedDtypeError when torch has none."""
     try:
         return _TORCH[code]
     except KeyError:
-        raise ValueError(f"torch has no dtype for the ONNX data type {code}") from None
+        raise UnsupportedDtypeError(f"torch has no dtype for the ONNX data type {code}") from None
 
 
 def type_string(code: int) -> str:

@@ -50,6 +50,10 @@ class OpsetError(ValueError):
         super().__init__(message)
 
 
+class UnsupportedDtypeError(ExportError, ValueError):
+    """A torch dtype that ONNX has no data type for, or the other way round."""
+
+
 class UnsupportedForm(ValueError):  # noqa: N818  it ends up in an UnsupportedOperatorError
     """A rule cannot express this form of its operator at any opset (caught by the lowering, never by users)."""
 

@@ -71,7 +71,9 @@ def export(
         captured = _capture(request)
     pure = functionalize(captured.graph)
     remarks = [*captured.notes, *_mutations(pure, mutated_state), *_types(captured, pure)]
-    pure.graph.output_names = _named(pure.graph.output_names, output_names, "output_names")
+    pure.graph.output_names = _output_names(pure.graph.output_names, output_names)
+    users = [item.name for item in pure.graph.inputs if item.kind == "user"]
+    _check_axes(dynamic_axes, [*users, *pure.graph.output_names])
     lowered = lower_graph(pure.graph, opset, custom_translation_table)
     if not export_params:
         _parameters_as_inputs(lowered.graph, pure.graph.inputs)
@@ -123,10 +125,23 @@ def _capture(request: Request) -> Captured:
     if unknown:
         raise ExportError(f"args holds {unknown[0]}, which is no tensor; pass example tensors")
     captured = capture(request)
-    users = [item for item in captured.graph.inputs if item.kind == "user"]
-    for item, name in zip(users, request.input_names or (), strict=False):
-        item.name = name
+    _rename(captured.graph.inputs, request.input_names or ())
     return captured
+
+
+def _rename(inputs: Sequence[Input], names: Sequence[str]) -> None:
+    """``input_names`` are those of the flat inputs, then of the parameters, in order."""
+    named = [item for kind in ("user", "parameter") for item in inputs if item.kind == kind]
+    if len(names) > len(named):
+        raise ValueError(f"input_names names {len(names)} values, and the model has {len(named)} inputs and parameters")
+    for item, name in zip(named, names, strict=False):
+        item.name = name
+
+
+def _check_axes(dynamic_axes: Mapping[str, Any] | None, known: Sequence[str]) -> None:
+    for name in dynamic_axes or {}:
+        if name not in known:
+            raise ValueError(f"dynamic_axes names {name!r}, and the inputs and outputs are {', '.join(known)}")
 
 
 def _mutations(pure: Functionalized, policy: str) -> list[str]:
@@ -158,9 +173,9 @@ def _types(captured: Captured, pure: Functionalized) -> list[str]:
     return remarks
 
 
-def _named(found: list[str], given: Sequence[str] | None, option: str) -> list[str]:
+def _output_names(found: list[str], given: Sequence[str] | None) -> list[str]:
     if given is not None and len(given) > len(found):
-        raise ValueError(f"{option} names {len(given)} values, and the model has {len(found)}")
+        raise ValueError(f"output_names names {len(given)} values, and the model has {len(found)}")
     return [*(given or ()), *found[len(given or ()) :]]
 
 

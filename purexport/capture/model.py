@@ -111,9 +111,9 @@ def _flatten(request: Request) -> _Flat:
     leaves = [leaf for _, leaf in with_paths]
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     parameters = _parameter_names(request.model)
-    given = list(request.input_names or ())
+    given = list(request.input_names or ())[: len(positions)]
     names = [_input_name(with_paths[position][0], parameters) for position in positions]
-    names = _distinct([*given[: len(names)], *names[len(given) :]])
+    names = _distinct([*given, *names[len(given) :]])
     return _Flat(leaves, spec, positions, names)
 
 
@@ -173,7 +173,7 @@ def _axes(request: Request, names: Sequence[str], tensors: Sequence[torch.Tensor
     ranks = dict(zip(names, (tensor.dim() for tensor in tensors), strict=True))
     for name, axes in (request.dynamic_axes or {}).items():
         if name not in ranks:
-            continue  # an output's axes follow from the inputs'
+            continue  # an output, whose axes follow from the inputs'; the export checks that there is one
         items = axes.items() if isinstance(axes, Mapping) else ((axis, f"{name}_dim_{axis}") for axis in axes)
         for axis, label in items:
             if not isinstance(axis, int) or not -ranks[name] <= axis < ranks[name]:

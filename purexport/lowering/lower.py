@@ -14,15 +14,24 @@ from typing import Any
 import torch
 
 from purexport import dtypes, scalars
-from purexport.capture.aten import AtenGraph, Call, TensorType
+from purexport.capture.aten import AtenGraph, Call, Source, TensorType
 from purexport.capture.aten import Value as AtenValue
 from purexport.capture.bind import MISSING, signature
 from purexport.decompose import expand
-from purexport.errors import ExportError, Gap, OpsetError, UnsupportedForm, UnsupportedOperatorError
+from purexport.errors import (
+    ExportError,
+    Gap,
+    OpsetError,
+    UnsupportedDtypeError,
+    UnsupportedForm,
+    UnsupportedOperatorError,
+)
 from purexport.graph.ir import Graph, Value
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.promotion import common_dtype
 from purexport.lowering.registry import LAYOUT_ARGUMENTS, Rule, registered
+
+NO_RULE = "has no rule, and torch has no decomposition of it"
 
 
 @dataclass
@@ -52,6 +61,7 @@ class _Lowering:
         self.env: dict[AtenValue, Any] = {}
         self.gaps: list[Gap] = []
         self.poisoned: set[AtenValue] = set()
+        self.outer = ""  # the call that is being decomposed
 
     def run(self) -> Lowered:
         self._inputs()
@@ -70,7 +80,7 @@ class _Lowering:
             if not isinstance(type_, TensorType):
                 type_ = TensorType(torch.int64, ())
             if item.tensor is None:
-                value = Value(dtypes.onnx_code(type_.dtype), type_.shape, name=item.name)
+                value = Value(_input_code(item.name, type_.dtype), type_.shape, name=item.name)
                 self.result.graph.inputs.append(value)
             else:
                 key = _identity(item.tensor)
@@ -102,14 +112,16 @@ class _Lowering:
 
     def _call(self, call: Call) -> None:
         if any(value in self.poisoned for value in call.inputs()):
-            self.poisoned.update(call.outputs)  # follows from a gap that is reported already
+            # follows from a gap that is reported already; a gap of its own is reported beside it
+            self.poisoned.update(call.outputs)
+            self._note_missing(call, call.source)
             return
         try:
             self._lower(call)
         except OpsetError as error:
             lowest = f"needs opset {error.lowest} or later" if error.lowest else "no opset has it"
             self._gap(call, f"{lowest}: {error}")
-        except UnsupportedForm as error:
+        except (UnsupportedForm, UnsupportedDtypeError) as error:
             self._gap(call, str(error))
         except ExportError:
             raise
@@ -118,8 +130,19 @@ class _Lowering:
                 f"the rule of {call.target} at {call.source} failed: {type(error).__name__}: {error}; please report it"
             ) from error
 
+    def _note_missing(self, call: Call, source: Source, outer: str = "") -> None:
+        """Report ``call`` if neither a rule nor torch's decomposition of it can lower it."""
+        if self._rule(call.target) is not None or call.target == "prim::getitem":
+            return
+        pieces = expand(call)
+        if pieces is None:
+            self.gaps.append(Gap(_within(call.target, outer), str(source), NO_RULE))
+            return
+        for inner in live_calls(pieces):
+            self._note_missing(inner, source, outer or call.target)
+
     def _gap(self, call: Call, reason: str) -> None:
-        self.gaps.append(Gap(call.target, str(call.source), reason))
+        self.gaps.append(Gap(_within(call.target, self.outer), str(call.source), reason))
         self.poisoned.update(call.outputs)
 
     def _lower(self, call: Call) -> None:
@@ -174,15 +197,17 @@ class _Lowering:
     def _decompose(self, call: Call) -> None:
         pieces = expand(call)
         if pieces is None:
-            self._gap(call, "has no rule, and torch has no decomposition of it")
+            self._gap(call, NO_RULE)
             return
         for item in pieces.inputs:
             if item.tensor is not None:
                 self.env[item.value] = self.op.const(item.tensor)
-        before = len(self.gaps)
+        before, outer = len(self.gaps), self.outer
+        self.outer = outer or call.target
         for inner in live_calls(pieces):
             inner.source = call.source
             self._call(inner)
+        self.outer = outer
         if len(self.gaps) > before:
             self.poisoned.update(call.outputs)
             return
@@ -213,6 +238,17 @@ class _Lowering:
         item.dtype = code
         if item.const is None and (item.shape is None or not item.is_static):
             item.shape = type_.shape
+
+
+def _within(target: str, outer: str) -> str:
+    return f"{target} (in {outer})" if outer else target
+
+
+def _input_code(name: str, dtype: torch.dtype) -> int:
+    try:
+        return dtypes.onnx_code(dtype)
+    except UnsupportedDtypeError as error:
+        raise UnsupportedDtypeError(f"input {name!r}: {error}") from None
 
 
 def live_calls(graph: AtenGraph) -> list[Call]:
