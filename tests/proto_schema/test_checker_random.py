@@ -16,7 +16,7 @@ from proto_schema import checker, text
 from tests.proto_schema.checker_models import loop, valid
 from tests.proto_schema.checker_rows_data import VALID
 
-ROUNDS = 1500
+ROUNDS = 600
 
 
 def _seeds() -> list[bytes]:
