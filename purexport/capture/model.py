@@ -231,7 +231,7 @@ def _state(model: Any) -> tuple[list[tuple[str, str, torch.Tensor]], list[tuple[
 def _export(request: Request, reason: str) -> Captured:
     flat = _flatten(request)
     axes = _axes(request, flat.names, flat.tensors)
-    module = request.model if isinstance(request.model, torch.nn.Module) else _Function(request.model)
+    module = request.model if isinstance(request.model, torch.nn.Module) else _Function(request.model, len(request.args))
     shapes = request.dynamic_shapes
     args, kwargs = request.args, request.kwargs
     if axes:
@@ -308,17 +308,22 @@ def _by_name(shapes: Any, combined: Mapping[str, Any]) -> dict[str, Any]:
 class _Function(torch.nn.Module):
     """A plain callable as the module that torch.export wants."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], positional: int) -> None:
         super().__init__()
         self.function = function
-        self.forward = _with_signature(function)
+        self.forward = _with_signature(function, positional)
 
 
-def _with_signature(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_signature(function: Callable[..., Any], positional: int) -> Callable[..., Any]:
     def forward(*args: Any, **kwargs: Any) -> Any:
         return function(*args, **kwargs)
 
-    forward.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # torch's own functions have none: so many positional arguments
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        signature = inspect.Signature([inspect.Parameter(f"input_{i}", kind) for i in range(positional)])
+    forward.__signature__ = signature  # type: ignore[attr-defined]
     return forward
 
 
@@ -347,10 +352,10 @@ def _dynamic_shapes(request: Request, flat: _Flat, axes: Mapping[str, Axes]) -> 
                 for axis, label in axes[name].items()
             }
     args, kwargs = pytree.tree_unflatten(leaves, flat.spec)
-    parameters = inspect.signature(
-        request.model.forward if isinstance(request.model, torch.nn.Module) else request.model
-    ).bind(*args, **kwargs)
-    return parameters.arguments if kwargs else tuple(args)
+    if not kwargs:
+        return tuple(args)
+    function = request.model.forward if isinstance(request.model, torch.nn.Module) else request.model
+    return inspect.signature(function).bind(*args, **kwargs).arguments
 
 
 def _identifier(label: str, index: int) -> str:
