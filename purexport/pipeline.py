@@ -67,7 +67,8 @@ def export(
     _check_names(input_names, output_names)
 
     # the model runs on copies, because it may write to its arguments
-    request = Request(model, *api.copied((arguments, keywords)), capture, input_names, dynamic_axes, dynamic_shapes)
+    copies, copied_keywords = api.copied((arguments, keywords))
+    request = Request(model, copies, copied_keywords, capture, input_names, dynamic_axes, dynamic_shapes)
     mode = api.select_model_mode_for_export(model, api.training_mode(training))
     with mode, api.preserved(model), api.exporting():
         captured = _capture(request)
