@@ -213,6 +213,8 @@ class _Abstract:
 def _operator(call: Call) -> Any:
     namespace, _, rest = call.target.partition("::")
     name, _, overload = rest.partition(".")
+    if call.target == "aten::max_pool1d":
+        return lambda **arguments: torch.ops.aten.max_pool1d_with_indices(**arguments)[0]  # keeps symbols
     if call.target == "aten::view":
         name = "reshape"  # fakes have plain strides, which may refuse a view that the model's own strides allowed
     try:

@@ -50,7 +50,10 @@ ORT_NEWEST_OPSET = 26  # beyond it, onnx's own reference evaluator computes
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor to be drawn: shape, dtype, and a range (normal numbers where none is given) or the very values."""
+    """A tensor to be drawn: shape, dtype, and a range or the very values.
+
+    Floating point numbers are uniform between two bounds, standard normal without, and half-normal beyond a single one.
+    """
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -65,15 +68,19 @@ class Input:
             return torch.randint(0, 2, self.shape, generator=generator).bool()
         if not (self.dtype.is_floating_point or self.dtype.is_complex):
             return torch.randint(int(self.low), int(self.high), self.shape, generator=generator).to(self.dtype)
-        if self.low is None:
-            wide = torch.complex128 if self.dtype.is_complex else torch.float64
-            return torch.randn(self.shape, generator=generator, dtype=wide).to(self.dtype)
-        unit = torch.rand(self.shape, generator=generator, dtype=torch.float64)
-        return (self.low + (self.high - self.low) * unit).to(self.dtype)
+        if self.low is not None and self.high is not None:
+            unit = torch.rand(self.shape, generator=generator, dtype=torch.float64)
+            return (self.low + (self.high - self.low) * unit).to(self.dtype)
+        normal = torch.randn(self.shape, generator=generator, dtype=torch.float64)
+        if self.low is not None:
+            normal = self.low + normal.abs()
+        if self.high is not None:
+            normal = self.high - normal.abs()
+        return normal.to(self.dtype)
 
 
 def f32(*shape: int, low: float | None = None, high: float | None = None) -> Input:
-    """float32, standard normal, or uniform in [low, high)."""
+    """float32: standard normal, uniform in [low, high), or half-normal beyond the one bound given."""
     return Input(shape, torch.float32, low, high)
 
 
@@ -249,33 +256,51 @@ def _opsets_of(row: Row) -> list[int]:
 
 def run_row(row: Row, route: str, opset: int) -> None:
     """One row, one route, one opset: refused below min_opset, equal to torch from there on."""
-    model = row.make_model()
-    args, kwargs = row.make_inputs()
     if row.min_opset is not None and opset < row.min_opset:
         with pytest.raises(purexport.UnsupportedOperatorError, match=rf"opset {row.min_opset}\b"):
-            purexport.export(model, args, kwargs=kwargs, opset_version=opset, capture=route)
+            export_row(row, route, opset)
         return
-    axes = row.dynamic_axes()
-    others = [row.make_inputs(row.other_sizes())] if axes else []
+    program = export_row(row, route, opset)
+    others = [row.make_inputs(row.other_sizes())] if row.dynamic_axes() else []
     try:
-        check_export(
-            model,
-            args,
-            kwargs=kwargs,
-            opset=opset,
-            capture=route,
-            dynamic_axes=_axes_by_name(axes, args),
-            other_args=others,
-            rtol=row.rtol,
-            atol=row.atol,
-        )
+        check_program(program, row.make_model(), [row.make_inputs(), *others], opset, rtol=row.rtol, atol=row.atol)
     except AssertionError as error:
         if row.trap is None:
             raise
         raise AssertionError(f"{error}\nthe trap of this row: {row.trap}") from error
 
 
+def export_row(row: Row, route: str, opset: int) -> Any:
+    """The ONNXProgram of a row."""
+    args, kwargs = row.make_inputs()
+    axes = _axes_by_name(row.dynamic_axes(), args)
+    return export(row.make_model(), args, kwargs, opset=opset, capture=route, dynamic_axes=axes)
+
+
 # Exports --------------------------------------------------------------------------------------------------------------
+
+
+def export(
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    opset: int,
+    capture: str,
+    dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
+    **options: Any,
+) -> Any:
+    """The ONNXProgram of `model`, whose inputs are named x0, x1, ...: the tensors in `args`, then those in `kwargs`."""
+    return purexport.export(
+        model,
+        copy.deepcopy(args),  # a model may write to its inputs
+        kwargs=copy.deepcopy(dict(kwargs)),
+        input_names=[f"x{i}" for i in range(len(tensors_in((args, kwargs))))],
+        opset_version=opset,
+        capture=capture,
+        dynamic_axes={name: dict(axes) for name, axes in (dynamic_axes or {}).items()} or None,
+        **options,
+    )
 
 
 def check_export(
@@ -293,27 +318,31 @@ def check_export(
 ) -> Any:
     """Export `model`, have the file judged by onnx, and compare what it computes with torch.
 
-    The inputs are named x0, x1, ... in the order of the tensors in `args`, then `kwargs`; `dynamic_axes` uses these
-    names.  `other_args` are further inputs for the same file: tuples like `args`, or pairs (args, kwargs).  `options`
-    go to `purexport.export`.  Returns the ONNXProgram.
+    The inputs are named as `export` names them; `dynamic_axes` uses these names.  `other_args` are further inputs for
+    the same file: tuples like `args`, or pairs (args, kwargs).  `options` go to `purexport.export`.
+    Returns the ONNXProgram.
     """
     kwargs = dict(kwargs or {})
-    names = [f"x{i}" for i in range(len(tensors_in((args, kwargs))))]
-    program = purexport.export(
-        model,
-        copy.deepcopy(args),  # a model may write to its inputs
-        kwargs=copy.deepcopy(kwargs),
-        input_names=names,
-        opset_version=opset,
-        capture=capture,
-        dynamic_axes={name: dict(axes) for name, axes in (dynamic_axes or {}).items()} or None,
-        **options,
-    )
+    program = export(model, args, kwargs, opset=opset, capture=capture, dynamic_axes=dynamic_axes, **options)
+    cases = [(args, kwargs), *(_as_pair(other) for other in other_args)]
+    check_program(program, model, cases, opset, rtol=rtol, atol=atol)
+    return program
+
+
+def check_program(
+    program: Any,
+    model: Any,
+    cases: Iterable[tuple[tuple[Any, ...], Mapping[str, Any]]],
+    opset: int,
+    *,
+    rtol: float,
+    atol: float,
+) -> None:
+    """onnx accepts the file, and it computes what `model` computes on each of the cases (args, kwargs)."""
     data = program.model_proto.SerializeToString()
     check_file(data, opset)
-    for case in [(args, kwargs), *(_as_pair(other) for other in other_args)]:
-        compare_with_torch(model, data, *case, rtol=rtol, atol=atol)
-    return program
+    for args, kwargs in cases:
+        compare_with_torch(model, data, args, kwargs, rtol=rtol, atol=atol)
 
 
 def check_file(data: bytes, opset: int) -> onnx.ModelProto:

@@ -59,11 +59,9 @@ class _Types:
         self.functions = functions
 
     def graph(self, graph: GraphProto, outer: _Values | None, given: Iterable[Type] = ()) -> list[Type]:
-        """The types of the graph's outputs. `given`: those of the first inputs, where an operator passes them."""
+        """The types of the graph's outputs. `given`: those of its inputs, where an operator passes them."""
         values = _Values(outer, {})
         for place, (value, passed) in enumerate(zip_longest(graph.input, given)):
-            if value is None:
-                break
             values.types[value.name or ""] = _agreed(_type_of(value), passed, "input", place, "the operator passes")
         for place, tensor in enumerate(graph.initializer):
             name, stored = tensor.name or "", _tensor_type(tensor.data_type)
@@ -107,16 +105,12 @@ class _Types:
 
     def _output(self, schema: OpSchema, place: int, special: Type, bound: dict[str, str]) -> Type:
         formal = _formal(schema.outputs, place)
-        if formal is None:
-            return special
         allowed = _allowed(schema, formal.type)
         found = special or (bound.get(formal.type) if formal.homogeneous else None)
         if found is None and len(allowed) == 1:
             found = next(iter(allowed))
         if found is not None and found not in allowed:
             raise Problem(f"is {found}; {schema.name} makes {_listed(allowed)}", "output", place)
-        if special and formal.homogeneous and bound.get(formal.type, special) != special:
-            raise Problem(f"is {special}, but {formal.type} is {bound[formal.type]} in this node", "output", place)
         return found
 
     def _inner_graphs(self, node: NodeProto, values: _Values) -> None:
@@ -151,9 +145,9 @@ def _bind(schema: OpSchema, inputs: list[Type]) -> dict[str, str]:
     bound: dict[str, str] = {}
     first: dict[str, int] = {}
     for place, found in enumerate(inputs):
-        formal = _formal(schema.inputs, place)
-        if found is None or formal is None:
+        if found is None:
             continue
+        formal = _formal(schema.inputs, place)
         allowed = _allowed(schema, formal.type)
         if found not in allowed:
             raise Problem(f"is {found}; {schema.name} takes {_listed(allowed)}", "input", place)
@@ -166,11 +160,9 @@ def _bind(schema: OpSchema, inputs: list[Type]) -> dict[str, str]:
     return bound
 
 
-def _formal(formals: tuple[Formal, ...], place: int) -> Formal | None:
-    """The formal of that place; the last one, if variadic, takes all that follow."""
-    if place < len(formals):
-        return formals[place]
-    return formals[-1] if formals and formals[-1].option == "variadic" else None
+def _formal(formals: tuple[Formal, ...], place: int) -> Formal:
+    """The formal of that place; beyond the last it is the last, a variadic one: the arity has been checked."""
+    return formals[min(place, len(formals) - 1)]
 
 
 def _allowed(schema: OpSchema, name: str) -> frozenset[str]:

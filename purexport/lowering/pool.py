@@ -1,25 +1,24 @@
 """Pooling.  The traps are all at the border.
 
-With ``ceil_mode`` torch lets a last window hang over the end if it starts inside the input or its left padding.
-With known sizes that is written as extra padding at the end, which is exact at every opset; an average then leaves the
-extra out of its count.
+With ``ceil_mode`` torch lets a last window hang over the end if it starts inside the input or its left padding.  ONNX's
+own ceil_mode came late and runtimes differ about that last window, so the overhang is written as padding at the end:
+exact at every opset where the sizes are known, and a Pad by a computed amount where they are dynamic.  An average
+leaves the overhang out of its count.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from purexport import dtypes
-from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
+from purexport.lowering.common import dims_of, full, maximum
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.registry import lower
-
-
-def _each(items: Sequence[int], count: int) -> list[int]:
-    return list(items) * count if len(items) == 1 else list(items)
 
 
 class _Window:
@@ -27,41 +26,72 @@ class _Window:
 
     def __init__(
         self,
+        op: Emitter,
         value: Value,
-        rank: int,
         kernel_size: Sequence[int],
         stride: Sequence[int],
         padding: Sequence[int],
-        dilation: Sequence[int],
-        ceil_mode: bool,
+        dilation: Sequence[int] = (1,),
+        ceil_mode: bool = False,
     ) -> None:
-        self.rank = rank
+        self.rank = rank = spatial_rank(op)
         self.kernel = _each(kernel_size, rank)
         self.stride = _each(stride, rank) if stride else self.kernel
         self.padding = _each(padding, rank)
         self.dilation = _each(dilation, rank)
-        assert value.shape is not None
-        self.sizes = value.shape[-rank:]
-        self.extra = [self._overhang(axis) for axis in range(rank)] if ceil_mode else [0] * rank
+        self.sizes = dims_of(op, value)[-rank:]
+        self.extra = [self._overhang(op, axis) if ceil_mode else 0 for axis in range(rank)]
 
-    def _overhang(self, axis: int) -> int:
-        size = self.sizes[axis]
-        if not isinstance(size, int):
-            raise UnsupportedForm("with ceil_mode=True needs spatial axes of known size")
-        padding, stride = self.padding[axis], self.stride[axis]
+    def _overhang(self, op: Emitter, axis: int) -> Any:
+        size, padding, stride = self.sizes[axis], self.padding[axis], self.stride[axis]
         span = self.dilation[axis] * (self.kernel[axis] - 1) + 1
-        steps = -(-(size + 2 * padding - span) // stride)
-        if steps * stride >= size + padding:
-            steps -= 1  # the last window would start outside
-        return max(steps * stride + span - (size + 2 * padding), 0)
+        if isinstance(size, int):
+            steps = -(-(size + 2 * padding - span) // stride)
+            if steps * stride >= size + padding:
+                steps -= 1  # the last window would start in the right padding
+            return max(steps * stride + span - (size + 2 * padding), 0)
+        reach = op.Div(op.Add(size, op.const(2 * padding - span + stride - 1)), op.const(stride))
+        reach = op.Mul(reach, op.const(stride))
+        outside = op.Not(op.Less(reach, op.Add(size, op.const(padding))))
+        reach = op.Sub(reach, op.Mul(op.cast(outside, dtypes.INT64), op.const(stride)))
+        return maximum(op, op.Sub(reach, op.Add(size, op.const(2 * padding - span))), op.const(0))
+
+    @property
+    def is_computed(self) -> bool:
+        """True when the overhang follows from a dynamic size."""
+        return any(isinstance(item, Value) for item in self.extra)
+
+    @property
+    def is_wide(self) -> bool:
+        """True when runtimes refuse the padding as an attribute: it must be less than the kernel."""
+        return any(pad >= self.kernel[axis % self.rank] for axis, pad in enumerate(self.pads()))
 
     def pads(self, padding: Sequence[int] | None = None) -> list[int]:
-        """ONNX pads: begins, then ends with the overhang."""
+        """ONNX pads: begins, then ends with the overhang, which must be known."""
         begins = self.padding if padding is None else list(padding)
         return [*begins, *(begin + extra for begin, extra in zip(begins, self.extra, strict=True))]
 
+    def pad(self, op: Emitter, value: Value, begins: Sequence[int], ends: Sequence[int], filler: Any = 0) -> Value:
+        """``value`` with begins, ends and the overhang added to its spatial axes."""
+        after = [
+            op.Add(extra, op.const(end)) if isinstance(extra, Value) else end + extra
+            for end, extra in zip(ends, self.extra, strict=True)
+        ]
+        constant = op.like(filler, value) if filler else None
+        return op.Pad(value, op.ints([0, 0, *begins, 0, 0, *after]), constant_value=constant, mode="constant")
 
-def _batched(op: Emitter, value: Value, rank: int) -> Value:
+
+def spatial_rank(op: Emitter) -> int:
+    """The number of spatial axes, from the operator's own name: ``max_pool2d_with_indices`` has 2."""
+    return int(next(char for char in op.target.partition(".")[0].partition("pool")[2] if char.isdigit()))
+
+
+def _each(items: Sequence[int], count: int) -> list[int]:
+    return list(items) * count if len(items) == 1 else list(items)
+
+
+def batched(op: Emitter, value: Value, rank: int) -> Value:
+    """``value`` with a batch axis in front of channels and spatial axes."""
     if value.rank == rank + 2:
         return value
     wide = op.Unsqueeze(value, [0])
@@ -69,10 +99,12 @@ def _batched(op: Emitter, value: Value, rank: int) -> Value:
     return wide
 
 
-def _unbatched(op: Emitter, result: Value, value: Value, rank: int) -> Value:
-    if value.rank == rank + 2:
-        return result
-    return op.Squeeze(result, [0])
+def unbatched(op: Emitter, result: Value, value: Value, rank: int) -> Value:
+    """``result`` without the batch axis that ``batched`` gave to ``value``."""
+    return result if value.rank == rank + 2 else op.Squeeze(result, [0])
+
+
+# Maximum ------------------------------------------------------------------------------------------------------------
 
 
 @lower("aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d")
@@ -85,21 +117,84 @@ def max_pool(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> Value:
-    rank = _spatial(op)
-    window = _Window(self, rank, kernel_size, stride, padding, dilation, ceil_mode)
-    result = op.MaxPool(
-        _batched(op, self, rank),
+    window = _Window(op, self, kernel_size, stride, padding, dilation, ceil_mode)
+    (result,) = _maximum(op, batched(op, self, window.rank), window, outputs=1)
+    return unbatched(op, result, self, window.rank)
+
+
+@lower("aten::max_pool1d_with_indices", "aten::max_pool2d_with_indices", "aten::max_pool3d_with_indices")
+def max_pool_with_indices(
+    op: Emitter,
+    self: Value,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Value, ...]:
+    window = _Window(op, self, kernel_size, stride, padding, dilation, ceil_mode)
+    found = _maximum(op, batched(op, self, window.rank), window, outputs=2)
+    return tuple(unbatched(op, item, self, window.rank) for item in found)
+
+
+def _maximum(op: Emitter, value: Value, window: _Window, outputs: int) -> tuple[Value, ...]:
+    explicit = window.is_computed or window.is_wide
+    padded = value
+    if explicit:
+        dtype = dtypes.torch_dtype(value.dtype or dtypes.FLOAT)
+        lowest = -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
+        padded = window.pad(op, value, window.padding, window.padding, lowest)
+    found = op.multi(
+        "MaxPool",
+        padded,
+        outputs=outputs,
         kernel_shape=window.kernel,
         strides=window.stride,
-        pads=window.pads(),
+        pads=None if explicit else window.pads(),
         dilations=window.dilation if any(item != 1 for item in window.dilation) else None,
     )
-    return _unbatched(op, result, self, rank)
+    return found if outputs == 1 else (found[0], _positions(op, found[1], padded, window, explicit))
 
 
-def _spatial(op: Emitter) -> int:
-    """The number of spatial axes, from the operator's own name: ``max_pool2d`` has 2."""
-    return int(next(char for char in reversed(op.target.partition(".")[0]) if char.isdigit()))
+def _positions(op: Emitter, indices: Value, padded: Value, window: _Window, explicit: bool) -> Value:
+    """ONNX counts over the whole tensor that was pooled, torch within one plane of its input."""
+    if not explicit:
+        return _modulo(op, indices, product(op, window.sizes))
+    position, rest, shape = op.const(0), indices, op.Shape(padded)
+    for axis in reversed(range(window.rank)):
+        size = op.Gather(shape, op.const(axis + 2), axis=0)
+        step = op.Sub(_modulo(op, rest, size), op.const(window.padding[axis]))
+        position = op.Add(position, op.Mul(step, product(op, window.sizes[axis + 1 :])))
+        rest = op.Div(rest, size)
+    return position
+
+
+def _modulo(op: Emitter, value: Value, divisor: Value) -> Value:
+    return op.Mod(value, divisor) if op.has("Mod") else op.Sub(value, op.Mul(op.Div(value, divisor), divisor))
+
+
+def product(op: Emitter, sizes: Sequence[Any]) -> Value:
+    """The product of sizes that may be computed, as a zero-dim int64 value."""
+    result = op.const(math.prod(size for size in sizes if not isinstance(size, Value)))
+    for size in sizes:
+        result = op.Mul(result, size) if isinstance(size, Value) else result
+    return result
+
+
+@lower("aten::max_unpool2d", "aten::max_unpool3d")
+def max_unpool(
+    op: Emitter, self: Value, indices: Value, output_size: Sequence[Any], stride: Any = None, padding: Any = None
+) -> Value:
+    # the sizes say it all: stride and padding were needed to compute them
+    lead = dims_of(op, self)[: self.rank - spatial_rank(op)]
+    flat = [*[0] * len(lead), -1]
+    zeros = full(op, [*lead, product(op, output_size)], 0, op.result_dtype)
+    write = "ScatterElements" if op.has("ScatterElements") else "Scatter"
+    written = op.emit(write, zeros, op.Reshape(indices, flat), op.Reshape(self, flat), axis=len(lead))
+    return op.Reshape(written, op.ints([*flat[:-1], *output_size]))
+
+
+# Average ------------------------------------------------------------------------------------------------------------
 
 
 @lower("aten::avg_pool1d", "aten::avg_pool2d", "aten::avg_pool3d")
@@ -113,62 +208,49 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Value:
-    rank = _spatial(op)
-    window = _Window(self, rank, kernel_size, stride, padding, (1,), ceil_mode)
-    value = _batched(op, self, rank)
-    count = torch.Size(window.kernel).numel()
-    pads, include = window.pads(), count_include_pad
+    window = _Window(op, self, kernel_size, stride, padding, ceil_mode=ceil_mode)
+    value = batched(op, self, window.rank)
     if divisor_override is not None:
-        include = True  # then every window is a sum over the whole kernel
-    elif any(window.extra) and count_include_pad and any(window.padding):
+        # then every window is a sum over the whole kernel
+        mean = _mean_over_kernel(op, value, window)
+        result = op.Mul(mean, op.like(math.prod(window.kernel) / divisor_override, mean))
+    elif window.is_computed:
+        counted = _counted(op, value, window, count_include_pad)
+        result = op.Div(_mean_over_kernel(op, value, window), counted)
+    else:
+        result = _average(op, value, window, count_include_pad)
+    return unbatched(op, result, self, window.rank)
+
+
+def _average(op: Emitter, value: Value, window: _Window, count_include_pad: bool) -> Value:
+    pads, include = window.pads(), count_include_pad and not any(window.extra)
+    if any(window.extra) and count_include_pad and any(window.padding):
         # padding counts and the overhang does not: pad first, then leave the overhang out
         value = op.Pad(value, op.ints([0, 0, *window.padding] * 2), mode="constant")
-        pads, include = window.pads([0] * rank), False
-    elif any(window.extra):
-        include = False
-    result = op.AveragePool(
+        pads = window.pads([0] * window.rank)
+    return _pooled(op, value, window, pads, include)
+
+
+def _pooled(op: Emitter, value: Value, window: _Window, pads: list[int] | None, include: bool) -> Value:
+    return op.AveragePool(
         value, kernel_shape=window.kernel, strides=window.stride, pads=pads, count_include_pad=int(include)
     )
-    if divisor_override is not None:
-        result = op.Mul(result, op.like(count / divisor_override, result))
-    return _unbatched(op, result, self, rank)
 
 
-@lower(
-    "aten::adaptive_avg_pool1d",
-    "aten::adaptive_avg_pool2d",
-    "aten::_adaptive_avg_pool2d",
-    "aten::adaptive_avg_pool3d",
-    "aten::_adaptive_avg_pool3d",
-)
-def adaptive_avg_pool(op: Emitter, self: Value, output_size: Sequence[int]) -> Value:
-    rank = _spatial(op)
-    value = _batched(op, self, rank)
-    assert value.shape is not None
-    sizes, wanted = value.shape[-rank:], list(output_size)
-    if all(size == 1 for size in wanted):
-        return _unbatched(op, op.GlobalAveragePool(value), self, rank)
-    if sizes == tuple(wanted):
-        return self
-    known = [size for size in sizes if isinstance(size, int)]
-    if len(known) < rank:
-        raise UnsupportedForm(f"to {wanted} needs spatial axes of known size")
-    if all(size % want == 0 for size, want in zip(known, wanted, strict=True)):
-        kernel = [size // want for size, want in zip(known, wanted, strict=True)]
-        return _unbatched(op, op.AveragePool(value, kernel_shape=kernel, strides=kernel), self, rank)
-    if rank > 2:
-        raise UnsupportedForm(f"from {known} to {wanted} does not divide, which has no rule yet in 3 dimensions")
-    # windows of different sizes: a mean is linear, so each axis is a product with a matrix of weights
-    result = op.MatMul(value, op.const(_weights(known[-1], wanted[-1], value).t().contiguous()))
-    if rank == 2:
-        result = op.MatMul(op.const(_weights(known[0], wanted[0], value)), result)
-    return _unbatched(op, result, self, rank)
+def _mean_over_kernel(op: Emitter, value: Value, window: _Window) -> Value:
+    """The mean with padding and overhang counted as zeros."""
+    if not window.is_computed:
+        return _pooled(op, value, window, window.pads(), True)
+    return _pooled(op, window.pad(op, value, window.padding, window.padding), window, None, True)
 
 
-def _weights(size: int, wanted: int, value: Value) -> torch.Tensor:
-    """[wanted, size]: row i averages from floor(i * size / wanted) up to ceil((i + 1) * size / wanted)."""
-    rows = torch.zeros(wanted, size, dtype=torch.float64)
-    for i in range(wanted):
-        start, end = i * size // wanted, -(-(i + 1) * size // wanted)
-        rows[i, start:end] = 1 / (end - start)
-    return rows.to(dtypes.torch_dtype(value.dtype or dtypes.FLOAT))
+def _counted(op: Emitter, value: Value, window: _Window, count_include_pad: bool) -> Value:
+    """The part of each window that an average counts, in [0, 1]; shape [1, 1, *output]."""
+    border = window.padding if count_include_pad else [0] * window.rank
+    sizes = [
+        op.Add(size, op.const(2 * pad)) if isinstance(size, Value) else size + 2 * pad
+        for size, pad in zip(window.sizes, border, strict=True)
+    ]
+    rest = [pad - counted for pad, counted in zip(window.padding, border, strict=True)]
+    ones = full(op, [1, 1, *sizes], 1, value.dtype or dtypes.FLOAT)
+    return _pooled(op, window.pad(op, ones, rest, rest), window, None, True)

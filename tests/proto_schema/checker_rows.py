@@ -273,6 +273,30 @@ ATTRIBUTES: list[Row] = [
         'graph.node[5].attribute["value"].t.float_data: has 1 entries; FLOAT [2] needs 2',
     ),
     (
+        "two values without a type, IR 1",
+        both(
+            put("", ir_version=1, opset_import=[], functions=[]),
+            put("graph", node=[], initializer=[], output=[]),
+            add("graph.node", ps.NodeProto(op_type="Relu", output=["a"], attribute=[A(name="k", i=1, f=1.0)])),
+        ),
+        'graph.node[0].attribute["k"]: holds more than one value: i, f',
+    ),
+    (
+        "attribute of a later version",
+        both(opset(13), node("Reshape", ["x", "w"], ["a"], allowzero=1)),
+        'graph.node[5].attribute["allowzero"]: Reshape as of opset 13 has no such attribute; it has it from opset 14',
+    ),
+    *(
+        (f"bad {field} inside", node("Any", ["x"], ["a"], "my", k=bad), f'graph.node[5].attribute["k"].{place}: is')
+        for field, bad, place in (
+            ("sparse tensor", ps.SparseTensorProto(), "sparse_tensor.values"),
+            ("tensors", [ps.TensorProto(data_type=1, dims=[0]), ps.TensorProto()], "tensors[1].data_type"),
+            ("sparse tensors", [ps.SparseTensorProto()], "sparse_tensors[0].values"),
+            ("graph", ps.GraphProto(), "g.name"),
+            ("graphs", [ps.GraphProto()], "graphs[0].name"),
+        )
+    ),
+    (
         "reference with a value, in a subgraph",
         lambda m: then_branch(m).node[0].attribute.append(A(name="k", type=A.INT, i=1, ref_attr_name="r")),
         'graph.node[2].attribute["then_branch"].g.node[0].attribute["k"]: has a value',

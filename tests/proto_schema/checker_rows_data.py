@@ -195,6 +195,11 @@ TENSORS: list[Row] = [
 ]
 
 FUNCTIONS: list[Row] = [
+    (
+        "too many",
+        lambda m: m.functions.extend([m.functions[0]] * 10_000),
+        "functions: 10001 functions are more than the limit of 10000",
+    ),
     ("no name", put("functions[0]", name=""), "functions[0].name: is required"),
     ("no domain", put("functions[0]", domain=None), "functions[0].domain: is required"),
     (
@@ -260,6 +265,11 @@ FUNCTIONS: list[Row] = [
 ]
 
 TYPES: list[Row] = [
+    (
+        "type that the operator cannot make",
+        node("EyeLike", ["x"], ["a"], dtype=T.STRING),
+        "graph.node[5].output[0]: is tensor(string); EyeLike makes tensor(bool), tensor(double), tensor(float), ...",
+    ),
     (
         "branch with an input",
         lambda m: then_branch(m).input.append(value("free")),
@@ -350,6 +360,25 @@ TYPES: list[Row] = [
 ]
 
 STRICTER: list[Row] = [
+    ("name that is no UTF-8", put("graph", name=b"\xff"), "graph.name: is not UTF-8: b'\\xff'"),
+    (
+        "key type 0",
+        put("graph.input[0].type", map_type=ps.TypeProto.Map(key_type=0, value_type=ps.TypeProto())),
+        "graph.input[0].type.map_type.key_type: 0 is not a data type",
+    ),
+    (
+        "strings in a file",
+        both(initializer(external(location="a.bin")), put("graph.initializer[2]", data_type=T.STRING)),
+        "graph.initializer[2].data_location: strings must be stored in string_data, not in a file",
+    ),
+    (
+        "segment of indices",
+        both(
+            add("graph.sparse_initializer", sparse()),
+            put("graph.sparse_initializer[0].indices", segment=ps.TensorProto.Segment()),
+        ),
+        "graph.sparse_initializer[0].indices: tensor 'i' is a segment of a tensor",
+    ),
     (
         "calls too deep",
         both(*(function(call(f"F{i + 1}", ["a"], ["b"], domain="my"), name=f"F{i}") for i in range(101))),
@@ -436,6 +465,26 @@ VALID: list[tuple[str, Change]] = [
     (
         "100 nested calls",
         both(*(function(call(f"F{i + 1}", ["a"], ["b"], domain="my"), name=f"F{i}") for i in range(100))),
+    ),
+    (
+        "graphs in a custom operator",
+        node("Any", ["x"], ["a"], "my", k=helper.make_graph([], "k", [], []), ks=[helper.make_graph([], "k", [], [])]),
+    ),
+    (
+        "function with branches from its attributes",
+        function(
+            ps.NodeProto(
+                op_type="If",
+                input=["a"],
+                output=["b"],
+                attribute=[
+                    helper.make_attribute_ref("then_branch", A.GRAPH, ref_attr_name="t"),
+                    helper.make_attribute_ref("else_branch", A.GRAPH, ref_attr_name="e"),
+                ],
+            ),
+            attributes=["t", "e"],
+            name="Choose",
+        ),
     ),
     ("linear sparse indices", add("graph.sparse_initializer", sparse())),
     (

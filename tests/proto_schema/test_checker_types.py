@@ -142,6 +142,27 @@ def test_what_is_not_determined_has_no_type(node: ps.NodeProto) -> None:
     assert _carried(_model(node)) == [None]
 
 
+FLOAT = helper.make_tensor_type_proto(T.FLOAT, None)
+TEXTS: list[tuple[ps.TypeProto | None, str | None]] = [
+    (FLOAT, "tensor(float)"),
+    (helper.make_tensor_type_proto(T.FLOAT8E4M3FN, []), "tensor(float8e4m3fn)"),
+    (helper.make_sparse_tensor_type_proto(T.INT64, []), "sparse_tensor(int64)"),
+    (helper.make_sequence_type_proto(FLOAT), "seq(tensor(float))"),
+    (helper.make_optional_type_proto(helper.make_sequence_type_proto(FLOAT)), "optional(seq(tensor(float)))"),
+    (helper.make_map_type_proto(T.STRING, FLOAT), "map(string,tensor(float))"),
+    (helper.make_map_type_proto(T.STRING, ps.TypeProto()), None),
+    (helper.make_sequence_type_proto(ps.TypeProto()), None),
+    (helper.make_tensor_type_proto(99, []), None),
+    (ps.TypeProto(opaque_type=ps.TypeProto.Opaque(name="n")), None),
+    (ps.TypeProto(sequence_type=ps.TypeProto.Sequence()), None),
+]
+
+
+@pytest.mark.parametrize(("proto", "text"), TEXTS)
+def test_the_canonical_text_of_a_type(proto: ps.TypeProto, text: str | None) -> None:
+    assert _text(proto) == text
+
+
 def test_a_map_type_of_the_schemas_is_understood() -> None:
     keyed = helper.make_map_type_proto(T.STRING, helper.make_tensor_type_proto(T.FLOAT, []))
     node = call("DictVectorizer", ["m"], ["a"], domain="ai.onnx.ml", string_vocabulary=["k"])

@@ -191,3 +191,9 @@ def test_the_data_loads_from_a_zip(tmp_path: Path) -> None:
     )
     assert "site.zip" in done.stdout
     assert done.stdout.endswith(" 13\n")
+
+
+def test_a_package_without_its_data_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pkgutil.get_data", lambda package, resource: None)
+    with pytest.raises(FileNotFoundError, match=re.escape("data/operators.json is missing; reinstall the package")):
+        operators._data.__wrapped__()
