@@ -68,15 +68,28 @@ def infer_types(graph: AtenGraph, axes: Mapping[str, Axes]) -> Inference:
     """Give every value of ``graph`` its symbolic type, in place.
 
     ``axes`` maps an input's name to its dynamic axes and their names; axes of one name have one size.
-    Raises ExportError where the program does not run on other sizes than the example's.
+    Sizes that equal nothing else come first.  Where the program does not run on them, the example's own sizes show
+    which axes the model holds at one size; those become static and are reported.
+    Raises ExportError where the program runs in neither way.
     """
-    return _Abstract(graph, axes).run()
+    values = [item.value for item in graph.inputs] + [value for call in graph.calls for value in call.outputs]
+    recorded = [value.type for value in values]
+    try:
+        return _Abstract(graph, axes, distinct=True).run()
+    except ExportError as failure:
+        for value, type_ in zip(values, recorded, strict=True):
+            value.type = type_
+        found = _Abstract(graph, axes, distinct=False).run()
+        if not found.specialised:
+            raise failure from None
+        return found
 
 
 class _Abstract:
-    def __init__(self, graph: AtenGraph, axes: Mapping[str, Axes]) -> None:
+    def __init__(self, graph: AtenGraph, axes: Mapping[str, Axes], distinct: bool) -> None:
         self.graph = graph
         self.axes = axes
+        self.distinct = distinct
         self.shapes = ShapeEnv(specialize_zero_one=False, duck_shape=False)
         self.mode = FakeTensorMode(shape_env=self.shapes, allow_non_fake_inputs=True)
         self.symbols: dict[str, Any] = {}
@@ -112,7 +125,8 @@ class _Abstract:
         if name not in self.symbols:
             # The example's own size may equal another one by chance, or be 1, and "are they equal?" would then fix it.
             # A multiple by a prime of its own equals nothing else and divides by all that the example divides by.
-            hint = max(example, 1) * _PRIMES[len(self.symbols) % len(_PRIMES)]
+            factor = _PRIMES[len(self.symbols) % len(_PRIMES)] if self.distinct else 1
+            hint = max(example, 1) * factor
             source = _Axis(name)
             symbol = self.shapes.create_symbol(hint, source, DimDynamic.DYNAMIC, None, do_not_specialize_zero_one=True)
             self.symbols[name] = self.shapes.create_symintnode(symbol, hint=hint, source=source)
@@ -128,7 +142,7 @@ class _Abstract:
         except ExportError:
             raise
         except Exception as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            reason = self._named(str(error).strip().partition("\n")[0].rstrip(".)") or type(error).__name__)
             raise ExportError(
                 f"{call.target} at {call.source} does not run with other sizes on the dynamic axes: {reason}. "
                 "Declare these axes static, or change the line so that it takes any size"
@@ -164,6 +178,10 @@ class _Abstract:
         if value is not None and isinstance(value.type, ScalarType) and isinstance(result, torch.Tensor):
             return value.type
         return Symbols(self.names).type(result)
+
+    def _named(self, text: str) -> str:
+        """torch's symbols in a message replaced by the names of the axes."""
+        return re.sub(r"\bs\d+\b", lambda match: self.names.get(match.group(), match.group()), text)
 
     def _cross_check(self, call: Call, type_: Any, old: Any, result: Any) -> None:
         if not isinstance(type_, TensorType) or not isinstance(old, TensorType) or old.shape is None:

@@ -92,8 +92,9 @@ def verify(
 
     Raises VerificationError that names the first output that differs, by how much, and where.
     """
-    with torch.no_grad():
-        leaves, _ = pytree.tree_flatten(model(*args, **kwargs))
+    copies, keywords = copied((args, dict(kwargs)))
+    with torch.no_grad(), preserved(model):
+        leaves, _ = pytree.tree_flatten(model(*copies, **keywords))
     expected = [torch.as_tensor(leaf) for leaf in leaves if leaf is not None]
     graph = program.model_proto.graph
     names = [item.name or "" for item in graph.output] if graph is not None else []
@@ -151,6 +152,41 @@ def select_model_mode_for_export(model: Any, mode: TrainingMode) -> Iterator[Non
     finally:
         for module, training in before.items():
             module.training = training
+
+
+@contextmanager
+def preserved(model: Any) -> Iterator[None]:
+    """Run the model inside without a trace of it: buffers and the random state are put back afterwards.
+
+    Parameters are not copied, because they are large and a forward pass does not write to them; one that does is
+    refused with ExportError.
+    """
+    parameters = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
+    buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
+    versions = {name: _version(parameter) for name, parameter in parameters.items()}
+    kept = [(buffer, _version(buffer), buffer.detach().clone()) for buffer in buffers]
+    random = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(random)
+        with torch.no_grad():
+            for buffer, version, content in kept:
+                if _version(buffer) != version or version < 0:
+                    buffer.copy_(content)
+    written = [name for name, parameter in parameters.items() if _version(parameter) != versions[name]]
+    if written:
+        raise ExportError(f"the model writes to its parameters {', '.join(written)} when it runs; write to buffers")
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """How often a tensor was written to; -1 for inference tensors, which do not count."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def copied(tree: Any) -> Any:
+    """Arguments with their tensors copied, so that a model may write to them."""
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), tree)
 
 
 def training_mode(value: TrainingMode | bool | None) -> TrainingMode:

@@ -66,8 +66,11 @@ def export(
     keywords = dict(kwargs or {})
     _check_names(input_names, output_names)
 
-    request = Request(model, arguments, keywords, capture, input_names, dynamic_axes, dynamic_shapes)
-    with api.select_model_mode_for_export(model, api.training_mode(training)), api.exporting():
+    # the model runs on copies, because it may write to its arguments
+    copies, copied_keywords = api.copied((arguments, keywords))
+    request = Request(model, copies, copied_keywords, capture, input_names, dynamic_axes, dynamic_shapes)
+    mode = api.select_model_mode_for_export(model, api.training_mode(training))
+    with mode, api.preserved(model), api.exporting():
         captured = _capture(request)
     pure = functionalize(captured.graph)
     remarks = [*captured.notes, *_mutations(pure, mutated_state), *_types(captured, pure)]

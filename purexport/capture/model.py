@@ -253,7 +253,7 @@ def _export(request: Request, reason: str) -> Captured:
                 shapes = pytree.tree_map_only(torch.export.Dim, lambda _: torch.export.Dim.DYNAMIC, shapes)
                 program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
-        text = str(error).strip()
+        text = str(error).partition("\n\nThe error above occurred")[0].strip()
         raise ExportError(f"torch.export does not take the model: {type(error).__name__}: {text}") from error
     captured = _program(program, reason, flat.names, axes)
     captured.notes += [f"torch.export takes sizes only where {limit}" for limit in limits]

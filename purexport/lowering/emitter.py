@@ -280,9 +280,9 @@ class Emitter:
         schema: operators.OpSchema, index: int, binding: dict[str, int], attributes: dict[str, Any]
     ) -> int | None:
         formal = schema.outputs[min(index, len(schema.outputs) - 1)]
-        literal = dtypes.from_type_string(formal.type)
-        if literal is not None:
-            return literal
+        allowed = schema.constraints.get(formal.type, (formal.type,))
+        if len(allowed) == 1:
+            return dtypes.from_type_string(next(iter(allowed)))
         for name in _TYPE_ATTRIBUTES:
             if name in attributes and formal.type not in binding:
                 return int(attributes[name])

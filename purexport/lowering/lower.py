@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from purexport import dtypes, scalars
-from purexport.capture.aten import AtenGraph, Call, Source, TensorType
+from purexport.capture.aten import AtenGraph, Call, ScalarType, Source, TensorType
 from purexport.capture.aten import Value as AtenValue
 from purexport.capture.bind import MISSING, signature
 from purexport.decompose import expand
@@ -221,6 +221,8 @@ class _Lowering:
         for output, item in zip(call.outputs, results, strict=single):
             self.env[output] = item
             if not isinstance(output.type, TensorType):
+                if isinstance(output.type, ScalarType) and isinstance(item, Value) and item.shape is None:
+                    item.shape = ()
                 continue
             if isinstance(item, (bool, int, float)):
                 self.env[output] = self.op.const(item, dtypes.onnx_code(output.type.dtype))
