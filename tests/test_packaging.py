@@ -58,7 +58,7 @@ def test_wheel_holds_every_file_of_both_packages(wheel: Path) -> None:
 def test_numpy_is_the_only_dependency(wheel: Path) -> None:
     required = metadata(wheel).get_all("Requires-Dist") or []
     assert [entry for entry in required if "extra ==" not in entry] == ["numpy>=1.24"]
-    assert set(metadata(wheel).get_all("Provides-Extra") or []) >= {"torch", "cli", "test", "docs", "bench"}
+    assert set(metadata(wheel).get_all("Provides-Extra") or []) >= {"torch", "cli", "test", "bench"}
 
 
 def test_version_is_one_fact(wheel: Path) -> None:
