@@ -231,7 +231,9 @@ def _state(model: Any) -> tuple[list[tuple[str, str, torch.Tensor]], list[tuple[
 def _export(request: Request, reason: str) -> Captured:
     flat = _flatten(request)
     axes = _axes(request, flat.names, flat.tensors)
-    module = request.model if isinstance(request.model, torch.nn.Module) else _Function(request.model, len(request.args))
+    module = request.model
+    if not isinstance(module, torch.nn.Module):
+        module = _Function(module, len(request.args))
     shapes = request.dynamic_shapes
     args, kwargs = request.args, request.kwargs
     if axes:
