@@ -1,7 +1,7 @@
-"""Elementwise operators: one row where ONNX has the same, a short function where it has not.
+"""Elementwise arithmetic: one row where ONNX has the same, a short function where it has not.
 
-Type promotion has happened before a rule runs.  Traps are about NaN, integers and rounding; a comment line says what
-torch does.
+Type promotion has happened before a rule runs.  Traps are about NaN, integers, rounding and the sign of zero; a comment
+line says what torch does.  Integers go through ``kernels.wide``, which computes them where ONNX Runtime can.
 """
 
 from __future__ import annotations
@@ -11,81 +11,101 @@ from typing import Any
 
 from purexport import dtypes
 from purexport.graph.ir import Value
-from purexport.lowering.common import maximum, minimum
 from purexport.lowering.emitter import Emitter
-from purexport.lowering.registry import binary, lower, unary
+from purexport.lowering.kernels import choose, wide
+from purexport.lowering.registry import Rule, add, lower, unary
 
-for _name, _op_type in {
-    "relu": "Relu",
-    "abs": "Abs",
-    "neg": "Neg",
-    "ceil": "Ceil",
-    "floor": "Floor",
-    "sign": "Sign",
-}.items():
-    unary(f"aten::{_name}", _op_type)
-
-for _name, _op_type in {
-    "sigmoid": "Sigmoid",
+for _names, _op_type in {
+    "sigmoid special_expit": "Sigmoid",
     "tanh": "Tanh",
     "exp": "Exp",
     "log": "Log",
     "sqrt": "Sqrt",
-    "erf": "Erf",
     "sin": "Sin",
     "cos": "Cos",
     "tan": "Tan",
-    "asin": "Asin",
-    "acos": "Acos",
-    "atan": "Atan",
+    "asin arcsin": "Asin",
+    "acos arccos": "Acos",
+    "atan arctan": "Atan",
     "sinh": "Sinh",
     "cosh": "Cosh",
-    "asinh": "Asinh",
-    "acosh": "Acosh",
-    "atanh": "Atanh",
+    "asinh arcsinh": "Asinh",
+    "acosh arccosh": "Acosh",
+    "atanh arctanh": "Atanh",
     "reciprocal": "Reciprocal",
 }.items():
-    unary(f"aten::{_name}", _op_type, to_float=True)
+    for _name in _names.split():
+        unary(f"aten::{_name}", _op_type, to_float=True)
 
-binary("Less", "aten::lt.Tensor", "aten::lt.Scalar")
-binary("Greater", "aten::gt.Tensor", "aten::gt.Scalar")
+
+def _integers_too(op_type: str, *targets: str) -> None:
+    """A row for an operator of one operand that keeps its dtype."""
+
+    def rule(op: Emitter, self: Value) -> Value:
+        return wide(op, op_type, self)
+
+    add(Rule(rule, ("self",)), *targets)
+
+
+_integers_too("Abs", "aten::abs", "aten::absolute")
+_integers_too("Neg", "aten::neg", "aten::negative")
+
+
+def _scaled(op: Emitter, value: Value, alpha: Any) -> Value:
+    return value if not isinstance(alpha, Value) and alpha == 1 else wide(op, "Mul", value, op.like(alpha, value))
+
+
+def wider_float(dtype: int | None) -> int:
+    """double for a float: where a difference of nearly equal numbers would lose what float has."""
+    return dtypes.BFLOAT16 if dtype == dtypes.BFLOAT16 else dtypes.DOUBLE
 
 
 # Arithmetic ---------------------------------------------------------------------------------------------------------
 
 
 @lower("aten::add.Tensor", "aten::add.Scalar", promote="self other")
-def add(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
+def add_rule(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
     if self.dtype == dtypes.BOOL:
-        return op.Or(self, other)  # torch adds booleans as "or"
-    return op.Add(self, _scaled(op, other, alpha))
+        return op.Or(self, other) if alpha else self  # torch adds booleans as "or"
+    return wide(op, "Add", self, _scaled(op, other, alpha))
 
 
-@lower("aten::sub.Tensor", "aten::sub.Scalar", promote="self other")
+@lower("aten::sub.Tensor", "aten::sub.Scalar", "aten::subtract.Tensor", "aten::subtract.Scalar", promote="self other")
 def sub(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
-    return op.Sub(self, _scaled(op, other, alpha))
+    return wide(op, "Sub", self, _scaled(op, other, alpha))
 
 
 @lower("aten::rsub.Tensor", "aten::rsub.Scalar", promote="self other")
 def rsub(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
-    return op.Sub(other, _scaled(op, self, alpha))
+    return wide(op, "Sub", other, _scaled(op, self, alpha))
 
 
-def _scaled(op: Emitter, value: Value, alpha: Any) -> Value:
-    return value if not isinstance(alpha, Value) and alpha == 1 else op.Mul(value, op.like(alpha, value))
-
-
-@lower("aten::mul.Tensor", "aten::mul.Scalar", "aten::multiply.Tensor", promote="self other")
+@lower("aten::mul.Tensor", "aten::mul.Scalar", "aten::multiply.Tensor", "aten::multiply.Scalar", promote="self other")
 def mul(op: Emitter, self: Value, other: Value) -> Value:
-    return op.And(self, other) if self.dtype == dtypes.BOOL else op.Mul(self, other)
+    return op.And(self, other) if self.dtype == dtypes.BOOL else wide(op, "Mul", self, other)
 
 
-@lower("aten::div.Tensor", "aten::div.Scalar", "aten::divide.Tensor", promote="self other", to_float=True)
+@lower(
+    "aten::div.Tensor",
+    "aten::div.Scalar",
+    "aten::divide.Tensor",
+    "aten::divide.Scalar",
+    "aten::true_divide.Tensor",
+    "aten::true_divide.Scalar",
+    promote="self other",
+    to_float=True,
+)
 def div(op: Emitter, self: Value, other: Value) -> Value:
     return op.Div(self, other)
 
 
-@lower("aten::div.Tensor_mode", "aten::div.Scalar_mode", promote="self other")
+@lower(
+    "aten::div.Tensor_mode",
+    "aten::div.Scalar_mode",
+    "aten::divide.Tensor_mode",
+    "aten::divide.Scalar_mode",
+    promote="self other",
+)
 def div_mode(op: Emitter, self: Value, other: Value, rounding_mode: str | None = None) -> Value:
     if rounding_mode is None:
         return op.Div(op.cast(self, op.result_dtype), op.cast(other, op.result_dtype))
@@ -94,20 +114,119 @@ def div_mode(op: Emitter, self: Value, other: Value, rounding_mode: str | None =
 
 @lower("aten::floor_divide", "aten::floor_divide.Scalar", promote="self other")
 def floor_divide(op: Emitter, self: Value, other: Value) -> Value:
+    """floor_divide(Tensor self, Tensor other): rounds towards minus infinity."""
     if dtypes.is_floating(self.dtype):
-        return op.Floor(op.Div(self, other))
+        return _floor_divide_floats(op, self, other)
     # ONNX Div truncates integers: take one off where signs differ and something is left over
-    quotient = op.Div(self, other)
-    left = op.Sub(self, op.Mul(quotient, other))
+    quotient = wide(op, "Div", self, other)
+    if _is_unsigned(self):
+        return quotient
+    left = wide(op, "Sub", self, wide(op, "Mul", quotient, other))
     zero = op.like(0, self)
     differs = op.Xor(op.Less(left, zero), op.Less(other, zero))
-    down = op.And(op.Not(op.Equal(left, zero)), differs)
-    return op.Sub(quotient, op.cast(down, self.dtype))
+    down = op.And(differs, op.cast(left, dtypes.BOOL))
+    return wide(op, "Sub", quotient, op.cast(down, self.dtype))
+
+
+def _floor_divide_floats(op: Emitter, self: Value, other: Value) -> Value:
+    if _is_power_of_two(other):
+        return op.Floor(op.Div(self, other))
+    # torch goes by the exact remainder: 1.0 // 0.1 is 9, though 1.0 / 0.1 rounds to 10
+    left = _truncated_remainder(op, self, other)
+    zero = op.like(0, self)
+    whole = op.Div(op.Sub(self, left), other)
+    down = op.And(op.Xor(op.Less(left, zero), op.Less(other, zero)), op.cast(left, dtypes.BOOL))
+    quotient = round_rule(op, op.Sub(whole, op.cast(down, self.dtype)))
+    if other.const is not None and bool((other.const != 0).all()):
+        return quotient
+    return op.Where(op.cast(other, dtypes.BOOL), quotient, op.Div(self, other))
+
+
+def _is_power_of_two(value: Value) -> bool:
+    return value.const is not None and value.const.numel() == 1 and math.frexp(abs(value.const.item()))[0] == 0.5
+
+
+def _is_unsigned(value: Value) -> bool:
+    return value.dtype in (dtypes.BOOL, dtypes.UINT8, dtypes.UINT16, dtypes.UINT32, dtypes.UINT64)
 
 
 def _trunc_divide(op: Emitter, self: Value, other: Value) -> Value:
-    quotient = op.Div(self, other)
+    quotient = wide(op, "Div", self, other)
     return trunc(op, quotient) if dtypes.is_floating(self.dtype) else quotient
+
+
+@lower("aten::fmod.Tensor", "aten::fmod.Scalar", promote="self other")
+def fmod(op: Emitter, self: Value, other: Value) -> Value:
+    """fmod(Tensor self, Tensor other): what is left has the sign of self."""
+    if dtypes.is_floating(self.dtype):
+        return _truncated_remainder(op, self, other)
+    if op.has("Mod"):
+        return wide(op, "Mod", self, other, fmod=1)
+    return wide(op, "Sub", self, wide(op, "Mul", wide(op, "Div", self, other), other))
+
+
+@lower("aten::remainder.Tensor", "aten::remainder.Scalar", "aten::remainder.Scalar_Tensor", promote="self other")
+def remainder(op: Emitter, self: Value, other: Value) -> Value:
+    """remainder(Tensor self, Tensor other): what is left has the sign of other."""
+    if not dtypes.is_floating(self.dtype):
+        if op.has("Mod"):
+            return wide(op, "Mod", self, other)
+        return wide(op, "Sub", self, wide(op, "Mul", floor_divide(op, self, other), other))
+    left = _truncated_remainder(op, self, other)
+    zero = op.like(0, self)
+    differs = op.And(op.Xor(op.Less(left, zero), op.Less(other, zero)), op.cast(left, dtypes.BOOL))
+    return op.Where(differs, op.Add(left, other), left)
+
+
+def _truncated_remainder(op: Emitter, self: Value, other: Value) -> Value:
+    if op.has("Mod"):
+        return op.Mod(self, other, fmod=1)
+    # exact for float, whose quotients and products double holds
+    one, by = op.cast(self, dtypes.DOUBLE), op.cast(other, dtypes.DOUBLE)
+    quotient = trunc(op, op.Div(one, by))
+    left = op.Where(op.cast(quotient, dtypes.BOOL), op.Sub(one, op.Mul(quotient, by)), one)
+    return op.cast(left, self.dtype)
+
+
+@lower("aten::addcmul", promote="self tensor1 tensor2")
+def addcmul(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
+    return wide(op, "Add", self, _scaled(op, wide(op, "Mul", tensor1, tensor2), value))
+
+
+@lower("aten::addcdiv", promote="self tensor1 tensor2")
+def addcdiv(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
+    return op.Add(self, _scaled(op, op.Div(tensor1, tensor2), value))
+
+
+@lower("aten::lerp.Scalar")
+def lerp(op: Emitter, self: Value, end: Value, weight: Any) -> Value:
+    """lerp(Tensor self, Tensor end, weight): self where the weight is 0, end where it is 1."""
+    return op.Add(self, op.Mul(op.Sub(end, self), op.like(weight, self)))
+
+
+@lower("aten::lerp.Tensor")
+def lerp_tensor(op: Emitter, self: Value, end: Value, weight: Value) -> Value:
+    return lerp(op, self, end, weight)
+
+
+@lower("aten::hypot", promote="self other")
+def hypot(op: Emitter, self: Value, other: Value) -> Value:
+    # in double squares of floats do not overflow
+    one, two = op.cast(self, wider_float(self.dtype)), op.cast(other, wider_float(self.dtype))
+    return op.cast(op.Sqrt(op.Add(op.Mul(one, one), op.Mul(two, two))), self.dtype)
+
+
+# Rounding -----------------------------------------------------------------------------------------------------------
+
+
+@lower("aten::ceil")
+def ceil(op: Emitter, self: Value) -> Value:
+    return op.Ceil(self) if dtypes.is_floating(self.dtype) else self
+
+
+@lower("aten::floor")
+def floor(op: Emitter, self: Value) -> Value:
+    return op.Floor(self) if dtypes.is_floating(self.dtype) else self
 
 
 @lower("aten::trunc", "aten::fix")
@@ -117,27 +236,77 @@ def trunc(op: Emitter, self: Value) -> Value:
     return op.Mul(op.Sign(self), op.Floor(op.Abs(self)))
 
 
+@lower("aten::frac")
+def frac(op: Emitter, self: Value) -> Value:
+    return op.Sub(self, trunc(op, self))
+
+
+@lower("aten::round")
+def round_rule(op: Emitter, self: Value) -> Value:
+    """round(Tensor self): ties go to the even number."""
+    if not dtypes.is_floating(self.dtype):
+        return self
+    if op.has("Round"):
+        return op.Round(self)
+    below = op.Floor(self)
+    left = op.Sub(self, below)
+    half = op.like(0.5, self)
+    odd = op.Greater(op.Sub(below, op.Mul(op.Floor(op.Mul(below, half)), op.like(2, self))), half)
+    tie = op.Not(op.Or(op.Less(left, half), op.Greater(left, half)))
+    return op.Add(below, op.cast(op.Or(op.Greater(left, half), op.And(tie, odd)), self.dtype))
+
+
+@lower("aten::round.decimals", "aten::special_round")
+def round_decimals(op: Emitter, self: Value, decimals: int = 0) -> Value:
+    if decimals == 0 or not dtypes.is_floating(self.dtype):
+        return round_rule(op, self)
+    scale = op.like(10.0 ** abs(decimals), self)
+    if decimals > 0:
+        return op.Div(round_rule(op, op.Mul(self, scale)), scale)
+    return op.Mul(round_rule(op, op.Div(self, scale)), scale)
+
+
+# Powers, exponentials, logarithms -----------------------------------------------------------------------------------
+
+
 @lower("aten::pow.Tensor_Tensor", "aten::pow.Scalar", promote="self exponent")
 def pow_tensor(op: Emitter, self: Value, exponent: Value) -> Value:
-    if op.takes("Pow", self.dtype):
+    if dtypes.is_floating(self.dtype):
         return op.Pow(self, exponent)
-    wide = op.Pow(op.cast(self, dtypes.DOUBLE), op.cast(exponent, dtypes.DOUBLE))
-    return op.cast(wide, self.dtype)
+    # exact up to 2**53; ONNX Runtime computes integer powers in double too
+    wide_ = op.Pow(op.cast(self, dtypes.DOUBLE), op.cast(exponent, dtypes.DOUBLE))
+    return op.cast(wide_, self.dtype)
 
 
 @lower("aten::pow.Tensor_Scalar", promote="self exponent")
 def pow_scalar(op: Emitter, self: Value, exponent: Value) -> Value:
-    number = exponent.const.item() if exponent.const is not None else None
-    if number == 2:
-        return op.Mul(self, self)
+    number = exponent.const.item() if exponent.const is not None and exponent.const.numel() == 1 else None
+    if self.dtype == dtypes.BOOL:
+        return op.Or(self, op.const(number == 0, dtypes.BOOL))
+    if number in (1, 2, 3):
+        # as torch computes it, and exact for integers
+        result = self
+        for _ in range(int(number) - 1):
+            result = wide(op, "Mul", result, self)
+        return result
     if number == 0.5:
         return op.Sqrt(self)
+    if number == -0.5:
+        return rsqrt(op, self)
+    if number == -1 and dtypes.is_floating(self.dtype):
+        return op.Reciprocal(self)
     return pow_tensor(op, self, exponent)
+
+
+@lower("aten::float_power.Tensor_Tensor", "aten::float_power.Scalar", "aten::float_power.Tensor_Scalar")
+def float_power(op: Emitter, self: Any, exponent: Any) -> Value:
+    double = Value(dtypes.DOUBLE)
+    return op.Pow(op.like(self, double), op.like(exponent, double))
 
 
 @lower("aten::square")
 def square(op: Emitter, self: Value) -> Value:
-    return op.Mul(self, self)
+    return self if self.dtype == dtypes.BOOL else wide(op, "Mul", self, self)
 
 
 @lower("aten::rsqrt", promote="self", to_float=True)
@@ -145,155 +314,108 @@ def rsqrt(op: Emitter, self: Value) -> Value:
     return op.Reciprocal(op.Sqrt(self))
 
 
-# Comparison and logic -----------------------------------------------------------------------------------------------
+@lower("aten::exp2", "aten::special_exp2", promote="self", to_float=True)
+def exp2(op: Emitter, self: Value) -> Value:
+    return op.Pow(op.like(2, self), self)
 
 
-@lower("aten::eq.Tensor", "aten::eq.Scalar", promote="self other")
-def eq(op: Emitter, self: Value, other: Value) -> Value:
-    if op.takes("Equal", self.dtype):
-        return op.Equal(self, other)
-    # older Equal takes no floats: neither less nor greater, and no NaN
-    ordered = op.Or(op.Less(self, other), op.Greater(self, other))
-    return op.Not(op.Or(ordered, op.Or(op.IsNaN(self), op.IsNaN(other))))
+@lower("aten::expm1", "aten::special_expm1", promote="self", to_float=True)
+def expm1(op: Emitter, self: Value) -> Value:
+    # near zero the difference lives in the digits that double has and float has not
+    inside = op.Exp(op.cast(self, wider_float(self.dtype)))
+    return op.cast(op.Sub(inside, op.like(1, inside)), self.dtype)
 
 
-@lower("aten::ne.Tensor", "aten::ne.Scalar", promote="self other")
-def ne(op: Emitter, self: Value, other: Value) -> Value:
-    return op.Not(eq(op, self, other))
+@lower("aten::log1p", "aten::special_log1p", promote="self", to_float=True)
+def log1p(op: Emitter, self: Value) -> Value:
+    inside = op.cast(self, wider_float(self.dtype))
+    return op.cast(op.Log(op.Add(inside, op.like(1, inside))), self.dtype)
 
 
-@lower("aten::le.Tensor", "aten::le.Scalar", promote="self other")
-def le(op: Emitter, self: Value, other: Value) -> Value:
-    if op.has("LessOrEqual"):
-        return op.LessOrEqual(self, other)
-    return op.Or(op.Less(self, other), eq(op, self, other))
+@lower("aten::log2", promote="self", to_float=True)
+def log2(op: Emitter, self: Value) -> Value:
+    return op.Div(op.Log(self), op.like(math.log(2), self))
 
 
-@lower("aten::ge.Tensor", "aten::ge.Scalar", promote="self other")
-def ge(op: Emitter, self: Value, other: Value) -> Value:
-    if op.has("GreaterOrEqual"):
-        return op.GreaterOrEqual(self, other)
-    return op.Or(op.Greater(self, other), eq(op, self, other))
+@lower("aten::log10", promote="self", to_float=True)
+def log10(op: Emitter, self: Value) -> Value:
+    return op.Div(op.Log(self), op.like(math.log(10), self))
 
 
-@lower("aten::logical_not")
-def logical_not(op: Emitter, self: Value) -> Value:
-    return op.Not(op.cast(self, dtypes.BOOL))
+@lower("aten::logaddexp", promote="self other")
+def logaddexp(op: Emitter, self: Value, other: Value) -> Value:
+    return _logaddexp(op, self, other, 1.0)
 
 
-@lower("aten::logical_and")
-def logical_and(op: Emitter, self: Value, other: Value) -> Value:
-    return op.And(op.cast(self, dtypes.BOOL), op.cast(other, dtypes.BOOL))
+@lower("aten::logaddexp2", promote="self other")
+def logaddexp2(op: Emitter, self: Value, other: Value) -> Value:
+    return _logaddexp(op, self, other, math.log(2))
 
 
-@lower("aten::logical_or")
-def logical_or(op: Emitter, self: Value, other: Value) -> Value:
-    return op.Or(op.cast(self, dtypes.BOOL), op.cast(other, dtypes.BOOL))
+def _logaddexp(op: Emitter, self: Value, other: Value, base: float) -> Value:
+    """The logarithm of a sum, stable; ``base`` is the natural logarithm of the base."""
+    difference = op.Abs(op.Sub(self, other))
+    # equal infinities differ by NaN, and their sum is the same infinity; NaN comes back through Max
+    difference = op.Where(op.IsNaN(difference), op.like(0, self), difference)
+    rest = log1p(op, op.Exp(op.Mul(difference, op.like(-base, self))))
+    return op.Add(op.Max(self, other), op.Div(rest, op.like(base, self)))
 
 
-@lower(
-    "aten::where.self", "aten::where.ScalarSelf", "aten::where.ScalarOther", "aten::where.Scalar", promote="self other"
-)
-def where(op: Emitter, condition: Value, self: Value, other: Value) -> Value:
-    return op.Where(op.cast(condition, dtypes.BOOL), self, other)
+@lower("aten::deg2rad")
+def deg2rad(op: Emitter, self: Value) -> Value:
+    return op.Mul(op.cast(self, op.result_dtype), op.const(math.pi / 180, op.result_dtype))
 
 
-@lower("aten::masked_fill.Scalar", "aten::masked_fill.Tensor")
-def masked_fill(op: Emitter, self: Value, mask: Value, value: Any) -> Value:
-    return op.Where(mask, op.like(value, self), self)
+@lower("aten::rad2deg")
+def rad2deg(op: Emitter, self: Value) -> Value:
+    return op.Mul(op.cast(self, op.result_dtype), op.const(180 / math.pi, op.result_dtype))
 
 
-# Bounds -------------------------------------------------------------------------------------------------------------
+# Signs and angles ---------------------------------------------------------------------------------------------------
 
 
-@lower("aten::clamp", "aten::clamp.Tensor", "aten::clip", promote="self min max")
-def clamp(op: Emitter, self: Value, min: Value | None = None, max: Value | None = None) -> Value:
-    scalars = all(bound is None or (bound.const is not None and bound.const.dim() == 0) for bound in (min, max))
-    if scalars and op.takes("Clip", self.dtype):
-        return op.Clip(self, min=min, max=max)
-    result = self if min is None else maximum(op, self, min)
-    return result if max is None else minimum(op, result, max)
+def negative(op: Emitter, value: Value) -> Value:
+    """True below zero and for the negative zero, which only its reciprocal shows."""
+    zero = op.like(0, value)
+    below = wide(op, "Less", value, zero)
+    return op.Or(below, op.Less(op.Reciprocal(value), zero)) if dtypes.is_floating(value.dtype) else below
 
 
-@lower("aten::clamp_min", "aten::clamp_min.Tensor", promote="self min")
-def clamp_min(op: Emitter, self: Value, min: Value) -> Value:
-    return clamp(op, self, min=min)
+@lower("aten::signbit")
+def signbit(op: Emitter, self: Value) -> Value:
+    return negative(op, self)
 
 
-@lower("aten::clamp_max", "aten::clamp_max.Tensor", promote="self max")
-def clamp_max(op: Emitter, self: Value, max: Value) -> Value:
-    return clamp(op, self, max=max)
+@lower("aten::copysign.Tensor", "aten::copysign.Scalar", promote="self other", to_float=True)
+def copysign(op: Emitter, self: Value, other: Value) -> Value:
+    size = op.Abs(self)
+    return op.Where(negative(op, other), op.Neg(size), size)
 
 
-@lower("aten::hardtanh")
-def hardtanh(op: Emitter, self: Value, min_val: Any = -1, max_val: Any = 1) -> Value:
-    return clamp(op, self, op.like(min_val, self), op.like(max_val, self))
+@lower("aten::atan2", "aten::arctan2", promote="self other", to_float=True)
+def atan2(op: Emitter, self: Value, other: Value) -> Value:
+    """atan2(y, x): the angle of the point (x, y), from -pi to pi; zeros keep their signs."""
+    zero = op.like(0, self)
+    ratio = op.Div(self, other)
+    # 0/0 is an angle of zero, inf/inf one of 45 degrees
+    ratio = op.Where(op.IsNaN(ratio), op.Mul(op.Sign(self), op.Sign(other)), ratio)
+    left = op.Where(negative(op, self), op.like(-math.pi, self), op.like(math.pi, self))
+    angle = op.Add(op.Atan(ratio), op.Where(negative(op, other), left, zero))
+    return op.Where(op.Or(op.IsNaN(self), op.IsNaN(other)), op.Add(self, other), angle)
 
 
-@lower("aten::relu6")
-def relu6(op: Emitter, self: Value) -> Value:
-    return hardtanh(op, self, 0, 6)
+@lower("aten::sign", "aten::sgn")
+def sign(op: Emitter, self: Value) -> Value:
+    """sign(Tensor self): 0 for NaN, which ONNX hands on."""
+    if not dtypes.is_floating(self.dtype):
+        return wide(op, "Sign", self)
+    return op.Where(op.IsNaN(self), op.like(0, self), op.Sign(self))
 
 
-@lower("aten::maximum", "aten::max.other", promote="self other")
-def maximum_rule(op: Emitter, self: Value, other: Value) -> Value:
-    return maximum(op, self, other)
-
-
-@lower("aten::minimum", "aten::min.other", promote="self other")
-def minimum_rule(op: Emitter, self: Value, other: Value) -> Value:
-    return minimum(op, self, other)
-
-
-# Activations --------------------------------------------------------------------------------------------------------
-
-
-@lower("aten::gelu")
-def gelu(op: Emitter, self: Value, approximate: str = "none") -> Value:
-    if op.has("Gelu"):
-        return op.Gelu(self, approximate=approximate)
-    half = op.Mul(self, op.like(0.5, self))
-    if approximate == "tanh":
-        cubed = op.Mul(op.Mul(op.Mul(self, self), self), op.like(0.044715, self))
-        bend = op.Tanh(op.Mul(op.Add(self, cubed), op.like(math.sqrt(2 / math.pi), self)))
-    else:
-        bend = op.Erf(op.Mul(self, op.like(math.sqrt(0.5), self)))
-    return op.Mul(half, op.Add(bend, op.like(1, self)))
-
-
-@lower("aten::silu")
-def silu(op: Emitter, self: Value) -> Value:
-    return op.Mul(self, op.Sigmoid(self))
-
-
-@lower("aten::hardsigmoid")
-def hardsigmoid(op: Emitter, self: Value) -> Value:
-    return op.HardSigmoid(self, alpha=1 / 6, beta=0.5)
-
-
-@lower("aten::hardswish")
-def hardswish(op: Emitter, self: Value) -> Value:
-    if op.has("HardSwish"):
-        return op.HardSwish(self)
-    return op.Mul(self, hardsigmoid(op, self))
-
-
-@lower("aten::leaky_relu")
-def leaky_relu(op: Emitter, self: Value, negative_slope: Any = 0.01) -> Value:
-    return op.LeakyRelu(self, alpha=negative_slope)
-
-
-@lower("aten::elu")
-def elu(op: Emitter, self: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Value:
-    # the input's scale bends the negative half only
-    negative = op.Elu(_scaled(op, self, input_scale), alpha=alpha)
-    if input_scale != 1:
-        negative = op.Where(op.Greater(self, op.like(0, self)), self, negative)
-    return _scaled(op, negative, scale)
-
-
-@lower("aten::softplus")
-def softplus(op: Emitter, self: Value, beta: Any = 1, threshold: Any = 20) -> Value:
-    scaled = _scaled(op, self, beta)
-    soft = op.Div(op.Softplus(scaled), op.like(beta, self))
-    return op.Where(op.Greater(scaled, op.like(threshold, self)), self, soft)
+@lower("aten::heaviside", promote="self values")
+def heaviside(op: Emitter, self: Value, values: Value) -> Value:
+    # NaN is neither below nor above, and torch gives 0 for it
+    zero = op.like(0, self)
+    positive = op.cast(wide(op, "Greater", self, zero), self.dtype)
+    is_zero = op.Not(op.cast(self, dtypes.BOOL))
+    return choose(op, is_zero, values, positive)

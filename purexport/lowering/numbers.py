@@ -10,9 +10,10 @@ from typing import Any
 
 from purexport import dtypes
 from purexport.graph.ir import Value
-from purexport.lowering.common import maximum, minimum
-from purexport.lowering.elementwise import eq, floor_divide, ge, le
+from purexport.lowering.compare import eq, ge, le
+from purexport.lowering.elementwise import floor_divide
 from purexport.lowering.emitter import Emitter
+from purexport.lowering.kernels import largest, smallest
 from purexport.lowering.registry import lower
 
 
@@ -94,12 +95,12 @@ def ge_int(op: Emitter, a: Any, b: Any) -> Value:
 
 @lower("prim::max.int", "prim::max.float")
 def max_int(op: Emitter, a: Any, b: Any) -> Value:
-    return maximum(op, *_pair(op, a, b))
+    return largest(op, *_pair(op, a, b))
 
 
 @lower("prim::min.int", "prim::min.float")
 def min_int(op: Emitter, a: Any, b: Any) -> Value:
-    return minimum(op, *_pair(op, a, b))
+    return smallest(op, *_pair(op, a, b))
 
 
 @lower("aten::Int.Scalar", "aten::Int.Tensor", "aten::IntImplicit")
