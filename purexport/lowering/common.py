@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.emitter import Emitter
+from purexport.lowering.sizes import computed_size
 
 Dims = Sequence[Any]
 INT64_MAX = 2**63 - 1
@@ -35,11 +37,16 @@ def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
     computed = [position for position, size in enumerate(known) if not isinstance(size, int)]
     numbers = [size for size in known if isinstance(size, int)]
     if 0 in numbers:
-        shape = op.ints(known)
-        return op.Reshape(value, shape, allowzero=1 if op.has("Reshape", "allowzero") else None)
+        # an empty tensor has no content; ONNX Reshape would read 0 as "the size that was there"
+        return full(op, known, 0, value.dtype or dtypes.FLOAT)
+    shape = [size if isinstance(size, int) and size >= 0 else None for size in known]
     if len(computed) == 1 and -1 not in numbers:
         known[computed[0]] = -1  # the one size that follows from the others
-    return op.Reshape(value, op.ints(known))
+    result: Value = op.Reshape(value, op.ints(known))
+    if not computed and value.is_static and -1 in numbers:
+        shape[known.index(-1)] = math.prod(value.sizes) // math.prod(size for size in numbers if size >= 0)
+    result.shape = result.shape or tuple(shape)
+    return result
 
 
 def reshape_to_result(op: Emitter, value: Value, sizes: Dims | None = None) -> Value:
@@ -67,11 +74,13 @@ def _size(op: Emitter, value: Value, position: int, size: Any, sizes: Dims | Non
     given = sizes[position] if sizes is not None and position < len(sizes) else None
     if isinstance(given, Value) or given == -1:
         return given
-    found = op.size(size)
-    if found is not None:
-        return found
+    if size is None:
+        raise UnsupportedForm("a size of its result is not known")
     if value.shape is not None and size in value.shape:
         return op.dim(value, value.shape.index(size))
+    found = computed_size(op, size)
+    if found is not None:
+        return found
     raise UnsupportedForm(f"its result's size {size!r} cannot be computed in the graph")
 
 

@@ -11,8 +11,8 @@ from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.common import INT64_MAX, axis_of
 from purexport.lowering.emitter import Emitter
+from purexport.lowering.parts import slice_axis
 from purexport.lowering.registry import lower
-from purexport.lowering.shape import slice_axis
 
 
 @lower("aten::slice_scatter")

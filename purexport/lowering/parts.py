@@ -1,0 +1,182 @@
+"""Operators that take a part of a tensor: slices, pieces, diagonals, windows.
+
+Bounds may be computed.  Where this opset's Slice has no steps, the positions are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from purexport.errors import UnsupportedForm
+from purexport.graph.ir import Value
+from purexport.lowering.common import INT64_MAX, axis_of
+from purexport.lowering.emitter import Emitter
+from purexport.lowering.registry import lower
+
+
+@lower("aten::slice.Tensor", "aten::slice_copy.Tensor")
+def slice_rule(op: Emitter, self: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Value:
+    axis = axis_of(dim, self.rank)
+    begin, stop = op.known(0 if start is None else start), op.known(INT64_MAX if end is None else end)
+    size = op.dim(self, axis)
+    whole = stop == INT64_MAX or (isinstance(stop, int) and isinstance(size, int) and stop >= size)
+    if begin == 0 and whole and op.known(step) == 1:
+        return self
+    return slice_axis(op, self, axis, begin, stop, step)
+
+
+def slice_axis(op: Emitter, value: Value, axis: int, start: Any, end: Any, step: Any = 1) -> Value:
+    """``value[start:end:step]`` along one axis; bounds may be computed."""
+    start, end, step = op.known(start), op.known(end), op.known(step)
+    size = op.dim(value, axis)
+    taken: list[int] | None = None
+    if isinstance(size, int) and all(isinstance(item, int) for item in (start, end, step)):
+        taken = list(range(size)[start:end:step])
+    if step != 1 and taken is not None and not op.has("Slice", "steps"):
+        result: Value = op.Gather(value, op.const(taken), axis=axis)
+    else:
+        result = op.Slice(value, op.ints([start]), op.ints([end]), axes=[axis], steps=None if step == 1 else [step])
+    if taken is not None and value.shape is not None:
+        result.shape = (*value.shape[:axis], len(taken), *value.shape[axis + 1 :])
+    return result
+
+
+def plus(op: Emitter, one: Any, other: Any) -> Any:
+    """The sum of two sizes, each an int or a computed value."""
+    one, other = op.known(one), op.known(other)
+    if isinstance(one, int) and isinstance(other, int):
+        return one + other
+    left = one if isinstance(one, Value) else op.const(one)
+    return op.known(op.Add(left, other if isinstance(other, Value) else op.const(other)))
+
+
+def minus(op: Emitter, one: Any, other: Any) -> Any:
+    """The difference of two sizes, each an int or a computed value."""
+    other = op.known(other)
+    return plus(op, one, -other if isinstance(other, int) else op.Neg(other))
+
+
+@lower("aten::narrow", "aten::narrow_copy")
+def narrow(op: Emitter, self: Value, dim: int, start: Any, length: Any) -> Value:
+    axis = axis_of(dim, self.rank)
+    end = plus(op, start, length)
+    if end == 0 and op.known(length) != 0:
+        end = INT64_MAX  # from a negative start up to the end
+    return slice_axis(op, self, axis, start, end)
+
+
+@lower("aten::narrow.Tensor")
+def narrow_tensor(op: Emitter, self: Value, dim: int, start: Value, length: Any) -> Value:
+    return narrow(op, self, dim, op.cast(start, 7), length)
+
+
+@lower("aten::select.int", "aten::select_copy.int")
+def select(op: Emitter, self: Value, dim: int, index: Any) -> Value:
+    axis = axis_of(dim, self.rank)
+    position = op.known(index)
+    if isinstance(position, int) and position < 0:
+        position = plus(op, op.dim(self, axis), position)
+    return op.Gather(self, position if isinstance(position, Value) else op.const(position), axis=axis)
+
+
+# Lists of pieces ----------------------------------------------------------------------------------------------------
+
+
+@lower("aten::split.Tensor", "aten::unsafe_split.Tensor", "aten::split_copy.Tensor")
+def split(op: Emitter, self: Value, split_size: Any, dim: int = 0) -> list[Value]:
+    size = _known_size(op, self, dim, "splits")
+    step = op.known(split_size)
+    if not isinstance(step, int):
+        raise UnsupportedForm("splits into an unknown number of pieces; give the sizes of the pieces")
+    # a step of 0 is torch's way to split what is empty
+    sizes = [min(step, size - start) for start in range(0, size, step)] if step else []
+    return split_with_sizes(op, self, sizes or [0], dim)
+
+
+def _known_size(op: Emitter, value: Value, dim: int, verb: str) -> int:
+    size = op.dim(value, dim)
+    if not isinstance(size, int):
+        raise UnsupportedForm(f"{verb} a dynamic axis into an unknown number of pieces; declare that axis static")
+    return size
+
+
+@lower("aten::split_with_sizes", "aten::split.sizes", "aten::unsafe_split_with_sizes", "aten::split_with_sizes_copy")
+def split_with_sizes(op: Emitter, self: Value, split_sizes: Sequence[Any], dim: int = 0) -> list[Value]:
+    if len(split_sizes) == 1:
+        return [self]
+    axis = axis_of(dim, self.rank)
+    pieces = op.multi("Split", self, split=op.ints(list(split_sizes)), axis=axis, outputs=len(split_sizes))
+    for piece, given in zip(pieces, split_sizes, strict=True):
+        size = op.known(given)
+        if self.shape is not None and isinstance(size, int):
+            piece.shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
+    return list(pieces)
+
+
+@lower("aten::chunk", "aten::unsafe_chunk")
+def chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> list[Value]:
+    """5 in 4 chunks is 2, 2, 1: maybe fewer pieces than asked for; but ``chunks`` empty ones of an empty axis."""
+    size = _known_size(op, self, dim, "splits")
+    if size == 0:
+        return [self] * chunks
+    return split(op, self, max(-(-size // chunks), 1), dim)
+
+
+@lower("aten::tensor_split.sections")
+def tensor_split_sections(op: Emitter, self: Value, sections: int, dim: int = 0) -> list[Value]:
+    """Always ``sections`` pieces, the first ones longer by one."""
+    size = _known_size(op, self, dim, "splits")
+    sizes = [size // sections + (piece < size % sections) for piece in range(sections)]
+    return split_with_sizes(op, self, sizes, dim)
+
+
+@lower("aten::tensor_split.indices")
+def tensor_split(op: Emitter, self: Value, indices: Sequence[Any], dim: int = 0) -> list[Value]:
+    """Plain slices between the positions, which may be negative, out of range or out of order."""
+    axis = axis_of(dim, self.rank)
+    return [slice_axis(op, self, axis, *bounds) for bounds in pairwise([0, *indices, INT64_MAX])]
+
+
+@lower("aten::hsplit.int")
+def hsplit_int(op: Emitter, self: Value, sections: int) -> list[Value]:
+    return tensor_split_sections(op, self, sections, 0 if self.rank == 1 else 1)
+
+
+@lower("aten::hsplit.array")
+def hsplit(op: Emitter, self: Value, indices: Sequence[int]) -> list[Value]:
+    return tensor_split(op, self, indices, 0 if self.rank == 1 else 1)
+
+
+@lower("aten::vsplit.int")
+def vsplit_int(op: Emitter, self: Value, sections: int) -> list[Value]:
+    return tensor_split_sections(op, self, sections, 0)
+
+
+@lower("aten::vsplit.array")
+def vsplit(op: Emitter, self: Value, indices: Sequence[int]) -> list[Value]:
+    return tensor_split(op, self, indices, 0)
+
+
+@lower("aten::dsplit.int")
+def dsplit_int(op: Emitter, self: Value, sections: int) -> list[Value]:
+    return tensor_split_sections(op, self, sections, 2)
+
+
+@lower("aten::dsplit.array")
+def dsplit(op: Emitter, self: Value, indices: Sequence[int]) -> list[Value]:
+    return tensor_split(op, self, indices, 2)
+
+
+@lower("aten::unbind.int", "aten::unbind_copy.int")
+def unbind(op: Emitter, self: Value, dim: int = 0) -> list[Value]:
+    size = _known_size(op, self, dim, "unbinds")
+    axis = axis_of(dim, self.rank)
+    assert self.shape is not None
+    pieces = []
+    for index in range(size):
+        piece = op.Gather(self, op.const(index), axis=axis)
+        piece.shape = (*self.shape[:axis], *self.shape[axis + 1 :])
+        pieces.append(piece)
+    return pieces
