@@ -22,13 +22,33 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
 from purexport import scalars
-from purexport.capture.aten import AtenGraph, Call, ScalarType, TensorType, Value
+from purexport.capture.aten import AtenGraph, Call, ScalarType, TensorType, Value, values_in
 from purexport.capture.exported import Symbols
 from purexport.errors import ExportError
 
 Axes = Mapping[int, str]
 
 _PRIMES = (13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
+
+
+# Operators whose result's size depends on their input's content; the example's size means nothing for another input.
+_DATA_DEPENDENT = frozenset(
+    f"aten::{name}"
+    for name in "nonzero nonzero_numpy argwhere masked_select unique _unique _unique2 unique_dim unique_consecutive "
+    "unique_dim_consecutive bincount repeat_interleave".split()
+) | {"torchvision::nms"}
+
+
+def has_data_dependent_sizes(graph: AtenGraph) -> bool:
+    """True when a size in the graph follows from the content of a tensor."""
+    return any(call.base in _DATA_DEPENDENT or _has_mask(call) for call in graph.calls)
+
+
+def _has_mask(call: Call) -> bool:
+    if call.target != "aten::index.Tensor":
+        return False
+    types = [value.type for value in values_in(call.args["indices"])]
+    return any(isinstance(type_, TensorType) and type_.dtype in (torch.bool, torch.uint8) for type_ in types)
 
 
 @dataclass(frozen=True)
@@ -68,21 +88,19 @@ def infer_types(graph: AtenGraph, axes: Mapping[str, Axes]) -> Inference:
     """Give every value of ``graph`` its symbolic type, in place.
 
     ``axes`` maps an input's name to its dynamic axes and their names; axes of one name have one size.
-    Sizes that equal nothing else come first.  Where the program does not run on them, the example's own sizes show
-    which axes the model holds at one size; those become static and are reported.
+    Sizes that equal nothing else come first.  Where the program does not run on them (they may be larger than a table
+    of positions, say), it runs on the example's own; an axis that the model then holds at one size becomes static and
+    is reported.
     Raises ExportError where the program runs in neither way.
     """
     values = [item.value for item in graph.inputs] + [value for call in graph.calls for value in call.outputs]
     recorded = [value.type for value in values]
     try:
         return _Abstract(graph, axes, distinct=True).run()
-    except ExportError as failure:
+    except ExportError:
         for value, type_ in zip(values, recorded, strict=True):
             value.type = type_
-        found = _Abstract(graph, axes, distinct=False).run()
-        if not found.specialised:
-            raise failure from None
-        return found
+        return _Abstract(graph, axes, distinct=False).run()
 
 
 class _Abstract:
@@ -90,7 +108,7 @@ class _Abstract:
         self.graph = graph
         self.axes = axes
         self.distinct = distinct
-        self.shapes = ShapeEnv(specialize_zero_one=False, duck_shape=False)
+        self.shapes = ShapeEnv(specialize_zero_one=False, duck_shape=False, allow_dynamic_output_shape_ops=True)
         self.mode = FakeTensorMode(shape_env=self.shapes, allow_non_fake_inputs=True)
         self.symbols: dict[str, Any] = {}
         self.names: dict[str, str] = {}
