@@ -139,7 +139,7 @@ def _rewritten(message: M, change: Change) -> M:
         return cast("M", change(message))
     result = message
     for row in tensor_fields(type(message)):
-        value = getattr(message, row.name)
+        value = getattr(message, row.slot)
         if not value:
             continue
         if row.repeated:

@@ -215,7 +215,7 @@ def tensors(message: Message) -> Iterator[TensorProto]:
         yield message
         return
     for field in tensor_fields(type(message)):
-        value = getattr(message, field.name)
+        value = getattr(message, field.slot)
         if value:
             for child in value if field.repeated else [value]:
                 yield from tensors(child)

@@ -5,9 +5,11 @@
         name: str | None = optional(3, STRING)
         attribute: list[AttributeProto] = repeated(5, "AttributeProto")
 
-Invariants: a class has exactly its fields and `unknown_fields` as slots, so a misspelt name is an AttributeError.
+Invariants: a class has exactly its fields and `unknown_fields` as attributes, so a misspelt name is an AttributeError.
 `None` is an absent field (proto2 presence), a repeated field is always a plain list, and of a oneof at most one member
 is not None: assigning one clears the others. Assigning a message stores it, never a copy.
+A repeated field lies in the slot `_name`, which is None until its list is first asked for: most lists of most messages
+are never used, and empty ones would be most of the memory, and nearly all the work of the garbage collector.
 Functions per class (constructor, codec) are compiled on first use; importing a schema compiles nothing.
 """
 
@@ -63,6 +65,11 @@ class Field:
     message: str | None = None
 
     @property
+    def slot(self) -> str:
+        """The attribute in which the value lies: for a repeated field None may stand for an empty list there."""
+        return f"_{self.name}" if self.repeated else self.name
+
+    @property
     def tag(self) -> int:
         """The tag that the encoder writes: field number << 3 | wire type."""
         return self.number << 3 | (LEN if self.packed else self.kind.wire_type)
@@ -107,8 +114,9 @@ class MessageType(type):
         table = sorted((row.named(key) for key, row in rows.items()), key=lambda field: field.number)
         for key in rows:
             del space[key]
-        space["__slots__"] = (*space.get("__slots__", ()), *rows)
+        space["__slots__"] = (*space.get("__slots__", ()), *[field.slot for field in table])
         space["FIELDS"] = tuple(table)
+        space.update((field.name, _list_property(field.slot)) for field in table if field.repeated)
         if any(field.oneof for field in table):
             space["__setattr__"] = _exclusive_setattr(tuple(table))
         for enum in [value for value in space.values() if isinstance(value, type) and issubclass(value, IntEnum)]:
@@ -118,6 +126,20 @@ class MessageType(type):
     if TYPE_CHECKING:  # the constants of nested enums: ps.TensorProto.FLOAT
 
         def __getattr__(cls, name: str) -> int: ...
+
+
+def _list_property(slot: str) -> property:
+    def read(self: Any) -> list[Any]:
+        held: list[Any] | None = getattr(self, slot)
+        if held is None:
+            held = []
+            object.__setattr__(self, slot, held)
+        return held
+
+    def assign(self: Any, values: list[Any]) -> None:
+        object.__setattr__(self, slot, values)
+
+    return property(read, assign)
 
 
 def _exclusive_setattr(table: tuple[Field, ...]) -> Callable[[Any, str, Any], None]:
@@ -243,7 +265,7 @@ class Message(metaclass=MessageType):
 
     def _take(self, other: Message) -> None:
         for field in type(self).FIELDS:
-            object.__setattr__(self, field.name, getattr(other, field.name))
+            object.__setattr__(self, field.slot, getattr(other, field.slot))
         for name in ("unknown_fields", *type(self).NOTES):
             if hasattr(other, name):
                 object.__setattr__(self, name, getattr(other, name))
@@ -251,7 +273,7 @@ class Message(metaclass=MessageType):
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
             return NotImplemented
-        same = all(_same(field, getattr(self, field.name), getattr(other, field.name)) for field in type(self).FIELDS)
+        same = all(_same(field, getattr(self, field.slot), getattr(other, field.slot)) for field in type(self).FIELDS)
         return same and self.unknown_fields == other.unknown_fields
 
     __hash__ = None  # type: ignore[assignment]
@@ -291,7 +313,7 @@ def field_of(cls: type[Message], name: str, repeated: bool | None = None) -> Fie
 def present(message: Message) -> Iterator[tuple[Field, Any]]:
     """(field, value) of every field that is there, by ascending number."""
     for field in type(message).FIELDS:
-        value = getattr(message, field.name)
+        value = getattr(message, field.slot)
         if value if field.repeated else value is not None:
             yield field, value
 
@@ -300,7 +322,7 @@ def _same(field: Field, mine: Any, theirs: Any) -> bool:
     """Whether two values of a field are equal; payloads by their bytes, whatever format a memoryview gives them."""
     if field.kind is PAYLOAD and isinstance(mine, memoryview) and isinstance(theirs, (bytes, bytearray, memoryview)):
         return byte_view(mine) == byte_view(theirs)
-    return bool(mine == theirs)
+    return bool(mine == theirs or (field.repeated and not mine and not theirs))
 
 
 def _same_type(mine: T, other: T) -> T:
@@ -319,7 +341,7 @@ def _copy(message: M) -> M:
             copied = [_copy(item) for item in value] if field.repeated else _copy(value)
         else:
             copied = list(value) if field.repeated else value
-        object.__setattr__(fresh, field.name, copied)
+        object.__setattr__(fresh, field.slot, copied)
     for name in ("unknown_fields", *type(message).NOTES):
         if hasattr(message, name):
             object.__setattr__(fresh, name, getattr(message, name))

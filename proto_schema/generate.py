@@ -85,7 +85,7 @@ def head(tag: bytes, number: int) -> bytes:
 def constructor(cls: type[Message]) -> Callable[..., None]:
     """__init__ with keyword arguments; a list is copied, everything else is stored as it is."""
     fields = cls.FIELDS
-    body = [f"put(self, {f.name!r}, {f.name})" if f.oneof else f"self.{f.name} = {_initial(f)}" for f in fields]
+    body = [f"put(self, {f.name!r}, {f.name})" if f.oneof else f"self.{f.slot} = {_initial(f)}" for f in fields]
     body = _oneof_first(cls, body)
     arguments = "".join(f", {field.name}=None" for field in fields)
     star = ", *" if fields else ""
@@ -103,11 +103,10 @@ def _oneof_first(cls: type[Message], body: Lines) -> Lines:
 
 
 def _initial(field: Field) -> str:
+    name = field.name
     if not field.repeated:
-        return field.name
-    return (
-        f"[] if {field.name} is None else [*{field.name}] if {field.name}.__class__ is list else listed({field.name})"
-    )
+        return name
+    return f"None if {name} is None else [*{name}] if {name}.__class__ is list else listed({name})"
 
 
 def _listed(values: Any) -> list[Any]:
@@ -164,14 +163,12 @@ def decoder(cls: type[Message], wide: bool) -> Callable[..., Any]:
 
 
 def _fresh(cls: type[Message]) -> Lines:
-    lists = [_put(cls, field.name, "[]") for field in cls.FIELDS if field.repeated]
-    others = [field.name for field in cls.FIELDS if not field.repeated]
     if any(field.oneof for field in cls.FIELDS):
-        absent = [_put(cls, name, "None") for name in others]
+        absent = [_put(cls, field.slot, "None") for field in cls.FIELDS]
     else:
-        absent = [" = ".join([f"m.{name}" for name in others] + ["None"])] if others else []
+        absent = [" = ".join([f"m.{field.slot}" for field in cls.FIELDS] + ["None"])]
     noted = ["budget.noted.append(m)"] if cls.NOTES else []
-    return ["m = new(cls)", *lists, *absent, _put(cls, "unknown_fields", "b''"), *noted]
+    return ["m = new(cls)", *absent, _put(cls, "unknown_fields", "b''"), *noted]
 
 
 def _put(cls: type[Message], name: str, value: str) -> str:
@@ -271,7 +268,8 @@ def _decode_number(cls: type[Message], field: Field, space: dict[str, Any]) -> L
 
 def _assign(cls: type[Message], field: Field, value: str) -> Lines:
     if field.repeated:
-        return [f"m.{field.name}.append({value})"]
+        held = f"m.{field.slot}"
+        return [f"v = {value}", f"if {held} is None:", f"    {held} = [v]", "else:", f"    {held}.append(v)"]
     rivals = [f.name for f in cls.FIELDS if f.oneof and f.oneof == field.oneof and f is not field]
     return [_put(cls, field.name, value), *[_put(cls, rival, "None") for rival in rivals]]
 
@@ -297,21 +295,30 @@ def encoder(cls: type[Message]) -> Callable[..., int]:
         space["FIELD" + name] = field
         if field.packed:
             space["pack"] = scalars.pack
-            body += [f"if m.{field.name}:", *indent([f"b = pack(FIELD{name}, m.{field.name})", *_add_bytes(name)])]
+            body += [
+                f"if m.{field.slot}:",
+                *indent([f"b = pack(FIELD{name}, m.{field.slot})", *_add_bytes(field, name)]),
+            ]
             continue
-        body += [f"for v in m.{field.name}:"] if field.repeated else [f"v = m.{field.name}", "if v is not None:"]
-        body += indent(_encode_one(cls, field, name, space))
+        body += _each(field, _encode_one(cls, field, name, space))
     body += ["if m.unknown_fields:", "    size += len(m.unknown_fields)", "    add(m.unknown_fields)", "return size"]
     return _function(cls, "encode", f"encode_{_ident(cls)}(m, add, out, depth)", body, space)
 
 
-def _add_bytes(name: str) -> Lines:
+def _each(field: Field, lines: Lines) -> Lines:
+    """Runs the lines on `v`, each value of the field that is there."""
+    if not field.repeated:
+        return [f"v = m.{field.name}", "if v is not None:", *indent(lines)]
+    return [f"if m.{field.slot}:", f"    for v in m.{field.slot}:", *indent(lines, 2)]
+
+
+def _add_bytes(field: Field, name: str) -> Lines:
     """Adds `b` behind its tag and length."""
     return [
         "n = len(b)",
         "if n < 128:",
         f"    add(HEAD{name}[n])",
-        f"    size += n + {'len(TAG' + name + ')'} + 1",
+        f"    size += n + {varint_size(field.tag) + 1}",
         "else:",
         f"    h = head(TAG{name}, n)",
         "    add(h)",
@@ -323,7 +330,7 @@ def _add_bytes(name: str) -> Lines:
 def _encode_one(cls: type[Message], field: Field, name: str, space: dict[str, Any]) -> Lines:
     kind = field.kind
     if kind is STRING:
-        return ["b = v.encode() if v.__class__ is str else text(v)", *_add_bytes(name)]
+        return ["b = v.encode() if v.__class__ is str else text(v)", *_add_bytes(field, name)]
     if kind in (BYTES, PAYLOAD):
         return ["n, b = piece(v)", f"h = HEAD{name}[n] if n < 128 else head(TAG{name}, n)", *_add_whole("n + len(h)")]
     if kind is MESSAGE:
@@ -367,17 +374,16 @@ def sizer(cls: type[Message]) -> Callable[..., int]:
         if field.packed:
             space["pack"], space[f"FIELD_{field.number}"] = scalars.pack, field
             lines = [f"n = {_packed_size(field)}", f"size += n + {tag} + (1 if n < 128 else vs(n))"]
-            body += [f"if m.{field.name}:", *indent(lines)]
+            body += [f"if m.{field.slot}:", *indent(lines)]
             continue
-        body += [f"for v in m.{field.name}:"] if field.repeated else [f"v = m.{field.name}", "if v is not None:"]
-        body += indent(_size_one(cls, field, tag, space))
+        body += _each(field, _size_one(cls, field, tag, space))
     return _function(cls, "size", f"size_{_ident(cls)}(m)", [*body, "return size"], space)
 
 
 def _packed_size(field: Field) -> str:
     if field.kind.name in FIXED:
-        return f"{FIXED[field.kind.name][0]} * len(m.{field.name})"
-    return f"len(pack(FIELD_{field.number}, m.{field.name}))"
+        return f"{FIXED[field.kind.name][0]} * len(m.{field.slot})"
+    return f"len(pack(FIELD_{field.number}, m.{field.slot}))"
 
 
 def _size_one(cls: type[Message], field: Field, tag: int, space: dict[str, Any]) -> Lines:

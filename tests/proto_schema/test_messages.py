@@ -227,8 +227,8 @@ def test_too_deep_to_encode() -> None:
 
 @pytest.mark.parametrize("unit", ["5a00", "5200"])
 def test_a_budget_bounds_what_small_bytes_make(unit: str) -> None:
-    """Two bytes that each make an object of half a kilobyte: refused long before memory is the matter."""
-    data = bytes.fromhex(unit) * (BUDGET_BASE // 100 // len(unit))
+    """Two bytes that each make an object of some hundred bytes: refused long before memory is the matter."""
+    data = bytes.fromhex(unit) * (BUDGET_BASE // 100)
     with pytest.raises(ps.DecodeError, match="hostile"):
         ps.AttributeProto.FromString(data)
 

@@ -1,0 +1,269 @@
+"""Bytes, files and messages: proto_schema beside the official onnx (C runtime) and protobuf's pure-Python runtime.
+
+    python benchmarks/proto.py [--mb 1024] [--nodes 100000] [--only WORD]
+
+Every measurement runs in a process of its own; the peers run in the same session, one right after the other, and what
+counts are the ratios. Seconds are the best of several rounds. Memory is the growth of the process's anonymous
+pages (on Linux), so that a mapped file does not count. The goals are those of the project's second milestone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROUNDS = 3
+TENSOR_MB = 64
+
+
+def anonymous_mb() -> float:
+    """Memory of this process that no file backs."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def best(work: Callable[[], Any], rounds: int = ROUNDS) -> dict[str, float]:
+    """Seconds of the fastest round, and the growth of memory over the first."""
+    seconds, grown = [], 0.0
+    for index in range(rounds):
+        gc.collect()
+        before, start = anonymous_mb(), time.perf_counter()
+        result = work()
+        seconds.append(time.perf_counter() - start)
+        grown = anonymous_mb() - before if index == 0 else grown
+        del result
+    return {"seconds": min(seconds), "mb": grown}
+
+
+# ---- the jobs; each runs in its own process
+
+
+def weights(mb: int) -> list[Any]:
+    import numpy as np
+
+    count = max(mb // TENSOR_MB, 1)
+    return [np.full((TENSOR_MB // 4, 1 << 20), index, np.float32) for index in range(count)]
+
+
+def ours_load(folder: Path, **_: int) -> dict[str, float]:
+    import proto_schema as ps
+
+    def work() -> Any:
+        model = ps.load(folder / "big.onnx")
+        assert model.graph is not None
+        return model, ps.numpy_helper.to_array(model.graph.initializer[0])
+
+    return best(work)
+
+
+def onnx_load(folder: Path, **_: int) -> dict[str, float]:
+    import onnx
+    from onnx import numpy_helper
+
+    def work() -> Any:
+        model = onnx.load(folder / "big.onnx")
+        return model, numpy_helper.to_array(model.graph.initializer[0])
+
+    return best(work, 2)
+
+
+def raw_write(folder: Path, mb: int, **_: int) -> dict[str, float]:
+    arrays = weights(mb)
+
+    def work() -> None:
+        path = folder / "raw.tmp"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for array in arrays:
+            view = memoryview(array).cast("B")
+            while view:
+                view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+        os.close(descriptor)
+        os.replace(path, folder / "raw.bin")
+
+    return best(work)
+
+
+def ours_save(folder: Path, mb: int, **_: int) -> dict[str, float]:
+    import proto_schema as ps
+
+    arrays = weights(mb)
+
+    def work() -> None:
+        tensors = [ps.numpy_helper.from_array(array, f"w{index}") for index, array in enumerate(arrays)]
+        ps.save(ps.ModelProto(ir_version=8, graph=ps.GraphProto(name="g", initializer=tensors)), folder / "big.onnx")
+
+    return best(work)
+
+
+def onnx_save(folder: Path, mb: int, **_: int) -> dict[str, float]:
+    import onnx
+    from onnx import helper, numpy_helper
+
+    arrays = weights(mb)
+
+    def work() -> None:
+        tensors = [numpy_helper.from_array(array, f"w{index}") for index, array in enumerate(arrays)]
+        onnx.save(helper.make_model(helper.make_graph([], "g", [], [], tensors)), folder / "onnx.onnx")
+
+    return best(work, 2)
+
+
+def build(helper: Any, nodes: int) -> Any:
+    made = [
+        helper.make_node(
+            "Conv" if i % 3 else "Add", [f"value_{i}", f"weight_{i}"], [f"value_{i + 1}"], name=f"node_{i}", axis=i % 4
+        )
+        for i in range(nodes)
+    ]
+    return helper.make_model(helper.make_graph(made, "g", [], []))
+
+
+def ours_build(nodes: int, **_: Any) -> dict[str, float]:
+    from proto_schema import helper
+
+    return best(lambda: build(helper, nodes).SerializeToString())
+
+
+def onnx_build(nodes: int, **_: Any) -> dict[str, float]:
+    from onnx import helper
+
+    return best(lambda: build(helper, nodes).SerializeToString())
+
+
+def ours_decode(folder: Path, **_: int) -> dict[str, float]:
+    import proto_schema as ps
+
+    data = (folder / "nodes.onnx").read_bytes()
+
+    def work() -> Any:
+        model = ps.ModelProto.FromString(data)
+        assert model.graph is not None
+        return model, [node.op_type for node in model.graph.node]
+
+    return best(work)
+
+
+def onnx_decode(folder: Path, **_: int) -> dict[str, float]:
+    from onnx.onnx_ml_pb2 import ModelProto
+
+    data = (folder / "nodes.onnx").read_bytes()
+
+    def work() -> Any:
+        model = ModelProto.FromString(data)
+        return model, [node.op_type for node in model.graph.node]
+
+    return best(work, 2)
+
+
+def ours_encode(folder: Path, **_: int) -> dict[str, float]:
+    import proto_schema as ps
+
+    model = ps.load(folder / "nodes.onnx")
+    return best(model.SerializeToString)
+
+
+def onnx_encode(folder: Path, **_: int) -> dict[str, float]:
+    from onnx.onnx_ml_pb2 import ModelProto
+
+    model = ModelProto.FromString((folder / "nodes.onnx").read_bytes())
+    return best(model.SerializeToString, 2)
+
+
+def ours_import(**_: Any) -> dict[str, float]:
+    return _import("proto_schema")
+
+
+def onnx_import(**_: Any) -> dict[str, float]:
+    return _import("onnx")
+
+
+def _import(name: str) -> dict[str, float]:
+    import numpy as np
+
+    assert np.array(0).shape == ()
+    start = time.perf_counter()
+    __import__(name)
+    return {"seconds": time.perf_counter() - start, "mb": 0.0}
+
+
+# ---- the table
+
+
+def measure(job: str, pure: bool = False, **settings: Any) -> dict[str, float]:
+    environment = dict(os.environ, PYTHONPATH=str(Path(__file__).parent.parent))
+    if pure:
+        environment["PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION"] = "python"
+    command = [sys.executable, __file__, "--job", job, "--settings", json.dumps(settings)]
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    result: dict[str, float] = json.loads(done.stdout)
+    return result
+
+
+def line(what: str, ours: dict[str, float], peers: dict[str, dict[str, float]], goal: str) -> str:
+    """One row: our time and memory, then each peer's time and how many times ours it is."""
+    cells = [f"{name} {r['seconds']:8.4f} s ({r['seconds'] / ours['seconds']:6.2f}x)" for name, r in peers.items()]
+    return f"{what:34} ours {ours['seconds']:8.4f} s {ours['mb']:6.0f} MB   {'   '.join(cells)}   goal: {goal}"
+
+
+def table(folder: Path, mb: int, nodes: int, only: str) -> None:
+    settings = {"folder": str(folder), "mb": mb, "nodes": nodes}
+
+    def row(what: str, ours: str, peers: dict[str, tuple[str, bool]], goal: str) -> None:
+        if only in what:
+            mine = measure(ours, **settings)
+            found = {name: measure(job, pure, **settings) for name, (job, pure) in peers.items()}
+            print(line(what, mine, found, goal), flush=True)
+
+    official, pure = "onnx", "pure protobuf"
+    row("import beyond numpy", "ours_import", {official: ("onnx_import", False)}, "30 ms")
+    save_peers = {"raw": ("raw_write", False), official: ("onnx_save", False)}
+    row(f"save {mb} MB from arrays", "ours_save", save_peers, "raw 0.87x, onnx 3x")
+    if only in "load":
+        measure("ours_save", **settings)
+    row(f"load {mb} MB, first weight", "ours_load", {official: ("onnx_load", False)}, "50x, 20 MB")
+    row(f"build {nodes} nodes, serialize", "ours_build", {official: ("onnx_build", False)}, "1x")
+    peers = (False, True)
+    decode = {name: ("onnx_decode", slow) for name, slow in zip((official, pure), peers, strict=True)}
+    encode = {name: ("onnx_encode", slow) for name, slow in zip((official, pure), peers, strict=True)}
+    write_nodes(folder, nodes)
+    row(f"decode {nodes} nodes, read op_type", "ours_decode", decode, "pure 5x")
+    row(f"encode {nodes} nodes", "ours_encode", encode, "pure 5x")
+
+
+def write_nodes(folder: Path, nodes: int) -> None:
+    from proto_schema import helper
+
+    (folder / "nodes.onnx").write_bytes(build(helper, nodes).SerializeToString())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--mb", type=int, default=1024, help="megabytes of weights")
+    parser.add_argument("--nodes", type=int, default=100_000)
+    parser.add_argument("--only", default="", help="run the rows whose name has this word")
+    parser.add_argument("--job", help=argparse.SUPPRESS)
+    parser.add_argument("--settings", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.job:
+        settings = json.loads(options.settings)
+        settings["folder"] = Path(settings["folder"])
+        print(json.dumps(globals()[options.job](**settings)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        table(Path(folder), options.mb, options.nodes, options.only)
+
+
+if __name__ == "__main__":
+    main()
