@@ -72,14 +72,34 @@ def encode_parts(message: Message) -> tuple[list[BytesLike], int]:
 
     Raises EncodeError, which names the field. A message may be larger than protobuf's 2 GiB: the caller decides.
     """
-    parts: list[BytesLike] = []
+    out: list[Any] = []
+    wholes: list[int] = []
+
+    def whole(data: BytesLike) -> None:
+        wholes.append(len(out))
+        out.append(data)
+
     try:
-        return parts, encoder(type(message))(message, parts.append, parts, MAX_DEPTH)
+        size = encoder(type(message))(message, out.append, whole, out, MAX_DEPTH)
+        return _joined(out, wholes), size
     except MemoryError:
         raise
     except Exception as error:
         refusal = error
     raise _located(message, refusal)
+
+
+def _joined(out: list[Any], wholes: list[int]) -> list[BytesLike]:
+    """Text between the parts at the indices `wholes` becomes one bytes object each."""
+    parts: list[BytesLike] = []
+    start = 0
+    for at in [*wholes, len(out)]:
+        if at > start:
+            parts.append("".join(out[start:at]).encode("latin-1"))
+        if at < len(out):
+            parts.append(out[at])
+        start = at + 1
+    return parts
 
 
 def encode(message: Message) -> bytes:
