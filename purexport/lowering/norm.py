@@ -55,7 +55,11 @@ def _scaled(op: Emitter, value: Value, weight: Value | None, bias: Value | None,
 
 def _by_channel(op: Emitter, value: Value | None, rank: int) -> Value | None:
     """A vector of channels in the shape that broadcasts against [N, C, ...] of that rank."""
-    return value if value is None or rank < 3 else op.Unsqueeze(value, list(range(1, rank - 1)))
+    return None if value is None else _spread(op, value, rank)
+
+
+def _spread(op: Emitter, value: Value, rank: int) -> Value:
+    return value if rank < 3 else op.Unsqueeze(value, list(range(1, rank - 1)))
 
 
 # Batch statistics ---------------------------------------------------------------------------------------------------
@@ -76,7 +80,7 @@ def batch_norm(
     if not training and running_mean is not None and running_var is not None:
         return _with_given_statistics(op, input, weight, bias, running_mean, running_var, eps)
     result = _standardized(op, input, _all_but_channels(input), eps)
-    return _scaled(op, result, *(_by_channel(op, item, input.rank) for item in (weight, bias)), input.dtype)
+    return _scaled(op, result, _by_channel(op, weight, input.rank), _by_channel(op, bias, input.rank), input.dtype)
 
 
 def _all_but_channels(value: Value) -> list[int]:
@@ -88,11 +92,10 @@ def _with_given_statistics(
 ) -> Value:
     channels = op.dim(value, 1)
     computed = op.cast(value, mean.dtype)  # under autocast the statistics are wider than the input
-    if (weight is None or bias is None) and not isinstance(channels, int):
-        mean, var, weight, bias = (_by_channel(op, item, value.rank) for item in (mean, var, weight, bias))
-        assert mean is not None and var is not None
-        result = op.Div(op.Sub(computed, mean), _deviation(op, var, eps))
-        return _scaled(op, result, weight, bias, value.dtype)
+    if not isinstance(channels, int):
+        centered = op.Sub(computed, _spread(op, mean, value.rank))
+        result = op.Div(centered, _deviation(op, _spread(op, var, value.rank), eps))
+        return _scaled(op, result, _by_channel(op, weight, value.rank), _by_channel(op, bias, value.rank), value.dtype)
     scale = _filled(op, 1, channels, mean) if weight is None else op.cast(weight, mean.dtype)
     shift = _filled(op, 0, channels, mean) if bias is None else op.cast(bias, mean.dtype)
     return op.cast(op.BatchNormalization(computed, scale, shift, mean, var, epsilon=eps), value.dtype)
@@ -179,7 +182,7 @@ def instance_norm(
     channels = op.dim(input, 1)
     if not _is_stashable(input) or not isinstance(channels, int):
         result = _standardized(op, input, range(2, input.rank), eps)
-        return _scaled(op, result, *(_by_channel(op, item, input.rank) for item in (weight, bias)), input.dtype)
+        return _scaled(op, result, _by_channel(op, weight, input.rank), _by_channel(op, bias, input.rank), input.dtype)
     scale = _filled(op, 1, channels, input) if weight is None else op.cast(weight, input.dtype)
     shift = _filled(op, 0, channels, input) if bias is None else op.cast(bias, input.dtype)
     return op.InstanceNormalization(input, scale, shift, epsilon=eps)
@@ -264,7 +267,7 @@ def group_norm(
     else:
         result = _standardized(op, groups, [2], eps)
     result = reshape(op, result, dims_of(op, input))
-    return _scaled(op, result, *(_by_channel(op, item, input.rank) for item in (weight, bias)), input.dtype)
+    return _scaled(op, result, _by_channel(op, weight, input.rank), _by_channel(op, bias, input.rank), input.dtype)
 
 
 @lower("aten::native_group_norm")
