@@ -53,6 +53,12 @@ def wide(op: Emitter, op_type: str, *values: Value, **named: Any) -> Value:
     return op.cast(result, dtype) if result.dtype == found else result
 
 
+def alike(result: Value, like: Value) -> Value:
+    """``result``, of which it is known that it has the shape of ``like``."""
+    result.shape = like.shape
+    return result
+
+
 def choose(op: Emitter, condition: Value, one: Value, other: Value) -> Value:
     """``Where`` on two values of one dtype."""
     dtype = one.dtype
