@@ -36,6 +36,37 @@ else:
 T = TypeVar("T")
 
 
+class Enum(IntEnum):
+    """An enum of the schema: a Python IntEnum that also answers to the names that protobuf's enums have."""
+
+    @classmethod
+    def Name(cls, number: int) -> str:  # noqa: N802
+        """The name of a number. ValueError where it has none."""
+        return cls(number).name
+
+    @classmethod
+    def Value(cls, name: str) -> int:  # noqa: N802
+        """The number of a name. ValueError where there is none."""
+        if name not in cls.__members__:
+            raise ValueError(f"{cls.__qualname__} has no value {name!r}")
+        return int(cls.__members__[name])
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """All names, in the order of declaration."""
+        return list(cls.__members__)
+
+    @classmethod
+    def values(cls) -> list[int]:
+        """All numbers, in the order of declaration."""
+        return [int(member) for member in cls.__members__.values()]
+
+    @classmethod
+    def items(cls) -> list[tuple[str, int]]:
+        """(name, number) of each, in the order of declaration."""
+        return list(zip(cls.keys(), cls.values(), strict=True))
+
+
 @dataclass(frozen=True)
 class Kind:
     """What a field holds: its name in the schema language, and the wire type of one value."""
@@ -110,6 +141,8 @@ class MessageType(type):
     FIELDS: tuple[Field, ...]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], space: dict[str, Any]) -> MessageType:
+        if any(getattr(base, "FIELDS", ()) for base in bases):
+            raise TypeError(f"{bases[0].__qualname__} is a message, and messages cannot be subclassed")
         rows = {key: value for key, value in space.items() if isinstance(value, _Row)}
         table = sorted((row.named(key) for key, row in rows.items()), key=lambda field: field.number)
         for key in rows:

@@ -9,8 +9,6 @@ https://github.com/onnx/onnx/blob/main/docs/IR.md
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 from proto_schema.fields import (
     BYTES,
     DOUBLE,
@@ -20,6 +18,7 @@ from proto_schema.fields import (
     PAYLOAD,
     STRING,
     UINT64,
+    Enum,
     Message,
     optional,
     repeated,
@@ -27,7 +26,7 @@ from proto_schema.fields import (
 from proto_schema.payload import BytesLike
 
 
-class Version(IntEnum):
+class Version(Enum):
     """IR versions by the date of their release; IR_VERSION is the newest."""
 
     _START_VERSION = 0
@@ -47,7 +46,7 @@ class Version(IntEnum):
     IR_VERSION = 14
 
 
-class OperatorStatus(IntEnum):
+class OperatorStatus(Enum):
     """Whether an operator's definition may still change."""
 
     EXPERIMENTAL = 0
@@ -57,7 +56,7 @@ class OperatorStatus(IntEnum):
 class AttributeProto(Message):
     """A named constant of a node: exactly one value field, which `type` names."""
 
-    class AttributeType(IntEnum):
+    class AttributeType(Enum):
         UNDEFINED = 0
         FLOAT = 1
         INT = 2
@@ -229,7 +228,7 @@ class TensorProto(Message):
 
     __slots__ = NOTES = ("origin",)
 
-    class DataType(IntEnum):
+    class DataType(Enum):
         UNDEFINED = 0
         FLOAT = 1
         UINT8 = 2
@@ -260,7 +259,7 @@ class TensorProto(Message):
         FLOAT6E2M3 = 27
         FLOAT6E3M2 = 28
 
-    class DataLocation(IntEnum):
+    class DataLocation(Enum):
         DEFAULT = 0
         EXTERNAL = 1
 
@@ -367,7 +366,7 @@ class FunctionProto(Message):
 class SequenceProto(Message):
     """A value of a sequence type, as test data holds it (onnx-data)."""
 
-    class DataType(IntEnum):
+    class DataType(Enum):
         UNDEFINED = 0
         TENSOR = 1
         SPARSE_TENSOR = 2
@@ -397,7 +396,7 @@ class MapProto(Message):
 class OptionalProto(Message):
     """A value of an optional type; with none of its value fields it is empty (onnx-data)."""
 
-    class DataType(IntEnum):
+    class DataType(Enum):
         UNDEFINED = 0
         TENSOR = 1
         SPARSE_TENSOR = 2

@@ -47,6 +47,7 @@ def test_a_list_given_to_the_constructor_is_copied() -> None:
         (lambda: ps.TypeProto().WhichOneof("denotation"), ValueError),
         (lambda: ps.NodeProto().CopyFrom(ps.GraphProto()), TypeError),
         (lambda: hash(ps.NodeProto()), TypeError),
+        (lambda: type("Mine", (ps.NodeProto,), {}), TypeError),
     ],
 )
 def test_misuse(make: Any, error: type[Exception]) -> None:

@@ -104,6 +104,20 @@ def test_no_message_or_enum_is_missing_or_invented() -> None:
         assert {key: int(value) for key, value in mine.__members__.items()} == {v.name: v.number for v in enum.values}
 
 
+def test_enums_answer_to_protobufs_names() -> None:
+    for ours, theirs in [
+        (ps.TensorProto.DataType, onnx.TensorProto.DataType),
+        (ps.AttributeProto.AttributeType, onnx.AttributeProto.AttributeType),
+        (ps.Version, onnx.onnx_ml_pb2.Version),
+    ]:
+        assert ours.items() == theirs.items() and ours.keys() == theirs.keys() and ours.values() == theirs.values()
+        assert [ours.Name(number) for number in ours.values()] == [theirs.Name(number) for number in theirs.values()]
+        assert [ours.Value(name) for name in ours.keys()] == theirs.values()  # noqa: SIM118
+    for call in (lambda: ps.TensorProto.DataType.Name(99), lambda: ps.TensorProto.DataType.Value("NO")):
+        with pytest.raises(ValueError, match=r"99|NO"):
+            call()
+
+
 def test_every_message_is_offered_by_the_package() -> None:
     for name in DESCRIPTORS:
         assert name.partition(".")[0] in ps.__all__
