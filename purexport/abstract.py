@@ -25,6 +25,7 @@ from purexport import scalars
 from purexport.capture.aten import AtenGraph, Call, ScalarType, TensorType, Value, values_in
 from purexport.capture.exported import Symbols
 from purexport.errors import ExportError
+from purexport.recurrent import shape_function
 
 Axes = Mapping[int, str]
 
@@ -34,8 +35,20 @@ _PRIMES = (13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 # Operators whose result's size depends on their input's content; the example's size means nothing for another input.
 _DATA_DEPENDENT = frozenset(
     f"aten::{name}"
-    for name in "nonzero nonzero_numpy argwhere masked_select unique _unique _unique2 unique_dim unique_consecutive "
-    "unique_dim_consecutive bincount repeat_interleave".split()
+    for name in [
+        "nonzero",
+        "nonzero_numpy",
+        "argwhere",
+        "masked_select",
+        "unique",
+        "_unique",
+        "_unique2",
+        "unique_dim",
+        "unique_consecutive",
+        "unique_dim_consecutive",
+        "bincount",
+        "repeat_interleave",
+    ]
 ) | {"torchvision::nms"}
 
 
@@ -231,6 +244,9 @@ class _Abstract:
 def _operator(call: Call) -> Any:
     namespace, _, rest = call.target.partition("::")
     name, _, overload = rest.partition(".")
+    recurrent = shape_function(call.target)
+    if recurrent is not None:
+        return recurrent
     if call.target == "aten::max_pool1d":
         return lambda **arguments: torch.ops.aten.max_pool1d_with_indices(**arguments)[0]  # keeps symbols
     if call.target == "aten::view":
