@@ -15,8 +15,8 @@ import torch
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.common import axis_of, dims_of, permute, reshape, swap_last
-from purexport.lowering.create import dropout
 from purexport.lowering.emitter import Emitter
+from purexport.lowering.random import dropout
 from purexport.lowering.registry import lower
 
 
