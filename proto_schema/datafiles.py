@@ -7,6 +7,7 @@ bytes from one source (the same buffer, the same payload) are stored once. So th
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TypeAlias, TypeVar, cast
 
-from proto_schema.dtypes import dtype_of
+from proto_schema.dtypes import DTYPES
 from proto_schema.external import origin, set_entries
 from proto_schema.fields import Field, Message, fields_to
 from proto_schema.onnx import TensorProto
@@ -68,11 +69,9 @@ def payload_of(tensor: TensorProto) -> BytesLike | None:
 
 
 def _expected(tensor: TensorProto) -> int | None:
-    """The size that type and dims ask for; None where they do not say, and the file decides."""
-    count = 1
-    for dim in tensor.dims:
-        count *= max(dim, 0)
-    return dtype_of(tensor.data_type).nbytes(count) if tensor.data_type else None
+    """The size that type and dims ask for; None where the type is not known, and the entries decide."""
+    row = DTYPES.get(tensor.data_type or 0)
+    return row.nbytes(math.prod(max(dim, 0) for dim in tensor.dims)) if row and row.bits else None
 
 
 def plan(found: Iterable[tuple[TensorProto, BytesLike]], threshold: int, alignment: int, shard: int | None) -> Plan:

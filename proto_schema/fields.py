@@ -169,10 +169,17 @@ def _list_property(slot: str) -> property:
             object.__setattr__(self, slot, held)
         return held
 
-    def assign(self: Any, values: list[Any]) -> None:
-        object.__setattr__(self, slot, values)
+    def assign(self: Any, values: Any) -> None:
+        object.__setattr__(self, slot, values if values.__class__ is list else as_list(values))
 
     return property(read, assign)
+
+
+def as_list(values: Any) -> list[Any]:
+    """A new list of the values of any iterable but text, which is surely meant as one value; None is no values."""
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"a repeated field takes a list, not {type(values).__name__} {values!r}")
+    return [] if values is None else list(values)
 
 
 def _exclusive_setattr(table: tuple[Field, ...]) -> Callable[[Any, str, Any], None]:

@@ -25,7 +25,7 @@ from functools import cache, partial
 from typing import Any
 
 from proto_schema import scalars
-from proto_schema.fields import BYTES, ENUM, MESSAGE, PAYLOAD, STRING, Field, Message, fields_to, message_class
+from proto_schema.fields import BYTES, ENUM, MESSAGE, PAYLOAD, STRING, Field, Message, as_list, fields_to, message_class
 from proto_schema.interpret import footprint
 from proto_schema.wire import LEN, MASK64, VARINT, read_length, read_tag, read_varint, skip, varint, varint_size
 
@@ -93,7 +93,7 @@ def constructor(cls: type[Message]) -> Callable[..., None]:
     body = _oneof_first(cls, body)
     arguments = "".join(f", {field.name}=None" for field in fields)
     star = ", *" if fields else ""
-    names = {"put": object.__setattr__, "listed": _listed}
+    names = {"put": object.__setattr__, "as_list": as_list}
     return _function(cls, "construct", f"__init__(self{star}{arguments})", body, names)
 
 
@@ -110,13 +110,7 @@ def _initial(field: Field) -> str:
     name = field.name
     if not field.repeated:
         return name
-    return f"None if {name} is None else [*{name}] if {name}.__class__ is list else listed({name})"
-
-
-def _listed(values: Any) -> list[Any]:
-    if isinstance(values, (str, bytes)):
-        raise TypeError(f"a repeated field takes a list, not {type(values).__name__} {values!r}")
-    return list(values)
+    return f"None if {name} is None else [*{name}] if {name}.__class__ is list else as_list({name})"
 
 
 # ---- decode

@@ -269,6 +269,16 @@ def test_moved_to_another_folder(tmp_path: Path) -> None:
     assert ps.loads(target.getvalue()) == model()
 
 
+def test_external_tensors_of_a_type_from_the_future_are_kept(tmp_path: Path) -> None:
+    ps.save(model(), tmp_path / "m.onnx", external_data=True)
+    loaded = ps.load(tmp_path / "m.onnx")
+    assert loaded.graph is not None
+    loaded.graph.initializer[0].data_type = 99
+    ps.save(loaded, tmp_path / "n.onnx")
+    again = ps.load(tmp_path / "n.onnx").graph
+    assert again is not None and again.initializer[0].raw_data == W.tobytes()
+
+
 def test_tied_weights_are_stored_once(tmp_path: Path) -> None:
     lazy = ps.LazyPayload(W.nbytes, lambda: W)
     tied = model(W, W, W.copy())

@@ -34,9 +34,26 @@ def test_a_list_given_to_the_constructor_is_copied() -> None:
     assert node.input == ["x"]
 
 
+def test_repeated_fields_are_plain_lists() -> None:
+    node = ps.NodeProto()
+    held = node.input
+    held.append("x")
+    assert node.input is held and type(held) is list and node.SerializeToString() == b"\n\x01x"
+    node.output = ("a", "b")  # type: ignore[assignment]
+    assert node.output == ["a", "b"] and type(node.output) is list
+    mine = ["q"]
+    node.output = mine
+    assert node.output is mine
+    node.output = None  # type: ignore[assignment]
+    assert node.output == [] and node == ps.NodeProto(input=["x"])
+    untouched, read = ps.NodeProto(), ps.NodeProto()
+    assert read.attribute == [] and untouched == read and repr(read) == "NodeProto()"
+
+
 @pytest.mark.parametrize(
     ("make", "error"),
     [
+        (lambda: setattr(ps.NodeProto(), "input", "xyz"), TypeError),
         (lambda: ps.NodeProto(op_typ="Relu"), TypeError),
         (lambda: ps.NodeProto("Relu"), TypeError),
         (lambda: ps.NodeProto(input="xyz"), TypeError),
