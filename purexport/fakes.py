@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import Source as GuardSource
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, statically_known_true
 
 from purexport import scalars
 from purexport.capture.aten import Call, ScalarType, TensorType, Value, map_values
@@ -56,6 +56,11 @@ class FakeMachine:
         # the Python dispatcher brings the shape functions that keep symbols where the C++ kernels want numbers
         with self.mode, enable_python_dispatcher(), torch.no_grad():
             yield
+
+    @staticmethod
+    def outside() -> AbstractContextManager[Any]:
+        """Leaves the modes for a moment, for tensors that hold real numbers."""
+        return unset_fake_temporarily()
 
     def tensor(self, type_: TensorType, axes: Axes) -> torch.Tensor:
         """A fake tensor of that type, the given axes symbols."""
@@ -108,6 +113,18 @@ class FakeMachine:
             return size
         number = size.node.expr.subs(self.examples)
         return int(number) if number.is_Integer else None
+
+    @staticmethod
+    def known(number: Any) -> Any:
+        """A symbolic number's value where its symbols do not matter, else None."""
+        expression = number.node.expr
+        if isinstance(number, torch.SymBool):
+            if statically_known_true(number):
+                return True
+            return False if statically_known_true(torch.sym_not(number)) else None  # type: ignore[no-untyped-call]
+        if expression.is_Integer:
+            return int(expression)
+        return float(expression) if expression.is_number else None
 
     def fixed(self) -> dict[str, int]:
         """The axes that were forced to one size so far."""
