@@ -11,11 +11,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TypeAlias, TypeVar, cast
 
 from proto_schema.dtypes import dtype_of
-from proto_schema.external import origin, set_entries, tensor_fields
-from proto_schema.fields import Message
+from proto_schema.external import origin, set_entries
+from proto_schema.fields import Field, Message, fields_to
 from proto_schema.onnx import TensorProto
 from proto_schema.payload import BytesLike, Payload, byte_view, nbytes
 
@@ -134,11 +135,16 @@ def without_data(message: M, layout: Plan, locations: list[str]) -> M:
     return _rewritten(message, moved)
 
 
+@cache
+def _tensor_fields(cls: type[Message]) -> list[Field]:
+    return fields_to(cls, TensorProto)
+
+
 def _rewritten(message: M, change: Change) -> M:
     if isinstance(message, TensorProto):
         return cast("M", change(message))
     result = message
-    for row in tensor_fields(type(message)):
+    for row in _tensor_fields(type(message)):
         value = getattr(message, row.slot)
         if not value:
             continue

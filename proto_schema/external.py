@@ -13,13 +13,13 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from threading import Lock
 
 from proto_schema.errors import ExternalDataError
-from proto_schema.fields import MESSAGE, Field, Message, message_class
+from proto_schema.fields import Message
+from proto_schema.generate import finder
 from proto_schema.onnx import StringStringEntryProto, TensorProto
 
 KEYS = ("location", "offset", "length", "checksum", "basepath")
@@ -209,30 +209,8 @@ def set_origin(found: Iterable[Message], folder: Folder) -> None:
             object.__setattr__(tensor, "origin", folder)
 
 
-def tensors(message: Message) -> Iterator[TensorProto]:
+def tensors(message: Message) -> list[TensorProto]:
     """Every TensorProto in a message, at any depth, in the order of encoding."""
-    if isinstance(message, TensorProto):
-        yield message
-        return
-    for field in tensor_fields(type(message)):
-        value = getattr(message, field.slot)
-        if value:
-            for child in value if field.repeated else [value]:
-                yield from tensors(child)
-
-
-@cache
-def tensor_fields(cls: type[Message]) -> tuple[Field, ...]:
-    """The fields of a class that hold tensors, directly or at some depth."""
-    return tuple(field for field in cls.FIELDS if field.kind is MESSAGE and TensorProto in _below(cls, field))
-
-
-def _below(cls: type[Message], field: Field) -> set[type[Message]]:
-    found: set[type[Message]] = set()
-    todo = [message_class(cls, field)]
-    while todo:
-        child = todo.pop()
-        if child not in found:
-            found.add(child)
-            todo += [message_class(child, inner) for inner in child.FIELDS if inner.kind is MESSAGE]
+    found: list[TensorProto] = []
+    finder(type(message), TensorProto)(message, found)
     return found

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from proto_schema.payload import byte_view
@@ -335,6 +335,25 @@ def message_class(owner: type[Message], field: Field) -> type[Message]:
     for step in (field.message or "").split("."):
         found = getattr(found, step)
     return cast("type[Message]", found)
+
+
+@cache
+def reachable(cls: type[Message]) -> frozenset[type[Message]]:
+    """The class and every message class below it."""
+    found: set[type[Message]] = set()
+    todo = [cls]
+    while todo:
+        owner = todo.pop()
+        if owner not in found:
+            found.add(owner)
+            todo += [message_class(owner, field) for field in owner.FIELDS if field.kind is MESSAGE]
+    return frozenset(found)
+
+
+def fields_to(cls: type[Message], target: type[Message]) -> list[Field]:
+    """The fields of a class that hold `target`, directly or at some depth."""
+    rows = [field for field in cls.FIELDS if field.kind is MESSAGE]
+    return [field for field in rows if target in reachable(message_class(cls, field))]
 
 
 def field_of(cls: type[Message], name: str, repeated: bool | None = None) -> Field | None:

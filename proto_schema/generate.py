@@ -13,6 +13,7 @@ anything; `codec` then lets the interpreter find out where. Both agree on every 
                   `whole`, all else by `add` as text of one character a byte (Latin-1), which Python joins
                   nearly three times as fast as it makes and joins bytes
     size        (m) -> int
+    find        (m, out) -> None; appends every message of one class to out
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from functools import cache, partial
 from typing import Any
 
 from proto_schema import scalars
-from proto_schema.fields import BYTES, ENUM, MESSAGE, PAYLOAD, STRING, Field, Message, message_class
+from proto_schema.fields import BYTES, ENUM, MESSAGE, PAYLOAD, STRING, Field, Message, fields_to, message_class
 from proto_schema.interpret import footprint
 from proto_schema.wire import LEN, MASK64, VARINT, read_length, read_tag, read_varint, skip, varint, varint_size
 
@@ -410,4 +411,20 @@ def _size_one(cls: type[Message], field: Field, tag: int, space: dict[str, Any])
     return [f"size += {tag + struct.calcsize(FIXED[kind.name][1])}"]
 
 
-__all__ = ["MalformedError", "constructor", "decoder", "encoder", "sizer"]
+# ---- find
+
+
+@cache
+def finder(cls: type[Message], target: type[Message]) -> Callable[[Message, list[Any]], None]:
+    """The function that appends each message of class `target` in a `cls` to a list; it does not look into those."""
+    space: dict[str, Any] = {}
+    body = ["out.append(m)"] if cls is target else []
+    for field in [] if cls is target else fields_to(cls, target):
+        child = message_class(cls, field)
+        name = f"find_in_{_ident(child)}"
+        _bind(space, name, partial(finder, child, target))
+        body += _each(field, [f"{name}(v, out)"])
+    return _function(cls, f"find {target.__qualname__}", f"find_in_{_ident(cls)}(m, out)", body or ["pass"], space)
+
+
+__all__ = ["MalformedError", "constructor", "decoder", "encoder", "finder", "sizer"]

@@ -22,6 +22,7 @@ from purexport import scalars
 from purexport.capture.aten import Call, ScalarType, TensorType, Value, map_values
 from purexport.capture.exported import Symbols
 from purexport.errors import ExportError
+from purexport.recurrent import shape_function
 
 Axes = Mapping[int, str]
 
@@ -135,6 +136,9 @@ class FakeMachine:
 def _operator(call: Call) -> Any:
     namespace, _, rest = call.target.partition("::")
     name, _, overload = rest.partition(".")
+    recurrent = shape_function(call.target)
+    if recurrent is not None:
+        return recurrent
     if call.target == "aten::max_pool1d":
         return lambda **arguments: torch.ops.aten.max_pool1d_with_indices(**arguments)[0]  # keeps symbols
     if call.target == "aten::view":

@@ -364,7 +364,8 @@ def compare_with_torch(
     feeds = [tensor.detach().clone() for tensor in tensors_in((args, kwargs))]
     with torch.no_grad():
         result = copy.deepcopy(model)(*copy.deepcopy(args), **copy.deepcopy(dict(kwargs)))
-    expected = [tensor.detach().numpy() for tensor in tensors_in(result)]
+    leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
+    expected = [torch.as_tensor(leaf).detach().numpy() for leaf in leaves]  # a number is an output too
     actual = run_ort(data, [feed.numpy() for feed in feeds])
     assert len(actual) == len(expected), f"torch gives {len(expected)} outputs, the file {len(actual)}"
     fed = [tuple(feed.shape) for feed in feeds]

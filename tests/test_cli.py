@@ -253,6 +253,12 @@ def test_demo_without_onnxruntime(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "not run   onnxruntime is not installed: pip install onnxruntime" in capsys.readouterr().out
 
 
+def test_demo_without_torch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    assert run("demo") == 2
+    assert capsys.readouterr().err == "purexport demo: torch is not installed: pip install 'purexport[torch]'\n"
+
+
 # Show -----------------------------------------------------------------------------------------------------------------
 
 

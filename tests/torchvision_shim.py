@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -56,7 +57,9 @@ def torchvision() -> ModuleType:
     importlib.import_module("torchvision.models")
     if not compiled:
         # torchvision.ops asks this before each call; the two declared kernels answer, the others raise in torch.
-        package.extension._has_ops = lambda: True
+        for module in [module for name, module in sys.modules.items() if name.startswith("torchvision.")]:
+            if hasattr(module, "_has_ops"):
+                module._has_ops = lambda: True
     return package
 
 

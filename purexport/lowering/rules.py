@@ -5,8 +5,8 @@ from purexport.lowering import (  # noqa: F401
     adaptive_pool,
     attention,
     bitwise,
-    compare,
     borders,
+    compare,
     conv,
     create,
     elementwise,
@@ -18,6 +18,7 @@ from purexport.lowering import (  # noqa: F401
     parts,
     pool,
     reduce,
+    resize,
     scatter,
     shape,
 )

@@ -1,0 +1,49 @@
+"""`python -m fuzz HARNESS --seconds N [--runs N] [--seed S]`: exit status 0 without findings, 1 with, 2 if misused."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from fuzz import codecs, decoder, differential, growth, messages
+from fuzz.engine import Session, has_atheris, outcome, plain
+
+HARNESSES = {module.HARNESS.name: module.HARNESS for module in (decoder, differential, codecs, messages, growth)}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs one harness, or replays a file through it."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description="Fuzz proto_schema's codec.")
+    parser.add_argument(
+        "harness", choices=HARNESSES, help="; ".join(f"{h.name}: {h.invariant}" for h in HARNESSES.values())
+    )
+    parser.add_argument("--seconds", type=float, help="stop after this time (60 where neither limit is given)")
+    parser.add_argument("--runs", type=int, help="stop after so many executions")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--plain", action="store_true", help="plain mutation, even where atheris is installed")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "findings", help="the folder for findings")
+    parser.add_argument("--replay", type=Path, help="run this one file instead")
+    asked = parser.parse_args(arguments)
+    harness = HARNESSES[asked.harness]
+    if asked.replay:
+        word, broken = outcome(harness, asked.replay.read_bytes())
+        print(f"FINDING {broken}" if broken else f"holds: {word}")
+        return int(bool(broken))
+    seconds = 60.0 if asked.seconds is None and asked.runs is None else asked.seconds
+    session = Session(harness, asked.runs, seconds, asked.out)
+    if has_atheris() and not asked.plain:
+        from fuzz import guided
+
+        guided.run(session, asked.seed, finish)
+    plain(session, asked.seed)
+    return finish(session)
+
+
+def finish(session: Session) -> int:
+    """Prints the session's line; the exit status."""
+    print(session.summary(), flush=True)
+    return int(bool(session.findings))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,64 @@
+"""Invariant: time and memory grow in proportion to the input, whatever pattern it repeats.
+
+The first byte chooses the message class; the rest is repeated to SMALL and to LARGE bytes (repeating fields merges
+messages and appends to lists, where quadratic work hides) and decoded, accepted or refused, and encoded where accepted.
+Eight times the bytes may take at most STEEPEST times the time; a second measurement must confirm it. The time is this
+thread's own, so that a busy machine is no finding. Memory at its peak stays below PER_BYTE times the input and SLACK.
+"""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+import proto_schema as ps
+from fuzz.harness import Harness, Violation, split
+from fuzz.seeds import small_messages
+from proto_schema.fields import Message
+
+SMALL, LARGE = 1 << 17, 1 << 20  # copies stay in the processor's caches below, and look linear
+STEEPEST = 20  # linear is 8, quadratic 64
+WORTH = 0.5  # seconds; what takes less is quick enough, and too short to time
+PER_BYTE, SLACK = 512, 1 << 18  # two bytes become at most an empty message and its place in a list
+
+
+def check(data: bytes) -> str:
+    cls, pattern = split(data)
+    pattern = pattern[:SMALL] or b"\0"
+    word, taken = _run(cls, pattern * (LARGE // len(pattern)))
+    if taken > WORTH and all(_steep(cls, pattern) for _ in range(2)):
+        raise Violation(f"eight times the input takes more than {STEEPEST} times as long")
+    small = pattern * (1 + SMALL // 8 // len(pattern))
+    if _peak(cls, small) > PER_BYTE * len(small) + SLACK:
+        raise Violation(f"it takes more than {PER_BYTE} bytes of memory an input byte")
+    return word
+
+
+def _run(cls: type[Message], data: bytes) -> tuple[str, float]:
+    """(what became of it, seconds)."""
+    start = time.thread_time()
+    try:
+        cls.FromString(data).SerializeToString()
+        verdict = "accepted"
+    except ps.DecodeError:
+        verdict = "refused"
+    return f"{cls.__qualname__} {verdict}", time.thread_time() - start
+
+
+def _steep(cls: type[Message], pattern: bytes) -> bool:
+    small = min(_run(cls, pattern * (SMALL // len(pattern)))[1] for _ in range(3))
+    return _run(cls, pattern * (LARGE // len(pattern)))[1] > STEEPEST * small
+
+
+def _peak(cls: type[Message], data: bytes) -> int:
+    tracemalloc.start()
+    try:
+        _run(cls, data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+HARNESS = Harness(
+    "growth", "time and memory are in proportion to the input", ps.DecodeError, check, small_messages, longest=256
+)

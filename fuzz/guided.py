@@ -1,0 +1,70 @@
+"""Mutation guided by coverage: atheris (libFuzzer) sees the branches of the codec, the generated functions included.
+
+Generated functions never pass an import hook, so each is instrumented when it has been made. libFuzzer ends the
+process itself, hence the session is over, summed up and left inside the callback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from types import FunctionType, ModuleType
+from typing import Any
+
+from fuzz.engine import Session
+from fuzz.harness import CLASSES
+from fuzz.mutate import mutated
+from proto_schema import codec, fields, generate, interpret, payload, scalars, wire
+
+MODULES = (wire, fields, scalars, payload, interpret, codec)
+
+
+def functions() -> Iterator[Callable[..., Any]]:
+    """Everything between bytes and messages."""
+    for cls in CLASSES:
+        yield from (generate.decoder(cls, False), generate.decoder(cls, True))
+        yield from (generate.encoder(cls), generate.sizer(cls))
+    for module in MODULES:
+        yield from _defined_in(module)
+
+
+def _defined_in(module: ModuleType) -> Iterator[Callable[..., Any]]:
+    for value in list(vars(module).values()):
+        members = list(vars(value).values()) if isinstance(value, type) and value.__module__ == module.__name__ else []
+        for item in [value, *members]:
+            if isinstance(item, FunctionType) and item.__module__ == module.__name__:
+                yield item
+
+
+def run(session: Session, seed: int, finish: Callable[[Session], int]) -> None:
+    """Fuzzes until the session is over, then leaves the process with the status that `finish` returns."""
+    import atheris  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+    for function in functions():
+        atheris.instrument_func(function)
+    seeds = session.harness.seeds()
+
+    def one_input(data: bytes) -> None:
+        session.execute(data)
+        if session.over:
+            status = finish(session)
+            sys.stdout.flush()
+            os._exit(status)
+
+    def mutate(data: bytes, most: int, number: int) -> bytes:
+        rng = Random(number)
+        if rng.random() < 0.5:
+            changed: bytes = atheris.Mutate(data, most)
+            return changed
+        return mutated(bytes(data), rng.choice(seeds), rng, most)
+
+    with tempfile.TemporaryDirectory() as folder:
+        for at, data in enumerate(seeds):
+            Path(folder, f"{at:04}").write_bytes(data)
+        options = [f"-max_len={session.harness.longest}", f"-seed={seed + 1}", "-verbosity=0", "-timeout=60"]
+        atheris.Setup(["fuzz", *options, folder], one_input, custom_mutator=mutate, internal_libfuzzer=True)
+        atheris.Fuzz()

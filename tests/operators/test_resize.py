@@ -1,0 +1,151 @@
+"""Interpolation in all modes, by sizes and by factors, static and dynamic; grids."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from tests.harness import Row, f32, f64, i64, row_params, run_row
+
+aten = torch.ops.aten
+SPATIAL = {1: "length", 2: "height", 3: "width"}
+RANKS = {
+    "linear": (1,),
+    "bilinear": (2,),
+    "bicubic": (2,),
+    "trilinear": (3,),
+    "nearest": (1, 2, 3),
+    "nearest-exact": (1, 2, 3),
+}
+SHAPES = {1: (2, 2, 5), 2: (2, 2, 4, 5), 3: (1, 2, 3, 4, 5)}
+SIZES = {1: (8,), 2: (7, 3), 3: (5, 2, 9)}
+
+
+class Interpolate(torch.nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.interpolate(x, **self.options)
+
+
+def _modes() -> list[Row]:
+    """Every mode and rank by sizes that enlarge and shrink, and by a factor; corners aligned or not."""
+    rows = []
+    for mode, ranks in RANKS.items():
+        for rank, align in itertools.product(ranks, (False, True)):
+            if align and mode.startswith("nearest"):
+                continue
+            options: dict[str, Any] = {"mode": mode, **({"align_corners": True} if align else {})}
+            name = f"{mode}-{rank}d{'-aligned' if align else ''}"
+            shape = SHAPES[rank]
+            rows.append(Row(f"{name}-size", Interpolate(size=SIZES[rank], **options), f32(*shape), dynamic="batch"))
+            rows.append(Row(f"{name}-factor", Interpolate(scale_factor=2.0, **options), f32(*shape)))
+            axes = {0: {axis: f"n{axis}" for axis in range(2, rank + 2)}}
+            least = None if mode == "nearest" else 11
+            any_size = Interpolate(scale_factor=2.0, **options)
+            rows.append(Row(f"{name}-any-size", any_size, f32(*shape), dynamic=axes, min_opset=least))
+    return rows
+
+
+MODES = _modes()
+
+FACTORS = [
+    Row(
+        "factor-fraction",
+        Interpolate(scale_factor=1.3, mode="bilinear"),
+        f32(1, 1, 7, 5),
+        trap="coordinates go by the factor, not by the ratio of the rounded sizes",
+    ),
+    Row("factor-fraction-nearest", Interpolate(scale_factor=1.7), f32(1, 1, 7, 5)),
+    Row("factor-fraction-cubic", Interpolate(scale_factor=0.6, mode="bicubic"), f32(1, 1, 7, 5)),
+    Row(
+        "factor-recomputed",
+        Interpolate(scale_factor=1.3, mode="bilinear", recompute_scale_factor=True),
+        f32(1, 1, 7, 5),
+        routes=("export",),
+    ),
+    Row("factor-shrinks-any-size", Interpolate(scale_factor=0.5), f32(1, 1, 6, 4), dynamic={0: {2: "h"}}, min_opset=10),
+    Row("factor-by-axis", Interpolate(scale_factor=(2.0, 0.5), mode="bilinear"), f32(1, 1, 6, 6)),
+    Row(
+        "factor-fraction-any-size",
+        Interpolate(scale_factor=1.5, mode="bilinear"),
+        f32(1, 1, 6, 4),
+        dynamic={0: {2: "h", 3: "w"}},
+        sizes={"h": 7, "w": 9},
+        min_opset=11,
+    ),
+    Row(
+        "size-of-another",
+        lambda x, y: functional.interpolate(x, size=y.shape[2:]),
+        f32(1, 1, 4, 4),
+        f32(1, 1, 6, 8),
+        dynamic={1: {2: "h", 3: "w"}},
+    ),
+    Row(
+        "size-of-another-linear",
+        lambda x, y: functional.interpolate(x, size=y.shape[2:], mode="bilinear"),
+        f32(1, 1, 4, 4),
+        f32(1, 1, 6, 8),
+        dynamic={0: {2: "a", 3: "b"}, 1: {2: "h", 3: "w"}},
+        min_opset=11,
+    ),
+    Row("size-one", Interpolate(size=(1, 4), mode="bilinear"), f32(1, 1, 5, 5)),
+    Row("size-one-aligned", Interpolate(size=(1, 4), mode="bilinear", align_corners=True), f32(1, 1, 5, 5)),
+    Row("size-same", Interpolate(size=(5, 5), mode="bicubic"), f32(1, 1, 5, 5)),
+]
+
+DTYPES = [
+    Row("double", Interpolate(size=(7, 3), mode="bilinear"), f64(1, 1, 4, 5)),
+    Row("double-nearest", Interpolate(size=(7, 3)), f64(1, 1, 4, 5)),
+    Row(
+        "double-any-size",
+        Interpolate(scale_factor=2.0, mode="bilinear"),
+        f64(1, 1, 4, 5),
+        dynamic={0: {2: "h"}},
+        min_opset=11,
+    ),
+    Row("nearest-bytes", lambda x: functional.interpolate(x.to(torch.uint8), size=(7, 3)), i64(1, 1, 4, 5, low=0)),
+]
+
+ANTIALIAS = [
+    Row(
+        "antialias-bilinear",
+        Interpolate(size=(3, 4), mode="bilinear", antialias=True),
+        f32(1, 2, 9, 7),
+        dynamic="batch",
+    ),
+    Row("antialias-bilinear-larger", Interpolate(size=(11, 4), mode="bilinear", antialias=True), f32(1, 1, 9, 7)),
+    Row("antialias-bicubic", Interpolate(size=(3, 4), mode="bicubic", antialias=True), f32(1, 2, 9, 7)),
+    Row(
+        "antialias-aligned",
+        Interpolate(size=(3, 4), mode="bicubic", antialias=True, align_corners=True),
+        f32(1, 2, 9, 7),
+    ),
+]
+
+# What decompositions show: a factor for each axis.
+INNER = [
+    Row("upsample_nearest1d", lambda x: aten.upsample_nearest1d(x, [7], 1.5), f32(1, 2, 5)),
+    Row("upsample_nearest2d", lambda x: aten.upsample_nearest2d(x, [6, 8], 2.0, 2.0), f32(1, 2, 3, 4)),
+    Row("upsample_nearest3d", lambda x: aten.upsample_nearest3d(x, [2, 6, 8]), f32(1, 2, 3, 4, 3)),
+    Row("_upsample_nearest_exact1d", lambda x: aten._upsample_nearest_exact1d(x, [7], 1.5), f32(1, 2, 5)),
+    Row("_upsample_nearest_exact2d", lambda x: aten._upsample_nearest_exact2d(x, [6, 8]), f32(1, 2, 3, 4)),
+    Row("_upsample_nearest_exact3d", lambda x: aten._upsample_nearest_exact3d(x, [2, 6, 8]), f32(1, 2, 3, 4, 3)),
+    Row("upsample_linear1d", lambda x: aten.upsample_linear1d(x, [7], False), f32(1, 2, 5)),
+    Row("upsample_bilinear2d", lambda x: aten.upsample_bilinear2d(x, [6, 8], True), f32(1, 2, 3, 4)),
+    Row("upsample_trilinear3d", lambda x: aten.upsample_trilinear3d(x, [2, 6, 8], False), f32(1, 2, 3, 4, 3)),
+    Row("upsample_bicubic2d", lambda x: aten.upsample_bicubic2d(x, [6, 8], False), f32(1, 2, 3, 4)),
+    Row("_upsample_bilinear2d_aa", lambda x: aten._upsample_bilinear2d_aa(x, [2, 8], False), f32(1, 2, 6, 4)),
+    Row("_upsample_bicubic2d_aa", lambda x: aten._upsample_bicubic2d_aa(x, [2, 8], False), f32(1, 2, 6, 4)),
+]
+
+
+@pytest.mark.parametrize(("row", "route", "opset"), row_params([*MODES, *FACTORS, *DTYPES, *ANTIALIAS, *INNER]))
+def test_row(row: Row, route: str, opset: int) -> None:
+    run_row(row, route, opset)
