@@ -10,46 +10,33 @@ fixed in a way that no shape function shows, and exporting it would be wrong.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
-from torch._guards import Source as GuardSource
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 
-from purexport import scalars
 from purexport.capture.aten import AtenGraph, Call, ScalarType, TensorType, Value, values_in
-from purexport.capture.exported import Symbols
 from purexport.errors import ExportError
-from purexport.recurrent import shape_function
-
-Axes = Mapping[int, str]
-
-_PRIMES = (13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
-
+from purexport.fakes import Axes, FakeMachine
 
 # Operators whose result's size depends on their input's content; the example's size means nothing for another input.
 _DATA_DEPENDENT = frozenset(
-    f"aten::{name}"
-    for name in [
-        "nonzero",
-        "nonzero_numpy",
-        "argwhere",
-        "masked_select",
-        "unique",
-        "_unique",
-        "_unique2",
-        "unique_dim",
-        "unique_consecutive",
-        "unique_dim_consecutive",
-        "bincount",
-        "repeat_interleave",
-    ]
-) | {"torchvision::nms"}
+    {
+        "aten::_unique",
+        "aten::_unique2",
+        "aten::argwhere",
+        "aten::bincount",
+        "aten::masked_select",
+        "aten::nonzero",
+        "aten::nonzero_numpy",
+        "aten::repeat_interleave",
+        "aten::unique_consecutive",
+        "aten::unique_dim",
+        "aten::unique_dim_consecutive",
+        "torchvision::nms",
+    }
+)
 
 
 def has_data_dependent_sizes(graph: AtenGraph) -> bool:
@@ -62,17 +49,6 @@ def _has_mask(call: Call) -> bool:
         return False
     types = [value.type for value in values_in(call.args["indices"])]
     return any(isinstance(type_, TensorType) and type_.dtype in (torch.bool, torch.uint8) for type_ in types)
-
-
-@dataclass(frozen=True)
-class _Axis(GuardSource):
-    """Says where a symbol comes from, as torch's guards want to know."""
-
-    text: str
-
-    @property
-    def _name_template(self) -> str:
-        return self.text
 
 
 @dataclass
@@ -120,23 +96,17 @@ class _Abstract:
     def __init__(self, graph: AtenGraph, axes: Mapping[str, Axes], distinct: bool) -> None:
         self.graph = graph
         self.axes = axes
-        self.distinct = distinct
-        self.shapes = ShapeEnv(specialize_zero_one=False, duck_shape=False, allow_dynamic_output_shape_ops=True)
-        self.mode = FakeTensorMode(shape_env=self.shapes, allow_non_fake_inputs=True)
-        self.symbols: dict[str, Any] = {}
-        self.names: dict[str, str] = {}
-        self.examples: dict[Any, int] = {}
+        self.machine = FakeMachine(distinct)
         self.env: dict[Value, Any] = {}
         self.found = Inference()
 
     def run(self) -> Inference:
-        # the Python dispatcher brings the shape functions that keep symbols where the C++ kernels want numbers
-        with self.mode, enable_python_dispatcher(), torch.no_grad():
+        with self.machine.running():
             for item in self.graph.inputs:
-                self.env[item.value] = self._fake(item.value.tensor, self.axes.get(item.name, {}))
+                self.env[item.value] = self.machine.tensor(item.value.tensor, self.axes.get(item.name, {}))
             for item in self.graph.inputs:
                 if item.kind == "user":
-                    item.value.type = self._type(self.env[item.value])
+                    item.value.type = self.machine.type(self.env[item.value])
             for call in self.graph.calls:
                 self._run(call)
         # a symbol fixed late is a number in the types that were recorded before
@@ -144,36 +114,14 @@ class _Abstract:
             value.type = self._type(result, value)
         return self.found
 
-    def _fake(self, type_: TensorType, axes: Axes) -> torch.Tensor:
-        shape: list[Any] = list(type_.shape or ())
-        for axis, name in axes.items():
-            shape[axis] = self._symbol(name, shape[axis])
-        if not axes and type_.strides is not None:
-            return torch.empty_strided(shape, type_.strides, dtype=type_.dtype)
-        return torch.empty(shape, dtype=type_.dtype)
-
-    def _symbol(self, name: str, example: int) -> Any:
-        if name not in self.symbols:
-            # The example's own size may equal another one by chance, or be 1, and "are they equal?" would then fix it.
-            # A multiple by a prime of its own equals nothing else and divides by all that the example divides by.
-            factor = _PRIMES[len(self.symbols) % len(_PRIMES)] if self.distinct else 1
-            hint = max(example, 1) * factor
-            source = _Axis(name)
-            symbol = self.shapes.create_symbol(hint, source, DimDynamic.DYNAMIC, None, do_not_specialize_zero_one=True)
-            self.symbols[name] = self.shapes.create_symintnode(symbol, hint=hint, source=source)
-            self.names[str(symbol)] = name
-            self.examples[symbol] = example
-        return self.symbols[name]
-
     def _run(self, call: Call) -> None:
         recorded = [value.type for value in call.outputs]
-        before = len(self.shapes.replacements)
         try:
-            results = self._evaluate(call)
+            results = self.machine.evaluate(call, self.env.__getitem__)
         except ExportError:
             raise
         except Exception as error:
-            reason = self._named(str(error).strip().partition("\n")[0].rstrip(".)") or type(error).__name__)
+            reason = self.machine.named(str(error).strip().partition("\n")[0].rstrip(".)") or type(error).__name__)
             raise ExportError(
                 f"{call.target} at {call.source} does not run with other sizes on the dynamic axes: {reason}. "
                 "Declare these axes static, or change the line so that it takes any size"
@@ -182,42 +130,20 @@ class _Abstract:
             self.env[value] = result
             value.type = self._type(result, value)
             self._cross_check(call, value.type, old, result)
-        if len(self.shapes.replacements) != before:
-            self._note_specialised(call)
+        known = {item.axis for item in self.found.specialised}
+        for axis, size in self.machine.fixed().items():
+            if axis not in known:
+                self.found.specialised.append(Specialised(axis, size, str(call.source)))
 
-    def _evaluate(self, call: Call) -> list[Any]:
-        args = {name: self._argument(arg) for name, arg in call.args.items()}
-        if call.target == "prim::getitem":
-            return [args["list"][args["index"]]]
-        if call.outputs and all(isinstance(value.type, ScalarType) for value in call.outputs):
-            operands = [arg for arg in args.values() if isinstance(arg, torch.Tensor)]
-            if scalars.is_scalar_operator(call.base) and not operands:
-                return [scalars.evaluate(call.base, args)]
-        if call.target == "aten::size.int":
-            return [args["self"].size(args["dim"])]
-        result = _operator(call)(**_as_tensors(call.target, args))
-        return list(result) if len(call.outputs) != 1 else [result]
-
-    def _argument(self, arg: Any) -> Any:
-        if isinstance(arg, Value):
-            return self.env[arg]
-        if isinstance(arg, (list, tuple)):
-            return [self._argument(item) for item in arg]
-        return arg
-
-    def _type(self, result: Any, value: Value | None = None) -> Any:
-        if value is not None and isinstance(value.type, ScalarType) and isinstance(result, torch.Tensor):
-            return value.type
-        return Symbols(self.names).type(result)
-
-    def _named(self, text: str) -> str:
-        """torch's symbols in a message replaced by the names of the axes."""
-        return re.sub(r"\bs\d+\b", lambda match: self.names.get(match.group(), match.group()), text)
+    def _type(self, result: Any, value: Value) -> Any:
+        # a number stays one, also where torch computed it as a zero-dim tensor
+        is_number = isinstance(value.type, ScalarType) and isinstance(result, torch.Tensor)
+        return value.type if is_number else self.machine.type(result)
 
     def _cross_check(self, call: Call, type_: Any, old: Any, result: Any) -> None:
         if not isinstance(type_, TensorType) or not isinstance(old, TensorType) or old.shape is None:
             return
-        sizes = tuple(self._at_example(size) for size in result.shape)
+        sizes = tuple(self.machine.at_example(size) for size in result.shape)
         fits = len(sizes) == len(old.shape) and all(
             size is None or size == recorded for size, recorded in zip(sizes, old.shape, strict=True)
         )
@@ -226,61 +152,3 @@ class _Abstract:
                 f"{call.target} at {call.source} was recorded as {old}, and its shape function says {type_}; "
                 "the trace holds a size fixed that was declared dynamic"
             )
-
-    def _at_example(self, size: Any) -> int | None:
-        if isinstance(size, int):
-            return size
-        number = size.node.expr.subs(self.examples)
-        return int(number) if number.is_Integer else None
-
-    def _note_specialised(self, call: Call) -> None:
-        known = {item.axis for item in self.found.specialised}
-        for name, symbol in self.symbols.items():
-            expression = symbol.node.expr
-            if expression.is_Integer and name not in known:
-                self.found.specialised.append(Specialised(name, int(expression), str(call.source)))
-
-
-def _operator(call: Call) -> Any:
-    namespace, _, rest = call.target.partition("::")
-    name, _, overload = rest.partition(".")
-    recurrent = shape_function(call.target)
-    if recurrent is not None:
-        return recurrent
-    if call.target == "aten::max_pool1d":
-        return lambda **arguments: torch.ops.aten.max_pool1d_with_indices(**arguments)[0]  # keeps symbols
-    if call.target == "aten::view":
-        name = "reshape"  # fakes have plain strides, which may refuse a view that the model's own strides allowed
-    try:
-        return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
-    except AttributeError:
-        raise ExportError(
-            f"{call.target} at {call.source} has no shape function, so its sizes under dynamic axes are unknown"
-        ) from None
-
-
-def _as_tensors(target: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers that the trace had wrapped become zero-dim tensors where the schema wants a tensor."""
-    if target == "aten::view":
-        return {"self": args["self"], "shape": args["size"]}
-    kinds = _tensor_parameters(target)
-    return {
-        name: torch.scalar_tensor(arg, dtype=_number_dtype(arg)) if name in kinds and _is_number(arg) else arg
-        for name, arg in args.items()
-    }
-
-
-def _tensor_parameters(target: str) -> Sequence[str]:
-    from purexport.capture.bind import signature
-
-    return [item.name for item in signature(target).parameters if re.fullmatch(r"(Optional\[)?Tensor\]?", item.type)]
-
-
-def _is_number(arg: Any) -> bool:
-    return isinstance(arg, (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool))
-
-
-def _number_dtype(number: Any) -> torch.dtype:
-    if isinstance(number, (bool, torch.SymBool)):
-        return torch.bool
-    return torch.int64 if isinstance(number, (int, torch.SymInt)) else torch.get_default_dtype()

@@ -18,8 +18,8 @@ import torch
 from torch.export import dynamic_shapes
 from torch.utils import _pytree as pytree
 
-from purexport.capture import exported, torchscript
-from purexport.capture.aten import AtenGraph
+from purexport.capture import exported, script, torchscript
+from purexport.capture.aten import AtenGraph, Value
 from purexport.errors import ExportError
 
 Axes = dict[int, str]
@@ -58,7 +58,7 @@ def capture(request: Request) -> Captured:
     if isinstance(request.model, torch.export.ExportedProgram):
         return _program(request.model, "the model is an ExportedProgram", request.input_names, {})
     if isinstance(request.model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
-        raise ExportError("scripted modules cannot be exported yet; pass the nn.Module that the script was made from")
+        return _script(request)
     if request.route == "export":
         return _export(request, "asked for")
     if request.dynamic_shapes is not None:
@@ -94,7 +94,7 @@ class _Flat:
     positions: list[int]
     names: list[str]
 
-    def rebuild(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def rebuild(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         leaves = list(self.leaves)
         for position, tensor in zip(self.positions, tensors, strict=True):
             leaves[position] = tensor
@@ -118,6 +118,8 @@ def _flatten(request: Request) -> _Flat:
 
 
 def _parameter_names(model: Any) -> list[str]:
+    if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
+        return [parameter.name for parameter in _script_parameters(model)]
     function = model.forward if isinstance(model, torch.nn.Module) else model
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -206,6 +208,39 @@ def _trace(request: Request, reason: str) -> Captured:
         raise ExportError(f"the model does not run on these args: {type(error).__name__}: {error}") from error
     graph.output_names = _output_names(paths)
     return Captured(graph, "trace", reason, _axes(request, flat.names, flat.tensors), notes)
+
+
+def _script(request: Request) -> Captured:
+    flat = _flatten(request)
+    axes = _axes(request, flat.names, flat.tensors)
+
+    def arguments(values: Sequence[Value]) -> list[Any]:
+        args, kwargs = flat.rebuild(values)
+        return _positional(request.model, args, kwargs)
+
+    found = script.interpret(request.model, list(zip(flat.names, flat.tensors, strict=True)), arguments, axes)
+    leaves, _ = pytree.tree_flatten_with_path(found.result)
+    found.graph.outputs = [leaf for _, leaf in leaves if leaf is not None]
+    found.graph.output_names = _output_names([path for path, leaf in leaves if leaf is not None])
+    return Captured(found.graph, "script", "the model is a script", notes=found.remarks)
+
+
+def _positional(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Arguments in the order of the script's schema, defaults filled in.  Raises ExportError when they do not fit."""
+    parameters = _script_parameters(model)
+    if len(args) > len(parameters):
+        raise ExportError(f"the model takes {len(parameters)} args, {len(args)} were given")
+    values = dict(zip((parameter.name for parameter in parameters), args, strict=False)) | dict(kwargs)
+    unknown = set(values) - {parameter.name for parameter in parameters}
+    missing = [item.name for item in parameters if item.name not in values and not item.has_default_value()]
+    if unknown or missing:
+        raise ExportError(f"args do not fit the script: missing {missing}, unknown {sorted(unknown)}")
+    return [values.get(item.name, item.default_value) for item in parameters]
+
+
+def _script_parameters(model: Any) -> list[Any]:
+    is_function = isinstance(model, torch.jit.ScriptFunction)
+    return list(model.schema.arguments) if is_function else list(model.forward.schema.arguments)[1:]
 
 
 def _as_tensor(leaf: Any) -> torch.Tensor:

@@ -1,0 +1,178 @@
+"""Fake tensors whose declared axes are symbols: torch's own shape functions, asked one call at a time.
+
+The abstract execution of a trace and the interpretation of a script both stand on this.  A symbol's hint is not the
+example's size (see ``symbol``), so that two sizes are equal only where the model makes them equal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._guards import Source as GuardSource
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, statically_known_true
+
+from purexport import scalars
+from purexport.capture.aten import Call, ScalarType, TensorType, Value, map_values
+from purexport.capture.exported import Symbols
+from purexport.errors import ExportError
+from purexport.recurrent import shape_function
+
+Axes = Mapping[int, str]
+
+_PRIMES = (13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
+
+
+@dataclass(frozen=True)
+class _Axis(GuardSource):
+    """Says where a symbol comes from, as torch's guards want to know."""
+
+    text: str
+
+    @property
+    def _name_template(self) -> str:
+        return self.text
+
+
+class FakeMachine:
+    """Runs calls on fake tensors.  ``distinct`` gives each symbol a size that equals no other by chance."""
+
+    def __init__(self, distinct: bool) -> None:
+        self.distinct = distinct
+        self.shapes = ShapeEnv(specialize_zero_one=False, duck_shape=False, allow_dynamic_output_shape_ops=True)
+        self.mode = FakeTensorMode(shape_env=self.shapes, allow_non_fake_inputs=True)
+        self.symbols: dict[str, Any] = {}
+        self.names: dict[str, str] = {}
+        self.examples: dict[Any, int] = {}
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The modes in which calls are to be evaluated."""
+        # the Python dispatcher brings the shape functions that keep symbols where the C++ kernels want numbers
+        with self.mode, enable_python_dispatcher(), torch.no_grad():
+            yield
+
+    @staticmethod
+    def outside() -> AbstractContextManager[Any]:
+        """Leaves the modes for a moment, for tensors that hold real numbers."""
+        return unset_fake_temporarily()
+
+    def tensor(self, type_: TensorType, axes: Axes) -> torch.Tensor:
+        """A fake tensor of that type, the given axes symbols."""
+        shape: list[Any] = list(type_.shape or ())
+        for axis, name in axes.items():
+            shape[axis] = self.symbol(name, shape[axis])
+        if not axes and type_.strides is not None:
+            return torch.empty_strided(shape, type_.strides, dtype=type_.dtype)
+        return torch.empty(shape, dtype=type_.dtype)
+
+    def symbol(self, name: str, example: int) -> Any:
+        """The symbol of an axis name, made when it is first asked for."""
+        if name not in self.symbols:
+            # The example's own size may equal another one by chance, or be 1, and "are they equal?" would then fix it.
+            # A multiple by a prime of its own equals nothing else and divides by all that the example divides by.
+            factor = _PRIMES[len(self.symbols) % len(_PRIMES)] if self.distinct else 1
+            hint = max(example, 1) * factor
+            source = _Axis(name)
+            symbol = self.shapes.create_symbol(hint, source, DimDynamic.DYNAMIC, None, do_not_specialize_zero_one=True)
+            self.symbols[name] = self.shapes.create_symintnode(symbol, hint=hint, source=source)
+            self.names[str(symbol)] = name
+            self.examples[symbol] = example
+        return self.symbols[name]
+
+    def evaluate(self, call: Call, lookup: Callable[[Value], Any]) -> list[Any]:
+        """The results of a call on what ``lookup`` gives for its values.  Raises what torch raises."""
+        args = {name: map_values(arg, lookup) for name, arg in call.args.items()}
+        if call.target == "prim::getitem":
+            return [args["list"][args["index"]]]
+        if call.outputs and all(isinstance(value.type, ScalarType) for value in call.outputs):
+            operands = [arg for arg in args.values() if isinstance(arg, torch.Tensor)]
+            if scalars.is_scalar_operator(call.base) and not operands:
+                return [scalars.evaluate(call.base, args)]
+        if call.target == "aten::size.int":
+            return [args["self"].size(args["dim"])]
+        result = _operator(call)(**_as_tensors(call.target, args))
+        return list(result) if len(call.outputs) != 1 else [result]
+
+    def type(self, result: Any) -> Any:
+        """The neutral type of a fake result, sizes written in the names of the axes."""
+        return Symbols(self.names).type(result)
+
+    def named(self, text: str) -> str:
+        """torch's symbols in a message replaced by the names of the axes."""
+        return re.sub(r"\bs\d+\b", lambda match: self.names.get(match.group(), match.group()), text)
+
+    def at_example(self, size: Any) -> int | None:
+        """A size at the example's sizes; None where it depends on data."""
+        if isinstance(size, int):
+            return size
+        number = size.node.expr.subs(self.examples)
+        return int(number) if number.is_Integer else None
+
+    @staticmethod
+    def known(number: Any) -> Any:
+        """A symbolic number's value where its symbols do not matter, else None."""
+        expression = number.node.expr
+        if isinstance(number, torch.SymBool):
+            if statically_known_true(number):
+                return True
+            return False if statically_known_true(torch.sym_not(number)) else None  # type: ignore[no-untyped-call]
+        if expression.is_Integer:
+            return int(expression)
+        return float(expression) if expression.is_number else None
+
+    def fixed(self) -> dict[str, int]:
+        """The axes that were forced to one size so far."""
+        found = {name: symbol.node.expr for name, symbol in self.symbols.items()}
+        return {name: int(expression) for name, expression in found.items() if expression.is_Integer}
+
+
+def _operator(call: Call) -> Any:
+    namespace, _, rest = call.target.partition("::")
+    name, _, overload = rest.partition(".")
+    recurrent = shape_function(call.target)
+    if recurrent is not None:
+        return recurrent
+    if call.target == "aten::max_pool1d":
+        return lambda **arguments: torch.ops.aten.max_pool1d_with_indices(**arguments)[0]  # keeps symbols
+    if call.target == "aten::view":
+        name = "reshape"  # fakes have plain strides, which may refuse a view that the model's own strides allowed
+    try:
+        return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
+    except AttributeError:
+        raise ExportError(
+            f"{call.target} at {call.source} has no shape function, so its sizes under dynamic axes are unknown"
+        ) from None
+
+
+def _as_tensors(target: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers that the trace had wrapped become zero-dim tensors where the schema wants a tensor."""
+    if target == "aten::view":
+        return {"self": args["self"], "shape": args["size"]}
+    kinds = _tensor_parameters(target)
+    return {
+        name: torch.scalar_tensor(arg, dtype=_number_dtype(arg)) if name in kinds and _is_number(arg) else arg
+        for name, arg in args.items()
+    }
+
+
+def _tensor_parameters(target: str) -> Sequence[str]:
+    from purexport.capture.bind import signature
+
+    return [item.name for item in signature(target).parameters if re.fullmatch(r"(Optional\[)?Tensor\]?", item.type)]
+
+
+def _is_number(arg: Any) -> bool:
+    return isinstance(arg, (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def _number_dtype(number: Any) -> torch.dtype:
+    if isinstance(number, (bool, torch.SymBool)):
+        return torch.bool
+    return torch.int64 if isinstance(number, (int, torch.SymInt)) else torch.get_default_dtype()
