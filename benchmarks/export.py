@@ -5,7 +5,8 @@
 Each measurement is a process of its own: it loads the model, imports the exporter, and then times the call that writes
 the file, so what an exporter imports late is part of its first call.  The second call in the same process is reported
 too.  Memory is the growth of the resident set during the first call, by the kernel's own high-water mark.  Needs Linux.
-The best time and the smallest growth of the repeats count; ratios are to the first exporter named.
+The best time and the smallest growth of the repeats count; ratios are to the first exporter named.  Processor time is
+given beside the clock's, since a busy machine stretches the latter.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ EXPORTERS: dict[str, Callable[[], Export]] = {
 
 
 def measure(model_name: str, exporter: str) -> dict[str, float]:
-    """{"first": seconds, "second": seconds, "extra_mb": growth of memory during the first call}."""
+    """Seconds of the first and second call, processor seconds of the first, growth of memory during the first."""
     sys.path.insert(0, str(ROOT))
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -90,17 +91,18 @@ def measure(model_name: str, exporter: str) -> dict[str, float]:
         _return_freed_memory()
         before = _resident_mb("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew
-        first = _seconds(export, model, args, f"{folder}/first.onnx")
+        first, cpu = _seconds(export, model, args, f"{folder}/first.onnx")
         extra = _resident_mb("VmHWM") - before
-        second = _seconds(export, model, args, f"{folder}/second.onnx")
-    return {"first": first, "second": second, "extra_mb": max(0.0, extra)}
+        second, _ = _seconds(export, model, args, f"{folder}/second.onnx")
+    return {"first": first, "cpu": cpu, "second": second, "extra_mb": max(0.0, extra)}
 
 
-def _seconds(export: Export, model: Any, args: tuple[Any, ...], path: str) -> float:
+def _seconds(export: Export, model: Any, args: tuple[Any, ...], path: str) -> tuple[float, float]:
+    """(seconds by the clock, seconds of processor time) of one call."""
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        start = time.perf_counter()
+        start, start_cpu = time.perf_counter(), time.process_time()
         result = export(model, args, path)
-        seconds = time.perf_counter() - start
+        seconds = time.perf_counter() - start, time.process_time() - start_cpu
     del result
     return seconds
 
@@ -154,15 +156,26 @@ def _measure_in_process(model: str, exporter: str) -> dict[str, float]:
 
 def table(results: list[dict[str, Any]]) -> str:
     """The results for people; a ratio above 1 says how many times more than the first exporter."""
-    header = ("model", "exporter", "first call", "second", "extra memory", "time ratio", "memory ratio")
+    header = (
+        "model",
+        "exporter",
+        "first call",
+        "cpu",
+        "second",
+        "extra memory",
+        "time ratio",
+        "cpu ratio",
+        "memory ratio",
+    )
     rows = [header]
     for result in results:
-        ratios = [result["first_ratio"], result["extra_mb_ratio"]]
+        ratios = [result["first_ratio"], result["cpu_ratio"], result["extra_mb_ratio"]]
         rows.append(
             (
                 result["model"],
                 result["exporter"],
                 f"{result['first']:.2f} s",
+                f"{result['cpu']:.2f} s",
                 f"{result['second']:.2f} s",
                 f"{result['extra_mb']:.0f} MB",
                 *("-" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
