@@ -39,7 +39,7 @@ def official(cls: type[Message]) -> Any:
 
 def rewritten(cls: type[Message], data: bytes) -> bytes | None:
     """What the official runtime writes back, or None where it refuses."""
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped,unused-ignore]
 
     try:
         written: bytes = official(cls).FromString(data).SerializeToString()

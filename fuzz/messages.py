@@ -46,9 +46,9 @@ def check(data: bytes) -> str:
 
 def _refused(message: Message) -> str:
     texts = []
-    for encode in (message.SerializeToString, lambda: interpret.encode(message)):
+    for encode in (Message.SerializeToString, interpret.encode):
         try:
-            encode()
+            encode(message)
         except ps.EncodeError as error:
             texts.append(str(error))
     if len(texts) < 2 or texts[0] != texts[1]:
