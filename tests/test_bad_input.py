@@ -66,6 +66,12 @@ BAD_EXPORTS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("names that are a string", {"input_names": "x"}, ValueError, "lists of names"),
     ("names that repeat", {"output_names": ["y", "y"]}, ValueError, "differ"),
     ("more names than outputs", {"output_names": ["y", "z"]}, ValueError, "2 values, and the model has 1"),
+    (
+        "more names than inputs and parameters",
+        {"input_names": list("abcd")},
+        ValueError,
+        "4 values, and the model has 3",
+    ),
     ("axis out of range", {"input_names": ["x"], "dynamic_axes": {"x": {2: "n"}}}, ValueError, "'x' has 2 axes"),
     ("axes of no input", {"input_names": ["x"], "dynamic_axes": {"z": {0: "n"}}}, ValueError, "'z'"),
     ("operators without a form in ONNX", {"model": Strange()}, purexport.UnsupportedOperatorError, "airy_ai"),
