@@ -16,6 +16,7 @@ from purexport.lowering import (  # noqa: F401
     indexing,
     joins,
     linalg,
+    losses,
     norm,
     numbers,
     packed,
