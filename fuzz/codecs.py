@@ -67,5 +67,5 @@ HARNESS = Harness(
     ps.DecodeError,
     check,
     long_messages,
-    longest=1 << 14,
+    longest=1 << 15,
 )

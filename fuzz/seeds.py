@@ -10,7 +10,7 @@ from pathlib import Path
 import proto_schema as ps
 from fuzz.build import Choices, build
 from fuzz.harness import CLASSES, joined
-from proto_schema import helper
+from proto_schema import generate, helper
 
 T = ps.TensorProto
 LARGEST_BUNDLED, MOST_BUNDLED = 2048, 60
@@ -74,8 +74,17 @@ def messages() -> list[bytes]:
 
 
 def long_messages() -> list[bytes]:
-    """As `messages`, and some with children of more than 4096 bytes, which the decoder of mapped files treats apart."""
-    return messages() + _random_messages(6000)
+    """As `messages`, and longer ones: the decoder of mapped files has children of more than 4096 bytes, and windows."""
+    return messages() + _random_messages(6000) + [joined(ps.ModelProto, ps.dumps(_many_nodes()))]
+
+
+def _many_nodes() -> ps.ModelProto:
+    """A graph of small children that needs a second window: 16 KiB do not hold it."""
+    model = small()
+    assert model.graph is not None
+    model.graph.node = [helper.make_node("Add", [f"a{at}", "b"], [f"a{at + 1}"], axis=at) for at in range(700)]
+    assert model.ByteSize() > generate.SPAN
+    return model
 
 
 def small_messages() -> list[bytes]:

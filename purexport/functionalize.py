@@ -4,23 +4,23 @@ Every tensor belongs to a storage.  A view remembers the view it was taken from 
 through a view becomes the inverse chain (``slice_scatter``, ``select_scatter``, ...) up to the storage's base; a later
 read of any other view of that storage takes its chain again from the new base.
 
-Whether ``reshape``, ``contiguous`` or ``to`` shares its argument's storage depends on strides: torch itself is asked,
-on meta tensors of the recorded sizes and strides.  Where that is not known and a write would make the difference, the
-export is refused.  Graphs that write nothing pass through untouched.
+Where it is not known whether two tensors share storage (``sharing``) and a write would make the difference, the export
+is refused.  Graphs that write nothing pass through untouched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from purexport.capture.aten import AtenGraph, Call, Input, ListType, TensorType, Value, map_values
-from purexport.capture.bind import MISSING, Signature, signature
+from purexport.capture.bind import Signature, signature
 from purexport.errors import ExportError
 from purexport.inverse_views import UnknownInverse, inverse
+from purexport.sharing import MAY_SHARE, UNSAID_VIEWS, hidden_sources, result_dtype, shares_storage
+from purexport.statistics import new_statistics
 
 # In-place names whose pure form has another name.
 _PURE = {
@@ -29,6 +29,9 @@ _PURE = {
     "aten::__iand__": "aten::__and__",
     "aten::__ior__": "aten::__or__",
     "aten::__ixor__": "aten::__xor__",
+    "aten::__ilshift__": "aten::__lshift__",
+    "aten::__irshift__": "aten::__rshift__",
+    "aten::_index_put_impl_": "aten::index_put",
 }
 # These change what a name sees, not the bytes: the name becomes a view of what it was.
 _METADATA = {
@@ -41,30 +44,9 @@ _METADATA = {
     "aten::swapaxes_": "aten::swapaxes",
     "aten::swapdims_": "aten::swapdims",
     "aten::detach_": "aten::detach",
+    "aten::requires_grad_": "aten::alias",
 }
 _REFUSED = frozenset({"aten::resize_", "aten::set_", "aten::as_strided_", "aten::resize_as_"})
-# Views by annotation, or by their code, that copy when they must (or share when they can).
-_MAY_SHARE = frozenset(
-    f"aten::{name}"
-    for name in [
-        "reshape",
-        "reshape_as",
-        "flatten",
-        "contiguous",
-        "to",
-        "type_as",
-        "dropout",
-        "feature_dropout",
-        "alpha_dropout",
-        "float",
-        "ravel",
-        "resolve_conj",
-        "resolve_neg",
-        "conj",
-        "real",
-        "cpu",
-    ]
-)
 
 
 @dataclass(eq=False)
@@ -106,7 +88,7 @@ class Functionalized:
 
 def functionalize(graph: AtenGraph) -> Functionalized:
     """``graph`` without in-place operators.  Raises ExportError for a write that cannot be followed faithfully."""
-    if not any(_writes(call) for call in graph.calls):
+    if not any(_writes(call) or new_statistics(call) for call in graph.calls):
         return Functionalized(graph)
     return _Pass(graph).run()
 
@@ -129,14 +111,13 @@ class _Pass:
         self.calls: list[Call] = []
         self.aliases: dict[Value, _Alias] = {}
         self.lists: dict[Value, tuple[Call, _Alias]] = {}
-        self.doubtful: list[tuple[_Alias, _Alias, Call]] = []
+        self.doubtful: list[tuple[_Alias, _Alias, str]] = []
         self.written: dict[Input, tuple[_Alias, Call]] = {}
         self.position = 0
         self.last_use: dict[Value, int] = {}
 
     def run(self) -> Functionalized:
-        for item in self.graph.inputs:
-            self.aliases[item.value] = _Alias(item.value, origin=item)
+        self._inputs()
         for position, call in enumerate(self.graph.calls):
             self.last_use.update(dict.fromkeys(call.inputs(), position))
         for arg in self.graph.outputs:
@@ -150,6 +131,17 @@ class _Pass:
         ]
         pure = AtenGraph(self.graph.inputs, self.calls, outputs, self.graph.output_names)
         return Functionalized(pure, mutations)
+
+    def _inputs(self) -> None:
+        owners: dict[int, _Alias] = {}
+        for item in self.graph.inputs:
+            alias = self.aliases[item.value] = _Alias(item.value, origin=item)
+            if item.tensor is None or item.tensor.is_meta or not item.tensor.numel():
+                continue
+            owner = owners.setdefault(item.tensor.untyped_storage().data_ptr(), alias)
+            if owner is not alias and owner.origin is not None:
+                made = f"{owner.origin.name!r} and {item.name!r} share memory; make one of them a copy"
+                self.doubtful.append((owner, alias, made))
 
     # -- reading
 
@@ -170,7 +162,8 @@ class _Pass:
         call = alias.call
         assert call is not None
         found = _signature(call)
-        args = {**call.args, (found.aliased() if found else None) or "self": parent}
+        source = found.aliased() if found else None
+        args = {**call.args, source or next(iter(call.args)): parent}
         result = Value(alias.current.type)
         if alias.index is None:
             self.calls.append(Call(call.target, args, [result], call.source))
@@ -188,32 +181,57 @@ class _Pass:
         if call.target == "prim::getitem" and call.args["list"] in self.lists:
             self._take(call, args)
         elif call.target in _METADATA:
+            args.pop("requires_grad", None)
             view = Call(_METADATA[call.target], args, call.outputs, call.source)
             self.aliases[call.args["self"]] = self._view(view, self.aliases[call.args["self"]])
+        elif call.base == "aten::fill_diagonal_":
+            self._fill_diagonal(call)
         elif found is not None and found.writes:
             self._write_call(call, found, args)
         else:
             self._pure_call(Call(call.target, args, call.outputs, call.source), call, found)
+            if call.target == "prim::getitem":
+                self._take_doubtful(call)
 
     def _pure_call(self, pure: Call, call: Call, found: Signature | None) -> None:
         source = found.aliased() if found is not None else None
-        if call.base in _MAY_SHARE:
+        if call.base in MAY_SHARE | UNSAID_VIEWS:
             source = source or next(iter(call.args))
-            shares = _shares_storage(call, source)
-            parent = self.aliases.get(call.args[source])
-            if shares is None and parent is not None:
-                self._emit(pure)
-                self.doubtful.append((parent, self.aliases[call.outputs[0]], call))
-                return
-            source = source if shares else None
+        shares = shares_storage(call, source) if source and call.base in MAY_SHARE else source is not None
         parent = self.aliases.get(call.args[source]) if source and isinstance(call.args[source], Value) else None
-        if parent is None:
+        if parent is None or not shares:
             self._emit(pure)
+            if parent is not None and shares is None:
+                self._doubt(parent, call)
+            for value in hidden_sources(call) if found is not None and source is None else ():
+                self._doubt(self.aliases[value], call)
         elif isinstance(call.outputs[0].type, ListType):
             self.calls.append(pure)
-            self.lists[call.outputs[0]] = (call, parent)
+            self.lists[call.outputs[0]] = (pure, parent)
+        elif len(call.outputs) > 1:
+            self.calls.append(pure)
+            for index, value in enumerate(call.outputs):
+                self.aliases[value] = _Alias(value, parent, pure, index, parent.root.version)
         else:
             self._view(pure, parent)
+        for name, new in new_statistics(pure).items():
+            written = self.aliases[call.args[name]]
+            self._refuse_doubt(written, call)
+            self._write(written, new(self._current(written), self.calls.append), call)
+
+    def _take_doubtful(self, call: Call) -> None:
+        """An element of a list that may share storage may share it too."""
+        whole, element = self.aliases.get(call.args["list"]), self.aliases[call.outputs[0]]
+        for _, other, made in list(self.doubtful):
+            if other is whole:
+                self.doubtful.append((whole, element, made))
+                return
+
+    def _doubt(self, source: _Alias, call: Call) -> None:
+        """The results of ``call`` may or may not share storage with ``source``."""
+        text = f"{call.target} ({call.source}) may or may not have copied; call .clone() there to make it a copy"
+        for value in call.outputs:
+            self.doubtful.append((source, self.aliases[value], text))
 
     def _emit(self, call: Call) -> None:
         self.calls.append(call)
@@ -237,25 +255,33 @@ class _Pass:
     # -- writing
 
     def _write_call(self, call: Call, found: Signature, args: dict[str, Any]) -> None:
-        name = found.writes[0]
-        if len(found.writes) != 1 or call.base in _REFUSED or not isinstance(call.args[name], Value):
+        writes = [name for name in found.writes if call.args[name] is not None]
+        if not writes:
+            self._pure_call(Call(call.target, args, call.outputs, call.source), call, found)
+            return
+        name = writes[0]
+        first = found.parameters[0].name
+        followed = len(writes) == 1 and name in ("out", first) and isinstance(call.args[name], Value)
+        if not followed or call.base in _REFUSED:
             raise ExportError(
                 f"{call.target} at {call.source} writes in a way that cannot be followed; write it as an "
                 "assignment of a new tensor"
             )
         alias = self.aliases[call.args[name]]
         self._refuse_doubt(alias, call)
+        self._refuse_constant(alias, call)
         new = self._pure_form(call, found, args, name)
+        self._refuse_resize(alias, new, call)
         self._write(alias, new, call)
         for output in call.outputs:
             self.aliases[output] = alias
 
     def _pure_form(self, call: Call, found: Signature, args: dict[str, Any], name: str) -> Value:
         """Emit the pure operator; the value that the written tensor has afterwards, in that tensor's dtype."""
-        written = call.args[name].tensor
+        written = args[name].tensor  # as it is now: a name may have been transposed in place
         target = _pure_target(call, found)
         args = _renamed(args, found, signature(target), name)
-        dtype = _result_dtype(target, args) or written.dtype
+        dtype = result_dtype(target, args) or written.dtype
         shape, strides = written.shape, written.strides
         if name == "out" and call.outputs and isinstance(call.outputs[0].type, TensorType):
             shape, strides = call.outputs[0].type.shape, call.outputs[0].type.strides
@@ -297,15 +323,62 @@ class _Pass:
         alias.version = version
         return alias.current
 
+    def _fill_diagonal(self, call: Call) -> None:
+        """fill_diagonal_ of a matrix is a write through its diagonal."""
+        type_ = call.args["self"].tensor
+        if call.args["wrap"] or type_.rank != 2:
+            raise ExportError(
+                f"aten::fill_diagonal_ at {call.source} is supported on matrices without wrap; write to .diagonal()"
+            )
+        known = [size for size in type_.shape or () if isinstance(size, int)]
+        view = Value(TensorType(type_.dtype, (min(known) if len(known) == 2 else None,)))
+        self._call(
+            Call("aten::diagonal", {"self": call.args["self"], "offset": 0, "dim1": 0, "dim2": 1}, [view], call.source)
+        )
+        filled = [Value(view.type)]
+        self._call(Call("aten::fill_.Scalar", {"self": view, "value": call.args["fill_value"]}, filled, call.source))
+        for output in call.outputs:
+            self.aliases[output] = self.aliases[call.args["self"]]
+
+    # -- refusing
+
     def _refuse_doubt(self, alias: _Alias, call: Call) -> None:
         """A write matters to the other side of a maybe-shared storage only if that side is read later."""
-        for one, other, made in self.doubtful:
-            for mine, theirs in ((one, other), (other, one)):
-                if mine.root is alias.root and self._read_later(theirs.root):
-                    raise ExportError(
-                        f"{call.target} at {call.source} writes to a tensor that {made.target} ({made.source}) may or "
-                        "may not have copied; call .clone() there to make it a copy"
-                    )
+        reached = {alias.root}
+        while True:
+            edges = [
+                (theirs.root, made)
+                for one, other, made in self.doubtful
+                for mine, theirs in ((one, other), (other, one))
+                if mine.root in reached and theirs.root not in reached
+            ]
+            if not edges:
+                return
+            for root, made in edges:
+                if self._read_later(root):
+                    raise ExportError(f"{call.target} at {call.source} writes to a tensor that {made}")
+                reached.add(root)
+
+    @staticmethod
+    def _refuse_constant(alias: _Alias, call: Call) -> None:
+        origin = alias.root.origin
+        if origin is not None and origin.kind == "constant":
+            raise ExportError(
+                f"{call.target} at {call.source} writes to a tensor that is no input, parameter or buffer; its value "
+                "from before the call is not known. Register it with register_buffer, or write to a .clone() of it"
+            )
+
+    def _refuse_resize(self, alias: _Alias, new: Value, call: Call) -> None:
+        """out= of another shape: torch gives the tensor new memory, and its views keep the old."""
+        if new.tensor.shape == alias.current.tensor.shape:
+            return
+        if alias.parent is not None or any(
+            other.parent is not None and other.root is alias for other in self.aliases.values()
+        ):
+            raise ExportError(
+                f"{call.target} at {call.source} resizes its out= tensor, of which there are views; pass a tensor of "
+                "the result's shape"
+            )
 
     def _read_later(self, root: _Alias) -> bool:
         return any(
@@ -352,70 +425,3 @@ def _without_out(call: Call, found: Signature) -> str:
         if _exists(target) and [parameter.name for parameter in signature(target).parameters] == names:
             return target
     raise ExportError(f"{call.target} at {call.source} has an out= argument, and torch has no form of it without one")
-
-
-def _result_dtype(target: str, args: dict[str, Any]) -> torch.dtype | None:
-    """The dtype of a pure call, asked of torch on empty tensors where operands could promote; None when plain."""
-    own = args.get("self")
-    operands = [arg for name, arg in args.items() if name != "self"]
-    numbers = any(isinstance(arg, (float, complex)) and not isinstance(arg, bool) for arg in operands)
-    tensors = [arg for arg in operands if isinstance(arg, Value) and isinstance(arg.type, TensorType)]
-    if isinstance(own, Value) and isinstance(own.type, TensorType):
-        plain = all(arg.tensor.dtype == own.tensor.dtype for arg in tensors)
-        if plain and (own.tensor.dtype.is_floating_point or not numbers) and not _compares(target):
-            return None
-    parameters = {item.name: item for item in signature(target).parameters}
-    call = {name: arg for name, arg in args.items() if arg != parameters[name].default or arg is MISSING}
-    result = _run_on_meta(target, call, lambda type_: torch.empty(_ranked(type_), dtype=type_.dtype, device="meta"))
-    return result.dtype if isinstance(result, torch.Tensor) else None
-
-
-def _compares(target: str) -> bool:
-    return target.partition(".")[0].removeprefix("aten::") in {"eq", "ne", "lt", "le", "gt", "ge", "logical_not"}
-
-
-def _ranked(type_: TensorType) -> list[int]:
-    return [dim if isinstance(dim, int) else 2 for dim in type_.shape or ()]
-
-
-def _shares_storage(call: Call, source: str) -> bool | None:
-    """Whether the result lives in the argument's storage; None when the strides that decide it are unknown."""
-    made: list[torch.Tensor] = []
-    type_ = call.args[source].type if isinstance(call.args[source], Value) else None
-    if (
-        not isinstance(type_, TensorType)
-        or type_.strides is None
-        or not all(isinstance(dim, int) for dim in type_.shape or (None,))
-    ):
-        return None
-
-    def fake(type_: TensorType) -> torch.Tensor:
-        shape = _ranked(type_)
-        tensor = torch.empty_strided(
-            shape, type_.strides or torch.empty(shape, device="meta").stride(), dtype=type_.dtype, device="meta"
-        )
-        made.append(tensor)
-        return tensor
-
-    args = dict(call.args)
-    if "device" in args:
-        args["device"] = None
-    result = _run_on_meta(call.target, args, fake)
-    if not isinstance(result, torch.Tensor):
-        return None
-    return bool(result.untyped_storage()._cdata == made[0].untyped_storage()._cdata)
-
-
-def _run_on_meta(target: str, args: dict[str, Any], make: Callable[[TensorType], torch.Tensor]) -> Any:
-    namespace, _, rest = target.partition("::")
-    name, _, overload = rest.partition(".")
-
-    def convert(value: Value) -> Any:
-        return make(value.type) if isinstance(value.type, TensorType) else 2
-
-    try:
-        operator = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
-        with torch.no_grad():
-            return operator(**{key: map_values(arg, convert) for key, arg in args.items()})
-    except (RuntimeError, TypeError, AttributeError, NotImplementedError):
-        return None

@@ -1,15 +1,17 @@
 """What a write through one view means for the tensor that the view was taken from.
 
-One row a view: given the base before the write and the view's new content, the base after it.
+One row a view: given the base before the write and the view's new content, the base after it.  A list of pieces is put
+together again around the written one, so that no size of a piece is needed here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
 from typing import Any
 
-from purexport.capture.aten import Call, TensorType, Value
+from purexport.capture.aten import Call, ListType, TensorType, Value
+
+INT64_MAX = 2**63 - 1
 
 
 class UnknownInverse(LookupError):  # noqa: N818  caught by the functionalization, never by users
@@ -21,15 +23,15 @@ Row = Callable[[Call, Value, Value], tuple[str, dict[str, Any]]]
 
 
 def inverse(view: Call, index: int | None, base: Value, new: Value, emit: Emit) -> Value:
-    """Emit the call that puts ``new`` into ``base`` where ``view`` looks; returns the base's new value.
+    """Emit the calls that put ``new`` into ``base`` where ``view`` looks; returns the base's new value.
 
     ``index`` is the position in a view that returns a list.  Raises UnknownInverse.
     """
     if index is not None:
-        target, args = _from_list(view, index, base, new)
+        target, args = _from_list(view, index, base, new, emit)
     else:
         row = _ROWS.get(view.base)
-        if row is None:
+        if row is None or view.target == "aten::view.dtype":
             raise UnknownInverse("writes through this view are not supported yet")
         target, args = row(view, base, new)
     result = Value(base.type)
@@ -50,14 +52,27 @@ def _transpose(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]
     return "aten::transpose.int", {"self": new, "dim0": dims[0], "dim1": dims[1]}
 
 
-def _t(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
-    return "aten::t", {"self": new}
+def _reversed(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+    return "aten::numpy_T", {"self": new}
+
+
+def _swap_last(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+    if base.tensor.dtype.is_complex and view.base != "aten::mT":
+        raise UnknownInverse("a conjugate is not written through")
+    if base.tensor.rank is None or base.tensor.rank < 2:
+        return _same(view, base, new)
+    return "aten::transpose.int", {"self": new, "dim0": -2, "dim1": -1}
 
 
 def _permute(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
     dims = view.args["dims"]
     order = [dim % len(dims) for dim in dims]
     return "aten::permute", {"self": new, "dims": [order.index(i) for i in range(len(order))]}
+
+
+def _movedim(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+    args = {"self": new, "source": view.args["destination"], "destination": view.args["source"]}
+    return view.target, args
 
 
 def _slice(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
@@ -67,13 +82,16 @@ def _slice(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
 
 def _narrow(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
     start, length = view.args["start"], view.args["length"]
-    if not isinstance(start, int) or not isinstance(length, int):
-        raise UnknownInverse("its position is computed")
-    return _scatter(base, new, view.args["dim"], start, start + length)
-
-
-def _scatter(base: Value, new: Value, dim: int, start: int, end: int) -> tuple[str, dict[str, Any]]:
-    return "aten::slice_scatter", {"self": base, "src": new, "dim": dim, "start": start, "end": end, "step": 1}
+    if start == 0:
+        end = length
+    elif isinstance(start, int) and isinstance(length, int):
+        end = start + length
+    else:
+        raise UnknownInverse("its position is computed; use a slice")
+    if start != 0 and end == 0:
+        end = INT64_MAX  # from a negative start up to the end
+    args = {"dim": view.args["dim"], "start": start, "end": end, "step": 1}
+    return "aten::slice_scatter", {"self": base, "src": new, **args}
 
 
 def _select(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
@@ -86,56 +104,83 @@ def _diagonal(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]
 
 
 def _expand(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
-    if base.tensor.shape != new.tensor.shape or base.tensor.shape is None:
+    old, wide = base.tensor.shape, new.tensor.shape
+    if old is None or wide is None:
+        raise UnknownInverse("its shape is not known")
+    added = len(wide) - len(old)
+    if wide[added:] != old or any(size != 1 for size in wide[:added]):
         raise UnknownInverse("an expanded tensor has several places for one element")
-    return _same(view, base, new)
+    return _same(view, base, new) if not added else _reshape(view, base, new)
 
 
-def _from_list(view: Call, index: int, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
-    dim = view.args["dim"]
+def _from_list(view: Call, index: int, base: Value, new: Value, emit: Emit) -> tuple[str, dict[str, Any]]:
+    """The pieces taken again, the written one replaced, and joined."""
+    dim = view.args["dim"] if "dim" in view.args else _named_axis(view, base)
+    if "indices" in view.args:
+        bounds = [0, *view.args["indices"], INT64_MAX]
+        args = {"dim": dim, "start": bounds[index], "end": bounds[index + 1], "step": 1}
+        return "aten::slice_scatter", {"self": base, "src": new, **args}
+    whole = Value(ListType())
+    emit(Call(view.target, {**view.args, "self": base}, [whole], view.source))
+    pieces = [new] * _count(view, base, dim)
+    for position in range(len(pieces)):
+        if position != index:
+            pieces[position] = Value(TensorType(base.tensor.dtype))
+            emit(Call("prim::getitem", {"list": whole, "index": position}, [pieces[position]], view.source))
+    joined = "aten::stack" if view.base == "aten::unbind" else "aten::cat"
+    return joined, {"tensors": pieces, "dim": dim}
+
+
+def _named_axis(view: Call, base: Value) -> int:
+    return {"aten::hsplit": 0 if base.tensor.rank == 1 else 1, "aten::vsplit": 0, "aten::dsplit": 2}[view.base]
+
+
+def _count(view: Call, base: Value, dim: int) -> int:
+    """How many pieces the view has."""
+    args = view.args
+    if "sections" in args:
+        return int(args["sections"])
+    given = args.get("split_sizes") or args.get("split_size")
+    if isinstance(given, list):
+        return len(given)
+    size = base.tensor.shape[dim] if base.tensor.shape is not None else None
+    if isinstance(size, int) and view.base in ("aten::chunk", "aten::unsafe_chunk"):
+        given = max(-(-size // args["chunks"]), 1)
     if view.base == "aten::unbind":
-        return "aten::select_scatter", {"self": base, "src": new, "dim": dim, "index": index}
-    sizes = _piece_sizes(view, dim, base)
-    starts = [0, *accumulate(sizes)]
-    return _scatter(base, new, dim, starts[index], starts[index + 1])
-
-
-def _piece_sizes(view: Call, dim: int, base: Value) -> list[int]:
-    shape = base.tensor.shape if isinstance(base.type, TensorType) else None
-    size = shape[dim] if shape is not None else None
-    given = view.args.get("split_sizes") or view.args.get("split_size")
-    if isinstance(given, list) and all(isinstance(item, int) for item in given):
-        return given
-    if isinstance(size, int) and view.base == "aten::chunk":
-        given = -(-size // view.args["chunks"])
+        given = 1
     if not isinstance(size, int) or not isinstance(given, int):
-        raise UnknownInverse("the sizes of its pieces are computed")
-    return [min(given, size - start) for start in range(0, size, given)]
+        raise UnknownInverse("the number of its pieces is not known")
+    return max(-(-size // given), 1)
 
 
+_RESHAPED = (
+    *("view", "_unsafe_view", "reshape", "reshape_as", "view_as", "flatten", "unflatten", "ravel"),
+    *("squeeze", "unsqueeze", "atleast_1d", "atleast_2d", "atleast_3d"),
+)
+_UNCHANGED = (
+    *("alias", "detach", "contiguous", "to", "type_as", "float", "positive", "real", "resolve_conj", "resolve_neg"),
+    *("lift_fresh", "dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"),
+)
 _ROWS: dict[str, Row] = {
-    "aten::view": _reshape,
-    "aten::reshape": _reshape,
-    "aten::reshape_as": _reshape,
-    "aten::view_as": _reshape,
-    "aten::flatten": _reshape,
-    "aten::unflatten": _reshape,
-    "aten::squeeze": _reshape,
-    "aten::unsqueeze": _reshape,
-    "aten::alias": _same,
-    "aten::detach": _same,
-    "aten::contiguous": _same,
-    "aten::to": _same,
-    "aten::dropout": _same,
+    **dict.fromkeys((f"aten::{name}" for name in _RESHAPED), _reshape),
+    **dict.fromkeys((f"aten::{name}" for name in _UNCHANGED), _same),
     "aten::transpose": _transpose,
     "aten::swapaxes": _transpose,
     "aten::swapdims": _transpose,
-    "aten::t": _t,
+    "aten::t": _reversed,
+    "aten::numpy_T": _reversed,
+    "aten::mT": _swap_last,
+    "aten::mH": _swap_last,
+    "aten::adjoint": _swap_last,
     "aten::permute": _permute,
+    "aten::movedim": _movedim,
+    "aten::moveaxis": _movedim,
     "aten::slice": _slice,
     "aten::narrow": _narrow,
     "aten::select": _select,
     "aten::diagonal": _diagonal,
+    "aten::linalg_diagonal": _diagonal,
     "aten::expand": _expand,
     "aten::expand_as": _expand,
+    "aten::broadcast_to": _expand,
 }

@@ -154,7 +154,7 @@ class Row:
     sizes      those other sizes by axis name; without it the exported size + 3
     rtol, atol bounds of the comparison with torch; integers and booleans must be equal
     trap       what torch does that a simple rule would get wrong; shown when the row fails
-    routes     captures to run
+    routes     captures to run: "trace", "export", and "script" for what torch.jit.script takes
     """
 
     def __init__(
@@ -272,9 +272,12 @@ def run_row(row: Row, route: str, opset: int) -> None:
 
 def export_row(row: Row, route: str, opset: int) -> Any:
     """The ONNXProgram of a row."""
+    model, capture = row.make_model(), route
+    if route == "script":
+        model, capture = torch.jit.script(model), "auto"
     args, kwargs = row.make_inputs()
     axes = _axes_by_name(row.dynamic_axes(), args)
-    return export(row.make_model(), args, kwargs, opset=opset, capture=route, dynamic_axes=axes)
+    return export(model, args, kwargs, opset=opset, capture=capture, dynamic_axes=axes)
 
 
 # Exports --------------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -65,7 +66,12 @@ BAD_EXPORTS: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("names that are a string", {"input_names": "x"}, ValueError, "lists of names"),
     ("names that repeat", {"output_names": ["y", "y"]}, ValueError, "differ"),
     ("more names than outputs", {"output_names": ["y", "z"]}, ValueError, "2 values, and the model has 1"),
-    ("more names than inputs", {"input_names": ["x", "z"]}, ValueError, "2 values, and the model has 1"),
+    (
+        "more names than inputs and parameters",
+        {"input_names": list("abcd")},
+        ValueError,
+        "4 values, and the model has 3",
+    ),
     ("axis out of range", {"input_names": ["x"], "dynamic_axes": {"x": {2: "n"}}}, ValueError, "'x' has 2 axes"),
     ("axes of no input", {"input_names": ["x"], "dynamic_axes": {"z": {0: "n"}}}, ValueError, "'z'"),
     ("operators without a form in ONNX", {"model": Strange()}, purexport.UnsupportedOperatorError, "airy_ai"),
@@ -129,7 +135,9 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 
 
 def good_bytes() -> bytes:
-    return export().model_proto.SerializeToString()
+    weight = ps.numpy_helper.from_array(np.ones((4, 3), np.float32), "weight")
+    node = ps.helper.make_node("MatMul", ["x", "weight"], ["y"])
+    return ps.helper.make_model(ps.helper.make_graph([node], "g", [], [], [weight])).SerializeToString()
 
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\\noid sha256:4d7a\\nsize 12\\n"

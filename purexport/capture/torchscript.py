@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch.jit import _trace as jit_trace
+from torch.overrides import TorchFunctionMode
 
 from purexport.capture.aten import AtenGraph, Call, Frame, Input, ListType, ScalarType, Source, TensorType, Type, Value
 from purexport.capture.bind import bind
@@ -23,6 +24,9 @@ from purexport.scalars import is_scalar_operator
 _FRAME = re.compile(r"^(.*)\((\d+)\): .*$", re.MULTILINE)
 _SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": float}
 _CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::IntImplicit": int}
+# the trace holds the tensors that these return, so that a write would reach what it holds
+_LITERALS = frozenset([torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy])
+_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 _CASTS |= {"aten::FloatImplicit": float}
 
 
@@ -43,7 +47,7 @@ def trace(
         scopes.setdefault(module, path)
     flat = [*tensors, *(tensor for _, _, tensor in state)]
     outer = jit_trace._trace_module_map
-    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad(), _Visible():
         warnings.simplefilter("always", category=jit_trace.TracerWarning)
         try:
             jit_trace._trace_module_map = scopes
@@ -62,6 +66,18 @@ def trace(
     inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
     notes = [str(w.message) for w in caught if issubclass(w.category, jit_trace.TracerWarning)]
     return Reader(graph, inputs).read(), notes
+
+
+class _Visible(TorchFunctionMode):
+    """What the tracer would not see: a literal that is written to later, and ``x.data``, which shares x's memory."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function == _DATA:
+            return args[0].detach()
+        result = function(*args, **(kwargs or {}))
+        if function in _LITERALS and not isinstance(args[0] if args else None, torch.Tensor):
+            return result.clone()
+        return result
 
 
 _missing = ListType()  # replaced by the recorded type as soon as the graph's inputs are read

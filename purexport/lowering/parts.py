@@ -9,10 +9,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import torch
+
+from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
-from purexport.lowering.common import INT64_MAX, axis_of
+from purexport.lowering.common import INT64_MAX, axis_of, dims_of, full, maximum, minimum, permute, reshape
 from purexport.lowering.emitter import Emitter
+from purexport.lowering.kernels import carrier
+from purexport.lowering.positions import as_value, count_up, times
 from purexport.lowering.registry import lower
 
 
@@ -69,7 +74,7 @@ def narrow(op: Emitter, self: Value, dim: int, start: Any, length: Any) -> Value
 
 @lower("aten::narrow.Tensor")
 def narrow_tensor(op: Emitter, self: Value, dim: int, start: Value, length: Any) -> Value:
-    return narrow(op, self, dim, op.cast(start, 7), length)
+    return narrow(op, self, dim, op.cast(start, dtypes.INT64), length)
 
 
 @lower("aten::select.int", "aten::select_copy.int")
@@ -180,3 +185,116 @@ def unbind(op: Emitter, self: Value, dim: int = 0) -> list[Value]:
         piece.shape = (*self.shape[:axis], *self.shape[axis + 1 :])
         pieces.append(piece)
     return pieces
+
+
+# Diagonals and windows ----------------------------------------------------------------------------------------------
+
+
+def with_last(rank: int, dim1: int, dim2: int) -> list[int]:
+    """The order of axes in which two of them come last."""
+    one, other = axis_of(dim1, rank), axis_of(dim2, rank)
+    return [*(axis for axis in range(rank) if axis not in (one, other)), one, other]
+
+
+def diagonal_positions(op: Emitter, rows: Any, columns: Any, offset: int) -> Value:
+    """Where the diagonal's elements lie in a flattened matrix."""
+    if isinstance(rows, int) and isinstance(columns, int):
+        matrix = torch.arange(rows * columns).reshape(rows, columns)
+        return op.const(matrix.diagonal(offset).clone())
+    down, right = max(-offset, 0), max(offset, 0)
+    height, width = as_value(op, minus(op, rows, down)), as_value(op, minus(op, columns, right))
+    length = maximum(op, minimum(op, height, width), op.const(0))
+    first = plus(op, times(op, columns, down), right)
+    steps = op.Mul(count_up(op, 0, length), as_value(op, plus(op, columns, 1)))
+    result: Value = op.Add(steps, as_value(op, first))
+    result.shape = (None,)
+    return result
+
+
+@lower("aten::diagonal", "aten::diagonal_copy")
+def diagonal(op: Emitter, self: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    matrices = permute(op, self, with_last(self.rank, dim1, dim2))
+    *batch, rows, columns = dims_of(op, matrices)
+    flat = reshape(op, matrices, [*batch, times(op, rows, columns)])
+    return op.Gather(flat, diagonal_positions(op, rows, columns, offset), axis=len(batch))
+
+
+@lower("aten::linalg_diagonal")
+def linalg_diagonal(op: Emitter, A: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:  # noqa: N803
+    return diagonal(op, A, offset, dim1, dim2)
+
+
+@lower("aten::diag_embed")
+def diag_embed(op: Emitter, self: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
+    """Rows and columns are all positions; off the diagonal they point at a zero behind the last element."""
+    axis, length = self.rank - 1, op.dim(self, -1)
+    size = plus(op, length, abs(offset))
+    if isinstance(length, int) and isinstance(size, int):
+        places = torch.full((size, size), length)
+        places.diagonal(offset).copy_(torch.arange(length))
+        found = op.const(places)
+    else:
+        row, column = op.Unsqueeze(count_up(op, 0, size), [1]), op.Unsqueeze(count_up(op, 0, size), [0])
+        on_diagonal = op.Equal(op.Add(row, op.const(offset)), column)
+        found = op.Where(on_diagonal, op.Sub(row, op.const(max(-offset, 0))), as_value(op, length))
+    sizes = dims_of(op, self)
+    sizes[axis] = 1
+    zero = full(op, sizes, 0, self.dtype or dtypes.FLOAT)
+    matrices = op.Gather(op.Concat(self, zero, axis=axis), found, axis=axis)
+    order = with_last(self.rank + 1, dim1, dim2)
+    return permute(op, matrices, [order.index(place) for place in range(self.rank + 1)])
+
+
+@lower("aten::diag")
+def diag(op: Emitter, self: Value, diagonal: int = 0) -> Value:
+    return diag_embed(op, self, diagonal) if self.rank == 1 else linalg_diagonal(op, self, diagonal)
+
+
+@lower("aten::diagflat")
+def diagflat(op: Emitter, self: Value, offset: int = 0) -> Value:
+    flat = self if self.rank == 1 else reshape(op, self, [-1])
+    return diag_embed(op, flat, offset)
+
+
+@lower("aten::unfold", "aten::unfold_copy")
+def unfold(op: Emitter, self: Value, dimension: int, size: int, step: int) -> Value:
+    """Windows along an axis, side by side on it; a new last axis runs inside a window."""
+    if not self.rank:
+        return reshape(op, self, [1])
+    axis, length = axis_of(dimension, self.rank), op.dim(self, dimension)
+    inside = torch.arange(size)
+    if isinstance(length, int):
+        starts = torch.arange(0, length - size + 1, step)
+        found = op.const(starts[:, None] + inside)
+    else:
+        count = op.Div(plus(op, length, step - size), op.const(step))
+        found = op.Add(op.Unsqueeze(op.Mul(count_up(op, 0, count), op.const(step)), [1]), op.const(inside))
+    windows = op.Gather(self, found, axis=axis)
+    order = [*range(axis + 1), *range(axis + 2, self.rank + 1), axis + 1]
+    return permute(op, windows, order)
+
+
+@lower("aten::tril")
+def tril(op: Emitter, self: Value, diagonal: Any = 0) -> Value:
+    return _triangle(op, self, diagonal, upper=False)
+
+
+@lower("aten::triu")
+def triu(op: Emitter, self: Value, diagonal: Any = 0) -> Value:
+    return _triangle(op, self, diagonal, upper=True)
+
+
+def _triangle(op: Emitter, value: Value, offset: Any, *, upper: bool) -> Value:
+    """Trilu where the runtime has it, else a comparison of rows with columns."""
+    if op.has("Trilu") and value.dtype in (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT64, dtypes.BOOL):
+        result: Value = op.Trilu(value, as_value(op, op.known(offset)), upper=int(upper))
+        return result
+    row = op.Unsqueeze(count_up(op, 0, op.dim(value, -2)), [1])
+    column = op.Unsqueeze(count_up(op, 0, op.dim(value, -1)), [0])
+    bound = op.Add(row, as_value(op, op.known(offset)))
+    beyond = op.Less(column, bound) if upper else op.Less(bound, column)
+    if value.dtype == dtypes.BOOL:
+        return op.And(value, op.Not(beyond))
+    zero = full(op, [1] * value.rank, 0, value.dtype or dtypes.FLOAT)
+    dtype = carrier(op, "Where", value.dtype, 1)
+    return op.cast(op.Where(beyond, op.cast(zero, dtype), op.cast(value, dtype)), value.dtype)

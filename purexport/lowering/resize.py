@@ -1,8 +1,8 @@
 """Interpolation: ONNX Resize where it computes what torch computes, tables where it does not.
 
-torch scales coordinates by the given factor, or by the ratio of sizes where none is given; Resize does the same with
-``scales`` and ``sizes``.  Where the sizes are known, everything else is a table: interpolation of one axis is linear, so
-its matrix is what torch itself makes of the identity, and the nearest neighbours are what it makes of 0, 1, 2, ...
+torch scales coordinates by the given factor, or by the ratio of sizes where none is given; Resize does so with
+``scales`` and ``sizes``.  Where the sizes are known, all else is a table: interpolation of one axis is linear, so its
+matrix is what torch itself makes of the identity, and the nearest neighbours are what it makes of 0, 1, 2, ...
 Tables serve opsets before 11, dtypes without a kernel, antialiasing, and the rare factor that rounds to another size.
 """
 
@@ -102,10 +102,8 @@ def _same_nearest(method: Method, old: int, new: int, scale: float | None) -> bo
     """True when ONNX's arithmetic in float32 finds torch's neighbours."""
     steps = torch.arange(new, dtype=torch.float32)
     ratio = torch.tensor(new, dtype=torch.float32) / torch.tensor(old, dtype=torch.float32)
-    if method is _NEAREST:
-        found = torch.floor(steps / ratio)
-    else:
-        found = torch.floor((steps + 0.5) / ratio - 0.5 + 0.5)
+    middle = 0.0 if method is _NEAREST else 0.5
+    found = torch.floor((steps + middle) / ratio - middle + middle)
     return torch.equal(found.clamp(0, old - 1).long(), _neighbours(method, old, new, scale))
 
 

@@ -10,6 +10,7 @@ from purexport.lowering import (  # noqa: F401
     conv,
     create,
     cumulative,
+    einsum,
     elementwise,
     indexing,
     joins,
