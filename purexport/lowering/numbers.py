@@ -116,31 +116,3 @@ def to_float(op: Emitter, a: Any) -> Value:
 @lower("aten::ScalarImplicit")
 def to_number(op: Emitter, a: Any) -> Value:
     return a if isinstance(a, Value) else op.const(a, dtypes.FLOAT)
-
-
-# Truth --------------------------------------------------------------------------------------------------------------
-
-
-@lower("aten::Bool.Tensor", "aten::Bool.int", "aten::Bool.float")
-def to_bool(op: Emitter, a: Any) -> Value:
-    return op.like(a, Value(dtypes.BOOL))
-
-
-@lower("aten::__not__")
-def not_bool(op: Emitter, self: Any) -> Value:
-    return op.Not(op.like(self, Value(dtypes.BOOL)))
-
-
-@lower("aten::__and__.bool")
-def and_bool(op: Emitter, a: Any, b: Any) -> Value:
-    return op.And(op.like(a, Value(dtypes.BOOL)), op.like(b, Value(dtypes.BOOL)))
-
-
-@lower("aten::__or__.bool")
-def or_bool(op: Emitter, a: Any, b: Any) -> Value:
-    return op.Or(op.like(a, Value(dtypes.BOOL)), op.like(b, Value(dtypes.BOOL)))
-
-
-@lower("aten::__xor__.bool")
-def xor_bool(op: Emitter, a: Any, b: Any) -> Value:
-    return op.Xor(op.like(a, Value(dtypes.BOOL)), op.like(b, Value(dtypes.BOOL)))
