@@ -169,7 +169,11 @@ def _what(item: Input) -> str:
 
 def _types(captured: Captured, pure: Functionalized) -> list[str]:
     """Where sizes can change, a trace's types come from abstract execution; torch.export brings its own."""
-    if captured.route != "trace" or not (captured.axes or abstract.has_data_dependent_sizes(pure.graph)):
+    if (
+        captured.typed
+        or captured.route != "trace"
+        or not (captured.axes or abstract.has_data_dependent_sizes(pure.graph))
+    ):
         return []
     found = abstract.infer_types(pure.graph, captured.axes)
     remarks = [str(item) for item in found.specialised]

@@ -31,7 +31,7 @@ from purexport.capture.aten import (
     Value,
     tensor_type,
 )
-from purexport.capture.bind import bind, dtype_from_code
+from purexport.capture.bind import bind, dtype_from_code, is_wrapped_number
 from purexport.capture.script_control import Scope, Uninitialized, branch, loop
 from purexport.capture.script_objects import CHANGING, STRUCTURAL, is_structural
 from purexport.errors import ExportError
@@ -74,22 +74,49 @@ def interpret(
     ``inputs`` are the tensors among the arguments with their names; ``arguments`` makes the positional arguments from
     their values.  Raises ExportError with the script's own line.
     """
+    is_function = isinstance(model, torch.jit.ScriptFunction)
+    graph = (model if is_function else model.forward).graph.copy()
+
+    def given(run: Interpreter) -> list[Any]:
+        values = [run.input(name, tensor_type(tensor), axes.get(name, {})) for name, tensor in inputs]
+        return list(arguments(values)) if is_function else [_Module(model, ""), *arguments(values)]
+
+    return _interpret(graph, given, bool(axes))
+
+
+def interpret_trace(
+    graph: Any, inputs: Sequence[Input], types: Sequence[TensorType], axes: Mapping[str, Axes]
+) -> Script:
+    """Interpret a trace that calls scripted functions.  ``types`` are those of the traced tensors, in order."""
+
+    def given(run: Interpreter) -> list[Any]:
+        return [
+            run.input(item.name, type_, axes.get(item.name, {}))
+            if item.tensor is None
+            else run.state(item.tensor, item.name, item.kind)
+            for item, type_ in zip(inputs, types, strict=True)
+        ]
+
+    return _interpret(graph, given, bool(axes))
+
+
+def _interpret(graph: Any, given: Callable[[Interpreter], list[Any]], dynamic: bool) -> Script:
+    torch._C._jit_pass_inline(graph)
     try:
-        return Interpreter(model, FakeMachine(distinct=True)).run(inputs, arguments, axes)
+        return Interpreter(graph, FakeMachine(distinct=True)).run(given)
     except ExportError:
-        if not axes:
+        if not dynamic:
             raise
         # sizes that equal nothing else may be too large for a table of positions; the example's are not
-        return Interpreter(model, FakeMachine(distinct=False)).run(inputs, arguments, axes)
+        return Interpreter(graph, FakeMachine(distinct=False)).run(given)
 
 
 class Interpreter:
     """One interpretation.  ``scope`` is set inside a branch or loop that depends on data."""
 
-    def __init__(self, model: Any, machine: FakeMachine) -> None:
-        self.model = model
+    def __init__(self, script: Any, machine: FakeMachine) -> None:
+        self.script = script
         self.machine = machine
-        self.script: Any = None
         self.graph = AtenGraph()
         self.fakes: dict[Value, Any] = {}
         self.owned: dict[tuple[Any, ...], Value] = {}
@@ -100,25 +127,15 @@ class Interpreter:
         self.steps = 0
         self.remarks: list[str] = []
 
-    def run(
-        self,
-        inputs: Sequence[tuple[str, torch.Tensor]],
-        arguments: Callable[[Sequence[Value]], Sequence[Any]],
-        axes: Mapping[str, Axes],
-    ) -> Script:
-        is_function = isinstance(self.model, torch.jit.ScriptFunction)
-        self.script = script = (self.model if is_function else self.model.forward).graph.copy()
-        torch._C._jit_pass_inline(script)
+    def run(self, given: Callable[[Interpreter], list[Any]]) -> Script:
+        """Interpret the graph on the inputs that ``given`` makes."""
         with self.machine.running():
-            values = [self._input(name, tensor, axes.get(name, {})) for name, tensor in inputs]
-            given = list(arguments(values)) if is_function else [_Module(self.model, ""), *arguments(values)]
-            for slot, argument in zip(script.inputs(), given, strict=True):
-                self.env[slot.unique()] = argument
-            results = self._block(script)
+            results = self.body(self.script, given(self))
         return Script(self.graph, results[0] if len(results) == 1 else tuple(results), self._said())
 
-    def _input(self, name: str, tensor: torch.Tensor, axes: Axes) -> Value:
-        fake = self.machine.tensor(tensor_type(tensor), axes)
+    def input(self, name: str, type_: TensorType, axes: Axes) -> Value:
+        """A graph input."""
+        fake = self.machine.tensor(type_, axes)
         value = Value(self.machine.type(fake))
         self.fakes[value] = fake
         self.graph.inputs.append(Input(value, name, "user"))
@@ -170,7 +187,11 @@ class Interpreter:
         return item
 
     def _source(self, node: Any, operands: Sequence[Any]) -> Source:
-        scope = next((self._owner(item) for item in operands if isinstance(item, Value) and self._owner(item)), "")
+        path = node.scopeName().rpartition("/")[2].removeprefix("__module.")
+        scope = "" if path in ("(root)", "__module") else path
+        scope = scope or next(
+            (self._owner(item) for item in operands if isinstance(item, Value) and self._owner(item)), ""
+        )
 
         script = self.script  # the node lives as long as its graph
 
@@ -230,7 +251,10 @@ class Interpreter:
     def _constant(self, node: Any, operands: list[Any]) -> None:
         output = node.output()
         if output.type().kind() == "TensorType" and node.hasAttribute("value"):
-            self.env[output.unique()] = self._tensor_constant(node.t("value"), "constant")
+            tensor = node.t("value")
+            with self.machine.outside():
+                number = tensor.item() if is_wrapped_number(tensor) else None
+            self.env[output.unique()] = self._tensor_constant(tensor, "constant") if number is None else number
         else:
             self.env[output.unique()] = output.toIValue()
 
@@ -253,17 +277,18 @@ class Interpreter:
         if isinstance(found, (torch.nn.Module, torch.jit.ScriptModule, torch._C.ScriptModule)):
             return _Module(found, path)
         if isinstance(found, torch.Tensor):
-            return self._state(found, path)
+            kind = "parameter" if isinstance(found, torch.nn.Parameter) or found.requires_grad else "buffer"
+            return self.state(found, path, kind)
         if isinstance(found, (list, tuple)):
             return type(found)(self._owned(item, f"{path}.{index}") for index, item in enumerate(found))
         if isinstance(found, dict):
             return {key: self._owned(item, f"{path}.{key}") for key, item in found.items()}
         return found
 
-    def _state(self, tensor: torch.Tensor, path: str) -> Value:
+    def state(self, tensor: torch.Tensor, path: str, kind: str) -> Value:
+        """A tensor that the model owns, once for all its names."""
         key = (tensor.data_ptr() or id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
         if key not in self.owned:
-            kind = "parameter" if isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad else "buffer"
             value = Value(tensor_type(tensor))
             self.graph.inputs.append(Input(value, path, kind, tensor))
             self.fakes[value] = self.machine.tensor(tensor_type(tensor), {})
