@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         return int(bool(broken))
     seconds = 60.0 if asked.seconds is None and asked.runs is None else asked.seconds
     session = Session(harness, asked.runs, seconds, asked.out)
-    if has_atheris() and not asked.plain:
+    if has_atheris() and not (asked.plain or harness.timed):
         from fuzz import guided
 
         guided.run(session, asked.seed, finish)

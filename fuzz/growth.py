@@ -60,5 +60,11 @@ def _peak(cls: type[Message], data: bytes) -> int:
 
 
 HARNESS = Harness(
-    "growth", "time and memory are in proportion to the input", ps.DecodeError, check, small_messages, longest=256
+    "growth",
+    "time and memory are in proportion to the input",
+    ps.DecodeError,
+    check,
+    small_messages,
+    longest=256,
+    timed=True,
 )

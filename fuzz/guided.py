@@ -47,11 +47,13 @@ def run(session: Session, seed: int, finish: Callable[[Session], int]) -> None:
     for function in functions():
         atheris.instrument_func(function)
     seeds = session.harness.seeds()
+    folder = tempfile.TemporaryDirectory()  # of libFuzzer's corpus
 
     def one_input(data: bytes) -> None:
         session.execute(data)
         if session.over:
             status = finish(session)
+            folder.cleanup()
             sys.stdout.flush()
             os._exit(status)
 
@@ -62,9 +64,9 @@ def run(session: Session, seed: int, finish: Callable[[Session], int]) -> None:
             return changed
         return mutated(bytes(data), rng.choice(seeds), rng, most)
 
-    with tempfile.TemporaryDirectory() as folder:
-        for at, data in enumerate(seeds):
-            Path(folder, f"{at:04}").write_bytes(data)
-        options = [f"-max_len={session.harness.longest}", f"-seed={seed + 1}", "-verbosity=0", "-timeout=60"]
-        atheris.Setup(["fuzz", *options, folder], one_input, custom_mutator=mutate, internal_libfuzzer=True)
-        atheris.Fuzz()
+    for at, data in enumerate(seeds):
+        Path(folder.name, f"{at:04}").write_bytes(data)
+    options = [f"-max_len={session.harness.longest}", f"-seed={seed + 1}", "-verbosity=0", "-timeout=600"]
+    options += [f"-artifact_prefix={folder.name}/", "-report_slow_units=600"]
+    atheris.Setup(["fuzz", *options, folder.name], one_input, custom_mutator=mutate, internal_libfuzzer=True)
+    atheris.Fuzz()

@@ -26,6 +26,7 @@ class Harness:
     check: Callable[[bytes], str]
     seeds: Callable[[], list[bytes]]
     longest: int = 4096  # bytes of a mutated input
+    timed: bool = False  # it measures time, which instrumentation would distort: always the plain engine
 
 
 def _classes() -> tuple[type[Message], ...]:

@@ -107,7 +107,10 @@ def _is_composite(target: str) -> bool:
     if any(parameter.alias for parameter in signature(target).parameters):
         return False
     full = f"{name}.{overload}" if overload else name
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd"))
+    try:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd"))
+    except RuntimeError:
+        return False  # an operator of TorchScript alone, such as aten::ScalarImplicit
 
 
 def _is_known(value: Value) -> bool:

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +22,8 @@ from fuzz.harness import CLASSES, difference, joined, split
 from fuzz.mutate import mutated
 from fuzz.seeds import models
 from proto_schema import codec, generate, interpret
+
+ROOT = Path(__file__).parent.parent
 
 # (harness, executions, ways of behaving that they must at least reach)
 RUNS = [
@@ -186,6 +191,17 @@ DIFFERENT = [
 @pytest.mark.parametrize(("mine", "theirs", "expected"), DIFFERENT)
 def test_difference(mine: ps.Message, theirs: ps.Message, expected: str) -> None:
     assert difference(mine, theirs) == expected
+
+
+@pytest.mark.skipif(not engine.has_atheris(), reason="atheris, which guides by coverage, is not installed")
+def test_guided_run_ends_and_sums_up(tmp_path: Path) -> None:
+    """In a process of its own, which libFuzzer takes over."""
+    command = [sys.executable, "-m", "fuzz", "messages", "--runs", "200", "--out", str(tmp_path / "findings")]
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("messages: 200 executions, ") and done.stdout.endswith("/s, 0 findings\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_generated_functions_can_be_instrumented() -> None:

@@ -64,15 +64,6 @@ def ge(op: Emitter, self: Value, other: Value) -> Value:
     return op.Or(gt(op, self, other), eq(op, self, other))
 
 
-@lower("aten::equal", promote="self other")
-def equal(op: Emitter, self: Value, other: Value) -> Value:
-    """equal(Tensor self, Tensor other) -> bool: the same shape and the same elements."""
-    if self.shape != other.shape or self.shape is None:
-        raise UnsupportedForm("compares tensors whose shapes are not known to be equal; compare the shapes in Python")
-    differ = op.cast(ne(op, self, other), dtypes.INT32)
-    return op.Not(op.cast(op.ReduceSum(differ, keepdims=0), dtypes.BOOL))
-
-
 # Kinds of numbers ---------------------------------------------------------------------------------------------------
 
 

@@ -31,7 +31,7 @@ from purexport.lowering import folding
 # the same argument under an older name: attribute of old versions -> input of new ones
 _RENAMED = {("TopK", "k"): "K", ("Pad", "value"): "constant_value"}
 # from which version on an operator of the same signature means what it means today
-_MEANS_TODAY = {"Softmax": 13, "LogSoftmax": 13}
+_MEANS_TODAY = {"Softmax": 13, "LogSoftmax": 13, "GridSample": 20}
 # where the output type is said by an attribute
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
 

@@ -11,10 +11,15 @@ from typing import Any
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.compare import eq, ge, le
-from purexport.lowering.elementwise import floor_divide
+from purexport.lowering.elementwise import ceil, floor, floor_divide, round_rule
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.kernels import largest, smallest
 from purexport.lowering.registry import lower
+
+
+def _forms(base: str) -> list[str]:
+    """The overloads of an operator of two numbers."""
+    return [f"{base}.{kinds}" for kinds in ("int", "float", "int_float", "float_int")]
 
 
 def _pair(op: Emitter, a: Any, b: Any) -> tuple[Value, Value]:
@@ -26,17 +31,17 @@ def _pair(op: Emitter, a: Any, b: Any) -> tuple[Value, Value]:
     return op.like(a, Value(dtype)), op.like(b, Value(dtype))
 
 
-@lower("aten::add.int", "aten::add.float", "aten::add")
+@lower(*_forms("aten::add"), "aten::add")
 def add(op: Emitter, a: Any, b: Any) -> Value:
     return op.Add(*_pair(op, a, b))
 
 
-@lower("aten::sub.int", "aten::sub.float", "aten::sub")
+@lower(*_forms("aten::sub"), "aten::sub")
 def sub(op: Emitter, a: Any, b: Any) -> Value:
     return op.Sub(*_pair(op, a, b))
 
 
-@lower("aten::mul.int", "aten::mul.float", "aten::mul")
+@lower(*_forms("aten::mul"), "aten::mul")
 def mul(op: Emitter, a: Any, b: Any) -> Value:
     return op.Mul(*_pair(op, a, b))
 
@@ -47,15 +52,76 @@ def div(op: Emitter, a: Any, b: Any) -> Value:
     return op.Div(op.like(a, as_float), op.like(b, as_float))
 
 
-@lower("aten::floordiv.int", "aten::floordiv.float", "aten::floordiv")
+@lower(*_forms("aten::floordiv"), "aten::floordiv")
 def floordiv(op: Emitter, a: Any, b: Any) -> Value:
     return floor_divide(op, *_pair(op, a, b))
 
 
-@lower("aten::remainder.int", "aten::remainder.float")
+@lower(*_forms("aten::remainder"), "aten::remainder")
 def remainder(op: Emitter, a: Any, b: Any) -> Value:
     one, other = _pair(op, a, b)
     return op.Sub(one, op.Mul(floor_divide(op, one, other), other))
+
+
+@lower("aten::pow.int", "aten::pow.float", "aten::pow.int_float", "aten::pow.float_int", "aten::pow.Scalar_Scalar")
+def pow_number(op: Emitter, a: Any, b: Any) -> Value:
+    """pow(a, b) -> float"""
+    as_float = Value(dtypes.FLOAT)
+    return op.Pow(op.like(a, as_float), op.like(b, as_float))
+
+
+@lower("aten::pow.int_to_int")
+def pow_int(op: Emitter, a: Any, b: Any) -> Value:
+    as_double = Value(dtypes.DOUBLE)
+    return op.cast(op.Pow(op.like(a, as_double), op.like(b, as_double)), dtypes.INT64)
+
+
+@lower("aten::sqrt.int", "aten::sqrt.float", "aten::sqrt.Scalar")
+def sqrt(op: Emitter, a: Any) -> Value:
+    return op.Sqrt(op.cast(a, dtypes.FLOAT))
+
+
+@lower("aten::floor.int", "aten::floor.float", "aten::floor.Scalar")
+def floor_number(op: Emitter, a: Any) -> Value:
+    return op.cast(floor(op, a), dtypes.INT64)
+
+
+@lower("aten::ceil.int", "aten::ceil.float", "aten::ceil.Scalar")
+def ceil_number(op: Emitter, a: Any) -> Value:
+    return op.cast(ceil(op, a), dtypes.INT64)
+
+
+@lower("aten::round.int", "aten::round.float", "aten::round.Scalar")
+def round_number(op: Emitter, a: Any) -> Value:
+    """round(a) -> float: ties go to the even number."""
+    return round_rule(op, op.cast(a, dtypes.FLOAT))
+
+
+@lower("prim::abs.int", "prim::abs.float", "prim::abs.Scalar")
+def abs_number(op: Emitter, a: Any) -> Value:
+    return op.Abs(a)
+
+
+@lower("aten::__not__")
+def not_number(op: Emitter, self: Any) -> Value:
+    return op.Not(self)
+
+
+@lower("aten::__and__.bool")
+def and_number(op: Emitter, a: Any, b: Any) -> Value:
+    as_bool = Value(dtypes.BOOL)
+    return op.And(op.like(a, as_bool), op.like(b, as_bool))
+
+
+@lower("aten::__or__.bool")
+def or_number(op: Emitter, a: Any, b: Any) -> Value:
+    as_bool = Value(dtypes.BOOL)
+    return op.Or(op.like(a, as_bool), op.like(b, as_bool))
+
+
+@lower("aten::Bool.int", "aten::Bool.float", "aten::Bool.Tensor")
+def to_bool(op: Emitter, a: Any) -> Value:
+    return op.cast(a, dtypes.BOOL)
 
 
 @lower("aten::neg.int", "aten::neg.float")
@@ -63,42 +129,42 @@ def neg(op: Emitter, a: Any) -> Value:
     return op.Neg(a)
 
 
-@lower("aten::eq.int", "aten::eq.float")
+@lower(*_forms("aten::eq"), "aten::eq")
 def eq_int(op: Emitter, a: Any, b: Any) -> Value:
     return eq(op, *_pair(op, a, b))
 
 
-@lower("aten::ne.int", "aten::ne.float")
+@lower(*_forms("aten::ne"), "aten::ne")
 def ne_int(op: Emitter, a: Any, b: Any) -> Value:
     return op.Not(eq(op, *_pair(op, a, b)))
 
 
-@lower("aten::lt.int", "aten::lt.float")
+@lower(*_forms("aten::lt"), "aten::lt")
 def lt_int(op: Emitter, a: Any, b: Any) -> Value:
     return op.Less(*_pair(op, a, b))
 
 
-@lower("aten::gt.int", "aten::gt.float")
+@lower(*_forms("aten::gt"), "aten::gt")
 def gt_int(op: Emitter, a: Any, b: Any) -> Value:
     return op.Greater(*_pair(op, a, b))
 
 
-@lower("aten::le.int", "aten::le.float")
+@lower(*_forms("aten::le"), "aten::le")
 def le_int(op: Emitter, a: Any, b: Any) -> Value:
     return le(op, *_pair(op, a, b))
 
 
-@lower("aten::ge.int", "aten::ge.float")
+@lower(*_forms("aten::ge"), "aten::ge")
 def ge_int(op: Emitter, a: Any, b: Any) -> Value:
     return ge(op, *_pair(op, a, b))
 
 
-@lower("prim::max.int", "prim::max.float")
+@lower(*_forms("prim::max"), "prim::max")
 def max_int(op: Emitter, a: Any, b: Any) -> Value:
     return largest(op, *_pair(op, a, b))
 
 
-@lower("prim::min.int", "prim::min.float")
+@lower(*_forms("prim::min"), "prim::min")
 def min_int(op: Emitter, a: Any, b: Any) -> Value:
     return smallest(op, *_pair(op, a, b))
 

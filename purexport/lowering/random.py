@@ -51,18 +51,18 @@ def rand(op: Emitter, size: Sequence[Any], dtype: Any = None, generator: Any = N
     return _result(op, _uniform(op, size))
 
 
-@lower("aten::rand_like", "aten::rand_like.generator")
-def rand_like(op: Emitter, self: Value, dtype: Any = None, generator: Any = None) -> Value:
+@lower("aten::rand_like")
+def rand_like(op: Emitter, self: Value, dtype: Any = None) -> Value:
     return _result(op, _uniform(op, dims_of(op, self)))
 
 
-@lower("aten::randn", "aten::randn.generator")
-def randn(op: Emitter, size: Sequence[Any], dtype: Any = None, generator: Any = None) -> Value:
+@lower("aten::randn")
+def randn(op: Emitter, size: Sequence[Any], dtype: Any = None) -> Value:
     return _result(op, _normal(op, size))
 
 
-@lower("aten::randn_like", "aten::randn_like.generator")
-def randn_like(op: Emitter, self: Value, dtype: Any = None, generator: Any = None) -> Value:
+@lower("aten::randn_like")
+def randn_like(op: Emitter, self: Value, dtype: Any = None) -> Value:
     return _result(op, _normal(op, dims_of(op, self)))
 
 
@@ -102,25 +102,23 @@ def exponential(op: Emitter, self: Value, lambd: float = 1.0, generator: Any = N
 # Integers -----------------------------------------------------------------------------------------------------------
 
 
-@lower("aten::randint", "aten::randint.generator")
-def randint(op: Emitter, high: Any, size: Sequence[Any], dtype: Any = None, generator: Any = None) -> Value:
+@lower("aten::randint")
+def randint(op: Emitter, high: Any, size: Sequence[Any], dtype: Any = None) -> Value:
     return _integers(op, 0, high, size)
 
 
-@lower("aten::randint.low", "aten::randint.low_generator")
-def randint_low(
-    op: Emitter, low: Any, high: Any, size: Sequence[Any], dtype: Any = None, generator: Any = None
-) -> Value:
+@lower("aten::randint.low")
+def randint_low(op: Emitter, low: Any, high: Any, size: Sequence[Any], dtype: Any = None) -> Value:
     return _integers(op, low, high, size)
 
 
-@lower("aten::randint_like", "aten::randint_like.generator")
-def randint_like(op: Emitter, self: Value, high: Any, dtype: Any = None, generator: Any = None) -> Value:
+@lower("aten::randint_like")
+def randint_like(op: Emitter, self: Value, high: Any, dtype: Any = None) -> Value:
     return _integers(op, 0, high, dims_of(op, self))
 
 
-@lower("aten::randint_like.low_dtype", "aten::randint_like.low_generator_dtype")
-def randint_like_low(op: Emitter, self: Value, low: Any, high: Any, dtype: Any = None, generator: Any = None) -> Value:
+@lower("aten::randint_like.low_dtype")
+def randint_like_low(op: Emitter, self: Value, low: Any, high: Any, dtype: Any = None) -> Value:
     return _integers(op, low, high, dims_of(op, self))
 
 
@@ -133,8 +131,8 @@ def _integers(op: Emitter, low: Any, high: Any, sizes: Sequence[Any]) -> Value:
     return _result(op, op.cast(op.Add(steps, op.like(low, double)), dtypes.INT64))
 
 
-@lower("aten::randperm", "aten::randperm.generator")
-def randperm(op: Emitter, n: Any, dtype: Any = None, generator: Any = None) -> Value:
+@lower("aten::randperm")
+def randperm(op: Emitter, n: Any, dtype: Any = None) -> Value:
     return _result(op, top(op, _uniform(op, [n]), n, 0)[1])
 
 

@@ -87,7 +87,7 @@ COPIES = [
     Row("to-int8-wraps", lambda x: x.to(torch.int8), values([300, -200, 5], torch.int64)),
     Row("to-device", lambda x: x.to("cpu") * 2, f32(3), opsets=FEW),
     Row("to-device-dtype", lambda x: x.to("cpu", torch.float64), f32(3), opsets=FEW),
-    Row("to-other", lambda x, y: x.to(y), f32(3), f64(3), opsets=FEW),
+    Row("to-other", torch.ops.aten.to.other, f32(3), f64(3), opsets=FEW),
     Row("type-as", lambda x, y: x.type_as(y), i64(3), f16(3), opsets=FEW),
     Row("to-layout", lambda x: torch.ops.aten.to.dtype_layout(x, dtype=torch.float64), f32(3), opsets=FEW),
     Row("to-copy", lambda x: torch.ops.aten._to_copy(x, dtype=torch.float64), f32(3), opsets=FEW),

@@ -145,6 +145,21 @@ ARITHMETIC = [
     Row("hypot", torch.hypot, values([3.0, -1e30, INF, 0.0]), values([4.0, 1e30, 1.0, 0.0]), trap="overflow"),
 ]
 
+ATEN = torch.ops.aten
+
+NUMBERS = [
+    Row("add-scalar", lambda x: ATEN.add.Scalar(x, 2.5), f32(3), opsets=(9, 20)),
+    Row("sub-scalar", lambda x: ATEN.sub.Scalar(x, 2), i64(3), opsets=(9, 20)),
+    Row("subtract-scalar", lambda x: ATEN.subtract.Scalar(x, 2), i64(3), opsets=(9, 20)),
+    Row("mul-scalar", lambda x: ATEN.mul.Scalar(x, 2.5), i64(3), opsets=(9, 20)),
+    Row("multiply-scalar", lambda x: ATEN.multiply.Scalar(x, 2.5), f32(3), opsets=(9, 20)),
+    Row("div-scalar", lambda x: ATEN.div.Scalar(x, 2), i64(3), opsets=(9, 20)),
+    Row("div-scalar-mode", lambda x: ATEN.div.Scalar_mode(x, 2, rounding_mode="floor"), i64(3), opsets=(9, 20)),
+    Row("divide-scalar", lambda x: ATEN.divide.Scalar(x, 2), i64(3), opsets=(9, 20)),
+    Row("divide-scalar-mode", lambda x: ATEN.divide.Scalar_mode(x, 2, rounding_mode="trunc"), i64(3), opsets=(9, 20)),
+    Row("true-divide-scalar", lambda x: ATEN.true_divide.Scalar(x, 2), i64(3), opsets=(9, 20)),
+]
+
 SIGNS = [7, -7, 7, -7, 6, -6, 0, 0, 1]
 BY = [3, 3, -3, -3, 3, 3, -5, 5, -1]
 
@@ -243,7 +258,7 @@ ANGLES = [
     Row("heaviside", torch.heaviside, values([-1.0, 0.0, 2.0, NAN]), f32(4)),
 ]
 
-ROWS = [*SAME, *TO_FLOAT, *INTEGERS, *ARITHMETIC, *DIVISION, *ROUNDING, *POWERS, *LOGARITHMS, *ANGLES]
+ROWS = [*SAME, *TO_FLOAT, *INTEGERS, *ARITHMETIC, *NUMBERS, *DIVISION, *ROUNDING, *POWERS, *LOGARITHMS, *ANGLES]
 
 
 @pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))

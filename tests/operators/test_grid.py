@@ -1,0 +1,86 @@
+"""Sampling by grids in every mode and border, before and after ONNX had an operator for it; affine grids."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from tests.harness import Row, f32, row_params, run_row
+
+aten = torch.ops.aten
+OPSETS = (13, 16, 20, 23)  # without GridSample, for planes, for volumes
+ANY = {0: {0: "batch", 2: "h", 3: "w"}, 1: {0: "batch", 1: "rows", 2: "columns"}}
+
+
+class Sample(torch.nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
+        return functional.grid_sample(x, grid, **self.options)
+
+
+def _rows() -> list[Row]:
+    rows = []
+    borders = ("zeros", "border", "reflection")
+    for mode, border, align in itertools.product(("bilinear", "nearest", "bicubic"), borders, (False, True)):
+        sample = Sample(mode=mode, padding_mode=border, align_corners=align)
+        name = f"{mode}-{border}{'-aligned' if align else ''}"
+        grid = f32(2, 3, 5, 2, low=-2.5, high=2.5)
+        least = 16 if mode == "bicubic" else None
+        rows.append(Row(name, sample, f32(2, 2, 4, 5), grid, opsets=OPSETS, min_opset=least))
+        if mode != "bicubic":
+            volume = f32(1, 2, 3, 2, 3, low=-2.5, high=2.5)
+            rows.append(Row(f"{name}-volume", sample, f32(1, 2, 4, 5, 3), volume, opsets=OPSETS))
+    return rows
+
+
+SAMPLES = _rows()
+
+MORE = [
+    Row("any-size", Sample(align_corners=False), f32(2, 2, 4, 5), f32(2, 3, 5, 2), dynamic=ANY, opsets=OPSETS),
+    Row("lowest", Sample(align_corners=True), f32(2, 2, 4, 5), f32(2, 3, 5, 2), min_opset=11),
+    Row(
+        "grid_sampler_2d",
+        lambda x, g: aten.grid_sampler_2d(x, g, 0, 1, True),
+        f32(1, 2, 3, 4),
+        f32(1, 2, 2, 2),
+        opsets=OPSETS,
+    ),
+    Row(
+        "grid_sampler_3d",
+        lambda x, g: aten.grid_sampler_3d(x, g, 0, 0, False),
+        f32(1, 1, 3, 4, 2),
+        f32(1, 2, 2, 2, 3),
+        opsets=OPSETS,
+    ),
+]
+
+AFFINE = [
+    Row("affine", lambda t: functional.affine_grid(t, [2, 1, 3, 4], align_corners=False), f32(2, 2, 3)),
+    Row("affine-aligned", lambda t: functional.affine_grid(t, [2, 1, 3, 4], align_corners=True), f32(2, 2, 3)),
+    Row(
+        "affine-aligned-one",
+        lambda t: functional.affine_grid(t, [2, 1, 1, 4], align_corners=True),
+        f32(2, 2, 3),
+        trap="a single pixel is at 0, not at -1",
+    ),
+    Row("affine-volume", lambda t: functional.affine_grid(t, [1, 1, 3, 4, 2], align_corners=False), f32(1, 3, 4)),
+    Row(
+        "affine-any-batch",
+        lambda t, x: functional.affine_grid(t, [x.shape[0], 1, 3, 4], align_corners=True),
+        f32(2, 2, 3),
+        f32(2, 1, 3, 4),
+        dynamic="batch",
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "route", "opset"), row_params([*SAMPLES, *MORE, *AFFINE]))
+def test_row(row: Row, route: str, opset: int) -> None:
+    run_row(row, route, opset)
