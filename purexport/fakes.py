@@ -7,7 +7,7 @@ example's size (see ``symbol``), so that two sizes are equal only where the mode
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -115,6 +115,27 @@ class FakeMachine:
         number = size.node.expr.subs(self.examples)
         return int(number) if number.is_Integer else None
 
+    def unknown(self, kind: Any) -> Any:
+        """A number that only the run knows."""
+        if kind is bool:
+            return self.shapes.create_unbacked_symbool()
+        return self.shapes.create_unbacked_symfloat() if kind is float else self.shapes.create_unbacked_symint()
+
+    def unknown_size(self) -> Any:
+        """A size that only the run knows."""
+        size = self.shapes.create_unbacked_symint()
+        torch._check(size >= 0)  # type: ignore[no-untyped-call]
+        return size
+
+    def joined(self, one: torch.Tensor, other: torch.Tensor, free: Container[str] = ()) -> torch.Tensor:
+        """A tensor that may be either: sizes that differ become unknown.  Both must have one rank and dtype.
+
+        ``free`` names the unknown sizes of ``one`` that stand for any size already.
+        """
+        pairs = zip(one.shape, other.shape, strict=True)
+        sizes = [a if str(a) in free or _equal(a, b) else self.unknown_size() for a, b in pairs]
+        return torch.empty(sizes, dtype=one.dtype)
+
     @staticmethod
     def known(number: Any) -> Any:
         """A symbolic number's value where its symbols do not matter, else None."""
@@ -131,6 +152,10 @@ class FakeMachine:
         """The axes that were forced to one size so far."""
         found = {name: symbol.node.expr for name, symbol in self.symbols.items()}
         return {name: int(expression) for name, expression in found.items() if expression.is_Integer}
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return bool(statically_known_true(one == other))
 
 
 def _operator(call: Call) -> Any:

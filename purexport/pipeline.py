@@ -12,6 +12,7 @@ from proto_schema import operators
 from purexport import abstract, api
 from purexport.api import ONNXProgram, OperatorExportTypes, Report, TrainingMode
 from purexport.capture.aten import Input
+from purexport.capture.blocks import refuse_writes_beside_blocks
 from purexport.capture.model import Captured, Request, capture
 from purexport.errors import ExportError
 from purexport.functionalize import Functionalized, functionalize
@@ -72,6 +73,7 @@ def export(
     mode = api.select_model_mode_for_export(model, api.training_mode(training))
     with mode, api.preserved(model), api.exporting():
         captured = _capture(request)
+    refuse_writes_beside_blocks(captured.graph)
     pure = functionalize(captured.graph)
     remarks = [*captured.notes, *_mutations(pure, mutated_state), *_types(captured, pure)]
     pure.graph.output_names = _output_names(pure.graph.output_names, output_names)
@@ -167,7 +169,11 @@ def _what(item: Input) -> str:
 
 def _types(captured: Captured, pure: Functionalized) -> list[str]:
     """Where sizes can change, a trace's types come from abstract execution; torch.export brings its own."""
-    if captured.route != "trace" or not (captured.axes or abstract.has_data_dependent_sizes(pure.graph)):
+    if (
+        captured.typed
+        or captured.route != "trace"
+        or not (captured.axes or abstract.has_data_dependent_sizes(pure.graph))
+    ):
         return []
     found = abstract.infer_types(pure.graph, captured.axes)
     remarks = [str(item) for item in found.specialised]

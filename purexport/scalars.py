@@ -32,6 +32,11 @@ def _div(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
     return a / b
 
 
+def _not(a: Any) -> Any:
+    # Python's own "not" would force a symbol to a side
+    return a.__sym_not__() if hasattr(a, "__sym_not__") else not a
+
+
 _SCALARS: dict[str, Callable[..., Any]] = {
     "aten::add": _add,
     "aten::sub": _sub,
@@ -49,7 +54,10 @@ _SCALARS: dict[str, Callable[..., Any]] = {
     "aten::le": operator.le,
     "aten::gt": operator.gt,
     "aten::ge": operator.ge,
-    "aten::__not__": operator.not_,
+    "aten::__not__": _not,
+    "aten::__and__": operator.and_,
+    "aten::__or__": operator.or_,
+    "aten::__xor__": operator.xor,
     "aten::floor": math.floor,
     "aten::ceil": math.ceil,
     "aten::Int": int,

@@ -7,6 +7,7 @@ import io
 from dataclasses import dataclass
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple  # noqa: UP035  TorchScript knows these
 
+import onnx
 import pytest
 import torch
 from torch import Tensor, nn
@@ -104,10 +105,98 @@ def looped(x: Tensor, times: Tensor) -> Tensor:
 
 
 @torch.jit.script
-def branched(x: Tensor) -> Tensor:
+def branched(x: Tensor) -> Tuple[Tensor, int]:  # noqa: UP006
+    """The sides give tensors of one rank and other sizes, and different numbers."""
+    if bool(x.sum() > 0):
+        y, n = x * 2, 1
+    else:
+        y, n = -x[:1], 2
+    return y, n
+
+
+@torch.jit.script
+def returned_early(x: Tensor) -> Tensor:
+    if bool(x.max() > 3):
+        return x + 1
+    return x - 1
+
+
+@torch.jit.script
+def doubled(x: Tensor) -> Tuple[Tensor, int]:  # noqa: UP006
+    n = 0
+    while bool(x.sum() < 100):
+        x = x * 2
+        n += 1
+    return x, n
+
+
+@torch.jit.script
+def grown(x: Tensor, times: Tensor) -> Tensor:
+    """A carried size that changes at every step, branches on the step, and a break on data."""
+    out = torch.zeros(1, 3)
+    for i in range(int(times)):
+        if i % 2 == 0:  # noqa: SIM108  the branch is what is tested
+            out = torch.cat([out, x * i])
+        else:
+            out = torch.cat([out, -x])
+        if bool(out.sum() < -50):
+            break
+    return out
+
+
+class LoopModel2(nn.Module):
+    """The documents' example: a scripted loop in a traced module keeps its trip count open."""
+
+    def forward(self, x: Tensor, times: Tensor) -> Tensor:
+        return looped(x, times) * 2
+
+
+class Gate(nn.Module):
+    """A branch on data around a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if bool(x.sum() > 0):
+            return self.layer(x)
+        return x
+
+
+class Mixed(nn.Module):
+    """A scripted module inside a traced one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = torch.jit.script(Gate())
+        self.out = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.gate(x))
+
+
+@torch.jit.script
+def ranks_differ(x: Tensor) -> Tensor:
     if bool(x.sum() > 0):
         return x
-    return -x
+    return x.sum()
+
+
+@torch.jit.script
+def list_in_loop(x: Tensor, times: Tensor) -> Tensor:
+    out: List[Tensor] = []  # noqa: UP006
+    for _ in range(int(times)):
+        out.append(x)
+    return torch.cat(out)
+
+
+@torch.jit.script
+def write_in_loop(x: Tensor, times: Tensor) -> Tensor:
+    y = x.clone()
+    for i in range(int(times)):
+        y[0] += i
+    return y
 
 
 def loaded(module: nn.Module) -> Any:
@@ -128,6 +217,9 @@ class Program:
     others: tuple[tuple[Any, ...], ...] = ()
 
 
+COUNTS = tuple((torch.ones(2, 3), torch.tensor(count)) for count in (0, 1, 7))
+GROWN = tuple((torch.full((1, 3), size), torch.tensor(count)) for size, count in ((1.0, 0), (1.0, 1), (9.0, 8)))
+TRACED = ("a scripted loop in a trace", "a scripted module in a trace")
 PROGRAMS = {
     "stack": Program(lambda: torch.jit.script(Stack()), (torch.ones(2, 4),), {"x": {0: "n"}}, ((torch.rand(5, 4),),)),
     "stack without the list's flag": Program(lambda: loaded(Stack()), (torch.rand(3, 4),)),
@@ -146,6 +238,13 @@ PROGRAMS = {
         lambda: torch.jit.trace(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), (torch.ones(1, 3, 8, 8),)),
         (torch.rand(1, 3, 8, 8),),
     ),
+    "a loop on data": Program(lambda: looped, (torch.ones(2, 3), torch.tensor(3)), None, COUNTS),
+    "a branch on data": Program(lambda: branched, (torch.ones(2, 3),), None, ((-torch.ones(2, 3),),)),
+    "an early return on data": Program(lambda: returned_early, (torch.ones(2),), None, ((torch.full((2,), 8.0),),)),
+    "a while on data": Program(lambda: doubled, (torch.ones(2, 3),), None, ((torch.full((2, 3), 200.0),),)),
+    "a size that grows in a loop": Program(lambda: grown, (torch.ones(1, 3), torch.tensor(3)), None, GROWN),
+    "a scripted loop in a trace": Program(LoopModel2, (torch.ones(2, 3), torch.tensor(3)), {"x": {0: "n"}}, COUNTS),
+    "a scripted module in a trace": Program(Mixed, (torch.ones(2, 3),), {"x": {0: "n"}}, ((-torch.ones(5, 3),),)),
     "attention": Program(
         lambda: torch.jit.script(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()),
         (torch.rand(2, 5, 8),),
@@ -155,13 +254,15 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("opset", [13, 20])
+@pytest.mark.parametrize("opset", [11, 17, 23])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str, opset: int) -> None:
     program = PROGRAMS[name]
+    torch.manual_seed(0)
     model = program.make()
     exported = purexport.export(model, program.args, dynamic_axes=program.axes, opset_version=opset)
-    assert exported.report.route == "script"
+    onnx.checker.check_model(exported.model_proto.SerializeToString(), full_check=True)
+    assert exported.report.route == ("trace" if name in TRACED else "script")
     for args in (program.args, *program.others):
         tensors = [arg.numpy() for arg in args if isinstance(arg, Tensor)]
         got = run_ort(exported.model_proto.SerializeToString(), tensors)
@@ -194,10 +295,24 @@ def test_keyword_arguments_and_defaults() -> None:
         purexport.export(model, ())
 
 
+def test_loops_on_data_stay_loops() -> None:
+    """With the trip count open there is one Loop, whatever the example's count; its branches are If nodes inside."""
+    program = purexport.export(grown, (torch.ones(1, 3), torch.tensor(2)))
+    (loop,) = [node for node in program.model_proto.graph.node if node.op_type == "Loop"]
+    body = next(item.g for item in loop.attribute if item.name == "body")
+    assert "If" in [node.op_type for node in body.node]
+
+
 # what is refused, and what the error says
+ONES, THREE = torch.ones(2), torch.tensor(3)
 REFUSED = {
-    "a loop that data ends": (looped, (torch.ones(2), torch.tensor(3)), r"loops at .*test_scripts\.py:\d+"),
-    "a branch on data": (branched, (torch.ones(2),), r"branches at .*test_scripts\.py:\d+"),
+    "ranks that differ": (ranks_differ, (ONES,), r"float32\[2\] on one path and .*float32\[\] on the other"),
+    "a list that a loop grows": (list_in_loop, (ONES, THREE), r"changes a list or dict at .*test_scripts\.py:\d+"),
+    "a write inside a loop": (
+        write_in_loop,
+        (ONES, THREE),
+        r"aten::add_.* at .*test_scripts\.py:\d+\) writes in place",
+    ),
     "an assertion that fails": (Stack(), (torch.ones(2, 2, 4),), r"raises at .*test_scripts\.py:\d+.*four columns"),
     "args of a wrong shape": (Stack(), (torch.ones(2, 5),), r"aten::linear at .* does not run"),
 }

@@ -105,17 +105,42 @@ class Source:
 
 
 @dataclass(slots=True, eq=False)
+class Block:
+    """The body of a branch or a loop: it sees the values outside, and has inputs of its own in a loop."""
+
+    calls: list[Call]
+    outputs: list[Arg]
+    inputs: list[Value] = field(default_factory=list)
+
+    def outer(self) -> Iterator[Value]:
+        """The values from outside that the body uses."""
+        own = set(self.inputs)
+        for call in self.calls:
+            yield from (value for value in call.inputs() if value not in own)
+            own.update(call.outputs)
+        yield from (value for value in values_in(self.outputs) if value not in own)
+
+
+@dataclass(slots=True, eq=False)
 class Call:
-    """One operator call: ``outputs = target(**args)``."""
+    """One operator call: ``outputs = target(**args)``.
+
+    ``prim::If`` has two blocks and the argument ``condition``.  ``prim::Loop`` has one, whose inputs are the step and
+    the carried values and whose outputs the condition and the carried values; its arguments are ``most`` (None: no
+    bound), ``condition`` and ``carried``.
+    """
 
     target: str
     args: dict[str, Arg]
     outputs: list[Value]
     source: Source = field(default_factory=Source)
+    blocks: list[Block] = field(default_factory=list)
 
     def inputs(self) -> Iterator[Value]:
-        """Every value among the arguments, lists included."""
-        return values_in(self.args.values())
+        """Every value among the arguments, lists included, and what the blocks use from outside."""
+        yield from values_in(self.args.values())
+        for block in self.blocks:
+            yield from block.outer()
 
     @property
     def base(self) -> str:

@@ -181,3 +181,14 @@ def bind(target: str, args: Sequence[Arg], kwargs: Mapping[str, Arg]) -> dict[st
             raise TypeError(f"{target} misses its argument {parameter.name!r}")
         bound[parameter.name] = _convert(value, parameter.type)
     return bound
+
+
+def is_wrapped_number(tensor: torch.Tensor) -> bool:
+    """True for a literal that the tracer made a tensor of: torch keeps a mark, which type promotion shows."""
+    if tensor.dim() or tensor.dtype not in (torch.int64, torch.float64, torch.complex128, torch.bool):
+        return False
+    if tensor.dtype is torch.int64:
+        return torch.result_type(torch.zeros((), dtype=torch.int8), tensor) is torch.int8
+    if tensor.dtype is torch.bool:
+        return False
+    return torch.result_type(torch.zeros(1, dtype=torch.int8), tensor) is not tensor.dtype

@@ -7,10 +7,12 @@ else is baked in.  Input names come from the signature of ``forward`` and the ke
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +21,7 @@ from torch.export import dynamic_shapes
 from torch.utils import _pytree as pytree
 
 from purexport.capture import exported, script, torchscript
-from purexport.capture.aten import AtenGraph, Value
+from purexport.capture.aten import AtenGraph, Value, tensor_type
 from purexport.errors import ExportError
 
 Axes = dict[int, str]
@@ -42,13 +44,17 @@ class Request:
 
 @dataclass
 class Captured:
-    """The graph, the route that gave it and why, the dynamic axes by input name, and the tracer's remarks."""
+    """The graph, the route that gave it and why, the dynamic axes by input name, and the tracer's remarks.
+
+    ``typed`` says that its types hold for all sizes already.
+    """
 
     graph: AtenGraph
     route: str
     reason: str
     axes: dict[str, Axes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    typed: bool = False
 
 
 def capture(request: Request) -> Captured:
@@ -200,14 +206,41 @@ def _trace(request: Request, reason: str) -> Captured:
         paths[:] = [path for path, leaf in found if leaf is not None]
         return [_as_tensor(leaf) for _, leaf in found if leaf is not None]
 
+    axes = _axes(request, flat.names, flat.tensors)
+    if any(isinstance(module, torch.jit.ScriptModule) for _, module in modules):
+        return _trace_around_scripts(request, reason)
+    with _refusals():
+        recorded = torchscript.trace(function, flat.tensors, flat.names, state, modules)
+    if not recorded.calls_scripts:
+        graph = recorded.read()
+        graph.output_names = _output_names(paths)
+        return Captured(graph, "trace", reason, axes, recorded.notes)
+    types = [tensor_type(tensor) for tensor in (*flat.tensors, *(tensor for _, _, tensor in state))]
+    found = script.interpret_trace(recorded.script, recorded.inputs, types, axes)
+    found.graph.outputs = list(found.result)
+    found.graph.output_names = _output_names(paths)
+    return Captured(found.graph, "trace", reason, notes=[*recorded.notes, *found.remarks], typed=True)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
     try:
-        graph, notes = torchscript.trace(function, flat.tensors, flat.names, state, modules)
+        yield
     except ExportError:
         raise
     except Exception as error:
         raise ExportError(f"the model does not run on these args: {type(error).__name__}: {error}") from error
-    graph.output_names = _output_names(paths)
-    return Captured(graph, "trace", reason, _axes(request, flat.names, flat.tensors), notes)
+
+
+def _trace_around_scripts(request: Request, reason: str) -> Captured:
+    """A module with scripted modules inside: torch's own trace of it is a script, which is then interpreted."""
+    if request.kwargs:
+        raise ExportError("a model with scripted modules inside takes its arguments by position only")
+    with _refusals(), warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        traced = torch.jit.trace(request.model, request.args, strict=False, check_trace=False)  # type: ignore[no-untyped-call]
+    captured = _script(dataclasses.replace(request, model=traced))
+    return dataclasses.replace(captured, route="trace", reason=reason)
 
 
 def _script(request: Request) -> Captured:
@@ -222,7 +255,7 @@ def _script(request: Request) -> Captured:
     leaves, _ = pytree.tree_flatten_with_path(found.result)
     found.graph.outputs = [leaf for _, leaf in leaves if leaf is not None]
     found.graph.output_names = _output_names([path for path, leaf in leaves if leaf is not None])
-    return Captured(found.graph, "script", "the model is a script", notes=found.remarks)
+    return Captured(found.graph, "script", "the model is a script", notes=found.remarks, typed=True)
 
 
 def _positional(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -6,7 +6,7 @@ run on fake tensors for their types, so that implicit casts follow torch's promo
 are unrolled, branches whose condition is known are taken.  Lists are Python lists, shared as in the script: what is
 appended through one name is seen through the other.
 
-A branch or a loop that depends on tensor data is refused with its source line.
+A branch or a loop that depends on tensor data becomes a call with blocks (``script_control``).
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from purexport.capture.aten import (
     Value,
     tensor_type,
 )
-from purexport.capture.bind import bind, dtype_from_code
-from purexport.capture.script_objects import STRUCTURAL, is_structural
+from purexport.capture.bind import bind, dtype_from_code, is_wrapped_number
+from purexport.capture.script_control import Scope, Uninitialized, branch, loop
+from purexport.capture.script_objects import CHANGING, STRUCTURAL, is_structural
 from purexport.errors import ExportError
 from purexport.fakes import Axes, FakeMachine
 
@@ -51,10 +52,6 @@ class _Module:
 
     def join(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
-
-
-class _Uninitialized:
-    """What a variable holds on a path that never reads it."""
 
 
 @dataclass
@@ -77,48 +74,68 @@ def interpret(
     ``inputs`` are the tensors among the arguments with their names; ``arguments`` makes the positional arguments from
     their values.  Raises ExportError with the script's own line.
     """
+    is_function = isinstance(model, torch.jit.ScriptFunction)
+    graph = (model if is_function else model.forward).graph.copy()
+
+    def given(run: Interpreter) -> list[Any]:
+        values = [run.input(name, tensor_type(tensor), axes.get(name, {})) for name, tensor in inputs]
+        return list(arguments(values)) if is_function else [_Module(model, ""), *arguments(values)]
+
+    return _interpret(graph, given, bool(axes))
+
+
+def interpret_trace(
+    graph: Any, inputs: Sequence[Input], types: Sequence[TensorType], axes: Mapping[str, Axes]
+) -> Script:
+    """Interpret a trace that calls scripted functions.  ``types`` are those of the traced tensors, in order."""
+
+    def given(run: Interpreter) -> list[Any]:
+        return [
+            run.input(item.name, type_, axes.get(item.name, {}))
+            if item.tensor is None
+            else run.state(item.tensor, item.name, item.kind)
+            for item, type_ in zip(inputs, types, strict=True)
+        ]
+
+    return _interpret(graph, given, bool(axes))
+
+
+def _interpret(graph: Any, given: Callable[[Interpreter], list[Any]], dynamic: bool) -> Script:
+    torch._C._jit_pass_inline(graph)
     try:
-        return _Interpreter(model, FakeMachine(distinct=True)).run(inputs, arguments, axes)
+        return Interpreter(graph, FakeMachine(distinct=True)).run(given)
     except ExportError:
-        if not axes:
+        if not dynamic:
             raise
         # sizes that equal nothing else may be too large for a table of positions; the example's are not
-        return _Interpreter(model, FakeMachine(distinct=False)).run(inputs, arguments, axes)
+        return Interpreter(graph, FakeMachine(distinct=False)).run(given)
 
 
-class _Interpreter:
-    def __init__(self, model: Any, machine: FakeMachine) -> None:
-        self.model = model
+class Interpreter:
+    """One interpretation.  ``scope`` is set inside a branch or loop that depends on data."""
+
+    def __init__(self, script: Any, machine: FakeMachine) -> None:
+        self.script = script
         self.machine = machine
-        self.script: Any = None
         self.graph = AtenGraph()
         self.fakes: dict[Value, Any] = {}
         self.owned: dict[tuple[Any, ...], Value] = {}
         self.assigned: dict[tuple[str, str], Any] = {}
         self.env: dict[int, Any] = {}
         self.numbers: dict[str, Value] = {}
+        self.scope: Scope | None = None
         self.steps = 0
         self.remarks: list[str] = []
 
-    def run(
-        self,
-        inputs: Sequence[tuple[str, torch.Tensor]],
-        arguments: Callable[[Sequence[Value]], Sequence[Any]],
-        axes: Mapping[str, Axes],
-    ) -> Script:
-        is_function = isinstance(self.model, torch.jit.ScriptFunction)
-        self.script = script = (self.model if is_function else self.model.forward).graph.copy()
-        torch._C._jit_pass_inline(script)
+    def run(self, given: Callable[[Interpreter], list[Any]]) -> Script:
+        """Interpret the graph on the inputs that ``given`` makes."""
         with self.machine.running():
-            values = [self._input(name, tensor, axes.get(name, {})) for name, tensor in inputs]
-            given = list(arguments(values)) if is_function else [_Module(self.model, ""), *arguments(values)]
-            for slot, argument in zip(script.inputs(), given, strict=True):
-                self.env[slot.unique()] = argument
-            results = self._block(script)
+            results = self.body(self.script, given(self))
         return Script(self.graph, results[0] if len(results) == 1 else tuple(results), self._said())
 
-    def _input(self, name: str, tensor: torch.Tensor, axes: Axes) -> Value:
-        fake = self.machine.tensor(tensor_type(tensor), axes)
+    def input(self, name: str, type_: TensorType, axes: Axes) -> Value:
+        """A graph input."""
+        fake = self.machine.tensor(type_, axes)
         value = Value(self.machine.type(fake))
         self.fakes[value] = fake
         self.graph.inputs.append(Input(value, name, "user"))
@@ -162,10 +179,19 @@ class _Interpreter:
         slots = self._outputs(node)
         results = [] if not slots else [result] if len(slots) == 1 else result
         for slot, item in zip(slots, results, strict=True):
-            self.env[slot] = item
+            self.env[slot] = self._made(item)
+
+    def _made(self, item: Any) -> Any:
+        if self.scope is not None and isinstance(item, (list, dict)):
+            self.scope.made.append(item)
+        return item
 
     def _source(self, node: Any, operands: Sequence[Any]) -> Source:
-        scope = next((self._owner(item) for item in operands if isinstance(item, Value) and self._owner(item)), "")
+        path = node.scopeName().rpartition("/")[2].removeprefix("__module.")
+        scope = "" if path in ("(root)", "__module") else path
+        scope = scope or next(
+            (self._owner(item) for item in operands if isinstance(item, Value) and self._owner(item)), ""
+        )
 
         script = self.script  # the node lives as long as its graph
 
@@ -185,33 +211,35 @@ class _Interpreter:
     def _if(self, node: Any, operands: list[Any]) -> None:
         condition = operands[0]
         if isinstance(condition, Value):
-            raise ExportError(
-                f"the script branches at {self._source(node, [])} on a value that is only known when the model runs, "
-                "which cannot be exported yet; use torch.where, or make the condition known"
-            )
+            branch(self, node, condition)
+            return
         first, second = node.blocks()
-        self._store_all(node, self._block(first if condition else second))
+        self.store_all(node, self._block(first if condition else second))
 
     def _loop(self, node: Any, operands: list[Any]) -> None:
         most, condition, *carried = operands
         (body,) = node.blocks()
-        slots = [value.unique() for value in body.inputs()]
         step = 0
-        while True:
-            if isinstance(most, Value) or isinstance(condition, Value):
-                raise ExportError(
-                    f"the script loops at {self._source(node, [])} for a number of times that is only known when the "
-                    "model runs, which cannot be exported yet; make the number a constant"
-                )
-            if step >= most or not condition:
-                break
-            for slot, item in zip(slots, [step, *carried], strict=True):
-                self.env[slot] = item
-            condition, *carried = self._block(body)
+        while not isinstance(condition, Value) and not isinstance(most, Value) and step < most and condition:
+            condition, *carried = self.body(body, [step, *carried])
             step += 1
-        self._store_all(node, carried)
+        if isinstance(condition, Value) or isinstance(most, Value):
+            # what was unrolled until the condition became one of data stays unrolled
+            carried = loop(self, node, most, condition, [step, *carried])
+        self.store_all(node, carried)
 
-    def _store_all(self, node: Any, results: list[Any]) -> None:
+    def body(self, block: Any, items: Sequence[Any]) -> list[Any]:
+        """Run a block on its inputs."""
+        for value, item in zip(block.inputs(), items, strict=True):
+            self.env[value.unique()] = item
+        return self._block(block)
+
+    def source(self, node: Any) -> Source:
+        """Where a node stands."""
+        return self._source(node, [])
+
+    def store_all(self, node: Any, results: Sequence[Any]) -> None:
+        """Bind a node's outputs."""
         for slot, item in zip(self._outputs(node), results, strict=True):
             self.env[slot] = item
 
@@ -223,7 +251,10 @@ class _Interpreter:
     def _constant(self, node: Any, operands: list[Any]) -> None:
         output = node.output()
         if output.type().kind() == "TensorType" and node.hasAttribute("value"):
-            self.env[output.unique()] = self._tensor_constant(node.t("value"), "constant")
+            tensor = node.t("value")
+            with self.machine.outside():
+                number = tensor.item() if is_wrapped_number(tensor) else None
+            self.env[output.unique()] = self._tensor_constant(tensor, "constant") if number is None else number
         else:
             self.env[output.unique()] = output.toIValue()
 
@@ -246,17 +277,18 @@ class _Interpreter:
         if isinstance(found, (torch.nn.Module, torch.jit.ScriptModule, torch._C.ScriptModule)):
             return _Module(found, path)
         if isinstance(found, torch.Tensor):
-            return self._state(found, path)
+            kind = "parameter" if isinstance(found, torch.nn.Parameter) or found.requires_grad else "buffer"
+            return self.state(found, path, kind)
         if isinstance(found, (list, tuple)):
             return type(found)(self._owned(item, f"{path}.{index}") for index, item in enumerate(found))
         if isinstance(found, dict):
             return {key: self._owned(item, f"{path}.{key}") for key, item in found.items()}
         return found
 
-    def _state(self, tensor: torch.Tensor, path: str) -> Value:
+    def state(self, tensor: torch.Tensor, path: str, kind: str) -> Value:
+        """A tensor that the model owns, once for all its names."""
         key = (tensor.data_ptr() or id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
         if key not in self.owned:
-            kind = "parameter" if isinstance(tensor, torch.nn.Parameter) or tensor.requires_grad else "buffer"
             value = Value(tensor_type(tensor))
             self.graph.inputs.append(Input(value, path, kind, tensor))
             self.fakes[value] = self.machine.tensor(tensor_type(tensor), {})
@@ -265,19 +297,24 @@ class _Interpreter:
 
     def _set_attribute(self, node: Any, operands: list[Any]) -> None:
         owner, item = operands
+        if self.scope is not None:
+            raise ExportError(
+                f"the script assigns an attribute at {self.source(node)}, inside a branch or loop that depends on "
+                "data; this cannot be exported yet"
+            )
         self.assigned[owner.path, node.s("name")] = item
 
     def _list(self, node: Any, operands: list[Any]) -> None:
-        self.env[node.output().unique()] = list(operands)
+        self.env[node.output().unique()] = self._made(list(operands))
 
     def _tuple(self, node: Any, operands: list[Any]) -> None:
         self.env[node.output().unique()] = tuple(operands)
 
     def _dict(self, node: Any, operands: list[Any]) -> None:
-        self.env[node.output().unique()] = dict(zip(operands[::2], operands[1::2], strict=True))
+        self.env[node.output().unique()] = self._made(dict(zip(operands[::2], operands[1::2], strict=True)))
 
     def _unpack(self, node: Any, operands: list[Any]) -> None:
-        self._store_all(node, list(operands[0]))
+        self.store_all(node, list(operands[0]))
 
     def _tuple_index(self, node: Any, operands: list[Any]) -> None:
         self.env[node.output().unique()] = operands[0][operands[1]]
@@ -289,7 +326,7 @@ class _Interpreter:
         self.env[node.output().unique()] = operands[0]
 
     def _uninitialized(self, node: Any, operands: list[Any]) -> None:
-        self.env[node.output().unique()] = _Uninitialized()
+        self.env[node.output().unique()] = Uninitialized()
 
     def _nothing(self, node: Any, operands: list[Any]) -> None:
         for slot in self._outputs(node):
@@ -319,6 +356,11 @@ class _Interpreter:
         if any(isinstance(item, _Module) for item in operands) or node.schema() == "(no schema)":
             raise ExportError(f"{kind} at {source} cannot be exported from a script yet")
         if is_structural(kind, operands):
+            if kind in CHANGING and self.scope is not None and not self.scope.owns(operands[0]):
+                raise ExportError(
+                    f"the script changes a list or dict at {source}, inside a branch or loop that depends on data; "
+                    "this cannot be exported yet"
+                )
             return STRUCTURAL[kind](*operands)
         if kind in _TO_NUMBER:
             return self._to_number(kind, operands[0], source)
@@ -326,7 +368,7 @@ class _Interpreter:
         target = schema[: schema.index("(")]
         if target == "aten::size":
             return [
-                self._record("aten::size.int", {"self": operands[0], "dim": dim}, source)
+                self.record("aten::size.int", {"self": operands[0], "dim": dim}, source)
                 for dim in range(self.fakes[operands[0]].dim())
             ]
         if kind in ("aten::tensor", "aten::as_tensor") and not isinstance(operands[0], Value):
@@ -335,9 +377,9 @@ class _Interpreter:
             return scalars.evaluate(kind, _unnamed(operands))
         if not target.startswith("aten::") and not any(map(_holds_value, operands)):
             raise ExportError(f"{target} at {source} cannot be exported from a script yet")
-        return self._record(target, bind(target, operands, {}), source)
+        return self.record(target, bind(target, operands, {}), source)
 
-    def _record(self, target: str, args: dict[str, Any], source: Source) -> Any:
+    def record(self, target: str, args: dict[str, Any], source: Source) -> Any:
         """Record a call and run it on fakes; what needs no data comes back as a plain number."""
         call = Call(target, args, [Value(ListType())], source)
         if scalars.is_scalar_operator(call.base) and not any(self._is_tensor(arg) for arg in args.values()):
@@ -351,7 +393,7 @@ class _Interpreter:
             raise ExportError(f"{target} at {source} does not run: {reason}") from error
         result = results[0]
         if isinstance(result, tuple):
-            call.outputs = [self._value(item) for item in result]
+            call.outputs = [self.value(item) for item in result]
             self.graph.calls.append(call)
             return tuple(call.outputs)
         if isinstance(result, list) and result and isinstance(result[0], torch.Tensor):
@@ -362,7 +404,7 @@ class _Interpreter:
             return self._number(call, result)
         if not isinstance(result, torch.Tensor):
             return result
-        call.outputs = [self._value(result)]
+        call.outputs = [self.value(result)]
         self.graph.calls.append(call)
         return call.outputs[0]
 
@@ -373,7 +415,7 @@ class _Interpreter:
             return known
         key = str(result.node.expr)
         if key not in self.numbers:
-            call.outputs = [self._value(result)]
+            call.outputs = [self.value(result)]
             self.graph.calls.append(call)
             self.numbers[key] = call.outputs[0]
         return self.numbers[key]
@@ -381,13 +423,14 @@ class _Interpreter:
     def _is_tensor(self, arg: Any) -> bool:
         return isinstance(arg, Value) and isinstance(arg.type, TensorType)
 
-    def _value(self, fake: Any) -> Value:
+    def value(self, fake: Any) -> Value:
+        """A value of the type of ``fake``."""
         value = Value(self.machine.type(fake))
         self.fakes[value] = fake
         return value
 
     def _take(self, items: Value, index: int, fake: Any, source: Source) -> Value:
-        value = self._value(fake)
+        value = self.value(fake)
         self.graph.calls.append(Call("prim::getitem", {"list": items, "index": index}, [value], source))
         return value
 
@@ -407,7 +450,7 @@ class _Interpreter:
         number = _converted(fake.item() if isinstance(fake, torch.Tensor) else fake, cast)
         if not isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return number
-        value = self._value(number)
+        value = self.value(number)
         assert isinstance(value.type, ScalarType)
         name = {int: "aten::Int.Tensor", float: "aten::Float.Tensor", bool: "aten::Bool.Tensor"}[value.type.kind]
         self.graph.calls.append(Call(name, {"a": operand}, [value], source))
@@ -473,32 +516,32 @@ def _matches(item: Any, kind: str) -> bool:
     return False
 
 
-_Handler = Callable[[_Interpreter, Any, list[Any]], None]
+_Handler = Callable[[Interpreter, Any, list[Any]], None]
 _HANDLERS: dict[str, _Handler] = {
-    "prim::Constant": _Interpreter._constant,
-    "prim::GetAttr": _Interpreter._get_attribute,
-    "prim::SetAttr": _Interpreter._set_attribute,
-    "prim::ListConstruct": _Interpreter._list,
-    "prim::TupleConstruct": _Interpreter._tuple,
-    "prim::DictConstruct": _Interpreter._dict,
-    "prim::ListUnpack": _Interpreter._unpack,
-    "prim::TupleUnpack": _Interpreter._unpack,
-    "prim::TupleIndex": _Interpreter._tuple_index,
-    "prim::TupleSlice": _Interpreter._tuple_slice,
-    "prim::If": _Interpreter._if,
-    "prim::Loop": _Interpreter._loop,
-    "prim::RaiseException": _Interpreter._raise,
-    "prim::Print": _Interpreter._nothing,
-    "aten::warn": _Interpreter._nothing,
-    "prim::unchecked_cast": _Interpreter._same,
-    "prim::unchecked_unwrap_optional": _Interpreter._same,
-    "aten::_unwrap_optional": _Interpreter._same,
-    "prim::NumToTensor": _Interpreter._same,
-    "prim::data": _Interpreter._same,
-    "prim::Uninitialized": _Interpreter._uninitialized,
-    "prim::isinstance": _Interpreter._is_instance,
-    "aten::is_grad_enabled": _Interpreter._grad_enabled,
-    "prim::requires_grad": _Interpreter._requires_grad,
+    "prim::Constant": Interpreter._constant,
+    "prim::GetAttr": Interpreter._get_attribute,
+    "prim::SetAttr": Interpreter._set_attribute,
+    "prim::ListConstruct": Interpreter._list,
+    "prim::TupleConstruct": Interpreter._tuple,
+    "prim::DictConstruct": Interpreter._dict,
+    "prim::ListUnpack": Interpreter._unpack,
+    "prim::TupleUnpack": Interpreter._unpack,
+    "prim::TupleIndex": Interpreter._tuple_index,
+    "prim::TupleSlice": Interpreter._tuple_slice,
+    "prim::If": Interpreter._if,
+    "prim::Loop": Interpreter._loop,
+    "prim::RaiseException": Interpreter._raise,
+    "prim::Print": Interpreter._nothing,
+    "aten::warn": Interpreter._nothing,
+    "prim::unchecked_cast": Interpreter._same,
+    "prim::unchecked_unwrap_optional": Interpreter._same,
+    "aten::_unwrap_optional": Interpreter._same,
+    "prim::NumToTensor": Interpreter._same,
+    "prim::data": Interpreter._same,
+    "prim::Uninitialized": Interpreter._uninitialized,
+    "prim::isinstance": Interpreter._is_instance,
+    "aten::is_grad_enabled": Interpreter._grad_enabled,
+    "prim::requires_grad": Interpreter._requires_grad,
     **dict.fromkeys(
         (
             "prim::dtype",
@@ -511,6 +554,6 @@ _HANDLERS: dict[str, _Handler] = {
             "prim::ndim",
             "prim::type",
         ),
-        _Interpreter._property,
+        Interpreter._property,
     ),
 }

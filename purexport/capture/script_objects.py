@@ -115,6 +115,10 @@ STRUCTURAL: dict[str, Callable[..., Any]] = {
     "aten::__isnot__": lambda one, other: one is not other,
 }
 
+CHANGING = frozenset(
+    f"aten::{name}"
+    for name in ["append", "extend", "insert", "pop", "popitem", "clear", "reverse", "_set_item", "Delete", "update"]
+)
 _ON_NUMBERS = frozenset({"aten::__range_length", "aten::__derive_index", "aten::str"})
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from torch.jit import _trace as jit_trace
 from torch.overrides import TorchFunctionMode
 
 from purexport.capture.aten import AtenGraph, Call, Frame, Input, ListType, ScalarType, Source, TensorType, Type, Value
-from purexport.capture.bind import bind
+from purexport.capture.bind import bind, is_wrapped_number
 from purexport.scalars import is_scalar_operator
 
 _FRAME = re.compile(r"^(.*)\((\d+)\): .*$", re.MULTILINE)
@@ -30,17 +31,35 @@ _DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 _CASTS |= {"aten::FloatImplicit": float}
 
 
+@dataclass
+class Recorded:
+    """A trace: TorchScript's graph, what its inputs are, and the tracer's warnings."""
+
+    script: Any
+    inputs: list[Input]
+    notes: list[str]
+
+    def read(self) -> AtenGraph:
+        """The neutral graph of a trace that calls no scripts."""
+        return Reader(self.script, self.inputs).read()
+
+    @property
+    def calls_scripts(self) -> bool:
+        """True when the model called scripted functions, which hold code of their own."""
+        return any(node.kind() == "prim::CallFunction" for node in self.script.nodes())
+
+
 def trace(
     function: Callable[..., Sequence[Any]],
     tensors: Sequence[torch.Tensor],
     names: Sequence[str],
     state: Sequence[tuple[str, str, torch.Tensor]],
     modules: Sequence[tuple[str, torch.nn.Module]],
-) -> tuple[AtenGraph, list[str]]:
-    """Trace ``function(*tensors)``, which returns a flat tuple of tensors, into a neutral graph.
+) -> Recorded:
+    """Trace ``function(*tensors)``, which returns a flat tuple of tensors.
 
-    ``state`` lists ``(kind, name, tensor)`` of what the model owns, ``modules`` its modules by path.  Also returns the
-    tracer's warnings: each is about a value that the trace holds fixed.
+    ``state`` lists ``(kind, name, tensor)`` of what the model owns, ``modules`` its modules by path.  Each of the
+    tracer's warnings is about a value that the trace holds fixed.
     """
     scopes: dict[torch.nn.Module, str] = {}
     for path, module in modules:
@@ -65,7 +84,7 @@ def trace(
     inputs = [Input(Value(_missing), name, "user") for name in names]
     inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
     notes = [str(w.message) for w in caught if issubclass(w.category, jit_trace.TracerWarning)]
-    return Reader(graph, inputs).read(), notes
+    return Recorded(graph, inputs, notes)
 
 
 class _Visible(TorchFunctionMode):
@@ -163,7 +182,7 @@ class Reader:
         output = node.output()
         if output.type().kind() == "TensorType" and node.hasAttribute("value"):
             tensor = node.t("value")
-            number = _is_wrapped_number(tensor)
+            number = is_wrapped_number(tensor)
             self.env[output.unique()] = tensor.item() if number else self.graph.constant(tensor)
         else:
             self.env[output.unique()] = output.toIValue()
@@ -227,14 +246,3 @@ def _as_scalar(type_: Type) -> Type:
     if type_.dtype is torch.bool:
         return ScalarType(bool)
     return ScalarType(float if type_.dtype.is_floating_point else int)
-
-
-def _is_wrapped_number(tensor: torch.Tensor) -> bool:
-    """True for a literal that the tracer made a tensor of: torch keeps a mark, which type promotion shows."""
-    if tensor.dim() or tensor.dtype not in (torch.int64, torch.float64, torch.complex128, torch.bool):
-        return False
-    if tensor.dtype is torch.int64:
-        return torch.result_type(torch.zeros((), dtype=torch.int8), tensor) is torch.int8
-    if tensor.dtype is torch.bool:
-        return False
-    return torch.result_type(torch.zeros(1, dtype=torch.int8), tensor) is not tensor.dtype

@@ -6,7 +6,7 @@ opset goes with, since a reader that knows the opset knows that version.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -28,16 +28,16 @@ def build_model(graph: Graph, opset: int, name: str, custom_opsets: Mapping[str,
         opset_import=imports,
         producer_name="purexport",
         producer_version=VERSION,
-        graph=_graph(graph, opset, name),
+        graph=_graph(graph, opset, name, graph.initializers()),
     )
 
 
-def _graph(graph: Graph, opset: int, name: str) -> ps.GraphProto:
+def _graph(graph: Graph, opset: int, name: str, initializers: Sequence[Value] = ()) -> ps.GraphProto:
     outputs = set(graph.outputs)
     return ps.GraphProto(
         name=name,
         node=[_node(node, opset) for node in graph.nodes],
-        initializer=[_tensor(value) for value in graph.initializers()],
+        initializer=[_tensor(value) for value in initializers],
         input=[_value_info(value) for value in graph.inputs],
         output=[_value_info(value) for value in graph.outputs],
         value_info=[

@@ -79,7 +79,11 @@ class Node:
 
 @dataclass(slots=True, eq=False)
 class Graph:
-    """Inputs, outputs and nodes.  Initializers are the constants that nodes or outputs refer to."""
+    """Inputs, outputs and nodes.
+
+    Initializers are the constants that nodes or outputs refer to, those in the bodies of If and Loop included: bodies
+    see outer names, so all constants lie in the main graph.
+    """
 
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
@@ -87,12 +91,11 @@ class Graph:
 
     def initializers(self) -> list[Value]:
         """The constants in use, in order of first use."""
-        found: dict[Value, None] = {}
+        return list(dict.fromkeys(value for value in self._used() if value.const is not None))
+
+    def _used(self) -> Iterator[Value]:
         for node in self.nodes:
-            for value in node.inputs:
-                if value is not None and value.const is not None:
-                    found.setdefault(value)
-        for value in self.outputs:
-            if value.const is not None:
-                found.setdefault(value)
-        return list(found)
+            yield from (value for value in node.inputs if value is not None)
+            for body in node.subgraphs():
+                yield from body._used()
+        yield from self.outputs

@@ -15,7 +15,8 @@ Rules never look at the opset's number: they ask ``op.has("Gelu")``.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -47,6 +48,7 @@ class Emitter:
         self.source = Source()
         self.target = ""
         self.results: list[TensorType | None] = []
+        self._inputs = graph.inputs
         self._dims: dict[object, Value] = {}
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
@@ -152,7 +154,7 @@ class Emitter:
         if expression is None:
             return None
         if expression not in self._dims:
-            for item in self.graph.inputs:
+            for item in self._inputs:
                 if item.shape is not None and expression in item.shape:
                     self.dim(item, item.shape.index(expression))
                     break
@@ -165,6 +167,18 @@ class Emitter:
         if value not in self._dims:
             self._dims[value] = self.Shape(value)
         return self._dims[value]
+
+    # -- subgraphs
+
+    @contextmanager
+    def subgraph(self) -> Iterator[Graph]:
+        """Write into the body of an If or Loop.  Sizes read inside are not seen outside."""
+        outer, dims = self.graph, self._dims
+        self.graph, self._dims = Graph(), dict(dims)
+        try:
+            yield self.graph
+        finally:
+            self.graph, self._dims = outer, dims
 
     # -- nodes
 

@@ -7,7 +7,7 @@ one error.  Every result is checked against the dtype that torch recorded for it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ from purexport.errors import (
     UnsupportedOperatorError,
 )
 from purexport.graph.ir import Graph, Value
+from purexport.lowering import control
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.promotion import common_dtype
 from purexport.lowering.registry import LAYOUT_ARGUMENTS, Rule, registered
@@ -48,10 +49,12 @@ def lower_graph(graph: AtenGraph, opset: int, custom: Mapping[str, Callable[...,
 
     Raises UnsupportedOperatorError with every call that cannot be expressed.
     """
-    return _Lowering(graph, opset, custom or {}).run()
+    return Lowering(graph, opset, custom or {}).run()
 
 
-class _Lowering:
+class Lowering:
+    """One walk over a graph."""
+
     def __init__(self, graph: AtenGraph, opset: int, custom: Mapping[str, Callable[..., Any]]) -> None:
         self.source = graph
         self.result = Lowered(Graph())
@@ -89,7 +92,7 @@ class _Lowering:
             self.env[item.value] = value
 
     def _output(self, name: str, output: Any) -> Value:
-        found: Any = self._argument(output)
+        found: Any = self.argument(output)
         if isinstance(found, (bool, int, float)):
             dtype = {bool: dtypes.BOOL, int: dtypes.INT64}.get(type(found), dtypes.FLOAT)
             found = self.op.const(found, dtype)
@@ -103,11 +106,17 @@ class _Lowering:
         result.name = name
         return result
 
-    def _argument(self, arg: Any) -> Any:
+    def calls(self, calls: Sequence[Call], outputs: Any) -> None:
+        """Lower what ``outputs`` need of ``calls``, into the graph that is being written."""
+        for call in live_calls(AtenGraph(calls=list(calls), outputs=list(outputs))):
+            self._call(call)
+
+    def argument(self, arg: Any) -> Any:
+        """What stands for a neutral argument: values, Python constants, lists of them."""
         if isinstance(arg, AtenValue):
             return self.env[arg]
         if isinstance(arg, (list, tuple)):
-            return [self._argument(item) for item in arg]
+            return [self.argument(item) for item in arg]
         return arg
 
     def _call(self, call: Call) -> None:
@@ -132,7 +141,7 @@ class _Lowering:
 
     def _note_missing(self, call: Call, source: Source, outer: str = "") -> None:
         """Report ``call`` if neither a rule nor torch's decomposition of it can lower it."""
-        if self._rule(call.target) is not None or call.target == "prim::getitem":
+        if self._rule(call.target) is not None or call.target == "prim::getitem" or call.blocks:
             return
         pieces = expand(call)
         if pieces is None:
@@ -146,9 +155,12 @@ class _Lowering:
         self.poisoned.update(call.outputs)
 
     def _lower(self, call: Call) -> None:
-        arguments = {name: self._argument(arg) for name, arg in call.args.items()}
+        arguments = {name: self.argument(arg) for name, arg in call.args.items()}
         if call.target == "prim::getitem" and isinstance(arguments["list"], list):
             self._bind(call, arguments["list"][arguments["index"]])
+            return
+        if call.blocks:
+            control.lower_control(self, call, arguments)
             return
         if scalars.is_scalar_operator(call.base) and _all_numbers(arguments):
             self.env[call.outputs[0]] = scalars.evaluate(call.base, arguments)
@@ -212,7 +224,7 @@ class _Lowering:
             self.poisoned.update(call.outputs)
             return
         for value, output in zip(call.outputs, pieces.outputs, strict=True):
-            self.env[value] = self._argument(output)
+            self.env[value] = self.argument(output)
         self.result.decomposed.add(call.target)
 
     def _bind(self, call: Call, result: Any) -> None:

@@ -29,16 +29,19 @@ def assign_names(graph: Graph) -> None:
     names = _Names()
     for value in (*graph.inputs, *graph.outputs):
         value.name = names.unique(value.name or "value")
-    named = {*graph.inputs, *graph.outputs}
+    named = set(_interface(graph))
     for value in graph.initializers():
         if value not in named:
             value.name = names.unique(value.name or "constant")
             named.add(value)
-    _name_nodes(graph, names, named)
+    _name_nodes(graph, names, _Names(), named)
 
 
-def _name_nodes(graph: Graph, names: _Names, named: set[Value]) -> None:
-    node_names = _Names()
+def _interface(graph: Graph) -> list[Value]:
+    return [*graph.inputs, *graph.outputs]
+
+
+def _name_nodes(graph: Graph, names: _Names, node_names: _Names, named: set[Value]) -> None:
     for node in graph.nodes:
         node.name = node_names.unique(_wish(node))
         for index, value in enumerate(node.outputs):
@@ -46,6 +49,11 @@ def _name_nodes(graph: Graph, names: _Names, named: set[Value]) -> None:
                 suffix = f"_output_{index}" if len(node.outputs) > 1 else "_output"
                 value.name = names.unique(node.name + suffix)
                 named.add(value)
+        for body in node.subgraphs():
+            for value in body.inputs:
+                value.name = names.unique(f"{node.name}_{value.name}")
+                named.add(value)
+            _name_nodes(body, names, node_names, named)
 
 
 def _wish(node: Node) -> str:
