@@ -5,7 +5,7 @@
 Every measurement runs in a process of its own; the peers run in the same session, one right after the other, and what
 counts are the ratios. Seconds are the best of several rounds: of the clock for files, of the processor for work in
 memory, so that a busy machine disturbs them less. Memory is the growth of the process's anonymous
-pages (on Linux), so that a mapped file does not count. The goals are those of the project's second milestone.
+pages (on Linux), so that a mapped file does not count.
 """
 
 from __future__ import annotations

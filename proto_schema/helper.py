@@ -127,15 +127,20 @@ def make_node(
     **kwargs: Any,
 ) -> NodeProto:
     """A node; `kwargs` are its attributes, sorted by name, as `make_attribute` takes them; a None is left out."""
+    attributes: Any = None
+    if kwargs:
+        items = kwargs.items() if len(kwargs) == 1 else sorted(kwargs.items())
+        attributes = [make_attribute(key, value) for key, value in items if value is not None]
     return NodeProto(
         op_type=op_type,
-        input=list(inputs),
-        output=list(outputs),
+        # the constructor copies lists itself
+        input=inputs if isinstance(inputs, list) else list(inputs),
+        output=outputs if isinstance(outputs, list) else list(outputs),
         name=name or None,
         doc_string=doc_string or None,
         domain=domain,
         overload=overload,
-        attribute=[make_attribute(key, value) for key, value in sorted(kwargs.items()) if value is not None],
+        attribute=attributes,
     )
 
 
