@@ -12,6 +12,7 @@ from purexport.lowering import (  # noqa: F401
     cumulative,
     einsum,
     elementwise,
+    factorizations,
     grid,
     indexing,
     joins,

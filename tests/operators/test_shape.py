@@ -240,6 +240,7 @@ PARTS = [
     Row("split-sizes", lambda x: x.split([1, 4], 1), f32(2, 5), dynamic="batch"),
     Row("split-sizes-zero", lambda x: x.split([0, 5], 1), f32(2, 5)),
     Row("split-with-sizes", lambda x: torch.ops.aten.split_with_sizes(x, [1, 2, 2], 1), f32(2, 5)),
+    Row("split-dot-sizes", lambda x: torch.ops.aten.split.sizes(x, [1, 2, 2], 1), f32(2, 5)),
     Row("unsafe-split", lambda x: torch.unsafe_split(x, 2, 1), f32(2, 5)),
     Row("unsafe-split-with-sizes", lambda x: torch.unsafe_split_with_sizes(x, [2, 3], 1), f32(2, 5)),
     Row("chunk", lambda x: x.chunk(3, -1), f32(2, 7), dynamic="batch"),
