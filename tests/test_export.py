@@ -133,6 +133,15 @@ def test_an_axis_that_the_model_holds_is_said() -> None:
     assert interface(program)[0] == {"x": [3]}
 
 
+def test_what_a_trace_holds_fixed_is_said() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum() > 0 else x
+
+    with pytest.warns(torch.jit.TracerWarning, match="Python boolean"):
+        program = purexport.export(model, (torch.ones(2),), capture="trace")
+    assert "Python boolean" in program.report.warnings[0]
+
+
 def test_a_static_model_has_no_shape_arithmetic() -> None:
     program = purexport.export(Sizes(), (torch.rand(2, 3, 4),), capture="trace")
     kinds = {node.op_type for node in program.model_proto.graph.node}

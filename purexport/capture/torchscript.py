@@ -83,6 +83,8 @@ def trace(
             jit_trace._trace_module_map = outer
     inputs = [Input(Value(_missing), name, "user") for name in names]
     inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
+    for warning in caught:  # noted for the report, and passed on
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     notes = [str(w.message) for w in caught if issubclass(w.category, jit_trace.TracerWarning)]
     return Recorded(graph, inputs, notes)
 
