@@ -37,8 +37,7 @@ RUNS = [
 
 @pytest.mark.parametrize(("name", "runs", "words"), RUNS, ids=[row[0] for row in RUNS])
 def test_invariant_holds(name: str, runs: int, words: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growth, "LARGE", growth.LARGE // 8)
-    monkeypatch.setattr(growth, "SMALL", growth.SMALL // 8)
+    monkeypatch.setattr(growth, "SMALL", growth.SMALL // 16)
     harness = HARNESSES[name]
     seen = []
 

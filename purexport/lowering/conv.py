@@ -7,6 +7,7 @@ from typing import Any
 
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
+from purexport.lowering.common import permute
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.registry import lower
 
@@ -114,3 +115,10 @@ def conv_transpose(
     dilation: Sequence[int] = (1,),
 ) -> Value:
     return convolution(op, input, weight, bias, stride, padding, dilation, True, output_padding, groups)
+
+
+@lower("aten::conv_tbc")
+def conv_tbc(op: Emitter, self: Value, weight: Value, bias: Value, pad: int = 0) -> Value:
+    """conv_tbc(self [T, B, C], weight [K, C, O], bias [O]): [T', B, O], time first and channels last."""
+    value, kernel = permute(op, self, [1, 2, 0]), permute(op, weight, [2, 1, 0])
+    return op.Transpose(_plain(op, value, kernel, bias, [1], [pad], [1], 1), perm=[2, 0, 1])

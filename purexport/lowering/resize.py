@@ -117,7 +117,7 @@ def _native(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | No
         options["nearest_mode"] = method.nearest
     if method.cubic is not None:
         options["cubic_coeff_a"] = method.cubic
-    by_sizes = sizes is not None and (method.coordinates == "align_corners" or not any(scales) or _all_known(sizes))
+    by_sizes = sizes is not None and (method.coordinates == "align_corners" or not all(scales) or _all_known(sizes))
     nothing = None if op.optional("Resize", "roi") else op.const(torch.empty(0))
     if by_sizes:
         assert sizes is not None

@@ -22,6 +22,7 @@ from purexport.lowering import (  # noqa: F401
     numbers,
     packed,
     parts,
+    patches,
     pool,
     random,
     reduce,
@@ -30,4 +31,5 @@ from purexport.lowering import (  # noqa: F401
     scatter,
     shape,
     sorting,
+    special,
 )

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.harness import Row, f32, f64, layer, row_params, run_row
+from tests.harness import Row, f32, layer, row_params, run_row
 
 aten = torch.ops.aten
 
@@ -31,7 +31,6 @@ PLAIN = [
     Row("weight-as-input", lambda x, w, b: functional.conv2d(x, w, bias=b), f32(1, 2, 5, 5), f32(3, 2, 3, 3), f32(3)),
     Row("circular", layer(nn.Conv1d, 2, 2, 3, padding=1, padding_mode="circular"), f32(1, 2, 6), opsets=(13, 20)),
     Row("reflect", layer(nn.Conv2d, 2, 2, 3, padding=1, padding_mode="reflect"), f32(1, 2, 6, 5)),
-    Row("double", lambda x, w: functional.conv1d(x.float(), w.float()), f64(1, 2, 5), f64(2, 2, 3)),
 ]
 
 SAME = [
@@ -109,6 +108,7 @@ INNER = [
         f32(1, 2, 6),
         f32(3, 2, 3),
     ),
+    Row("conv_tbc", lambda x, w, b: torch.conv_tbc(x, w, b, 1), f32(5, 2, 3), f32(3, 3, 4), f32(4)),
     Row("conv3d-same", layer(nn.Conv3d, 1, 1, 3, padding="same"), f32(1, 1, 3, 3, 3)),
 ]
 
