@@ -23,6 +23,7 @@ def generated(cls: type[Message], data: bytes, wide: bool) -> Message | None:
     budget = interpret.Budget(PLENTY)
     try:
         message: Message = decoder(cls, wide)(view, view if wide else data, 0, len(data), 0, budget, MAX_DEPTH)
+        budget.settle()
     except Exception:
         return None
     return message

@@ -44,6 +44,7 @@ def decode_noting(cls: type[M], data: Any) -> tuple[M, list[Message]]:
     try:
         with _gc_paused(end >= GC_PAUSE):
             message: M = function(view, view if buf is None else buf, 0, end, 0, budget, MAX_DEPTH)
+            budget.settle()
             return message, budget.noted
     except MemoryError:
         raise

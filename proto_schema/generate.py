@@ -152,7 +152,7 @@ def decoder(cls: type[Message], wide: bool) -> Callable[..., Any]:
         "if pos != end:",
         "    raise Malformed",
         "if unknown:",
-        f"    {_put(cls, 'unknown_fields', 'm.unknown_fields + b' + repr('') + '.join(unknown)')}",
+        "    budget.keep(m, unknown)",
         "return m",
     ]
     arguments = "view, buf, pos, end, base, budget, depth, m=None"

@@ -33,13 +33,26 @@ def footprint(cls: type[Message]) -> int:
 
 
 class Budget:
-    """Of one decoding: the bytes of memory that objects may still take, and the messages that can carry notes."""
+    """Of one decoding: the bytes of memory that objects may still take, and what is known only at its end.
 
-    __slots__ = ("left", "noted")
+    `noted` holds the messages that can carry notes, `unknown` the unknown fields of messages by their identity.
+    """
+
+    __slots__ = ("left", "noted", "unknown")
 
     def __init__(self, left: int) -> None:
         self.left = left
         self.noted: list[Message] = []
+        self.unknown: dict[int, tuple[Message, list[bytes]]] = {}
+
+    def keep(self, message: Message, pieces: list[bytes]) -> None:
+        """Unknown fields of a message, which may be merged again: they are joined once, by `settle`."""
+        self.unknown.setdefault(id(message), (message, []))[1].extend(pieces)
+
+    def settle(self) -> None:
+        """Gives each message the unknown fields that were kept for it."""
+        for message, pieces in self.unknown.values():
+            object.__setattr__(message, "unknown_fields", b"".join(pieces))
 
     def spend(self, cls: type[Message], offset: int) -> None:
         self.left -= footprint(cls)
@@ -47,10 +60,15 @@ class Budget:
             raise DecodeError("the memory for messages is spent: hostile, or no model at all", offset)
 
 
-def decode(
-    cls: type[M], view: memoryview, pos: int, end: int, budget: Budget, depth: int = MAX_DEPTH, into: M | None = None
-) -> M:
-    """The message in view[pos:end], merged into `into` if given. DecodeError says where it is malformed."""
+def decode(cls: type[M], view: memoryview, pos: int, end: int, budget: Budget) -> M:
+    """The message in view[pos:end]. DecodeError says where it is malformed."""
+    message = _decode(cls, view, pos, end, budget, MAX_DEPTH, None)
+    budget.settle()
+    return message
+
+
+def _decode(cls: type[M], view: memoryview, pos: int, end: int, budget: Budget, depth: int, into: M | None) -> M:
+    """The message in view[pos:end], merged into `into` if given."""
     if into is None:
         budget.spend(cls, pos)
     message = cls() if into is None else into
@@ -67,7 +85,8 @@ def decode(
         if field is None or not known or not _store(message, field, view, pos, stop, tag & 7, budget, depth):
             unknown.append(bytes(view[start:stop]))
         pos = stop
-    message.unknown_fields += b"".join(unknown)
+    if unknown:
+        budget.keep(message, unknown)
     return message
 
 
@@ -110,7 +129,7 @@ def _store_message(
         raise DecodeError(f"more than {MAX_DEPTH} nested messages and groups", pos, step)
     child = message_class(type(message), field)
     try:
-        value = decode(child, view, pos, stop, budget, depth - 1, None if field.repeated else held)
+        value = _decode(child, view, pos, stop, budget, depth - 1, None if field.repeated else held)
     except DecodeError as error:
         raise error.inside(step) from None
     if field.repeated:

@@ -101,10 +101,6 @@ def test_broken_invariant_is_found(
     assert outcome(HARNESSES[name], data)[1].startswith(finding)
 
 
-@pytest.mark.sweep  # it takes long as long as it fails
-@pytest.mark.xfail(
-    reason="unknown fields of a message that is merged again and again are copied each time", strict=True
-)
 def test_merging_unknown_fields_is_linear() -> None:
     pattern = bytes.fromhex("3a03a00301")  # graph, with an unknown field in it
     assert outcome(growth.HARNESS, joined(ps.ModelProto, pattern))[1] == ""

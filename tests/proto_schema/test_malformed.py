@@ -321,6 +321,7 @@ def raw(cls: type[Message], data: bytes, wide: bool) -> Message | None:
     budget = interpret.Budget(1 << 30)
     try:
         message: Message = decoder(cls, wide)(view, view if wide else data, 0, len(data), 0, budget, MAX_DEPTH)
+        budget.settle()
     except Exception:  # generated code may raise anything
         return None
     return message

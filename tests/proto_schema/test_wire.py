@@ -205,6 +205,7 @@ def wide(cls: type[ps.Message], data: bytes) -> ps.Message:
     view = memoryview(data)
     budget = interpret.Budget(1 << 30)
     message = decoder(cls, True)(view, view, 0, len(view), 0, budget, wire.MAX_DEPTH)
+    budget.settle()
     assert isinstance(message, cls)
     return message
 
