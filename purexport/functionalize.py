@@ -19,7 +19,7 @@ from purexport.capture.aten import AtenGraph, Call, Input, ListType, TensorType,
 from purexport.capture.bind import Signature, signature
 from purexport.errors import ExportError
 from purexport.inverse_views import UnknownInverse, inverse
-from purexport.sharing import MAY_SHARE, UNSAID_VIEWS, hidden_sources, result_dtype, shares_storage
+from purexport.sharing import MAY_SHARE, RETURNS_ITSELF, UNSAID_VIEWS, hidden_sources, result_dtype, shares_storage
 from purexport.statistics import new_statistics
 
 # In-place names whose pure form has another name.
@@ -181,6 +181,7 @@ class _Pass:
         if call.target == "prim::getitem" and call.args["list"] in self.lists:
             self._take(call, args)
         elif call.target in _METADATA:
+            self._refuse_same_object(call)
             args.pop("requires_grad", None)
             view = Call(_METADATA[call.target], args, call.outputs, call.source)
             self.aliases[call.args["self"]] = self._view(view, self.aliases[call.args["self"]])
@@ -367,6 +368,16 @@ class _Pass:
                 f"{call.target} at {call.source} writes to a tensor that is no input, parameter or buffer; its value "
                 "from before the call is not known. Register it with register_buffer, or write to a .clone() of it"
             )
+
+    def _refuse_same_object(self, call: Call) -> None:
+        """A shape changed in place changes for every name of the tensor, and these return the very tensor."""
+        alias = self.aliases[call.args["self"]]
+        for one in (alias, *(other for other in self.aliases.values() if other.parent is alias)):
+            if one.call is not None and one.call.base in RETURNS_ITSELF:
+                raise ExportError(
+                    f"{call.target} at {call.source} changes the shape of a tensor that {one.call.target} "
+                    f"({one.call.source}) returned as it is; use the form that is not in place"
+                )
 
     def _refuse_resize(self, alias: _Alias, new: Value, call: Call) -> None:
         """out= of another shape: torch gives the tensor new memory, and its views keep the old."""

@@ -43,6 +43,8 @@ MAY_SHARE = frozenset(
         "atleast_3d",
     ]
 )
+# Those of them, and others, that give back the argument itself, not a view of it, when there is nothing to do.
+RETURNS_ITSELF = MAY_SHARE - {"aten::reshape", "aten::reshape_as", "aten::flatten", "aten::ravel"} | {"aten::positive"}
 # Views without an annotation: pieces of one storage.
 UNSAID_VIEWS = frozenset(f"aten::{name}" for name in ["unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"])
 

@@ -232,6 +232,25 @@ def literal_that_is_written(x: Tensor) -> Any:
     return y, z, w
 
 
+@program(f32(3, 4))
+def write_after_a_dropout_that_is_off(x: Tensor) -> Any:
+    y = x.clone()
+    view = y.view(-1)
+    torch.dropout(y, 0.5, False)
+    y.add_(1)
+    torch.atleast_2d(y)
+    y.mul_(2)
+    return view
+
+
+@program(f32(3, 4))
+def write_to_what_a_dropout_that_is_off_returned(x: Tensor) -> Any:
+    y = x.clone()
+    z = torch.nn.functional.dropout(y, 0.5, training=False)
+    z.add_(1)
+    return y
+
+
 # Every kind of view ---------------------------------------------------------------------------------------------------
 
 VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -889,6 +908,13 @@ def _out_with_views(x: Tensor) -> Any:
     return y, view
 
 
+def _same_object(x: Tensor) -> Any:
+    y = x.clone()
+    z = torch.dropout(y, 0.5, False)
+    z.unsqueeze_(0)
+    return y
+
+
 def _reshaped(x: Tensor) -> Any:
     y = x + 0
     z = y.t().reshape(-1)
@@ -907,6 +933,7 @@ REFUSED = [
     pytest.param(_hidden_views, ("export",), r"broadcast_tensors.* may or may not have copied", id="broadcast"),
     pytest.param(_hidden_grids, ("export",), r"meshgrid.* may or may not have copied", id="meshgrid"),
     pytest.param(_out_with_views, ("trace",), r"resizes its out= tensor, of which there are views", id="out-resized"),
+    pytest.param(_same_object, ("export",), r"changes the shape of a tensor that aten::dropout", id="same-object"),
     pytest.param(Plain(), ("trace", "export"), r"no input, parameter or buffer.*register_buffer", id="attribute"),
     pytest.param(Tied(), ("trace",), r"'whole' and 'part' share memory; make one of them a copy", id="tied-buffers"),
 ]

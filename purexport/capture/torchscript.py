@@ -27,6 +27,8 @@ _SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": 
 _CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::IntImplicit": int}
 # the trace holds the tensors that these return, so that a write would reach what it holds
 _LITERALS = frozenset([torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy])
+_DROPOUTS = frozenset(["dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d"])
+_AT_LEAST = {"atleast_1d": 1, "atleast_2d": 2, "atleast_3d": 3}
 _DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 _CASTS |= {"aten::FloatImplicit": float}
 
@@ -90,15 +92,39 @@ def trace(
 
 
 class _Visible(TorchFunctionMode):
-    """What the tracer would not see: a literal that is written to later, and ``x.data``, which shares x's memory."""
+    """What the tracer would not see: a literal that is written to later, and ``x.data``, which shares x's memory.
+
+    A dropout that is off returns its input and ``atleast_1d`` a view, which their schemas do not say: the tracer would
+    take writes after them for dead code.
+    """
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function == _DATA:
             return args[0].detach()
+        name = getattr(function, "__name__", "")
+        if name in _DROPOUTS and args and not _drops(args, kwargs or {}):
+            return args[0]
+        if name in _AT_LEAST and len(args) == 1 and isinstance(args[0], torch.Tensor):
+            return _with_axes(args[0], _AT_LEAST[name])
         result = function(*args, **(kwargs or {}))
         if function in _LITERALS and not isinstance(args[0] if args else None, torch.Tensor):
             return result.clone()
         return result
+
+
+def _with_axes(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    """``atleast_1d``, ``atleast_2d`` or ``atleast_3d``, as the views that they are."""
+    if tensor.dim() == 0:
+        return tensor.view([1] * count)
+    if tensor.dim() == 1 and count > 1:
+        tensor = tensor.unsqueeze(0)
+    return tensor.unsqueeze(2) if tensor.dim() == 2 and count > 2 else tensor
+
+
+def _drops(args: Any, kwargs: Any) -> bool:
+    """Whether a dropout is in training mode: by keyword (of torch.nn.functional or of torch), else the third place."""
+    given = kwargs.get("training", kwargs.get("train"))
+    return bool(given if given is not None else args[2] if len(args) > 2 else True)
 
 
 _missing = ListType()  # replaced by the recorded type as soon as the graph's inputs are read

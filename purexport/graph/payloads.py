@@ -72,7 +72,8 @@ def _contiguous_pieces(tensor: torch.Tensor, limit: int) -> Iterator[torch.Tenso
 
 
 def _memory(tensor: torch.Tensor) -> memoryview:
-    flat = tensor.reshape(-1).view(torch.uint8)
+    # an axis of one element may have any stride, which a view in bytes does not take
+    flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
     if _SWAP and tensor.element_size() > 1:
         flat = flat.reshape(-1, tensor.element_size()).flip(1).reshape(-1)
     return flat.numpy().data
