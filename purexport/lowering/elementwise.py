@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 from purexport import dtypes
+from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.kernels import choose, wide
@@ -402,6 +403,17 @@ def atan2(op: Emitter, self: Value, other: Value) -> Value:
     left = op.Where(negative(op, self), op.like(-math.pi, self), op.like(math.pi, self))
     angle = op.Add(op.Atan(ratio), op.Where(negative(op, other), left, zero))
     return op.Where(op.Or(op.IsNaN(self), op.IsNaN(other)), op.Add(self, other), angle)
+
+
+@lower("aten::angle")
+def angle(op: Emitter, self: Value) -> Value:
+    """angle(Tensor self) of real numbers: pi below zero, NaN of NaN."""
+    if self.dtype is not None and dtypes.torch_dtype(self.dtype).is_complex:
+        raise UnsupportedForm("on complex numbers has no rule yet; use atan2 of the imaginary and the real part")
+    value = op.cast(self, op.result_dtype)
+    zero = op.like(0, value)
+    result = op.Where(op.Less(value, zero), op.like(math.pi, value), zero)
+    return op.Where(op.IsNaN(value), value, result)
 
 
 @lower("aten::sign", "aten::sgn")

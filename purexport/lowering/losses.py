@@ -70,6 +70,7 @@ def smooth_l1_loss(op: Emitter, self: Value, target: Value, reduction: int = 1, 
 def poisson_nll_loss(
     op: Emitter, input: Value, target: Value, log_input: bool, full: bool, eps: float, reduction: int
 ) -> Value:
+    input, target = op.cast(input, op.result_dtype), op.cast(target, op.result_dtype)
     if log_input:
         loss = op.Sub(op.Exp(input), op.Mul(target, input))
     else:
@@ -243,7 +244,8 @@ def hinge_embedding_loss(op: Emitter, self: Value, target: Value, margin: float 
 def margin_ranking_loss(
     op: Emitter, input1: Value, input2: Value, target: Value, margin: float = 0.0, reduction: int = 1
 ) -> Value:
-    wrong = op.Mul(op.Neg(op.cast(target, input1.dtype)), op.Sub(input1, input2))
+    input1, input2, target = (op.cast(item, op.result_dtype) for item in (input1, input2, target))
+    wrong = op.Mul(op.Neg(target), op.Sub(input1, input2))
     return _reduced(op, _at_least(op, op.Add(wrong, op.like(margin, wrong)), 0.0), reduction)
 
 
@@ -257,6 +259,7 @@ def cosine_embedding_loss(
     op: Emitter, input1: Value, input2: Value, target: Value, margin: float = 0.0, reduction: int = 1
 ) -> Value:
     """cosine_embedding_loss: 1 - cos for targets of 1, max(0, cos - margin) for -1."""
+    input1, input2, target = (op.cast(item, op.result_dtype) for item in (input1, input2, target))
     axis = input1.rank - 1
     eps = op.like(1e-12, input1)
 
@@ -267,7 +270,6 @@ def cosine_embedding_loss(
     sizes = op.Mul(op.Add(dot(input1, input1), eps), op.Add(dot(input2, input2), eps))
     cosine = op.Div(dot(input1, input2), op.Sqrt(sizes))
     zero, one, minus = op.like(0, cosine), op.like(1, cosine), op.like(-1, cosine)
-    target = op.cast(target, cosine.dtype)
     close = op.Where(eq(op, target, one), op.Sub(one, cosine), zero)
     apart = op.Where(eq(op, target, minus), _at_least(op, op.Sub(cosine, op.like(margin, cosine)), 0.0), zero)
     return _reduced(op, op.Add(close, apart), reduction)
@@ -298,6 +300,7 @@ def triplet_margin_loss(
     swap: bool = False,
     reduction: int = 1,
 ) -> Value:
+    anchor, positive, negative = (op.cast(item, op.result_dtype) for item in (anchor, positive, negative))
     close = _distance(op, anchor, positive, p, eps)
     far = _distance(op, anchor, negative, p, eps)
     if swap:
@@ -316,7 +319,13 @@ def multi_margin_loss(
     reduction: int = 1,
 ) -> Value:
     """multi_margin_loss: sum over other classes of max(0, margin - x[y] + x[i])**p, over the number of classes."""
-    axis = self.rank - 1
+    single = target.rank == 0
+    if self.rank < 2:
+        scores: Value = op.Reshape(self, [1, -1])
+        scores.shape = (1, *((self.shape or ()) or (1,)))
+        self, target = scores, op.Reshape(target, [-1])
+        target.shape = (1,)
+    axis = 1
     zero = op.like(0, self)
     picked = _picked(op, self, target, -1)
     own = op.ReduceSum(op.Where(picked, self, zero), axes=[axis], keepdims=1)
@@ -326,4 +335,5 @@ def multi_margin_loss(
     if weight is not None:
         gap = op.Mul(gap, op.ReduceSum(op.Where(picked, weight, zero), axes=[axis], keepdims=1))
     loss = op.ReduceSum(op.Where(picked, zero, gap), axes=[axis], keepdims=0)
-    return _reduced(op, op.Div(loss, _count_of_classes(op, self, axis)), reduction)
+    loss = op.Div(loss, _count_of_classes(op, self, axis))
+    return op.Squeeze(loss, axes=[0]) if single and reduction == _NONE else _reduced(op, loss, reduction)

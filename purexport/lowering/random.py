@@ -99,6 +99,25 @@ def exponential(op: Emitter, self: Value, lambd: float = 1.0, generator: Any = N
     return _result(op, op.Div(wait, op.like(lambd, wait)))
 
 
+@lower("aten::log_normal")
+def log_normal(op: Emitter, self: Value, mean: float = 1.0, std: float = 2.0, generator: Any = None) -> Value:
+    return _result(op, op.Exp(_normal(op, dims_of(op, self), mean, std)))
+
+
+@lower("aten::cauchy")
+def cauchy(op: Emitter, self: Value, median: float = 0.0, sigma: float = 1.0, generator: Any = None) -> Value:
+    drawn = _uniform(op, dims_of(op, self), -math.pi / 2, math.pi / 2)
+    return _result(op, op.Add(op.Mul(op.Tan(drawn), op.like(sigma, drawn)), op.like(median, drawn)))
+
+
+@lower("aten::geometric")
+def geometric(op: Emitter, self: Value, p: float, generator: Any = None) -> Value:
+    """geometric(self, p): how many trials until the first success, one at least."""
+    drawn = _uniform(op, dims_of(op, self))
+    trials = op.Ceil(op.Div(log1p(op, op.Neg(drawn)), op.like(math.log1p(-p), drawn)))
+    return _result(op, op.Max(trials, op.like(1, trials)))
+
+
 # Integers -----------------------------------------------------------------------------------------------------------
 
 

@@ -50,7 +50,14 @@ def count(op: Emitter, value: Value, dim: Any) -> int | Value:
 
 @lower("aten::mean", "aten::mean.dim")
 def mean(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
-    return reduce(op, "ReduceMean", op.cast(self, op.result_dtype), dim, keepdim)
+    return average(op, op.cast(self, op.result_dtype), dim, keepdim)
+
+
+def average(op: Emitter, value: Value, dim: Any, keepdim: bool) -> Value:
+    """The mean over ``dim``; NaN of nothing, which ONNX Runtime calls zero."""
+    if value.rank and count(op, value, dim) == 0:
+        return op.Div(reduce(op, "ReduceSum", value, dim, keepdim), op.like(0, value))
+    return reduce(op, "ReduceMean", value, dim, keepdim)
 
 
 @lower("aten::sum", "aten::sum.dim_IntList")
@@ -196,7 +203,7 @@ def variance(op: Emitter, value: Value, dim: Any, correction: Any, keepdim: bool
     if value.rank == 0:
         value, dim, keepdim = _as_vector(op, value), [0], False
     axes = axes_of(value, dim)
-    kept = op.ReduceMean(value, axes=axes, keepdims=1)
+    kept = average(op, value, dim, True)
     centered = op.Sub(value, kept)
     squares = op.ReduceSum(op.Mul(centered, centered), axes=axes, keepdims=int(keepdim))
     number = count(op, value, dim)

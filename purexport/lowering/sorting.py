@@ -159,7 +159,7 @@ def quantile(
     op: Emitter, self: Value, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
 ) -> Value:
     """quantile(self, q, dim, keepdim, interpolation): places between sorted values; q's axis comes first."""
-    rank = self.rank
+    rank, dim = self.rank, None if self.rank == 0 else dim
     value = _flat(op, self) if dim is None else self
     axis = axis_of(dim or 0, value.rank)
     many = isinstance(q, Value) and q.rank == 1
@@ -222,7 +222,7 @@ def searchsorted(
     column = op.Unsqueeze(self, axes=[self.rank])
     compare = gt if after else ge
     # counted from behind, so that NaN, before which all stands, needs no case of its own
-    behind = op.ReduceSum(op.cast(compare(op, row, column), dtypes.INT64), axes=[-1], keepdims=0)
+    behind = op.ReduceSum(op.cast(compare(op, row, column), dtypes.INT64), axes=[max(rank - 1, self.rank)], keepdims=0)
     size = op.dim(sorted_sequence, -1)
     return op.cast(op.Sub(op.like(size, op.const(0)), behind), op.result_dtype)
 

@@ -252,6 +252,8 @@ ANGLES = [
     Row("atan2", torch.atan2, values(Y), values(X), trap="quadrants, zeros, infinities"),
     Row("arctan2", torch.arctan2, f32(6), f32(6)),
     Row("atan2-int", torch.atan2, i64(6), i64(6)),
+    Row("angle", torch.angle, values([-1.0, -0.0, 0.0, 2.0, NAN])),
+    Row("angle-int", torch.angle, i64(4)),
     Row("copysign", torch.copysign, f32(4), values([-0.0, 0.0, -1.0, INF]), trap="the sign of zero"),
     Row("copysign-number", lambda x: torch.copysign(x, -2.0), f32(4)),
     Row("copysign-int", torch.copysign, i64(4), i64(4)),

@@ -31,6 +31,8 @@ SUMS = [
     Row("mean-axis", lambda x: x.mean(-1), f32(3, 4), dynamic=BOTH),
     Row("mean-axes", lambda x: x.mean((2, 3), keepdim=True), f32(2, 3, 4, 5)),
     Row("mean-dtype", lambda x: x.mean(1, dtype=torch.float32), i64(3, 4), opsets=FEW),
+    Row("mean-empty", lambda x: x.mean(1), f32(3, 0), opsets=FEW, trap="NaN of nothing"),
+    Row("var-mean-empty", lambda x: torch.var_mean(x, 1), f32(3, 0), opsets=FEW, trap="NaN of nothing"),
     Row("nansum", torch.nansum, values([1.0, NAN, 3.0])),
     Row("nansum-axis", lambda x: x.nansum(1), values([[1.0, NAN], [NAN, NAN]])),
     Row("nansum-int", torch.nansum, i64(4), opsets=FEW),

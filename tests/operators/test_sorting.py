@@ -80,6 +80,7 @@ QUANTILES = [
         opsets=LATER,
     ),
     Row("quantile-many-flat", lambda x, q: x.quantile(q, keepdim=True), f32(3, 4), values([0.1, 1.0]), opsets=LATER),
+    Row("quantile-zero-dim", lambda x: x.quantile(0.5, dim=0, keepdim=True), f32(), opsets=LATER),
     Row("quantile-nan", lambda x: x.quantile(0.5, dim=1), values([[1.0, NAN, 2.0], [3.0, 1.0, 2.0]]), opsets=LATER),
     Row("quantile-dynamic", lambda x: x.quantile(0.3, dim=1), f32(3, 4), dynamic=BOTH, opsets=LATER, min_opset=10),
 ] + [
@@ -131,6 +132,7 @@ PLACES = [
         min_opset=11,
         opsets=LATER,
     ),
+    Row("searchsorted-empty", torch.searchsorted, f32(0), f32(0), opsets=FEW),
     Row("bucketize", torch.bucketize, PROBES, EDGES),
     Row("bucketize-right", lambda x, b: torch.bucketize(x, b, right=True), f32(3, 4), EDGES),
     Row("bucketize-int", torch.bucketize, i64(5), i64(1), opsets=FEW),
