@@ -48,6 +48,21 @@ RETURNS_ITSELF = MAY_SHARE - {"aten::reshape", "aten::reshape_as", "aten::flatte
 # Views without an annotation: pieces of one storage.
 UNSAID_VIEWS = frozenset(f"aten::{name}" for name in ["unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"])
 
+# Composite operators that always compute: their results are their own.  Asking torch of each of them would cost more
+# than all the rest of an export.
+_COMPUTE = frozenset(
+    f"aten::{name}"
+    for name in [
+        *("conv1d", "conv2d", "conv3d", "_convolution", "_convolution_mode"),
+        *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+        *("linear", "matmul", "scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"),
+        *("batch_norm", "layer_norm", "group_norm", "instance_norm", "softmax", "log_softmax"),
+        *("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d"),
+        *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "relu6", "selu"),
+        *("upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
+    ]
+)
+
 _COMPARISONS = frozenset(
     f"aten::{name}"
     for name in [
@@ -106,7 +121,7 @@ def result_dtype(target: str, args: dict[str, Any]) -> torch.dtype | None:
 def _is_composite(target: str) -> bool:
     """True for operators written in terms of others, whose schemas do not tell all that they share."""
     name, _, overload = target.partition(".")
-    if any(parameter.alias for parameter in signature(target).parameters):
+    if name in _COMPUTE or any(parameter.alias for parameter in signature(target).parameters):
         return False
     full = f"{name}.{overload}" if overload else name
     try:
