@@ -62,7 +62,6 @@ CASES: list[Case] = [
         (f"{base}.{form}" if form else base, function, numbers)
         for base, function in PAIRS.items()
         for form, numbers in FORMS.items()
-        if not (base.startswith("prim::") and not form)
     ],
     ("aten::div", operator.truediv, FLOATS),
     ("aten::div.int", operator.truediv, INTEGERS),
@@ -104,11 +103,12 @@ CASES: list[Case] = [
     ("aten::Bool.float", bool, ONE_FLOAT),
     ("aten::Bool.Tensor", bool, ONE_FLOAT),
 ]
-TARGETS = tuple(target for target, _, _ in CASES)
+CASTS = ("aten::to.prim_Device", "aten::to.prim_dtype")
+TARGETS = (*(target for target, _, _ in CASES), *CASTS)
 
 
 @pytest.mark.parametrize("opset", [9, 20])
-@pytest.mark.parametrize(("target", "function", "numbers"), CASES, ids=TARGETS)
+@pytest.mark.parametrize(("target", "function", "numbers"), CASES, ids=TARGETS[: len(CASES)])
 def test_number(target: str, function: Callable[..., Any], numbers: list[tuple[Any, ...]], opset: int) -> None:
     for operands in numbers:
         expected = function(*operands)
@@ -127,14 +127,30 @@ def returned(target: str) -> str:
 def run(target: str, operands: tuple[Any, ...], kind: type, opset: int) -> Any:
     """The call on ``operands`` as run-time inputs, lowered and computed by ONNX Runtime."""
     tensors = [torch.tensor(number) for number in operands]
-    inputs = [Input(Value(TensorType(tensor.dtype, ())), f"x{i}", "user") for i, tensor in enumerate(tensors)]
     names = [parameter.name for parameter in signature(target).parameters]
-    result = Value(ScalarType(kind))
-    call = Call(target, dict(zip(names, [item.value for item in inputs], strict=True)), [result])
+    found = computed(target, dict(zip(names, tensors, strict=True)), ScalarType(kind), opset)
+    assert found.shape == () and found.dtype.kind == {bool: "b", int: "i", float: "f"}[kind]
+    return found.item()
+
+
+@pytest.mark.parametrize("target", CASTS)
+def test_cast_of_scripts(target: str) -> None:
+    """The forms of ``Tensor.to`` that only scripts have."""
+    found = computed(target, {"self": torch.tensor([1.5, -2.5])}, TensorType(torch.int32, (2,)), 13)
+    assert found.tolist() == [1, -2] and found.dtype == "int32"
+
+
+def computed(target: str, arguments: dict[str, torch.Tensor], type_: Any, opset: int) -> Any:
+    """The call's result by ONNX Runtime; its operands are inputs of the graph."""
+    tensors = list(arguments.values())
+    inputs = [
+        Input(Value(TensorType(tensor.dtype, tuple(tensor.shape))), f"x{i}", "user") for i, tensor in enumerate(tensors)
+    ]
+    result = Value(type_)
+    call = Call(target, dict(zip(arguments, [item.value for item in inputs], strict=True)), [result])
     graph = AtenGraph(inputs, [call], [result], ["y"])
     lowered = lower_graph(graph, opset).graph
     assign_names(lowered)
     model = build_model(lowered, opset, "number")
     (found,) = run_ort(model.SerializeToString(), [tensor.numpy() for tensor in tensors])
-    assert found.shape == () and found.dtype.kind == {bool: "b", int: "i", float: "f"}[kind]
-    return found.item()
+    return found

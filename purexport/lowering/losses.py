@@ -322,7 +322,7 @@ def multi_margin_loss(
     single = target.rank == 0
     if self.rank < 2:
         scores: Value = op.Reshape(self, [1, -1])
-        scores.shape = (1, *((self.shape or ()) or (1,)))
+        scores.shape = (1, *(self.shape or (1,)))
         self, target = scores, op.Reshape(target, [-1])
         target.shape = (1,)
     axis = 1
