@@ -107,7 +107,7 @@ def _known_size(op: Emitter, value: Value, dim: int, verb: str) -> int:
     return size
 
 
-@lower("aten::split_with_sizes", "aten::split.sizes", "aten::unsafe_split_with_sizes", "aten::split_with_sizes_copy")
+@lower("aten::split_with_sizes", "aten::unsafe_split_with_sizes", "aten::split_with_sizes_copy")
 def split_with_sizes(op: Emitter, self: Value, split_sizes: Sequence[Any], dim: int = 0) -> list[Value]:
     if len(split_sizes) == 1:
         return [self]
@@ -118,6 +118,11 @@ def split_with_sizes(op: Emitter, self: Value, split_sizes: Sequence[Any], dim: 
         if self.shape is not None and isinstance(size, int):
             piece.shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
     return list(pieces)
+
+
+@lower("aten::split.sizes")
+def split_sizes_rule(op: Emitter, self: Value, split_size: Sequence[Any], dim: int = 0) -> list[Value]:
+    return split_with_sizes(op, self, split_size, dim)
 
 
 @lower("aten::chunk", "aten::unsafe_chunk")

@@ -61,13 +61,14 @@ def _border_rows() -> list[Row]:
             continue
         name = f"k{kernel}-s{stride}-p{padding}-n{size}"
         args: Any = {"kernel_size": kernel, "stride": stride, "padding": padding, "ceil_mode": True}
+        once: Any = {"opsets": (9,), "routes": ("trace",)}
         trap = "a last window that would start in the right padding is dropped"
-        rows.append(Row(f"max-ceil-{name}", layer(nn.MaxPool1d, **args), f32(1, 2, size), opsets=(9,), trap=trap))
+        rows.append(Row(f"max-ceil-{name}", layer(nn.MaxPool1d, **args), f32(1, 2, size), trap=trap, **once))
         for include in (True, False):
             average = layer(nn.AvgPool1d, **args, count_include_pad=include)
             text = "padding counts, the overhang does not"
-            rows.append(Row(f"avg-ceil-{name}-{include}", average, f32(1, 2, size), opsets=(9,), trap=text))
-    return [Row(r.name, r.model, *r.inputs, opsets=r.opsets, trap=r.trap, routes=("trace",)) for r in rows]
+            rows.append(Row(f"avg-ceil-{name}-{include}", average, f32(1, 2, size), trap=text, **once))
+    return rows
 
 
 BORDERS = _border_rows()
@@ -176,7 +177,6 @@ INDICES = [
         "adaptive-max2d-indices",
         layer(nn.AdaptiveMaxPool2d, (3, 2), return_indices=True),
         f32(2, 2, 7, 5),
-        min_opset=11,
     ),
     Row(
         "adaptive-max2d-indices-ties",
