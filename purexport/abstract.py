@@ -85,11 +85,14 @@ def infer_types(graph: AtenGraph, axes: Mapping[str, Axes]) -> Inference:
     values = [item.value for item in graph.inputs] + [value for call in graph.calls for value in call.outputs]
     recorded = [value.type for value in values]
     try:
-        return _Abstract(graph, axes, distinct=True).run()
+        found = _Abstract(graph, axes, distinct=True).run()
+        if not found.specialised:
+            return found
     except ExportError:
-        for value, type_ in zip(values, recorded, strict=True):
-            value.type = type_
-        return _Abstract(graph, axes, distinct=False).run()
+        pass
+    for value, type_ in zip(values, recorded, strict=True):
+        value.type = type_
+    return _Abstract(graph, axes, distinct=False).run()
 
 
 class _Abstract:
@@ -116,6 +119,8 @@ class _Abstract:
 
     def _run(self, call: Call) -> None:
         recorded = [value.type for value in call.outputs]
+        if call.base == "aten::squeeze":
+            self._refuse_squeeze_by_chance(call)
         try:
             results = self.machine.evaluate(call, self.env.__getitem__)
         except ExportError:
@@ -134,6 +139,18 @@ class _Abstract:
         for axis, size in self.machine.fixed().items():
             if axis not in known:
                 self.found.specialised.append(Specialised(axis, size, str(call.source)))
+
+    def _refuse_squeeze_by_chance(self, call: Call) -> None:
+        """An axis that is 1 in the example only because of the example's size would not go for other sizes."""
+        fake = self.env[call.args["self"]]
+        dims = call.args.get("dim", range(fake.dim()))
+        for dim in dims if isinstance(dims, (list, range)) else [dims]:
+            size = fake.shape[dim] if fake.dim() else 1
+            if not isinstance(size, int) and self.machine.at_example(size) == 1:
+                raise ExportError(
+                    f"{call.target} at {call.source} removes a dynamic axis, whose size is 1 only for the example; "
+                    "give an example in which it is larger, or index the axis instead"
+                )
 
     def _type(self, result: Any, value: Value) -> Any:
         # a number stays one, also where torch computed it as a zero-dim tensor

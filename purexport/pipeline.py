@@ -75,7 +75,7 @@ def export(
         captured = _capture(request)
     refuse_writes_beside_blocks(captured.graph)
     pure = functionalize(captured.graph)
-    remarks = [*captured.notes, *_mutations(pure, mutated_state), *_types(captured, pure)]
+    remarks = [*captured.notes, *_said(captured.remarks), *_mutations(pure, mutated_state), *_types(captured, pure)]
     pure.graph.output_names = _output_names(pure.graph.output_names, output_names)
     users = [item.name for item in pure.graph.inputs if item.kind == "user"]
     _check_axes(dynamic_axes, [*users, *pure.graph.output_names])
@@ -158,9 +158,14 @@ def _mutations(pure: Functionalized, policy: str) -> list[str]:
     ]
     if remarks and policy == "error":
         raise ExportError("\n".join(remarks) + "\n(mutated_state='error')")
+    return _said(remarks)
+
+
+def _said(remarks: Sequence[str]) -> list[str]:
+    """Each remark as a warning that points at the caller of ``export``."""
     for remark in remarks:
-        warnings.warn(remark, UserWarning, stacklevel=3)
-    return remarks
+        warnings.warn(remark, UserWarning, stacklevel=4)
+    return list(remarks)
 
 
 def _what(item: Input) -> str:
@@ -176,10 +181,7 @@ def _types(captured: Captured, pure: Functionalized) -> list[str]:
     ):
         return []
     found = abstract.infer_types(pure.graph, captured.axes)
-    remarks = [str(item) for item in found.specialised]
-    for remark in remarks:
-        warnings.warn(remark, UserWarning, stacklevel=3)
-    return remarks
+    return _said([str(item) for item in found.specialised])
 
 
 def _output_names(found: list[str], given: Sequence[str] | None) -> list[str]:

@@ -133,6 +133,25 @@ def test_an_axis_that_the_model_holds_is_said() -> None:
     assert interface(program)[0] == {"x": [3]}
 
 
+def test_an_axis_of_size_one_by_chance_is_not_squeezed() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        v = x[::2]
+        v.squeeze_()
+        return v
+
+    with pytest.raises(purexport.ExportError, match="removes a dynamic axis, whose size is 1 only for the example"):
+        purexport.export(model, (torch.ones(2, 3),), capture="trace", dynamic_axes={"x": {0: "n"}})
+
+
+def test_an_unbound_axis_keeps_the_size_of_the_example() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x.unbind(0)[0]
+
+    with pytest.warns(UserWarning, match="holds it at 3"):
+        program = purexport.export(model, (torch.ones(3, 2),), capture="trace", dynamic_axes={"x": {0: "n"}})
+    assert interface(program)[0] == {"x": [3, 2]}
+
+
 def test_what_a_trace_holds_fixed_is_said() -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         return x + 1 if x.sum() > 0 else x

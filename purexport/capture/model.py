@@ -44,9 +44,10 @@ class Request:
 
 @dataclass
 class Captured:
-    """The graph, the route that gave it and why, the dynamic axes by input name, and the tracer's remarks.
+    """The graph, the route that gave it and why, and the dynamic axes by input name.
 
-    ``typed`` says that its types hold for all sizes already.
+    ``notes`` are the tracer's own warnings, said already; ``remarks`` are ours, to be said as warnings.  ``typed`` says
+    that the graph's types hold for all sizes already.
     """
 
     graph: AtenGraph
@@ -54,6 +55,7 @@ class Captured:
     reason: str
     axes: dict[str, Axes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
     typed: bool = False
 
 
@@ -219,7 +221,7 @@ def _trace(request: Request, reason: str) -> Captured:
     found = script.interpret_trace(recorded.script, recorded.inputs, types, axes)
     found.graph.outputs = list(found.result)
     found.graph.output_names = _output_names(paths)
-    return Captured(found.graph, "trace", reason, notes=[*recorded.notes, *found.remarks], typed=True)
+    return Captured(found.graph, "trace", reason, notes=recorded.notes, remarks=found.remarks, typed=True)
 
 
 @contextmanager
@@ -255,7 +257,7 @@ def _script(request: Request) -> Captured:
     leaves, _ = pytree.tree_flatten_with_path(found.result)
     found.graph.outputs = [leaf for _, leaf in leaves if leaf is not None]
     found.graph.output_names = _output_names([path for path, leaf in leaves if leaf is not None])
-    return Captured(found.graph, "script", "the model is a script", notes=found.remarks, typed=True)
+    return Captured(found.graph, "script", "the model is a script", remarks=found.remarks, typed=True)
 
 
 def _positional(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -317,8 +319,8 @@ def _export(request: Request, reason: str) -> Captured:
                 program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
             except Exception as error:
                 limits = _LIMIT.findall(str(error)) if request.dynamic_shapes is None else []
-                if not limits:
-                    raise
+                if not limits or any("==" in limit for limit in limits):
+                    raise  # an equality means that a size computed in Python was held fixed
                 # sizes that a convolution or a pooling does not take are no reason to refuse all others
                 shapes = pytree.tree_map_only(torch.export.Dim, lambda _: torch.export.Dim.DYNAMIC, shapes)
                 program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
@@ -326,7 +328,10 @@ def _export(request: Request, reason: str) -> Captured:
         text = str(error).partition("\n\nThe error above occurred")[0].strip()
         raise ExportError(f"torch.export does not take the model: {type(error).__name__}: {text}") from error
     captured = _program(program, reason, flat.names, axes)
-    captured.notes += [f"torch.export takes sizes only where {limit}" for limit in limits]
+    captured.remarks += [
+        f"torch.export holds that {limit}; for sizes where it does not hold, the file may compute something else"
+        for limit in limits
+    ]
     return captured
 
 

@@ -102,13 +102,16 @@ def interpret_trace(
 
 def _interpret(graph: Any, given: Callable[[Interpreter], list[Any]], dynamic: bool) -> Script:
     torch._C._jit_pass_inline(graph)
+    machine = FakeMachine(distinct=True)
     try:
-        return Interpreter(graph, FakeMachine(distinct=True)).run(given)
+        found = Interpreter(graph, machine).run(given)
+        if not machine.fixed():
+            return found
     except ExportError:
         if not dynamic:
             raise
-        # sizes that equal nothing else may be too large for a table of positions; the example's are not
-        return Interpreter(graph, FakeMachine(distinct=False)).run(given)
+    # sizes that equal nothing else may be too large for a table of positions; the example's are not
+    return Interpreter(graph, FakeMachine(distinct=False)).run(given)
 
 
 class Interpreter:
