@@ -371,6 +371,8 @@ class _Pass:
 
     def _refuse_same_object(self, call: Call) -> None:
         """A shape changed in place changes for every name of the tensor, and these return the very tensor."""
+        if call.target == "aten::detach_":  # it keeps the shape
+            return
         alias = self.aliases[call.args["self"]]
         for one in (alias, *(other for other in self.aliases.values() if other.parent is alias)):
             if one.call is not None and one.call.base in RETURNS_ITSELF:
