@@ -26,6 +26,11 @@ def axis_of(dim: int, rank: int) -> int:
     return dim % max(rank, 1)
 
 
+def each_axis(items: Sequence[int], count: int) -> list[int]:
+    """One number an axis: a single one stands for all ``count`` of them."""
+    return list(items) * count if len(items) == 1 else list(items)
+
+
 def dims_of(op: Emitter, value: Value) -> list[Any]:
     """The sizes of ``value``: ints where they cannot change, else computed values."""
     return [op.dim(value, axis) for axis in range(value.rank)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
-from purexport.lowering.common import permute
+from purexport.lowering.common import each_axis, permute
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.registry import lower
 
@@ -27,28 +27,23 @@ def convolution(
 ) -> Value:
     spatial = weight.rank - 2
     batched = input if input.rank == weight.rank else op.Unsqueeze(input, [0])
-    begins = _each(padding, spatial)
+    begins = each_axis(padding, spatial)
     options: dict[str, Any] = {
-        "strides": _each(stride, spatial),
-        "dilations": _each(dilation, spatial),
+        "strides": each_axis(stride, spatial),
+        "dilations": each_axis(dilation, spatial),
         "group": groups,
         "pads": [*begins, *begins],
     }
     if weight.is_static:
         options["kernel_shape"] = list(weight.sizes[2:])
     if transposed:
-        extra = _each(output_padding, spatial)
+        extra = each_axis(output_padding, spatial)
         if any(extra):
             options["output_padding"] = extra
         result = op.ConvTranspose(batched, weight, bias, **options)
     else:
         result = op.Conv(batched, weight, bias, **options)
     return result if batched is input else op.Squeeze(result, [0])
-
-
-def _each(items: Sequence[int], count: int) -> list[int]:
-    """One number an axis: a single one stands for all."""
-    return list(items) * count if len(items) == 1 else list(items)
 
 
 def _plain(
@@ -86,15 +81,15 @@ def conv_padding(
         return _plain(op, input, weight, bias, stride, [0], dilation, groups)
     if not weight.is_static:
         raise UnsupportedForm("with padding='same' needs a kernel of known size")
-    total = [d * (k - 1) for d, k in zip(_each(dilation, weight.rank - 2), weight.sizes[2:], strict=True)]
+    total = [d * (k - 1) for d, k in zip(each_axis(dilation, weight.rank - 2), weight.sizes[2:], strict=True)]
     begins = [t // 2 for t in total]
     batched = input if input.rank == weight.rank else op.Unsqueeze(input, [0])
     result = op.Conv(
         batched,
         weight,
         bias,
-        strides=_each(stride, len(total)),
-        dilations=_each(dilation, len(total)),
+        strides=each_axis(stride, len(total)),
+        dilations=each_axis(dilation, len(total)),
         group=groups,
         pads=[*begins, *(t - b for t, b in zip(total, begins, strict=True))],  # the odd one goes to the end
         kernel_shape=list(weight.sizes[2:]),

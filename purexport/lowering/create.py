@@ -200,7 +200,7 @@ def triu_indices(op: Emitter, row: int, col: int, offset: int = 0, dtype: Any = 
     "aten::to.prim_dtype",
 )
 def to(op: Emitter, self: Value, dtype: Any = None) -> Value:
-    return op.cast(self, op.result_dtype)
+    return op.like(self, Value(op.result_dtype))
 
 
 @lower("aten::to.other", "aten::type_as")

@@ -198,6 +198,11 @@ class Emitter:
         if schema is None or schema.deprecated:
             raise OpsetError(f"ONNX {op_type} does not exist at opset {self.opset}", _first_version(op_type, domain))
         bound, attributes = self._bind(schema, inputs, named)
+        if len(bound) < schema.min_input:
+            raise ExportError(
+                f"ONNX {op_type} at {self.source} wants at least {schema.min_input} inputs, and got {len(bound)}; "
+                "this is a mistake in a lowering rule, please report it"
+            )
         binding = self._check_types(schema, bound)
         node = Node(op_type, [self._constant(item, formal, binding) for item, formal in bound], [], attributes, domain)
         while node.inputs and node.inputs[-1] is None:

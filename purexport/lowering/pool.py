@@ -16,7 +16,7 @@ import torch
 
 from purexport import dtypes
 from purexport.graph.ir import Value
-from purexport.lowering.common import dims_of, full, maximum
+from purexport.lowering.common import dims_of, each_axis, full, maximum
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.registry import lower
 
@@ -35,10 +35,10 @@ class _Window:
         ceil_mode: bool = False,
     ) -> None:
         self.rank = rank = spatial_rank(op)
-        self.kernel = _each(kernel_size, rank)
-        self.stride = _each(stride, rank) if stride else self.kernel
-        self.padding = _each(padding, rank)
-        self.dilation = _each(dilation, rank)
+        self.kernel = each_axis(kernel_size, rank)
+        self.stride = each_axis(stride, rank) if stride else self.kernel
+        self.padding = each_axis(padding, rank)
+        self.dilation = each_axis(dilation, rank)
         self.sizes = dims_of(op, value)[-rank:]
         self.extra = [self._overhang(op, axis) if ceil_mode else 0 for axis in range(rank)]
 
@@ -84,10 +84,6 @@ class _Window:
 def spatial_rank(op: Emitter) -> int:
     """The number of spatial axes, from the operator's own name: ``max_pool2d_with_indices`` has 2."""
     return int(next(char for char in op.target.partition(".")[0].partition("pool")[2] if char.isdigit()))
-
-
-def _each(items: Sequence[int], count: int) -> list[int]:
-    return list(items) * count if len(items) == 1 else list(items)
 
 
 def batched(op: Emitter, value: Value, rank: int) -> Value:
