@@ -21,7 +21,7 @@ ROWS = [
     size("add-number", lambda x: torch.ones(x.shape[0] + 2)),
     size("sub", lambda x: torch.ones(2 * x.shape[0] - x.shape[1])),
     size("mul", lambda x: torch.ones(x.shape[0] * x.shape[1])),
-    size("floordiv", lambda x: torch.ones(x.shape[0] // 2, x.shape[1] // 2)),
+    size("floordiv", lambda x: torch.ones((x.shape[0] + 3) // 2, (x.shape[1] + 4) // 2)),
     size("floordiv-negative", lambda x: torch.ones(1) * (-x.shape[0] // 2), trap="towards minus infinity"),
     size("mod", lambda x: torch.ones(x.shape[0] % 4)),
     size("mod-negative", lambda x: torch.ones(1) * (-x.shape[0] % 4), trap="the sign of the divisor"),
