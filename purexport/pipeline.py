@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from proto_schema import operators
 from purexport import abstract, api
@@ -75,6 +76,7 @@ def export(
         captured = _capture(request)
     refuse_writes_beside_blocks(captured.graph)
     pure = functionalize(captured.graph)
+    _refuse_shared_inputs(pure, (arguments, keywords))
     remarks = [*captured.notes, *_said(captured.remarks), *_mutations(pure, mutated_state), *_types(captured, pure)]
     pure.graph.output_names = _output_names(pure.graph.output_names, output_names)
     users = [item.name for item in pure.graph.inputs if item.kind == "user"]
@@ -147,6 +149,18 @@ def _check_axes(dynamic_axes: Mapping[str, Any] | None, known: Sequence[str]) ->
     for name in dynamic_axes or {}:
         if name not in known:
             raise ValueError(f"dynamic_axes names {name!r}, and the inputs and outputs are {', '.join(known)}")
+
+
+def _refuse_shared_inputs(pure: Functionalized, arguments: Any) -> None:
+    """A write to one of two inputs that share memory would reach the other in torch, and not in a file."""
+    tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    storages = [tensor.untyped_storage()._cdata for tensor in tensors if tensor.layout == torch.strided]
+    written = [item for item in pure.mutations if item.input.kind == "user"]
+    if written and len(set(storages)) < len(storages):
+        raise ExportError(
+            f"the model writes to its input {written[0].input.name!r} at {written[0].place}, and two of the args share "
+            "memory; pass tensors of their own (.clone())"
+        )
 
 
 def _mutations(pure: Functionalized, policy: str) -> list[str]:

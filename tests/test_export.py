@@ -133,6 +133,28 @@ def test_an_axis_that_the_model_holds_is_said() -> None:
     assert interface(program)[0] == {"x": [3]}
 
 
+@pytest.mark.parametrize("share", [torch.broadcast_tensors, torch.meshgrid])
+def test_a_write_that_the_tracer_drops_is_refused(share: Any) -> None:
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z = x.clone()
+        first = share(z, y)[0]
+        z.add_(1)
+        return first * 2
+
+    with pytest.raises(purexport.ExportError, match=f"a result of {share.__name__} shares"):
+        purexport.export(model, (torch.ones(4), torch.ones(4)), capture="trace")
+
+
+def test_a_write_after_an_unsafe_split_is_followed() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        z = x.clone()
+        first = torch.unsafe_chunk(z, 2)[0]
+        z.add_(1)
+        return first * 2
+
+    purexport.export(model, (torch.ones(4),), capture="trace", verify=True)
+
+
 def test_an_axis_of_size_one_by_chance_is_not_squeezed() -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         v = x[::2]
@@ -189,6 +211,16 @@ def test_written_state_is_said_and_left_alone(route: str) -> None:
 def test_written_state_can_be_refused(route: str) -> None:
     with pytest.raises(purexport.ExportError, match="buffer 'total'"):
         purexport.export(Counter(), (torch.ones(2, 3),), capture=route, mutated_state="error")
+
+
+def test_a_write_to_one_of_two_inputs_that_share_memory_is_refused() -> None:
+    def model(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x + y
+
+    both = torch.ones(4)
+    with pytest.raises(purexport.ExportError, match="two of the args share memory"):
+        purexport.export(model, (both, both[:]))
 
 
 def test_a_written_parameter_is_refused() -> None:

@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from purexport.capture.aten import AtenGraph, Call, Frame, Input, ListType, ScalarType, Source, TensorType, Type, Value
 from purexport.capture.bind import bind, is_wrapped_number
+from purexport.errors import ExportError
 from purexport.scalars import is_scalar_operator
 
 _FRAME = re.compile(r"^(.*)\((\d+)\): .*$", re.MULTILINE)
@@ -29,6 +30,13 @@ _CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::Int
 _LITERALS = frozenset([torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy])
 _DROPOUTS = frozenset(["dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d"])
 _AT_LEAST = {"atleast_1d": 1, "atleast_2d": 2, "atleast_3d": 3}
+_UNSEEN_SHARING = frozenset(["broadcast_tensors", "meshgrid"])
+# these share memory without saying so, even to the count of writes; their safe forms compute the same
+_SAFE: dict[str, Callable[..., Any]] = {
+    "unsafe_split": torch.split,
+    "unsafe_chunk": torch.chunk,
+    "unsafe_split_with_sizes": torch.split_with_sizes,
+}
 _DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 _CASTS |= {"aten::FloatImplicit": float}
 
@@ -68,7 +76,7 @@ def trace(
         scopes.setdefault(module, path)
     flat = [*tensors, *(tensor for _, _, tensor in state)]
     outer = jit_trace._trace_module_map
-    with warnings.catch_warnings(record=True) as caught, torch.no_grad(), _Visible():
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad(), _Visible() as visible:
         warnings.simplefilter("always", category=jit_trace.TracerWarning)
         try:
             jit_trace._trace_module_map = scopes
@@ -83,6 +91,7 @@ def trace(
             )
         finally:
             jit_trace._trace_module_map = outer
+    visible.refuse_unseen_writes()
     inputs = [Input(Value(_missing), name, "user") for name in names]
     inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
     for warning in caught:  # noted for the report, and passed on
@@ -95,8 +104,22 @@ class _Visible(TorchFunctionMode):
     """What the tracer would not see: a literal that is written to later, and ``x.data``, which shares x's memory.
 
     A dropout that is off returns its input and ``atleast_1d`` a view, which their schemas do not say: the tracer would
-    take writes after them for dead code.
+    take writes after them for dead code.  Some functions share memory in a way that cannot be shown to it at all: a
+    write after one of them is refused.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared: list[tuple[str, torch.Tensor, int]] = []
+
+    def refuse_unseen_writes(self) -> None:
+        """Raise ExportError when memory was written that the tracer did not see to be shared."""
+        for name, tensor, version in self.shared:
+            if tensor._version != version:
+                raise ExportError(
+                    f"the model writes to memory that a result of {name} shares, and the tracer drops such writes; "
+                    "call .clone() on the results, or export with capture='export'"
+                )
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function == _DATA:
@@ -106,7 +129,10 @@ class _Visible(TorchFunctionMode):
             return args[0]
         if name in _AT_LEAST and len(args) == 1 and isinstance(args[0], torch.Tensor):
             return _with_axes(args[0], _AT_LEAST[name])
-        result = function(*args, **(kwargs or {}))
+        result = _SAFE.get(name, function)(*args, **(kwargs or {}))
+        if name in _UNSEEN_SHARING:
+            found = [item for item in result if not item.is_inference()]
+            self.shared += [(name, item, item._version) for item in found]
         if function in _LITERALS and not isinstance(args[0] if args else None, torch.Tensor):
             return result.clone()
         return result
