@@ -16,7 +16,7 @@ from functools import cache
 from typing import TypeAlias, TypeVar, cast
 
 from proto_schema.dtypes import DTYPES
-from proto_schema.external import origin, set_entries
+from proto_schema.external import entries, origin, set_entries
 from proto_schema.fields import Field, Message, fields_to
 from proto_schema.onnx import TensorProto
 from proto_schema.payload import BytesLike, Payload, byte_view, nbytes
@@ -93,6 +93,30 @@ def plan(found: Iterable[tuple[TensorProto, BytesLike]], threshold: int, alignme
             stored[key] = (len(result.files) - 1, result.files[-1].add(data, alignment), size)
         result.places[id(tensor)] = stored[key]
     return result
+
+
+def lies_already(layout: Plan, found: Iterable[tuple[TensorProto, BytesLike]], folder: str, names: list[str]) -> bool:
+    """Whether the data files of these names hold just what the plan would write: the model alone is to be written then.
+
+    Each tensor of the plan was loaded from its very place in them, they are unchanged since, and hold nothing more.
+    """
+    path = os.path.abspath(folder or ".")
+    if not layout.files:
+        return False
+    for tensor, _ in found:
+        place = layout.places.get(id(tensor))
+        if place is None:
+            continue
+        here = origin(tensor)
+        if tensor.data_location != TensorProto.EXTERNAL or here is None or here.path != path:
+            return False
+        entry = entries(tensor)
+        if (entry.location, entry.offset, entry.length) != (names[place[0]], *place[1:]):
+            return False
+        if not here.is_current(entry.location):
+            return False
+    sizes = zip(names, layout.files, strict=True)
+    return all(os.path.getsize(os.path.join(path, name)) == content.size for name, content in sizes)
 
 
 def _identity(data: BytesLike) -> object:

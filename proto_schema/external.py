@@ -93,6 +93,7 @@ class Folder:
         self.path = os.path.abspath(path)
         self.trust_root = None if trust_root is None else os.path.realpath(trust_root)
         self._maps: dict[str, memoryview] = {}
+        self._mapped_files: dict[str, tuple[int, ...]] = {}
         self._lock = Lock()
 
     def view(self, tensor: TensorProto, expected: int | None = None) -> memoryview:
@@ -113,6 +114,13 @@ class Folder:
     def file(self, location: str) -> str:
         """The path of a data file, for messages."""
         return os.path.join(self.path, *location.split("/"))
+
+    def is_current(self, location: str) -> bool:
+        """Whether the file that was mapped is still the one of that name, unchanged."""
+        try:
+            return self._mapped_files.get(location) == _identity(os.lstat(self.file(location)))
+        except OSError:
+            return False
 
     def _mapped(self, tensor: TensorProto, location: str) -> memoryview:
         with self._lock:
@@ -135,6 +143,7 @@ class Folder:
                 raise ExternalDataError(f"{self.file(location)} is not a regular file")
             if status.st_nlink > 1 and self.trust_root is None:
                 self._refuse_foreign_links(location, status)
+            self._mapped_files[location] = _identity(status)
             if status.st_size == 0:
                 return memoryview(b"")
             return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
@@ -157,6 +166,10 @@ class Folder:
             here = sum(entry.inode() == status.st_ino for entry in found)
         if here < status.st_nlink:
             raise ExternalDataError(_link_refusal(self.file(location)))
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_nlink)
 
 
 def _open_beneath(root: str, steps: list[str], path: str) -> int:

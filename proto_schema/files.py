@@ -4,6 +4,7 @@ Loading maps the file; weights are views of it, so a model of any size loads in 
 everything from sizes first (inline or external, offsets), then streams one payload at a time.
 Commit order of a save with data files: they become durable under names that nothing refers to yet, then the renaming
 of the .onnx file is the commit. If the wanted name was taken, a second commit moves the reference back to it.
+Data files that hold already what would be written (of a model whose names or metadata were changed) stay as they are.
 So the folder holds a loadable model at every moment, and after a save no file that only the replaced model used.
 """
 
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from proto_schema.codec import decode, decode_noting, encode, encode_parts
-from proto_schema.datafiles import Plan, locations, payload_of, plan, with_data, without_data
+from proto_schema.datafiles import Plan, lies_already, locations, payload_of, plan, with_data, without_data
 from proto_schema.durable import (
     blamed_on,
     remove,
@@ -129,7 +130,8 @@ def save(
     kept = {key: data for key, data in loaded.items() if key not in layout.places}
     names = locations(location or f"{os.path.basename(path)}.data", len(layout.files))
     with blamed_on(path):
-        _Commit(with_data(model, kept), layout, path).run(names)
+        unchanged = lies_already(layout, stored, os.path.dirname(path), names)
+        _Commit(with_data(model, kept), layout, path).run(names, unchanged)
 
 
 def _check_arguments(
@@ -190,15 +192,24 @@ class _Commit:
     layout: Plan
     path: str
 
-    def run(self, names: list[str]) -> None:
+    def run(self, names: list[str], unchanged: bool) -> None:
+        """Write everything, or only the model where its data files are `unchanged`."""
         folder = os.path.dirname(self.path)
         replaced = _data_files_of(self.path)
+        if unchanged:
+            self._write_model(names)
+            self._remove(set(replaced), folder, names)
+            return
         taken = any(os.path.lexists(os.path.join(folder, name)) for name in names)
         used = _fresh_names(folder, names) if taken else names
         self._store(folder, used)
         if taken and self._take_names(folder, used, names):
             used = names
-        for path in set(replaced) - {os.path.join(folder, name) for name in used}:
+        self._remove(set(replaced), folder, used)
+
+    @staticmethod
+    def _remove(replaced: set[str], folder: str, used: list[str]) -> None:
+        for path in replaced - {os.path.join(folder, name) for name in used}:
             remove(path)
 
     def _store(self, folder: str, names: list[str]) -> None:

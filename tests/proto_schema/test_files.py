@@ -250,6 +250,34 @@ def test_resaving_leaves_no_orphans_and_never_appends(external: bool | None, tmp
         assert (tmp_path / "m.onnx.data").stat().st_nlink == 1
 
 
+def test_changed_metadata_leaves_the_data_file_as_it_is(tmp_path: Path) -> None:
+    path, data = tmp_path / "m.onnx", tmp_path / "m.onnx.data"
+    ps.save(model(), path, external_data=True)
+    before = data.stat()
+    loaded = ps.load(path)
+    loaded.producer_name = "somebody else"
+    ps.save(loaded, path, external_data=True)
+    assert (data.stat().st_ino, data.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert ps.load(path).producer_name == "somebody else"
+    np.testing.assert_array_equal(arrays(ps.load(path))[2], W + 1)
+
+
+def test_a_data_file_that_was_replaced_meanwhile_is_written_again(tmp_path: Path) -> None:
+    """The place and size of the bytes are the same, the bytes are another model's."""
+    path = tmp_path / "m.onnx"
+    ps.save(model(), path, external_data=True)
+    mine, other = ps.load(path), ps.load(path)
+    before = [array.copy() for array in arrays(mine)]
+    for tensor in other.graph.initializer:
+        if tensor.data_location == ps.TensorProto.EXTERNAL:
+            fresh = ps.numpy_helper.from_array(ps.numpy_helper.to_array(tensor) * 0, tensor.name)
+            tensor.CopyFrom(fresh)
+    ps.save(other, path, external_data=True)
+    ps.save(mine, path, external_data=True)
+    for one, two in zip(arrays(ps.load(path)), before, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
 def test_other_models_data_is_left_alone(tmp_path: Path) -> None:
     ps.save(model(), tmp_path / "m.onnx", external_data=True, location="shared.bin")
     (tmp_path / "m.onnx.notes").write_text("mine")
