@@ -21,6 +21,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, statical
 from purexport import scalars
 from purexport.capture.aten import Call, ScalarType, TensorType, Value, map_values
 from purexport.capture.exported import Symbols
+from purexport.capture.quiet import quiet_torch
 from purexport.errors import ExportError
 from purexport.recurrent import shape_function
 
@@ -55,7 +56,7 @@ class FakeMachine:
     def running(self) -> Iterator[None]:
         """The modes in which calls are to be evaluated."""
         # the Python dispatcher brings the shape functions that keep symbols where the C++ kernels want numbers
-        with self.mode, enable_python_dispatcher(), torch.no_grad():
+        with quiet_torch(), self.mode, enable_python_dispatcher(), torch.no_grad():
             yield
 
     @staticmethod

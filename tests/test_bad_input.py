@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -173,3 +175,16 @@ def test_bad_file(name: str, make: Callable[[], bytes], text: str, tmp_path: Pat
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.onnx"):
         ps.load(tmp_path / "none.onnx")
+
+
+def test_torch_does_not_log_pages_beside_our_error() -> None:
+    code = (
+        "import torch, purexport\n"
+        "try:\n"
+        "    purexport.export(torch.nn.Linear(4, 3), (torch.ones(2, 5),))\n"
+        "except purexport.ExportError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout.startswith("neither route took the model")

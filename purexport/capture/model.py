@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 
 from purexport.capture import exported, script, torchscript
 from purexport.capture.aten import AtenGraph, Value, tensor_type
+from purexport.capture.quiet import quiet_torch
 from purexport.errors import ExportError
 
 Axes = dict[int, str]
@@ -313,7 +314,7 @@ def _export(request: Request, reason: str) -> Captured:
         axes = _declared_names(args, kwargs, module, shapes, flat)
     limits: list[str] = []
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with quiet_torch(), warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             try:
                 program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
