@@ -64,6 +64,8 @@ def export(
     """
     opset = _opset(opset_version)
     _refuse_unbuilt(operator_export_type, keep_initializers_as_inputs, mutated_state)
+    unused = {"verbose": verbose, "do_constant_folding": not do_constant_folding, "progress": progress}
+    without_effect = _said([f"{name} has no effect yet" for name, given in unused.items() if given])
     arguments = args if isinstance(args, tuple) else (args,)
     keywords = dict(kwargs or {})
     _check_names(input_names, output_names)
@@ -77,7 +79,13 @@ def export(
     refuse_writes_beside_blocks(captured.graph)
     pure = functionalize(captured.graph)
     _refuse_shared_inputs(pure, (arguments, keywords))
-    remarks = [*captured.notes, *_said(captured.remarks), *_mutations(pure, mutated_state), *_types(captured, pure)]
+    remarks = [
+        *without_effect,
+        *captured.notes,
+        *_said(captured.remarks),
+        *_mutations(pure, mutated_state),
+        *_types(captured, pure),
+    ]
     pure.graph.output_names = _output_names(pure.graph.output_names, output_names)
     users = [item.name for item in pure.graph.inputs if item.kind == "user"]
     _check_axes(dynamic_axes, [*users, *pure.graph.output_names])

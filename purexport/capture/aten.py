@@ -201,6 +201,14 @@ def tensor_type(tensor: torch.Tensor) -> TensorType:
     return TensorType(tensor.dtype, tuple(tensor.shape), strides)
 
 
+def same_bytes(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """A key that two tensors share when they are the same bytes seen the same way: tied weights are one."""
+    if tensor.numel() == 0 or tensor.is_meta:
+        return (id(tensor),)
+    storage = tensor.untyped_storage().data_ptr()
+    return (storage or id(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
 def format_graph(graph: AtenGraph) -> str:
     """The graph as text, a line a call, for logs and for people who debug a rule."""
     names: dict[Value, str] = {item.value: f"%{item.name}" for item in graph.inputs}

@@ -28,6 +28,7 @@ from purexport.capture.aten import (
     TensorType,
     Type,
     Value,
+    same_bytes,
 )
 from purexport.capture.bind import bind
 from purexport.errors import ExportError
@@ -159,7 +160,7 @@ def _placeholders(
             tensor = state.get(spec.target)
             if not isinstance(tensor, torch.Tensor):
                 raise ExportError(f"the program's input {spec.target!r} is no tensor, and ONNX has no place for it")
-            key = _identity(tensor)
+            key = same_bytes(tensor)
             value = owned.get(key) or Value(symbols.type(tensor))
             if key not in owned:
                 owned[key] = value
@@ -232,11 +233,6 @@ class _Reader:
         outputs = [Value(self.symbols.type(item)) for item in several]
         self.graph.calls.append(Call(target, args, outputs, _source(node)))
         return outputs if isinstance(recorded, tuple) else outputs[0] if outputs else None
-
-
-def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
-    storage = tensor.untyped_storage().data_ptr()
-    return (storage or id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
 
 
 def _source(node: torch.fx.Node) -> Source:

@@ -29,6 +29,7 @@ from purexport.capture.aten import (
     Source,
     TensorType,
     Value,
+    same_bytes,
     tensor_type,
 )
 from purexport.capture.bind import bind, dtype_from_code, is_wrapped_number
@@ -128,7 +129,6 @@ class Interpreter:
         self.numbers: dict[str, Value] = {}
         self.scope: Scope | None = None
         self.steps = 0
-        self.remarks: list[str] = []
 
     def run(self, given: Callable[[Interpreter], list[Any]]) -> Script:
         """Interpret the graph on the inputs that ``given`` makes."""
@@ -153,7 +153,7 @@ class Interpreter:
             f"axis {axis!r} was declared dynamic, but the script holds it at {size}; the file takes that size only"
             for axis, size in self.machine.fixed().items()
         ]
-        return [*self.remarks, *written, *fixed]
+        return [*written, *fixed]
 
     # -- blocks
 
@@ -290,7 +290,7 @@ class Interpreter:
 
     def state(self, tensor: torch.Tensor, path: str, kind: str) -> Value:
         """A tensor that the model owns, once for all its names."""
-        key = (tensor.data_ptr() or id(tensor), tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        key = same_bytes(tensor)
         if key not in self.owned:
             value = Value(tensor_type(tensor))
             self.graph.inputs.append(Input(value, path, kind, tensor))

@@ -163,7 +163,6 @@ class Reader:
         self.script = graph
         self.graph = AtenGraph(inputs=inputs)
         self.env: dict[int, Any] = {}
-        self.sources: dict[tuple[str, str], Source] = {}
 
     def read(self) -> AtenGraph:
         """The neutral graph."""

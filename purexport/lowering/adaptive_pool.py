@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from purexport.graph.ir import Value
-from purexport.lowering.common import dims_of, minimum, permute, reshape
+from purexport.lowering.common import dims_of, permute, reshape
 from purexport.lowering.emitter import Emitter
+from purexport.lowering.kernels import smallest
 from purexport.lowering.pool import batched, max_pool_with_indices, product, spatial_rank, unbatched
 from purexport.lowering.registry import lower
 
@@ -120,7 +121,7 @@ def _longest(op: Emitter, size: Any, wanted: Any) -> Any:
 def _covered(op: Emitter, starts: Value, lengths: Value, longest: Any) -> Value:
     """[windows, longest]: the positions of each window along its axis, the last one again where it is shorter."""
     last = op.Sub(op.Unsqueeze(lengths, [1]), op.const(1))
-    return op.Add(op.Unsqueeze(starts, [1]), minimum(op, op.Unsqueeze(_counted_to(op, longest), [0]), last))
+    return op.Add(op.Unsqueeze(starts, [1]), smallest(op, op.Unsqueeze(_counted_to(op, longest), [0]), last))
 
 
 def _outer_sum(op: Emitter, tables: Sequence[Value], rows: Sequence[Any], columns: Sequence[Any]) -> Value:

@@ -12,8 +12,9 @@ from typing import Any
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
-from purexport.lowering.common import INT64_MAX, axis_of, dims_of, full, maximum, permute, reshape, reshape_to_result
+from purexport.lowering.common import INT64_MAX, axis_of, dims_of, full, permute, reshape, reshape_to_result
 from purexport.lowering.emitter import Emitter
+from purexport.lowering.kernels import largest
 from purexport.lowering.parts import minus, slice_axis
 from purexport.lowering.registry import lower
 
@@ -156,7 +157,7 @@ def _roll_axis(op: Emitter, value: Value, shift: Any, axis: int) -> Value:
     else:
         count = size if isinstance(size, Value) else op.const(size)
         back = op.const(-shift) if isinstance(shift, int) else op.Neg(shift)
-        cut = op.Mod(back, maximum(op, count, op.const(1)))
+        cut = op.Mod(back, largest(op, count, op.const(1)))
     front = slice_axis(op, value, axis, cut, INT64_MAX)
     result = op.Concat(front, slice_axis(op, value, axis, 0, cut), axis=axis)
     result.shape = value.shape

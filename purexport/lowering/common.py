@@ -115,13 +115,3 @@ def full(op: Emitter, sizes: Dims, number: Any, dtype: int) -> Value:
         return op.const(torch.full(shape, number, dtype=dtypes.torch_dtype(dtype)))
     filler = torch.tensor([number], dtype=dtypes.torch_dtype(dtype))
     return op.ConstantOfShape(shape, value=filler)
-
-
-def minimum(op: Emitter, one: Any, other: Any) -> Value:
-    """Elementwise minimum of two values of one dtype, also where Min takes only floats."""
-    return op.Min(one, other) if op.takes("Min", one.dtype) else op.Where(op.Less(one, other), one, other)
-
-
-def maximum(op: Emitter, one: Any, other: Any) -> Value:
-    """Elementwise maximum of two values of one dtype, also where Max takes only floats."""
-    return op.Max(one, other) if op.takes("Max", one.dtype) else op.Where(op.Less(one, other), other, one)

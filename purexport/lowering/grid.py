@@ -14,8 +14,9 @@ from typing import Any
 from purexport import dtypes
 from purexport.errors import OpsetError
 from purexport.graph.ir import Value
-from purexport.lowering.common import dims_of, maximum, minimum
+from purexport.lowering.common import dims_of
 from purexport.lowering.emitter import Emitter
+from purexport.lowering.kernels import largest, smallest
 from purexport.lowering.pool import product
 from purexport.lowering.registry import lower
 
@@ -66,7 +67,7 @@ def _positions(op: Emitter, grid: Value, axis: int, size: Any, border: str, alig
         span = op.Sub(count, one) if align_corners else count
         pixel = _reflected(op, pixel, low, span)
     if border != "zeros":
-        pixel = minimum(op, maximum(op, pixel, op.like(0, grid)), op.Sub(count, one))
+        pixel = smallest(op, largest(op, pixel, op.like(0, grid)), op.Sub(count, one))
     return pixel
 
 
@@ -74,10 +75,10 @@ def _reflected(op: Emitter, pixel: Value, low: Value, span: Value) -> Value:
     """Back and forth between low and low + span."""
     two = op.like(2, pixel)
     # an axis of one pixel has no span: then everything is at its place
-    safe = maximum(op, span, op.like(1e-6, pixel))
+    safe = largest(op, span, op.like(1e-6, pixel))
     away = op.Abs(op.Sub(pixel, low))
     rest = op.Sub(away, op.Mul(op.Floor(op.Div(away, op.Mul(safe, two))), op.Mul(safe, two)))
-    return op.Add(minimum(op, rest, op.Sub(op.Mul(safe, two), rest)), low)
+    return op.Add(smallest(op, rest, op.Sub(op.Mul(safe, two), rest)), low)
 
 
 def _neighbours(op: Emitter, position: Value, mode: str) -> list[tuple[Value, Value | None]]:
@@ -103,7 +104,7 @@ def _taken(
     shares = [share for _, share in corner if share is not None]
     for (position, _), size in zip(corner, sizes, strict=True):
         last = op.Sub(op.like(size, position), op.like(1, position))
-        inside = minimum(op, maximum(op, position, op.like(0, position)), last)
+        inside = smallest(op, largest(op, position, op.like(0, position)), last)
         step = op.cast(inside, dtypes.INT64)
         index = op.Add(op.Mul(index, product(op, [size])), step)
         if border == "zeros":
@@ -149,5 +150,5 @@ def _steps(op: Emitter, size: Any, like: Value, align_corners: bool) -> Value:
     if not align_corners:
         return op.Sub(op.Div(op.Add(op.Mul(steps, op.like(2, like)), one), count), one)
     last = op.Sub(count, one)
-    first = op.Neg(minimum(op, last, one))
-    return op.Add(op.Div(op.Mul(steps, op.like(2, like)), maximum(op, last, one)), first)
+    first = op.Neg(smallest(op, last, one))
+    return op.Add(op.Div(op.Mul(steps, op.like(2, like)), largest(op, last, one)), first)

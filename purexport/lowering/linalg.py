@@ -12,8 +12,9 @@ from typing import Any
 
 from purexport import dtypes
 from purexport.graph.ir import Value
-from purexport.lowering.common import axis_of, maximum, reshape, reshape_to_result, swap_last
+from purexport.lowering.common import axis_of, reshape, reshape_to_result, swap_last
 from purexport.lowering.emitter import Emitter
+from purexport.lowering.kernels import largest
 from purexport.lowering.registry import lower
 
 _MULTIPLIED = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.FLOAT16, dtypes.BFLOAT16, dtypes.INT32, dtypes.INT64)
@@ -188,7 +189,7 @@ def cosine_similarity(op: Emitter, x1: Value, x2: Value, dim: int = 1, eps: floa
     units = []
     for value in (x1, x2):
         norm = op.ReduceL2(value, axes=[value.rank + back], keepdims=1)
-        units.append(op.Div(value, maximum(op, norm, op.like(eps, value))))
+        units.append(op.Div(value, largest(op, norm, op.like(eps, value))))
     return op.ReduceSum(op.Mul(*units), axes=[rank + back], keepdims=0)
 
 

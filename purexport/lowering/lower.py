@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from purexport import dtypes, scalars
-from purexport.capture.aten import AtenGraph, Call, ScalarType, Source, TensorType
+from purexport.capture.aten import AtenGraph, Call, ScalarType, Source, TensorType, same_bytes
 from purexport.capture.aten import Value as AtenValue
 from purexport.capture.bind import MISSING, signature
 from purexport.decompose import expand
@@ -86,7 +86,7 @@ class Lowering:
                 value = Value(_input_code(item.name, type_.dtype), type_.shape, name=item.name)
                 self.result.graph.inputs.append(value)
             else:
-                key = _identity(item.tensor)
+                key = same_bytes(item.tensor)
                 new = self.op.const(item.tensor.detach(), name="" if item.kind == "constant" else item.name)
                 value = shared.setdefault(key, new)
             self.env[item.value] = value
@@ -287,11 +287,3 @@ def live_calls(graph: AtenGraph) -> list[Call]:
 
 def _all_numbers(arguments: Mapping[str, Any]) -> bool:
     return all(value is None or isinstance(value, (bool, int, float, str)) for value in arguments.values())
-
-
-def _identity(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """What makes two weights one: the same bytes seen the same way."""
-    if tensor.numel() == 0 or tensor.is_meta:
-        return (id(tensor),)
-    storage = tensor.untyped_storage().data_ptr()
-    return (storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)

@@ -14,9 +14,9 @@ import torch
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
-from purexport.lowering.common import INT64_MAX, axis_of, dims_of, full, maximum, minimum, permute, reshape
+from purexport.lowering.common import INT64_MAX, axis_of, dims_of, full, permute, reshape
 from purexport.lowering.emitter import Emitter
-from purexport.lowering.kernels import carrier
+from purexport.lowering.kernels import carrier, largest, smallest
 from purexport.lowering.positions import as_value, count_up, times
 from purexport.lowering.registry import lower
 
@@ -208,7 +208,7 @@ def diagonal_positions(op: Emitter, rows: Any, columns: Any, offset: int) -> Val
         return op.const(matrix.diagonal(offset).clone())
     down, right = max(-offset, 0), max(offset, 0)
     height, width = as_value(op, minus(op, rows, down)), as_value(op, minus(op, columns, right))
-    length = maximum(op, minimum(op, height, width), op.const(0))
+    length = largest(op, smallest(op, height, width), op.const(0))
     first = plus(op, times(op, columns, down), right)
     steps = op.Mul(count_up(op, 0, length), as_value(op, plus(op, columns, 1)))
     result: Value = op.Add(steps, as_value(op, first))

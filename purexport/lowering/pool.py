@@ -16,8 +16,9 @@ import torch
 
 from purexport import dtypes
 from purexport.graph.ir import Value
-from purexport.lowering.common import dims_of, each_axis, full, maximum
+from purexport.lowering.common import dims_of, each_axis, full
 from purexport.lowering.emitter import Emitter
+from purexport.lowering.kernels import largest
 from purexport.lowering.registry import lower
 
 
@@ -54,7 +55,7 @@ class _Window:
         reach = op.Mul(reach, op.const(stride))
         outside = op.Not(op.Less(reach, op.Add(size, op.const(padding))))
         reach = op.Sub(reach, op.Mul(op.cast(outside, dtypes.INT64), op.const(stride)))
-        return maximum(op, op.Sub(reach, op.Add(size, op.const(2 * padding - span))), op.const(0))
+        return largest(op, op.Sub(reach, op.Add(size, op.const(2 * padding - span))), op.const(0))
 
     @property
     def is_computed(self) -> bool:
