@@ -79,7 +79,7 @@ Arg = Any  # Value | None | bool | int | float | complex | str | torch.dtype | .
 
 Frame = tuple[str, int]  # file and line
 
-_INSIDE_TORCH = ("/torch/", "\\torch\\", "/purexport/capture/", "\\purexport\\capture\\")
+_INSIDE_TORCH = ("/torch/", "\\torch\\", "/purexport/capture/", "\\purexport\\capture\\", "<eval_with_key>")
 
 
 class Source:
@@ -128,6 +128,8 @@ class Call:
     ``prim::If`` has two blocks and the argument ``condition``.  ``prim::Loop`` has one, whose inputs are the step and
     the carried values and whose outputs the condition and the carried values; its arguments are ``most`` (None: no
     bound), ``condition`` and ``carried``.
+    ``prim::Scan`` has one block, which runs on one row after the other of the tensors ``rows``: its inputs are the
+    carried values (``init`` at first) and a row of each, its outputs the carried values and what is stacked.
     """
 
     target: str

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import operator
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,8 @@ from purexport.capture.aten import (
     same_bytes,
 )
 from purexport.capture.bind import bind
+from purexport.capture.higher_order import read_higher_order
+from purexport.capture.quiet import quiet_torch
 from purexport.errors import ExportError
 
 _FRAME = re.compile(r'^\s*File "(.*)", line (\d+), in .*$', re.MULTILINE)
@@ -56,6 +59,9 @@ _PYTHON: dict[Any, str] = {
     torch.sym_max: "prim::max.int",
     torch.sym_min: "prim::min.int",
 }
+
+# These return the very tensor that they get, and change nothing but how gradients flow.
+_SAME = frozenset([torch.ops.aten.detach_.default, torch.ops.aten.requires_grad_.default])
 
 
 class Symbols:
@@ -100,12 +106,61 @@ def read(
     ``names`` are those of the user's tensor inputs, in order (None: torch's own); ``axes`` gives the names of dynamic
     axes by input name.
     """
+    program = _resolved(program)
     symbols = Symbols(_axis_names(program, names, axes))
-    reader = _Reader(AtenGraph(), symbols)
-    outputs = reader.body(program.graph_module, _placeholders(program, names, symbols, reader.graph))
-    kinds = [spec.kind.name for spec in program.graph_signature.output_specs]
-    reader.graph.outputs = [output for output, kind in zip(outputs, kinds, strict=True) if kind == "USER_OUTPUT"]
+    reader = Reader(AtenGraph(), symbols)
+    env = _placeholders(program, names, symbols, reader.graph)
+    outputs = reader.body(program.graph_module, env)
+    specs = program.graph_signature.output_specs
+    reader.graph.outputs = []
+    for output, spec in zip(outputs, specs, strict=True):
+        if spec.kind.name == "USER_OUTPUT":
+            reader.graph.outputs.append(output)
+        elif spec.kind.name in _MUTATIONS:
+            args = {"self": _written(program, spec, env), "src": output, "non_blocking": False}
+            reader.graph.calls.append(Call("aten::copy_", args, [Value(output.type)]))
+        else:
+            raise ExportError(f"the program has an output of kind {spec.kind.name}, and ONNX has no place for it")
     return reader.graph
+
+
+# What the program of a decomposed model gives back beside its results: new values of what it writes to.
+_MUTATIONS = ("BUFFER_MUTATION", "PARAMETER_MUTATION", "USER_INPUT_MUTATION")
+
+
+def _written(program: torch.export.ExportedProgram, spec: Any, env: Mapping[torch.fx.Node, Any]) -> Any:
+    """The input whose new value an output is."""
+    names = {item.target: item.arg.name for item in program.graph_signature.input_specs if item.target is not None}
+    wanted = names.get(spec.target, spec.target)
+    return next(value for node, value in env.items() if node.name == wanted)
+
+
+def _resolved(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program without ``vmap`` and ``autocast``, which change what the calls inside them mean.
+
+    torch itself resolves them, and writes in place with them; nothing else is decomposed.
+    """
+    bodies = [module for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
+    targets = [node.target for body in bodies for node in body.graph.nodes if node.op == "call_function"]
+    if not any(str(target) == "wrap_with_autocast" or "predispatch" in _home(target) for target in targets):
+        return program
+    try:
+        with quiet_torch(), warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            resolved: torch.export.ExportedProgram = program.run_decompositions({})
+            return resolved
+    except Exception as error:
+        raise ExportError(
+            f"torch cannot resolve vmap or autocast in the program: {type(error).__name__}: {_first_line(error)}"
+        ) from error
+
+
+def _home(target: Any) -> str:
+    return str(getattr(target, "__module__", ""))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def _axis_names(
@@ -131,7 +186,7 @@ def read_module(module: torch.fx.GraphModule, graph: AtenGraph) -> None:
     """Read ``module`` into ``graph``, whose inputs stand for the module's placeholders, in order."""
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     env = {node: item.value for node, item in zip(placeholders, graph.inputs, strict=True)}
-    graph.outputs = _Reader(graph, Symbols({})).body(module, env)
+    graph.outputs = Reader(graph, Symbols({})).body(module, env)
 
 
 def _placeholders(
@@ -170,12 +225,15 @@ def _placeholders(
     return env
 
 
-class _Reader:
+class Reader:
+    """Reads the graphs of a program, one after the other, into ``graph``."""
+
     def __init__(self, graph: AtenGraph, symbols: Symbols) -> None:
         self.graph = graph
         self.symbols = symbols
 
     def body(self, module: torch.fx.GraphModule, env: dict[torch.fx.Node, Any]) -> list[Any]:
+        """Read the calls of ``module``, whose placeholders stand for ``env``; returns its outputs."""
         outputs: list[Any] = []
         for node in module.graph.nodes:
             if node.op == "get_attr":
@@ -190,6 +248,18 @@ class _Reader:
                 outputs = result if isinstance(result, list) else [result]
         return outputs
 
+    @staticmethod
+    def source(node: torch.fx.Node) -> Source:
+        """The user's line and module of a node."""
+        stack = node.meta.get("nn_module_stack") or {}
+        scope = next(reversed(stack.values()))[0] if stack else ""
+
+        def frames() -> list[Frame]:
+            found = _FRAME.findall(node.meta.get("stack_trace") or "")
+            return [(path, int(line)) for path, line in reversed(found)]
+
+        return Source(_module_path(scope), frames)
+
     def _resolve(self, arg: Any, env: dict[torch.fx.Node, Any]) -> Any:
         if isinstance(arg, torch.fx.Node):
             return env[arg]
@@ -201,12 +271,14 @@ class _Reader:
         args = self._resolve(list(node.args), env)
         kwargs = {name: self._resolve(arg, env) for name, arg in node.kwargs.items()}
         target = node.target
+        if target in _SAME:
+            return args[0]
         if target is operator.getitem:
             return self._getitem(node, args[0], args[1])
         if target in _PYTHON:
             return self._emit(node, _PYTHON[target], {"ab"[i]: arg for i, arg in enumerate(args)})
         if isinstance(target, torch._ops.HigherOrderOperator):
-            return self._higher_order(node, str(target), args)
+            return read_higher_order(self, node, args)
         if isinstance(target, torch._ops.OpOverload):
             schema = target._schema
             name = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
@@ -219,31 +291,12 @@ class _Reader:
             return container[index]
         return self._emit(node, "prim::getitem", {"list": container, "index": index})
 
-    def _higher_order(self, node: torch.fx.Node, name: str, args: list[Any]) -> Any:
-        # wrap_with_set_grad_enabled(enabled, body, *operands): gradients do not matter here, the body does
-        if name == "wrap_with_set_grad_enabled" and isinstance(args[1], torch.fx.GraphModule):
-            body = args[1]
-            placeholders = [inner for inner in body.graph.nodes if inner.op == "placeholder"]
-            return self.body(body, dict(zip(placeholders, args[2:], strict=True)))
-        return self._emit(node, f"higher_order::{name}", {str(position): arg for position, arg in enumerate(args)})
-
     def _emit(self, node: torch.fx.Node, target: str, args: dict[str, Any]) -> Any:
         recorded = node.meta.get("val")
         several = recorded if isinstance(recorded, tuple) else () if recorded is None else (recorded,)
         outputs = [Value(self.symbols.type(item)) for item in several]
-        self.graph.calls.append(Call(target, args, outputs, _source(node)))
+        self.graph.calls.append(Call(target, args, outputs, self.source(node)))
         return outputs if isinstance(recorded, tuple) else outputs[0] if outputs else None
-
-
-def _source(node: torch.fx.Node) -> Source:
-    stack = node.meta.get("nn_module_stack") or {}
-    scope = next(reversed(stack.values()))[0] if stack else ""
-
-    def frames() -> list[Frame]:
-        found = _FRAME.findall(node.meta.get("stack_trace") or "")
-        return [(path, int(line)) for path, line in reversed(found)]
-
-    return Source(_module_path(scope), frames)
 
 
 def _module_path(scope: str) -> str:

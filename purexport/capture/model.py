@@ -232,6 +232,11 @@ def _refusals() -> Iterator[None]:
     except ExportError:
         raise
     except Exception as error:
+        if "torch.jit.trace a dynamo-optimized function" in str(error):
+            raise ExportError(
+                "a trace cannot record torch.cond, while_loop, scan and other operators that torch compiles first; "
+                "use capture='export'"
+            ) from error
         raise ExportError(f"the model does not run on these args: {type(error).__name__}: {error}") from error
 
 
