@@ -5,34 +5,26 @@ through a view becomes the inverse chain (``slice_scatter``, ``select_scatter``,
 read of any other view of that storage takes its chain again from the new base.
 
 Where it is not known whether two tensors share storage (``sharing``) and a write would make the difference, the export
-is refused.  Graphs that write nothing pass through untouched.
+is refused.  Graphs that write nothing pass through untouched.  Branches and loops are in ``functionalize_blocks``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
-from purexport.capture.aten import AtenGraph, Call, Input, ListType, TensorType, Value, map_values
+from purexport import functionalize_blocks
+from purexport.capture.aten import AtenGraph, Call, Input, ListType, TensorType, Value, map_values, values_in
 from purexport.capture.bind import Signature, signature
 from purexport.errors import ExportError
+from purexport.functionalize_blocks import Order
 from purexport.inverse_views import UnknownInverse, inverse
+from purexport.pure_forms import pure_target, renamed
 from purexport.sharing import MAY_SHARE, RETURNS_ITSELF, UNSAID_VIEWS, hidden_sources, result_dtype, shares_storage
 from purexport.statistics import new_statistics
+from purexport.storages import Alias, Journal
 
-# In-place names whose pure form has another name.
-_PURE = {
-    "aten::normal_": "aten::normal_functional",
-    "aten::bernoulli_.float": "aten::bernoulli.p",
-    "aten::__iand__": "aten::__and__",
-    "aten::__ior__": "aten::__or__",
-    "aten::__ixor__": "aten::__xor__",
-    "aten::__ilshift__": "aten::__lshift__",
-    "aten::__irshift__": "aten::__rshift__",
-    "aten::_index_put_impl_": "aten::index_put",
-}
 # These change what a name sees, not the bytes: the name becomes a view of what it was.
 _METADATA = {
     "aten::transpose_": "aten::transpose.int",
@@ -47,26 +39,6 @@ _METADATA = {
     "aten::requires_grad_": "aten::alias",
 }
 _REFUSED = frozenset({"aten::resize_", "aten::set_", "aten::as_strided_", "aten::resize_as_"})
-
-
-@dataclass(eq=False)
-class _Alias:
-    """A tensor as the model sees it: the storage's base, or a view (``call`` on ``parent``; ``index`` of a list)."""
-
-    current: Value
-    parent: _Alias | None = None
-    call: Call | None = None
-    index: int | None = None
-    version: int = 0
-    origin: Input | None = None
-
-    @property
-    def root(self) -> _Alias:
-        """The storage's base."""
-        alias = self
-        while alias.parent is not None:
-            alias = alias.parent
-        return alias
 
 
 @dataclass(frozen=True)
@@ -88,9 +60,9 @@ class Functionalized:
 
 def functionalize(graph: AtenGraph) -> Functionalized:
     """``graph`` without in-place operators.  Raises ExportError for a write that cannot be followed faithfully."""
-    if not any(_writes(call) or new_statistics(call) for call in graph.calls):
+    if not any(_writes(call) for call in graph.calls):
         return Functionalized(graph)
-    return _Pass(graph).run()
+    return Pass(graph).run()
 
 
 def _signature(call: Call) -> Signature | None:
@@ -101,31 +73,30 @@ def _signature(call: Call) -> Signature | None:
 
 
 def _writes(call: Call) -> bool:
+    if call.blocks:
+        return any(_writes(inner) for block in call.blocks for inner in block.calls)
     found = _signature(call)
-    return found is not None and bool(found.writes)
+    return (found is not None and bool(found.writes)) or bool(new_statistics(call))
 
 
-class _Pass:
+class Pass:
     def __init__(self, graph: AtenGraph) -> None:
         self.graph = graph
         self.calls: list[Call] = []
-        self.aliases: dict[Value, _Alias] = {}
-        self.lists: dict[Value, tuple[Call, _Alias]] = {}
-        self.doubtful: list[tuple[_Alias, _Alias, str]] = []
-        self.written: dict[Input, tuple[_Alias, Call]] = {}
+        self.aliases: dict[Value, Alias] = {}
+        self.lists: dict[Value, tuple[Call, Alias]] = {}
+        self.doubtful: list[tuple[Alias, Alias, str]] = []
+        self.written: dict[Input, tuple[Alias, Call]] = {}
+        self.fillers: set[Value] = set()  # they stand where nothing is ever read
+        self.journal = Journal()
+        self.order = Order(graph)
         self.position = 0
-        self.last_use: dict[Value, int] = {}
 
     def run(self) -> Functionalized:
+        """The pure graph."""
         self._inputs()
-        for position, call in enumerate(self.graph.calls):
-            self.last_use.update(dict.fromkeys(call.inputs(), position))
-        for arg in self.graph.outputs:
-            map_values(arg, lambda value: self.last_use.update({value: len(self.graph.calls)}))
-        for position, call in enumerate(self.graph.calls):
-            self.position = position
-            self._call(call)
-        outputs = [map_values(arg, self._read) for arg in self.graph.outputs]
+        self.run_calls(self.graph.calls)
+        outputs = [map_values(arg, self.read) for arg in self.graph.outputs]
         mutations = [
             Mutation(item, self._current(alias), str(call.source)) for item, (alias, call) in self.written.items()
         ]
@@ -133,9 +104,9 @@ class _Pass:
         return Functionalized(pure, mutations)
 
     def _inputs(self) -> None:
-        owners: dict[int, _Alias] = {}
+        owners: dict[int, Alias] = {}
         for item in self.graph.inputs:
-            alias = self.aliases[item.value] = _Alias(item.value, origin=item)
+            alias = self.aliases[item.value] = Alias(item.value, origin=item)
             if item.tensor is None or item.tensor.is_meta or not item.tensor.numel():
                 continue
             owner = owners.setdefault(item.tensor.untyped_storage().data_ptr(), alias)
@@ -143,22 +114,27 @@ class _Pass:
                 made = f"{owner.origin.name!r} and {item.name!r} share memory; make one of them a copy"
                 self.doubtful.append((owner, alias, made))
 
+    def run_calls(self, calls: Sequence[Call]) -> None:
+        """Read ``calls`` into the pure calls."""
+        for call in calls:
+            self.position = self.order.positions.get(call, self.position)
+            self._call(call)
+
     # -- reading
 
-    def _read(self, value: Value) -> Value:
+    def read(self, value: Value) -> Value:
         alias = self.aliases.get(value)
         return value if alias is None else self._current(alias)
 
-    def _current(self, alias: _Alias) -> Value:
+    def _current(self, alias: Alias) -> Value:
         """The alias's value now: its view chain taken again if the storage was written since."""
         version = alias.root.version
         if alias.parent is not None and alias.version != version:
             assert alias.call is not None
-            alias.current = self._replay(alias, self._current(alias.parent))
-            alias.version = version
+            self.journal.set(alias, self._replay(alias, self._current(alias.parent)), version)
         return alias.current
 
-    def _replay(self, alias: _Alias, parent: Value) -> Value:
+    def _replay(self, alias: Alias, parent: Value) -> Value:
         call = alias.call
         assert call is not None
         found = _signature(call)
@@ -177,8 +153,13 @@ class _Pass:
 
     def _call(self, call: Call) -> None:
         found = _signature(call)
-        args = {name: map_values(arg, self._read) for name, arg in call.args.items()}
-        if call.target == "prim::getitem" and call.args["list"] in self.lists:
+        args = {name: map_values(arg, self.read) for name, arg in call.args.items()}
+        if call.blocks:
+            functionalize_blocks.control(self, call, args)
+        elif call.target == "prim::Uninitialized":
+            self._emit(call)
+            self.fillers.update(call.outputs)
+        elif call.target == "prim::getitem" and call.args["list"] in self.lists:
             self._take(call, args)
         elif call.target in _METADATA:
             self._refuse_same_object(call)
@@ -204,21 +185,23 @@ class _Pass:
             self._emit(pure)
             if parent is not None and shares is None:
                 self._doubt(parent, call)
-            for value in hidden_sources(call) if found is not None and source is None else ():
-                self._doubt(self.aliases[value], call)
+            hidden = hidden_sources(call) if found is not None and source is None else ()
+            for value in values_in(call.args.values()) if call.target.startswith("sequence::") else hidden:
+                if value in self.aliases:
+                    self._doubt(self.aliases[value], call)
         elif isinstance(call.outputs[0].type, ListType):
             self.calls.append(pure)
             self.lists[call.outputs[0]] = (pure, parent)
         elif len(call.outputs) > 1:
             self.calls.append(pure)
             for index, value in enumerate(call.outputs):
-                self.aliases[value] = _Alias(value, parent, pure, index, parent.root.version)
+                self.aliases[value] = self.new(value, parent, pure, index, parent.root.version)
         else:
             self._view(pure, parent)
         for name, new in new_statistics(pure).items():
             written = self.aliases[call.args[name]]
             self._refuse_doubt(written, call)
-            self._write(written, new(self._current(written), self.calls.append), call)
+            self.write(written, new(self._current(written), self.calls.append), call)
 
     def _take_doubtful(self, call: Call) -> None:
         """An element of a list that may share storage may share it too."""
@@ -228,20 +211,31 @@ class _Pass:
                 self.doubtful.append((whole, element, made))
                 return
 
-    def _doubt(self, source: _Alias, call: Call) -> None:
+    def _doubt(self, source: Alias, call: Call) -> None:
         """The results of ``call`` may or may not share storage with ``source``."""
         text = f"{call.target} ({call.source}) may or may not have copied; call .clone() there to make it a copy"
         for value in call.outputs:
             self.doubtful.append((source, self.aliases[value], text))
 
+    def new(
+        self,
+        value: Value,
+        parent: Alias | None = None,
+        call: Call | None = None,
+        index: int | None = None,
+        version: int = 0,
+    ) -> Alias:
+        """An alias that is made here."""
+        return Alias(value, parent, call, index, version, depth=self.journal.depth)
+
     def _emit(self, call: Call) -> None:
         self.calls.append(call)
         for value in call.outputs:
-            self.aliases[value] = _Alias(value)
+            self.aliases[value] = self.new(value)
 
-    def _view(self, call: Call, parent: _Alias) -> _Alias:
+    def _view(self, call: Call, parent: Alias) -> Alias:
         self.calls.append(call)
-        alias = _Alias(call.outputs[0], parent, call, version=parent.root.version)
+        alias = self.new(call.outputs[0], parent, call, version=parent.root.version)
         self.aliases[call.outputs[0]] = alias
         return alias
 
@@ -250,7 +244,7 @@ class _Pass:
         made, parent = self.lists[call.args["list"]]
         index = call.args["index"]
         self.calls.append(Call(call.target, args, call.outputs, call.source))
-        alias = _Alias(call.outputs[0], parent, made, index, version=-1 if parent.root.version else 0)
+        alias = self.new(call.outputs[0], parent, made, index, -1 if parent.root.version else 0)
         self.aliases[call.outputs[0]] = alias
 
     # -- writing
@@ -273,15 +267,15 @@ class _Pass:
         self._refuse_constant(alias, call)
         new = self._pure_form(call, found, args, name)
         self._refuse_resize(alias, new, call)
-        self._write(alias, new, call)
+        self.write(alias, new, call)
         for output in call.outputs:
             self.aliases[output] = alias
 
     def _pure_form(self, call: Call, found: Signature, args: dict[str, Any], name: str) -> Value:
         """Emit the pure operator; the value that the written tensor has afterwards, in that tensor's dtype."""
         written = args[name].tensor  # as it is now: a name may have been transposed in place
-        target = _pure_target(call, found)
-        args = _renamed(args, found, signature(target), name)
+        target = pure_target(call, found)
+        args = renamed(args, found, signature(target), name)
         dtype = result_dtype(target, args) or written.dtype
         shape, strides = written.shape, written.strides
         if name == "out" and call.outputs and isinstance(call.outputs[0].type, TensorType):
@@ -295,19 +289,20 @@ class _Pass:
         self.calls.append(Call("aten::to.dtype", convert, [same], call.source))
         return same
 
-    def _write(self, alias: _Alias, new: Value, call: Call) -> None:
+    def write(self, alias: Alias, new: Value, call: Call) -> None:
+        """``call`` makes ``new`` the content of ``alias``: so it goes up the chain to the storage's base."""
         root = alias.root
         if root.origin is not None:
             self.written[root.origin] = (root, call)
-        root.version += 1
+        version = root.version + 1
         node = alias
         while True:
-            node.current, node.version = new, root.version
+            self.journal.set(node, new, version)
             if node.parent is None:
                 return
             assert node.call is not None
-            # the parent's own value from before this write, which its version does not show any more
-            before = self._before(node.parent, root.version - 1)
+            # the parent's own value from before this write
+            before = self._before(node.parent, version - 1)
             try:
                 new = inverse(node.call, node.index, before, new, self.calls.append)
             except UnknownInverse as error:
@@ -317,11 +312,10 @@ class _Pass:
                 ) from None
             node = node.parent
 
-    def _before(self, alias: _Alias, version: int) -> Value:
+    def _before(self, alias: Alias, version: int) -> Value:
         if alias.parent is None or alias.version == version:
             return alias.current
-        alias.current = self._replay(alias, self._before(alias.parent, version))
-        alias.version = version
+        self.journal.set(alias, self._replay(alias, self._before(alias.parent, version)), version)
         return alias.current
 
     def _fill_diagonal(self, call: Call) -> None:
@@ -343,7 +337,7 @@ class _Pass:
 
     # -- refusing
 
-    def _refuse_doubt(self, alias: _Alias, call: Call) -> None:
+    def _refuse_doubt(self, alias: Alias, call: Call) -> None:
         """A write matters to the other side of a maybe-shared storage only if that side is read later."""
         reached = {alias.root}
         while True:
@@ -358,10 +352,14 @@ class _Pass:
             for root, made in edges:
                 if self._read_later(root):
                     raise ExportError(f"{call.target} at {call.source} writes to a tensor that {made}")
+                if root.origin is not None and root.origin.kind != "constant":
+                    kind = "input" if root.origin.kind == "user" else root.origin.kind
+                    what = f"what may be the model's {kind} {root.origin.name!r}"
+                    raise ExportError(f"{call.target} at {call.source} writes to {what}, which {made}")
                 reached.add(root)
 
     @staticmethod
-    def _refuse_constant(alias: _Alias, call: Call) -> None:
+    def _refuse_constant(alias: Alias, call: Call) -> None:
         origin = alias.root.origin
         if origin is not None and origin.kind == "constant":
             raise ExportError(
@@ -374,6 +372,11 @@ class _Pass:
         if call.target == "aten::detach_":  # it keeps the shape
             return
         alias = self.aliases[call.args["self"]]
+        if alias.depth < self.journal.depth:
+            raise ExportError(
+                f"{call.target} at {call.source} changes the shape of a tensor in place, inside a branch or loop that "
+                "depends on data; use the form that is not in place"
+            )
         for one in (alias, *(other for other in self.aliases.values() if other.parent is alias)):
             if one.call is not None and one.call.base in RETURNS_ITSELF:
                 raise ExportError(
@@ -381,7 +384,7 @@ class _Pass:
                     f"({one.call.source}) returned as it is; use the form that is not in place"
                 )
 
-    def _refuse_resize(self, alias: _Alias, new: Value, call: Call) -> None:
+    def _refuse_resize(self, alias: Alias, new: Value, call: Call) -> None:
         """out= of another shape: torch gives the tensor new memory, and its views keep the old."""
         if new.tensor.shape == alias.current.tensor.shape:
             return
@@ -393,48 +396,6 @@ class _Pass:
                 "the result's shape"
             )
 
-    def _read_later(self, root: _Alias) -> bool:
-        return any(
-            self.last_use.get(value, -1) > self.position for value, alias in self.aliases.items() if alias.root is root
-        )
-
-
-def _renamed(args: dict[str, Any], found: Signature, pure: Signature, written: str) -> dict[str, Any]:
-    """Arguments under the pure operator's names, which may differ (``dropout_(self)``, ``dropout(input)``)."""
-    values = [args[parameter.name] for parameter in found.parameters if parameter.name != "out" or written != "out"]
-    return {parameter.name: value for parameter, value in zip(pure.parameters, values, strict=False)}
-
-
-def _strip(target: str) -> str:
-    """``aten::add_.Tensor`` becomes ``aten::add.Tensor``."""
-    base, dot, overload = target.partition(".")
-    return base.removesuffix("_") + dot + overload
-
-
-def _pure_target(call: Call, found: Signature) -> str:
-    """The operator that computes what ``call`` writes."""
-    base, dot, overload = call.target.partition(".")
-    if found.writes == ("out",):
-        return _without_out(call, found)
-    candidates = [_PURE.get(call.target), (_PURE[base] + dot + overload) if base in _PURE else None]
-    for target in (*candidates, _strip(call.target), "aten::" + base.removeprefix("aten::").strip("_")):
-        if target is not None and target != call.target and _exists(target):
-            return target
-    raise ExportError(f"{call.target} at {call.source} writes in place, and torch has no pure form of it")
-
-
-def _exists(target: str) -> bool:
-    try:
-        return not signature(target).writes
-    except LookupError:
-        return False
-
-
-def _without_out(call: Call, found: Signature) -> str:
-    """The overload with the same parameters but ``out``."""
-    names = [parameter.name for parameter in found.parameters if parameter.name != "out"]
-    for overload in torch._C._jit_get_operation(call.base)[1]:
-        target = call.base + (f".{overload}" if overload else "")
-        if _exists(target) and [parameter.name for parameter in signature(target).parameters] == names:
-            return target
-    raise ExportError(f"{call.target} at {call.source} has an out= argument, and torch has no form of it without one")
+    def _read_later(self, root: Alias) -> bool:
+        last = self.order.last_use
+        return any(last.get(value, -1) > self.position for value, alias in self.aliases.items() if alias.root is root)

@@ -13,7 +13,6 @@ from proto_schema import operators
 from purexport import abstract, api
 from purexport.api import ONNXProgram, OperatorExportTypes, Report, TrainingMode
 from purexport.capture.aten import Input
-from purexport.capture.blocks import refuse_writes_beside_blocks
 from purexport.capture.model import Captured, Request, capture
 from purexport.errors import ExportError
 from purexport.functionalize import Functionalized, functionalize
@@ -76,7 +75,6 @@ def export(
     mode = api.select_model_mode_for_export(model, api.training_mode(training))
     with mode, api.preserved(model), api.exporting():
         captured = _capture(request)
-    refuse_writes_beside_blocks(captured.graph)
     pure = functionalize(captured.graph)
     _refuse_shared_inputs(pure, (arguments, keywords))
     remarks = [

@@ -118,8 +118,11 @@ def _filler(run: Interpreter, like: Value, source: Source) -> Any:
     if isinstance(like.type, ScalarType):
         return like.type.kind(0)
     type_ = like.tensor
-    args = {"size": [1] * (type_.rank or 0), "dtype": type_.dtype, "layout": None, "device": None, "pin_memory": None}
-    return run.record("aten::zeros", args, source)
+    size = [dim if isinstance(dim, int) else 1 for dim in type_.shape or ()]
+    args = {"size": size, "dtype": type_.dtype, "layout": None, "device": None, "pin_memory": None}
+    filler = run.record("aten::zeros", args, source)
+    run.graph.calls[-1].target = "prim::Uninitialized"
+    return filler
 
 
 def _is_plain(item: Any) -> bool:

@@ -15,7 +15,7 @@ from purexport.lowering.folding import LIMIT
 from purexport.lowering.registry import lower
 
 
-@lower("aten::zeros", "aten::empty.memory_format")
+@lower("aten::zeros", "aten::empty.memory_format", "prim::Uninitialized")
 def zeros(op: Emitter, size: Sequence[Any], dtype: Any = None) -> Value:
     # the content of an empty tensor is anything; zeros are as good
     return full(op, size, 0, op.result_dtype)
