@@ -1,356 +1,282 @@
-"""Linear algebra that ONNX has no operator for: inverse, solve, determinant, Cholesky, triangular, QR, exponential.
+"""Cholesky, LU and QR factorizations, a column a step and all matrices of a batch at once, as LAPACK does them.
 
-Matrices of a known size are worked through step by step, all matrices of a batch at once.  Elimination takes the
-largest pivot of its column, as LAPACK does; rows are exchanged by a rank-one update, so nothing depends on values.
+Few steps are written out, more are a Loop (``loops``), so sizes may be anything, known or not.  LU takes the largest
+pivot of its column; rows are exchanged by masks, which is exact.  QR reflects as Householder did, with LAPACK's signs.
 """
 
-# ruff: noqa: N803  A and B are ATen's names of arguments
+# ruff: noqa: N803  A and LU are ATen's names of arguments
 
 from __future__ import annotations
 
-import functools
+from typing import Any
 
 import torch
 
 from purexport import dtypes
-from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
-from purexport.lowering.common import swap_last
+from purexport.lowering import matrices
+from purexport.lowering.common import dims_of, full, swap_last
 from purexport.lowering.emitter import Emitter
-from purexport.lowering.linalg import multiply
+from purexport.lowering.kernels import alike
+from purexport.lowering.loops import repeat
+from purexport.lowering.matrices import (
+    batch_of,
+    column,
+    columns_of,
+    counted,
+    diagonal_of,
+    first_failed,
+    identity,
+    kept,
+    lying,
+    nonzero,
+    part,
+    row,
+    rows_of,
+    smaller,
+    triangle,
+    upright,
+)
+from purexport.lowering.positions import as_value
 from purexport.lowering.registry import lower
 
-LIMIT = 64  # steps; each is a dozen nodes
+# Cholesky -----------------------------------------------------------------------------------------------------------
 
 
-def _order(op: Emitter, value: Value, axis: int = -1) -> int:
-    """The number of rows or columns, which must be known."""
-    size = op.dim(value, axis)
-    if not isinstance(size, int) or size > LIMIT:
-        raise UnsupportedForm(f"takes matrices of a known size up to {LIMIT}; compute it outside of the model")
-    return size
-
-
-def _unit(op: Emitter, size: int, at: int, like: Value) -> Value:
-    """The unit vector of that size."""
-    row = torch.zeros(size, dtype=dtypes.torch_dtype(like.dtype or dtypes.FLOAT))
-    row[at] = 1
-    return op.const(row)
-
-
-def _identity(op: Emitter, size: int, like: Value) -> Value:
-    return op.const(torch.eye(size, dtype=dtypes.torch_dtype(like.dtype or dtypes.FLOAT)))
-
-
-def _column(op: Emitter, value: Value, at: int) -> Value:
-    """Column ``at`` of [..., n, m], as [..., n, 1]."""
-    found = op.Gather(value, op.const([at]), axis=value.rank - 1)
-    found.shape = (*(value.shape or ())[:-1], 1)
-    return found
-
-
-def _row(op: Emitter, value: Value, at: int) -> Value:
-    """Row ``at`` of [..., n, m], as [..., 1, m]."""
-    found = op.Gather(value, op.const([at]), axis=value.rank - 2)
-    found.shape = (*(value.shape or ())[:-2], 1, (value.shape or ())[-1])
-    return found
-
-
-def _eliminate(op: Emitter, matrix: Value, beside: Value | None, size: int) -> tuple[Value, list[Value], list[Value]]:
-    """Gauss-Jordan on [matrix | beside]: what becomes of it, the pivots and the exchanges' signs, each [..., 1, 1]."""
-    current = matrix if beside is None else op.Concat(matrix, beside, axis=matrix.rank - 1)
-    current.shape = (*(matrix.shape or ())[:-1], None)
-    pivots, signs = [], []
-    steps = op.const(torch.arange(size).reshape(size, 1))
-    for at in range(size):
-        here = op.Unsqueeze(_unit(op, size, at, matrix), [1])
-        column = _column(op, current, at)
-        left = op.const((torch.arange(size) >= at).reshape(size, 1))
-        best = op.ArgMax(op.Where(left, op.Abs(column), op.like(-1, matrix)), axis=matrix.rank - 2, keepdims=1)
-        chosen = op.cast(op.Equal(steps, best), matrix.dtype)
-        exchange = _like(op.Sub(here, chosen), column)
-        moved = op.MatMul(exchange, op.MatMul(swap_last(op, exchange), current))
-        current = _like(op.Sub(current, moved), current)
-        row = _row(op, current, at)
-        pivot = _column(op, row, at)
-        zero = op.like(0, matrix)
-        is_zero = op.Not(op.Or(op.Less(pivot, zero), op.Greater(pivot, zero)))
-        scaled = op.Div(row, op.Where(is_zero, op.like(1, matrix), pivot))
-        current = _like(op.Sub(current, op.MatMul(op.Sub(_column(op, current, at), here), scaled)), current)
-        pivots.append(pivot)
-        kept = op.MatMul(swap_last(op, exchange), exchange)  # 0 where the row stays, 2 where two are exchanged
-        signs.append(op.Sub(op.like(1, matrix), kept))
-    return current, pivots, signs
-
-
-def _like(value: Value, other: Value) -> Value:
-    value.shape = other.shape
-    return value
-
-
-# Inverse and solve --------------------------------------------------------------------------------------------------
-
-
-@lower("aten::inverse")
-def inverse(op: Emitter, self: Value) -> Value:
-    size = _order(op, self)
-    unit = op.Expand(_identity(op, size, self), op.shape(self))
-    return _right_part(op, _eliminate(op, self, unit, size)[0], size, self.rank)
-
-
-@lower("aten::linalg_inv")
-def linalg_inv(op: Emitter, A: Value) -> Value:
-    return inverse(op, A)
-
-
-def _right_part(op: Emitter, value: Value, start: int, rank: int) -> Value:
-    return op.Slice(value, [start], [2**63 - 1], axes=[rank - 1])
-
-
-@lower("aten::linalg_inv_ex")
-def linalg_inv_ex(op: Emitter, A: Value, check_errors: bool = False) -> tuple[Value, Value]:
-    return inverse(op, A), _no_errors(op, A)
-
-
-def _no_errors(op: Emitter, matrix: Value) -> Value:
-    """LAPACK's info of each matrix: 0."""
-    shape = [op.dim(matrix, axis) for axis in range(matrix.rank - 2)]
-    return op.Expand(op.const(0, dtypes.INT32), op.ints(shape)) if shape else op.const(0, dtypes.INT32)
-
-
-@lower("aten::linalg_solve")
-def linalg_solve(op: Emitter, A: Value, B: Value, left: bool = True) -> Value:
-    size = _order(op, A)
-    vector = B.rank == 1 or (B.rank == A.rank - 1 and B.shape == (A.shape or ())[:-1])
-    right = op.Unsqueeze(B, [B.rank]) if vector else B
-    right.shape = (*(B.shape or ()), 1) if vector else B.shape
-    if not left:
-        flipped = swap_last(op, right)
-        return swap_last(op, _like(linalg_solve(op, swap_last(op, A), flipped, True), flipped))
-    matrix, right = _same_batch(op, A, right)
-    found = _right_part(op, _eliminate(op, matrix, right, size)[0], size, matrix.rank)
-    return op.Squeeze(found, [matrix.rank - 1]) if vector else found
-
-
-def _same_batch(op: Emitter, one: Value, other: Value) -> tuple[Value, Value]:
-    """Both matrices with the same batch axes."""
-    first, second = (one.shape or ())[:-2], (other.shape or ())[:-2]
-    if first == second:
-        return one, other
-    if not one.is_static or not other.is_static:
-        raise UnsupportedForm("broadcasts dynamic batch axes, which has no rule yet; expand the operands first")
-    batch = torch.broadcast_shapes(one.sizes[:-2], other.sizes[:-2])  # type: ignore[no-untyped-call]
-    results = []
-    for item in (one, other):
-        shape = [*batch, *item.sizes[-2:]]
-        results.append(op.Expand(item, shape))
-        results[-1].shape = tuple(shape)
-    return results[0], results[1]
-
-
-@lower("aten::linalg_solve_ex")
-def linalg_solve_ex(
-    op: Emitter,
-    A: Value,
-    B: Value,
-    left: bool = True,
-    check_errors: bool = False,
-) -> tuple[Value, Value]:
-    return linalg_solve(op, A, B, left), _no_errors(op, A)
-
-
-# Determinants -------------------------------------------------------------------------------------------------------
-
-
-def _pivots(op: Emitter, matrix: Value) -> tuple[Value, Value]:
-    """The pivots [..., n] of elimination, and the sign of all exchanges, [...]."""
-    _, pivots, signs = _eliminate(op, matrix, None, _order(op, matrix))
-    rank = matrix.rank
-    sign = op.Squeeze(functools.reduce(op.Mul, signs), [rank - 2, rank - 1])
-    return op.Squeeze(op.Concat(*pivots, axis=rank - 1), [rank - 2]), sign
-
-
-@lower("aten::det")
-def det(op: Emitter, self: Value) -> Value:
-    if op.has("Det") and self.dtype == dtypes.FLOAT:
-        return op.Det(self)
-    pivots, sign = _pivots(op, self)
-    return op.Mul(op.ReduceProd(pivots, axes=[self.rank - 2], keepdims=0), sign)
-
-
-@lower("aten::linalg_det")
-def linalg_det(op: Emitter, A: Value) -> Value:
-    return det(op, A)
-
-
-@lower("aten::slogdet")
-def slogdet(op: Emitter, self: Value) -> tuple[Value, Value]:
-    pivots, sign = _pivots(op, self)
-    last = [self.rank - 2]
-    signs = op.ReduceProd(op.Sign(pivots), axes=last, keepdims=0)
-    return op.Mul(signs, sign), op.ReduceSum(op.Log(op.Abs(pivots)), axes=last, keepdims=0)
-
-
-@lower("aten::linalg_slogdet")
-def linalg_slogdet(op: Emitter, A: Value) -> tuple[Value, Value]:
-    return slogdet(op, A)
-
-
-@lower("aten::logdet")
-def logdet(op: Emitter, self: Value) -> Value:
-    sign, size = slogdet(op, self)
-    # log of a negative number is NaN; of 0 it is -inf
-    return op.Where(op.Less(sign, op.like(0, sign)), op.like(float("nan"), size), size)
-
-
-# Triangular ---------------------------------------------------------------------------------------------------------
-
-
-@lower("aten::linalg_cholesky")
+@lower("aten::linalg_cholesky", "aten::cholesky")
 def linalg_cholesky(op: Emitter, self: Value, upper: bool = False) -> Value:
-    size = _order(op, self)
-    rest = swap_last(op, self) if upper else self
-    rest.shape = self.shape
-    columns = []
-    for at in range(size):
-        below = op.const((torch.arange(size) >= at).reshape(size, 1))
-        column = _column(op, rest, at)
-        column = _like(op.Where(below, column, op.like(0, self)), column)
-        pivot = _row(op, column, at)
-        columns.append(_like(op.Div(column, op.Sqrt(pivot)), column))
-        rest = _like(op.Sub(rest, op.MatMul(columns[-1], swap_last(op, columns[-1]))), self)
-    found = _like(op.Concat(*columns, axis=self.rank - 1), self)
-    return swap_last(op, found) if upper else found
+    """The factor; NaN from the column on at which torch says that the matrix is not positive-definite."""
+    # only one triangle counts, which is the lower one of the transpose
+    start = alike(swap_last(op, self), self) if upper else self
+    rows, columns = rows_of(op, self), columns_of(op, self)
 
+    def step(at: Value, matrix: Value) -> list[Value]:
+        found = kept(op, op.Not(op.Less(rows, at)), column(op, matrix, at))
+        found = alike(op.Div(found, op.Sqrt(row(op, found, at))), found)
+        rest = op.Sub(matrix, kept(op, op.Greater(columns, at), op.Mul(found, swap_last(op, found))))
+        return [kept(op, op.Equal(columns, at), found, rest)]
 
-@lower("aten::cholesky")
-def cholesky(op: Emitter, self: Value, upper: bool = False) -> Value:
-    return linalg_cholesky(op, self, upper)
+    (found,) = repeat(op, op.dim(self, -1), step, start)
+    return alike(swap_last(op, found), self) if upper else found
 
 
 @lower("aten::linalg_cholesky_ex")
 def linalg_cholesky_ex(
     op: Emitter, self: Value, upper: bool = False, check_errors: bool = False
 ) -> tuple[Value, Value]:
-    return linalg_cholesky(op, self, upper), _no_errors(op, self)
+    found = linalg_cholesky(op, self, upper)
+    diagonal = diagonal_of(op, found)
+    return found, first_failed(op, alike(op.Not(op.Greater(diagonal, op.like(0, self))), diagonal))
 
 
-@lower("aten::linalg_solve_triangular")
-def linalg_solve_triangular(
-    op: Emitter,
-    self: Value,
-    B: Value,
-    upper: bool,
-    left: bool = True,
-    unitriangular: bool = False,
-) -> Value:
-    if not left:
-        flipped = swap_last(op, B)
-        found = linalg_solve_triangular(op, swap_last(op, self), flipped, not upper, True, unitriangular)
-        return swap_last(op, _like(found, flipped))
-    size = _order(op, self)
-    matrix, rest = _same_batch(op, self, B)
-    rows: dict[int, Value] = {}
-    for at in reversed(range(size)) if upper else range(size):
-        rows[at] = _row(op, rest, at)
-        column = _column(op, matrix, at)
-        if not unitriangular:
-            rows[at] = op.Div(rows[at], _row(op, column, at))
-        later = torch.arange(size) < at if upper else torch.arange(size) > at
-        masked = op.Where(op.const(later.reshape(size, 1)), column, op.like(0, matrix))
-        rest = _like(op.Sub(rest, op.MatMul(masked, rows[at])), rest)
-    return op.Concat(*(rows[at] for at in range(size)), axis=matrix.rank - 2)
+# LU -----------------------------------------------------------------------------------------------------------------
 
 
-@lower("aten::triangular_solve")
-def triangular_solve(
-    op: Emitter,
-    self: Value,
-    A: Value,
-    upper: bool = True,
-    transpose: bool = False,
-    unitriangular: bool = False,
-) -> tuple[Value, Value]:
-    matrix = swap_last(op, A) if transpose else A
-    return linalg_solve_triangular(op, matrix, self, upper != transpose, True, unitriangular), A
+def factored(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
+    """L and U in one matrix, the pivots [..., k] from 1 on, and which row of ``matrix`` is where, [..., n, 1].
+
+    The largest pivot of a column is the first of equal ones, as LAPACK takes it; one of 0 leaves its column as it is.
+    """
+    rows, columns = rows_of(op, matrix), columns_of(op, matrix)
+    count = smaller(op, op.dim(matrix, -2), op.dim(matrix, -1))
+    numbers = counted(op, count)
+
+    def step(at: Value, matrix: Value, pivots: Value, order: Value) -> list[Value]:
+        candidates = kept(op, op.Not(op.Less(rows, at)), op.Abs(column(op, matrix, at)), -1)
+        best = op.ArgMax(candidates, axis=matrix.rank - 2, keepdims=1)
+        matrix, order = (_exchanged(op, item, rows, at, best) for item in (matrix, order))
+        pivots = kept(
+            op, op.Not(op.Equal(numbers, at)), pivots, op.Add(op.Squeeze(best, [matrix.rank - 1]), op.const(1))
+        )
+        pivot_row = row(op, matrix, at)
+        factors = op.Div(column(op, matrix, at), nonzero(op, column(op, pivot_row, at)))
+        below = op.Greater(rows, at)
+        update = op.Mul(kept(op, below, factors), kept(op, op.Greater(columns, at), pivot_row))
+        rest = op.Sub(matrix, update)
+        return [kept(op, op.And(below, op.Equal(columns, at)), factors, rest), pivots, order]
+
+    batch = batch_of(op, matrix)
+    pivots = full(op, [*batch, count], 0, dtypes.INT64)
+    pivots.shape = (*(matrix.shape or ())[:-2], (numbers.shape or ())[0])
+    order = _unmoved(op, batch, op.dim(matrix, -2))
+    found, pivots, order = repeat(op, count, step, matrix, pivots, order)
+    return found, op.cast(pivots, dtypes.INT32), order
 
 
-@lower("aten::cholesky_solve")
-def cholesky_solve(op: Emitter, self: Value, input2: Value, upper: bool = False) -> Value:
-    lower_part = swap_last(op, input2) if upper else input2
-    between = _like(linalg_solve_triangular(op, lower_part, self, False), self)
-    return linalg_solve_triangular(op, swap_last(op, lower_part), between, True)
+def _exchanged(op: Emitter, value: Value, rows: Value, at: Value, other: Value) -> Value:
+    """``value`` with its rows ``at`` and ``other`` (one for each matrix, [..., 1, 1]) exchanged."""
+    there = op.Equal(rows, other)
+    moved = op.ReduceSum(kept(op, there, value), axes=[value.rank - 2], keepdims=1)
+    return alike(op.Where(op.Equal(rows, at), moved, op.Where(there, row(op, value, at), value)), value)
 
 
-@lower("aten::cholesky_inverse")
-def cholesky_inverse(op: Emitter, self: Value, upper: bool = False) -> Value:
-    unit = _like(op.Expand(_identity(op, _order(op, self), self), op.shape(self)), self)
-    return cholesky_solve(op, unit, self, upper)
+def _unmoved(op: Emitter, batch: list[Any], rows: Any) -> Value:
+    """The numbers of the rows, for each matrix of a batch, [..., rows, 1]."""
+    numbers = upright(op, counted(op, rows))
+    return matrices.expanded(op, numbers, [*batch, rows, 1]) if batch else numbers
 
 
-# Powers -------------------------------------------------------------------------------------------------------------
+def order_of(op: Emitter, pivots: Value, rows: Any) -> Value:
+    """Which row is where, [..., rows, 1], after the exchanges that LAPACK's ``pivots``, [..., k], say."""
+    numbers = upright(op, counted(op, rows))
+    pivots = op.cast(pivots, dtypes.INT64)
+
+    def step(at: Value, order: Value) -> list[Value]:
+        other = op.Sub(op.Gather(pivots, at, axis=pivots.rank - 1), op.const(1))
+        return [_exchanged(op, order, numbers, at, op.Unsqueeze(other, [pivots.rank]))]
+
+    start = _unmoved(op, dims_of(op, pivots)[:-1], rows)
+    return repeat(op, op.dim(pivots, -1), step, start)[0]
 
 
-@lower("aten::matrix_power", "aten::linalg_matrix_power")
-def matrix_power(op: Emitter, self: Value, n: int) -> Value:
-    if n < 0:
-        return matrix_power(op, _like(inverse(op, self), self), -n)
-    if n == 0:
-        return op.Expand(_identity(op, _order(op, self), self), op.shape(self))
-    powers = [self]
-    while 2 ** len(powers) <= n:
-        powers.append(multiply(op, powers[-1], powers[-1]))
-    chosen = [power for bit, power in enumerate(powers) if n >> bit & 1]
-    return functools.reduce(functools.partial(multiply, op), chosen)
+def exchange_matrix(op: Emitter, order: Value, like: Value) -> Value:
+    """The matrix E, [..., n, n] in the dtype of ``like``, for which E @ x has the rows of x in ``order``."""
+    found = op.cast(op.Equal(order, lying(op, counted(op, op.dim(order, -2)))), like.dtype)
+    found.shape = (*(order.shape or ())[:-1], (order.shape or ())[-2])
+    return found
 
 
-@lower("aten::matrix_exp", "aten::linalg_matrix_exp")
-def matrix_exp(op: Emitter, self: Value) -> Value:
-    """Taylor's series of the matrix halved until it is small, then squared as often; at most 16 times."""
-    size = _order(op, self)
-    axes = [self.rank - 2, self.rank - 1]
-    norm = op.ReduceMax(op.ReduceSum(op.Abs(self), axes=[axes[0]], keepdims=1), axes=[axes[1]], keepdims=1)
-    steps = [op.cast(op.Greater(norm, op.like(0.5 * 2**step, self)), self.dtype) for step in range(16)]
-    scale = functools.reduce(op.Mul, (op.Sub(op.like(1, self), op.Mul(op.like(0.5, self), step)) for step in steps))
-    small = op.Mul(self, scale)
-    unit = _identity(op, size, self)
-    result = unit
-    for term in reversed(range(1, 19 if self.dtype == dtypes.DOUBLE else 11)):
-        result = op.Add(unit, op.MatMul(op.Div(small, op.like(term, self)), result))
-    for step in reversed(steps):
-        squared = op.MatMul(result, result)
-        result = op.Where(op.Greater(step, op.like(0, self)), squared, result)
-    return result
+def unpacked(op: Emitter, packed: Value) -> tuple[Value, Value]:
+    """L, with ones on its diagonal, and U."""
+    count = smaller(op, op.dim(packed, -2), op.dim(packed, -1))
+    lower_part = part(op, packed, -1, 0, count)
+    below = triangle(op, lower_part, False, -1)
+    ones = identity(op, op.dim(packed, -2), count, packed)
+    return alike(op.Add(below, ones), below), triangle(op, part(op, packed, -2, 0, count), True)
+
+
+def zero_pivot(op: Emitter, packed: Value) -> Value:
+    """LAPACK's info: the number of the first pivot that is 0, or 0."""
+    count = smaller(op, op.dim(packed, -2), op.dim(packed, -1))
+    diagonal = diagonal_of(op, part(op, packed, -2, 0, count))
+    size = op.Abs(diagonal)
+    zero = op.Not(op.Or(op.Greater(size, op.like(0, packed)), op.IsNaN(size)))
+    return first_failed(op, alike(zero, diagonal))
+
+
+@lower("aten::linalg_lu_factor")
+def linalg_lu_factor(op: Emitter, A: Value) -> tuple[Value, Value]:
+    return factored(op, A)[:2]
+
+
+@lower("aten::_lu_with_info")
+def _lu_with_info(op: Emitter, self: Value, check_errors: bool = True) -> tuple[Value, Value, Value]:
+    return linalg_lu_factor_ex(op, self)
+
+
+@lower("aten::linalg_lu_factor_ex")
+def linalg_lu_factor_ex(op: Emitter, A: Value, check_errors: bool = False) -> tuple[Value, Value, Value]:
+    found, pivots, _ = factored(op, A)
+    return found, pivots, zero_pivot(op, found)
+
+
+@lower("aten::linalg_lu")
+def linalg_lu(op: Emitter, A: Value) -> tuple[Value, Value, Value]:
+    found, _, order = factored(op, A)
+    return swap_last(op, exchange_matrix(op, order, A)), *unpacked(op, found)
+
+
+@lower("aten::lu_unpack")
+def lu_unpack(
+    op: Emitter, LU_data: Value, LU_pivots: Value, unpack_data: bool = True, unpack_pivots: bool = True
+) -> tuple[Value, Value, Value]:
+    nothing = op.const(torch.empty(0, dtype=dtypes.torch_dtype(LU_data.dtype or dtypes.FLOAT)))
+    permutation = nothing
+    if unpack_pivots:
+        order = order_of(op, LU_pivots, op.dim(LU_data, -2))
+        permutation = swap_last(op, exchange_matrix(op, order, LU_data))
+    return permutation, *(unpacked(op, LU_data) if unpack_data else (nothing, nothing))
 
 
 # QR -----------------------------------------------------------------------------------------------------------------
 
 
+@lower("aten::geqrf")
+def geqrf(op: Emitter, self: Value) -> tuple[Value, Value]:
+    """R in the upper triangle, the reflections' vectors below it, each from its 1 on the diagonal on, and their sizes.
+
+    As in LAPACK, a diagonal element of R has the sign that its column had not, but a column that is 0 below the
+    diagonal is left alone.
+    """
+    rows, columns = rows_of(op, self), columns_of(op, self)
+    count = smaller(op, op.dim(self, -2), op.dim(self, -1))
+    numbers = counted(op, count)
+    last = self.rank - 2
+
+    def step(at: Value, matrix: Value, sizes: Value) -> list[Value]:
+        here = column(op, matrix, at)
+        first = row(op, here, at)
+        below = kept(op, op.Greater(rows, at), here)
+        square = op.ReduceSum(op.Mul(below, below), axes=[last], keepdims=1)
+        reflects = op.Greater(square, op.like(0, self))
+        norm = op.Sqrt(op.Add(op.Mul(first, first), square))
+        new = op.Where(reflects, op.Where(op.Less(first, op.like(0, self)), norm, op.Neg(norm)), first)
+        below = alike(op.Div(below, kept(op, reflects, op.Sub(first, new), 1)), below)
+        size = op.Where(reflects, op.Div(op.Sub(new, first), kept(op, reflects, new, 1)), op.like(0, self))
+        mirror = kept(op, op.Not(op.Equal(rows, at)), below, 1)
+        rest = _mirrored(op, matrix, mirror, size)
+        made = op.Where(op.Equal(rows, at), new, op.Where(op.Less(rows, at), here, below))
+        changed = op.Where(op.Greater(columns, at), rest, matrix)
+        sizes = alike(op.Where(op.Equal(numbers, at), op.Squeeze(size, [last]), sizes), sizes)
+        return [alike(op.Where(op.Equal(columns, at), made, changed), matrix), sizes]
+
+    sizes = full(op, [*batch_of(op, self), count], 0, self.dtype or dtypes.FLOAT)
+    sizes.shape = (*(self.shape or ())[:-2], (numbers.shape or ())[0])
+    packed, sizes = repeat(op, count, step, self, sizes)
+    return packed, sizes
+
+
+def _mirrored(op: Emitter, value: Value, mirror: Value, size: Value) -> Value:
+    """``value`` without ``size`` times its part along the vector ``mirror``, [..., n, 1]."""
+    along = op.MatMul(swap_last(op, mirror), value)
+    return alike(op.Sub(value, op.MatMul(op.Mul(mirror, size), along)), value)
+
+
+def reflected(op: Emitter, packed: Value, sizes: Value, value: Value, forward: bool) -> Value:
+    """Q @ ``value`` for the reflections of ``geqrf``; its transpose @ ``value`` with ``forward``."""
+    rows, count = rows_of(op, packed), op.dim(sizes, -1)
+
+    def step(at: Value, value: Value) -> list[Value]:
+        number = at if forward else op.Sub(op.Sub(as_value(op, count), op.const(1)), at)
+        below = kept(op, op.Greater(rows, number), column(op, packed, number))
+        mirror = kept(op, op.Not(op.Equal(rows, number)), below, 1)
+        size = op.Unsqueeze(op.Gather(sizes, number, axis=sizes.rank - 1), [sizes.rank])
+        return [_mirrored(op, value, mirror, size)]
+
+    return repeat(op, count, step, matrices.broadcast_batch(op, value, packed))[0]
+
+
+@lower("aten::linalg_householder_product")
+def linalg_householder_product(op: Emitter, input: Value, tau: Value) -> Value:
+    unit = identity(op, op.dim(input, -2), op.dim(input, -1), input)
+    return reflected(op, input, tau, unit, False)
+
+
+@lower("aten::orgqr")
+def orgqr(op: Emitter, self: Value, input2: Value) -> Value:
+    return linalg_householder_product(op, self, input2)
+
+
+@lower("aten::ormqr")
+def ormqr(op: Emitter, self: Value, input2: Value, input3: Value, left: bool = True, transpose: bool = False) -> Value:
+    if left:
+        return reflected(op, self, input2, input3, transpose)
+    # C Q is the transpose of Q^T C^T
+    return swap_last(op, reflected(op, self, input2, swap_last(op, input3), not transpose))
+
+
 @lower("aten::linalg_qr")
 def linalg_qr(op: Emitter, A: Value, mode: str = "reduced") -> tuple[Value, Value]:
-    """Householder reflections, with LAPACK's signs: a diagonal element of R has the sign that its column had not."""
-    rows, columns = _order(op, A, -2), _order(op, A)
-    r, q = A, _identity(op, rows, A)
-    for at in range(min(columns, rows - 1)):
-        kept = op.const((torch.arange(rows) >= at).reshape(rows, 1))
-        column = _column(op, r, at)
-        column = _like(op.Where(kept, column, op.like(0, A)), column)
-        first = _row(op, column, at)
-        norm = op.ReduceL2(column, axes=[A.rank - 2], keepdims=1)
-        positive = op.Not(op.Less(first, op.like(0, A)))
-        step = op.Mul(op.Where(positive, op.like(1, A), op.like(-1, A)), norm)
-        mirror = _like(op.Add(column, op.Mul(op.Unsqueeze(_unit(op, rows, at, A), [1]), step)), column)
-        across = swap_last(op, mirror)
-        length = op.MatMul(across, mirror)
-        factor = op.Div(op.like(2, A), op.Where(op.Greater(length, op.like(0, A)), length, op.like(1, A)))
-        r = _like(op.Sub(r, op.MatMul(op.Mul(mirror, factor), op.MatMul(across, r))), A)
-        q = op.Sub(q, op.MatMul(op.MatMul(q, op.Mul(mirror, factor)), across))
-    upper = op.const(torch.ones(rows, columns, dtype=torch.bool).triu())
-    r = op.Where(upper, r, op.like(0, A))
-    if mode == "complete":
-        return q, r
-    small = min(rows, columns)
-    r = op.Slice(r, [0], [small], axes=[A.rank - 2])
+    packed, sizes = geqrf(op, A)
+    count = smaller(op, op.dim(A, -2), op.dim(A, -1))
+    r = triangle(op, packed if mode == "complete" else part(op, packed, -2, 0, count), True)
     if mode == "r":
         return op.const(torch.empty(0, dtype=dtypes.torch_dtype(A.dtype or dtypes.FLOAT))), r
-    return op.Slice(q, [0], [small], axes=[A.rank - 1]), r
+    rows = op.dim(A, -2)
+    unit = identity(op, rows, rows if mode == "complete" else count, A)
+    return reflected(op, packed, sizes, unit, False), r
+
+
+@lower("aten::qr")
+def qr(op: Emitter, self: Value, some: bool = True) -> tuple[Value, Value]:
+    return linalg_qr(op, self, "reduced" if some else "complete")

@@ -83,6 +83,8 @@ def outer(op: Emitter, self: Value, vec2: Value) -> Value:
 @lower("aten::addmm")
 def addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     plain = not isinstance(beta, Value) and not isinstance(alpha, Value) and beta != 0
+    if not _is(beta, 1) and op.dim(mat1, 1) == 0:
+        plain = False  # ONNX Runtime's Gemm forgets beta where nothing is summed
     if plain and dtypes.is_floating(self.dtype) and op.takes("Gemm", self.dtype):
         return op.Gemm(mat1, mat2, self, alpha=float(alpha), beta=float(beta))
     return _added(op, self, multiply(op, mat1, mat2), beta, alpha)

@@ -1,6 +1,8 @@
-"""Inverse, solve, determinants, Cholesky, triangular systems, QR and exponential, unrolled."""
+"""Cholesky, LU and QR: written out where the matrix is small, a Loop where it is larger or of any size."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -8,8 +10,12 @@ import torch
 from tests.harness import Row, f32, f64, row_params, run_row, values
 
 OPSETS = (9, 13, 23)
-EXCHANGED = values([[0.0, 2, 1], [1, 1, 0], [3, 0, 1]])
-BOUNDS = {"opsets": OPSETS, "rtol": 1e-3, "atol": 1e-4}
+BOUNDS: dict[str, Any] = {"opsets": OPSETS}
+# beyond the steps that are written out
+SQUARE: dict[str, Any] = {"dynamic": {0: {0: "batch", 1: "n", 2: "n"}}, "sizes": {"batch": 1, "n": 11}}
+ANY: dict[str, Any] = {"dynamic": {0: {1: "n", 2: "m"}}, "sizes": {"n": 11, "m": 4}}
+GROWN: dict[str, Any] = {"opsets": (13, 23), "min_opset": 11}
+TIES = values([[1.0, 2, 3], [-1, 5, 6], [1, 0, 2]])
 
 
 def positive(x: torch.Tensor) -> torch.Tensor:
@@ -17,42 +23,26 @@ def positive(x: torch.Tensor) -> torch.Tensor:
     return x @ x.mT + torch.eye(x.shape[-1], dtype=x.dtype)
 
 
-def solved(x: torch.Tensor) -> torch.Tensor:
-    """A well-conditioned matrix of any sign."""
-    return x + 4 * torch.eye(x.shape[-1], dtype=x.dtype).flip(-1)
-
-
-SOLVE = [
-    Row("inverse", lambda x: torch.inverse(solved(x)), f32(3, 3), **BOUNDS),
-    Row("inverse-batch", lambda x: torch.linalg.inv(solved(x)), f32(2, 4, 4), dynamic="batch", **BOUNDS),
-    Row("inverse-exchange", lambda x: x.inverse(), EXCHANGED, trap="the first pivot is 0", **BOUNDS),
-    Row("inverse-double", lambda x: solved(x).inverse(), f64(3, 3), **BOUNDS),
-    Row("inverse-ex", lambda x: torch.linalg.inv_ex(solved(x)), f32(2, 3, 3), **BOUNDS),
-    Row("solve", lambda a, b: torch.linalg.solve(solved(a), b), f32(3, 3), f32(3, 2), **BOUNDS),
-    Row("solve-vector", lambda a, b: torch.linalg.solve(solved(a), b), f32(3, 3), f32(3), **BOUNDS),
-    Row("solve-vectors", lambda a, b: torch.linalg.solve(solved(a), b), f32(2, 3, 3), f32(2, 3), **BOUNDS),
-    Row("solve-right", lambda a, b: torch.linalg.solve(solved(a), b, left=False), f32(3, 3), f32(2, 3), **BOUNDS),
-    Row("solve-broadcast", lambda a, b: torch.linalg.solve(solved(a), b), f32(3, 3), f32(2, 3, 2), **BOUNDS),
-    Row("solve-ex", lambda a, b: torch.linalg.solve_ex(solved(a), b), f32(3, 3), f32(3, 2), **BOUNDS),
-]
-
-DETERMINANT = [
-    Row("det", lambda x: solved(x).det(), f32(3, 3), **BOUNDS),
-    Row("det-batch", lambda x: torch.linalg.det(solved(x)), f32(2, 3, 3), dynamic="batch", **BOUNDS),
-    Row("det-exchange", lambda x: x.det(), EXCHANGED, **BOUNDS),
-    Row("det-singular", lambda x: x.det(), values([[1.0, 2], [2, 4]]), **BOUNDS),
-    Row("det-double", lambda x: solved(x).det(), f64(3, 3), **BOUNDS),
-    Row("slogdet", lambda x: torch.slogdet(solved(x)), f32(2, 3, 3), **BOUNDS),
-    Row("linalg-slogdet", lambda x: torch.linalg.slogdet(x), EXCHANGED, **BOUNDS),
-    Row("logdet", lambda x: torch.logdet(positive(x)), f32(3, 3), **BOUNDS),
-    Row("logdet-negative", lambda x: torch.logdet(x), values([[0.0, 1], [1, 0]]), trap="NaN", **BOUNDS),
-]
-
-TRIANGULAR = [
+CHOLESKY = [
     Row("cholesky", lambda x: torch.linalg.cholesky(positive(x)), f32(3, 3), **BOUNDS),
+    Row("cholesky-loop", lambda x: torch.linalg.cholesky(positive(x)), f32(2, 12, 12), **BOUNDS),
+    Row("cholesky-any", lambda x: torch.linalg.cholesky(positive(x)), f32(2, 3, 3), **SQUARE, **GROWN),
     Row("cholesky-upper", lambda x: torch.linalg.cholesky(positive(x), upper=True), f32(2, 3, 3), **BOUNDS),
+    Row("cholesky-double", lambda x: torch.linalg.cholesky(positive(x)), f64(10, 10), **BOUNDS, rtol=1e-9, atol=1e-9),
     Row("cholesky-old", lambda x: torch.cholesky(positive(x)), f32(3, 3), **BOUNDS),
+    Row("cholesky-no-matrix", lambda x: torch.linalg.cholesky(x), f32(0, 3, 3), **BOUNDS),
+    Row("cholesky-no-rows", lambda x: torch.linalg.cholesky(x), f32(2, 0, 0), **BOUNDS),
     Row("cholesky-ex", lambda x: torch.linalg.cholesky_ex(positive(x)), f32(2, 3, 3), dynamic="batch", **BOUNDS),
+    Row("cholesky-ex-no-rows", lambda x: torch.linalg.cholesky_ex(x)[1], f32(2, 0, 0), **BOUNDS),
+    Row(
+        "cholesky-ex-info",
+        lambda x: torch.linalg.cholesky_ex(x)[1],
+        values(
+            [[[1.0, 0, 0], [0, 4, 0], [0, 4, 3]], [[1, 0, 0], [0, 4, 0], [0, 0, 1]], [[0, 0, 0], [0, 0, 0], [0, 0, 1]]]
+        ),
+        trap="the first that is not positive, from 1 on",
+        **BOUNDS,
+    ),
     Row(
         "cholesky-half",
         lambda x: torch.linalg.cholesky(x),
@@ -60,60 +50,56 @@ TRIANGULAR = [
         trap="only the lower half counts",
         **BOUNDS,
     ),
-    Row(
-        "triangular",
-        lambda a, b: torch.linalg.solve_triangular(positive(a), b, upper=False),
-        f32(3, 3),
-        f32(3, 2),
-        **BOUNDS,
-    ),
-    Row(
-        "triangular-upper",
-        lambda a, b: torch.linalg.solve_triangular(positive(a), b, upper=True),
-        f32(2, 3, 3),
-        f32(2, 3, 2),
-        **BOUNDS,
-    ),
-    Row(
-        "triangular-unit",
-        lambda a, b: torch.linalg.solve_triangular(a, b, upper=True, unitriangular=True),
-        f32(3, 3),
-        f32(3, 2),
-        **BOUNDS,
-    ),
-    Row(
-        "triangular-right",
-        lambda a, b: torch.linalg.solve_triangular(positive(a), b, upper=True, left=False),
-        f32(3, 3),
-        f32(2, 3),
-        **BOUNDS,
-    ),
-    Row(
-        "triangular-old",
-        lambda a, b: torch.triangular_solve(b, positive(a), transpose=True)[0],
-        f32(3, 3),
-        f32(3, 2),
-        **BOUNDS,
-    ),
-    Row("cholesky-solve", lambda b, a: torch.cholesky_solve(b, positive(a)), f32(3, 2), f32(3, 3), **BOUNDS),
-    Row("cholesky-inverse", lambda a: torch.cholesky_inverse(positive(a), upper=True), f32(3, 3), **BOUNDS),
 ]
 
-POWERS = [
-    Row("power-0", lambda x: torch.linalg.matrix_power(x, 0), f32(2, 3, 3), **BOUNDS),
-    Row("power-1", lambda x: x.matrix_power(1), f32(3, 3), **BOUNDS),
-    Row("power-5", lambda x: x.matrix_power(5), f32(2, 3, 3), dynamic="batch", **BOUNDS),
-    Row("power-minus-2", lambda x: solved(x).matrix_power(-2), f32(3, 3), **BOUNDS),
-    Row("exp", lambda x: torch.matrix_exp(x), f32(2, 3, 3), dynamic="batch", **BOUNDS),
-    Row("exp-large", lambda x: torch.linalg.matrix_exp(3 * x), f32(3, 3), **BOUNDS),
-    Row("exp-double", lambda x: torch.linalg.matrix_exp(x), f64(3, 3), **BOUNDS),
+LU = [
+    Row("lu", lambda x: torch.linalg.lu(x), f32(2, 4, 4), dynamic="batch", **BOUNDS),
+    Row("lu-tall", lambda x: torch.linalg.lu(x), f32(4, 3), **BOUNDS),
+    Row("lu-wide", lambda x: torch.linalg.lu(x), f32(3, 4), **BOUNDS),
+    Row("lu-loop", lambda x: torch.linalg.lu(x), f32(2, 11, 12), **BOUNDS),
+    Row("lu-any", lambda x: torch.linalg.lu(x), f32(2, 3, 5), **ANY, **GROWN),
+    Row("lu-double", lambda x: torch.linalg.lu(x), f64(9, 10), **BOUNDS, rtol=1e-9, atol=1e-9),
+    Row("lu-no-rows", lambda x: torch.linalg.lu(x), f32(2, 0, 3), opsets=(13, 23)),
+    Row("lu-ties", lambda x: torch.linalg.lu_factor(x), TIES, trap="the first of equal pivots", **BOUNDS),
+    Row("lu-factor", lambda x: torch.linalg.lu_factor(x), f32(2, 5, 3), **BOUNDS),
+    Row(
+        "lu-factor-ex",
+        lambda x: torch.linalg.lu_factor_ex(x),
+        values([[[1.0, 2], [2, 4]], [[1, 2], [3, 4]], [[0, 1], [0, 2]]]),
+        trap="a pivot of 0 is named, and its column left alone",
+        **BOUNDS,
+    ),
+    Row("lu-old", lambda x: torch.lu(x), f32(3, 3), **BOUNDS),
+    Row("lu-unpack", lambda x: torch.lu_unpack(*torch.linalg.lu_factor(x)), f32(2, 5, 3), **BOUNDS),
+    Row("lu-unpack-any", lambda x: torch.lu_unpack(*torch.linalg.lu_factor(x)), f32(2, 3, 5), **ANY, **GROWN),
+    Row(
+        "lu-unpack-pivots",
+        lambda x: torch.lu_unpack(*torch.linalg.lu_factor(x), unpack_data=False),
+        f32(3, 3),
+        **BOUNDS,
+    ),
+]
+
+QR = [
     Row("qr", lambda x: torch.linalg.qr(x), f32(2, 4, 3), dynamic="batch", **BOUNDS),
     Row("qr-wide", lambda x: torch.linalg.qr(x), f32(3, 4), **BOUNDS),
     Row("qr-complete", lambda x: torch.linalg.qr(x, mode="complete"), f32(4, 3), **BOUNDS),
-    Row("qr-r", lambda x: torch.linalg.qr(x, mode="r")[1], f32(4, 3), **BOUNDS),
+    Row("qr-r", lambda x: torch.linalg.qr(x, mode="r"), f32(4, 3), **BOUNDS),
+    Row("qr-loop", lambda x: torch.linalg.qr(x), f32(2, 10, 12), **BOUNDS),
+    Row("qr-any", lambda x: torch.linalg.qr(x), f32(2, 3, 5), **ANY, **GROWN),
+    Row("qr-double", lambda x: torch.linalg.qr(x), f64(10, 9), **BOUNDS, rtol=1e-9, atol=1e-9),
+    Row("qr-triangle", lambda x: torch.linalg.qr(x.triu()), f32(3, 3), trap="nothing to reflect", **BOUNDS),
+    Row("qr-no-matrix", lambda x: torch.linalg.qr(x), f32(0, 3, 2), **BOUNDS),
+    Row("qr-old", lambda x: torch.qr(x, some=False), f32(4, 3), **BOUNDS),
+    Row("geqrf", lambda x: torch.geqrf(x), f32(2, 4, 3), **BOUNDS),
+    Row("householder", lambda x: torch.linalg.householder_product(*torch.geqrf(x)), f32(2, 4, 3), **BOUNDS),
+    Row("householder-few", lambda x, t: torch.linalg.householder_product(x, t), f32(2, 4, 3), f32(2, 2), **BOUNDS),
+    Row("orgqr", lambda x: torch.orgqr(*torch.geqrf(x)), f32(4, 3), **BOUNDS),
+    Row("ormqr", lambda x, c: torch.ormqr(*torch.geqrf(x), c), f32(2, 4, 3), f32(2, 4, 5), **BOUNDS),
+    Row("ormqr-right", lambda x, c: torch.ormqr(*torch.geqrf(x), c, False, True), f32(2, 4, 3), f32(2, 5, 4), **BOUNDS),
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*SOLVE, *DETERMINANT, *TRIANGULAR, *POWERS]))
+@pytest.mark.parametrize(("row", "route", "opset"), row_params([*CHOLESKY, *LU, *QR]))
 def test_row(row: Row, route: str, opset: int) -> None:
     run_row(row, route, opset)
