@@ -1,12 +1,17 @@
-"""The two kernels that stand in for torchvision's compiled ones, against values worked out by hand.
+"""The kernels that stand in for torchvision's compiled ones, against values worked out by hand or taken from those.
 
-Where the compiled operators load, these rows run on them, so they hold the stand-ins to the real thing.
+Where the compiled operators load, the rows run on them, so they hold the stand-ins to the real thing.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional
 
 from tests.torchvision_shim import torchvision
 
@@ -41,3 +46,68 @@ def test_roi_align(name: str, roi: list[float], options: dict[str, object], row:
     pooled = torchvision().ops.roi_align(RAMP, torch.tensor([roi]), 2, **options)
     assert pooled.shape == (1, 1, 2, 2)
     torch.testing.assert_close(pooled[0, 0], torch.tensor([row, row]))
+
+
+# pixel values are positions: row 10 y, column x, channel 100 c
+PLACES = (torch.arange(8.0) * 100)[:, None, None] + torch.arange(7.0)[:, None] * 10 + torch.arange(9.0)
+POOLS: list[tuple[str, Callable[[Tensor], Tensor], list[float], list[list[float]]]] = [
+    (
+        "roi_pool: bins share rows, the far corner belongs to the region",
+        lambda roi: torchvision().ops.roi_pool(PLACES[None, :1], roi, (3, 2)),
+        [0.0, 1.0, 1.0, 5.0, 5.0],
+        [[23.0, 25.0], [43.0, 45.0], [53.0, 55.0]],
+    ),
+    (
+        "roi_pool: thirds of float32",
+        lambda roi: torchvision().ops.roi_pool(PLACES[None, :1], roi, (3, 2)),
+        [0.0, 0.0, 0.0, 3.0, 3.0],
+        [[11.0, 13.0], [21.0, 23.0], [31.0, 33.0]],
+    ),
+    (
+        "roi_pool: nothing there",
+        lambda roi: torchvision().ops.roi_pool(PLACES[None, :1], roi, 2),
+        [0.0, 20.0, 20.0, 24.0, 24.0],
+        [[0.0, 0.0], [0.0, 0.0]],
+    ),
+    (
+        "ps_roi_pool: channels of its own, without the last column",
+        lambda roi: torchvision().ops.ps_roi_pool(PLACES[None], roi, 2),
+        [0.0, 0.0, 0.0, 12.0, 4.0],
+        [[7.5, 111.5], [227.5, 331.5]],
+    ),
+    (
+        "ps_roi_align: half a pixel, channels of its own",
+        lambda roi: torchvision().ops.ps_roi_align(PLACES[None], roi, 2, sampling_ratio=1),
+        [0.0, 1.0, 1.0, 5.0, 5.0],
+        [[16.5, 118.5], [236.5, 338.5]],
+    ),
+    (
+        "ps_roi_align: the mean of no samples",
+        lambda roi: torchvision().ops.ps_roi_align(PLACES[None], roi, 2),
+        [0.0, 3.0, 3.0, 3.0, 3.0],
+        [[math.nan, math.nan], [math.nan, math.nan]],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "pool", "roi", "expected"), POOLS, ids=[name for name, *_ in POOLS])
+def test_pools(name: str, pool: Callable[[Tensor], Tensor], roi: list[float], expected: list[list[float]]) -> None:
+    torch.testing.assert_close(pool(torch.tensor([roi]))[0, 0], torch.tensor(expected), equal_nan=True)
+
+
+def test_deformed_by_nothing() -> None:
+    x, weight = torch.rand(2, 4, 6, 7), torch.rand(6, 2, 3, 2)
+    options = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}
+    plain = functional.conv2d(x, weight, groups=2, **options)
+    offset = torch.zeros(2, 24, *plain.shape[2:])
+    torch.testing.assert_close(torchvision().ops.deform_conv2d(x, offset, weight, **options), plain)
+
+
+def test_deformed_by_half_a_row() -> None:
+    """Every tap reads between two rows, and the mask weighs it; below the last row there are zeros."""
+    x, weight = torch.rand(1, 2, 5, 5), torch.rand(3, 2, 2, 2)
+    offset = torch.tensor([0.5, 0.0]).repeat(4).view(1, 8, 1, 1).expand(1, 8, 4, 4)
+    mask = torch.full((1, 4, 4, 4), 0.25)
+    below = functional.pad(x[:, :, 1:], (0, 0, 0, 1))
+    expected = functional.conv2d((x + below) / 2, weight) / 4
+    torch.testing.assert_close(torchvision().ops.deform_conv2d(x, offset, weight, mask=mask), expected)

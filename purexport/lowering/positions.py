@@ -39,7 +39,12 @@ def count_up(op: Emitter, start: Any, end: Any) -> Value:
     start, end = op.known(start), op.known(end)
     if isinstance(start, int) and isinstance(end, int):
         return op.const(torch.arange(start, max(end, start)))
-    result: Value = op.Range(as_value(op, start), as_value(op, end), op.const(1))
+    if op.has("Range"):
+        counted: Value = op.Range(as_value(op, start), as_value(op, end), op.const(1))
+        return counted
+    length = op.Sub(as_value(op, end), as_value(op, start))
+    ones = op.ConstantOfShape(reshape(op, length, [1]), value=torch.ones(1, dtype=torch.int64))
+    result: Value = op.Add(op.Reshape(op.NonZero(ones), [-1]), as_value(op, start))
     return result
 
 

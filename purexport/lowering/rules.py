@@ -34,4 +34,7 @@ from purexport.lowering import (  # noqa: F401
     solve,
     sorting,
     special,
+    vision,
+    vision_deform,
+    vision_pool,
 )

@@ -1,0 +1,239 @@
+"""torchvision's operators: suppression of boxes, pools of regions, deformable convolution."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.harness import Row, boolean, f32, f64, row_params, run_row, values  # noqa: F401
+from tests.torchvision_shim import torchvision
+
+ops = torchvision().ops
+direct = torch.ops.torchvision
+
+# overlapping by a half, by a tenth, not at all, the first again, inside out, and without area
+BOXES = [
+    [0.0, 0.0, 10.0, 10.0],
+    [0.0, 0.0, 10.0, 5.0],
+    [0.0, 9.0, 10.0, 19.0],
+    [50.0, 50.0, 60.0, 60.0],
+    [0.0, 0.0, 10.0, 10.0],
+    [10.0, 10.0, 0.0, 0.0],
+    [5.0, 0.0, 5.0, 9.0],
+]
+SCORES = [0.9, 0.8, 0.7, 0.6, 0.9, 0.95, 0.1]
+
+
+def _nms(threshold: float) -> object:
+    return lambda boxes, scores: ops.nms(boxes, scores, threshold)
+
+
+NMS = [
+    Row("nms", _nms(0.4), values(BOXES[:4]), values(SCORES[:4]), min_opset=10),
+    Row("nms-exactly-the-threshold", _nms(0.5), values(BOXES), values(SCORES), min_opset=10, trap="> and not >="),
+    Row(
+        "nms-threshold-between-floats",
+        _nms(0.6),
+        values([[0.0, 0.0, 10.0, 10.0], [0.0, 0.0, 10.0, 6.0]]),
+        values([0.9, 0.8]),
+        min_opset=10,
+        trap="6/10 in float32 is more than 0.6",
+    ),
+    Row("nms-ties", _nms(0.4), values(BOXES[:5]), values([0.5] * 5), min_opset=10, trap="the first of equals stays"),
+    Row("nms-inside-out", _nms(0.0), values(BOXES), values(SCORES), min_opset=10, trap="such a box overlaps nothing"),
+    Row("nms-negative-scores", _nms(0.4), values(BOXES[:4]), values([-1.0, -2.0, -0.5, 0.0]), min_opset=10),
+    Row("nms-one", _nms(1.0), values(BOXES), values(SCORES), min_opset=10),
+    Row("nms-none", _nms(0.5), f32(0, 4), f32(0), min_opset=10),
+    Row(
+        "nms-any-count",
+        lambda boxes, scores: boxes[ops.nms(boxes, scores, 0.5)],
+        f32(8, 4, low=0, high=5),
+        f32(8),
+        dynamic="batch",
+        min_opset=10,
+    ),
+    Row(
+        "batched-nms",
+        lambda boxes, scores, kinds: ops.batched_nms(boxes, scores, kinds, 0.5),
+        values(BOXES[:5]),
+        values(SCORES[:5]),
+        values([0, 0, 1, 1, 2], torch.int64),
+        min_opset=10,
+    ),
+]
+
+# over the edges, inside, smaller than a pixel, empty, far away
+ROIS = [
+    [0.0, -2.0, -3.0, 5.0, 6.0],
+    [1.0, 1.3, 2.1, 6.2, 5.7],
+    [0.0, 2.0, 2.0, 2.4, 2.3],
+    [1.0, 3.0, 3.0, 3.0, 3.0],
+    [1.0, 20.0, 20.0, 24.0, 24.0],
+    [0.0, 4.0, 1.0, 12.0, 12.0],
+]
+
+
+class Align(torch.nn.Module):
+    def __init__(self, size: tuple[int, int] = (2, 3), scale: float = 1.0, ratio: int = -1, aligned: bool = False):
+        super().__init__()
+        self.options = {"output_size": size, "spatial_scale": scale, "sampling_ratio": ratio, "aligned": aligned}
+
+    def forward(self, x: Tensor, rois: Tensor) -> Tensor:
+        return ops.roi_align(x, rois, **self.options)
+
+
+IMAGE = f32(2, 3, 7, 8)
+ALIGN = [
+    Row("align-samples", Align(ratio=2), IMAGE, values(ROIS)),
+    Row("align-samples-scale", Align(ratio=3, scale=0.5), IMAGE, values(ROIS)),
+    Row("align-aligned-samples", Align(ratio=2, aligned=True), IMAGE, values(ROIS)),
+    Row("align-adaptive", Align(), IMAGE, values(ROIS)),
+    Row("align-aligned-adaptive", Align(scale=0.7, aligned=True), IMAGE, values(ROIS)),
+    Row("align-one-image", Align(ratio=2, aligned=True), f32(1, 2, 5, 5), values([[0.0, 1.0, 1.0, 4.0, 4.0]])),
+    Row("align-double", Align(ratio=2, aligned=True), f64(2, 3, 7, 8), values(ROIS, torch.float64)),
+    Row("align-no-rois", Align(ratio=2), IMAGE, f32(0, 5)),
+    Row("align-no-rois-adaptive", Align(aligned=True), IMAGE, f32(0, 5)),
+    Row(
+        "align-any-count",
+        Align(scale=0.5),
+        IMAGE,
+        values(ROIS),
+        dynamic={1: {0: "rois"}, 0: {2: "height", 3: "width"}},
+    ),
+    Row(
+        "align-aligned-any-count",
+        Align(scale=0.5, aligned=True),
+        IMAGE,
+        values(ROIS),
+        dynamic={1: {0: "rois"}, 0: {0: "n", 2: "height", 3: "width"}},
+    ),
+    Row(
+        "ps-align-samples",
+        lambda x, rois: direct.ps_roi_align(x, rois, 0.8, 2, 3, 2),
+        f32(2, 12, 7, 8),
+        values(ROIS),
+    ),
+    Row(
+        "ps-align-adaptive",
+        lambda x, rois: ops.ps_roi_align(x, rois, 2, 0.8),
+        f32(2, 8, 7, 8),
+        values(ROIS),
+        trap="a region without extent gives NaN",
+    ),
+    Row(
+        "ps-align-any-count",
+        lambda x, rois: direct.ps_roi_align(x, rois, 1.0, 2, 2, 1),
+        f32(2, 8, 7, 8),
+        values(ROIS),
+        dynamic={1: {0: "rois"}},
+    ),
+]
+
+# corners at halves, thirds that float32 rounds, over the edges, far away
+POOLED = [
+    [0.0, 0.0, 0.0, 3.0, 3.0],
+    [1.0, 0.5, 1.5, 5.5, 4.49],
+    [0.0, -0.5, -1.5, 2.5, 6.5],
+    [1.0, 2.0, 2.0, 2.0, 2.0],
+    [1.0, 20.0, 20.0, 24.0, 24.0],
+    [0.0, 1.0, 1.0, 20.0, 9.0],
+    [0.0, 5.0, 5.0, 2.0, 2.0],
+]
+POOL = [
+    Row("pool", lambda x, rois: ops.roi_pool(x, rois, 2), IMAGE, values(POOLED)),
+    Row("pool-thirds", lambda x, rois: ops.roi_pool(x, rois, (3, 2)), IMAGE, values(POOLED)),
+    Row("pool-scale", lambda x, rois: ops.roi_pool(x, rois, (3, 2), 0.5), IMAGE, values(POOLED)),
+    Row("pool-places", lambda x, rois: direct.roi_pool(x, rois, 0.7, 3, 2), IMAGE, values(POOLED)),
+    Row("pool-no-rois", lambda x, rois: ops.roi_pool(x, rois, 2), IMAGE, f32(0, 5)),
+    Row(
+        "pool-any-count",
+        lambda x, rois: direct.roi_pool(x, rois, 1.0, 2, 2),
+        IMAGE,
+        values(POOLED),
+        dynamic={1: {0: "rois"}, 0: {2: "height", 3: "width"}},
+    ),
+    Row("ps-pool", lambda x, rois: ops.ps_roi_pool(x, rois, 2), f32(2, 8, 7, 8), values(POOLED)),
+    Row("ps-pool-thirds", lambda x, rois: ops.ps_roi_pool(x, rois, (3, 2)), f32(2, 12, 7, 8), values(POOLED)),
+    Row("ps-pool-scale", lambda x, rois: direct.ps_roi_pool(x, rois, 0.7, 3, 2), f32(2, 6, 7, 8), values(POOLED)),
+    Row(
+        "ps-pool-double",
+        lambda x, rois: ops.ps_roi_pool(x, rois, 2),
+        f64(1, 4, 7, 8),
+        values([POOLED[2]], torch.float64),
+    ),
+    Row(
+        "ps-pool-any-count",
+        lambda x, rois: ops.ps_roi_pool(x, rois, 2),
+        f32(2, 8, 7, 8),
+        values(POOLED),
+        dynamic={1: {0: "rois"}, 0: {2: "height", 3: "width"}},
+    ),
+]
+
+
+class Deform(torch.nn.Module):
+    """Offsets and masks are inputs; offset_groups follow from their number."""
+
+    def __init__(self, channels: tuple[int, int] = (4, 6), kernel: tuple[int, int] = (3, 2), **options: object) -> None:
+        super().__init__()
+        self.layer = ops.DeformConv2d(*channels, kernel, **options)
+
+    def forward(self, x: Tensor, offset: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.layer(x, offset, mask)
+
+
+class Moved(torch.nn.Module):
+    """As networks use it: a plain convolution says the offsets and masks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.say = torch.nn.Conv2d(4, 27, 3, padding=1)
+        self.layer = ops.DeformConv2d(4, 5, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        said = self.say(x)
+        return self.layer(x, said[:, :18] * 3, said[:, 18:].sigmoid())
+
+
+DEFORM_OPSETS = (11, 13, 16, 18, 19, 20, 23)
+FAR = {"low": -4.0, "high": 4.0}
+DEFORM = [
+    Row("deform", Deform(), f32(2, 4, 6, 7), f32(2, 12, 4, 6, **FAR), min_opset=11),
+    Row("deform-mask", Deform(), f32(2, 4, 6, 7), f32(2, 12, 4, 6, **FAR), f32(2, 6, 4, 6), opsets=DEFORM_OPSETS),
+    Row(
+        "deform-whole-offsets",
+        Deform(bias=False),
+        f32(1, 4, 3, 3),
+        values(torch.arange(24.0).reshape(1, 12, 1, 2).sub(12).tolist()),
+        opsets=DEFORM_OPSETS,
+    ),
+    Row(
+        "deform-groups",
+        Deform(groups=2, stride=(2, 1), padding=(1, 2), dilation=(1, 2)),
+        f32(2, 4, 6, 7),
+        f32(2, 24, 3, 9, **FAR),
+        f32(2, 12, 3, 9),
+        opsets=DEFORM_OPSETS,
+    ),
+    Row(
+        "deform-offset-groups",
+        Deform(kernel=(2, 2), stride=2),
+        f32(2, 4, 6, 6),
+        f32(2, 32, 3, 3, **FAR),
+        f32(2, 16, 3, 3),
+        opsets=DEFORM_OPSETS,
+    ),
+    Row(
+        "deform-any-size",
+        Moved,
+        f32(2, 4, 6, 7),
+        dynamic={0: {0: "batch", 2: "height", 3: "width"}},
+        opsets=DEFORM_OPSETS,
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "route", "opset"), row_params([*NMS, *ALIGN, *POOL, *DEFORM]))
+def test_vision(row: Row, route: str, opset: int) -> None:
+    run_row(row, route, opset)
