@@ -224,7 +224,8 @@ def map_operands(m: Any, x: Tensor, y: Tensor) -> Any:
 
 
 def map_tree(m: Any, x: Tensor) -> Any:
-    return map_rows(lambda row: {"a": row["u"] + row["v"].sum(), "b": row["u"] > 0}, {"u": x, "v": x.reshape(-1, 3, 1) + 1})
+    rows = {"u": x, "v": x.reshape(-1, 3, 1) + 1}
+    return map_rows(lambda row: {"a": row["u"] + row["v"].sum(), "b": row["u"] > 0}, rows)
 
 
 def map_cond(m: Any, x: Tensor) -> Any:
