@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from purexport.capture.aten import AtenGraph, Call, ScalarType, TensorType, Value, values_in
+from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
 from purexport.fakes import Axes, FakeMachine
 
@@ -155,7 +156,10 @@ class _Abstract:
     def _type(self, result: Any, value: Value) -> Any:
         # a number stays one, also where torch computed it as a zero-dim tensor
         is_number = isinstance(value.type, ScalarType) and isinstance(result, torch.Tensor)
-        return value.type if is_number else self.machine.type(result)
+        found = value.type if is_number else self.machine.type(result)
+        if isinstance(found, TensorType) and isinstance(value.type, TensorType) and is_quantized(value.type.dtype):
+            return TensorType(value.type.dtype, found.shape)  # its fake holds the numbers
+        return found
 
     def _cross_check(self, call: Call, type_: Any, old: Any, result: Any) -> None:
         if not isinstance(type_, TensorType) or not isinstance(old, TensorType) or old.shape is None:

@@ -40,6 +40,19 @@ _CODE = {dtype: code for code, dtype in _TORCH.items()}
 _STRING = {code: f"tensor({name})" for code, name, _ in _ROWS}
 _FROM_STRING = {text: code for code, text in _STRING.items()}
 
+# torch's quantized dtypes and the integers that they store
+_STORED = {torch.quint8: torch.uint8, torch.qint8: torch.int8, torch.qint32: torch.int32}
+
+
+def is_quantized(dtype: torch.dtype) -> bool:
+    """True for torch's quantized dtypes, whose tensors carry a scale and a zero point."""
+    return dtype in _STORED
+
+
+def stored_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The integers that a quantized dtype stores; any other dtype itself."""
+    return _STORED.get(dtype, dtype)
+
 
 def onnx_code(dtype: torch.dtype) -> int:
     """The TensorProto.DataType code of a torch dtype.  Raises UnsupportedDtypeError when ONNX has none."""

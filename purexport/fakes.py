@@ -18,12 +18,12 @@ from torch._guards import Source as GuardSource
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, statically_known_true
 
-from purexport import scalars
+from purexport import quantized_shapes, recurrent, scalars
 from purexport.capture.aten import Call, ScalarType, TensorType, Value, map_values
 from purexport.capture.exported import Symbols
 from purexport.capture.quiet import quiet_torch
+from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
-from purexport.recurrent import shape_function
 
 Axes = Mapping[int, str]
 
@@ -66,6 +66,8 @@ class FakeMachine:
 
     def tensor(self, type_: TensorType, axes: Axes) -> torch.Tensor:
         """A fake tensor of that type, the given axes symbols."""
+        if is_quantized(type_.dtype):  # the numbers stand for it, as in quantized_shapes
+            type_ = TensorType(torch.float32, type_.shape)
         shape: list[Any] = list(type_.shape or ())
         for axis, name in axes.items():
             shape[axis] = self.symbol(name, shape[axis])
@@ -162,9 +164,9 @@ def _equal(one: Any, other: Any) -> bool:
 def _operator(call: Call) -> Any:
     namespace, _, rest = call.target.partition("::")
     name, _, overload = rest.partition(".")
-    recurrent = shape_function(call.target)
-    if recurrent is not None:
-        return recurrent
+    own = recurrent.shape_function(call.target) or quantized_shapes.shape_function(call.target)
+    if own is not None:
+        return own
     if call.target == "aten::max_pool1d":
         return lambda **arguments: torch.ops.aten.max_pool1d_with_indices(**arguments)[0]  # keeps symbols
     if call.target == "aten::view":

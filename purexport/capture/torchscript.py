@@ -18,6 +18,7 @@ import torch
 from torch.jit import _trace as jit_trace
 from torch.overrides import TorchFunctionMode
 
+from purexport.capture import prepacked
 from purexport.capture.aten import AtenGraph, Call, Frame, Input, ListType, ScalarType, Source, TensorType, Type, Value
 from purexport.capture.bind import bind, is_wrapped_number
 from purexport.errors import ExportError
@@ -43,15 +44,16 @@ _CASTS |= {"aten::FloatImplicit": float}
 
 @dataclass
 class Recorded:
-    """A trace: TorchScript's graph, what its inputs are, and the tracer's warnings."""
+    """A trace: TorchScript's graph, what its inputs are, the tracer's warnings, and the packed weights it met."""
 
     script: Any
     inputs: list[Input]
     notes: list[str]
+    objects: list[Any]
 
     def read(self) -> AtenGraph:
         """The neutral graph of a trace that calls no scripts."""
-        return Reader(self.script, self.inputs).read()
+        return Reader(self.script, self.inputs, self.objects).read()
 
     @property
     def calls_scripts(self) -> bool:
@@ -97,7 +99,7 @@ def trace(
     for warning in caught:  # noted for the report, and passed on
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     notes = [str(w.message) for w in caught if issubclass(w.category, jit_trace.TracerWarning)]
-    return Recorded(graph, inputs, notes)
+    return Recorded(graph, inputs, notes, visible.packed.objects)
 
 
 class _Visible(TorchFunctionMode):
@@ -110,6 +112,7 @@ class _Visible(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
+        self.packed = prepacked.Recorder()
         self.shared: list[tuple[str, torch.Tensor, int]] = []
 
     def refuse_unseen_writes(self) -> None:
@@ -122,6 +125,8 @@ class _Visible(TorchFunctionMode):
                 )
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if prepacked.holds_object((*args, *(kwargs or {}).values())):
+            return self.packed.call(function, args, kwargs or {})
         if function == _DATA:
             return args[0].detach()
         name = getattr(function, "__name__", "")
@@ -159,8 +164,10 @@ _missing = ListType()  # replaced by the recorded type as soon as the graph's in
 class Reader:
     """Reads one TorchScript graph.  Keeps the graph alive, because sources are texts made on demand from its nodes."""
 
-    def __init__(self, graph: Any, inputs: list[Input]) -> None:
+    def __init__(self, graph: Any, inputs: list[Input], objects: Sequence[Any] = ()) -> None:
         self.script = graph
+        self.objects = objects
+        self.unpacked: dict[int, list[Any]] = {}
         self.graph = AtenGraph(inputs=inputs)
         self.env: dict[int, Any] = {}
 
@@ -240,6 +247,14 @@ class Reader:
         else:
             self.env[output.unique()] = output.toIValue()
 
+    def _object(self, node: Any) -> None:
+        """Packed weights: unpacked once, however often they are used."""
+        found = self.objects[node.i(prepacked.ATTRIBUTE)]
+        if id(found) not in self.unpacked:
+            scope = self._source(node).scope
+            self.unpacked[id(found)] = prepacked.unpacked(found, scope, self.graph.constant)
+        self.env[node.output().unique()] = self.unpacked[id(found)]
+
     def _list(self, node: Any) -> None:
         self.env[node.output().unique()] = self._args(node)
 
@@ -272,6 +287,7 @@ class Reader:
 
 _PRIM: dict[str, Callable[[Reader, Any], None]] = {
     "prim::Constant": Reader._constant,
+    prepacked.NODE: Reader._object,
     "prim::ListConstruct": Reader._list,
     "prim::TupleConstruct": Reader._list,
     "prim::ListUnpack": Reader._unpack,

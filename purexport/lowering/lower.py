@@ -30,9 +30,11 @@ from purexport.graph.ir import Graph, Value
 from purexport.lowering import control
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.promotion import common_dtype
-from purexport.lowering.registry import LAYOUT_ARGUMENTS, Rule, registered
+from purexport.lowering.qdq import Quantized, constant
+from purexport.lowering.registry import LAYOUT_ARGUMENTS, QUANTIZED, Rule, registered
 
 NO_RULE = "has no rule, and torch has no decomposition of it"
+NOT_QUANTIZED = "takes no quantized tensors here; dequantize them before it"
 
 
 @dataclass
@@ -85,6 +87,9 @@ class Lowering:
             if item.tensor is None:
                 value = Value(_input_code(item.name, type_.dtype), type_.shape, name=item.name)
                 self.result.graph.inputs.append(value)
+            elif item.tensor.is_quantized:
+                self.env[item.value] = constant(self.op, item.tensor, item.name)
+                continue
             else:
                 key = same_bytes(item.tensor)
                 new = self.op.const(item.tensor.detach(), name="" if item.kind == "constant" else item.name)
@@ -96,6 +101,10 @@ class Lowering:
         if isinstance(found, (bool, int, float)):
             dtype = {bool: dtypes.BOOL, int: dtypes.INT64}.get(type(found), dtypes.FLOAT)
             found = self.op.const(found, dtype)
+        if isinstance(found, Quantized):
+            raise ExportError(
+                f"output {name!r} is a quantized tensor, and ONNX has none; return x.dequantize() or x.int_repr()"
+            )
         if not isinstance(found, Value):
             raise ExportError(f"output {name!r} is a {type(found).__name__}, and ONNX outputs are tensors")
         result = found
@@ -141,7 +150,13 @@ class Lowering:
 
     def _note_missing(self, call: Call, source: Source, outer: str = "") -> None:
         """Report ``call`` if neither a rule nor torch's decomposition of it can lower it."""
-        if self._rule(call.target) is not None or call.target == "prim::getitem" or call.blocks:
+        if call.target == "prim::getitem" or call.blocks:
+            return
+        if any(isinstance(value.type, TensorType) and dtypes.is_quantized(value.type.dtype) for value in call.inputs()):
+            if self._rule(call.target + QUANTIZED) is None:
+                self.gaps.append(Gap(_within(call.target, outer), str(source), NOT_QUANTIZED))
+            return
+        if self._rule(call.target) is not None:
             return
         pieces = expand(call)
         if pieces is None:
@@ -165,7 +180,12 @@ class Lowering:
         if scalars.is_scalar_operator(call.base) and _all_numbers(arguments):
             self.env[call.outputs[0]] = scalars.evaluate(call.base, arguments)
             return
-        rule = self._rule(call.target)
+        quantized = any(_holds_quantized(self.env[value]) for value in call.inputs())
+        target = call.target + QUANTIZED if quantized else call.target
+        rule = self._rule(target)
+        if rule is None and quantized:
+            self._gap(call, NOT_QUANTIZED)
+            return
         if rule is None:
             self._decompose(call)
             return
@@ -174,12 +194,12 @@ class Lowering:
             self._gap(call, unknown)
             return
         self.op.source, self.op.target = call.source, call.target
-        self.op.results = [value.type if isinstance(value.type, TensorType) else None for value in call.outputs]
+        self.op.results = [_stored(value.type) for value in call.outputs]
         if rule.promote:
             self._promote(call, rule, arguments)
         known = {name: arguments[name] for name in rule.parameters if name in arguments}
         self._bind(call, rule(self.op, known))
-        self.result.rules.add(call.target)
+        self.result.rules.add(target)
 
     def _rule(self, target: str) -> Rule | None:
         custom = self.custom.get(target) or self.custom.get(target.partition(".")[0])
@@ -191,7 +211,7 @@ class Lowering:
     def _unknown_argument(self, call: Call, rule: Rule, arguments: Mapping[str, Any]) -> str:
         """Why the rule cannot take this call: it does not know an argument that is not at its default."""
         missing = [name for name in arguments if name not in rule.parameters and name not in LAYOUT_ARGUMENTS]
-        if not missing or not call.target.startswith("aten::"):
+        if not missing or not call.target.startswith(("aten::", "quantized")):
             return ""
         defaults = {item.name: item.default for item in signature(call.target).parameters}
         for name in missing:
@@ -238,8 +258,16 @@ class Lowering:
                 continue
             if isinstance(item, (bool, int, float)):
                 self.env[output] = self.op.const(item, dtypes.onnx_code(output.type.dtype))
+            elif isinstance(item, Quantized):
+                self._check_integers(call, output.type, item)
             elif isinstance(item, Value):
                 self._check(call, output.type, item)
+
+    def _check_integers(self, call: Call, type_: TensorType, item: Quantized) -> None:
+        # torch.export and scripts record the dtype of the numbers, not of the integers
+        dtype = dtypes.stored_dtype(type_.dtype) if dtypes.is_quantized(type_.dtype) else None
+        stored = dtypes.torch_dtype(item.integers.dtype or dtypes.UINT8)
+        self._check(call, TensorType(dtype or stored, type_.shape), item.integers)
 
     @staticmethod
     def _check(call: Call, type_: TensorType, item: Value) -> None:
@@ -252,6 +280,19 @@ class Lowering:
         item.dtype = code
         if item.const is None and (item.shape is None or not item.is_static):
             item.shape = type_.shape
+
+
+def _holds_quantized(item: Any) -> bool:
+    return isinstance(item, Quantized) or (isinstance(item, list) and any(map(_holds_quantized, item)))
+
+
+def _stored(type_: Any) -> TensorType | None:
+    """A result's type, of a quantized tensor that of its integers."""
+    if not isinstance(type_, TensorType):
+        return None
+    if not dtypes.is_quantized(type_.dtype):
+        return type_
+    return TensorType(dtypes.stored_dtype(type_.dtype), type_.shape, type_.strides)
 
 
 def _within(target: str, outer: str) -> str:

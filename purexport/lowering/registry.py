@@ -4,6 +4,9 @@ A rule is a pure function of the emitter and the call's arguments by their ATen 
 are Python numbers where they are known and zero-dim ``Value``s where they are computed.  It returns one value, or a
 tuple, as the operator does.  An argument that a rule does not name must have its default, otherwise the call is
 refused: nothing is ignored silently.
+
+``lower_quantized`` declares what the same operator does with torch's quantized tensors: a rule of its own, which gets
+``Quantized`` where the rule for plain tensors gets values.
 """
 
 from __future__ import annotations
@@ -35,6 +38,9 @@ LAYOUT_ARGUMENTS = frozenset(
     ]
 )
 
+# what follows the ATen name of a rule for quantized tensors
+QUANTIZED = "@quantized"
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
@@ -64,6 +70,16 @@ def lower(*targets: str, promote: str = "", to_float: bool = False) -> Callable[
         return function
 
     return register
+
+
+def lower_quantized(*targets: str) -> Callable[[Function], Function]:
+    """Register the decorated function as the rule of each ATen name for calls that take quantized tensors."""
+    return lower(*[target + QUANTIZED for target in targets])
+
+
+def rule_of(target: str) -> Rule:
+    """The rule of a name whose file is imported already.  Raises KeyError when it has none."""
+    return _RULES[target]
 
 
 def add(rule: Rule, *targets: str) -> None:

@@ -25,6 +25,8 @@ from purexport.lowering import (  # noqa: F401
     patches,
     pool,
     powers,
+    quantized,
+    quantized_decomposed,
     random,
     reduce,
     resize,

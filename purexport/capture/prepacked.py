@@ -1,0 +1,178 @@
+"""The packed weights of torch's quantized layers, which are objects and no tensors.
+
+The tracer takes no such object, so a call that has one is computed beside the trace and its node written by hand; the
+node refers to each object by number.  A reader puts the weights themselves in the object's place, as a plain list:
+
+    linear               [weight, bias]
+    convolution          [weight, bias, stride, padding, output_padding, dilation, groups, transposed]
+    embedding            [weight]
+    one recurrent layer  [input weight, hidden weight, input bias, hidden bias, reduce_range]
+
+Weights are quantized tensors (of float16 kinds, plain ones); they become constants of the neutral graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from purexport.errors import ExportError
+
+NODE = "prim::CreateObject"  # what stands for an object in the trace; its attribute says which
+ATTRIBUTE = "index"
+
+_CONVOLUTIONS = ("Conv2dPackedParamsBase", "Conv3dPackedParamsBase")
+
+# the tracer's own interface, which torch's type stubs leave out
+_VALUE_OF, _SET_VALUE = torch._C._get_value_trace, torch._C._set_value_trace  # type: ignore[attr-defined]
+_SET_STATE = torch._C._set_tracing_state  # type: ignore[attr-defined]
+
+Constant = Callable[[torch.Tensor, str], Any]
+
+
+def holds_object(args: Any) -> bool:
+    """True when an object of torch's own classes is among the arguments, lists included."""
+    return any(True for _ in _objects(args))
+
+
+def _objects(args: Any) -> Iterator[Any]:
+    for arg in args:
+        if isinstance(arg, torch.ScriptObject):
+            yield arg
+        elif isinstance(arg, (list, tuple)):
+            yield from _objects(arg)
+
+
+class Recorder:
+    """Writes the calls that take packed weights into the running trace; ``objects`` are those that they took."""
+
+    def __init__(self) -> None:
+        self.objects: list[Any] = []
+
+    def call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The result of the call, of which the trace has a node."""
+        overload = _overload(function, args, kwargs)
+        schema = overload._schema
+        flat = _in_order(schema, args, kwargs)
+        state = torch._C._get_tracing_state()
+        graph = state.graph()
+        marker = _VALUE_OF(torch.empty(0)).node()  # a node that knows the source line
+        values = [
+            self._value(graph, item, argument.type) for item, argument in zip(flat, schema.arguments, strict=True)
+        ]
+        _SET_STATE(None)
+        try:
+            result = overload(*args, **kwargs)
+        finally:
+            _SET_STATE(state)
+        results = result if isinstance(result, tuple) else (result,)
+        node = graph.create(schema.name, values, len(results))
+        node.copyMetadata(marker)
+        graph.insertNode(node)
+        for tensor, output in zip(results, node.outputs(), strict=True):
+            output.inferTypeFrom(tensor)
+            _SET_VALUE(tensor, output)
+        return result
+
+    def _value(self, graph: Any, item: Any, type_: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            return _VALUE_OF(item)
+        if isinstance(item, torch.ScriptObject):
+            node = graph.create(NODE, [], 1).i_(ATTRIBUTE, len(self.objects))
+            self.objects.append(item)
+            node.output().setType(item._type())
+            return graph.insertNode(node).output()
+        if isinstance(item, (list, tuple)) and any(
+            isinstance(part, (torch.Tensor, torch.ScriptObject)) for part in item
+        ):
+            node = graph.create("prim::ListConstruct", [self._value(graph, part, None) for part in item], 1)
+            node.output().setType(type_)
+            return graph.insertNode(node).output()
+        return graph.insertConstant(list(item) if isinstance(item, tuple) else item)
+
+
+def _overload(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The overload that the arguments choose."""
+    if isinstance(function, torch._ops.OpOverload):
+        return function
+    if not isinstance(function, torch._ops.OpOverloadPacket):
+        name = getattr(function, "__name__", str(function))
+        function = getattr(torch.ops.aten, name, None)
+        if function is None:
+            raise ExportError(f"{name} takes an object of torch's own classes, and a trace cannot follow it")
+    found = [getattr(function, name) for name in function.overloads()]
+    fitting = [item for item in found if not item._schema.is_mutable and _fits(item._schema, args, kwargs)]
+    if not fitting:
+        raise ExportError(f"{function} takes an object of torch's own classes in a way that a trace cannot follow")
+    return fitting[0]
+
+
+def _fits(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    names = [argument.name for argument in schema.arguments]
+    required = [argument.name for argument in schema.arguments if not argument.has_default_value()]
+    given = [*names[: len(args)], *kwargs]
+    if len(args) > len(names) or not set(given) <= set(names) or not set(required) <= set(given):
+        return False
+    flat = [*args, *kwargs.values()]
+    kinds = [str(argument.type) for name in given for argument in schema.arguments if argument.name == name]
+    return all(_suits(item, kind) for item, kind in zip(flat, kinds, strict=True))
+
+
+def _suits(item: Any, kind: str) -> bool:
+    if isinstance(item, torch.ScriptObject):
+        return kind == str(item._type())
+    if isinstance(item, (list, tuple)):
+        return kind.startswith("List") and (not item or _suits(item[0], kind[len("List[") : -1]))
+    return not isinstance(item, torch.Tensor) or ("Tensor" in kind and not kind.startswith("List"))
+
+
+def _in_order(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    given = dict(zip([argument.name for argument in schema.arguments], args, strict=False)) | dict(kwargs)
+    return [given.get(argument.name, argument.default_value) for argument in schema.arguments]
+
+
+# Objects to lists -----------------------------------------------------------------------------------------------------
+
+
+def unpacked(packed: Any, scope: str, constant: Constant) -> list[Any]:
+    """The list that stands for an object; ``constant(tensor, name)`` makes a value of the graph.
+
+    Raises ExportError for an object that holds no weights known here.
+    """
+    kind = str(packed._type()).rpartition(".")[2]
+    if kind == "LinearPackedParamsBase":
+        return _weights(packed.unpack(), scope, constant)
+    if kind in _CONVOLUTIONS:
+        spatial = [list(getattr(packed, name)()) for name in ("stride", "padding", "output_padding", "dilation")]
+        numbers = [packed.groups(), bool(packed.transpose())]
+        return [*_weights((packed.weight(), packed.bias()), scope, constant), *spatial, *numbers]
+    if kind == "EmbeddingPackedParamsBase":
+        return [constant(torch.ops.quantized.embedding_bag_unpack(packed), _name(scope, "weight"))]
+    if kind == "CellParamsBase":
+        return _cell(packed, scope, constant)
+    raise ExportError(
+        f"{scope or 'the model'} holds an object of class {packed._type()}, and its weights are not known"
+    )
+
+
+def _weights(pair: Any, scope: str, constant: Constant) -> list[Any]:
+    weight, bias = pair
+    return [
+        constant(weight, _name(scope, "weight")),
+        None if bias is None else constant(bias.detach(), _name(scope, "bias")),
+    ]
+
+
+def _cell(packed: Any, scope: str, constant: Constant) -> list[Any]:
+    (kind, tensors, _, flags, inner), _ = packed.__getstate__()
+    if kind != "quantized_dynamic":
+        raise ExportError(f"{scope or 'the model'} holds recurrent weights of kind {kind}; quantize them dynamically")
+    weights = [_weights(item.unpack(), scope, constant)[0] for item in inner]
+    biases = [constant(tensor.detach(), _name(scope, "bias")) for tensor in tensors]
+    return [*weights, *biases, bool(flags[0])]
+
+
+def _name(scope: str, name: str) -> str:
+    return f"{scope}.{name}" if scope else name
