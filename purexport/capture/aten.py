@@ -56,7 +56,17 @@ class ListType:
         return "list"
 
 
-Type = TensorType | ScalarType | ListType
+@dataclass(frozen=True, slots=True)
+class SequenceType:
+    """A list of tensors whose length only the run knows: an ONNX sequence.  Sizes that elements differ in are None."""
+
+    element: TensorType
+
+    def __str__(self) -> str:
+        return f"list of {self.element}"
+
+
+Type = TensorType | ScalarType | ListType | SequenceType
 
 
 class Value:

@@ -36,6 +36,11 @@ def _extend(items: list[Any], more: list[Any]) -> None:
     items.extend(more)
 
 
+def _extended(items: list[Any], more: list[Any]) -> list[Any]:
+    items.extend(more)
+    return items
+
+
 def _insert(items: list[Any], index: int, item: Any) -> None:
     items.insert(index, item)
 
@@ -81,7 +86,15 @@ STRUCTURAL: dict[str, Callable[..., Any]] = {
     "aten::popitem": lambda items: items.popitem(),
     "aten::clear": lambda items: items.clear(),
     "aten::reverse": lambda items: items.reverse(),
-    "aten::copy": lambda items: items.copy(),
+    "aten::copy": lambda items: items.copy() if isinstance(items, dict) else list(items),
+    "aten::add_": _extended,
+    "aten::sort": lambda items, reverse=False: items.sort(reverse=reverse),
+    "aten::sorted": sorted,
+    "aten::remove": lambda items, item: items.remove(item),
+    "aten::index": lambda items, item: items.index(item),
+    "aten::count": lambda items, item: items.count(item),
+    "aten::setdefault": lambda items, key, default: items.setdefault(key, default),
+    "aten::sum": sum,
     "aten::list": list,
     "aten::dict": dict,
     "aten::len": len,
@@ -115,10 +128,8 @@ STRUCTURAL: dict[str, Callable[..., Any]] = {
     "aten::__isnot__": lambda one, other: one is not other,
 }
 
-CHANGING = frozenset(
-    f"aten::{name}"
-    for name in ["append", "extend", "insert", "pop", "popitem", "clear", "reverse", "_set_item", "Delete", "update"]
-)
+_CHANGE = "append extend insert pop popitem clear reverse _set_item Delete update add_ sort remove setdefault"
+CHANGING = frozenset(f"aten::{name}" for name in _CHANGE.split())
 _ON_NUMBERS = frozenset({"aten::__range_length", "aten::__derive_index", "aten::str"})
 
 

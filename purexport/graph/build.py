@@ -116,10 +116,17 @@ def _raw_tensor(tensor: torch.Tensor) -> ps.TensorProto:
 
 
 def _value_info(value: Value) -> ps.ValueInfoProto:
-    tensor = ps.TypeProto.Tensor(elem_type=value.dtype)
-    if value.shape is not None:
-        tensor.shape = ps.TensorShapeProto(dim=[_dim(dim) for dim in value.shape])
-    return ps.ValueInfoProto(name=value.name, type=ps.TypeProto(tensor_type=tensor))
+    if value.element is None:
+        return ps.ValueInfoProto(name=value.name, type=_tensor_type(value.dtype, value.shape))
+    sequence = ps.TypeProto.Sequence(elem_type=_tensor_type(*value.element))
+    return ps.ValueInfoProto(name=value.name, type=ps.TypeProto(sequence_type=sequence))
+
+
+def _tensor_type(dtype: int | None, shape: Sequence[int | str | None] | None) -> ps.TypeProto:
+    tensor = ps.TypeProto.Tensor(elem_type=dtype)
+    if shape is not None:
+        tensor.shape = ps.TensorShapeProto(dim=[_dim(dim) for dim in shape])
+    return ps.TypeProto(tensor_type=tensor)
 
 
 def _dim(dim: int | str | None) -> ps.TensorShapeProto.Dimension:

@@ -17,9 +17,12 @@ from purexport.capture.aten import Dim, Source
 
 
 class Value:
-    """A tensor in the graph.  ``dtype`` is a TensorProto.DataType code; ``shape`` holds ints and axis expressions."""
+    """A tensor in the graph.  ``dtype`` is a TensorProto.DataType code; ``shape`` holds ints and axis expressions.
 
-    __slots__ = ("const", "dtype", "name", "node", "shape")
+    A sequence has neither; ``element`` is then the dtype and shape of its tensors.
+    """
+
+    __slots__ = ("const", "dtype", "element", "name", "node", "shape")
 
     def __init__(
         self,
@@ -35,6 +38,7 @@ class Value:
         self.name = name
         self.const = const
         self.node = node
+        self.element: tuple[int, tuple[Dim, ...] | None] | None = None
 
     @property
     def rank(self) -> int:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from purexport import dtypes
-from purexport.capture.aten import Block, Dim, ScalarType, TensorType, Type
+from purexport.capture.aten import Block, Dim, ScalarType, SequenceType, TensorType, Type
 from purexport.capture.aten import Value as AtenValue
 from purexport.graph.ir import Graph, Value
+from purexport.lowering import sequence
 
 if TYPE_CHECKING:
     from purexport.lowering.lower import Lowering
@@ -22,8 +23,8 @@ _NUMBERS = {int: dtypes.INT64, float: dtypes.FLOAT, bool: dtypes.BOOL}
 
 def block_input(run: Lowering, value: AtenValue, name: str) -> Value:
     """An input of a body."""
-    made = run.env[value] = Value(code(value.type), shape(value.type), name=name)
-    return made
+    made = run.env[value] = Value(name=name)
+    return typed(made, value.type)
 
 
 def fill(run: Lowering, body: Graph, block: Block, types: Sequence[Type]) -> None:
@@ -35,13 +36,23 @@ def fill(run: Lowering, body: Graph, block: Block, types: Sequence[Type]) -> Non
     for output, type_ in zip(block.outputs, types, strict=True):
         result = run.op.like(run.argument(output), Value(code(type_)))
         if result.node not in body.nodes or result in body.outputs:
-            result = run.op.Identity(result)
-        result.dtype, result.shape = code(type_), shape(type_)
-        body.outputs.append(result)
+            result = sequence.copy(run.op, result)
+        body.outputs.append(typed(result, type_))
 
 
-def code(type_: Type) -> int:
-    """The ONNX data type of a tensor or a number."""
+def typed(value: Value, type_: Type) -> Value:
+    """``value`` with the dtype and shape of a neutral type."""
+    if isinstance(type_, SequenceType):
+        value.element = (dtypes.onnx_code(type_.element.dtype), type_.element.shape)
+    else:
+        value.dtype, value.shape = code(type_), shape(type_)
+    return value
+
+
+def code(type_: Type) -> int | None:
+    """The ONNX data type of a tensor or a number; None for a sequence."""
+    if isinstance(type_, SequenceType):
+        return None
     if isinstance(type_, TensorType):
         return dtypes.onnx_code(type_.dtype)
     assert isinstance(type_, ScalarType), "the capture lets no list through"

@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from purexport import dtypes
-from purexport.capture.aten import Call, ScalarType, TensorType, Type
+from purexport.capture.aten import Call, ScalarType, SequenceType, TensorType, Type
+from purexport.errors import OpsetError
 from purexport.graph.ir import Value
-from purexport.lowering.blocks import block_input, code, fill, shape
+from purexport.lowering.blocks import block_input, code, fill, typed
+from purexport.lowering.emitter import first_with_sequences
 
 if TYPE_CHECKING:
     from purexport.lowering.lower import Lowering
@@ -20,13 +22,20 @@ if TYPE_CHECKING:
 def lower_control(run: Lowering, call: Call, arguments: Mapping[str, Any]) -> None:
     """Lower a call with blocks; gaps inside are noted by ``run`` as anywhere."""
     before = len(run.gaps)
+    _refuse_sequences(run, call)
     outputs = _FORMS[call.target](run, call, arguments)
     if len(run.gaps) > before:
         run.poisoned.update(call.outputs)
         return
     for value, result in zip(call.outputs, outputs, strict=True):
-        result.dtype, result.shape = code(value.type), shape(value.type)
-        run.env[value] = result
+        run.env[value] = typed(result, value.type)
+
+
+def _refuse_sequences(run: Lowering, call: Call) -> None:
+    """Lists that cross the border of a body need newer versions of If and Loop than tensors do."""
+    op_type = call.target.removeprefix("prim::")
+    if any(isinstance(value.type, SequenceType) for value in call.outputs) and not run.op.takes_sequences(op_type):
+        raise OpsetError(f"ONNX {op_type} takes tensors only", first_with_sequences(op_type))
 
 
 def _branch(run: Lowering, call: Call, arguments: Mapping[str, Any]) -> Sequence[Value]:

@@ -75,6 +75,10 @@ class Emitter:
         schema = operators.schema(op_type, self.opset)
         return schema is not None and dtype is not None and _allowed(schema, schema.inputs[argument].type, dtype)
 
+    def takes_sequences(self, op_type: str) -> bool:
+        """True when this opset's version of the operator takes or gives sequences."""
+        return _knows_sequences(operators.schema(op_type, self.opset))
+
     def means_today(self, op_type: str) -> bool:
         """False where this opset's version has the same signature as today's and computes something else."""
         return self.opset >= _MEANS_TODAY[op_type]
@@ -314,6 +318,16 @@ class Emitter:
 def _allowed(schema: operators.OpSchema, type_: str, dtype: int) -> bool:
     text = dtypes.type_string(dtype)
     return text in schema.constraints.get(type_, (type_,))
+
+
+def _knows_sequences(schema: operators.OpSchema | None) -> bool:
+    types = schema.constraints.values() if schema is not None else ()
+    return any(text.startswith("seq(") for allowed in types for text in allowed)
+
+
+def first_with_sequences(op_type: str) -> int | None:
+    """The lowest opset whose version of the operator takes or gives sequences."""
+    return next((v for v in operators.versions(op_type) if _knows_sequences(operators.schema(op_type, v))), None)
 
 
 def _first_version(op_type: str, domain: str) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from purexport import dtypes, scalars
-from purexport.capture.aten import AtenGraph, Call, ScalarType, Source, TensorType, same_bytes
+from purexport.capture.aten import AtenGraph, Call, ScalarType, SequenceType, Source, TensorType, same_bytes
 from purexport.capture.aten import Value as AtenValue
 from purexport.capture.bind import MISSING, signature
 from purexport.decompose import expand
@@ -27,7 +27,7 @@ from purexport.errors import (
     UnsupportedOperatorError,
 )
 from purexport.graph.ir import Graph, Value
-from purexport.lowering import control
+from purexport.lowering import blocks, control, sequence
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.promotion import common_dtype
 from purexport.lowering.qdq import Quantized, constant
@@ -110,8 +110,8 @@ class Lowering:
         result = found
         if found.node is None or found in self.result.graph.outputs:
             # an output needs a name of its own: an input, a constant or a value returned twice is copied
-            result = self.op.emit("Identity", found)
-            result.shape = found.shape
+            result = sequence.copy(self.op, found)
+            result.shape, result.element = found.shape, found.element
         result.name = name
         return result
 
@@ -253,6 +253,8 @@ class Lowering:
         for output, item in zip(call.outputs, results, strict=single):
             self.env[output] = item
             if not isinstance(output.type, TensorType):
+                if isinstance(output.type, SequenceType):
+                    blocks.typed(item, output.type)
                 if isinstance(output.type, ScalarType) and isinstance(item, Value) and item.shape is None:
                     item.shape = ()
                 continue

@@ -32,6 +32,7 @@ from purexport.lowering import (  # noqa: F401
     resize,
     rnn,
     scatter,
+    sequence,
     shape,
     solve,
     sorting,

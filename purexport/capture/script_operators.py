@@ -1,0 +1,147 @@
+"""The operators of a script: on objects here, on numbers that are known, or recorded as calls."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from purexport import scalars
+from purexport.capture.aten import Source, TensorType, Value
+from purexport.capture.bind import bind, dtype_from_code
+from purexport.capture.script_lists import evaluate, is_dynamic
+from purexport.capture.script_objects import CHANGING, STRUCTURAL, is_structural
+from purexport.capture.script_record import number_kind
+from purexport.capture.script_scope import touch
+from purexport.capture.script_values import ComputedText, Maybe, Module, Raised, ScriptList, holds_value, same
+from purexport.errors import ExportError
+
+if TYPE_CHECKING:
+    from purexport.capture.script import Interpreter
+
+_TO_NUMBER: dict[str, Any] = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::item": None}
+_TO_NUMBER |= {"aten::IntImplicit": int, "aten::FloatImplicit": float, "aten::ScalarImplicit": None}
+_NUMBERS = {"int": int, "float": float, "bool": bool}
+_TEXTS = frozenset({"aten::format", "aten::add", "aten::str", "aten::join"})
+_FOLDS = {"prim::min": "prim::min.int", "prim::max": "prim::max.int", "aten::sum": "aten::add.int"}
+_SEARCHES = frozenset({"aten::__contains__", "aten::sorted", "aten::sort"})
+
+
+def operate(run: Interpreter, node: Any, operands: list[Any], source: Source) -> Any:
+    """The result of an operator.  Raises ExportError with the script's line where there is no form of it."""
+    kind = node.kind()
+    if any(isinstance(item, Module) for item in operands) or node.schema() == "(no schema)":
+        raise ExportError(f"{kind} at {source} cannot be exported from a script yet")
+    if any(isinstance(item, Maybe) for item in operands):
+        return _is_none(run, kind, operands, source)
+    if any(isinstance(item, ComputedText) for item in operands) or _is_message(kind, operands):
+        return _text(kind, operands, source)
+    if is_dynamic(kind, operands):
+        return evaluate(run, kind, operands, source)
+    if isinstance(operands[0] if operands else None, list) and holds_value(operands):
+        found = _on_values(run, kind, operands, source)
+        if found is not None:
+            return found
+    if is_structural(kind, operands):
+        return _structural(run, kind, operands, source)
+    return _numeric(run, node, operands, source)
+
+
+def _is_none(run: Interpreter, kind: str, operands: list[Any], source: Source) -> Any:
+    """``x is None`` of what is None on one path: its flag."""
+    maybe = next(item for item in operands if isinstance(item, Maybe))
+    if kind not in ("aten::__is__", "aten::__isnot__") or not any(item is None for item in operands):
+        raise ExportError(
+            f"{kind} at {source} takes a value that is None on one path at {maybe.source}; test it with 'is not None'"
+        )
+    if kind == "aten::__isnot__":
+        return maybe.present
+    return run.record("aten::__not__", {"self": maybe.present}, source, bool)
+
+
+def _is_message(kind: str, operands: list[Any]) -> bool:
+    return kind in ("aten::format", "aten::str") and holds_value(operands)
+
+
+def _text(kind: str, operands: list[Any], source: Source) -> Any:
+    """A text with computed numbers in it, for messages."""
+    if kind not in _TEXTS:
+        raise ExportError(f"{kind} at {source} takes a text that depends on data; ONNX has no form of it")
+    shown = [item.text if isinstance(item, ComputedText) else "?" if holds_value(item) else item for item in operands]
+    return ComputedText(str(STRUCTURAL[kind](*shown)))
+
+
+def _on_values(run: Interpreter, kind: str, operands: list[Any], source: Source) -> Any:
+    """Operators that look into a list, where it holds values of the graph; None for all others."""
+    items = operands[0]
+    if kind in _FOLDS and items and all(number_kind(item) is not None for item in items):
+        start = [*items, *operands[1:]] if kind == "aten::sum" else items
+        return reduce(lambda one, other: run.record(_FOLDS[kind], {"a": one, "b": other}, source, int), start)
+    if kind in _SEARCHES and isinstance(items, ScriptList):
+        return evaluate(run, kind, operands, source)
+    if kind in ("aten::eq", "aten::ne") and isinstance(operands[1], (list, tuple)):
+        equal = _equal(run, items, operands[1], source)
+        if kind == "aten::eq":
+            return equal
+        return run.record("aten::__not__", {"self": equal}, source, bool) if isinstance(equal, Value) else not equal
+    return None
+
+
+def _equal(run: Interpreter, one: Any, other: Any, source: Source) -> Any:
+    """Equality of two lists, of which some elements are computed."""
+    if len(one) != len(other):
+        return False
+    pairs = [(mine, theirs) for mine, theirs in zip(one, other, strict=True) if not same(mine, theirs)]
+    found: Any = True
+    for mine, theirs in pairs:
+        if number_kind(mine) is None or number_kind(theirs) is None:
+            raise ExportError(f"the script compares lists of other things than numbers at {source}")
+        equal = run.record("aten::eq.int", {"a": mine, "b": theirs}, source, bool)
+        if not isinstance(equal, Value) and not equal:
+            return False
+        if isinstance(equal, Value):
+            found = equal if found is True else run.record("aten::__and__.bool", {"a": found, "b": equal}, source, bool)
+    return found
+
+
+def _structural(run: Interpreter, kind: str, operands: list[Any], source: Source) -> Any:
+    if isinstance(operands[0], dict) and len(operands) > 1 and isinstance(operands[1], Value):
+        raise ExportError(f"{kind} at {source} takes a key that depends on data; ONNX has no dicts, use a tensor")
+    if kind in CHANGING:
+        touch(run, operands[0], source)
+    try:
+        return STRUCTURAL[kind](*operands)
+    except (IndexError, KeyError) as error:
+        raise Raised(source, f"{type(error).__name__}: {error}") from error
+    except TypeError as error:
+        raise ExportError(f"{kind} at {source} depends on data in a way that has no form in ONNX: {error}") from error
+
+
+def _numeric(run: Interpreter, node: Any, operands: list[Any], source: Source) -> Any:
+    kind, schema = node.kind(), node.schema()
+    if kind in _TO_NUMBER:
+        return run.to_number(_TO_NUMBER[kind], operands[0], source)
+    target = schema[: schema.index("(")]
+    if target == "aten::size":
+        tensor = operands[0]
+        return [
+            run.record("aten::size.int", {"self": tensor, "dim": dim}, source) for dim in range(run.fakes[tensor].dim())
+        ]
+    if target == "aten::len.Tensor":
+        return run.record("aten::size.int", {"self": operands[0], "dim": 0}, source)
+    if kind in ("aten::tensor", "aten::as_tensor"):
+        return _tensor(run, operands, source)
+    if scalars.is_scalar_operator(kind) and not any(isinstance(item, Value) for item in operands):
+        return scalars.evaluate(kind, {f"operand_{index}": operand for index, operand in enumerate(operands)})
+    if not target.startswith("aten::") and not holds_value(operands):
+        raise ExportError(f"{target} at {source} cannot be exported from a script yet")
+    number = _NUMBERS.get(str(node.output().type())) if node.outputsSize() == 1 else None
+    return run.record(target, bind(target, operands, {}), source, number)
+
+
+def _tensor(run: Interpreter, operands: list[Any], source: Source) -> Value:
+    """torch.tensor and torch.as_tensor: a constant where the numbers are known."""
+    data, dtype = operands[0], operands[1] if len(operands) > 1 else None
+    wanted = dtype_from_code(dtype) if isinstance(dtype, int) else dtype
+    if isinstance(data, Value) and isinstance(data.type, TensorType):
+        return data if wanted is None else run.cast(data, wanted, source)
+    return run.literal(data, wanted, source)

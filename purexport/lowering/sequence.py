@@ -1,0 +1,69 @@
+"""Lists of tensors whose length only the run knows: ONNX sequences (opset 11, across If and Loop 13).
+
+The calls are our own (``sequence::at``), recorded by the interpretation of scripts; an operation gives a new list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from purexport import dtypes
+from purexport.graph.ir import Value
+from purexport.lowering.common import full
+from purexport.lowering.emitter import Emitter
+from purexport.lowering.registry import lower
+
+
+@lower("sequence::construct")
+def construct(op: Emitter, items: Sequence[Value], dtype: torch.dtype) -> Value:
+    """The list of these tensors; ``dtype`` is that of the elements, also where there is none."""
+    if items:
+        return op.SequenceConstruct(*items)
+    return op.SequenceEmpty(dtype=dtypes.onnx_code(dtype))
+
+
+@lower("sequence::insert")
+def insert(op: Emitter, list: Value, item: Value, index: Any) -> Value:
+    """``item`` before position ``index``; None: at the end."""
+    return op.SequenceInsert(list, item, None if index is None else _position(op, index))
+
+
+@lower("sequence::erase")
+def erase(op: Emitter, list: Value, index: Any) -> Value:
+    return op.SequenceErase(list, _position(op, index))
+
+
+@lower("sequence::at")
+def at(op: Emitter, list: Value, index: Any) -> Value:
+    return op.SequenceAt(list, _position(op, index))
+
+
+@lower("sequence::length")
+def length(op: Emitter, list: Value) -> Value:
+    return op.SequenceLength(list)
+
+
+@lower("sequence::cat")
+def cat(op: Emitter, list: Value, dim: int) -> Value:
+    return op.ConcatFromSequence(list, axis=dim)
+
+
+@lower("sequence::stack")
+def stack(op: Emitter, list: Value, dim: int) -> Value:
+    return op.ConcatFromSequence(list, axis=dim, new_axis=1)
+
+
+def copy(op: Emitter, value: Value) -> Value:
+    """A value of its own that holds what ``value`` holds, a tensor or a sequence."""
+    if value.element is None or op.takes_sequences("Identity"):
+        return op.Identity(value)
+    dtype, shape = value.element
+    filler = full(op, [1] * len(shape or ()), 0, dtype)
+    return op.SequenceErase(op.SequenceInsert(value, filler), op.const(-1))
+
+
+def _position(op: Emitter, index: Any) -> Value:
+    return op.like(index, Value(dtypes.INT64))
