@@ -1,0 +1,393 @@
+"""What of torch's own operator and module databases exports, and computes the same: the sweep behind docs/coverage.md.
+
+    python benchmarks/coverage.py [--routes trace export script] [--peer] [--names 'linalg.*' ...] [--write]
+
+A name of the database (float32, else int64, else bool) gives a few samples; each is exported at opset 20, run in
+ONNX Runtime and compared with torch: values at rtol 1e-4, atol 1e-5, dtype and shape.  A name passes when all its
+samples pass.  Names without a deterministic, dense, real result are listed apart.  Each name runs in a process forked
+from this one, with a time limit a sample, so that a crash of the runtime costs one sample.  Results are kept in a
+file of JSON lines, one a name and route; a sweep that was stopped goes on where it was (``--fresh`` begins again).
+``--peer`` measures both exporters of torch.onnx by the same code.  Needs Linux, onnxruntime and expecttest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fnmatch
+import io
+import itertools
+import json
+import logging
+import multiprocessing
+import os
+import random
+import resource
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+OPSET = 20
+RTOL, ATOL = 1e-4, 1e-5
+SECONDS = 90  # a sample
+MEMORY = 8 << 30  # a process
+ROUTES = ("trace", "export", "script")
+PEERS = ("torch.onnx dynamo=False", "torch.onnx dynamo=True")
+DTYPES = (torch.float32, torch.int64, torch.bool)
+RESULTS = ROOT / "build" / "coverage.jsonl"
+PAGE = ROOT / "docs" / "coverage.md"
+
+# random only where an option of a sample says so
+SOMETIMES_RANDOM = ("nn.functional.multi_head_attention_forward", "nn.functional.scaled_dot_product_attention")
+# results that hold whatever was in memory
+UNINITIALISED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_")
+
+
+# Names and samples ----------------------------------------------------------------------------------------------------
+
+
+class Bound(nn.Module):
+    """An operator as a module of its tensors: the sample's other arguments are part of it."""
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        super().__init__()
+        leaves, self.tree = pytree.tree_flatten((args, dict(kwargs)))
+        self.function = function
+        self.places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        self.leaves = [None if place in self.places else leaf for place, leaf in enumerate(leaves)]
+        if isinstance(function, nn.Module):
+            self.inner = function
+
+    def forward(self, *tensors: torch.Tensor) -> Any:
+        leaves = list(self.leaves)
+        for place, tensor in zip(self.places, tensors, strict=True):
+            leaves[place] = tensor
+        args, kwargs = pytree.tree_unflatten(leaves, self.tree)
+        return self.function(*args, **kwargs)
+
+
+Sample = tuple[Bound, tuple[torch.Tensor, ...]]
+
+
+def database() -> dict[str, Any]:
+    """Every entry of both databases by name; modules are called ``nn.Linear``, variants ``std.unbiased``."""
+    from torch.testing._internal.common_methods_invocations import op_db
+    from torch.testing._internal.common_modules import module_db
+
+    entries = {f"{item.name}.{item.variant_test_name}".rstrip("."): item for item in op_db}
+    modules = {f"nn.{item.module_cls.__name__}": item for item in module_db}
+    return {**entries, **modules}
+
+
+def dtype_of(entry: Any) -> torch.dtype | None:
+    """The dtype that a name is swept in; None when it takes complex numbers only."""
+    supported = entry.dtypes if hasattr(entry, "dtypes") else entry.supported_dtypes("cpu")
+    return next((dtype for dtype in DTYPES if dtype in supported), None)
+
+
+def samples(entry: Any, dtype: torch.dtype, count: int, spread: bool) -> list[Sample]:
+    """The first ``count`` samples of a name, or as many spread over all of them."""
+    torch.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
+    if hasattr(entry, "module_cls"):
+        found = _module_samples(entry, dtype)
+    else:
+        found = ((entry.op, (item.input, *item.args), item.kwargs) for item in entry.sample_inputs("cpu", dtype))
+    if spread:
+        known = list(found)
+        found = iter([known[index * (len(known) - 1) // max(count - 1, 1)] for index in range(min(count, len(known)))])
+    return [_bound(*item) for item in itertools.islice(found, count)]
+
+
+def _module_samples(entry: Any, dtype: torch.dtype) -> Iterator[tuple[Any, tuple[Any, ...], Any]]:
+    given = entry.module_inputs_func(entry, device="cpu", dtype=dtype, requires_grad=False, training=False)
+    for item in given:
+        torch.manual_seed(0)
+        module = entry.module_cls(*item.constructor_input.args, **item.constructor_input.kwargs)
+        if item.forward_input is not None:
+            yield module.to(dtype).eval(), item.forward_input.args, item.forward_input.kwargs
+
+
+def _bound(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> Sample:
+    model = Bound(function, args, kwargs)
+    leaves = [leaf for leaf in pytree.tree_leaves((args, dict(kwargs))) if isinstance(leaf, torch.Tensor)]
+    return model.eval(), tuple(leaf.detach() for leaf in leaves)
+
+
+def results_of(model: Bound, tensors: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    """What torch computes, on copies."""
+    with torch.no_grad():
+        result = model(*[tensor.clone() for tensor in tensors])
+    return [torch.as_tensor(leaf).detach() for leaf in pytree.tree_leaves(result) if leaf is not None]
+
+
+def set_apart(name: str, found: Sequence[Sample]) -> tuple[str, list[Sample]]:
+    """Why a name cannot be compared (``random``, ``sparse`` or ``complex``; empty when it can), and what to compare."""
+    if name in UNINITIALISED:
+        return "random", []
+    fixed = []
+    for sample in found:
+        runs = []
+        for seed in range(2):
+            torch.manual_seed(seed)
+            runs.append(results_of(*sample))
+        if any(tensor.layout != torch.strided or tensor.is_nested for tensor in runs[0]):
+            return "sparse", []
+        if any(tensor.is_complex() for tensor in runs[0]):
+            return "complex", []
+        if all(_same(one, other) for one, other in zip(*runs, strict=True)):
+            fixed.append(sample)
+        elif name not in SOMETIMES_RANDOM:
+            return "random", []
+    return ("", fixed) if fixed else ("random", [])
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(one.double(), other.double(), equal_nan=True)
+
+
+# Exporters ------------------------------------------------------------------------------------------------------------
+
+
+def exported(route: str, model: Bound, tensors: tuple[torch.Tensor, ...]) -> bytes:
+    """The file that an exporter writes for a sample."""
+    args = tuple(tensor.clone() for tensor in tensors)
+    if route in PEERS:
+        buffer = io.BytesIO()
+        torch.onnx.export(model, args, buffer, opset_version=OPSET, dynamo=route.endswith("True"))
+        return buffer.getvalue()
+    import purexport
+
+    if route == "script":
+        scripted = torch.jit.trace(model, args, check_trace=False)
+        return bytes(purexport.export(scripted, args, opset_version=OPSET).model_proto.SerializeToString())
+    program = purexport.export(model, args, opset_version=OPSET, capture=route)
+    return bytes(program.model_proto.SerializeToString())
+
+
+def computed(data: bytes, tensors: tuple[torch.Tensor, ...]) -> list[np.ndarray[Any, Any]]:
+    """What the file computes in ONNX Runtime."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    names = [item.name for item in session.get_inputs()]
+    feeds = [tensor.resolve_conj().resolve_neg().numpy() for tensor in tensors]
+    if len(names) != len(feeds):  # an exporter may leave unused inputs out
+        feeds = feeds[: len(names)]
+    return [np.asarray(value) for value in session.run(None, dict(zip(names, feeds, strict=True)))]
+
+
+def judged(route: str, sample: Sample) -> str:
+    """Empty when a sample passes, otherwise the reason in one line."""
+    expected = [tensor.resolve_conj().resolve_neg().numpy() for tensor in results_of(*sample)]
+    try:
+        data = exported(route, *sample)
+    except Exception as error:
+        return f"export: {_line(error)}"
+    try:
+        actual = computed(data, sample[1])
+    except Exception as error:
+        return f"runtime: {_line(error)}"
+    if len(actual) != len(expected):
+        return f"differs: {len(actual)} outputs, torch gives {len(expected)}"
+    for got, want in zip(actual, expected, strict=True):
+        if got.dtype != want.dtype or got.shape != want.shape:
+            return f"differs: {got.dtype}{list(got.shape)}, torch gives {want.dtype}{list(want.shape)}"
+        if not np.allclose(got, want, rtol=RTOL, atol=ATOL, equal_nan=True):
+            return f"differs: in {int((~np.isclose(got, want, rtol=RTOL, atol=ATOL, equal_nan=True)).sum())} values"
+    return ""
+
+
+def _line(error: Exception) -> str:
+    from purexport import UnsupportedOperatorError
+
+    if isinstance(error, UnsupportedOperatorError):
+        return "; ".join(dict.fromkeys(f"{gap.target} {gap.reason}" for gap in error.gaps))[:300]
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
+
+
+# One name in a process of its own -------------------------------------------------------------------------------------
+
+
+def _child(pipe: Connection, name: str, entry: Any, dtype: torch.dtype, route: str, options: Any) -> None:
+    """Send ``("apart", why)``, or ``("start", n)`` and then one verdict a sample, and ``("end", "")``."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    try:
+        found = samples(entry, dtype, options.samples, options.spread)
+        apart, found = set_apart(name, found) if found else ("no samples", [])
+    except Exception as error:
+        apart = f"torch cannot run it: {_line(error)}"
+    if apart:
+        pipe.send(("apart", apart))
+        return
+    pipe.send(("start", len(found)))
+    for sample in found:
+        verdict = judged(route, sample)
+        pipe.send(("verdict", verdict))
+        if verdict and route in PEERS:
+            break  # one failure decides, and these are slow
+    pipe.send(("end", ""))
+
+
+class Job:
+    """A name on a route, in its process."""
+
+    def __init__(self, name: str, entry: Any, dtype: torch.dtype, route: str, options: Any) -> None:
+        self.record: dict[str, Any] = {"name": name, "route": route, "dtype": str(dtype).removeprefix("torch.")}
+        self.verdicts: list[str] = []
+        self.pipe, theirs = multiprocessing.Pipe(duplex=False)
+        context = multiprocessing.get_context("fork")
+        self.process = context.Process(target=_child, args=(theirs, name, entry, dtype, route, options), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.since = time.monotonic()
+
+    def advance(self) -> bool:
+        """Take what the process says; True when it is done."""
+        try:
+            if not self.pipe.poll():
+                return self._late()
+            kind, value = self.pipe.recv()
+        except EOFError:
+            self.process.join()
+            return self._done(f"crash: the process ended with {self.process.exitcode}")
+        self.since = time.monotonic()
+        if kind == "apart":
+            self.record["apart"] = value
+        elif kind == "verdict":
+            self.verdicts.append(value)
+        return kind in ("apart", "end") and self._done("")
+
+    def _late(self) -> bool:
+        if time.monotonic() - self.since < SECONDS:
+            return False
+        self.process.kill()
+        return self._done(f"time: more than {SECONDS} s")
+
+    def _done(self, last: str) -> bool:
+        self.process.join()
+        if last:
+            self.verdicts.append(last)
+        self.record["verdicts"] = self.verdicts
+        return True
+
+
+def sweep(jobs: Sequence[tuple[str, Any, torch.dtype, str]], options: Any, results: Path) -> None:
+    """Run the jobs, ``options.processes`` at a time, and append each record to ``results``."""
+    waiting, running, done = list(jobs)[::-1], [], 0
+    with results.open("a") as file:
+        while waiting or running:
+            while waiting and len(running) < options.processes:
+                running.append(Job(*waiting.pop(), options))
+            wait([job.pipe for job in running], timeout=1)
+            for job in list(running):
+                if job.advance():
+                    running.remove(job)
+                    file.write(json.dumps(job.record) + "\n")
+                    file.flush()
+                    done += 1
+                    bad = next(filter(None, job.verdicts), "")
+                    if bad or done % 50 == 0:
+                        print(
+                            f"{done}/{len(jobs)}  {job.record['name']}  {job.record['route']}  {bad[:150]}", flush=True
+                        )
+
+
+def known_results(results: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """The last record of each name and route."""
+    lines = results.read_text().splitlines() if results.exists() else []
+    return {(item["name"], item["route"]): item for item in map(json.loads, lines)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--names", nargs="+", default=["*"], help="names or patterns such as 'linalg.*'")
+    parser.add_argument("--routes", nargs="+", default=list(ROUTES), choices=ROUTES)
+    parser.add_argument("--peer", action="store_true", help="measure torch.onnx instead, dynamo=False and dynamo=True")
+    parser.add_argument("--dtype", help="one dtype for all, such as float64")
+    parser.add_argument("--samples", type=int, default=3)
+    parser.add_argument("--spread", action="store_true", help="samples from all over the list, not the first ones")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the file of JSON lines")
+    parser.add_argument("--fresh", action="store_true", help="measure what is measured already too")
+    parser.add_argument("--failed", action="store_true", help="measure only what failed before")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)} from all results")
+    options = parser.parse_args()
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    options.results.parent.mkdir(parents=True, exist_ok=True)
+    entries = {
+        name: entry
+        for name, entry in database().items()
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in options.names)
+    }
+    known = known_results(options.results)
+    jobs = []
+    for route, (name, entry) in itertools.product(PEERS if options.peer else options.routes, entries.items()):
+        dtype = getattr(torch, options.dtype) if options.dtype else dtype_of(entry)
+        before = known.get((name, route))
+        wanted = options.fresh or before is None
+        if options.failed:
+            wanted = before is not None and any(before["verdicts"])
+        if dtype is not None and wanted:
+            jobs.append((name, entry, dtype, route))
+    _import_early(options.peer)
+    sweep(jobs, options, options.results)
+    known = known_results(options.results)
+    for route in (*ROUTES, *PEERS):
+        print(f"{route:<26}{_count(known, route)}")
+    if options.write:
+        from coverage_page import page
+
+        PAGE.write_text(page(known))
+
+
+def _import_early(peer: bool) -> None:
+    """What every process would import, once before they are forked."""
+    import torch.export
+
+    import purexport
+    from purexport.lowering.registry import registered
+
+    registered()
+    with contextlib.suppress(Exception), tempfile.TemporaryDirectory():
+        purexport.export(nn.ReLU(), torch.ones(1), capture="export")
+    if peer:
+        import torch.onnx
+
+        with contextlib.suppress(Exception):
+            torch.onnx.export(nn.ReLU(), (torch.ones(1),), io.BytesIO(), dynamo=True, verbose=False)
+
+
+def _count(known: Mapping[tuple[str, str], Any], route: str) -> str:
+    measured = [item for (name, of), item in known.items() if of == route and "apart" not in item]
+    operators = [item for item in measured if not item["name"].startswith("nn.") or "functional" in item["name"]]
+    modules = [item for item in measured if item not in operators]
+    passed = [sum(not any(item["verdicts"]) for item in items) for items in (operators, modules)]
+    return f"{passed[0]} of {len(operators)} operators, {passed[1]} of {len(modules)} modules"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""docs/coverage.md from the records of ``coverage.py``: a summary, then one row a name with its verdict by route."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+ROUTES = ("trace", "export", "script")
+PEERS = ("torch.onnx dynamo=False", "torch.onnx dynamo=True")
+HEADS = {"torch.onnx dynamo=False": "dynamo=False", "torch.onnx dynamo=True": "dynamo=True"}
+
+# what no operator of ONNX, and no composition of them, says; everything else that fails is merely missing
+INEXPRESSIBLE: dict[str, str] = {
+    "sparse.mm.reduce": "its operand is a sparse tensor, and ONNX computes on dense ones",
+}
+
+Record = Mapping[str, Any]
+
+
+def page(records: Mapping[tuple[str, str], Record]) -> str:
+    """The whole page.  ``records`` are by name and route."""
+    names = list(dict.fromkeys(name for name, _ in records))
+    apart = {name: records[name, route]["apart"] for name, route in records if "apart" in records[name, route]}
+    measured = [name for name in names if name not in apart]
+    operators = [name for name in measured if not _is_module(name)]
+    modules = [name for name in measured if _is_module(name)]
+    routes = [route for route in (*ROUTES, *PEERS) if any(of == route for _, of in records)]
+    parts = [
+        _HEAD,
+        *_summary(records, routes, operators, modules),
+        *_inexpressible(records, routes, measured),
+        "\n## Operators\n",
+        *_table(records, routes, operators),
+        "\n## Modules\n",
+        *_table(records, routes, modules),
+        "\n## Listed apart\n\nTheir results are random, sparse or complex, or torch itself cannot run them here.\n",
+        *_apart(apart),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+_HEAD = """# Coverage
+
+Written by `python benchmarks/coverage.py --write`; do not edit. Every name of torch's operator and module databases,
+float32 (else int64, else bool), three samples each, exported at opset 20, run in ONNX Runtime, and compared with torch:
+values at rtol 1e-4 and atol 1e-5, dtypes and shapes. A name passes when all its samples pass. `script` is a traced
+function given as a `ScriptFunction`. The columns of `torch.onnx` are measured by the same code.
+"""
+
+
+def _is_module(name: str) -> bool:
+    return name.startswith("nn.") and not name.startswith("nn.functional.")
+
+
+def _passes(record: Record | None) -> bool:
+    return record is not None and not any(record["verdicts"])
+
+
+def _summary(records: Mapping[Any, Record], routes: Sequence[str], *groups: Sequence[str]) -> Iterable[str]:
+    yield "| route | operators | of those ONNX can express | modules |"
+    yield "|---|---|---|---|"
+    for route in routes:
+        cells = []
+        for names in (groups[0], [name for name in groups[0] if name not in INEXPRESSIBLE], groups[1]):
+            passed = sum(_passes(records.get((name, route))) for name in names)
+            cells.append(f"{passed} of {len(names)} ({100 * passed / max(len(names), 1):.1f} %)")
+        yield f"| {route} | {' | '.join(cells)} |"
+
+
+def _inexpressible(records: Mapping[Any, Record], routes: Sequence[str], names: Sequence[str]) -> Iterable[str]:
+    yield "\n## What ONNX cannot express\n\n| name | reason |\n|---|---|"
+    yield from [f"| {name} | {INEXPRESSIBLE[name]} |" for name in names if name in INEXPRESSIBLE]
+
+
+def _table(records: Mapping[Any, Record], routes: Sequence[str], names: Sequence[str]) -> Iterable[str]:
+    yield f"| name | dtype | {' | '.join(HEADS.get(route, route) for route in routes)} | why not |"
+    yield "|---|---|" + "---|" * (len(routes) + 1)
+    for name in names:
+        found = [records.get((name, route)) for route in routes]
+        dtype = next(record["dtype"] for record in found if record is not None)
+        cells = ["" if record is None else "yes" if _passes(record) else "no" for record in found]
+        yield f"| {name} | {dtype} | {' | '.join(cells)} | {_why(records, name)} |"
+
+
+def _why(records: Mapping[Any, Record], name: str) -> str:
+    """The first reason of our routes, with the route where not all share it."""
+    if name in INEXPRESSIBLE:
+        return "not expressible"
+    failures = {route: records[name, route]["verdicts"] for route in ROUTES if (name, route) in records}
+    reasons = {route: next(filter(None, verdicts)) for route, verdicts in failures.items() if any(verdicts)}
+    if not reasons:
+        return ""
+    where = "" if len(reasons) == len(failures) else f"{', '.join(reasons)}: "
+    return f"{where}{_short(next(iter(reasons.values())))}"
+
+
+def _short(reason: str) -> str:
+    text = reason.replace("|", "/").replace("<", "&lt;")
+    for prefix in ("export: UnsupportedOperatorError: ", "export: ExportError: ", "export: "):
+        text = text.removeprefix(prefix)
+    return text if len(text) <= 110 else text[:107] + "..."
+
+
+def _apart(apart: Mapping[str, str]) -> Iterable[str]:
+    groups: dict[str, list[str]] = {}
+    for name, why in apart.items():
+        groups.setdefault("cannot run" if why.startswith("torch cannot") else why, []).append(name)
+    return [f"- {why}: {', '.join(names)}" for why, names in sorted(groups.items())]
