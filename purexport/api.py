@@ -51,11 +51,23 @@ class Report:
 
 
 class ONNXProgram:
-    """An exported model: the message, how it came about, and a way to run and save it."""
+    """An exported model: the message, how it came about, and a way to run and save it.
 
-    def __init__(self, model_proto: ps.ModelProto, report: Report) -> None:
+    With ``mutated_state="io"``, ``state`` holds the first values of the buffers that the file takes after the model's
+    arguments, and ``written`` names the inputs and buffers whose values it returns after the model's results.
+    """
+
+    def __init__(
+        self,
+        model_proto: ps.ModelProto,
+        report: Report,
+        state: Mapping[str, torch.Tensor] | None = None,
+        written: Sequence[str] = (),
+    ) -> None:
         self.model_proto = model_proto
         self.report = report
+        self.state = dict(state or {})
+        self.written = list(written)
 
     def save(self, f: Any, **options: Any) -> None:
         """Write the model to a path or binary file; ``options`` are those of ``proto_schema.save``."""
@@ -64,10 +76,14 @@ class ONNXProgram:
     def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Run the model in onnxruntime on tensors given as the model takes them; returns the outputs as tensors.
 
+        State that the file takes after them may be left out, and is then what it was at the export.
         Raises ImportError when onnxruntime is not installed.
         """
         leaves, _ = pytree.tree_flatten((args, kwargs))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        graph = self.model_proto.graph
+        names = [item.name or "" for item in graph.input] if graph is not None else []
+        tensors += [self.state[name] for name in names[len(tensors) :] if name in self.state]
         return run_in_onnxruntime(self.model_proto, tensors)
 
 
@@ -90,14 +106,17 @@ def verify(
 ) -> None:
     """Run the file in onnxruntime and the model in torch on the same arguments.
 
+    State that goes in and out is compared too.
     Raises VerificationError that names the first output that differs, by how much, and where.
     """
     copies, keywords = copied((args, dict(kwargs)))
+    graph = program.model_proto.graph
+    assert graph is not None
+    names = [item.name or "" for item in graph.output]
     with torch.no_grad(), preserved(model):
         leaves, _ = pytree.tree_flatten(model(*copies, **keywords))
-    expected = [torch.as_tensor(leaf) for leaf in leaves if leaf is not None]
-    graph = program.model_proto.graph
-    names = [item.name or "" for item in graph.output] if graph is not None else []
+        expected = [torch.as_tensor(leaf) for leaf in leaves if leaf is not None]
+        expected += _state_after(model, (copies, keywords), [item.name or "" for item in graph.input], program.written)
     got = program(*args, **kwargs)
     for name, mine, theirs in zip(names, got, expected, strict=True):
         if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
@@ -112,6 +131,15 @@ def verify(
                 f"output {name!r} differs at {int((~close).sum())} of {close.numel()} places, first at {place}: "
                 f"{mine[place].item()} in onnxruntime, {theirs[place].item()} in torch"
             )
+
+
+def _state_after(model: Any, arguments: Any, inputs: Sequence[str], written: Sequence[str]) -> list[torch.Tensor]:
+    """What the inputs and buffers in ``written`` hold after a call."""
+    tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    held = dict(zip(inputs, tensors, strict=False))
+    if isinstance(model, torch.nn.Module):
+        held.update(model.named_buffers())
+    return [held[name].detach().clone() for name in written]
 
 
 _EXPORTING: ContextVar[bool] = ContextVar("purexport_exporting", default=False)
@@ -156,11 +184,12 @@ def select_model_mode_for_export(model: Any, mode: TrainingMode) -> Iterator[Non
 
 @contextmanager
 def preserved(model: Any) -> Iterator[None]:
-    """Run the model inside without a trace of it: buffers and the random state are put back afterwards.
+    """Run the model inside without a trace of it: buffers, attributes and the random state are put back afterwards.
 
     Parameters are not copied, because they are large and a forward pass does not write to them; one that does is
     refused with ExportError.
     """
+    attributes = _attributes(model)
     parameters = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
     buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
     versions = {name: _version(parameter) for name, parameter in parameters.items()}
@@ -170,6 +199,8 @@ def preserved(model: Any) -> Iterator[None]:
         yield
     finally:
         torch.set_rng_state(random)
+        for held, before in attributes:
+            _restore(held, before)
         with torch.no_grad():
             for buffer, version, content in kept:
                 if _version(buffer) != version or version < 0:
@@ -177,6 +208,23 @@ def preserved(model: Any) -> Iterator[None]:
     written = [name for name, parameter in parameters.items() if _version(parameter) != versions[name]]
     if written:
         raise ExportError(f"the model writes to its parameters {', '.join(written)} when it runs; write to buffers")
+
+
+def _attributes(model: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """The attributes and buffers of each module, and what they hold now."""
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    plain = [module for module in modules if not isinstance(module, torch.jit.ScriptModule)]
+    held = [attributes for module in plain for attributes in (vars(module), module._buffers)]
+    return [(attributes, dict(attributes)) for attributes in held]
+
+
+def _restore(attributes: dict[str, Any], before: Mapping[str, Any]) -> None:
+    """Put back what was assigned.  What was deleted stays so: a lazy module is rid of its hooks."""
+    for name in list(attributes):
+        if name in before:
+            attributes[name] = before[name]
+        elif isinstance(attributes[name], torch.Tensor):
+            del attributes[name]
 
 
 def _version(tensor: torch.Tensor) -> int:

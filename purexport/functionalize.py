@@ -61,7 +61,7 @@ class Functionalized:
 def functionalize(graph: AtenGraph) -> Functionalized:
     """``graph`` without in-place operators.  Raises ExportError for a write that cannot be followed faithfully."""
     if not any(_writes(call) for call in graph.calls):
-        return Functionalized(graph)
+        return Functionalized(graph, [Mutation(item.input, item.value, item.place) for item in graph.assigned])
     return Pass(graph).run()
 
 
@@ -100,6 +100,7 @@ class Pass:
         mutations = [
             Mutation(item, self._current(alias), str(call.source)) for item, (alias, call) in self.written.items()
         ]
+        mutations += [Mutation(item.input, self.read(item.value), item.place) for item in self.graph.assigned]
         pure = AtenGraph(self.graph.inputs, self.calls, outputs, self.graph.output_names)
         return Functionalized(pure, mutations)
 
@@ -292,7 +293,7 @@ class Pass:
     def write(self, alias: Alias, new: Value, call: Call) -> None:
         """``call`` makes ``new`` the content of ``alias``: so it goes up the chain to the storage's base."""
         root = alias.root
-        if root.origin is not None:
+        if root.origin is not None and (not call.blocks or root.origin not in self.written):
             self.written[root.origin] = (root, call)
         version = root.version + 1
         node = alias

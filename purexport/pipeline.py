@@ -20,9 +20,10 @@ from purexport.graph.build import build_model
 from purexport.graph.passes.dce import remove_dead_nodes
 from purexport.graph.passes.naming import assign_names
 from purexport.lowering.lower import lower_graph
+from purexport.state import State, keep_state
 
 OLDEST_OPSET, DEFAULT_OPSET = 9, 20
-MUTATION_POLICIES = ("warn", "error")
+MUTATION_POLICIES = ("warn", "error", "io")
 
 
 def export(
@@ -84,6 +85,7 @@ def export(
         *_mutations(pure, mutated_state),
         *_types(captured, pure),
     ]
+    kept = keep_state(pure) if mutated_state == "io" else State()
     pure.graph.output_names = _output_names(pure.graph.output_names, output_names)
     users = [item.name for item in pure.graph.inputs if item.kind == "user"]
     _check_axes(dynamic_axes, [*users, *pure.graph.output_names])
@@ -95,7 +97,7 @@ def export(
     proto = build_model(lowered.graph, opset, type(model).__name__, custom_opsets)
 
     summary = Report(captured.route, captured.reason, opset, sorted(lowered.rules), sorted(lowered.decomposed), remarks)
-    program = ONNXProgram(proto, summary)
+    program = ONNXProgram(proto, summary, kept.first, kept.written)
     if verify:
         with api.select_model_mode_for_export(model, api.training_mode(training)):
             api.verify(program, model, arguments, keywords, rtol=1e-3, atol=1e-5)
@@ -119,10 +121,8 @@ def _refuse_unbuilt(kind: OperatorExportTypes, keep_initializers: bool | None, m
         raise ExportError(f"operator_export_type={kind} is not supported yet; use OperatorExportTypes.ONNX")
     if keep_initializers:
         raise ExportError("keep_initializers_as_inputs=True is not supported yet; use export_params=False")
-    if mutated_state == "io":
-        raise ExportError("mutated_state='io' is not supported yet; use 'warn' or 'error'")
     if mutated_state not in MUTATION_POLICIES:
-        raise ValueError(f"mutated_state={mutated_state!r} is not one of 'warn', 'error', 'io'")
+        raise ValueError(f"mutated_state={mutated_state!r} is not one of {', '.join(map(repr, MUTATION_POLICIES))}")
 
 
 def _check_names(*lists: Sequence[str] | None) -> None:
@@ -171,6 +171,8 @@ def _refuse_shared_inputs(pure: Functionalized, arguments: Any) -> None:
 
 def _mutations(pure: Functionalized, policy: str) -> list[str]:
     """What the model writes to its inputs, parameters and buffers: said in a warning, or refused."""
+    if policy == "io":
+        return []
     remarks = [
         f"the model writes to its {_what(item.input)} {item.input.name!r} at {item.place}; the values inside the file "
         "are right, the write itself is not kept"

@@ -170,6 +170,15 @@ class Input:
     tensor: torch.Tensor | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A buffer that the model gives another tensor (``self.state = new``), and that tensor."""
+
+    input: Input
+    value: Arg
+    place: str = "the model"
+
+
 @dataclass(slots=True, eq=False)
 class AtenGraph:
     """Inputs, calls and outputs; ``outputs`` holds one argument per flat output, named in ``output_names``."""
@@ -178,6 +187,7 @@ class AtenGraph:
     calls: list[Call] = field(default_factory=list)
     outputs: list[Arg] = field(default_factory=list)
     output_names: list[str] = field(default_factory=list)
+    assigned: list[Assigned] = field(default_factory=list)
 
     def constant(self, tensor: torch.Tensor, name: str = "constant") -> Value:
         """A value that holds ``tensor``; the tensor is referred to, not copied."""

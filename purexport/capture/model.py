@@ -21,7 +21,8 @@ from torch.export import dynamic_shapes
 from torch.utils import _pytree as pytree
 
 from purexport.capture import exported, script, torchscript
-from purexport.capture.aten import AtenGraph, Value, tensor_type
+from purexport.capture.assigned import Buffers
+from purexport.capture.aten import Assigned, AtenGraph, Value, tensor_type
 from purexport.capture.quiet import quiet_torch
 from purexport.errors import ExportError
 
@@ -201,13 +202,17 @@ def _trace(request: Request, reason: str) -> Captured:
     model = request.model
     state, modules = _state(model)
     paths: list[tuple[Any, ...]] = []
+    buffers = Buffers(model)
+    assigned: list[str] = []
 
     def function(*tensors: torch.Tensor) -> list[Any]:
         args, kwargs = flat.rebuild(tensors)
         found, _ = pytree.tree_flatten_with_path(model(*args, **kwargs))
         # None means "no output here", for torch.export too
         paths[:] = [path for path, leaf in found if leaf is not None]
-        return [_as_tensor(leaf) for _, leaf in found if leaf is not None]
+        changed = buffers.assigned()
+        assigned[:] = [path for path, _ in changed]
+        return [_as_tensor(leaf) for _, leaf in found if leaf is not None] + [tensor for _, tensor in changed]
 
     axes = _axes(request, flat.names, flat.tensors)
     if any(isinstance(module, torch.jit.ScriptModule) for _, module in modules):
@@ -216,13 +221,22 @@ def _trace(request: Request, reason: str) -> Captured:
         recorded = torchscript.trace(function, flat.tensors, flat.names, state, modules)
     if not recorded.calls_scripts:
         graph = recorded.read()
-        graph.output_names = _output_names(paths)
+        _name_outputs(graph, paths, assigned)
         return Captured(graph, "trace", reason, axes, recorded.notes)
     types = [tensor_type(tensor) for tensor in (*flat.tensors, *(tensor for _, _, tensor in state))]
     found = script.interpret_trace(recorded.script, recorded.inputs, types, axes)
     found.graph.outputs = list(found.result)
-    found.graph.output_names = _output_names(paths)
+    _name_outputs(found.graph, paths, assigned)
     return Captured(found.graph, "trace", reason, notes=recorded.notes, remarks=found.remarks, typed=True)
+
+
+def _name_outputs(graph: AtenGraph, paths: Sequence[tuple[Any, ...]], assigned: Sequence[str]) -> None:
+    """The model's results come first; after them, the buffers that it gives another tensor."""
+    graph.output_names = _output_names(paths)
+    by_name = {item.name: item for item in graph.inputs}
+    for path, value in zip(assigned, graph.outputs[len(paths) :], strict=True):
+        graph.assigned.append(Assigned(by_name[path], value))
+    del graph.outputs[len(paths) :]
 
 
 @contextmanager
