@@ -43,10 +43,10 @@ _REFUSED = frozenset({"aten::resize_", "aten::set_", "aten::as_strided_", "aten:
 
 @dataclass(frozen=True)
 class Mutation:
-    """A graph input that the model writes to, and its value at the end."""
+    """A graph input that the model writes to, and its value at the end; None when the capture does not know it."""
 
     input: Input
-    value: Value
+    value: Value | None
     place: str
 
 
@@ -100,7 +100,9 @@ class Pass:
         mutations = [
             Mutation(item, self._current(alias), str(call.source)) for item, (alias, call) in self.written.items()
         ]
-        mutations += [Mutation(item.input, self.read(item.value), item.place) for item in self.graph.assigned]
+        mutations += [
+            Mutation(item.input, map_values(item.value, self.read), item.place) for item in self.graph.assigned
+        ]
         pure = AtenGraph(self.graph.inputs, self.calls, outputs, self.graph.output_names)
         return Functionalized(pure, mutations)
 

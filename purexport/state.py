@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from purexport.capture.aten import Input
+from purexport.errors import ExportError
 from purexport.functionalize import Functionalized
 
 
@@ -23,11 +24,19 @@ class State:
 
 
 def keep_state(pure: Functionalized) -> State:
-    """Add the inputs and outputs: those of the user first, then the model's own, in their order."""
+    """Add the inputs and outputs: those of the user first, then the model's own, in their order.
+
+    Raises ExportError for a buffer whose new value the capture does not know.
+    """
     graph, found = pure.graph, State()
     written = {item.input: item for item in pure.mutations}
     kept: list[Input] = []
     for item in sorted(written, key=lambda item: (item.kind != "user", graph.inputs.index(item))):
+        if written[item].value is None:
+            raise ExportError(
+                f"the model assigns its buffer {item.name!r}, and torch.export does not record what; "
+                "export with capture='trace', or write into the buffer (.copy_())"
+            )
         found.written.append(item.name)
         graph.outputs.append(written[item].value)
         graph.output_names.append(_unused(f"{item.name}_out", graph.output_names))

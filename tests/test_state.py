@@ -79,6 +79,10 @@ def test_state_goes_in_and_out(name: str, route: str, opset: int) -> None:
     factory, args, inputs, outputs = MODELS[name]
     torch.manual_seed(0)
     model = factory()
+    if (factory, route) == (Inner, "export"):  # torch.export drops what an inner module assigns
+        with pytest.raises(purexport.ExportError, match=r"assigns its buffer 'state.hidden'.*capture='trace'"):
+            purexport.export(model, args, capture=route, mutated_state="io", opset_version=opset)
+        return
     program = purexport.export(model, args, capture=route, mutated_state="io", opset_version=opset, verify=True)
     graph = program.model_proto.graph
     assert graph is not None

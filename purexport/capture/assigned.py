@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,3 +30,19 @@ class Buffers:
             if now is not None and now is not buffer:
                 found.append((path, now))
         return found
+
+
+@contextmanager
+def watched(module: torch.nn.Module) -> Iterator[set[str]]:
+    """The paths of the buffers that are assigned while ``module`` runs inside."""
+    found: set[str] = set()
+    buffers = Buffers(module)
+
+    def after(*_: Any) -> None:
+        found.update(path for path, _ in buffers.assigned())
+
+    handle = module.register_forward_hook(after)
+    try:
+        yield found
+    finally:
+        handle.remove()

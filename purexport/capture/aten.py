@@ -172,7 +172,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A buffer that the model gives another tensor (``self.state = new``), and that tensor."""
+    """A buffer that the model gives another tensor (``self.state = new``), and that tensor; None when it is unknown."""
 
     input: Input
     value: Arg

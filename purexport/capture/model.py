@@ -21,7 +21,7 @@ from torch.export import dynamic_shapes
 from torch.utils import _pytree as pytree
 
 from purexport.capture import exported, script, torchscript
-from purexport.capture.assigned import Buffers
+from purexport.capture.assigned import Buffers, watched
 from purexport.capture.aten import Assigned, AtenGraph, Value, tensor_type
 from purexport.capture.quiet import quiet_torch
 from purexport.errors import ExportError
@@ -333,7 +333,7 @@ def _export(request: Request, reason: str) -> Captured:
         axes = _declared_names(args, kwargs, module, shapes, flat)
     limits: list[str] = []
     try:
-        with quiet_torch(), warnings.catch_warnings(), torch.no_grad():
+        with quiet_torch(), warnings.catch_warnings(), torch.no_grad(), watched(module) as assigned:
             warnings.simplefilter("ignore")
             try:
                 program = torch.export.export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
@@ -348,6 +348,9 @@ def _export(request: Request, reason: str) -> Captured:
         text = str(error).partition("\n\nThe error above occurred")[0].strip()
         raise ExportError(f"torch.export does not take the model: {type(error).__name__}: {text}") from error
     captured = _program(program, reason, flat.names, axes)
+    # torch.export records what the outermost module assigns, as a write to its buffer
+    inner = [item for item in captured.graph.inputs if item.name in assigned and "." in item.name]
+    captured.graph.assigned += [Assigned(item, None) for item in inner]
     captured.remarks += [
         f"torch.export holds that {limit}; for sizes where it does not hold, the file may compute something else"
         for limit in limits
