@@ -66,6 +66,8 @@ def joined_elements(run: Recorder, one: Element, other: Element, source: Source)
     free = one.free | other.free
     wider = run.machine.joined(mine, theirs, free)
     new = {str(b) for a, b in zip(mine.shape, wider.shape, strict=True) if str(a) != str(b)}
+    run.memory.share(mine, theirs)
+    run.memory.share(wider, mine)
     return FakeSequence(wider, free | new) if new else FakeSequence(mine, free)
 
 
@@ -96,6 +98,8 @@ def as_dynamic(run: Recorder, items: ScriptList, element: Element, source: Sourc
         return items.value
     if isinstance(element, FakeSequence):
         args = {"items": list(items), "dtype": element.element.dtype}
+        for item in items:
+            run.memory.put(element, run.fakes[item], source)
         return run.emit("sequence::construct", args, element, source)
     return run.literal(list(items), NUMBER_DTYPES[element], source)
 
@@ -122,6 +126,7 @@ def _at(run: Recorder, source: Source, items: ScriptList, index: Any) -> Any:
     value, element = dynamic(run, items, source)
     if isinstance(element, FakeSequence):
         fake = fresh(run, element)
+        run.memory.share(element, fake)
         return run.emit("sequence::at", {"list": value, "index": index}, fake, source)
     scalar = torch.empty((), dtype=NUMBER_DTYPES[element])
     picked = run.emit("aten::select.int", {"self": value, "dim": 0, "index": index}, scalar, source)
@@ -139,6 +144,7 @@ def _inserted(run: Recorder, source: Source, items: ScriptList, index: Any, item
     value, element = dynamic(run, items, source, _element(run, item, source))
     if isinstance(element, FakeSequence):
         args = {"list": value, "item": item, "index": index}
+        run.memory.put(element, run.fakes[item], source)
         return run.emit("sequence::insert", args, element, source)
     middle = run.literal([item], NUMBER_DTYPES[element], source)
     parts = [value, middle]
@@ -238,6 +244,7 @@ def _joined(run: Recorder, source: Source, one: ScriptList, other: ScriptList) -
     if other.value is None:
         longer = values[0]
         for item in other:
+            run.memory.put(element, run.fakes[item], source)
             longer = run.emit("sequence::insert", {"list": longer, "item": item, "index": None}, element, source)
         return _made(run, one, longer)
     size = run.emit("sequence::length", {"list": values[1]}, run.machine.unknown_size(), source)

@@ -72,7 +72,9 @@ def loop(run: Interpreter, node: Any, most: Any, condition: Any, items: list[Any
             for item, slot in objects.values():
                 touch(run, item, source)
                 item.become(slot.enter())
-            again, *results = run.body(block, [number, *(slot.enter() for slot in slots)])
+            entered = [slot.enter() for slot in slots]
+            before = len(run.fakes)
+            again, *results = run.body(block, [number, *entered])
         slots = [slot.widen(result) for slot, result in zip(slots, results, strict=True)]
         for key, (item, content) in body.after.items():
             if key not in objects:
@@ -83,6 +85,7 @@ def loop(run: Interpreter, node: Any, most: Any, condition: Any, items: list[Any
             break
     else:
         raise ExportError(f"what the loop at {source} carries changes its type at every step, which ONNX cannot say")
+    run.memory.refuse_writes_of_earlier_steps(body.calls, run.fakes, before)
     with recording(run, body):
         pairs = [pair for slot, result in zip(slots, results, strict=True) for pair in slot.pairs(result)]
         for key, (_, slot) in objects.items():
@@ -150,6 +153,8 @@ class _Leaf:
         if not isinstance(self.fake, torch.Tensor):
             return self
         wider = self.this.run.machine.joined(self.fake, self.this.run.fakes[result], self.free)
+        self.this.run.memory.share(wider, self.fake)
+        self.this.run.memory.share(wider, self.this.run.fakes[result])
         new = {str(b) for a, b in zip(self.fake.shape, wider.shape, strict=True) if str(a) != str(b)}
         if new:
             self.this.changed, self.fake = True, wider

@@ -128,6 +128,10 @@ def _numeric(run: Interpreter, node: Any, operands: list[Any], source: Source) -
         ]
     if target == "aten::len.Tensor":
         return run.record("aten::size.int", {"self": operands[0], "dim": 0}, source)
+    if target == "aten::numel":
+        return _number_of_elements(run, operands[0], source)
+    if kind in _RANGES:
+        return _RANGES[kind](run, source, *operands)
     if kind in ("aten::tensor", "aten::as_tensor"):
         return _tensor(run, operands, source)
     if scalars.is_scalar_operator(kind) and not any(isinstance(item, Value) for item in operands):
@@ -136,6 +140,35 @@ def _numeric(run: Interpreter, node: Any, operands: list[Any], source: Source) -
         raise ExportError(f"{target} at {source} cannot be exported from a script yet")
     number = _NUMBERS.get(str(node.output().type())) if node.outputsSize() == 1 else None
     return run.record(target, bind(target, operands, {}), source, number)
+
+
+def _number_of_elements(run: Interpreter, tensor: Value, source: Source) -> Any:
+    sizes = [
+        run.record("aten::size.int", {"self": tensor, "dim": dim}, source) for dim in range(run.fakes[tensor].dim())
+    ]
+    return reduce(lambda one, other: _on_ints(run, source, "mul", one, other), sizes, 1)
+
+
+def _on_ints(run: Interpreter, source: Source, name: str, a: Any, b: Any) -> Any:
+    target = f"prim::{name}.int" if name == "max" else f"aten::{name}.int"
+    return run.record(target, {"a": a, "b": b}, source, int)
+
+
+def _range_length(run: Interpreter, source: Source, start: Any, stop: Any, step: Any) -> Any:
+    """The number of steps of ``range(start, stop, step)``."""
+    if isinstance(step, Value):
+        raise ExportError(f"the step of a range at {source} depends on data; use a step that is known")
+    first, last = (start, stop) if step > 0 else (stop, start)
+    distance = _on_ints(run, source, "sub", last, first)
+    rounded = _on_ints(run, source, "add", distance, abs(step) - 1)
+    return _on_ints(run, source, "max", _on_ints(run, source, "floordiv", rounded, abs(step)), 0)
+
+
+def _derive_index(run: Interpreter, source: Source, index: Any, start: Any, step: Any) -> Any:
+    return _on_ints(run, source, "add", start, _on_ints(run, source, "mul", index, step))
+
+
+_RANGES = {"aten::__range_length": _range_length, "aten::__derive_index": _derive_index}
 
 
 def _tensor(run: Interpreter, operands: list[Any], source: Source) -> Value:

@@ -76,8 +76,10 @@ def _tuple(run: Interpreter, node: Any, operands: list[Any]) -> Any:
 
 
 def _dict(run: Interpreter, node: Any, operands: list[Any]) -> Any:
-    if any(isinstance(key, Value) for key in operands[::2]):
-        raise ExportError(f"the script makes a dict at {run.source(node)} whose keys depend on data")
+    for key in operands[::2]:
+        if isinstance(key, Value):  # the node itself has no line
+            made = run.producers[key].source if key in run.producers else run.source(node)
+            raise ExportError(f"the script makes a dict with a key that depends on data, computed at {made}")
     return dict(zip(operands[::2], operands[1::2], strict=True))
 
 

@@ -21,6 +21,7 @@ from purexport.capture.aten import (
     same_bytes,
     tensor_type,
 )
+from purexport.capture.script_memory import Memory
 from purexport.capture.script_scope import Scope
 from purexport.capture.script_values import FakeSequence, ScriptDict, ScriptList, holds_value
 from purexport.errors import ExportError
@@ -46,6 +47,7 @@ class Recorder:
         self.numbers: dict[str, Value] = {}
         self.facts: dict[Value, bool] = {}
         self.remarks: list[str] = []
+        self.memory = Memory()
         self.scope: Scope | None = None
 
     # -- values
@@ -107,6 +109,7 @@ class Recorder:
         self.graph.calls.append(call)
         for value in call.outputs:
             self.producers[value] = call
+        self.memory.refuse_writes(call, self.fakes)
 
     def emit(self, target: str, args: dict[str, Any], fake: Any, source: Source) -> Value:
         """Record a call whose result is known to be of the type of ``fake``."""
@@ -268,7 +271,10 @@ def joined(run: Recorder, one: Any, other: Any, source: Source) -> Any:
         )
     if not isinstance(kinds[0], tuple):
         return run.machine.unknown(kinds[0])
-    return run.machine.joined(run.fakes[one], run.fakes[other])
+    fake = run.machine.joined(run.fakes[one], run.fakes[other])
+    run.memory.share(fake, run.fakes[one])
+    run.memory.share(fake, run.fakes[other])
+    return fake
 
 
 def _plain(data: Any) -> Any:
