@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
+import ctypes
 import fnmatch
 import io
 import itertools
@@ -46,6 +48,7 @@ RTOL, ATOL = 1e-4, 1e-5
 SECONDS = 90  # a sample
 MEMORY = 8 << 30  # a process
 ROUTES = ("trace", "export", "script")
+BFLOAT16 = 16  # its code in the format; numpy has no such type
 PEERS = ("torch.onnx dynamo=False", "torch.onnx dynamo=True")
 DTYPES = (torch.float32, torch.int64, torch.bool)
 RESULTS = ROOT / "build" / "coverage.jsonl"
@@ -85,10 +88,12 @@ Sample = tuple[Bound, tuple[torch.Tensor, ...]]
 
 def database() -> dict[str, Any]:
     """Every entry of both databases by name; modules are called ``nn.Linear``, variants ``std.unbiased``."""
-    from torch.testing._internal.common_methods_invocations import op_db
+    from torch.testing._internal import common_methods_invocations as invocations
     from torch.testing._internal.common_modules import module_db
 
-    entries = {f"{item.name}.{item.variant_test_name}".rstrip("."): item for item in op_db}
+    # the database seeds its random operators at each call; unseeded, they show what they are
+    invocations.wrapper_set_seed = lambda function, *args, **kwargs: function(*args, **kwargs)
+    entries = {f"{item.name}.{item.variant_test_name}".rstrip("."): item for item in invocations.op_db}
     modules = {f"nn.{item.module_cls.__name__}": item for item in module_db}
     return {**entries, **modules}
 
@@ -130,9 +135,9 @@ def _bound(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Any) -> 
 
 
 def results_of(model: Bound, tensors: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
-    """What torch computes, on copies."""
+    """What torch computes, on copies (with all of the memory that a view is of)."""
     with torch.no_grad():
-        result = model(*[tensor.clone() for tensor in tensors])
+        result = model(*copy.deepcopy(tensors))
     return [torch.as_tensor(leaf).detach() for leaf in pytree.tree_leaves(result) if leaf is not None]
 
 
@@ -166,7 +171,7 @@ def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def exported(route: str, model: Bound, tensors: tuple[torch.Tensor, ...]) -> bytes:
     """The file that an exporter writes for a sample."""
-    args = tuple(tensor.clone() for tensor in tensors)
+    args = copy.deepcopy(tensors)
     if route in PEERS:
         buffer = io.BytesIO()
         torch.onnx.export(model, args, buffer, opset_version=OPSET, dynamo=route.endswith("True"))
@@ -187,15 +192,36 @@ def computed(data: bytes, tensors: tuple[torch.Tensor, ...]) -> list[np.ndarray[
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     names = [item.name for item in session.get_inputs()]
-    feeds = [tensor.resolve_conj().resolve_neg().numpy() for tensor in tensors]
+    feeds = [_value(tensor) for tensor in tensors]
     if len(names) != len(feeds):  # an exporter may leave unused inputs out
         feeds = feeds[: len(names)]
-    return [np.asarray(value) for value in session.run(None, dict(zip(names, feeds, strict=True)))]
+    return [_read(value) for value in session.run_with_ort_values(None, dict(zip(names, feeds, strict=True)))]
+
+
+def _value(tensor: torch.Tensor) -> onnxruntime.OrtValue:
+    if tensor.dtype is torch.bfloat16:
+        return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(_array(tensor), BFLOAT16)
+    return onnxruntime.OrtValue.ortvalue_from_numpy(np.asarray(_array(tensor), order="C"))
+
+
+def _read(value: onnxruntime.OrtValue) -> np.ndarray[Any, Any]:
+    if value.is_tensor() and value.element_type() == BFLOAT16:
+        data = ctypes.string_at(value.data_ptr(), 2 * int(np.prod(value.shape())))
+        return np.frombuffer(data, np.uint16).reshape(value.shape())
+    return np.asarray(value.numpy())
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+    """The numbers; bfloat16 in the type that the runtime gives it back in."""
+    plain = tensor.resolve_conj().resolve_neg()
+    if plain.dtype is torch.bfloat16:
+        return plain.contiguous().view(torch.uint16).numpy()
+    return plain.numpy()
 
 
 def judged(route: str, sample: Sample) -> str:
     """Empty when a sample passes, otherwise the reason in one line."""
-    expected = [tensor.resolve_conj().resolve_neg().numpy() for tensor in results_of(*sample)]
+    expected = [_array(tensor) for tensor in results_of(*sample)]
     try:
         data = exported(route, *sample)
     except Exception as error:
