@@ -180,9 +180,19 @@ def _position(op: Emitter, op_type: str, value: Value, dim: int | None, keepdim:
     if value.rank == 0:
         return op.const(0)
     if dim is None:
-        flat = wide(op, op_type, op.Reshape(value, [-1]), axis=0, keepdims=0)
+        flat = _first(op, op_type, _as_vector(op, value, None), 0, 0)
         return op.Reshape(flat, [1] * value.rank) if keepdim else flat
-    return wide(op, op_type, value, axis=axis_of(dim, value.rank), keepdims=int(keepdim))
+    return _first(op, op_type, value, axis_of(dim, value.rank), int(keepdim))
+
+
+def _first(op: Emitter, op_type: str, value: Value, axis: int, keepdims: int) -> Value:
+    """``op_type`` (ArgMax or ArgMin), or the first NaN: torch holds it for the largest and the smallest."""
+    found = wide(op, op_type, value, axis=axis, keepdims=keepdims)
+    if not dtypes.is_floating(value.dtype):
+        return found
+    missing = op.cast(alike(op.IsNaN(value), value), dtypes.FLOAT)
+    has_nan = op.cast(op.ReduceMax(missing, axes=[axis], keepdims=keepdims), dtypes.BOOL)
+    return op.Where(has_nan, op.ArgMax(missing, axis=axis, keepdims=keepdims), found)
 
 
 @lower("aten::max.dim")
@@ -287,7 +297,7 @@ def _norm(op: Emitter, value: Value, order: Any, dim: Any, keepdim: bool) -> Val
     if order == 0:
         return reduce(op, "ReduceSum", op.cast(op.cast(size, dtypes.BOOL), value.dtype), dim, keepdim)
     if math.isinf(order):
-        return reduce(op, "ReduceMax" if order > 0 else "ReduceMin", size, dim, keepdim)
+        return extreme(op, "ReduceMax" if order > 0 else "ReduceMin", size, dim, keepdim)
     powers = reduce(op, "ReduceSum", alike(op.Pow(size, op.like(order, size)), size), dim, keepdim)
     return op.Pow(powers, op.like(1 / order, size))
 

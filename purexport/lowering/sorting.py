@@ -2,12 +2,15 @@
 
 ONNX TopK puts the lower position first among equals, so its full form is a stable sort.  Before opset 11 it takes
 floats only and finds the largest only: other types go through double where that is exact, order through the sign.
+NaN is larger than all numbers, as in torch; ONNX leaves its place open, so what is compared holds none (see ``_key``).
 """
 
 from __future__ import annotations
 
 import math
 from typing import Any
+
+import torch
 
 from purexport import dtypes
 from purexport.graph.ir import Value
@@ -22,12 +25,17 @@ from purexport.lowering.registry import lower
 _EXACT_IN_DOUBLE = (dtypes.BOOL, dtypes.UINT8, dtypes.INT8, dtypes.UINT16, dtypes.INT16, dtypes.INT32, dtypes.UINT32)
 
 
+# Larger than what any float but a double holds, and less than infinity.
+_ABOVE = torch.finfo(torch.float64).max
+
+
 def top(op: Emitter, value: Value, k: Any, dim: int, greatest: bool = True, sorted: bool = True) -> tuple[Value, Value]:
-    """(values, positions) of the ``k`` largest or smallest along ``dim``."""
+    """(values, positions) of the ``k`` largest or smallest along ``dim``; NaN is the largest."""
     if value.rank == 0:
         return value, op.const(0)
     axis, dtype = axis_of(dim, value.rank), value.dtype
-    compared = op.cast(value, _compared_in(op, dtype))
+    has_key = dtypes.is_floating(dtype) and (dtype != dtypes.DOUBLE or op.has("GatherElements"))
+    compared = _key(op, value) if has_key else op.cast(value, _compared_in(op, dtype))
     smallest = not greatest
     if smallest and not op.has("TopK", "largest"):
         compared, smallest = alike(op.Neg(compared), value), False
@@ -36,9 +44,25 @@ def top(op: Emitter, value: Value, k: Any, dim: int, greatest: bool = True, sort
     found, places = op.multi("TopK", compared, count, outputs=2, axis=axis, **order)
     if not greatest and not order:
         found = op.Neg(found)
+    if has_key:
+        found = _values(op, value, found, places, axis)
     shape = value.shape and (*value.shape[:axis], k if isinstance(k, int) else None, *value.shape[axis:][1:])
     found.shape = places.shape = shape
     return op.cast(found, dtype), places
+
+
+def _key(op: Emitter, value: Value) -> Value:
+    """A double in the order of ``value``: infinity for NaN, and the largest double for infinity."""
+    wide = op.cast(value, dtypes.DOUBLE)
+    return alike(op.Where(op.IsNaN(wide), op.like(math.inf, wide), op.Min(wide, op.like(_ABOVE, wide))), value)
+
+
+def _values(op: Emitter, value: Value, keys: Value, places: Value, axis: int) -> Value:
+    """What stands at ``places``; from its keys, where ONNX does not gather along an axis yet."""
+    if op.has("GatherElements"):
+        return op.GatherElements(value, places, axis=axis)
+    found = op.Where(op.Less(keys, op.like(_ABOVE, keys)), keys, op.like(math.inf, keys))
+    return op.Where(op.Greater(keys, op.like(_ABOVE, keys)), op.like(math.nan, keys), found)
 
 
 def _compared_in(op: Emitter, dtype: int | None) -> int | None:
@@ -62,7 +86,7 @@ def topk(
 def sort(
     op: Emitter, self: Value, dim: int = -1, descending: bool = False, stable: bool | None = None
 ) -> tuple[Value, Value]:
-    """sort(self, dim, descending): stable.  Where NaN goes, ONNX does not say."""
+    """sort(self, dim, descending): stable; NaN comes last, or first if descending."""
     if self.rank == 0:
         return self, op.const(0)
     size = op.dim(self, dim)
@@ -135,9 +159,7 @@ def nanmedian_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> 
         return median_dim(op, self, dim, keepdim)
     axis = axis_of(dim, self.rank)
     missing = alike(op.IsNaN(self), self)
-    # NaN last, which ONNX does not promise: infinity stands for it
-    numbers = alike(op.Where(missing, op.like(math.inf, self), self), self)
-    found, places = top(op, numbers, op.dim(self, axis), axis, greatest=False)
+    found, places = top(op, self, op.dim(self, axis), axis, greatest=False)
     count = op.ReduceSum(op.cast(alike(op.Not(missing), self), dtypes.INT64), axes=[axis], keepdims=1)
     # none at all: place 0, whose value becomes NaN
     at = largest(op, op.Sub(op.Div(op.Add(count, op.const(1)), op.const(2)), op.const(1)), op.const(0))

@@ -11,6 +11,7 @@ from tests.harness import Row, boolean, f16, f32, f64, i8, i32, i64, row_params,
 
 INF, NAN = math.inf, math.nan
 FEW = (9, 13, 20)
+NANS = values([[1.0, float("inf"), float("nan")], [3.0, 1.0, 2.0], [float("nan"), float("nan"), 0.0]])
 BOTH = {0: {0: "rows", 1: "columns"}}
 
 SUMS = [
@@ -83,6 +84,10 @@ EXTREMES = [
     Row("argmax-axis", lambda x: x.argmax(1), f32(3, 4), dynamic=BOTH),
     Row("argmax-kept", lambda x: x.argmax(keepdim=True), f32(3, 4)),
     Row("argmax-ties", lambda x: x.argmax(0), values([1.0, 2.0, 2.0]), trap="the first of equals"),
+    Row("argmax-nan", lambda x: (x.argmax(1), x.argmin(1)), NANS, trap="the first NaN is both, also behind infinity"),
+    Row("argmax-nan-all", lambda x: (x.argmax(), x.argmin(keepdim=True)), NANS),
+    Row("max-nan-both", lambda x: (*x.max(1), *x.min(1)), NANS),
+    Row("vector-norm-nan", lambda x: torch.linalg.vector_norm(x, float("inf"), dim=1), NANS),
     Row("argmax-int32", lambda x: x.argmax(-1), i32(3, 4)),
     Row("argmax-zero-dim", torch.argmax, f32()),
     Row("argmin", torch.argmin, f32(3, 4)),

@@ -14,6 +14,7 @@ FEW = (9, 13, 20)
 LATER = (11, 13, 20)
 BOTH = {0: {0: "rows", 1: "columns"}}
 TIES = values([3.0, 1.0, 3.0, 2.0, 1.0])
+MIXED = values([INF, 1.0, NAN, -INF, 3.4e38, INF, NAN, -2.0])
 
 SORTING = [
     Row("topk", lambda x: x.topk(2), f32(3, 5)),
@@ -40,6 +41,12 @@ SORTING = [
     Row("kthvalue", lambda x: x.kthvalue(2), f32(3, 5)),
     Row("kthvalue-axis", lambda x: x.kthvalue(3, 0, keepdim=True), f32(4, 5), dynamic={0: {0: "rows"}}),
     Row("kthvalue-zero-dim", lambda x: x.kthvalue(1), f32(), opsets=FEW),
+    Row("sort-nan", lambda x: x.sort(0), MIXED, opsets=(9, 11, 20), trap="NaN is larger than infinity"),
+    Row("sort-nan-descending", lambda x: x.sort(0, descending=True), MIXED, opsets=(9, 11, 20), trap="NaN comes first"),
+    Row("sort-nan-double", lambda x: x.double().sort(0), MIXED, opsets=(11, 20)),
+    Row("topk-nan", lambda x: x.topk(3)[0], MIXED, opsets=(9, 11, 20)),
+    Row("topk-nan-smallest", lambda x: x.topk(4, largest=False)[0], MIXED, opsets=(11, 20)),
+    Row("kthvalue-nan", lambda x: x.kthvalue(6)[0], MIXED, opsets=FEW),
     Row("median", torch.median, f32(3, 4), trap="the lower of two middle values"),
     Row("median-axis", lambda x: x.median(1), f32(3, 4)),
     Row("median-axis-dynamic", lambda x: x.median(1)[0], f32(3, 4), dynamic=BOTH, min_opset=10),

@@ -1,0 +1,40 @@
+"""Calls without a rule, expanded by torch's own decomposition: writes in it, lists, sizes that change."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import purexport
+from tests.harness import Row, f32, row_params, run_row, values
+
+WIDTH = {0: {1: "width"}}
+NAN = float("nan")
+FEW = (13, 20)
+
+ROWS = [
+    Row("diff", lambda x: torch.diff(x, n=2), f32(3, 6), opsets=FEW, trap="the decomposition writes into a new tensor"),
+    Row("diff-dynamic", lambda x: torch.diff(x, n=2), f32(3, 6), opsets=FEW, dynamic=WIDTH, routes=["trace"]),
+    Row("gradient", lambda x: torch.gradient(x), f32(4, 3), opsets=FEW, trap="one list is the result"),
+    Row("gradient-axis", lambda x: torch.gradient(x, dim=1)[0], f32(4, 3), opsets=FEW),
+    Row("block-diag-dynamic", lambda x: torch.block_diag(x, x), f32(3, 4), opsets=FEW, dynamic="batch"),
+    Row("trapezoid-dynamic", lambda x: torch.trapezoid(x, dim=1), f32(3, 4), opsets=FEW, dynamic=WIDTH),
+    Row("cumulative-dynamic", lambda x: torch.cumulative_trapezoid(x), f32(3, 4), opsets=FEW, dynamic="batch"),
+    Row(
+        "nanquantile",
+        lambda x: torch.nanquantile(x, 0.3, dim=1),
+        values([[1.0, NAN, 3.0], [2.0, 5.0, 4.0]]),
+        opsets=FEW,
+    ),
+    Row("nanquantile-dynamic", lambda x: torch.nanquantile(x, 0.3, dim=1), f32(4, 6), opsets=FEW, dynamic=WIDTH),
+]
+
+
+@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
+def test_row(row: Row, route: str, opset: int) -> None:
+    run_row(row, route, opset)
+
+
+def test_the_report_says_which_calls_were_decomposed() -> None:
+    program = purexport.export(lambda x: torch.diff(x, n=2), torch.ones(3, 6), capture="trace")
+    assert "aten::diff" in program.report.decomposed
