@@ -27,6 +27,7 @@ from torch.utils import _pytree as pytree
 import purexport
 
 OLDEST, NEWER = 11, (13, 17, 20, 23)
+SEED = 11  # with these weights the decoders of test_scripted_models.py end after different numbers of words
 
 
 def i64(*data: int) -> Tensor:
@@ -76,7 +77,7 @@ class Programs:
 
 
 def _scripted(script: Any) -> Any:
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     if isinstance(script, type) and issubclass(script, nn.Module):
         return torch.jit.script(script().eval())
     return torch.jit.script(script)
