@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from purexport.capture.aten import AtenGraph, Call, ScalarType, TensorType, Value, values_in
+from purexport.capture.request import Specialised
 from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
 from purexport.fakes import Axes, FakeMachine
@@ -53,25 +54,15 @@ def _has_mask(call: Call) -> bool:
 
 
 @dataclass
-class Specialised:
-    """An axis that was declared dynamic and that the model makes static."""
-
-    axis: str
-    size: int
-    place: str
-
-    def __str__(self) -> str:
-        return (
-            f"axis {self.axis!r} was declared dynamic, but the model holds it at {self.size} at {self.place}; "
-            "the file takes that size only"
-        )
-
-
-@dataclass
 class Inference:
     """What the abstract execution found out beside the types."""
 
     specialised: list[Specialised] = field(default_factory=list)
+    merged: list[str] = field(default_factory=list)
+
+    def remarks(self) -> list[str]:
+        """All of it as sentences."""
+        return [*map(str, self.specialised), *self.merged]
 
 
 def infer_types(graph: AtenGraph, axes: Mapping[str, Axes]) -> Inference:
@@ -116,6 +107,7 @@ class _Abstract:
         # a symbol fixed late is a number in the types that were recorded before
         for value, result in self.env.items():
             value.type = self._type(result, value)
+        self.found.merged = self.machine.merged()
         return self.found
 
     def _run(self, call: Call) -> None:

@@ -100,6 +100,8 @@ class FakeMachine:
                 return [scalars.evaluate(call.base, args)]
         if call.target == "aten::size.int":
             return [args["self"].size(args["dim"])]
+        if call.target == "aten::numel":
+            return [args["self"].numel()]
         result = _operator(call)(**_as_tensors(call.target, args))
         return list(result) if len(call.outputs) != 1 else [result]
 
@@ -150,6 +152,17 @@ class FakeMachine:
         if expression.is_Integer:
             return int(expression)
         return float(expression) if expression.is_number else None
+
+    def merged(self) -> list[str]:
+        """The axes that were declared apart and that the model takes for one size, a sentence each."""
+        first: dict[str, str] = {}
+        found = []
+        for name, symbol in self.symbols.items():
+            text = str(symbol.node.expr)
+            other = first.setdefault(text, name)
+            if other != name and not symbol.node.expr.is_Integer:
+                found.append(f"axes {other!r} and {name!r} were declared apart; the model takes them for one size")
+        return found
 
     def fixed(self) -> dict[str, int]:
         """The axes that were forced to one size so far."""

@@ -13,7 +13,8 @@ from proto_schema import operators
 from purexport import abstract, api
 from purexport.api import ONNXProgram, OperatorExportTypes, Report, TrainingMode
 from purexport.capture.aten import Input
-from purexport.capture.model import Captured, Request, capture
+from purexport.capture.model import capture
+from purexport.capture.request import Captured, Request
 from purexport.errors import ExportError
 from purexport.functionalize import Functionalized, functionalize
 from purexport.graph.build import build_model
@@ -203,7 +204,7 @@ def _types(captured: Captured, pure: Functionalized) -> list[str]:
     ):
         return []
     found = abstract.infer_types(pure.graph, captured.axes)
-    return _said([str(item) for item in found.specialised])
+    return _said(found.remarks())
 
 
 def _output_names(found: list[str], given: Sequence[str] | None) -> list[str]:

@@ -99,6 +99,8 @@ CASES: list[Case] = [
     ("aten::Float.Tensor", float, ONE_FLOAT),
     ("aten::FloatImplicit", float, ONE_FLOAT),
     ("aten::ScalarImplicit", float, ONE_FLOAT),
+    ("aten::item", lambda a: a, ONE_INTEGER + ONE_FLOAT),
+    ("aten::_local_scalar_dense", lambda a: a, ONE_INTEGER + ONE_FLOAT),
     ("aten::Bool.int", bool, ONE_INTEGER),
     ("aten::Bool.float", bool, ONE_FLOAT),
     ("aten::Bool.Tensor", bool, ONE_FLOAT),

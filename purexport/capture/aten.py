@@ -89,7 +89,7 @@ Arg = Any  # Value | None | bool | int | float | complex | str | torch.dtype | .
 
 Frame = tuple[str, int]  # file and line
 
-_INSIDE_TORCH = ("/torch/", "\\torch\\", "/purexport/capture/", "\\purexport\\capture\\", "<eval_with_key>")
+INSIDE_TORCH = ("/torch/", "\\torch\\", "/purexport/capture/", "\\purexport\\capture\\", "<eval_with_key>")
 
 
 class Source:
@@ -105,7 +105,7 @@ class Source:
     def line(self) -> str:
         """``model.py:42``: the innermost frame outside torch itself; empty when nothing was recorded."""
         frames = self._frames() if self._frames else []
-        users = [frame for frame in frames if not any(part in frame[0] for part in _INSIDE_TORCH)]
+        users = [frame for frame in frames if not any(part in frame[0] for part in INSIDE_TORCH)]
         return next((f"{path}:{line}" for path, line in users or frames), "")
 
     def __str__(self) -> str:

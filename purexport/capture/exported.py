@@ -9,6 +9,7 @@ records.  Symbols take the names of the declared axes; expressions are written i
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import re
 import warnings
@@ -37,6 +38,7 @@ from purexport.capture.quiet import quiet_torch
 from purexport.errors import ExportError
 
 _FRAME = re.compile(r'^\s*File "(.*)", line (\d+), in .*$', re.MULTILINE)
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 _PYTHON: dict[Any, str] = {
     operator.add: "aten::add.int",
@@ -47,6 +49,14 @@ _PYTHON: dict[Any, str] = {
     operator.mod: "aten::remainder.int",
     operator.pow: "aten::pow.int",
     operator.neg: "aten::neg.int",
+    operator.abs: "prim::abs.int",
+    abs: "prim::abs.int",
+    operator.and_: "aten::__and__.bool",
+    operator.or_: "aten::__or__.bool",
+    math.trunc: "aten::Int.Scalar",
+    math.floor: "aten::floor.float",
+    math.ceil: "aten::ceil.float",
+    torch.sym_sqrt: "aten::sqrt.float",
     operator.eq: "aten::eq.int",
     operator.ne: "aten::ne.int",
     operator.lt: "aten::lt.int",
@@ -77,8 +87,11 @@ class Symbols:
         expression = size.node.expr
         if expression.is_Integer:
             return int(expression)
-        text = str(expression)
-        return re.sub(r"[A-Za-z_]\w*", lambda match: self.names.get(match.group(), match.group()), text)
+        return self.text(expression)
+
+    def text(self, expression: Any) -> str:
+        """An expression of symbols in their names."""
+        return _IDENTIFIER.sub(lambda match: self.names.get(match.group(), match.group()), str(expression))
 
     def type(self, value: Any) -> Type:
         """The type of what torch.export recorded for a node."""
@@ -107,7 +120,7 @@ def read(
     axes by input name.
     """
     program = _resolved(program)
-    symbols = Symbols(_axis_names(program, names, axes))
+    symbols = Symbols(axis_names(program, names, axes))
     reader = Reader(AtenGraph(), symbols)
     env = _placeholders(program, names, symbols, reader.graph)
     outputs = reader.body(program.graph_module, env)
@@ -163,23 +176,51 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def _axis_names(
+def user_tensors(program: torch.export.ExportedProgram) -> list[torch.Tensor]:
+    """What torch recorded of the program's tensor inputs, in order."""
+    users = set(program.graph_signature.user_inputs)
+    placeholders = (node for node in program.graph.nodes if node.op == "placeholder" and node.name in users)
+    return [node.meta["val"] for node in placeholders if isinstance(node.meta["val"], torch.Tensor)]
+
+
+def shape_env(program: torch.export.ExportedProgram) -> Any:
+    """torch's book of what it assumed of symbolic sizes; None for a program without such."""
+    modes = (getattr(tensor, "fake_mode", None) for tensor in user_tensors(program))
+    return next((mode.shape_env for mode in modes if mode is not None), None)
+
+
+def axis_names(
     program: torch.export.ExportedProgram, names: Sequence[str] | None, axes: Mapping[str, Mapping[int, str]]
 ) -> dict[str, str]:
-    """The declared name of each of torch's symbols."""
+    """The name of each of torch's symbols: as declared, else after the first input and axis that has this size."""
+    tensors = user_tensors(program)
+    labelled = list(zip(names or _torch_names(program), tensors, strict=False))
+    found: dict[str, str] = {}
+    for name, tensor in labelled:
+        for axis, label in axes.get(name, {}).items():
+            size = tensor.shape[axis]
+            if not isinstance(size, torch.SymInt):
+                continue
+            symbols = [str(symbol) for symbol in size.node.expr.free_symbols]
+            roots = _IDENTIFIER.findall(label)
+            if size.node.expr.is_Symbol:
+                found.setdefault(symbols[0], label)
+            elif len(symbols) == len(roots) == 1 and roots[0] != label:  # a derived dimension, such as "2*batch"
+                found.setdefault(symbols[0], roots[0])
+    for name, tensor in labelled:
+        for axis, size in enumerate(tensor.shape):
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                found.setdefault(str(size.node.expr), f"{name}_dim_{axis}")
+    return found
+
+
+def _torch_names(program: torch.export.ExportedProgram) -> list[str]:
     users = set(program.graph_signature.user_inputs)
-    tensors = [
-        node.meta["val"]
+    return [
+        node.name
         for node in program.graph.nodes
         if node.op == "placeholder" and node.name in users and isinstance(node.meta["val"], torch.Tensor)
     ]
-    found: dict[str, str] = {}
-    for name, tensor in zip(names or (), tensors, strict=False):
-        for axis, label in axes.get(name, {}).items():
-            size = tensor.shape[axis]
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                found[str(size.node.expr)] = label
-    return found
 
 
 def read_module(module: torch.fx.GraphModule, graph: AtenGraph) -> None:
@@ -277,6 +318,10 @@ class Reader:
             return self._getitem(node, args[0], args[1])
         if target in _PYTHON:
             return self._emit(node, _PYTHON[target], {"ab"[i]: arg for i, arg in enumerate(args)})
+        if target is round:
+            return self._round(node, args)
+        if target is torch.sym_sum:
+            return functools.reduce(lambda a, b: self._emit(node, "aten::add.int", {"a": a, "b": b}), args[0])
         if isinstance(target, torch._ops.HigherOrderOperator):
             return read_higher_order(self, node, args)
         if isinstance(target, torch._ops.OpOverload):
@@ -285,6 +330,14 @@ class Reader:
             return self._emit(node, name, bind(name, args, kwargs))
         name = f"python::{getattr(target, '__name__', target)}"
         return self._emit(node, name, {str(position): arg for position, arg in enumerate(args)})
+
+    def _round(self, node: torch.fx.Node, args: list[Any]) -> Any:
+        """Python's round gives an integer where ATen's gives a float; ties go to the even number in both."""
+        if any(arg is not None for arg in args[1:]):
+            raise ExportError(f"round() to digits at {self.source(node)} has no form in ONNX; write it on tensors")
+        rounded = Value(ScalarType(float))
+        self.graph.calls.append(Call("aten::round.float", {"a": args[0]}, [rounded], self.source(node)))
+        return self._emit(node, "aten::Int.Scalar", {"a": rounded})
 
     def _getitem(self, node: torch.fx.Node, container: Any, index: int) -> Any:
         if isinstance(container, list):

@@ -9,6 +9,7 @@ become numbers again, because type promotion and constant folding need to know t
 from __future__ import annotations
 
 import re
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,19 @@ from torch.jit import _trace as jit_trace
 from torch.overrides import TorchFunctionMode
 
 from purexport.capture import prepacked
-from purexport.capture.aten import AtenGraph, Call, Frame, Input, ListType, ScalarType, Source, TensorType, Type, Value
+from purexport.capture.aten import (
+    INSIDE_TORCH,
+    AtenGraph,
+    Call,
+    Frame,
+    Input,
+    ListType,
+    ScalarType,
+    Source,
+    TensorType,
+    Type,
+    Value,
+)
 from purexport.capture.bind import bind, is_wrapped_number
 from purexport.errors import ExportError
 from purexport.scalars import is_scalar_operator
@@ -31,6 +44,7 @@ _CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::Int
 _LITERALS = frozenset([torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy])
 _DROPOUTS = frozenset(["dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d"])
 _AT_LEAST = {"atleast_1d": 1, "atleast_2d": 2, "atleast_3d": 3}
+_SIZES = frozenset(["aten::size", "aten::numel", "aten::dim", "prim::Constant"])
 _UNSEEN_SHARING = frozenset(["broadcast_tensors", "meshgrid"])
 # these share memory without saying so, even to the count of writes; their safe forms compute the same
 _SAFE: dict[str, Callable[..., Any]] = {
@@ -67,18 +81,19 @@ def trace(
     names: Sequence[str],
     state: Sequence[tuple[str, str, torch.Tensor]],
     modules: Sequence[tuple[str, torch.nn.Module]],
+    dynamic: bool = False,
 ) -> Recorded:
     """Trace ``function(*tensors)``, which returns a flat tuple of tensors.
 
-    ``state`` lists ``(kind, name, tensor)`` of what the model owns, ``modules`` its modules by path.  Each of the
-    tracer's warnings is about a value that the trace holds fixed.
+    ``state`` lists ``(kind, name, tensor)`` of what the model owns, ``modules`` its modules by path.
+    ``dynamic`` says that sizes may change.  Each warning is about a value that the trace holds fixed.
     """
     scopes: dict[torch.nn.Module, str] = {}
     for path, module in modules:
         scopes.setdefault(module, path)
     flat = [*tensors, *(tensor for _, _, tensor in state)]
     outer = jit_trace._trace_module_map
-    with warnings.catch_warnings(record=True) as caught, torch.no_grad(), _Visible() as visible:
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad(), _Visible(dynamic) as visible:
         warnings.simplefilter("always", category=jit_trace.TracerWarning)
         try:
             jit_trace._trace_module_map = scopes
@@ -98,7 +113,8 @@ def trace(
     inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
     for warning in caught:  # noted for the report, and passed on
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    notes = [str(w.message) for w in caught if issubclass(w.category, jit_trace.TracerWarning)]
+    tracers = [warning for warning in caught if issubclass(warning.category, jit_trace.TracerWarning)]
+    notes = [f"{warning.message} ({warning.filename}:{warning.lineno})" for warning in tracers]
     return Recorded(graph, inputs, notes, visible.packed.objects)
 
 
@@ -107,12 +123,14 @@ class _Visible(TorchFunctionMode):
 
     A dropout that is off returns its input and ``atleast_1d`` a view, which their schemas do not say: the tracer would
     take writes after them for dead code.  Some functions share memory in a way that cannot be shown to it at all: a
-    write after one of them is refused.
+    write after one of them is refused.  Where Python asks for the number in a tensor as an index (``range(n)``), the
+    tracer says nothing: we do, unless the number is a size that cannot change.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dynamic: bool) -> None:
         super().__init__()
         self.packed = prepacked.Recorder()
+        self.dynamic = dynamic
         self.shared: list[tuple[str, torch.Tensor, int]] = []
 
     def refuse_unseen_writes(self) -> None:
@@ -130,6 +148,8 @@ class _Visible(TorchFunctionMode):
         if function == _DATA:
             return args[0].detach()
         name = getattr(function, "__name__", "")
+        if name == "__index__" and (self.dynamic or not _is_size(args[0])):
+            _warn_of_index()
         if name in _DROPOUTS and args and not _drops(args, kwargs or {}):
             return args[0]
         if name in _AT_LEAST and len(args) == 1 and isinstance(args[0], torch.Tensor):
@@ -141,6 +161,26 @@ class _Visible(TorchFunctionMode):
         if function in _LITERALS and not isinstance(args[0] if args else None, torch.Tensor):
             return result.clone()
         return result
+
+
+def _is_size(tensor: torch.Tensor) -> bool:
+    """Whether a number follows from sizes and constants only."""
+    value = torch._C._get_value_trace(tensor) if torch._C._is_tracing() else None  # type: ignore[attr-defined]
+    nodes = [] if value is None else [value.node()]
+    while nodes:
+        node = nodes.pop()
+        if node.kind() == "prim::Param":
+            return False
+        if node.kind() not in _SIZES:
+            nodes += [item.node() for item in node.inputs()]
+    return True
+
+
+def _warn_of_index() -> None:
+    stack = traceback.extract_stack()[::-1]
+    frame = next((item for item in stack if not any(part in item.filename for part in INSIDE_TORCH)), stack[-1])
+    text = "a tensor is used as a Python index or a number of steps here; the trace holds the example's number fixed"
+    warnings.warn_explicit(text, jit_trace.TracerWarning, frame.filename, frame.lineno or 0)
 
 
 def _with_axes(tensor: torch.Tensor, count: int) -> torch.Tensor:

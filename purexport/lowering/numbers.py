@@ -174,6 +174,15 @@ def to_int(op: Emitter, a: Any) -> Value:
     return op.cast(a, dtypes.INT64)
 
 
+@lower("aten::item", "aten::_local_scalar_dense")
+def item(op: Emitter, self: Value) -> Value:
+    """item(Tensor self) -> Scalar: an int64, float32 or bool, as all numbers are here."""
+    scalar = op.Reshape(self, op.const([], dtypes.INT64)) if self.shape != () else self
+    if self.dtype == dtypes.BOOL:
+        return scalar
+    return op.cast(scalar, dtypes.FLOAT if dtypes.is_floating(self.dtype) else dtypes.INT64)
+
+
 @lower("aten::Float.Scalar", "aten::Float.Tensor", "aten::FloatImplicit")
 def to_float(op: Emitter, a: Any) -> Value:
     return op.cast(a, dtypes.FLOAT)
