@@ -91,6 +91,7 @@ def export(
     users = [item.name for item in pure.graph.inputs if item.kind == "user"]
     _check_axes(dynamic_axes, [*users, *pure.graph.output_names])
     lowered = lower_graph(pure.graph, opset, custom_translation_table)
+    remarks += lowered.remarks
     if not export_params:
         _parameters_as_inputs(lowered.graph, pure.graph.inputs)
     remove_dead_nodes(lowered.graph)

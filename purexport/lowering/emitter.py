@@ -48,6 +48,7 @@ class Emitter:
         self.source = Source()
         self.target = ""
         self.results: list[TensorType | None] = []
+        self.remarks: list[str] = []
         self._inputs = graph.inputs
         self._dims: dict[object, Value] = {}
 
@@ -55,6 +56,10 @@ class Emitter:
         if not op_type[:1].isupper():
             raise AttributeError(op_type)
         return functools.partial(self.emit, op_type)
+
+    def remark(self, text: str) -> None:
+        """What the report shall say of the call that is being lowered."""
+        self.remarks.append(f"{self.target} at {self.source}: {text}")
 
     # -- asking
 

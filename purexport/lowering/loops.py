@@ -32,9 +32,9 @@ def repeat(op: Emitter, count: Any, step: Step, *carried: Value) -> tuple[Value,
     return tuple(carried)
 
 
-def repeat_while(op: Emitter, most: int, going: Value, step: Step, *carried: Value) -> tuple[Value, ...]:
+def repeat_while(op: Emitter, most: Any, going: Value, step: Step, *carried: Value) -> tuple[Value, ...]:
     """``going, *carried = step(at, *carried)`` while ``going``, a zero-dim bool, is true; at most ``most`` times."""
-    return _loop(op, op.const(most), going, step, carried)
+    return _loop(op, as_value(op, most), going, step, carried)
 
 
 def _loop(op: Emitter, count: Value, going: Value | None, step: Step, carried: Sequence[Value]) -> tuple[Value, ...]:

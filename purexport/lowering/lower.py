@@ -39,11 +39,12 @@ NOT_QUANTIZED = "takes no quantized tensors here; dequantize them before it"
 
 @dataclass
 class Lowered:
-    """The ONNX graph, the ATen names whose rules ran, and those that were decomposed."""
+    """The ONNX graph, the ATen names whose rules ran, those that were decomposed, and what rules remark."""
 
     graph: Graph
     rules: set[str] = field(default_factory=set)
     decomposed: set[str] = field(default_factory=set)
+    remarks: list[str] = field(default_factory=list)
 
 
 def lower_graph(graph: AtenGraph, opset: int, custom: Mapping[str, Callable[..., Any]] | None = None) -> Lowered:
@@ -76,6 +77,7 @@ class Lowering:
             raise UnsupportedOperatorError(self.op.opset, self.gaps)
         for name, output in zip(self.source.output_names, self.source.outputs, strict=True):
             self.result.graph.outputs.append(self._output(name, output))
+        self.result.remarks += self.op.remarks
         return self.result
 
     def _inputs(self) -> None:

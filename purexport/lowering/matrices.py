@@ -12,7 +12,7 @@ import torch
 
 from purexport import dtypes
 from purexport.graph.ir import Value
-from purexport.lowering.common import dims_of
+from purexport.lowering.common import INT64_MAX, dims_of
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.kernels import alike
 from purexport.lowering.positions import as_value, count_up
@@ -159,10 +159,11 @@ def triangle(op: Emitter, value: Value, upper: bool, offset: int = 0) -> Value:
 
 
 def part(op: Emitter, value: Value, axis: int, start: Any, end: Any) -> Value:
-    """``value[start:end]`` along ``axis``; both ends are ints or computed values."""
+    """``value[start:end]`` along ``axis``; both ends are ints or computed values, and None is the end of the axis."""
     axis %= value.rank
-    result: Value = op.Slice(value, op.ints([start]), op.ints([end]), axes=[axis])
-    known = end - start if isinstance(start, int) and isinstance(end, int) else None
+    result: Value = op.Slice(value, op.ints([start]), op.ints([INT64_MAX if end is None else end]), axes=[axis])
+    size = (value.shape or ())[axis] if end is None else end
+    known = size - start if isinstance(start, int) and isinstance(size, int) else None
     result.shape = (*(value.shape or ())[:axis], known, *(value.shape or ())[axis + 1 :])
     return result
 

@@ -99,7 +99,7 @@ def lu_solved(op: Emitter, packed: Value, order: Value, right: Value, adjoint: b
     return solved(op, packed, solved(op, packed, moved, False, unit=True), True)
 
 
-def _is_vector(A: Value, B: Value) -> bool:
+def is_vector(A: Value, B: Value) -> bool:
     """Whether B holds vectors, one for each matrix, as torch decides."""
     return B.rank == 1 or (B.rank == A.rank - 1 and B.shape == (A.shape or ())[:-1])
 
@@ -107,7 +107,7 @@ def _is_vector(A: Value, B: Value) -> bool:
 def _solution(op: Emitter, A: Value, B: Value, left: bool) -> tuple[Value, Value, Value]:
     """The solution, the factors of A and its pivots."""
     packed, pivots, order = factored(op, A)
-    right = upright(op, B) if _is_vector(A, B) else B
+    right = upright(op, B) if is_vector(A, B) else B
     if left:
         found = lu_solved(op, packed, order, right)
     else:

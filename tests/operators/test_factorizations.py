@@ -13,8 +13,7 @@ OPSETS = (9, 13, 23)
 BOUNDS: dict[str, Any] = {"opsets": OPSETS}
 # beyond the steps that are written out
 SQUARE: dict[str, Any] = {"dynamic": {0: {0: "batch", 1: "n", 2: "n"}}, "sizes": {"batch": 1, "n": 11}}
-ANY: dict[str, Any] = {"dynamic": {0: {1: "n", 2: "m"}}, "sizes": {"n": 11, "m": 4}}
-GROWN: dict[str, Any] = {"opsets": (13, 23), "min_opset": 11}
+ANY: dict[str, Any] = {"dynamic": {0: {1: "n", 2: "m"}}, "sizes": {"n": 11, "m": 4}, "opsets": OPSETS, "min_opset": 10}
 TIES = values([[1.0, 2, 3], [-1, 5, 6], [1, 0, 2]])
 
 
@@ -26,7 +25,7 @@ def positive(x: torch.Tensor) -> torch.Tensor:
 CHOLESKY = [
     Row("cholesky", lambda x: torch.linalg.cholesky(positive(x)), f32(3, 3), **BOUNDS),
     Row("cholesky-loop", lambda x: torch.linalg.cholesky(positive(x)), f32(2, 12, 12), **BOUNDS),
-    Row("cholesky-any", lambda x: torch.linalg.cholesky(positive(x)), f32(2, 3, 3), **SQUARE, **GROWN),
+    Row("cholesky-any", lambda x: torch.linalg.cholesky(positive(x)), f32(2, 3, 3), **SQUARE, **BOUNDS),
     Row("cholesky-upper", lambda x: torch.linalg.cholesky(positive(x), upper=True), f32(2, 3, 3), **BOUNDS),
     Row("cholesky-double", lambda x: torch.linalg.cholesky(positive(x)), f64(10, 10), **BOUNDS, rtol=1e-9, atol=1e-9),
     Row("cholesky-old", lambda x: torch.cholesky(positive(x)), f32(3, 3), **BOUNDS),
@@ -57,7 +56,7 @@ LU = [
     Row("lu-tall", lambda x: torch.linalg.lu(x), f32(4, 3), **BOUNDS),
     Row("lu-wide", lambda x: torch.linalg.lu(x), f32(3, 4), **BOUNDS),
     Row("lu-loop", lambda x: torch.linalg.lu(x), f32(2, 11, 12), **BOUNDS),
-    Row("lu-any", lambda x: torch.linalg.lu(x), f32(2, 3, 5), **ANY, **GROWN),
+    Row("lu-any", lambda x: torch.linalg.lu(x), f32(2, 3, 5), **ANY),
     Row("lu-double", lambda x: torch.linalg.lu(x), f64(9, 10), **BOUNDS, rtol=1e-9, atol=1e-9),
     Row("lu-no-rows", lambda x: torch.linalg.lu(x), f32(2, 0, 3), opsets=(13, 23)),
     Row("lu-ties", lambda x: torch.linalg.lu_factor(x), TIES, trap="the first of equal pivots", **BOUNDS),
@@ -71,7 +70,7 @@ LU = [
     ),
     Row("lu-old", lambda x: torch.lu(x), f32(3, 3), **BOUNDS),
     Row("lu-unpack", lambda x: torch.lu_unpack(*torch.linalg.lu_factor(x)), f32(2, 5, 3), **BOUNDS),
-    Row("lu-unpack-any", lambda x: torch.lu_unpack(*torch.linalg.lu_factor(x)), f32(2, 3, 5), **ANY, **GROWN),
+    Row("lu-unpack-any", lambda x: torch.lu_unpack(*torch.linalg.lu_factor(x)), f32(2, 3, 5), **ANY),
     Row(
         "lu-unpack-pivots",
         lambda x: torch.lu_unpack(*torch.linalg.lu_factor(x), unpack_data=False),
@@ -86,7 +85,7 @@ QR = [
     Row("qr-complete", lambda x: torch.linalg.qr(x, mode="complete"), f32(4, 3), **BOUNDS),
     Row("qr-r", lambda x: torch.linalg.qr(x, mode="r"), f32(4, 3), **BOUNDS),
     Row("qr-loop", lambda x: torch.linalg.qr(x), f32(2, 10, 12), **BOUNDS),
-    Row("qr-any", lambda x: torch.linalg.qr(x), f32(2, 3, 5), **ANY, **GROWN),
+    Row("qr-any", lambda x: torch.linalg.qr(x), f32(2, 3, 5), **ANY),
     Row("qr-double", lambda x: torch.linalg.qr(x), f64(10, 9), **BOUNDS, rtol=1e-9, atol=1e-9),
     Row("qr-triangle", lambda x: torch.linalg.qr(x.triu()), f32(3, 3), trap="nothing to reflect", **BOUNDS),
     Row("qr-no-matrix", lambda x: torch.linalg.qr(x), f32(0, 3, 2), **BOUNDS),

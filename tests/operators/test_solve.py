@@ -15,7 +15,7 @@ SQUARE: dict[str, Any] = {
     "dynamic": {0: {0: "batch", 1: "n", 2: "n"}},
     "sizes": {"batch": 1, "n": 11},
     "opsets": (13, 23),
-    "min_opset": 11,
+    "min_opset": 10,
 }
 BESIDE: dict[str, Any] = {**SQUARE, "dynamic": {0: {0: "batch", 1: "n", 2: "n"}, 1: {0: "batch", 1: "n"}}}
 EXCHANGED = values([[0.0, 2, 1], [1, 1, 0], [3, 0, 1]])
@@ -77,7 +77,9 @@ TRIANGULAR = [
         lambda a, b: torch.linalg.solve_triangular(positive(a), b, upper=True),
         f32(2, 3, 3),
         f32(2, 3, 2),
-        **BESIDE,
+        dynamic=BESIDE["dynamic"],
+        sizes=BESIDE["sizes"],
+        **BOUNDS,
     ),
     Row(
         "triangular-broadcast-any",
