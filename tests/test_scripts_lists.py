@@ -510,6 +510,63 @@ def tensor_put_at_a_computed_place(x: Tensor, n: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
+@programs.row(X, i64(3), others=SOME)
+def list_repeated_by_data(x: Tensor, n: Tensor) -> Tensor:
+    marks = [0] * int(n)
+    marks[0] = 5
+    return torch.tensor(marks)
+
+
+@programs.row(torch.rand(6, 3), others=[(torch.rand(k, 3),) for k in (2, 4, 7)], axes={"x": {0: "n"}})
+def split_of_a_dynamic_axis(x: Tensor) -> Tensor:
+    t = torch.zeros(3)
+    for part in x.split(2, 0):
+        t = t * 0.5 + part.sum(0)
+    return t
+
+
+@programs.row(torch.rand(6, 3), others=[(torch.rand(k, 3),) for k in (1, 4, 7)], axes={"x": {0: "n"}})
+def unbound_dynamic_axis(x: Tensor) -> Tensor:
+    t = torch.zeros(3)
+    for part in x.unbind(0):
+        t = t * 0.5 + part
+    return t
+
+
+@programs.row(X, i64(3), others=SOME, min_opset=13)
+def sizes_of_elements(x: Tensor, n: Tensor) -> Tensor:
+    out: List[Tensor] = []
+    i = 0
+    while i < int(n):
+        out.append(torch.arange(i + 1))
+        i += 1
+    sizes = [o.size(0) for o in out]
+    return torch.cat(out) + sum(sizes)
+
+
+@programs.row(X, i64(3), others=SOME)
+def known_tolist(x: Tensor, n: Tensor) -> Tensor:
+    k: List[int] = torch.arange(4).tolist()
+    return x * k[2]
+
+
+@programs.row(X, i64(3, 1, 2), others=[(X, i64(0, 4, 4))])
+def tolist_of_data(x: Tensor, n: Tensor) -> Tensor:
+    k: List[int] = n.tolist()
+    t = x
+    for i in k:
+        t = t + i
+    return t
+
+
+@programs.row(X, others=SIGNS)
+def any_and_all(x: Tensor) -> int:
+    flags = [bool(x[0, 0] > 0), bool(x[1, 1] > 0)]
+    if any(flags) and not all(flags):
+        return 1
+    return 2
+
+
 @pytest.mark.parametrize(("program", "opset"), programs.params())
 def test_program(program: Program, opset: int) -> None:
     run_program(program, opset)

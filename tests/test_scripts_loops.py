@@ -15,6 +15,7 @@ from tests.scripted import Program, Programs, i64, run_program
 programs = Programs()
 X = torch.arange(6.0).reshape(2, 3) - 2
 COUNTS = [(X, i64(n)) for n in (0, 1, 2, 5)]
+SOME = [(X, i64(n)) for n in (1, 2, 5)]
 SIGNS = [(X,), (-X,), (torch.zeros(2, 3),), (X * 10,)]
 ROWS = {"x": {0: "rows"}}
 
@@ -313,6 +314,89 @@ def what_nobody_reads(x: Tensor, n: Tensor) -> Tensor:
         unread = unread * 2 + i
         x = x + 1
     return x
+
+
+# Sizes that follow from data ------------------------------------------------------------------------------------------
+
+
+@programs.row(torch.rand(6, 3), i64(3), others=[(torch.rand(6, 3), i64(n)) for n in (0, 1, 6, -2)])
+def cut_at_data(x: Tensor, n: Tensor) -> Tensor:
+    return x[: int(n)] * 2
+
+
+@programs.row(torch.rand(6, 3), i64(3), others=[(torch.rand(6, 3), i64(n)) for n in (0, 1, 4)])
+def window_at_data(x: Tensor, n: Tensor) -> Tensor:
+    k = int(n)
+    return x[k : k + 2].sum(0) + x[:, 1:].sum()
+
+
+@programs.row(X, i64(3), others=COUNTS)
+def range_of_data(x: Tensor, n: Tensor) -> Tensor:
+    return torch.arange(int(n)) * 2 + torch.zeros(int(n), dtype=torch.int64)
+
+
+@programs.row(X, i64(3), others=SOME)
+def view_of_data(x: Tensor, n: Tensor) -> Tensor:
+    y = torch.ones(int(n) * 6).view(int(n), 6)
+    return y.reshape(-1, 3).t() + 1
+
+
+@programs.row(X, i64(1), others=[(X, i64(0)), (X, i64(-1))])
+def picked_by_data(x: Tensor, n: Tensor) -> Tensor:
+    return x[int(n)] + x[n] + x.select(0, int(n))
+
+
+@programs.row(X, i64(3), others=COUNTS)
+def rows_added_in_a_loop(x: Tensor, n: Tensor) -> Tensor:
+    y = x[:0]
+    for i in range(int(n)):
+        y = torch.cat([y, x * i])
+    return y.sum(1)
+
+
+@programs.row(X, i64(3), others=SOME)
+def mask_of_data(x: Tensor, n: Tensor) -> Tensor:
+    m = torch.arange(int(n)).unsqueeze(0) < torch.arange(int(n)).unsqueeze(1)
+    return m.float().softmax(1)
+
+
+@programs.row(X, others=SIGNS)
+def loop_over_nonzero(x: Tensor) -> Tensor:
+    places = torch.nonzero(x > 0)
+    total = torch.zeros(1)
+    for i in range(places.size(0)):
+        total = total + x[places[i, 0], places[i, 1]] * i
+    return total
+
+
+@programs.row(X, others=SIGNS)
+def branch_on_the_size_of_a_mask(x: Tensor) -> Tensor:
+    y = x[x > 0]
+    if y.numel() > 0:
+        return y.max().reshape(1)
+    return torch.full((1,), -1.0)
+
+
+@programs.row(X, i64(3), others=COUNTS)
+def padded_by_data(x: Tensor, n: Tensor) -> Tensor:
+    return torch.nn.functional.pad(x, [0, int(n)])
+
+
+@programs.row(X, others=SIGNS)
+def rotated_to_the_largest(x: Tensor) -> Tensor:
+    k = int(x.argmax())
+    y = x.flatten()
+    return torch.cat([y[k:], y[:k]])
+
+
+@programs.row(torch.rand(4, 3, 2), i64(2, 1, 3, 0), others=[(torch.rand(4, 3, 2), i64(1, 1, 1, 2))])
+def mean_of_each_length(x: Tensor, lengths: Tensor) -> Tensor:
+    out = torch.zeros(x.size(0), x.size(2))
+    for i in range(x.size(0)):
+        n = int(lengths[i])
+        if n > 0:
+            out[i] = x[i, :n].mean(0)
+    return out
 
 
 @pytest.mark.parametrize(("program", "opset"), programs.params())

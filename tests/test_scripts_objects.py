@@ -362,6 +362,25 @@ def implicit_casts(x: Tensor, n: Tensor) -> Tuple[Tensor, Tensor]:
     return y + 3 * z, z / 2 + 1.5
 
 
+@programs.row(X, i64(3), others=COUNTS)
+def largest_and_smallest(x: Tensor, n: Tensor) -> Tuple[float, float, int, int]:
+    a = float(n) * 0.5
+    return max(a, 1.25), min([a, 2.0, 0.75]), max([int(n), 2]), abs(-int(n))
+
+
+@programs.row(X, i64(3), others=COUNTS)
+def powers_and_roots(x: Tensor, n: Tensor) -> Tuple[float, float, int]:
+
+    a = float(n)
+    return a**0.5, a**2, int(a // 2)
+
+
+@programs.row(X, i64(3), others=COUNTS)
+def integer_arithmetic(x: Tensor, n: Tensor) -> Tuple[int, int, int, bool, int]:
+    k = int(n)
+    return k // 2, k % 2, -k, k == 3, int(k**2)
+
+
 @pytest.mark.parametrize(("program", "opset"), programs.params())
 def test_program(program: Program, opset: int) -> None:
     run_program(program, opset)

@@ -316,6 +316,16 @@ def _reverse(run: Recorder, source: Source, items: ScriptList) -> Any:
     return _hold(run, source, items, _gathered(run, source, empty, value, element, size, (last, -1)))
 
 
+def _repeated(run: Recorder, source: Source, items: ScriptList, count: Any) -> Any:
+    """``items * count``"""
+    value, element = dynamic(run, items, source)
+    if isinstance(element, FakeSequence):
+        raise ExportError(f"at {source} a list of tensors is repeated as often as data says; use torch.Tensor.repeat")
+    times = run.record("prim::max.int", {"a": count, "b": 0}, source, int)
+    args = {"self": value, "repeats": [times]}
+    return _made(run, items, run.emit("aten::repeat", args, sequence_fake(run, element), source))
+
+
 def _contains(run: Recorder, source: Source, items: ScriptList, wanted: Any) -> Any:
     value = _numbers(run, items, source)
     if isinstance(wanted, Value):
@@ -392,6 +402,7 @@ DYNAMIC: dict[str, Callable[..., Any]] = {
     "aten::copy": _copy,
     "aten::list": _copy,
     "aten::add": _joined,
+    "aten::mul": _repeated,
     "aten::slice": _slice,
     "aten::reverse": _reverse,
     "aten::__contains__": _contains,
@@ -406,7 +417,9 @@ DYNAMIC: dict[str, Callable[..., Any]] = {
     "prim::ListUnpack": _unpacked,
 }
 _TAKES_ALL = frozenset({"aten::tensor", "aten::as_tensor", "aten::__is__", "aten::__isnot__"})
-_BY_POSITION = frozenset({"aten::__getitem__", "aten::insert", "aten::pop", "aten::Delete", "aten::_set_item"})
+_BY_NUMBER = frozenset(
+    {"aten::__getitem__", "aten::insert", "aten::pop", "aten::Delete", "aten::_set_item", "aten::mul"}
+)
 
 
 def is_dynamic(kind: str, operands: list[Any]) -> bool:
@@ -416,7 +429,7 @@ def is_dynamic(kind: str, operands: list[Any]) -> bool:
         return False
     if any(isinstance(item, ScriptList) and item.value is not None for item in operands):
         return True
-    return kind in _BY_POSITION and isinstance(first, ScriptList) and isinstance(operands[1:] and operands[1], Value)
+    return kind in _BY_NUMBER and isinstance(first, ScriptList) and isinstance(operands[1:] and operands[1], Value)
 
 
 def evaluate(run: Recorder, kind: str, operands: list[Any], source: Source) -> Any:

@@ -10,6 +10,7 @@ from purexport.capture.aten import Source, TensorType, Value
 from purexport.capture.bind import bind, dtype_from_code
 from purexport.capture.script_lists import evaluate, is_dynamic
 from purexport.capture.script_objects import CHANGING, STRUCTURAL, is_structural
+from purexport.capture.script_pieces import PIECES, is_cut_by_data, to_list
 from purexport.capture.script_record import number_kind
 from purexport.capture.script_scope import touch
 from purexport.capture.script_values import ComputedText, Maybe, Module, Raised, ScriptList, holds_value, same
@@ -22,14 +23,22 @@ _TO_NUMBER: dict[str, Any] = {"aten::Int": int, "aten::Float": float, "aten::Boo
 _TO_NUMBER |= {"aten::IntImplicit": int, "aten::FloatImplicit": float, "aten::ScalarImplicit": None}
 _NUMBERS = {"int": int, "float": float, "bool": bool}
 _TEXTS = frozenset({"aten::format", "aten::add", "aten::str", "aten::join"})
-_FOLDS = {"prim::min": "prim::min.int", "prim::max": "prim::max.int", "aten::sum": "aten::add.int"}
+_FOLDS = {
+    "prim::min": "prim::min.int",
+    "prim::max": "prim::max.int",
+    "aten::sum": "aten::add.int",
+    "aten::any": "aten::__or__.bool",
+    "aten::all": "aten::__and__.bool",
+}
 _SEARCHES = frozenset({"aten::__contains__", "aten::sorted", "aten::sort"})
 
 
 def operate(run: Interpreter, node: Any, operands: list[Any], source: Source) -> Any:
     """The result of an operator.  Raises ExportError with the script's line where there is no form of it."""
     kind = node.kind()
-    if any(isinstance(item, Module) for item in operands) or node.schema() == "(no schema)":
+    if any(isinstance(item, Module) for item in operands) or (
+        node.schema() == "(no schema)" and kind != "prim::tolist"
+    ):
         raise ExportError(f"{kind} at {source} cannot be exported from a script yet")
     if any(isinstance(item, Maybe) for item in operands):
         return _is_none(run, kind, operands, source)
@@ -37,6 +46,11 @@ def operate(run: Interpreter, node: Any, operands: list[Any], source: Source) ->
         return _text(kind, operands, source)
     if is_dynamic(kind, operands):
         return evaluate(run, kind, operands, source)
+    if kind in PIECES and is_cut_by_data(run, kind, operands):
+        pieces: Any = PIECES[kind]
+        return pieces(run, source, *operands)
+    if kind == "prim::tolist":
+        return to_list(run, operands[0], _NUMBERS[_innermost(node)], source)
     if isinstance(operands[0] if operands else None, list) and holds_value(operands):
         found = _on_values(run, kind, operands, source)
         if found is not None:
@@ -44,6 +58,11 @@ def operate(run: Interpreter, node: Any, operands: list[Any], source: Source) ->
     if is_structural(kind, operands):
         return _structural(run, kind, operands, source)
     return _numeric(run, node, operands, source)
+
+
+def _innermost(node: Any) -> str:
+    """The type of the numbers in a nested list."""
+    return str(node.output().type()).replace("List[", "").rstrip("]")
 
 
 def _is_none(run: Interpreter, kind: str, operands: list[Any], source: Source) -> Any:
@@ -74,8 +93,8 @@ def _on_values(run: Interpreter, kind: str, operands: list[Any], source: Source)
     """Operators that look into a list, where it holds values of the graph; None for all others."""
     items = operands[0]
     if kind in _FOLDS and items and all(number_kind(item) is not None for item in items):
-        start = [*items, *operands[1:]] if kind == "aten::sum" else items
-        return reduce(lambda one, other: run.record(_FOLDS[kind], {"a": one, "b": other}, source, int), start)
+        number = next(cast for cast in (float, int, bool) if any(number_kind(item) is cast for item in items))
+        return reduce(lambda one, other: run.record(_FOLDS[kind], {"a": one, "b": other}, source, number), items)
     if kind in _SEARCHES and isinstance(items, ScriptList):
         return evaluate(run, kind, operands, source)
     if kind in ("aten::eq", "aten::ne") and isinstance(operands[1], (list, tuple)):
@@ -134,11 +153,12 @@ def _numeric(run: Interpreter, node: Any, operands: list[Any], source: Source) -
         return _RANGES[kind](run, source, *operands)
     if kind in ("aten::tensor", "aten::as_tensor"):
         return _tensor(run, operands, source)
+    number = _NUMBERS.get(str(node.output().type())) if node.outputsSize() == 1 else None
     if scalars.is_scalar_operator(kind) and not any(isinstance(item, Value) for item in operands):
-        return scalars.evaluate(kind, {f"operand_{index}": operand for index, operand in enumerate(operands)})
+        found = scalars.evaluate(kind, {f"operand_{index}": operand for index, operand in enumerate(operands)})
+        return float(found) if number is float else found  # 2 ** 2 is 4.0
     if not target.startswith("aten::") and not holds_value(operands):
         raise ExportError(f"{target} at {source} cannot be exported from a script yet")
-    number = _NUMBERS.get(str(node.output().type())) if node.outputsSize() == 1 else None
     return run.record(target, bind(target, operands, {}), source, number)
 
 

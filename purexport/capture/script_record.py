@@ -145,7 +145,7 @@ class Recorder:
             self.fakes[call.outputs[0]] = result
             return [self._take(call.outputs[0], index, item, source) for index, item in enumerate(result)]
         if isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return self._number(call, result)
+            return self._number(call, torch.sym_float(result) if kind is float else result)  # type: ignore[no-untyped-call]
         if not isinstance(result, torch.Tensor):
             return result
         call.outputs = [self.value(result)]

@@ -56,6 +56,14 @@ def stack(op: Emitter, list: Value, dim: int) -> Value:
     return op.ConcatFromSequence(list, axis=dim, new_axis=1)
 
 
+@lower("sequence::split")
+def split(op: Emitter, self: Value, size: int | None, dim: int) -> Value:
+    """Pieces of ``size`` along ``dim``, the last one maybe smaller; None: of size 1, and without that axis."""
+    if size is None:
+        return op.SplitToSequence(self, axis=dim, keepdims=0)
+    return op.SplitToSequence(self, op.const(size), axis=dim)
+
+
 def copy(op: Emitter, value: Value) -> Value:
     """A value of its own that holds what ``value`` holds, a tensor or a sequence."""
     if value.element is None or op.takes_sequences("Identity"):

@@ -30,10 +30,21 @@ def concatenated(x: Tensor, n: Tensor) -> Tensor:
     return torch.cat(items)
 
 
+def unbound(x: Tensor) -> Tensor:
+    rows = x.unbind(0)
+    return rows[-1] * len(rows)
+
+
+def split(x: Tensor) -> Tensor:
+    return x.split(2, -1)[-1]
+
+
 THREE = values(3, torch.int64)
 ROWS = [
     Row("changed in a loop", changed, f32(2, 3), THREE, min_opset=13, routes=["script"]),
     Row("concatenated", concatenated, f32(4, 3), THREE, min_opset=13, routes=["script"], dynamic={0: {0: "n"}}),
+    Row("unbound", unbound, f32(4, 3), min_opset=11, routes=["script"], dynamic={0: {0: "n"}}),
+    Row("split, the last smaller", split, f32(2, 4), min_opset=11, routes=["script"], dynamic={0: {1: "n"}}),
 ]
 
 
