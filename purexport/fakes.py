@@ -177,7 +177,7 @@ def _equal(one: Any, other: Any) -> bool:
 def _operator(call: Call) -> Any:
     namespace, _, rest = call.target.partition("::")
     name, _, overload = rest.partition(".")
-    own = recurrent.shape_function(call.target) or quantized_shapes.shape_function(call.target)
+    own = recurrent.shape_function(call.target) or quantized_shapes.shape_function(call)
     if own is not None:
         return own
     if call.target == "aten::max_pool1d":

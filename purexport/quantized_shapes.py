@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from purexport.capture.aten import Call
+
 Tensor = torch.Tensor
 
 _ELEMENTWISE = (
@@ -19,18 +21,17 @@ _ELEMENTWISE = (
     "batch_norm2d_relu batch_norm3d_relu leaky_relu hardswish layer_norm group_norm instance_norm elu celu sigmoid "
     "softmax prelu relu6 clamp dropout threshold add_scalar add_scalar_relu mul_scalar mul_scalar_relu"
 )
-_CONVOLUTIONS = "conv1d conv2d conv3d conv1d_relu conv2d_relu conv3d_relu conv2d_add conv2d_add_relu"
+_CONVOLUTIONS = "conv1d conv2d conv3d conv1d_relu conv2d_relu conv3d_relu"
 _DYNAMIC = "conv1d_dynamic conv2d_dynamic conv3d_dynamic"
 _TRANSPOSED = "conv_transpose1d conv_transpose2d conv_transpose3d"
-_LINEARS = (
-    "linear linear_relu linear_leaky_relu linear_tanh linear_dynamic linear_relu_dynamic linear_dynamic_fp16 "
-    "linear_relu_dynamic_fp16"
-)
+_LINEARS = "linear linear_relu linear_dynamic linear_relu_dynamic linear_dynamic_fp16 linear_relu_dynamic_fp16"
 
 
-def shape_function(target: str) -> Callable[..., Any] | None:
-    """The shape function of a quantized operator by its name; None for other operators."""
-    return _FUNCTIONS.get(target.partition(".")[0])
+def shape_function(call: Call) -> Callable[..., Any] | None:
+    """The shape function of a call of a quantized operator; None for other operators."""
+    if call.base == "aten::int_repr":
+        return lambda self: torch.empty_like(self, dtype=call.outputs[0].tensor.dtype)
+    return _FUNCTIONS.get(call.base)
 
 
 def _same(**arguments: Any) -> Tensor:

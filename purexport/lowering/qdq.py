@@ -33,6 +33,7 @@ class Quantized:
     """A quantized tensor: ``(integers - zero_point) * scale``.
 
     ``scale`` (float32) and ``zero_point`` (of the integers' dtype) have no axes, or one with a number a channel.
+    The zero points of embeddings are float32.
     """
 
     integers: Value
@@ -75,18 +76,17 @@ def parameter(op: Emitter, item: Any, dtype: int, axis: int | None = None) -> Va
 
 def constant(op: Emitter, tensor: torch.Tensor, name: str = "") -> Quantized:
     """A quantized tensor that exists: its integers are stored as they are."""
-    dtype = dtypes.onnx_code(dtypes.stored_dtype(tensor.dtype))
+    stored = dtypes.stored_dtype(tensor.dtype)
     axis = None
     if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
         scale, zero_point = torch.tensor(tensor.q_scale()), torch.tensor(tensor.q_zero_point())
-    elif tensor.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric):
+    else:
         axis = tensor.q_per_channel_axis()
         scale, zero_point = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
-    else:
-        raise UnsupportedForm(f"holds a tensor of scheme {tensor.qscheme()}, whose zero points are no integers")
-    integers = op.const(tensor.int_repr(), name=name)
-    factor = op.const(scale.to(torch.float32))
-    return Quantized(integers, factor, op.const(zero_point.to(dtypes.torch_dtype(dtype))), axis)
+    # copies: torch may show the memory of a packed weight, which ends with it
+    zero = zero_point.to(torch.float32 if zero_point.is_floating_point() else stored, copy=True)
+    scale = scale.to(torch.float32, copy=True)
+    return Quantized(op.const(tensor.int_repr(), name=name), op.const(scale), op.const(zero), axis)
 
 
 # Values to integers and back ------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def dequantize(op: Emitter, integers: Value, scale: Value, zero_point: Value | N
     dtype = integers.dtype
     if dtype in (INT32, INT64) and zero_point is not None and _is_zero(zero_point):
         zero_point = None
-    plain = dtype != INT32 or zero_point is None
+    plain = zero_point is None or (dtype != INT32 and zero_point.dtype == dtype)
     if plain and (_native(op, "DequantizeLinear", dtype, 0, axis) or not op.has("DequantizeLinear")):
         return alike(op.DequantizeLinear(integers, scale, zero_point, axis=axis), integers)
     number = op.cast(integers, FLOAT)

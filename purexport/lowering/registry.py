@@ -12,10 +12,11 @@ refused: nothing is ignored silently.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from purexport.capture.bind import signature
 from purexport.lowering.emitter import Emitter
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -80,6 +81,12 @@ def lower_quantized(*targets: str) -> Callable[[Function], Function]:
 def rule_of(target: str) -> Rule:
     """The rule of a name whose file is imported already.  Raises KeyError when it has none."""
     return _RULES[target]
+
+
+def taken(target: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Those of the names that are arguments of ``target``: a rule that serves several operators takes more."""
+    known = {parameter.name for parameter in signature(target).parameters}
+    return tuple(name for name in names if name in known)
 
 
 def add(rule: Rule, *targets: str) -> None:
