@@ -76,6 +76,7 @@ class ONNXProgram:
     def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Run the model in onnxruntime on tensors given as the model takes them; returns the outputs as tensors.
 
+        Complex tensors go in as ``torch.view_as_real`` of them, and come out so.
         State that the file takes after them may be left out, and is then what it was at the export.
         Raises ImportError when onnxruntime is not installed.
         """
@@ -96,9 +97,14 @@ def run_in_onnxruntime(model: ps.ModelProto, tensors: Sequence[torch.Tensor]) ->
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(ps.dumps(model), options, providers=["CPUExecutionProvider"])
-    arrays = [tensor.detach().cpu().numpy() for tensor in tensors]
+    arrays = [as_real(tensor.detach()).cpu().numpy() for tensor in tensors]
     inputs = dict(zip((item.name for item in session.get_inputs()), arrays, strict=True))
     return [torch.from_numpy(array) for array in session.run(None, inputs)]
+
+
+def as_real(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as a file holds it: of a complex one both parts, on a last axis of size 2."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def verify(
@@ -117,6 +123,7 @@ def verify(
         leaves, _ = pytree.tree_flatten(model(*copies, **keywords))
         expected = [torch.as_tensor(leaf) for leaf in leaves if leaf is not None]
         expected += _state_after(model, (copies, keywords), [item.name or "" for item in graph.input], program.written)
+    expected = [as_real(tensor) for tensor in expected]
     got = program(*args, **kwargs)
     for name, mine, theirs in zip(names, got, expected, strict=True):
         if mine.shape != theirs.shape or mine.dtype != theirs.dtype:

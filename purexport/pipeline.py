@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from proto_schema import operators
 from purexport import abstract, api
 from purexport.api import ONNXProgram, OperatorExportTypes, Report, TrainingMode
-from purexport.capture.aten import Input
+from purexport.capture.aten import AtenGraph, Input, TensorType, values_in
 from purexport.capture.model import capture
 from purexport.capture.request import Captured, Request
 from purexport.errors import ExportError
@@ -88,6 +88,7 @@ def export(
     ]
     kept = keep_state(pure) if mutated_state == "io" else State()
     pure.graph.output_names = _output_names(pure.graph.output_names, output_names)
+    remarks += _complex_borders(pure.graph)
     users = [item.name for item in pure.graph.inputs if item.kind == "user"]
     _check_axes(dynamic_axes, [*users, *pure.graph.output_names])
     lowered = lower_graph(pure.graph, opset, custom_translation_table)
@@ -206,6 +207,18 @@ def _types(captured: Captured, pure: Functionalized) -> list[str]:
         return []
     found = abstract.infer_types(pure.graph, captured.axes)
     return _said(found.remarks())
+
+
+def _complex_borders(graph: AtenGraph) -> list[str]:
+    """Complex inputs and outputs are real in the file: the report says which, and how to convert them."""
+    named = [("input", item.name, item.value.type) for item in graph.inputs if item.kind == "user"]
+    for name, output in zip(graph.output_names, graph.outputs, strict=True):
+        named += [("output", name, value.type) for value in values_in([output])]
+    return [
+        f"{what} {name!r} is complex; in the file it is a real tensor with a last axis of size 2 (torch.view_as_real)"
+        for what, name, type_ in named
+        if isinstance(type_, TensorType) and type_.dtype.is_complex
+    ]
 
 
 def _output_names(found: list[str], given: Sequence[str] | None) -> list[str]:

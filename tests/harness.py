@@ -64,9 +64,12 @@ class Input:
     def make(self, generator: torch.Generator) -> torch.Tensor:
         if self.data is not None:
             return torch.tensor(self.data, dtype=self.dtype).reshape(self.shape)
+        if self.dtype.is_complex:
+            part = replace(self, dtype=self.dtype.to_real())
+            return torch.complex(part.make(generator), part.make(generator))
         if self.dtype is torch.bool:
             return torch.randint(0, 2, self.shape, generator=generator).bool()
-        if not (self.dtype.is_floating_point or self.dtype.is_complex):
+        if not self.dtype.is_floating_point:
             return torch.randint(int(self.low), int(self.high), self.shape, generator=generator).to(self.dtype)
         if self.low is not None and self.high is not None:
             unit = torch.rand(self.shape, generator=generator, dtype=torch.float64)
@@ -90,6 +93,15 @@ def f64(*shape: int, low: float | None = None, high: float | None = None) -> Inp
 
 def f16(*shape: int, low: float | None = None, high: float | None = None) -> Input:
     return Input(shape, torch.float16, low, high)
+
+
+def c64(*shape: int, low: float | None = None, high: float | None = None) -> Input:
+    """complex64: both parts drawn as f32 draws; the file's input has a last axis of size 2."""
+    return Input(shape, torch.complex64, low, high)
+
+
+def c128(*shape: int, low: float | None = None, high: float | None = None) -> Input:
+    return Input(shape, torch.complex128, low, high)
 
 
 def i64(*shape: int, low: int = -9, high: int = 10) -> Input:
@@ -368,8 +380,8 @@ def compare_with_torch(
     with torch.no_grad():
         result = copy.deepcopy(model)(*copy.deepcopy(args), **copy.deepcopy(dict(kwargs)))
     leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
-    expected = [torch.as_tensor(leaf).detach().numpy() for leaf in leaves]  # a number is an output too
-    actual = run_ort(data, [feed.numpy() for feed in feeds])
+    expected = [_real(torch.as_tensor(leaf).detach()).numpy() for leaf in leaves]  # a number is an output too
+    actual = run_ort(data, [_real(feed).numpy() for feed in feeds])
     assert len(actual) == len(expected), f"torch gives {len(expected)} outputs, the file {len(actual)}"
     fed = [tuple(feed.shape) for feed in feeds]
     for i, (got, want) in enumerate(zip(actual, expected, strict=True)):
@@ -378,6 +390,11 @@ def compare_with_torch(
         exact = not np.issubdtype(want.dtype, np.inexact)
         bounds = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": rtol, "atol": atol}
         np.testing.assert_allclose(got, want, **bounds, equal_nan=True, err_msg=f"output {i}, inputs of shape {fed}")
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as the file knows it: a complex one has a last axis of size 2."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def run_ort(model: bytes | str, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[np.ndarray]:

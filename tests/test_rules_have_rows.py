@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from types import ModuleType
 
 import torch
 
 import tests.operators
-from purexport.lowering.registry import LAYOUT_ARGUMENTS, QUANTIZED, registered
+from purexport.lowering.registry import COMPLEX, LAYOUT_ARGUMENTS, QUANTIZED, registered
 from tests.harness import ROUTES, Row, export_row
 from tests.test_numbers import TARGETS as NUMBERS
 
@@ -75,10 +76,10 @@ def test_rules_name_their_arguments_as_aten_does() -> None:
     """
     schemas = {_full_name(schema): schema for schema in torch._C._jit_get_all_schemas()}
     served: dict[int, set[str]] = {}
-    rules = [(target.removesuffix(QUANTIZED), rule) for target, rule in registered().items()]
+    rules = [(target.removesuffix(QUANTIZED).removesuffix(COMPLEX), rule) for target, rule in registered().items()]
     for target, rule in rules:
         names = {argument.name for argument in schemas[target].arguments} if target in schemas else set()
-        served.setdefault(id(rule.function), set()).update(names)
+        served.setdefault(id(inspect.unwrap(rule.function)), set()).update(names)
     wrong = []
     for target, rule in rules:
         taken = set(rule.parameters)
@@ -87,7 +88,10 @@ def test_rules_name_their_arguments_as_aten_does() -> None:
             wrong += [
                 f"{target}: the rule does not take {name}" for name in sorted(required - taken - LAYOUT_ARGUMENTS)
             ]
-            wrong += [f"{target}: no such argument: {name}" for name in sorted(taken - served[id(rule.function)])]
+            wrong += [
+                f"{target}: no such argument: {name}"
+                for name in sorted(taken - served[id(inspect.unwrap(rule.function))])
+            ]
         elif target.startswith(("aten::", "prims::")):
             wrong.append(f"{target} is no operator of torch {torch.__version__}")
     assert not wrong, "\n".join(wrong)

@@ -7,13 +7,14 @@ produced inside; what comes from outside, or twice, goes through an Identity.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from purexport import dtypes
 from purexport.capture.aten import Block, Dim, ScalarType, SequenceType, TensorType, Type
 from purexport.capture.aten import Value as AtenValue
 from purexport.graph.ir import Graph, Value
 from purexport.lowering import sequence
+from purexport.lowering.pairs import Pair, join, part_code, split
 
 if TYPE_CHECKING:
     from purexport.lowering.lower import Lowering
@@ -23,8 +24,19 @@ _NUMBERS = {int: dtypes.INT64, float: dtypes.FLOAT, bool: dtypes.BOOL}
 
 def block_input(run: Lowering, value: AtenValue, name: str) -> Value:
     """An input of a body."""
-    made = run.env[value] = Value(name=name)
-    return typed(made, value.type)
+    made = typed(Value(name=name), value.type)
+    run.env[value] = from_border(run, made, value.type)
+    return made
+
+
+def to_border(run: Lowering, item: Any, type_: Type) -> Value:
+    """What crosses the border of a body: a value in the type's dtype, a complex one with a last axis of size 2."""
+    return join(run.op, item) if isinstance(item, Pair) else run.op.like(item, Value(code(type_)))
+
+
+def from_border(run: Lowering, value: Value, type_: Type) -> Value | Pair:
+    """What has crossed the border, as rules know it."""
+    return split(run.op, value) if isinstance(type_, TensorType) and type_.dtype.is_complex else value
 
 
 def fill(run: Lowering, body: Graph, block: Block, types: Sequence[Type]) -> None:
@@ -34,7 +46,7 @@ def fill(run: Lowering, body: Graph, block: Block, types: Sequence[Type]) -> Non
     if len(run.gaps) > before:
         return
     for output, type_ in zip(block.outputs, types, strict=True):
-        result = run.op.like(run.argument(output), Value(code(type_)))
+        result = to_border(run, run.argument(output), type_)
         if result.node not in body.nodes or result in body.outputs:
             result = sequence.copy(run.op, result)
         body.outputs.append(typed(result, type_))
@@ -54,11 +66,13 @@ def code(type_: Type) -> int | None:
     if isinstance(type_, SequenceType):
         return None
     if isinstance(type_, TensorType):
-        return dtypes.onnx_code(type_.dtype)
+        return part_code(type_.dtype)
     assert isinstance(type_, ScalarType), "the capture lets no list through"
     return _NUMBERS[type_.kind]
 
 
 def shape(type_: Type) -> tuple[Dim, ...] | None:
     """The shape of a tensor or a number, None where unknown."""
-    return type_.shape if isinstance(type_, TensorType) else ()
+    if not isinstance(type_, TensorType):
+        return ()
+    return (*type_.shape, 2) if type_.dtype.is_complex and type_.shape is not None else type_.shape

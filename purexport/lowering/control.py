@@ -12,8 +12,9 @@ from purexport import dtypes
 from purexport.capture.aten import Call, ScalarType, SequenceType, TensorType, Type
 from purexport.errors import OpsetError
 from purexport.graph.ir import Value
-from purexport.lowering.blocks import block_input, code, fill, typed
+from purexport.lowering.blocks import block_input, fill, from_border, to_border, typed
 from purexport.lowering.emitter import first_with_sequences
+from purexport.lowering.pairs import Pair, join
 
 if TYPE_CHECKING:
     from purexport.lowering.lower import Lowering
@@ -28,7 +29,7 @@ def lower_control(run: Lowering, call: Call, arguments: Mapping[str, Any]) -> No
         run.poisoned.update(call.outputs)
         return
     for value, result in zip(call.outputs, outputs, strict=True):
-        run.env[value] = typed(result, value.type)
+        run.env[value] = from_border(run, typed(result, value.type), value.type)
 
 
 def _refuse_sequences(run: Lowering, call: Call) -> None:
@@ -58,7 +59,7 @@ def _loop(run: Lowering, call: Call, arguments: Mapping[str, Any]) -> Sequence[V
         body.inputs += [block_input(run, step, "step"), Value(dtypes.BOOL, (), name="condition")]
         body.inputs += [block_input(run, value, "carried") for value in carried]
         fill(run, body, block, [ScalarType(bool), *types])
-    start = [run.op.like(item, Value(code(type_))) for item, type_ in zip(arguments["carried"], types, strict=True)]
+    start = [to_border(run, item, type_) for item, type_ in zip(arguments["carried"], types, strict=True)]
     most = None if arguments["most"] is None else run.op.like(arguments["most"], Value(dtypes.INT64))
     condition = run.op.like(arguments["condition"], Value(dtypes.BOOL))
     run.op.source = call.source
@@ -73,9 +74,10 @@ def _scan(run: Lowering, call: Call, arguments: Mapping[str, Any]) -> Sequence[V
         names = ["carried"] * count + ["row"] * len(rows)
         body.inputs += [block_input(run, value, name) for value, name in zip(block.inputs, names, strict=True)]
         fill(run, body, block, [*types[:count], *map(_row, types[count:])])
-    start = [run.op.like(item, Value(code(type_))) for item, type_ in zip(arguments["init"], types, strict=False)]
+    start = [to_border(run, item, type_) for item, type_ in zip(arguments["init"], types, strict=False)]
+    given = [join(run.op, row) if isinstance(row, Pair) else row for row in rows]
     run.op.source = call.source
-    return run.op.multi("Scan", *start, *rows, outputs=len(types), body=body, num_scan_inputs=len(rows))
+    return run.op.multi("Scan", *start, *given, outputs=len(types), body=body, num_scan_inputs=len(rows))
 
 
 def _row(type_: Type) -> Type:

@@ -27,13 +27,15 @@ from purexport.errors import (
     UnsupportedOperatorError,
 )
 from purexport.graph.ir import Graph, Value
-from purexport.lowering import blocks, control, sequence
+from purexport.lowering import blocks, control, pairs, sequence
 from purexport.lowering.emitter import Emitter
+from purexport.lowering.pairs import Pair
 from purexport.lowering.promotion import common_dtype
 from purexport.lowering.qdq import Quantized, constant
-from purexport.lowering.registry import LAYOUT_ARGUMENTS, QUANTIZED, Rule, registered
+from purexport.lowering.registry import COMPLEX, LAYOUT_ARGUMENTS, QUANTIZED, Rule, registered
 
 NO_RULE = "has no rule, and torch has no decomposition of it"
+NO_COMPLEX_RULE = "has no rule for complex tensors; compute with real and imaginary parts"
 NOT_QUANTIZED = "takes no quantized tensors here; dequantize them before it"
 
 
@@ -81,28 +83,43 @@ class Lowering:
         return self.result
 
     def _inputs(self) -> None:
-        shared: dict[tuple[Any, ...], Value] = {}
+        shared: dict[tuple[Any, ...], Value | Pair] = {}
         for item in self.source.inputs:
             type_ = item.value.type
             if not isinstance(type_, TensorType):
                 type_ = TensorType(torch.int64, ())
             if item.tensor is None:
-                value = Value(_input_code(item.name, type_.dtype), type_.shape, name=item.name)
-                self.result.graph.inputs.append(value)
+                self.env[item.value] = self._input(item.name, type_)
             elif item.tensor.is_quantized:
                 self.env[item.value] = constant(self.op, item.tensor, item.name)
-                continue
             else:
                 key = same_bytes(item.tensor)
-                new = self.op.const(item.tensor.detach(), name="" if item.kind == "constant" else item.name)
-                value = shared.setdefault(key, new)
-            self.env[item.value] = value
+                if key not in shared:
+                    shared[key] = self._constant(item.tensor, "" if item.kind == "constant" else item.name)
+                self.env[item.value] = shared[key]
+
+    def _input(self, name: str, type_: TensorType) -> Value | Pair:
+        value = Value(_input_code(name, type_.dtype), type_.shape, name=name)
+        self.result.graph.inputs.append(value)
+        if not type_.dtype.is_complex:
+            return value
+        if value.shape is None:
+            raise ExportError(f"input {name!r} is complex and its rank is not known; pass torch.view_as_real of it")
+        value.shape = (*value.shape, 2)
+        return pairs.split(self.op, value)
+
+    def _constant(self, tensor: torch.Tensor, name: str = "") -> Value | Pair:
+        if tensor.is_complex():
+            return pairs.constant(self.op, tensor, name)
+        return self.op.const(tensor.detach(), name=name)
 
     def _output(self, name: str, output: Any) -> Value:
         found: Any = self.argument(output)
         if isinstance(found, (bool, int, float)):
             dtype = {bool: dtypes.BOOL, int: dtypes.INT64}.get(type(found), dtypes.FLOAT)
             found = self.op.const(found, dtype)
+        if isinstance(found, Pair):
+            found = pairs.join(self.op, found)
         if isinstance(found, Quantized):
             raise ExportError(
                 f"output {name!r} is a quantized tensor, and ONNX has none; return x.dequantize() or x.int_repr()"
@@ -158,11 +175,11 @@ class Lowering:
             if self._rule(call.target + QUANTIZED) is None:
                 self.gaps.append(Gap(_within(call.target, outer), str(source), NOT_QUANTIZED))
             return
-        if self._rule(call.target) is not None:
+        if self._rule(call.target + COMPLEX if _is_complex(call) else call.target) is not None:
             return
         pieces = expand(call)
         if pieces is None:
-            self.gaps.append(Gap(_within(call.target, outer), str(source), NO_RULE))
+            self.gaps.append(Gap(_within(call.target, outer), str(source), _no_rule(call)))
             return
         for inner in live_calls(pieces):
             self._note_missing(inner, source, outer or call.target)
@@ -183,7 +200,7 @@ class Lowering:
             self.env[call.outputs[0]] = scalars.evaluate(call.base, arguments)
             return
         quantized = any(_holds_quantized(self.env[value]) for value in call.inputs())
-        target = call.target + QUANTIZED if quantized else call.target
+        target = call.target + (QUANTIZED if quantized else COMPLEX if _is_complex(call) else "")
         rule = self._rule(target)
         if rule is None and quantized:
             self._gap(call, NOT_QUANTIZED)
@@ -191,6 +208,8 @@ class Lowering:
         if rule is None:
             self._decompose(call)
             return
+        if target.endswith(COMPLEX) and self._custom(call.target) is not None:
+            raise UnsupportedForm("is called with complex tensors, which a custom rule cannot take; remove its rule")
         unknown = self._unknown_argument(call, rule, arguments)
         if unknown:
             self._gap(call, unknown)
@@ -204,11 +223,15 @@ class Lowering:
         self.result.rules.add(target)
 
     def _rule(self, target: str) -> Rule | None:
-        custom = self.custom.get(target) or self.custom.get(target.partition(".")[0])
+        custom = self._custom(target)
         if custom is not None:
-            names = tuple(parameter.name for parameter in signature(target).parameters)
+            names = tuple(parameter.name for parameter in signature(target.removesuffix(COMPLEX)).parameters)
             return Rule(lambda op, **arguments: custom(op, *arguments.values()), names)
         return self.rules.get(target)
+
+    def _custom(self, target: str) -> Callable[..., Any] | None:
+        target = target.removesuffix(COMPLEX)
+        return self.custom.get(target) or self.custom.get(target.partition(".")[0])
 
     def _unknown_argument(self, call: Call, rule: Rule, arguments: Mapping[str, Any]) -> str:
         """Why the rule cannot take this call: it does not know an argument that is not at its default."""
@@ -226,16 +249,19 @@ class Lowering:
         names = [name for name in rule.promote if arguments.get(name) is not None]
         dtype = common_dtype([call.args[name] for name in names], rule.to_float)
         for name in names:
-            arguments[name] = self.op.like(arguments[name], Value(dtypes.onnx_code(dtype)))
+            if _is_complex(call):
+                arguments[name] = pairs.operand(self.op, arguments[name], pairs.part_code(dtype))
+            else:
+                arguments[name] = self.op.like(arguments[name], Value(dtypes.onnx_code(dtype)))
 
     def _decompose(self, call: Call) -> None:
         pieces = expand(call)
         if pieces is None:
-            self._gap(call, NO_RULE)
+            self._gap(call, _no_rule(call))
             return
         for item in pieces.inputs:
             if item.tensor is not None:
-                self.env[item.value] = self.op.const(item.tensor)
+                self.env[item.value] = self._constant(item.tensor)
         before, outer = len(self.gaps), self.outer
         self.outer = outer or call.target
         for inner in live_calls(pieces):
@@ -262,6 +288,10 @@ class Lowering:
                 continue
             if isinstance(item, (bool, int, float)):
                 self.env[output] = self.op.const(item, dtypes.onnx_code(output.type.dtype))
+            elif isinstance(item, Pair):
+                part = TensorType(output.type.dtype.to_real(), output.type.shape)
+                self._check(call, part, item.real)
+                self._check(call, part, item.imag)
             elif isinstance(item, Quantized):
                 self._check_integers(call, output.type, item)
             elif isinstance(item, Value):
@@ -286,6 +316,16 @@ class Lowering:
             item.shape = type_.shape
 
 
+def _is_complex(call: Call) -> bool:
+    """True where a call takes or gives a complex tensor."""
+    values = [*call.inputs(), *call.outputs]
+    return any(isinstance(value.type, TensorType) and value.type.dtype.is_complex for value in values)
+
+
+def _no_rule(call: Call) -> str:
+    return NO_COMPLEX_RULE if _is_complex(call) else NO_RULE
+
+
 def _holds_quantized(item: Any) -> bool:
     return isinstance(item, Quantized) or (isinstance(item, list) and any(map(_holds_quantized, item)))
 
@@ -305,7 +345,7 @@ def _within(target: str, outer: str) -> str:
 
 def _input_code(name: str, dtype: torch.dtype) -> int:
     try:
-        return dtypes.onnx_code(dtype)
+        return pairs.part_code(dtype)
     except UnsupportedDtypeError as error:
         raise UnsupportedDtypeError(f"input {name!r}: {error}") from None
 

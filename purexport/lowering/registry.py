@@ -6,7 +6,8 @@ tuple, as the operator does.  An argument that a rule does not name must have it
 refused: nothing is ignored silently.
 
 ``lower_quantized`` declares what the same operator does with torch's quantized tensors: a rule of its own, which gets
-``Quantized`` where the rule for plain tensors gets values.
+``Quantized`` where the rule for plain tensors gets values.  ``lower_complex`` does so for complex tensors, which are
+``Pair``s; ``by_parts`` names the operators whose plain rule serves the real and the imaginary part alike.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ LAYOUT_ARGUMENTS = frozenset(
 
 # what follows the ATen name of a rule for quantized tensors
 QUANTIZED = "@quantized"
+COMPLEX = "@complex"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Rule:
 
 
 _RULES: dict[str, Rule] = {}
+_BY_PARTS: dict[str, tuple[str, ...]] = {}
 
 
 def lower(*targets: str, promote: str = "", to_float: bool = False) -> Callable[[Function], Function]:
@@ -76,6 +79,25 @@ def lower(*targets: str, promote: str = "", to_float: bool = False) -> Callable[
 def lower_quantized(*targets: str) -> Callable[[Function], Function]:
     """Register the decorated function as the rule of each ATen name for calls that take quantized tensors."""
     return lower(*[target + QUANTIZED for target in targets])
+
+
+def lower_complex(*targets: str, promote: str = "") -> Callable[[Function], Function]:
+    """Register the decorated function as the rule of each name for calls that take or give complex tensors.
+
+    ``promote`` names the operands that are brought to parts of one dtype; those that are real stay ``Value``s.
+    """
+    return lower(*[target + COMPLEX for target in targets], promote=promote)
+
+
+def by_parts(operands: str, *targets: str) -> None:
+    """Rows for operators that treat the real and the imaginary part alike: reshaping, joining, adding up.
+
+    ``operands`` names the arguments that are complex numbers or tensors, or lists of them.
+    """
+    for target in targets:
+        if target in _BY_PARTS:
+            raise ValueError(f"{target} has two rows")
+        _BY_PARTS[target] = tuple(operands.split())
 
 
 def rule_of(target: str) -> Rule:
@@ -98,10 +120,12 @@ def add(rule: Rule, *targets: str) -> None:
 
 
 def registered() -> dict[str, Rule]:
-    """Every rule by ATen name."""
+    """Every rule by name: those for quantized and complex tensors by the names with their suffix."""
     import purexport.lowering.rules  # noqa: F401  the rule files register themselves
+    from purexport.lowering.complex_parts import rule_by_parts
 
-    return dict(_RULES)
+    parts = {target + COMPLEX: rule_by_parts(_RULES[target], operands) for target, operands in _BY_PARTS.items()}
+    return {**_RULES, **parts}
 
 
 def unary(target: str, op_type: str, *, to_float: bool = False) -> None:
