@@ -32,6 +32,7 @@ _DATA_DEPENDENT = frozenset(
         "aten::masked_select",
         "aten::nonzero",
         "aten::nonzero_numpy",
+        "aten::one_hot",
         "aten::repeat_interleave",
         "aten::unique_consecutive",
         "aten::unique_dim",

@@ -40,7 +40,11 @@ def _running(op: Emitter, op_type: str, value: Value, dim: int, neutral: Any) ->
 
 @lower("aten::cumsum")
 def cumsum(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
-    value = op.cast(self, op.result_dtype)
+    return running_sum(op, op.cast(self, op.result_dtype), dim)
+
+
+def running_sum(op: Emitter, value: Value, dim: int) -> Value:
+    """The sums so far along ``dim``, in the dtype of ``value``."""
     if value.rank and op.has("CumSum"):
         inside = op.cast(value, carrier(op, "CumSum", value.dtype) or value.dtype)
         return op.cast(op.CumSum(inside, op.const(axis_of(dim, value.rank))), value.dtype)

@@ -179,7 +179,7 @@ def _series(op: Emitter, start: Value, x: Value, coefficients: list[float], rati
     return op.Add(start, op.Mul(total, x))
 
 
-def _lgamma(op: Emitter, x: Value) -> Value:
+def lgamma_in_double(op: Emitter, x: Value) -> Value:
     """log|gamma(x)|: Stirling's series (DLMF 5.11.1) eight steps up; by reflection on the left."""
     left, positive = _reflected(op, x)
     product = positive
@@ -225,7 +225,7 @@ def _digamma(op: Emitter, x: Value) -> Value:
     return op.Where(whole, pole, result)
 
 
-_in_double(_lgamma, "aten::lgamma", "aten::special_gammaln")
+_in_double(lgamma_in_double, "aten::lgamma", "aten::special_gammaln")
 _in_double(_digamma, "aten::digamma", "aten::special_digamma", "aten::special_psi")
 
 _TERMS = 24  # of zeta that are added one by one
