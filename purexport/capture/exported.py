@@ -79,6 +79,7 @@ class Symbols:
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self.names = names
+        self.texts: dict[Any, str] = {}
 
     def dim(self, size: Any) -> Dim:
         """A size as the neutral graph writes it."""
@@ -90,8 +91,16 @@ class Symbols:
         return self.text(expression)
 
     def text(self, expression: Any) -> str:
-        """An expression of symbols in their names."""
-        return _IDENTIFIER.sub(lambda match: self.names.get(match.group(), match.group()), str(expression))
+        """An expression of symbols in their names, its terms in the order of these."""
+        found = self.texts.get(expression)
+        if found is None:
+            named = {
+                symbol: type(symbol)(self.names[str(symbol)], **symbol.assumptions0)
+                for symbol in expression.free_symbols
+                if str(symbol) in self.names
+            }
+            found = self.texts[expression] = str(expression.xreplace(named))
+        return found
 
     def type(self, value: Any) -> Type:
         """The type of what torch.export recorded for a node."""

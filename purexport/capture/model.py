@@ -22,9 +22,9 @@ from purexport.capture.request import (
     Captured,
     Request,
     flatten,
-    how_to_register,
     named_axes,
     output_names,
+    refuse_output,
     script_parameters,
 )
 from purexport.errors import ExportError
@@ -167,9 +167,7 @@ def _as_tensor(leaf: Any) -> torch.Tensor:
         return leaf
     if isinstance(leaf, (bool, int, float)):
         return torch.tensor(leaf)
-    raise ExportError(
-        f"the model returns a {type(leaf).__name__}, and ONNX outputs are tensors; {how_to_register(leaf)}"
-    )
+    raise refuse_output(leaf)
 
 
 def _state(model: Any) -> tuple[list[tuple[str, str, torch.Tensor]], list[tuple[str, torch.nn.Module]]]:

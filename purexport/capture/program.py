@@ -31,6 +31,7 @@ from purexport.errors import ExportError
 Spec = dict[int, Any]  # what the dynamic axes of one tensor are: a Dim, or one of torch's hints
 
 _HINTS = (type(Dim.AUTO),)
+_DIMS = (Dim, str, int, type(None), *_HINTS)
 
 
 def export_model(request: Request, reason: str) -> Captured:
@@ -133,10 +134,13 @@ def _specs(request: Request, flat: Flat, module: torch.nn.Module) -> list[Spec]:
 
     def note(path: Any, leaf: Any, spec: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            items = spec.items() if isinstance(spec, Mapping) else enumerate(spec or ())
+            items = dict(spec.items() if isinstance(spec, Mapping) else enumerate(spec or ()))
+            wrong = [axis for axis, dim in items.items() if not _is_axis(axis, leaf) or not isinstance(dim, _DIMS)]
+            if wrong:
+                raise ValueError(f"{wrong[0]!r}: {items[wrong[0]]!r} is no axis of a tensor of {leaf.dim()} axes")
             found[id(leaf)] = {
                 axis % leaf.dim(): _dim(dim, strings) if isinstance(dim, str) else dim
-                for axis, dim in items
+                for axis, dim in items.items()
                 if isinstance(dim, (str, Dim)) or (isinstance(dim, _HINTS) and dim.type.name != "STATIC")
             }
         return leaf
@@ -151,6 +155,10 @@ def _specs(request: Request, flat: Flat, module: torch.nn.Module) -> list[Spec]:
             f"dynamic_shapes does not have the form of the args {', '.join(combined)}: {lines[0] if lines else error}"
         ) from error
     return [found.get(id(tensor), {}) for tensor in flat.tensors]
+
+
+def _is_axis(axis: Any, tensor: torch.Tensor) -> bool:
+    return isinstance(axis, int) and -tensor.dim() <= axis < tensor.dim()
 
 
 def _by_name(shapes: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,9 +22,11 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from purexport.capture.aten import Frame, Source
+from purexport.capture.request import refuse_output
 from purexport.errors import ExportError
 
 _LONGEST = 300
+_OUTPUTS = (torch.Tensor, bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class _Stopped(Exception):  # noqa: N818  it carries an error out of torch, and never reaches a user
@@ -77,7 +79,11 @@ class Watch:
             }
             try:
                 with _AfterEachCall(self._look):
-                    return forward(*args, **kwargs)
+                    result = forward(*args, **kwargs)
+                for leaf in pytree.tree_leaves(result):
+                    if leaf is not None and not isinstance(leaf, _OUTPUTS):
+                        raise refuse_output(leaf)
+                return result
             except Exception as error:
                 raise _Stopped from error
 

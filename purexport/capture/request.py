@@ -179,9 +179,18 @@ def script_parameters(model: Any) -> list[Any]:
     return list(model.schema.arguments) if is_function else list(model.forward.schema.arguments)[1:]
 
 
+def refuse_output(leaf: Any) -> ExportError:
+    """The error for a result that is no tensor and no number."""
+    return ExportError(
+        f"the model returns a {type(leaf).__name__}, and ONNX outputs are tensors; {how_to_register(leaf)}"
+    )
+
+
 def how_to_register(item: Any) -> str:
     """What to do about an object that is no pytree node."""
     name = type(item).__name__
+    if isinstance(item, (str, bytes)):
+        return "leave it out of the results"
     if dataclasses.is_dataclass(item):
         return f"call torch.export.register_dataclass({name}) once"
     return f"call torch.utils._pytree.register_pytree_node({name}, flatten, unflatten) once, or pass its tensors"

@@ -9,10 +9,11 @@ become numbers again, because type promotion and constant folding need to know t
 from __future__ import annotations
 
 import re
-import traceback
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -93,7 +94,7 @@ def trace(
         scopes.setdefault(module, path)
     flat = [*tensors, *(tensor for _, _, tensor in state)]
     outer = jit_trace._trace_module_map
-    with warnings.catch_warnings(record=True) as caught, torch.no_grad(), _Visible(dynamic) as visible:
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad(), _Visible(dynamic, caught) as visible:
         warnings.simplefilter("always", category=jit_trace.TracerWarning)
         try:
             jit_trace._trace_module_map = scopes
@@ -127,8 +128,9 @@ class _Visible(TorchFunctionMode):
     tracer says nothing: we do, unless the number is a size that cannot change.
     """
 
-    def __init__(self, dynamic: bool) -> None:
+    def __init__(self, dynamic: bool, caught: list[warnings.WarningMessage]) -> None:
         super().__init__()
+        self.caught = caught
         self.packed = prepacked.Recorder()
         self.dynamic = dynamic
         self.shared: list[tuple[str, torch.Tensor, int]] = []
@@ -143,6 +145,14 @@ class _Visible(TorchFunctionMode):
                 )
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = len(self.caught)
+        result = self._call(function, args, kwargs)
+        for warning in self.caught[before:]:  # the tracer takes this function for the user's
+            if any(part in warning.filename for part in INSIDE_TORCH):
+                warning.filename, warning.lineno = _users_line()
+        return result
+
+    def _call(self, function: Any, args: Any, kwargs: Any) -> Any:
         if prepacked.holds_object((*args, *(kwargs or {}).values())):
             return self.packed.call(function, args, kwargs or {})
         if function == _DATA:
@@ -176,11 +186,17 @@ def _is_size(tensor: torch.Tensor) -> bool:
     return True
 
 
+def _users_line() -> Frame:
+    """The innermost line outside torch and this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and any(part in frame.f_code.co_filename for part in INSIDE_TORCH):
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
+
+
 def _warn_of_index() -> None:
-    stack = traceback.extract_stack()[::-1]
-    frame = next((item for item in stack if not any(part in item.filename for part in INSIDE_TORCH)), stack[-1])
     text = "a tensor is used as a Python index or a number of steps here; the trace holds the example's number fixed"
-    warnings.warn_explicit(text, jit_trace.TracerWarning, frame.filename, frame.lineno or 0)
+    warnings.warn_explicit(text, jit_trace.TracerWarning, *_users_line())
 
 
 def _with_axes(tensor: torch.Tensor, count: int) -> torch.Tensor:
