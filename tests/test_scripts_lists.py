@@ -567,6 +567,64 @@ def any_and_all(x: Tensor) -> int:
     return 2
 
 
+# Lists of tuples ------------------------------------------------------------------------------------------------------
+
+
+@programs.row(X, i64(3), others=SOME, min_opset=13)
+def tuples_appended(x: Tensor, n: Tensor) -> Tensor:
+    out: List[Tuple[Tensor, int]] = []
+    for i in range(int(n)):
+        out.append((x * i, i))
+    total = x
+    for item, mark in out:
+        total = total + item * mark
+    return total + out[-1][0]
+
+
+@programs.row(X, i64(3), others=COUNTS, min_opset=13)
+def tuples_changed(x: Tensor, n: Tensor) -> Tuple[Tensor, int, int]:
+    out = [(x, 0.5), (x + 1, 1.5)]
+    for i in range(int(n)):
+        out.insert(1, (x * i, float(i)))
+        out[0] = (out[0][0] + 1, out[-1][1])
+        out.append(out[i])
+        last, weight = out.pop()
+        out += [(last * weight, weight)]
+    return out[-1][0] + out[0][1], len(out), len(out[1:] + out)
+
+
+@programs.row(X, others=SIGNS, min_opset=13)
+def tuple_appended_on_one_side(x: Tensor) -> Tensor:
+    out = [(x, (1, True))]
+    if bool(x.sum() > 0):
+        out.append((x * 2, (5, False)))
+    item, (mark, flag) = out[-1]
+    return item * mark if flag else item - mark
+
+
+@programs.row(X, i64(1), others=[(X, i64(n)) for n in (0, 2, -1, -3)])
+def tuple_at_a_computed_place(x: Tensor, n: Tensor) -> Tensor:
+    item, weight = [(x, 1.0), (x * 2, 0.5), (x - 3, 2.0)][int(n)]
+    return item * weight
+
+
+@programs.row(X, i64(3), others=COUNTS, min_opset=13)
+def best_of_a_beam(x: Tensor, n: Tensor) -> Tuple[Tensor, float]:
+    kept: List[Tuple[Tensor, float]] = [(x, 0.0)]
+    for i in range(int(n)):
+        grown: List[Tuple[Tensor, float]] = []
+        for state, score in kept:
+            grown.append((state + i, score + float(state.sum())))
+            if bool(state.max() > 3):
+                grown.append((state * -0.5, score - 1.0))
+        kept = grown
+    best = kept[0]
+    for candidate in kept:
+        if candidate[1] > best[1]:
+            best = candidate
+    return best
+
+
 @pytest.mark.parametrize(("program", "opset"), programs.params())
 def test_program(program: Program, opset: int) -> None:
     run_program(program, opset)

@@ -99,12 +99,28 @@ def elements_of_two_dtypes(x: Tensor, n: Tensor) -> Tensor:
     return out[-1]
 
 
-@refused(r"LINE\) a list whose length .* holds a tuple", X, i64(3))
-def tuples_appended(x: Tensor, n: Tensor) -> Tensor:
+@refused(r"returns a list of tuples whose length depends on data", X, i64(3))
+def tuples_returned(x: Tensor, n: Tensor) -> List[Tuple[Tensor, int]]:
     out: List[Tuple[Tensor, int]] = []
     for i in range(int(n)):
         out.append((x, i))
+    return out
+
+
+@refused(r"LINE\) a list whose length .* holds 'a'", X, i64(3))
+def texts_in_tuples_appended(x: Tensor, n: Tensor) -> Tensor:
+    out: List[Tuple[Tensor, str]] = []
+    for i in range(int(n)):
+        out.append((x, "a"))
     return out[-1][0]
+
+
+@refused(r"LINE\) a list of tuples, whose length depends on data, is used as a whole", X, i64(3))
+def tuples_sorted(x: Tensor, n: Tensor) -> int:
+    out: List[Tuple[int, int]] = []
+    for i in range(int(n)):
+        out.append((-i, i))
+    return sorted(out)[0][1]
 
 
 @refused(r"LINE\) a list whose length .* holds a list", X, i64(3))

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from purexport.capture.aten import Block, Call, Source, Value
-from purexport.capture.script_lists import as_dynamic, element_of, joined_elements, sequence_fake
+from purexport.capture.script_lists import as_dynamic, column, element_of, joined_elements, sequence_fake, width_of
 from purexport.capture.script_record import joined
 from purexport.capture.script_scope import Scope, adopt, recording, scope, touch
-from purexport.capture.script_values import Maybe, Raised, ScriptDict, ScriptList, Uninitialized, same, split
+from purexport.capture.script_values import Columns, Maybe, Raised, ScriptDict, ScriptList, Uninitialized, same, split
 from purexport.errors import ExportError
 
 if TYPE_CHECKING:
@@ -127,6 +127,10 @@ class _Join:
     def _dynamic(self, one: ScriptList, other: ScriptList) -> ScriptList:
         if one.value is not None and one.value is other.value:
             return one.clone()
+        width = width_of(one, other)
+        if width:
+            parts = [self._dynamic(column(one, place), column(other, place)) for place in range(width)]
+            return ScriptList((), one.kind or other.kind, Columns(tuple(parts)))
         elements = [element_of(self.run, item, self.source) for item in (one, other)]
         element = joined_elements(self.run, elements[0], elements[1], self.source)
         values = []
@@ -148,6 +152,8 @@ class _Join:
             return Maybe(self._half(known.present, first), self._half(known.item, first), known.source)
         if isinstance(known, tuple):
             return tuple(self._half(part, first) for part in known)
+        if isinstance(known, Columns):
+            return Columns(tuple(ScriptList((), part.kind, self._half(part.value, first)) for part in known.lists))
         if isinstance(known, (ScriptList, ScriptDict)):
             return self._half_object(known, first)
         if not isinstance(known, Value):

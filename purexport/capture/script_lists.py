@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from purexport.capture.aten import Block, Call, SequenceType, Source, Value
+from purexport.capture.script_objects import CHANGING
 from purexport.capture.script_record import NUMBER_DTYPES, kind_of, number_kind
 from purexport.capture.script_scope import scope, touch
-from purexport.capture.script_values import FakeSequence, ScriptList
+from purexport.capture.script_values import Columns, FakeSequence, ScriptList
 from purexport.errors import ExportError
 
 if TYPE_CHECKING:
     from purexport.capture.script_record import Recorder
 
-Element = Any  # what every element is like: a FakeSequence for tensors, a number's type, None for an empty list
+# what every element is like: a FakeSequence for tensors, a number's type, a tuple of those; None for an empty list
+Element = Any
 _KINDS = {dtype: kind for kind, dtype in NUMBER_DTYPES.items()}
 _END = 2**63 - 1
 
@@ -31,6 +33,8 @@ _END = 2**63 - 1
 
 def element_of(run: Recorder, items: ScriptList, source: Source) -> Element:
     """What the elements of a list have in common.  Raises ExportError where that has no form in ONNX."""
+    if isinstance(items.value, Columns):
+        return tuple(element_of(run, part, source) for part in items.value.lists)
     if items.value is not None:
         if isinstance(items.value.type, SequenceType):
             return run.fakes[items.value]
@@ -44,10 +48,12 @@ def element_of(run: Recorder, items: ScriptList, source: Source) -> Element:
 def _element(run: Recorder, item: Any, source: Source) -> Element:
     if number_kind(item) is not None:
         return number_kind(item)
+    if isinstance(item, tuple):
+        return tuple(_element(run, part, source) for part in item)
     if kind_of(item) is None:
         raise ExportError(
             f"at {source} a list whose length or index depends on data holds {run.describe(item)}; in ONNX such a list "
-            "holds tensors or numbers only"
+            "holds tensors, numbers or tuples of them"
         )
     return FakeSequence(run.fakes[item])
 
@@ -56,8 +62,10 @@ def joined_elements(run: Recorder, one: Element, other: Element, source: Source)
     """What elements of either kind have in common."""
     if one is None or other is None:
         return other if one is None else one
+    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        return tuple(joined_elements(run, mine, theirs, source) for mine, theirs in zip(one, other, strict=True))
     if not isinstance(one, FakeSequence) or not isinstance(other, FakeSequence):
-        if one is not other:
+        if one is not other or isinstance(one, tuple):
             raise _mixed(run, one, other, source)
         return one
     mine, theirs = one.element, other.element
@@ -82,7 +90,7 @@ def _mixed(run: Recorder, one: Element, other: Element, source: Source) -> Expor
 def _text(run: Recorder, element: Element) -> str:
     if isinstance(element, FakeSequence):
         return f"a tensor {run.machine.type(element.element)}"
-    return f"a number ({element.__name__})"
+    return "a tuple" if isinstance(element, tuple) else f"a number ({element.__name__})"
 
 
 def sequence_fake(run: Recorder, element: Element) -> Any:
@@ -94,8 +102,10 @@ def sequence_fake(run: Recorder, element: Element) -> Any:
 
 def as_dynamic(run: Recorder, items: ScriptList, element: Element, source: Source) -> Value:
     """The value of the graph that holds a list, which may be known."""
-    if items.value is not None:
+    if isinstance(items.value, Value):
         return items.value
+    if isinstance(element, tuple):
+        raise ExportError(f"at {source} a list of tuples, whose length depends on data, is used as a whole")
     if isinstance(element, FakeSequence):
         args = {"items": list(items), "dtype": element.element.dtype}
         for item in items:
@@ -388,6 +398,53 @@ def _unpacked(run: Recorder, source: Source, items: ScriptList, count: int) -> l
     return [_at(run, source, items, index) for index in range(count)]
 
 
+# Lists of tuples ------------------------------------------------------------------------------------------------------
+
+
+def width_of(*operands: Any) -> int:
+    """The number of parts of the tuples that a list holds, or that are put into it; 0 where there are no tuples."""
+    for item in operands:
+        if isinstance(item, ScriptList) and isinstance(item.value, Columns):
+            return len(item.value.lists)
+        first = next(iter(item), None) if isinstance(item, ScriptList) and item.value is None else item
+        if isinstance(first, tuple):
+            return len(first)
+    return 0
+
+
+def column(items: ScriptList, place: int) -> ScriptList:
+    """The list of one part of the tuples."""
+    if isinstance(items.value, Columns):
+        return items.value.lists[place].clone()
+    return ScriptList([item[place] for item in items])
+
+
+def _by_columns(run: Recorder, kind: str, operands: list[Any], source: Source) -> Any:
+    """An operator on a list of tuples: the same on the list of each part."""
+    items, *rest = operands
+    parts, results = [], []
+    for place in range(width_of(*operands)):
+        others = [_part(item, place) for item in rest]
+        parts.append(run.own(column(items, place)))
+        results.append(evaluate(run, kind, [parts[-1], *others], source))
+    if kind in CHANGING:
+        touch(run, items, source)
+        items.become(ScriptList((), items.kind, Columns(tuple(parts))))
+    if kind == "aten::len":
+        return results[0]
+    if kind in ("aten::__getitem__", "aten::pop"):
+        return tuple(results)
+    if kind == "prim::ListUnpack":
+        return list(zip(*results, strict=True))
+    return items if kind in CHANGING else run.own(ScriptList((), items.kind, Columns(tuple(results))))
+
+
+def _part(item: Any, place: int) -> Any:
+    if isinstance(item, ScriptList):
+        return column(item, place)
+    return item[place] if isinstance(item, tuple) else item
+
+
 DYNAMIC: dict[str, Callable[..., Any]] = {
     "aten::len": _length,
     "aten::__getitem__": _at,
@@ -416,6 +473,11 @@ DYNAMIC: dict[str, Callable[..., Any]] = {
     "aten::concat": _concatenated,
     "prim::ListUnpack": _unpacked,
 }
+_OF_TUPLES = frozenset(
+    {"aten::len", "aten::__getitem__", "aten::append", "aten::insert", "aten::extend", "aten::add_", "aten::pop"}
+    | {"aten::Delete", "aten::_set_item", "aten::copy", "aten::list", "aten::add", "aten::slice", "aten::reverse"}
+    | {"prim::ListUnpack"}
+)
 _TAKES_ALL = frozenset({"aten::tensor", "aten::as_tensor", "aten::__is__", "aten::__isnot__"})
 _BY_NUMBER = frozenset(
     {"aten::__getitem__", "aten::insert", "aten::pop", "aten::Delete", "aten::_set_item", "aten::mul"}
@@ -435,6 +497,8 @@ def is_dynamic(kind: str, operands: list[Any]) -> bool:
 def evaluate(run: Recorder, kind: str, operands: list[Any], source: Source) -> Any:
     """The result of an operator on such a list.  Raises ExportError where ONNX has no form of it."""
     rule = DYNAMIC.get(kind)
+    if rule is not None and kind in _OF_TUPLES and width_of(*operands):
+        return _by_columns(run, kind, operands, source)
     if rule is None or not isinstance(operands[0], ScriptList):
         raise ExportError(
             f"{kind} at {source} takes a list whose length depends on data, which has no form in ONNX; use torch.stack "

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from purexport.capture.aten import Block, Call, Source, Value
-from purexport.capture.script_lists import as_dynamic, element_of, joined_elements, sequence_fake
+from purexport.capture.script_lists import as_dynamic, column, element_of, joined_elements, sequence_fake, width_of
 from purexport.capture.script_record import fake_kind, joined, kind_of, number_kind
 from purexport.capture.script_scope import recording, scope, touch
 from purexport.capture.script_values import (
+    Columns,
     FakeSequence,
     Maybe,
     ScriptDict,
@@ -115,7 +116,13 @@ def _content_slot(this: _Loop, content: Any) -> Any:
     """The slot of what a list or dict from outside holds."""
     if isinstance(content, ScriptDict):
         return _Dict(this, content)
-    return _Grown(this, content) if content.value is not None else _List(this, content)
+    return _grown(this, content, content) if content.value is not None else _List(this, content)
+
+
+def _grown(this: _Loop, initial: ScriptList, like: ScriptList) -> Any:
+    """The slot of a list whose length changes; ``like`` is what it becomes."""
+    width = width_of(initial, like)
+    return _Columns(this, initial, like, width) if width else _Grown(this, initial)
 
 
 class _Leaf:
@@ -276,7 +283,7 @@ class _List(_Parts):
         if not isinstance(result, ScriptList):
             return super().other(result)
         self.this.changed = True
-        return _Grown(self.this, self.initial).widen(result)
+        return _grown(self.this, self.initial, result).widen(result)
 
     def leave(self, found: Iterator[Value]) -> Any:
         made = super().leave(found)
@@ -346,6 +353,31 @@ class _Grown(_Leaf):
 
     def leave(self, found: Iterator[Value]) -> Any:
         return self.this.run.own(ScriptList((), self.initial.kind, next(found)))
+
+
+class _Columns(_Parts):
+    """A list of tuples whose length changes: a list for each part."""
+
+    def __init__(self, this: _Loop, initial: ScriptList, like: ScriptList, width: int) -> None:
+        self.this = this
+        self.initial = initial
+        self.width = width
+        pairs = [(column(initial, place), column(like, place)) for place in range(width)]
+        self.slots = [_grown(this, one, other) for one, other in pairs]
+
+    def items(self, whole: Any) -> list[Any]:
+        return [column(whole, place) for place in range(self.width)]
+
+    def whole(self, items: list[Any]) -> Any:
+        return _carried(ScriptList((), self.initial.kind, Columns(tuple(items))), self.this)
+
+    def fits(self, result: Any) -> bool:
+        return isinstance(result, ScriptList) and width_of(result) in (0, self.width)
+
+    def leave(self, found: Iterator[Value]) -> Any:
+        made = super().leave(found)
+        made.frozen = ""
+        return made
 
 
 def _text(element: Any) -> Any:

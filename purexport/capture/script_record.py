@@ -206,7 +206,7 @@ class Recorder:
 
     def _stacked(self, data: Any, source: Source) -> Value:
         if isinstance(data, ScriptList) and data.value is not None:
-            if not isinstance(data.value.type, TensorType):
+            if not isinstance(data.value, Value) or not isinstance(data.value.type, TensorType):
                 raise ExportError(f"torch.tensor of a list of tensors at {source} has no form here; use torch.stack")
             return data.value
         if not isinstance(data, (list, tuple)):

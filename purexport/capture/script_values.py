@@ -74,16 +74,24 @@ class FakeSequence:
     free: frozenset[str] = frozenset()
 
 
-class ScriptList(list[Any]):
-    """A list of the script: its elements, or ``value`` (a sequence, or a tensor of numbers) when the run decides.
+@dataclass(frozen=True)
+class Columns:
+    """A list of tuples whose length only the run knows: a list for each place of the tuples."""
 
+    lists: tuple[ScriptList, ...]
+
+
+class ScriptList(list[Any]):
+    """A list of the script: its elements, or ``value`` when the run decides.
+
+    ``value`` is a sequence, a tensor of numbers, or a list of each for a list of tuples.
     ``kind`` is the element type as TorchScript writes it, empty where it is not known; ``frozen`` says why the list
     must not be changed, because other names may or may not be the same list.
     """
 
     __slots__ = ("frozen", "kind", "value")
 
-    def __init__(self, items: Any = (), kind: str = "", value: Value | None = None) -> None:
+    def __init__(self, items: Any = (), kind: str = "", value: Value | Columns | None = None) -> None:
         super().__init__(items)
         self.kind = kind
         self.value = value
@@ -175,6 +183,10 @@ def returned(item: Any) -> Any:
         )
     if isinstance(item, ScriptObject):
         raise ExportError("the script returns an instance of a class; return its attributes, as a tuple")
+    if isinstance(item, ScriptList) and isinstance(item.value, Columns):
+        raise ExportError(
+            "the script returns a list of tuples whose length depends on data; return a list for each part"
+        )
     if isinstance(item, ScriptList):
         return item.value if item.value is not None else [returned(part) for part in item]
     if isinstance(item, dict):
