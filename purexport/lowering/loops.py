@@ -22,10 +22,10 @@ WRITTEN_OUT = 8  # steps; more make a Loop
 Step = Callable[..., Sequence[Value]]
 
 
-def repeat(op: Emitter, count: Any, step: Step, *carried: Value) -> tuple[Value, ...]:
+def repeat(op: Emitter, count: Any, step: Step, *carried: Value, written_out: int = WRITTEN_OUT) -> tuple[Value, ...]:
     """``carried = step(at, *carried)`` for at = 0, 1, ..., count - 1; ``count`` is an int or a computed value."""
     count = op.known(count)
-    if isinstance(count, Value) or count > WRITTEN_OUT:
+    if isinstance(count, Value) or count > written_out:
         return _loop(op, as_value(op, count), None, step, carried)
     for at in range(count):
         carried = tuple(_in_type(item, was) for item, was in zip(step(op.const([at]), *carried), carried, strict=True))

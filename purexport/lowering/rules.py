@@ -24,6 +24,7 @@ from purexport.lowering import (  # noqa: F401
     grid,
     indexing,
     joins,
+    ldl,
     linalg,
     losses,
     norm,
