@@ -99,7 +99,10 @@ class _Abstract:
     def run(self) -> Inference:
         with self.machine.running():
             for item in self.graph.inputs:
-                self.env[item.value] = self.machine.tensor(item.value.tensor, self.axes.get(item.name, {}))
+                if item.kind == "constant" and item.tensor is not None:
+                    self.env[item.value] = self.machine.constant(item.tensor)
+                else:
+                    self.env[item.value] = self.machine.tensor(item.value.tensor, self.axes.get(item.name, {}))
             for item in self.graph.inputs:
                 if item.kind == "user":
                     item.value.type = self.machine.type(self.env[item.value])

@@ -2,10 +2,14 @@
 
 The abstract execution of a trace and the interpretation of a script both stand on this.  A symbol's hint is not the
 example's size (see ``symbol``), so that two sizes are equal only where the model makes them equal.
+
+Small tensors that follow from constants and sizes alone keep their content (``constant``), since models compute sizes
+with them.  It is forgotten where a call writes to them.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -19,7 +23,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, statically_known_true
 
 from purexport import quantized_shapes, recurrent, scalars
-from purexport.capture.aten import Call, ScalarType, TensorType, Value, map_values
+from purexport.capture.aten import Call, ScalarType, TensorType, Value, map_values, tensor_type
+from purexport.capture.bind import signature
 from purexport.capture.exported import Symbols
 from purexport.capture.quiet import quiet_torch
 from purexport.dtypes import is_quantized
@@ -28,6 +33,9 @@ from purexport.errors import ExportError
 Axes = Mapping[int, str]
 
 _PRIMES = (13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
+_TENSORS = re.compile(r"(Optional\[|List\[)*Tensor\]*")
+_SMALL = 16  # elements of a tensor whose content is kept
+_MAKERS = frozenset(f"aten::{name}" for name in ("scalar_tensor", "zeros", "ones", "full", "arange"))
 
 
 @dataclass(frozen=True)
@@ -41,13 +49,21 @@ class _Axis(GuardSource):
         return self.text
 
 
+class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """torch keeps the content of single elements only."""
+
+    def may_turn_const(self, t: torch.Tensor) -> bool:
+        small = t.numel() <= _SMALL and t.layout is torch.strided and t.device.type == "cpu"
+        return small and not self.is_our_fake(t)
+
+
 class FakeMachine:
     """Runs calls on fake tensors.  ``distinct`` gives each symbol a size that equals no other by chance."""
 
     def __init__(self, distinct: bool) -> None:
         self.distinct = distinct
         self.shapes = ShapeEnv(specialize_zero_one=False, duck_shape=False, allow_dynamic_output_shape_ops=True)
-        self.mode = FakeTensorMode(shape_env=self.shapes, allow_non_fake_inputs=True)
+        self.mode = _Mode(shape_env=self.shapes, allow_non_fake_inputs=True)
         self.symbols: dict[str, Any] = {}
         self.names: dict[str, str] = {}
         self.examples: dict[Any, int] = {}
@@ -74,6 +90,25 @@ class FakeMachine:
         if not axes and type_.strides is not None:
             return torch.empty_strided(shape, type_.strides, dtype=type_.dtype)
         return torch.empty(shape, dtype=type_.dtype)
+
+    def constant(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A fake of a tensor that is known, with its content if it is small."""
+        if tensor.is_quantized or not self.mode.may_turn_const(tensor):
+            return self.tensor(tensor_type(tensor), {})
+        with self.outside():
+            content = tensor.detach().clone()
+            return self.mode.fake_tensor_converter.from_real_tensor(self.mode, content, make_constant=True)
+
+    def forget(self, fake: Any) -> Any:
+        """``fake``, of which nothing but its type is known any more, nor of what shares memory with it."""
+        content = getattr(fake, "constant", None)
+        if content is not None:
+            self.mode.fake_tensor_converter.invalidate_constant_aliases(content)
+        return fake
+
+    def remembered(self) -> frozenset[Any]:
+        """The memory of which the content is known."""
+        return frozenset(self.mode.fake_tensor_converter.constant_storage_mapping)
 
     def symbol(self, name: str, example: int) -> Any:
         """The symbol of an axis name, made when it is first asked for."""
@@ -102,8 +137,50 @@ class FakeMachine:
             return [args["self"].size(args["dim"])]
         if call.target == "aten::numel":
             return [args["self"].numel()]
-        result = _operator(call)(**_as_tensors(call.target, args))
+        if call.target == "aten::_shape_as_tensor":
+            return [self._shape_of(args["self"])]
+        for name in signature(call.target).writes:
+            self.forget(args[name])
+        result = self._made(call, args)
+        if result is None:
+            result = _operator(call)(**self._as_tensors(call.target, args))
         return list(result) if len(call.outputs) != 1 else [result]
+
+    def _shape_of(self, fake: torch.Tensor) -> torch.Tensor:
+        if all(isinstance(size, int) for size in fake.shape):
+            with self.outside():
+                sizes = torch.tensor(fake.shape)
+            return self.constant(sizes)
+        return torch.empty(fake.dim(), dtype=torch.int64)
+
+    def _as_tensors(self, target: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Numbers that the trace had wrapped become zero-dim tensors where the schema wants a tensor."""
+        if target == "aten::view":
+            return {"self": args["self"], "shape": args["size"]}
+        kinds = _tensor_parameters(target)
+        return {name: self._as_tensor(arg) if name in kinds else arg for name, arg in args.items()}
+
+    def _as_tensor(self, arg: Any) -> Any:
+        if isinstance(arg, (list, tuple)):
+            return [self._as_tensor(item) for item in arg]
+        if _is_symbolic(arg):
+            return torch.scalar_tensor(arg, dtype=_number_dtype(arg))
+        if not isinstance(arg, (bool, int, float)):
+            return arg
+        with self.outside():
+            number = torch.scalar_tensor(arg, dtype=_number_dtype(arg))
+        return self.constant(number)
+
+    def _made(self, call: Call, args: Mapping[str, Any]) -> torch.Tensor | None:
+        """A small tensor that is made of known numbers, with its content; None for other calls."""
+        if call.base not in _MAKERS or any(isinstance(arg, torch.Tensor) or _is_symbolic(arg) for arg in args.values()):
+            return None
+        size = args.get("size", ())
+        if any(map(_is_symbolic, size)) or math.prod(size) > _SMALL:
+            return None
+        with self.outside():
+            made = _operator(call)(**args)
+        return self.constant(made)
 
     def type(self, result: Any) -> Any:
         """The neutral type of a fake result, sizes written in the names of the axes."""
@@ -192,25 +269,12 @@ def _operator(call: Call) -> Any:
         ) from None
 
 
-def _as_tensors(target: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers that the trace had wrapped become zero-dim tensors where the schema wants a tensor."""
-    if target == "aten::view":
-        return {"self": args["self"], "shape": args["size"]}
-    kinds = _tensor_parameters(target)
-    return {
-        name: torch.scalar_tensor(arg, dtype=_number_dtype(arg)) if name in kinds and _is_number(arg) else arg
-        for name, arg in args.items()
-    }
-
-
 def _tensor_parameters(target: str) -> Sequence[str]:
-    from purexport.capture.bind import signature
-
-    return [item.name for item in signature(target).parameters if re.fullmatch(r"(Optional\[)?Tensor\]?", item.type)]
+    return [item.name for item in signature(target).parameters if _TENSORS.fullmatch(item.type)]
 
 
-def _is_number(arg: Any) -> bool:
-    return isinstance(arg, (bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool))
+def _is_symbolic(arg: Any) -> bool:
+    return isinstance(arg, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 def _number_dtype(number: Any) -> torch.dtype:

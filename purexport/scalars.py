@@ -76,6 +76,15 @@ def is_scalar_operator(base: str) -> bool:
     return base in _SCALARS
 
 
+def without_write(target: str) -> str:
+    """``aten::add.Tensor`` of ``aten::add_.Tensor``: a number is not written to, the name stands for a new one.
+
+    A trace records ``count += n`` of two sizes in this way, because sizes are tensors there.
+    """
+    base, dot, overload = target.partition(".")
+    return base.removesuffix("_") + dot + overload if is_scalar_operator(base.removesuffix("_")) else target
+
+
 def evaluate(base: str, args: Mapping[str, Any]) -> Any:
     """The result on numbers.  Raises KeyError for an operator without such a meaning."""
     named = {name: value for name, value in args.items() if name in ("alpha", "rounding_mode")}

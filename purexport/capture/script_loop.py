@@ -65,7 +65,7 @@ def loop(run: Interpreter, node: Any, most: Any, condition: Any, items: list[Any
     slots = list[Any](slots)
     objects: dict[int, tuple[Any, Any]] = {}
     for _ in range(_ROUNDS):
-        this.changed = False
+        this.changed, remembered = False, run.machine.remembered()
         with scope(run) as body:
             step = number = run.value(run.machine.unknown_size())
             if done:
@@ -76,6 +76,7 @@ def loop(run: Interpreter, node: Any, most: Any, condition: Any, items: list[Any
             entered = [slot.enter() for slot in slots]
             before = len(run.fakes)
             again, *results = run.body(block, [number, *entered])
+        this.changed = not remembered <= run.machine.remembered()  # what a step writes to is unknown at the next one
         slots = [slot.widen(result) for slot, result in zip(slots, results, strict=True)]
         for key, (item, content) in body.after.items():
             if key not in objects:
@@ -139,7 +140,7 @@ class _Leaf:
         self.inner: Any = None
         self.free: set[str] = set()  # sizes that were seen to change
         is_tensor = isinstance(initial, Value) and isinstance(kind_of(initial), tuple)
-        self.fake = this.run.fakes[initial] if is_tensor else None
+        self.fake = this.run.machine.forget(this.run.fakes[initial]) if is_tensor else None
 
     def enter(self) -> Any:
         if self.fake is None:
@@ -189,7 +190,7 @@ class _Leaf:
         if not unset:
             self.fake = joined(this.run, initial, result, this.source) if kind_of(initial) == kind_of(result) else None
         elif isinstance(result, Value):
-            self.fake = this.run.fakes[result]
+            self.fake = this.run.machine.forget(this.run.fakes[result])
         elif number_kind(result) is not None:
             self.fake = this.run.machine.unknown(number_kind(result))
         elif is_plain(result):

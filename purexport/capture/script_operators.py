@@ -140,6 +140,9 @@ def _numeric(run: Interpreter, node: Any, operands: list[Any], source: Source) -
     if kind in _TO_NUMBER:
         return run.to_number(_TO_NUMBER[kind], operands[0], source)
     target = schema[: schema.index("(")]
+    if operands and number_kind(operands[0]) is not None:
+        target = scalars.without_write(target)
+        kind = target.partition(".")[0]
     if target == "aten::size":
         tensor = operands[0]
         return [

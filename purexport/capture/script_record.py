@@ -64,7 +64,7 @@ class Recorder:
     def constant(self, tensor: torch.Tensor, name: str = "constant") -> Value:
         """A tensor that is known."""
         value = self.graph.constant(tensor, name)
-        self.fakes[value] = self.machine.tensor(tensor_type(tensor), {})
+        self.fakes[value] = self.machine.constant(tensor)
         return value
 
     def state(self, tensor: torch.Tensor, path: str, kind: str) -> Value:

@@ -20,6 +20,7 @@ import torch
 from torch.jit import _trace as jit_trace
 from torch.overrides import TorchFunctionMode
 
+from purexport import scalars
 from purexport.capture import prepacked
 from purexport.capture.aten import (
     INSIDE_TORCH,
@@ -36,7 +37,6 @@ from purexport.capture.aten import (
 )
 from purexport.capture.bind import bind, is_wrapped_number
 from purexport.errors import ExportError
-from purexport.scalars import is_scalar_operator
 
 _FRAME = re.compile(r"^(.*)\((\d+)\): .*$", re.MULTILINE)
 _SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": float}
@@ -283,8 +283,11 @@ class Reader:
                 self.env[node.output().unique()] = number if same else cast(number)
                 return
         target = schema[: schema.index("(")]
+        if args and self._is_number(args[0]) and args[0] is not None:
+            target = scalars.without_write(target)
+            kind = target.partition(".")[0]
         self._emit(node, target, bind(target, args, {}))
-        if is_scalar_operator(kind) and all(self._is_number(arg) for arg in args):
+        if scalars.is_scalar_operator(kind) and all(self._is_number(arg) for arg in args):
             output = self.graph.calls[-1].outputs[0]
             output.type = _as_scalar(output.type)
 

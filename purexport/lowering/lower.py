@@ -116,8 +116,7 @@ class Lowering:
     def _output(self, name: str, output: Any) -> Value:
         found: Any = self.argument(output)
         if isinstance(found, (bool, int, float)):
-            dtype = {bool: dtypes.BOOL, int: dtypes.INT64}.get(type(found), dtypes.FLOAT)
-            found = self.op.const(found, dtype)
+            found = self.op.const(found, _code_of(found))
         if isinstance(found, Pair):
             found = pairs.join(self.op, found)
         if isinstance(found, Quantized):
@@ -218,9 +217,18 @@ class Lowering:
         self.op.results = [_stored(value.type) for value in call.outputs]
         if rule.promote:
             self._promote(call, rule, arguments)
-        known = {name: arguments[name] for name in rule.parameters if name in arguments}
+        known = {name: self._listed(call, name, arguments[name]) for name in rule.parameters if name in arguments}
         self._bind(call, rule(self.op, known))
         self.result.rules.add(target)
+
+    def _listed(self, call: Call, name: str, argument: Any) -> Any:
+        """Sizes that a trace put into a list of tensors become tensors."""
+        if not isinstance(argument, list) or not any(isinstance(item, (bool, int, float)) for item in argument):
+            return argument
+        if not any(item.name == name and item.type == "List[Tensor]" for item in signature(call.target).parameters):
+            return argument
+        plain = (bool, int, float)
+        return [self.op.const(item, _code_of(item)) if isinstance(item, plain) else item for item in argument]
 
     def _rule(self, target: str) -> Rule | None:
         custom = self._custom(target)
@@ -337,6 +345,10 @@ def _stored(type_: Any) -> TensorType | None:
     if not dtypes.is_quantized(type_.dtype):
         return type_
     return TensorType(dtypes.stored_dtype(type_.dtype), type_.shape, type_.strides)
+
+
+def _code_of(number: Any) -> int:
+    return {bool: dtypes.BOOL, int: dtypes.INT64}.get(type(number), dtypes.FLOAT)
 
 
 def _within(target: str, outer: str) -> str:

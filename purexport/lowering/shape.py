@@ -155,3 +155,8 @@ def size_int(op: Emitter, self: Value, dim: int) -> Any:
 @lower("aten::numel", "aten::sym_numel")
 def numel(op: Emitter, self: Value) -> Any:
     return op.known(op.ReduceProd(op.shape(self), keepdims=0))
+
+
+@lower("aten::_shape_as_tensor")
+def shape_as_tensor(op: Emitter, self: Value) -> Value:
+    return op.shape(self)

@@ -110,6 +110,13 @@ JOINS = [
     Row("concatenate", lambda x, y: torch.concatenate([x, y], 1), f32(2, 3), f32(2, 2)),
     Row("stack", lambda x, y: torch.stack([x, y], 1), f32(2, 3), f32(2, 3), dynamic="batch"),
     Row("stack-last", lambda x, y: torch.stack([x, y], -1), f32(2, 3), f32(2, 3)),
+    Row(
+        "stack-sizes",
+        lambda x: torch.stack([torch.as_tensor(size) for size in x.shape]) + x.sum(),
+        f32(2, 3),
+        dynamic=ROW_AND_COLUMN,
+        routes=("trace",),
+    ),
     Row("stack-zero-dim", lambda x, y: torch.stack([x, y]), f32(), f32()),
     Row("stack-promotes", lambda x, y: torch.stack([x, y]), i32(3), f64(3)),
     Row("hstack", lambda x, y: torch.hstack([x, y]), f32(2, 3), f32(2, 1), dynamic="batch"),
@@ -260,6 +267,7 @@ PARTS = [
     Row("size", lambda x: x * x.size(-1) + x.size(0), f32(2, 3), dynamic=ROW_AND_COLUMN),
     Row("numel", lambda x: x / x.numel(), f32(2, 3), dynamic=ROW_AND_COLUMN, routes=("export",)),
     Row("sym-size", lambda x: x + torch.ops.aten.sym_size.int(x, 0), f32(2, 3), routes=("export",), dynamic="batch"),
+    Row("shape-as-tensor", torch._shape_as_tensor, f32(2, 3), dynamic=ROW_AND_COLUMN, routes=("trace",)),
     Row("sym-numel", lambda x: x + torch.ops.aten.sym_numel(x), f32(2, 3), routes=("export",), dynamic="batch"),
 ]
 
