@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 import purexport
-from tests.harness import check_export
+from tests.harness import check_export, export, run_ort
 
 OPSETS = (11, 13, 17, 20, 23)
 BOTH = ("trace", "export")
@@ -313,6 +314,33 @@ def test_program(program: Program, route: str, opset: int) -> None:
 
 def _dims(value: Any) -> list[Any]:
     return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
+
+
+@pytest.mark.parametrize(
+    "program", [item for item in PROGRAMS if item.axes and item.routes == BOTH], ids=lambda p: p.name
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_routes_agree(program: Program) -> None:
+    """Both files show the same inputs and outputs, names of axes included, and give the same results."""
+    opset = max(program.opsets)
+    made = [
+        export(program.function, program.args, {}, opset=opset, capture=route, dynamic_axes=program.axes)
+        for route in BOTH
+    ]
+    graphs = [item.model_proto.graph for item in made]
+    by_trace, by_export = ([_interface(value) for value in [*graph.input, *graph.output]] for graph in graphs)
+    assert by_trace == by_export
+    for args in (program.args, *program.others):
+        feeds = [tensor.numpy() for tensor in args]
+        one, other = (run_ort(item.model_proto.SerializeToString(), feeds) for item in made)
+        for mine, theirs in zip(one, other, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def _interface(value: Any) -> Any:
+    """Name, dtype and dimensions; a size that only the data knows has a name of no meaning."""
+    dims = ["?" if re.fullmatch(r"u\d+", str(dim)) else dim for dim in _dims(value)]
+    return value.name, value.type.tensor_type.elem_type, dims
 
 
 # What the model holds at one size -------------------------------------------------------------------------------------

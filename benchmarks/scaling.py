@@ -1,0 +1,106 @@
+"""Does the time of an export grow as its graph does?  Ten times the calls, by each route and stage.
+
+    python benchmarks/scaling.py [--calls 1000] [--factor 10] [--routes trace script export]
+
+The model is a chain of products, sums, views, slices, reductions and writes in place, some through views.  A line is
+a stage: its seconds for the small and for the large graph, and their ratio.  Linear is ``factor``; 1.2 times that is
+the limit, and the exit status is 1 where the whole of a route passes it.  The example is tiny: the graph is measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import proto_schema as ps
+from purexport.capture.model import capture
+from purexport.capture.request import Request
+from purexport.functionalize import functionalize
+from purexport.graph.build import build_model
+from purexport.graph.passes.dce import remove_dead_nodes
+from purexport.graph.passes.naming import assign_names
+from purexport.lowering.lower import lower_graph
+
+ROUTES = ("trace", "script", "export")
+OPSET = 20
+SLACK = 1.2
+STAGES = ("capture", "functionalize", "lower", "build")
+
+
+class Chain(torch.nn.Module):
+    """Rounds of ten calls, two of which write."""
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__()
+        self.rounds = rounds
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x.clone()
+        for _ in range(self.rounds):
+            z = (y * 0.5).tanh() + x
+            z.add_(1.0)
+            row = z[0]
+            row.mul_(0.5)
+            y = z.transpose(0, 1).reshape(2, 2) - z.sum(0)
+        return y
+
+
+def stages(route: str, calls: int) -> list[float]:
+    """Seconds of each stage."""
+    model: Any = Chain(calls // 10).eval()
+    x = torch.ones(2, 2)
+    if route == "script":
+        model = torch.jit.script(model)
+    seconds = []
+
+    def timed(function: Callable[[], Any]) -> Any:
+        gc.collect()
+        start = time.perf_counter()
+        result = function()
+        seconds.append(time.perf_counter() - start)
+        return result
+
+    captured = timed(lambda: capture(Request(model, (x,), {}, "auto" if route == "script" else route)))
+    pure = timed(lambda: functionalize(captured.graph))
+
+    def lower() -> Any:
+        graph = lower_graph(pure.graph, OPSET).graph
+        remove_dead_nodes(graph)
+        assign_names(graph)
+        return graph
+
+    graph = timed(lower)
+    timed(lambda: ps.dumps(build_model(graph, OPSET, "chain")))
+    return seconds
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The table; the exit status says whether all is linear."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=1000)
+    parser.add_argument("--factor", type=int, default=10)
+    parser.add_argument("--routes", nargs="*", choices=ROUTES, default=ROUTES)
+    options = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")
+    linear = True
+    for route in options.routes:
+        stages(route, 100)  # what is made once, such as tables of schemas
+        small, large = (stages(route, options.calls * factor) for factor in (1, options.factor))
+        lines = [*zip(STAGES, small, large, strict=True), ("all", sum(small), sum(large))]
+        for stage, few, many in lines:
+            sys.stdout.write(f"{route:8}{stage:15}{few:8.2f} s{many:9.2f} s{many / few:8.1f}\n")
+        sys.stdout.flush()
+        linear = linear and sum(large) / sum(small) <= SLACK * options.factor
+    return 0 if linear else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
