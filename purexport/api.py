@@ -88,8 +88,8 @@ class ONNXProgram:
         return run_in_onnxruntime(self.model_proto, tensors)
 
 
-def run_in_onnxruntime(model: ps.ModelProto, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The outputs of ``model`` on its inputs in order.  Raises ImportError without onnxruntime."""
+def run_in_onnxruntime(model: ps.ModelProto, tensors: Sequence[torch.Tensor]) -> list[Any]:
+    """The outputs of ``model`` on its inputs in order, sequences as lists.  Raises ImportError without onnxruntime."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -99,7 +99,7 @@ def run_in_onnxruntime(model: ps.ModelProto, tensors: Sequence[torch.Tensor]) ->
     session = onnxruntime.InferenceSession(ps.dumps(model), options, providers=["CPUExecutionProvider"])
     arrays = [as_real(tensor.detach()).cpu().numpy() for tensor in tensors]
     inputs = dict(zip((item.name for item in session.get_inputs()), arrays, strict=True))
-    return [torch.from_numpy(array) for array in session.run(None, inputs)]
+    return [pytree.tree_map(torch.from_numpy, array) for array in session.run(None, inputs)]
 
 
 def as_real(tensor: torch.Tensor) -> torch.Tensor:
@@ -125,7 +125,7 @@ def verify(
         expected += _state_after(model, (copies, keywords), [item.name or "" for item in graph.input], program.written)
     expected = [as_real(tensor) for tensor in expected]
     got = program(*args, **kwargs)
-    for name, mine, theirs in zip(names, got, expected, strict=True):
+    for name, mine, theirs in _pairs(names, got, expected):
         if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
             raise VerificationError(
                 f"output {name!r} is {mine.dtype}{list(mine.shape)} in onnxruntime and "
@@ -138,6 +138,21 @@ def verify(
                 f"output {name!r} differs at {int((~close).sum())} of {close.numel()} places, first at {place}: "
                 f"{mine[place].item()} in onnxruntime, {theirs[place].item()} in torch"
             )
+
+
+def _pairs(names: Sequence[str], got: Sequence[Any], expected: Sequence[torch.Tensor]) -> list[tuple[str, Any, Any]]:
+    """Outputs by name, and torch's.  A list whose length data decides is one output, and has many leaves in torch.
+
+    Raises VerificationError when the lengths differ.
+    """
+    flat: list[tuple[str, torch.Tensor]] = []
+    for name, mine in zip(names, got, strict=True):
+        theirs = expected[len(flat)] if len(flat) < len(expected) else None
+        of_numbers = not isinstance(mine, list) and mine.dim() == 1 and (theirs is None or theirs.dim() == 0)
+        flat += [(name, item) for item in mine] if isinstance(mine, list) or of_numbers else [(name, mine)]
+    if len(flat) != len(expected):
+        raise VerificationError(f"onnxruntime gives {len(flat)} tensors in all, torch {len(expected)}")
+    return [(name, mine, theirs) for (name, mine), theirs in zip(flat, expected, strict=True)]
 
 
 def _state_after(model: Any, arguments: Any, inputs: Sequence[str], written: Sequence[str]) -> list[torch.Tensor]:

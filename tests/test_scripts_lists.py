@@ -6,10 +6,13 @@ from __future__ import annotations
 
 from typing import Dict, List, Tuple
 
+import onnx
 import pytest
 import torch
 from torch import Tensor
 
+import purexport
+from purexport.api import verify
 from tests.scripted import Program, Programs, i64, run_program
 
 programs = Programs()
@@ -628,3 +631,32 @@ def best_of_a_beam(x: Tensor, n: Tensor) -> Tuple[Tensor, float]:
 @pytest.mark.parametrize(("program", "opset"), programs.params())
 def test_program(program: Program, opset: int) -> None:
     run_program(program, opset)
+
+
+def test_verify_takes_lists_as_outputs() -> None:
+    """A sequence is compared element by element, a list of numbers number by number."""
+
+    def both(x: Tensor, n: Tensor) -> Tuple[List[Tensor], List[int], Tensor]:
+        tensors = [x]
+        numbers = [3]
+        for i in range(int(n)):
+            tensors.append(x * i)
+            numbers.append(i)
+        return tensors, numbers, x
+
+    script = torch.jit.script(both)
+    program = purexport.export(script, (X, i64(2)), verify=True)
+    tensors, numbers, last = program(X, i64(2))
+    assert len(tensors) == 3 and numbers.tolist() == [3, 0, 1] and torch.equal(last, X)
+    kinds = [item.type for item in program.model_proto.graph.output]
+    assert kinds[0].sequence_type.elem_type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    wrong = purexport.export(torch.jit.script(shorter), (X, i64(2)))
+    with pytest.raises(purexport.VerificationError, match="onnxruntime gives 4 tensors in all, torch 7"):
+        verify(wrong, script, (X, i64(2)), {}, rtol=1e-4, atol=1e-5)
+
+
+def shorter(x: Tensor, n: Tensor) -> Tuple[List[Tensor], List[int], Tensor]:
+    tensors = [x]
+    for i in range(int(n) - 1):
+        tensors.append(x)
+    return tensors, [3], x
