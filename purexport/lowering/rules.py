@@ -14,6 +14,7 @@ from purexport.lowering import (  # noqa: F401
     complex_products,
     conv,
     counting,
+    covariance,
     create,
     cumulative,
     eigen,

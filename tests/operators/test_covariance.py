@@ -1,0 +1,40 @@
+"""Covariance and correlation, with weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.harness import Row, f32, f64, i64, row_params, run_row, values
+
+# torch looks whether weights are negative, so torch.export does not take them, nor do they run with other sizes
+TRACED: dict[str, Any] = {"opsets": (9, 13, 23), "routes": ("trace",)}
+
+COVARIANCE = [
+    Row("cov", lambda x: torch.cov(x), f32(3, 5), **TRACED),
+    Row("cov-correction", lambda x: torch.cov(x, correction=0), f64(3, 5), **TRACED),
+    Row("cov-vector", lambda x: torch.cov(x), f32(5), **TRACED),
+    Row("cov-number", lambda x: torch.cov(x), f32(), trap="NaN of one observation", **TRACED),
+    Row("cov-integers", lambda x: torch.cov(x), i64(3, 5), **TRACED),
+    Row("cov-counts", lambda x, w: torch.cov(x, fweights=w), f32(3, 5), i64(5, low=1, high=4), **TRACED),
+    Row("cov-weights", lambda x, w: torch.cov(x, aweights=w), f32(3, 5), f32(5, low=0, high=1), **TRACED),
+    Row(
+        "cov-both",
+        lambda x, c, w: torch.cov(x, correction=2, fweights=c, aweights=w),
+        f32(3, 5),
+        i64(5, low=1, high=4),
+        f32(5, low=0, high=1),
+        **TRACED,
+    ),
+    Row("cov-few", lambda x: torch.cov(x), values([[1.0], [2]]), trap="0 / 0", **TRACED),
+    Row("corrcoef", lambda x: torch.corrcoef(x), f32(3, 5), **TRACED),
+    Row("corrcoef-equal", lambda x: torch.corrcoef(x), values([[1.0, 2, 3], [2, 4, 6.1], [1, 1, 1]]), **TRACED),
+    Row("corrcoef-vector", lambda x: torch.corrcoef(x), f32(5), **TRACED),
+]
+
+
+@pytest.mark.parametrize(("row", "route", "opset"), row_params(COVARIANCE))
+def test_row(row: Row, route: str, opset: int) -> None:
+    run_row(row, route, opset)
