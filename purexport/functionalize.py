@@ -14,12 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from purexport import functionalize_blocks
 from purexport.capture.aten import AtenGraph, Call, Input, ListType, TensorType, Value, map_values, values_in
 from purexport.capture.bind import Signature, signature
 from purexport.errors import ExportError
 from purexport.functionalize_blocks import Order
-from purexport.inverse_views import UnknownInverse, inverse
+from purexport.inverse_views import UnknownInverse, inverse, positions, scattered
 from purexport.pure_forms import pure_target, renamed
 from purexport.sharing import MAY_SHARE, RETURNS_ITSELF, UNSAID_VIEWS, hidden_sources, result_dtype, shares_storage
 from purexport.statistics import new_statistics
@@ -76,7 +78,8 @@ def _writes(call: Call) -> bool:
     if call.blocks:
         return any(_writes(inner) for block in call.blocks for inner in block.calls)
     found = _signature(call)
-    return (found is not None and bool(found.writes)) or bool(new_statistics(call))
+    strided = call.target == "aten::as_strided"  # what it shows depends on what shares its memory
+    return strided or (found is not None and bool(found.writes)) or bool(new_statistics(call))
 
 
 class Pass:
@@ -140,6 +143,8 @@ class Pass:
     def _replay(self, alias: Alias, parent: Value) -> Value:
         call = alias.call
         assert call is not None
+        if call.target == "aten::as_strided":
+            return self._strided(alias, call)
         found = _signature(call)
         source = found.aliased() if found else None
         args = {**call.args, source or next(iter(call.args)): parent}
@@ -150,6 +155,27 @@ class Pass:
             whole = Value(ListType())
             self.calls.append(Call(call.target, args, [whole], call.source))
             self.calls.append(Call("prim::getitem", {"list": whole, "index": alias.index}, [result], call.source))
+        return result
+
+    def _strided(self, alias: Alias, call: Call) -> Value:
+        """What as_strided shows, taken from the storage's base: it counts in the storage, not in its argument."""
+        root = alias.root
+        offset = (
+            root.origin.tensor.storage_offset() if root.origin is not None and root.origin.tensor is not None else 0
+        )
+        try:
+            if offset and call.args["storage_offset"] is not None:
+                raise UnknownInverse("its argument does not begin where its memory does")
+            places = positions(alias.chain, root.current)
+        except UnknownInverse as error:
+            raise ExportError(f"{call.target} at {call.source}: {error}; use slices and reshape") from None
+        type_ = root.current.tensor
+        base, result = Value(type_), Value(TensorType(type_.dtype, tuple(places.shape)))
+        # the places are those for these sizes: say so, for a trace whose axes are declared dynamic
+        self.calls.append(
+            Call("aten::reshape", {"self": root.current, "shape": list(type_.shape or ())}, [base], call.source)
+        )
+        self.calls.append(Call("aten::take", {"self": base, "index": self._constant(places)}, [result], call.source))
         return result
 
     # -- calls
@@ -169,6 +195,8 @@ class Pass:
             args.pop("requires_grad", None)
             view = Call(_METADATA[call.target], args, call.outputs, call.source)
             self.aliases[call.args["self"]] = self._view(view, self.aliases[call.args["self"]])
+        elif call.target == "aten::as_strided":
+            self.aliases[call.outputs[0]] = self.new(call.outputs[0], self.aliases[call.args["self"]], call, version=-1)
         elif call.base == "aten::fill_diagonal_":
             self._fill_diagonal(call)
         elif found is not None and found.writes:
@@ -297,23 +325,33 @@ class Pass:
         root = alias.root
         if root.origin is not None and (not call.blocks or root.origin not in self.written):
             self.written[root.origin] = (root, call)
-        version = root.version + 1
-        node = alias
-        while True:
-            self.journal.set(node, new, version)
-            if node.parent is None:
-                return
+        version, content, node = root.version + 1, new, alias
+        while node.parent is not None:
             assert node.call is not None
+            self.journal.set(node, new, version)
             # the parent's own value from before this write
             before = self._before(node.parent, version - 1)
             try:
                 new = inverse(node.call, node.index, before, new, self.calls.append)
-            except UnknownInverse as error:
-                raise ExportError(
-                    f"{call.target} at {call.source} writes through {node.call.target} ({node.call.source}): {error}; "
-                    "write into the base tensor, or build a new tensor"
-                ) from None
+            except UnknownInverse:
+                new = self._scattered(alias, content, call)
+                break  # the parents between are taken again
             node = node.parent
+        self.journal.set(root, new, version)
+
+    def _scattered(self, alias: Alias, content: Value, call: Call) -> Value:
+        """The storage's base with ``content`` where ``alias`` looks, through views without an inverse of their own."""
+        try:
+            return scattered(alias.chain, alias.root.current, content, self._constant, self.calls.append)
+        except UnknownInverse as error:
+            views = " of ".join(f"{view.target} ({view.source})" for view, _ in reversed(alias.chain))
+            raise ExportError(
+                f"{call.target} at {call.source} writes through {views}: {error}; write into the base tensor, or build "
+                "a new tensor"
+            ) from None
+
+    def _constant(self, tensor: torch.Tensor) -> Value:
+        return self.graph.constant(tensor, "positions")
 
     def _before(self, alias: Alias, version: int) -> Value:
         if alias.parent is None or alias.version == version:

@@ -1,17 +1,23 @@
 """What a write through one view means for the tensor that the view was taken from.
 
 One row a view: given the base before the write and the view's new content, the base after it.  A list of pieces is put
-together again around the written one, so that no size of a piece is needed here.
+together again around the written one, so that no size of a piece is needed here.  Where there is no row and all sizes
+are known, torch itself says where each element that a chain of views shows lies, and the content is scattered there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from purexport.capture.aten import Call, ListType, TensorType, Value
+from purexport.sharing import seen_by
 
 INT64_MAX = 2**63 - 1
+_MOST_POSITIONS = 1 << 20
 
 
 class UnknownInverse(LookupError):  # noqa: N818  caught by the functionalization, never by users
@@ -19,6 +25,8 @@ class UnknownInverse(LookupError):  # noqa: N818  caught by the functionalizatio
 
 
 Emit = Callable[[Call], None]
+Constant = Callable[[torch.Tensor], Value]
+Chain = Sequence[tuple[Call, int | None]]  # from a storage's base on; the position in a view that returns a list
 Row = Callable[[Call, Value, Value], tuple[str, dict[str, Any]]]
 
 
@@ -32,10 +40,52 @@ def inverse(view: Call, index: int | None, base: Value, new: Value, emit: Emit) 
     else:
         row = _ROWS.get(view.base)
         if row is None or view.target == "aten::view.dtype":
-            raise UnknownInverse("writes through this view are not supported yet")
+            raise UnknownInverse("writes through this view are not supported")
         target, args = row(view, base, new)
     result = Value(base.type)
     emit(Call(target, args, [result], view.source))
+    return result
+
+
+def positions(chain: Chain, base: Value) -> torch.Tensor:
+    """Where in ``base``, counted in the order of its elements, lies what a chain of views shows: int64, of its shape.
+
+    Raises UnknownInverse where sizes or strides are not known.
+    """
+    type_ = base.tensor
+    shape = [dim for dim in type_.shape or () if isinstance(dim, int)]
+    if type_.shape is None or len(shape) < len(type_.shape) or type_.strides is None:
+        raise UnknownInverse("its sizes must be known")
+    if math.prod(shape) > _MOST_POSITIONS:
+        raise UnknownInverse(f"this is supported for up to {_MOST_POSITIONS} elements")
+    seen: Any = torch.empty_strided(shape, type_.strides, dtype=torch.int64)
+    seen.copy_(torch.arange(math.prod(shape)).reshape(shape))
+    for view, index in chain:
+        seen = None if view.target == "aten::view.dtype" else seen_by(view, seen)
+        seen = seen[index] if index is not None and seen is not None else seen
+        if not isinstance(seen, torch.Tensor):
+            raise UnknownInverse("this view is not supported")
+    assert isinstance(seen, torch.Tensor)
+    return seen
+
+
+def scattered(chain: Chain, base: Value, new: Value, constant: Constant, emit: Emit) -> Value:
+    """Put ``new`` into ``base`` where a chain of views looks; returns the base's new value.
+
+    Raises UnknownInverse where a size is not known, or several places of the chain's end are one of ``base``.
+    """
+    type_, places = base.tensor, positions(chain, base).reshape(-1)
+    if len(set(places.tolist())) < places.numel():
+        raise UnknownInverse("it has several places for one element")
+    shape = [dim for dim in type_.shape or () if isinstance(dim, int)]
+    count = math.prod(shape)
+    flat, content, all_ = (Value(TensorType(type_.dtype, (size,))) for size in (count, places.numel(), count))
+    source, result = chain[-1][0].source, Value(type_)
+    emit(Call("aten::reshape", {"self": base, "shape": [-1]}, [flat], source))
+    emit(Call("aten::reshape", {"self": new, "shape": [-1]}, [content], source))
+    scatter = {"self": flat, "dim": 0, "index": constant(places), "src": content}
+    emit(Call("aten::scatter.src", scatter, [all_], source))
+    emit(Call("aten::reshape", {"self": all_, "shape": shape}, [result], source))
     return result
 
 
@@ -44,6 +94,8 @@ def _reshape(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
 
 
 def _same(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+    if base.tensor.dtype.is_complex and view.base in ("aten::real", "aten::resolve_conj", "aten::resolve_neg"):
+        raise UnknownInverse("a part of a complex tensor; write through view_as_real")
     return "aten::alias", {"self": new}
 
 
@@ -111,6 +163,14 @@ def _expand(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
     if wide[added:] != old or any(size != 1 for size in wide[:added]):
         raise UnknownInverse("an expanded tensor has several places for one element")
     return _same(view, base, new) if not added else _reshape(view, base, new)
+
+
+def _as_pairs(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+    return "aten::view_as_real", {"self": new}
+
+
+def _as_complex(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
+    return "aten::view_as_complex", {"self": new}
 
 
 def _from_list(view: Call, index: int, base: Value, new: Value, emit: Emit) -> tuple[str, dict[str, Any]]:
@@ -183,4 +243,6 @@ _ROWS: dict[str, Row] = {
     "aten::expand": _expand,
     "aten::expand_as": _expand,
     "aten::broadcast_to": _expand,
+    "aten::view_as_complex": _as_pairs,
+    "aten::view_as_real": _as_complex,
 }

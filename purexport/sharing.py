@@ -83,6 +83,13 @@ def shares_storage(call: Call, source: str) -> bool | None:
     return _storage(result) == _storage(made[given])
 
 
+def seen_by(view: Call, base: torch.Tensor) -> Any:
+    """What ``view`` shows of ``base``, put in the place of its source; None where it needs more than that to run."""
+    source = signature(view.target).aliased() or next(iter(view.args))
+    others = [value for name, arg in view.args.items() if name != source for value in values_in([arg])]
+    return None if others else _call(view.target, view.args, lambda _: base)
+
+
 def hidden_sources(call: Call) -> list[Value]:
     """The arguments whose storage a result of a composite operator shares, though its schema does not say so."""
     if not _is_composite(call.target):

@@ -37,6 +37,13 @@ class Alias:
             alias = alias.parent
         return alias
 
+    @property
+    def chain(self) -> list[tuple[Call, int | None]]:
+        """The views from the storage's base to here."""
+        if self.parent is None or self.call is None:
+            return []
+        return [*self.parent.chain, (self.call, self.index)]
+
 
 @dataclass
 class Journal:

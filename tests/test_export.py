@@ -14,9 +14,9 @@ from torch.export import Dim
 
 import proto_schema as ps
 import purexport
-from tests.harness import ROUTES
+from tests.harness import CAPTURES
 
-routes = pytest.mark.parametrize("route", ROUTES)
+routes = pytest.mark.parametrize("route", CAPTURES)
 Shape = list[Any]
 
 

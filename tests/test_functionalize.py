@@ -1,6 +1,6 @@
 """Programs that write in place and through views: the order of reads and writes, every kind of view, pieces.
 
-Each program is a row: both routes, sampled opsets, judged by torch.  The programs are small on purpose, one trap each.
+Each program is a row: every route, sampled opsets, judged by torch.  The programs are small on purpose, one trap each.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def data_shares(x: Tensor) -> Any:
     return y
 
 
-@program(f32(3))
+@program(f32(3), routes=("trace", "export"))  # a trace that torch.jit.trace makes holds what was written
 def literal_that_is_written(x: Tensor) -> Any:
     y = torch.tensor([1.0, 2.0, 3.0])
     y.add_(x)
@@ -309,6 +309,12 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "diagonal": lambda y: y.diagonal(0, 1, 2),
     "diagonal-offset": lambda y: y.diagonal(-1, 2, 0),
     "diagonal-method": lambda y: torch.linalg.diagonal(y),
+    "unfold": lambda y: y.unfold(2, 2, 2),
+    "unfold-select": lambda y: y.unfold(1, 2, 1)[0, 1],
+    "unfold-diagonal": lambda y: y.unfold(2, 3, 3).diagonal(0, 1, 3),
+    "as-strided": lambda y: y.as_strided((2, 3), (12, 5)),
+    "as-strided-of-a-view": lambda y: y[1].t().as_strided((2, 2), (1, 4)),
+    "as-strided-at": lambda y: y[:1].as_strided((3,), (2,), 13),
     "expand-nothing": lambda y: y.expand(2, 3, 4),
     "expand-new-axis": lambda y: y.expand(1, 2, 3, 4),
     "expand-as": lambda y: y.expand_as(torch.zeros(2, 3, 4)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.harness import OPSETS, ROUTES, check_export
+from tests.harness import CAPTURES, OPSETS, check_export
 from tests.models.zoo import NETWORKS, Network
 
 RTOL, ATOL = 1e-3, 1e-5
@@ -24,7 +24,7 @@ def test_network(network: Network, route: str, opset: int) -> None:
 @pytest.mark.sweep
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("opset", OPSETS)
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", CAPTURES)
 @pytest.mark.parametrize("network", NETWORKS, ids=NAMES)
 def test_network_sweep(network: Network, route: str, opset: int, dynamic: bool) -> None:
     check_network(network, route, opset, dynamic=dynamic, full=True)

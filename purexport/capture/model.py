@@ -154,12 +154,13 @@ def _positional(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> l
     parameters = script_parameters(model)
     if len(args) > len(parameters):
         raise ExportError(f"the model takes {len(parameters)} args, {len(args)} were given")
-    values = dict(zip((parameter.name for parameter in parameters), args, strict=False)) | dict(kwargs)
-    unknown = set(values) - {parameter.name for parameter in parameters}
-    missing = [item.name for item in parameters if item.name not in values and not item.has_default_value()]
+    # a trace may give two arguments one name, so that positions count
+    open_ = parameters[len(args) :]
+    unknown = set(kwargs) - {parameter.name for parameter in open_}
+    missing = [item.name for item in open_ if item.name not in kwargs and not item.has_default_value()]
     if unknown or missing:
         raise ExportError(f"args do not fit the script: missing {missing}, unknown {sorted(unknown)}")
-    return [values.get(item.name, item.default_value) for item in parameters]
+    return [*args, *(kwargs.get(item.name, item.default_value) for item in open_)]
 
 
 def _as_tensor(leaf: Any) -> torch.Tensor:

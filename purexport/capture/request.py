@@ -174,8 +174,10 @@ def named_axes(request: Request, names: Sequence[str], tensors: Sequence[torch.T
 
 
 def script_parameters(model: Any) -> list[Any]:
-    """The arguments of a script's schema, without ``self``."""
+    """The arguments of a script's schema, without ``self``.  Raises ExportError for a module without a forward."""
     is_function = isinstance(model, torch.jit.ScriptFunction)
+    if not is_function and not hasattr(model, "forward"):
+        raise ExportError("the script has no method forward of its own; script a module that calls it")
     return list(model.schema.arguments) if is_function else list(model.forward.schema.arguments)[1:]
 
 
