@@ -452,6 +452,20 @@ def test_ranges_are_in_the_report() -> None:
     assert program.report.warnings == ["axis 'batch' was declared from 2 to 16; the file does not check it"]
 
 
+def test_axes_of_a_program_are_named() -> None:
+    """An ExportedProgram does not keep the names of its dimensions."""
+    program = torch.export.export(_Flat(), (X,), dynamic_shapes=({0: Dim("batch")},))
+    plain = purexport.export(program).model_proto.graph
+    assert [_dims(value) for value in (*plain.input, *plain.output)] == [["x_dim_0", 3], ["3*x_dim_0"]]
+    graph = purexport.export(program, input_names=["a"], dynamic_axes={"a": {0: "batch"}}).model_proto.graph
+    assert [_dims(value) for value in (*graph.input, *graph.output)] == [["batch", 3], ["3*batch"]]
+
+
+class _Flat(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten() * 2
+
+
 # Refusals -------------------------------------------------------------------------------------------------------------
 
 

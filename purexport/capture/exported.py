@@ -203,7 +203,7 @@ def axis_names(
 ) -> dict[str, str]:
     """The name of each of torch's symbols: as declared, else after the first input and axis that has this size."""
     tensors = user_tensors(program)
-    labelled = list(zip(names or _torch_names(program), tensors, strict=False))
+    labelled = list(zip(names or tensor_names(program), tensors, strict=False))
     found: dict[str, str] = {}
     for name, tensor in labelled:
         for axis, label in axes.get(name, {}).items():
@@ -223,7 +223,8 @@ def axis_names(
     return found
 
 
-def _torch_names(program: torch.export.ExportedProgram) -> list[str]:
+def tensor_names(program: torch.export.ExportedProgram) -> list[str]:
+    """torch's own names of the program's tensor inputs, in order."""
     users = set(program.graph_signature.user_inputs)
     return [
         node.name

@@ -67,13 +67,12 @@ def export_model(request: Request, reason: str) -> Captured:
 
 def read_program(request: Request) -> Captured:
     """An ExportedProgram as it is; ``dynamic_axes`` may name axes that it has."""
-    names, labels = request.input_names, {}
-    if request.dynamic_axes:
-        program: ExportedProgram = request.model
-        args, kwargs = program.example_inputs or ((), {})
-        flat = flatten(Request(request.model, args, dict(kwargs), input_names=names))
-        names, labels = flat.names, named_axes(request, flat.names, flat.tensors)
-    return _captured(request.model, "the model is an ExportedProgram", names, labels)
+    program: ExportedProgram = request.model
+    own = exported.tensor_names(program)
+    given = list(request.input_names or ())[: len(own)]
+    names = [*given, *own[len(given) :]]
+    labels = named_axes(request, names, exported.user_tensors(program))
+    return _captured(program, "the model is an ExportedProgram", names, labels)
 
 
 def _captured(
