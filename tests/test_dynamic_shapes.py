@@ -438,6 +438,17 @@ def test_what_is_held_is_said(function: Any, args: Any, axes: Any, route: str, m
     assert line in said
 
 
+def test_what_a_script_holds_is_said() -> None:
+    """The file shows it too: the axis is a number, and two axes of one size have one name."""
+    with pytest.warns(UserWarning, match="the script holds it at 4"):
+        held = purexport.export(torch.jit.script(fixed_view), (X,), dynamic_axes={"x": {0: "n"}}).model_proto.graph
+    assert _dims(held.input[0]) == [4, 3]
+    axes = {"x": {0: "a"}, "y": {0: "b"}}
+    with pytest.warns(UserWarning, match="axes 'a' and 'b' were declared apart"):
+        merged = purexport.export(torch.jit.script(added), (X, X + 1), dynamic_axes=axes).model_proto.graph
+    assert _dims(merged.input[0]) == _dims(merged.input[1])
+
+
 def test_a_number_of_steps_that_is_static_is_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

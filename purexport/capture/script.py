@@ -108,6 +108,9 @@ class Interpreter(Recorder):
         """Interpret the graph on the inputs that ``given`` makes."""
         with self.machine.running():
             results = [returned(item) for item in self.body(self.script, [imported(item) for item in given(self)])]
+            for item in self.graph.inputs:  # an axis that the script holds is a number now
+                if item.value in self.fakes and isinstance(item.value.type, TensorType):
+                    item.value.type = self.machine.type(self.fakes[item.value])
         result = results[0] if len(results) == 1 else tuple(results)
         prune(self.graph, result)
         return Script(self.graph, result, self._said())
@@ -129,7 +132,7 @@ class Interpreter(Recorder):
             f"axis {axis!r} was declared dynamic, but the script holds it at {size}; the file takes that size only"
             for axis, size in self.machine.fixed().items()
         ]
-        return [*written, *fixed, *dict.fromkeys(self.remarks)]
+        return [*written, *fixed, *self.machine.merged(), *dict.fromkeys(self.remarks)]
 
     # -- blocks
 
