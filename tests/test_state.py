@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 import purexport
 
-ROUTES = ("trace", "export")
+ROUTES = ("trace", "export", "script")
 X = torch.tensor([1.0, -2.0, 3.0])
 
 
@@ -71,6 +72,12 @@ MODELS = {
 }
 
 
+def exported(model: nn.Module, args: tuple[Tensor, ...], route: str, **options: Any) -> Any:
+    if route == "script":
+        return purexport.export(torch.jit.script(model), args, **options)
+    return purexport.export(model, args, capture=route, **options)
+
+
 @pytest.mark.parametrize("opset", [11, 17, 23])
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("name", MODELS)
@@ -83,7 +90,7 @@ def test_state_goes_in_and_out(name: str, route: str, opset: int) -> None:
         with pytest.raises(purexport.ExportError, match=r"assigns its buffer 'state.hidden'.*capture='trace'"):
             purexport.export(model, args, capture=route, mutated_state="io", opset_version=opset)
         return
-    program = purexport.export(model, args, capture=route, mutated_state="io", opset_version=opset, verify=True)
+    program = exported(model, args, route, mutated_state="io", opset_version=opset, verify=True)
     graph = program.model_proto.graph
     assert graph is not None
     assert [item.name for item in graph.input] == inputs
@@ -104,7 +111,7 @@ def test_the_model_is_left_as_it_was(name: str, route: str) -> None:
     model = factory()
     buffers = {key: (value, value.clone()) for key, value in model.named_buffers()}
     with pytest.warns(UserWarning, match="the write itself is not kept"):
-        purexport.export(model, args, capture=route)
+        exported(model, args, route)
     for key, value in model.named_buffers():
         assert value is buffers[key][0]
         assert torch.equal(value, buffers[key][1])
@@ -115,7 +122,7 @@ def test_the_model_is_left_as_it_was(name: str, route: str) -> None:
 def test_refused_when_asked(name: str, route: str) -> None:
     factory, args, _, _ = MODELS[name]
     with pytest.raises(purexport.ExportError, match=r"(?s)writes to its (buffer|input) .*mutated_state='error'"):
-        purexport.export(factory(), args, capture=route, mutated_state="error")
+        exported(factory(), args, route, mutated_state="error")
 
 
 def test_plain_attributes_are_left_as_they_were() -> None:

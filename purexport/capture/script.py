@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from purexport.capture.aten import AtenGraph, Frame, Input, Source, TensorType, Value, tensor_type
+from purexport.capture.aten import Assigned, AtenGraph, Frame, Input, Source, TensorType, Value, tensor_type
 from purexport.capture.script_control import branch
 from purexport.capture.script_loop import loop
 from purexport.capture.script_operators import operate
@@ -100,7 +100,7 @@ class Interpreter(Recorder):
         super().__init__(machine)
         self.script = script
         self.attributes: dict[tuple[str, str], ScriptDict] = {}
-        self.assigned: dict[tuple[str, str], None] = {}
+        self.assigned: dict[tuple[str, str], Source] = {}
         self.env: dict[int, Any] = {}
         self.steps = 0
 
@@ -112,8 +112,19 @@ class Interpreter(Recorder):
                 if item.value in self.fakes and isinstance(item.value.type, TensorType):
                     item.value.type = self.machine.type(self.fakes[item.value])
         result = results[0] if len(results) == 1 else tuple(results)
-        prune(self.graph, result)
+        self._note_buffers()
+        prune(self.graph, [result, [item.value for item in self.graph.assigned]])
         return Script(self.graph, result, self._said())
+
+    def _note_buffers(self) -> None:
+        """Buffers that are other tensors at the end; what else the script assigns is said in a remark."""
+        inputs = {item.name: item for item in self.graph.inputs if item.kind in ("parameter", "buffer")}
+        for (path, name), source in list(self.assigned.items()):
+            value = self.attributes[path, name]["value"]
+            item = inputs.get(f"{path}.{name}" if path else name)
+            if item is not None and isinstance(value, Value) and isinstance(value.type, TensorType):
+                self.graph.assigned.append(Assigned(item, value, str(source)))
+                del self.assigned[path, name]
 
     def input(self, name: str, type_: TensorType, axes: Axes) -> Value:
         """A graph input."""

@@ -56,7 +56,7 @@ def _set_attribute(run: Interpreter, node: Any, operands: list[Any]) -> None:
         touch(run, owner, run.source(node))
         owner[name] = item
         return
-    run.assigned[owner.path, name] = None
+    run.assigned[owner.path, name] = run.source(node)
     cell = run.attribute(owner, name)
     touch(run, cell, run.source(node))
     cell["value"] = item
