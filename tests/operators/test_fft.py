@@ -38,7 +38,7 @@ ONE_AXIS = [
     ),
     *(
         Row(
-            f"{name}-{norm}",
+            f"{name}-{norm}-real",
             lambda x, name=name, norm=norm: getattr(torch.fft, name)(x, norm=norm),
             f32(2, 5),
             opsets=FEW,
@@ -172,6 +172,7 @@ SHORT_TIME = [
     Row("istft-options", lambda z: torch.istft(z, 8, 2, 6, torch.ones(6), normalized=True, length=9), c64(2, 5, 6)),
     Row("istft-not-centered", lambda z: torch.istft(z, 8, center=False), c64(2, 5, 6)),
     Row("istft-both-sides", lambda z: torch.istft(z, 8, onesided=False), c64(2, 8, 6)),
+    Row("istft-all-frequencies", lambda z: torch.istft(z, 8), c64(2, 8, 6), trap="as many as points: no half of them"),
     Row("istft-longer", lambda z: torch.istft(z, 8, window=torch.ones(8), length=13), c64(2, 5, 6)),
     Row("there-and-back-short-time", _short_time_and_back, f32(2, 20)),
 ]
