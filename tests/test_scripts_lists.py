@@ -628,6 +628,141 @@ def best_of_a_beam(x: Tensor, n: Tensor) -> Tuple[Tensor, float]:
     return best
 
 
+# Who shares what with whom --------------------------------------------------------------------------------------------
+
+
+@programs.row(X, i64(3), others=COUNTS, min_opset=13)
+def grown_through_two_names(x: Tensor, n: Tensor) -> Tuple[Tensor, int]:
+    a = [x]
+    b = a
+    d = {"k": a}
+    for i in range(int(n)):
+        b[0] = b[0] + 1
+        a.append(x * i)
+    d["k"].append(x)
+    return torch.stack(b), len(d["k"])
+
+
+@programs.row(X, others=SIGNS)
+def list_in_a_list_and_a_tuple(x: Tensor) -> Tensor:
+    inner = [x]
+    outer = [inner, [x + 1]]
+    t = (inner, 1)
+    if bool(x.sum() > 0):
+        outer[0][0] = x * 5
+    else:
+        outer[1][0] = x * 7
+    t[0][0] = t[0][0] + 1
+    return inner[0] + 10 * outer[1][0] + outer[0][0]
+
+
+@programs.row(X, others=SIGNS)
+def lists_swapped_in_a_branch(x: Tensor) -> Tensor:
+    a, b = [x], [x + 1]
+    if bool(x.sum() > 0):
+        a, b = b, a
+    return a[0] * 10 + b[0]
+
+
+@programs.row(X, i64(3), others=COUNTS)
+def list_of_a_step_that_leaves_the_loop(x: Tensor, n: Tensor) -> Tensor:
+    last = [x]
+    for i in range(int(n)):
+        row = [x * i]
+        row[0] = row[0] + 1
+        last = row
+    last[0] = last[0] * 2
+    return last[0]
+
+
+@programs.row(X, i64(3), others=COUNTS, min_opset=13)
+def queue_of_work(x: Tensor, n: Tensor) -> Tensor:
+    todo = [x]
+    total = torch.zeros(2, 3)
+    steps = 0
+    while len(todo) > 0 and steps < int(n):
+        item = todo[0]
+        todo = todo[1:]
+        total = total + item
+        if bool(item.sum() > 1):
+            todo = todo + [item - 1, item * 0.5]  # noqa: RUF005
+        steps += 1
+    return total + len(todo)
+
+
+@programs.row(X, i64(3), others=COUNTS, min_opset=13)
+def grown_by_an_inner_loop(x: Tensor, n: Tensor) -> Tensor:
+    out: List[Tensor] = []
+    marks: List[int] = []
+    for i in range(int(n)):
+        for j in range(i):
+            if bool(x.sum() + j > 4):
+                out.append(x * j)
+            marks.append(i * j)
+        out.append(x + i)
+    out.append(x)
+    return torch.stack(out).sum(0) + len(marks) + sum(marks)
+
+
+@programs.row(X, others=SIGNS)
+def dict_chosen_by_a_branch(x: Tensor) -> Tensor:
+    a = {"v": x}
+    b = a
+    if bool(x.sum() > 0):
+        b = {"v": x + 1}
+    return a["v"] + 10 * b["v"]
+
+
+@programs.row(X, i64(3), others=COUNTS)
+def lists_swapped_in_a_loop(x: Tensor, n: Tensor) -> Tensor:
+    a, b = [x], [x + 1]
+    for i in range(int(n)):
+        a, b = b, a
+    return a[0] * 10 + b[0]
+
+
+@programs.row(X, i64(3), others=COUNTS)
+def tuple_beside_a_tensor_written_in_place(x: Tensor, n: Tensor) -> Tensor:
+    h = x.clone()
+    st = (h, x + 1)
+    for i in range(int(n)):
+        st = (st[1] + 1, st[0] * 2)
+        h += 1
+    return h + st[0] * 10 + st[1] * 100
+
+
+@programs.row(X, i64(3), others=COUNTS, min_opset=13)
+def written_in_place_before_it_is_appended(x: Tensor, n: Tensor) -> Tensor:
+    out = [x]
+    for i in range(int(n)):
+        y = x.clone()
+        y[0] += i
+        y.mul_(2)
+        out.append(y)
+    return torch.stack(out)
+
+
+@programs.row(X, i64(3), others=COUNTS)
+def list_that_may_be_none(x: Tensor, n: Tensor) -> Tensor:
+    best: List[int] | None = None
+    for i in range(int(n)):
+        if best is None or bool(x.sum() + i > 4):
+            best = [i, i + 1]
+    if best is not None:
+        return x * best[0] + best[1]
+    return x
+
+
+@programs.row(X, i64(3), others=COUNTS)
+def one_of_two_tensors(x: Tensor, n: Tensor) -> Tensor:
+    a, b = x.clone(), x + 1
+    for i in range(int(n)):
+        c = a if bool(a.sum() > b.sum()) else b
+        a = a + 1
+        b = c * 0.5
+    return a + b
+
+
 @pytest.mark.parametrize(("program", "opset"), programs.params())
 def test_program(program: Program, opset: int) -> None:
     run_program(program, opset)

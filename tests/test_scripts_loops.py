@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import purexport
 from tests.scripted import Program, Programs, i64, run_program
 
 programs = Programs()
@@ -399,6 +400,34 @@ def mean_of_each_length(x: Tensor, lengths: Tensor) -> Tensor:
     return out
 
 
+@programs.row(X, i64(3), others=COUNTS)
+def while_a_flag_is_not_set(x: Tensor, n: Tensor) -> Tensor:
+    done = False
+    k = 0
+    while not done:
+        k += 1
+        x = x + k
+        done = k >= int(n) or bool(x.sum() > 30)
+    return x * k
+
+
+@programs.row(X, i64(3), others=COUNTS, remark="the script checks at")
+def raise_inside_of_a_branch(x: Tensor, n: Tensor) -> Tensor:
+    y = x
+    if int(n) > 1:
+        y = x + 1
+        if int(n) > 100:
+            raise ValueError("no")
+        y = y * 2
+    return y
+
+
 @pytest.mark.parametrize(("program", "opset"), programs.params())
 def test_program(program: Program, opset: int) -> None:
     run_program(program, opset)
+
+
+def test_what_nobody_reads_is_not_carried() -> None:
+    program = purexport.export(torch.jit.script(what_nobody_reads), (X, i64(3)))
+    (node,) = [node for node in program.model_proto.graph.node if node.op_type == "Loop"]
+    assert len(node.output) == 1

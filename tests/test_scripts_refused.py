@@ -212,6 +212,17 @@ def carried_list_changed(x: Tensor, n: Tensor) -> Tensor:
     return torch.stack(same)
 
 
+@refused(r"changes a list or dict at .*LINE\) that may or may not be .* because of the branch", X, i64(3))
+def buffer_that_is_emptied(x: Tensor, n: Tensor) -> Tensor:
+    buffer: List[Tensor] = []
+    for i in range(int(n)):
+        buffer.append(x)
+        if len(buffer) == 2:
+            x = torch.stack(buffer).sum(0)
+            buffer = []
+    return x
+
+
 # Dicts and objects ----------------------------------------------------------------------------------------------------
 
 

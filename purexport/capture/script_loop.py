@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from purexport.capture.aten import Block, Call, Source, Value
+from purexport.capture.aten import Block, Call, ScalarType, Source, Value
 from purexport.capture.script_lists import as_dynamic, column, element_of, joined_elements, sequence_fake, width_of
 from purexport.capture.script_record import fake_kind, joined, kind_of, number_kind
-from purexport.capture.script_scope import recording, scope, touch
+from purexport.capture.script_scope import Scope, recording, scope, touch
 from purexport.capture.script_values import (
     Columns,
     FakeSequence,
@@ -37,74 +37,96 @@ _ROUNDS = 12
 _ENDLESS = 2**63 - 1
 
 
-class _Loop:
-    """One loop: its slots, and whether the last round changed one of them."""
+def loop(run: Interpreter, node: Any, most: Any, condition: Any, items: list[Any]) -> list[Any]:
+    """``prim::Loop`` whose number of steps only the run knows.
 
-    def __init__(self, run: Interpreter, source: Source) -> None:
+    ``items`` are the number of steps that are done already, and the carried items.
+    """
+    done, *initial = items
+    (block,) = node.blocks()
+    this = _Loop(run, run.source(node), done, initial)
+    for _ in range(_ROUNDS):
+        this.interpret(block)
+        if not this.changed:
+            return this.finish(most, condition)
+    raise ExportError(f"what the loop at {this.source} carries changes its type at every step, which ONNX cannot say")
+
+
+class _Loop:
+    """One loop: the slots of what it carries, and of the outer objects that it changes; the last round of its body.
+
+    ``changed`` says that the last round changed a slot, so that another one has to follow.
+    """
+
+    def __init__(self, run: Interpreter, source: Source, done: int, initial: list[Any]) -> None:
         self.run = run
         self.source = source
+        self.done = done
+        self.slots: list[Any] = [_Leaf(self, item) for item in initial]
+        self.objects: dict[int, tuple[Any, Any]] = {}
         self.changed = False
+        self.body = Scope()
+        self.before = 0  # the number of values that exist when a step begins
+        self.step = Value(ScalarType(int))
+        self.again: Any = True
+        self.results: list[Any] = []
+
+    def interpret(self, block: Any) -> None:
+        """One round: the body on what the slots hold, and the slots widened by what it gives."""
+        run = self.run
+        remembered = run.machine.remembered()
+        with scope(run) as self.body:
+            self.step = number = run.value(run.machine.unknown_size())
+            if self.done:
+                args = {"a": self.step, "b": self.done}
+                number = run.emit("aten::add.int", args, run.machine.unknown_size(), self.source)
+            for item, slot in self.objects.values():
+                touch(run, item, self.source)
+                item.become(slot.enter())
+            entered = [slot.enter() for slot in self.slots]
+            self.before = len(run.fakes)
+            self.again, *self.results = run.body(block, [number, *entered])
+        self.changed = not remembered <= run.machine.remembered()  # what a step writes to is unknown at the next one
+        self._widen()
+
+    def _widen(self) -> None:
+        self.slots = [slot.widen(result) for slot, result in zip(self.slots, self.results, strict=True)]
+        for key, (item, content) in self.body.after.items():
+            if key not in self.objects:
+                self.changed = True
+            slot = self.objects[key][1] if key in self.objects else _content_slot(self, item.clone())
+            self.objects[key] = (item, slot.widen(content))
+
+    def finish(self, most: Any, condition: Any) -> list[Any]:
+        """Record the call; what the loop carries, after it."""
+        run = self.run
+        with recording(run, self.body):
+            pairs = [pair for slot, result in zip(self.slots, self.results, strict=True) for pair in slot.pairs(result)]
+            for key, (_, slot) in self.objects.items():
+                pairs += slot.pairs(self.body.after[key][1])
+        run.memory.refuse_writes_of_earlier_steps(self.body.calls, run.fakes, self.before)
+        inputs = [self.step, *(leaf.inner for leaf, _ in pairs)]
+        block = Block(self.body.calls, [self.again, *(result for _, result in pairs)], inputs)
+        carried = [leaf.start() for leaf, _ in pairs]
+        outputs = [run.value(leaf.fake) for leaf, _ in pairs]
+        args = {"most": _bound(most, self.done), "condition": condition, "carried": carried}
+        run.add(Call("prim::Loop", args, outputs, self.source, [block]))
+        run.remarks.extend(self.body.remarks)
+        return self._leave(iter(outputs))
+
+    def _leave(self, found: Iterator[Value]) -> list[Any]:
+        left = [slot.leave(found) for slot in self.slots]
+        for item, slot in self.objects.values():
+            content = slot.leave(found)
+            touch(self.run, item, self.source)
+            item.become(content)
+        return left
 
     def refuse(self, one: Any, other: Any) -> ExportError:
         return ExportError(
             f"the loop at {self.source} carries {self.run.describe(one)} into its first step and "
             f"{self.run.describe(other)} into a later one, which has no form in ONNX; make both of one type"
         )
-
-
-def loop(run: Interpreter, node: Any, most: Any, condition: Any, items: list[Any]) -> list[Any]:
-    """``prim::Loop`` whose number of steps only the run knows.
-
-    ``items`` are the number of steps that are done already, and the carried items.
-    """
-    source = run.source(node)
-    done, *initial = items
-    (block,) = node.blocks()
-    this = _Loop(run, source)
-    slots = [_Leaf(this, item) for item in initial]
-    slots = list[Any](slots)
-    objects: dict[int, tuple[Any, Any]] = {}
-    for _ in range(_ROUNDS):
-        this.changed, remembered = False, run.machine.remembered()
-        with scope(run) as body:
-            step = number = run.value(run.machine.unknown_size())
-            if done:
-                number = run.emit("aten::add.int", {"a": step, "b": done}, run.machine.unknown_size(), source)
-            for item, slot in objects.values():
-                touch(run, item, source)
-                item.become(slot.enter())
-            entered = [slot.enter() for slot in slots]
-            before = len(run.fakes)
-            again, *results = run.body(block, [number, *entered])
-        this.changed = not remembered <= run.machine.remembered()  # what a step writes to is unknown at the next one
-        slots = [slot.widen(result) for slot, result in zip(slots, results, strict=True)]
-        for key, (item, content) in body.after.items():
-            if key not in objects:
-                this.changed = True
-            slot = objects[key][1] if key in objects else _content_slot(this, item.clone())
-            objects[key] = (item, slot.widen(content))
-        if not this.changed:
-            break
-    else:
-        raise ExportError(f"what the loop at {source} carries changes its type at every step, which ONNX cannot say")
-    run.memory.refuse_writes_of_earlier_steps(body.calls, run.fakes, before)
-    with recording(run, body):
-        pairs = [pair for slot, result in zip(slots, results, strict=True) for pair in slot.pairs(result)]
-        for key, (_, slot) in objects.items():
-            pairs += slot.pairs(body.after[key][1])
-    inner = Block(body.calls, [again, *(result for _, result in pairs)], [step, *(leaf.inner for leaf, _ in pairs)])
-    carried = [leaf.start() for leaf, _ in pairs]
-    outputs = [run.value(leaf.fake) for leaf, _ in pairs]
-    args = {"most": _bound(most, done), "condition": condition, "carried": carried}
-    run.add(Call("prim::Loop", args, outputs, source, [inner]))
-    run.remarks.extend(body.remarks)
-    found = iter(outputs)
-    left = [slot.leave(found) for slot in slots]
-    for item, slot in objects.values():
-        content = slot.leave(found)
-        touch(run, item, source)
-        item.become(content)
-    return left
 
 
 def _bound(most: Any, done: int) -> Any:
