@@ -35,6 +35,10 @@ _ROWS: tuple[tuple[int, str, str], ...] = (
 FLOAT, INT32, INT64, BOOL, FLOAT16, DOUBLE, BFLOAT16 = 1, 6, 7, 9, 10, 11, 16
 UINT8, INT8, UINT16, INT16, UINT32, UINT64 = 2, 3, 4, 5, 12, 13
 
+# float8 types in which a number that is too large becomes an infinity or NaN; float8e4m3fn takes its largest
+OVERFLOWING = frozenset({18, 19, 20})
+FLOAT8E5M2 = 19
+
 _TORCH: dict[int, torch.dtype] = {code: getattr(torch, name) for code, _, name in _ROWS if hasattr(torch, name)}
 _CODE = {dtype: code for code, dtype in _TORCH.items()}
 _STRING = {code: f"tensor({name})" for code, name, _ in _ROWS}

@@ -30,12 +30,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx.reference
 import onnxruntime
 import pytest
 import torch
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidGraph
+from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NotImplementedInRuntime
 from torch import nn
 from torch.utils import _pytree as pytree
 
@@ -427,23 +430,40 @@ def check_file(data: bytes, opset: int) -> onnx.ModelProto:
 
 
 def compare_with_torch(
-    model: Any, data: bytes, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, rtol: float, atol: float
+    model: Any,
+    data: bytes,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    rtol: float,
+    atol: float,
+    reference: bool = False,
 ) -> None:
-    """The file computes what a copy of the model computes: number of outputs, dtypes, shapes, values."""
+    """The file computes what a copy of the model computes: number of outputs, dtypes, shapes, values.
+
+    `reference` lets onnx's reference evaluator compute what ONNX Runtime has no kernel for.
+    """
     feeds = [tensor.detach().clone() for tensor in tensors_in((args, kwargs))]
     with torch.no_grad():
         result = copy.deepcopy(model)(*copy.deepcopy(args), **copy.deepcopy(dict(kwargs)))
     leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
-    expected = [_real(torch.as_tensor(leaf).detach()).numpy() for leaf in leaves]  # a number is an output too
-    actual = run_ort(data, [_real(feed).numpy() for feed in feeds])
+    expected = [as_numpy(_real(torch.as_tensor(leaf).detach())) for leaf in leaves]  # a number is an output too
+    actual = run_ort(data, [as_numpy(_real(feed)) for feed in feeds], reference=reference)
     assert len(actual) == len(expected), f"torch gives {len(expected)} outputs, the file {len(actual)}"
     fed = [tuple(feed.shape) for feed in feeds]
     for i, (got, want) in enumerate(zip(actual, expected, strict=True)):
         assert got.dtype == want.dtype, f"output {i}: dtype {got.dtype}, torch gives {want.dtype}"
         assert got.shape == want.shape, f"output {i}: shape {got.shape}, torch gives {want.shape} for {fed}"
-        exact = not np.issubdtype(want.dtype, np.inexact)
+        exact = want.dtype.kind in "biu"
         bounds = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": rtol, "atol": atol}
-        np.testing.assert_allclose(got, want, **bounds, equal_nan=True, err_msg=f"output {i}, inputs of shape {fed}")
+        np.testing.assert_allclose(
+            _wide(got), _wide(want), **bounds, equal_nan=True, err_msg=f"output {i}, inputs of shape {fed}"
+        )
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    """An array that numpy can compare: bfloat16 and float8 as float32."""
+    return array if array.dtype.type.__module__ == "numpy" else array.astype(np.float32)
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
@@ -451,18 +471,45 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
-def run_ort(model: bytes | str, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray]) -> list[np.ndarray]:
+def run_ort(
+    model: bytes | str, inputs: Sequence[np.ndarray] | Mapping[str, np.ndarray], *, reference: bool = False
+) -> list[np.ndarray]:
     """The outputs of a model (bytes or a path) on one thread; inputs by position or by name.
 
-    Opsets newer than the runtime's go to onnx's reference evaluator.
+    Opsets newer than the runtime's go to onnx's reference evaluator, and with `reference` also what it has no kernel
+    for, or takes no arrays of (bfloat16, float8).
     """
-    newest = max(_versions(model).values(), default=0)
-    runner = _ort_session(model) if newest <= ORT_NEWEST_OPSET else onnx.reference.ReferenceEvaluator(model)
-    names = runner.input_names if newest > ORT_NEWEST_OPSET else [value.name for value in runner.get_inputs()]
+    runner = _runner(model, reference)
+    is_session = isinstance(runner, onnxruntime.InferenceSession)
+    names = [value.name for value in runner.get_inputs()] if is_session else runner.input_names
     if not isinstance(inputs, Mapping):
         assert len(names) == len(inputs), f"the file has inputs {names}, {len(inputs)} were given"
         inputs = dict(zip(names, inputs, strict=True))
     return [np.asarray(value) for value in runner.run(None, dict(inputs))]
+
+
+def as_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor as an array; bfloat16 and float8 in the dtypes that onnx uses for them."""
+    tensor = tensor.detach()
+    name = str(tensor.dtype).removeprefix("torch.")
+    if name != "bfloat16" and not name.startswith("float8"):
+        return tensor.numpy()
+    plain = torch.uint16 if tensor.element_size() == 2 else torch.uint8
+    return tensor.contiguous().view(plain).numpy().view(getattr(ml_dtypes, name))
+
+
+def _runner(model: bytes | str, reference: bool) -> Any:
+    if max(_versions(model).values(), default=0) > ORT_NEWEST_OPSET:
+        return onnx.reference.ReferenceEvaluator(model)
+    try:
+        session = _ort_session(model)
+    except (NotImplementedInRuntime, InvalidGraph):  # its own schemas miss some of ONNX's types
+        if not reference:
+            raise
+        return onnx.reference.ReferenceEvaluator(model)
+    types = [value.type for value in (*session.get_inputs(), *session.get_outputs())]
+    unknown = any("bfloat16" in type_ or "float8" in type_ for type_ in types)
+    return onnx.reference.ReferenceEvaluator(model) if reference and unknown else session
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:

@@ -57,18 +57,22 @@ def mish(op: Emitter, self: Value) -> Value:
 
 @lower("aten::hardsigmoid")
 def hardsigmoid(op: Emitter, self: Value) -> Value:
+    if self.dtype == dtypes.DOUBLE:  # the attribute 1/6 is a float32
+        return op.Div(op.Clip(op.Add(self, 3.0), min=0.0, max=6.0), 6.0)
     return op.HardSigmoid(self, alpha=1 / 6, beta=0.5)
 
 
 @lower("aten::hardswish")
 def hardswish(op: Emitter, self: Value) -> Value:
-    if op.has("HardSwish"):
+    if op.has("HardSwish") and self.dtype != dtypes.DOUBLE:
         return op.HardSwish(self)
     return op.Mul(self, hardsigmoid(op, self))
 
 
 @lower("aten::leaky_relu")
 def leaky_relu(op: Emitter, self: Value, negative_slope: Any = 0.01) -> Value:
+    if self.dtype == dtypes.DOUBLE and isinstance(negative_slope, (int, float)):  # the attribute is a float32
+        return op.Where(op.Less(self, 0.0), op.Mul(self, float(negative_slope)), self)
     return op.LeakyRelu(self, alpha=negative_slope)
 
 
@@ -85,7 +89,10 @@ def prelu(op: Emitter, self: Value, weight: Value) -> Value:
 @lower("aten::elu")
 def elu(op: Emitter, self: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Value:
     """elu(...): scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
-    if input_scale == 1:
+    if self.dtype == dtypes.DOUBLE:  # the attribute is a float32
+        negative = op.Mul(op.Elu(op.Mul(self, op.like(input_scale, self))), op.like(alpha, self))
+        bent = op.Where(op.Greater(self, op.like(0, self)), self, negative)
+    elif input_scale == 1:
         bent = op.Elu(self, alpha=alpha)
     else:
         negative = op.Elu(op.Mul(self, op.like(input_scale, self)), alpha=alpha)
@@ -154,7 +161,7 @@ def rrelu(
     generator: Any = None,
 ) -> Value:
     if not training:
-        return op.LeakyRelu(self, alpha=(lower + upper) / 2)
+        return leaky_relu(op, self, (lower + upper) / 2)
     slope = op.RandomUniformLike(self, low=lower, high=upper)
     return op.Where(op.Less(self, op.like(0, self)), op.Mul(self, slope), self)
 

@@ -307,7 +307,8 @@ def float_power(op: Emitter, self: Any, exponent: Any) -> Value:
 
 @lower("aten::square")
 def square(op: Emitter, self: Value) -> Value:
-    return self if self.dtype == dtypes.BOOL else wide(op, "Mul", self, self)
+    # of booleans torch makes int64
+    return op.cast(self, op.result_dtype) if self.dtype == dtypes.BOOL else wide(op, "Mul", self, self)
 
 
 @lower("aten::rsqrt", promote="self", to_float=True)

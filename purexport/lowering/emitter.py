@@ -15,6 +15,7 @@ Rules never look at the opset's number: they ask ``op.has("Gelu")``.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -32,6 +33,7 @@ from purexport.lowering import folding
 _RENAMED = {("TopK", "k"): "K", ("Pad", "value"): "constant_value"}
 # from which version on an operator of the same signature means what it means today
 _MEANS_TODAY = {"Softmax": 13, "LogSoftmax": 13, "GridSample": 20}
+_HALVES = (dtypes.FLOAT16, dtypes.BFLOAT16)
 # where the output type is said by an attribute
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
 
@@ -139,7 +141,12 @@ class Emitter:
         """``value`` in another dtype; itself when it is in that dtype already."""
         if dtype is None or value.dtype == dtype:
             return value
-        result: Value = self.Cast(value, to=dtype)
+        # torch's own way with numbers that are too large for a float8 type
+        saturate = 0 if dtype in dtypes.OVERFLOWING else None
+        if dtype == dtypes.FLOAT8E5M2 and value.dtype in (dtypes.FLOAT, dtypes.FLOAT16):
+            # ONNX Runtime (1.31) makes NaN of what rounds up to infinity
+            value = self.Where(self.GreaterOrEqual(self.Abs(value), 61440.0), self.Mul(value, math.inf), value)
+        result: Value = self.Cast(value, to=dtype, saturate=saturate)
         result.shape = value.shape
         return result
 
@@ -207,6 +214,8 @@ class Emitter:
         if schema is None or schema.deprecated:
             raise OpsetError(f"ONNX {op_type} does not exist at opset {self.opset}", _first_version(op_type, domain))
         bound, attributes = self._bind(schema, inputs, named)
+        if any(_wants_float(schema, item, formal) for item, formal in bound):
+            return self._in_float(op_type, inputs, outputs, domain, named)
         if len(bound) < schema.min_input:
             raise ExportError(
                 f"ONNX {op_type} at {self.source} wants at least {schema.min_input} inputs, and got {len(bound)}; "
@@ -220,8 +229,31 @@ class Emitter:
         node.outputs = [
             Value(self._output_type(schema, index, binding, attributes), node=node) for index in range(outputs)
         ]
+        self._check_result(schema, node.outputs[0].dtype)
         self.graph.nodes.append(node)
         return tuple(node.outputs)
+
+    def _in_float(
+        self, op_type: str, inputs: Sequence[Any], outputs: int, domain: str, named: dict[str, Any]
+    ) -> tuple[Value, ...]:
+        """A half float that this version does not take: computed in float32 and rounded, as torch's kernels do."""
+        halves = [
+            item.dtype for item in (*inputs, *named.values()) if isinstance(item, Value) and item.dtype in _HALVES
+        ]
+        wider = [_as_float(self, item) for item in inputs]
+        options = {name: _as_float(self, item) for name, item in named.items()}
+        results = self.multi(op_type, *wider, outputs=outputs, domain=domain, **options)
+        return tuple(self.cast(item, halves[0]) if item.dtype == dtypes.FLOAT else item for item in results)
+
+    def _check_result(self, schema: operators.OpSchema, dtype: int | None) -> None:
+        """Refuses a result of a dtype that only later versions make, which a Cast can ask for."""
+        formal = schema.outputs[0]
+        if dtype is None or _allowed(schema, formal.type, dtype):
+            return
+        lowest = _first_making(schema, dtype)
+        if lowest is not None:
+            text = f"ONNX {schema.name} makes no {dtypes.type_string(dtype)} at opset {self.opset}"
+            raise OpsetError(text, lowest)
 
     def _bind(
         self, schema: operators.OpSchema, inputs: Sequence[Any], named: dict[str, Any]
@@ -320,6 +352,17 @@ class Emitter:
         return binding.get(formal.type)
 
 
+def _wants_float(schema: operators.OpSchema, item: Any, formal: operators.Formal) -> bool:
+    """True for a half float where this version takes float32 instead."""
+    if not isinstance(item, Value) or item.dtype not in _HALVES or schema.name == "Cast":
+        return False
+    return not _allowed(schema, formal.type, item.dtype) and _allowed(schema, formal.type, dtypes.FLOAT)
+
+
+def _as_float(op: Emitter, item: Any) -> Any:
+    return op.cast(item, dtypes.FLOAT) if isinstance(item, Value) and item.dtype in _HALVES else item
+
+
 def _allowed(schema: operators.OpSchema, type_: str, dtype: int) -> bool:
     text = dtypes.type_string(dtype)
     return text in schema.constraints.get(type_, (type_,))
@@ -360,6 +403,15 @@ def _first_taking(schema: operators.OpSchema, formal: operators.Formal, dtype: i
         if later is None or version <= schema.since_version or position >= len(later.inputs):
             continue
         if _allowed(later, later.inputs[position].type, dtype):
+            return version
+    return None
+
+
+def _first_making(schema: operators.OpSchema, dtype: int) -> int | None:
+    """The lowest later opset whose version can have a result of ``dtype``."""
+    for version in operators.versions(schema.name, schema.domain):
+        later = operators.schema(schema.name, version, schema.domain)
+        if later is not None and version > schema.since_version and _allowed(later, later.outputs[0].type, dtype):
             return version
     return None
 

@@ -77,7 +77,7 @@ def _reduce(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return reduce
 
 
-def _cast(data: Tensor, to: int) -> Tensor:
+def _cast(data: Tensor, to: int, saturate: int = 1) -> Tensor:
     return data.to(dtypes.torch_dtype(to))
 
 
@@ -112,7 +112,7 @@ _FOLDERS: dict[str, Callable[..., Tensor]] = {
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
 }
-_ATTRIBUTES = frozenset({"axis", "to", "fmod", "allowzero", "keepdims"})
+_ATTRIBUTES = frozenset({"axis", "to", "saturate", "fmod", "allowzero", "keepdims"})
 
 
 def fold(op_type: str, inputs: Sequence[Any], named: dict[str, Any]) -> Tensor | None:

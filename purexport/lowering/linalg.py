@@ -85,6 +85,8 @@ def addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, beta: Any = 1, alp
     plain = not isinstance(beta, Value) and not isinstance(alpha, Value) and beta != 0
     if not _is(beta, 1) and op.dim(mat1, 1) == 0:
         plain = False  # ONNX Runtime's Gemm forgets beta where nothing is summed
+    if self.dtype == dtypes.DOUBLE and not (_is(beta, 1) and _is(alpha, 1)):
+        plain = False  # the attributes are float32
     if plain and dtypes.is_floating(self.dtype) and op.takes("Gemm", self.dtype):
         return op.Gemm(mat1, mat2, self, alpha=float(alpha), beta=float(beta))
     return _added(op, self, multiply(op, mat1, mat2), beta, alpha)

@@ -78,7 +78,12 @@ class Lowering:
         if self.gaps:
             raise UnsupportedOperatorError(self.op.opset, self.gaps)
         for name, output in zip(self.source.output_names, self.source.outputs, strict=True):
-            self.result.graph.outputs.append(self._output(name, output))
+            try:
+                self.result.graph.outputs.append(self._output(name, output))
+            except OpsetError as error:
+                self.gaps.append(Gap(f"output {name!r}", "the model", _lowest(error)))
+        if self.gaps:
+            raise UnsupportedOperatorError(self.op.opset, self.gaps)
         self.result.remarks += self.op.remarks
         return self.result
 
@@ -155,8 +160,7 @@ class Lowering:
         try:
             self._lower(call)
         except OpsetError as error:
-            lowest = f"needs opset {error.lowest} or later" if error.lowest else "no opset has it"
-            self._gap(call, f"{lowest}: {error}")
+            self._gap(call, _lowest(error))
         except (UnsupportedForm, UnsupportedDtypeError) as error:
             self._gap(call, str(error))
         except ExportError:
@@ -349,6 +353,11 @@ def _stored(type_: Any) -> TensorType | None:
 
 def _code_of(number: Any) -> int:
     return {bool: dtypes.BOOL, int: dtypes.INT64}.get(type(number), dtypes.FLOAT)
+
+
+def _lowest(error: OpsetError) -> str:
+    lowest = f"needs opset {error.lowest} or later" if error.lowest else "no opset has it"
+    return f"{lowest}: {error}"
 
 
 def _within(target: str, outer: str) -> str:
