@@ -72,7 +72,7 @@ def _make(network: Network, full: bool) -> nn.Module:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(zlib.crc32(network.name.encode()))
         model = _factory(network)(**options).eval()
-        _draw_weights(model)
+        draw_weights(model)
         images = 4 if network.example(1, full).shape[-1] >= 224 else 16
         _calibrate(model, network.example(images, full))
     return model
@@ -84,7 +84,8 @@ def _factory(network: Network) -> Callable[..., nn.Module]:
     return network.factory
 
 
-def _draw_weights(model: nn.Module) -> None:
+def draw_weights(model: nn.Module) -> None:
+    """Weights that keep the variance from layer to layer."""
     for module in model.modules():
         if isinstance(module, (_ConvNd, nn.Linear)):
             mode = "fan_out" if isinstance(module, _ConvTransposeNd) else "fan_in"
@@ -98,7 +99,15 @@ def _draw_weights(model: nn.Module) -> None:
 
 
 def _calibrate(model: nn.Module, example: Tensor) -> None:
-    """Give batch normalization the scale of one forward pass, and bring the result to the order of 0.05.
+    """Give batch normalization the scale of one forward pass, and bring the result to the order of 0.05."""
+    scale = 0.05 / measured(model, example).std()
+    last = [layer for layer in model.modules() if isinstance(layer, (_ConvNd, nn.Linear))][-1]
+    for parameter in last.parameters():
+        parameter.mul_(scale)
+
+
+def measured(model: nn.Module, *example: Any) -> Any:
+    """Give batch normalization the scale of one forward pass, and return its result.
 
     The means stay near zero: networks that subtract the true ones magnify rounding errors from layer to layer.
     """
@@ -109,9 +118,7 @@ def _calibrate(model: nn.Module, example: Tensor) -> None:
         layer.running_mean.copy_(0.1 * power.sqrt() * torch.randn_like(power))
 
     hooks = [layer.register_forward_pre_hook(measure) for layer in model.modules() if isinstance(layer, _BatchNorm)]
-    scale = 0.05 / model(example).std()
+    result = model(*example)
     for hook in hooks:
         hook.remove()
-    last = [layer for layer in model.modules() if isinstance(layer, (_ConvNd, nn.Linear))][-1]
-    for parameter in last.parameters():
-        parameter.mul_(scale)
+    return result
