@@ -22,7 +22,7 @@ from purexport.capture.bind import Signature, signature
 from purexport.errors import ExportError
 from purexport.functionalize_blocks import Order
 from purexport.inverse_views import UnknownInverse, inverse, positions, scattered
-from purexport.pure_forms import pure_target, renamed
+from purexport.pure_forms import pure_exists, pure_target, renamed
 from purexport.sharing import MAY_SHARE, RETURNS_ITSELF, UNSAID_VIEWS, hidden_sources, result_dtype, shares_storage
 from purexport.statistics import new_statistics
 from purexport.storages import Alias, Journal
@@ -287,6 +287,10 @@ class Pass:
             return
         name = writes[0]
         first = found.parameters[0].name
+        twin = call.base + "_functional"
+        if len(writes) > 1 and pure_exists(twin):
+            self._write_by_twin(call, twin, args, writes)
+            return
         followed = len(writes) == 1 and name in ("out", first) and isinstance(call.args[name], Value)
         if not followed or call.base in _REFUSED:
             raise ExportError(
@@ -301,6 +305,18 @@ class Pass:
         self.write(alias, new, call)
         for output in call.outputs:
             self.aliases[output] = alias
+
+    def _write_by_twin(self, call: Call, twin: str, args: dict[str, Any], writes: list[str]) -> None:
+        """``_batch_norm_with_update`` and the like: a pure twin also gives back what was written."""
+        values = [Value(args[name].type) for name in writes]
+        self.calls.append(Call(twin, args, [*call.outputs, *values], call.source))
+        for output in call.outputs:
+            self.aliases[output] = self.new(output)
+        for name, value in zip(writes, values, strict=True):
+            alias = self.aliases[call.args[name]]
+            self._refuse_doubt(alias, call)
+            self._refuse_constant(alias, call)
+            self.write(alias, value, call)
 
     def _pure_form(self, call: Call, found: Signature, args: dict[str, Any], name: str) -> Value:
         """Emit the pure operator; the value that the written tensor has afterwards, in that tensor's dtype."""

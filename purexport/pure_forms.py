@@ -45,12 +45,13 @@ def pure_target(call: Call, found: Signature) -> str:
         return _without_out(call, found)
     candidates = [_PURE.get(call.target), (_PURE[base] + dot + overload) if base in _PURE else None]
     for target in (*candidates, _strip(call.target), "aten::" + base.removeprefix("aten::").strip("_")):
-        if target is not None and target != call.target and _exists(target):
+        if target is not None and target != call.target and pure_exists(target):
             return target
     raise ExportError(f"{call.target} at {call.source} writes in place, and torch has no pure form of it")
 
 
-def _exists(target: str) -> bool:
+def pure_exists(target: str) -> bool:
+    """True for an operator that torch has and that writes nothing."""
     try:
         return not signature(target).writes
     except LookupError:
@@ -62,6 +63,6 @@ def _without_out(call: Call, found: Signature) -> str:
     names = [parameter.name for parameter in found.parameters if parameter.name != "out"]
     for overload in torch._C._jit_get_operation(call.base)[1]:
         target = call.base + (f".{overload}" if overload else "")
-        if _exists(target) and [parameter.name for parameter in signature(target).parameters] == names:
+        if pure_exists(target) and [parameter.name for parameter in signature(target).parameters] == names:
             return target
     raise ExportError(f"{call.target} at {call.source} has an out= argument, and torch has no form of it without one")

@@ -56,6 +56,11 @@ def _pad(op: Emitter, value: Value, pad: Sequence[Any], mode: str, filler: Any) 
     ends: list[Any] = [0] * value.rank
     for index in range(len(pad) // 2):
         begins[-1 - index], ends[-1 - index] = op.known(pad[2 * index]), op.known(pad[2 * index + 1])
+    # where one end is cut and the other grows, the border is what stood there before the cut
+    mixed = [axis for axis in range(value.rank) if mode == "edge" and _has_both_signs(begins[axis], ends[axis])]
+    value = _gathered(op, value, mixed, begins, ends, mode)
+    for axis in mixed:
+        begins[axis] = ends[axis] = 0
     for axis in range(value.rank):
         value = _cut(op, value, axis, begins, ends)
     padded = [axis for axis in range(value.rank) if begins[axis] != 0 or ends[axis] != 0]
@@ -70,6 +75,10 @@ def _pad(op: Emitter, value: Value, pad: Sequence[Any], mode: str, filler: Any) 
         return _gathered(op, value, padded, begins, ends, mode)
     constant = op.like(filler, value) if mode == "constant" and (isinstance(filler, Value) or filler) else None
     return op.Pad(value, op.ints([*begins, *ends]), constant_value=constant, mode=mode)
+
+
+def _has_both_signs(begin: Any, end: Any) -> bool:
+    return isinstance(begin, int) and isinstance(end, int) and min(begin, end) < 0 < max(begin, end)
 
 
 def _cut(op: Emitter, value: Value, axis: int, begins: list[Any], ends: list[Any]) -> Value:
@@ -127,7 +136,9 @@ def _gathered(
             found = [min(max(position, 0), size - 1) for position in positions]
         else:
             found = [size - 1 - abs(size - 1 - abs(position)) for position in positions]
+        shape = value.shape
         value = op.Gather(value, op.const(found), axis=axis)
+        value.shape = shape and (*shape[:axis], len(found), *shape[axis + 1 :])
     return value
 
 

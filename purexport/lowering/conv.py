@@ -38,12 +38,17 @@ def convolution(
         options["kernel_shape"] = list(weight.sizes[2:])
     if transposed:
         extra = each_axis(output_padding, spatial)
+        # as much as a stride or more, which runtimes refuse, is what zeros at the end of the input give
+        zeros = [more // step for more, step in zip(extra, options["strides"], strict=True)]
+        if any(zeros):
+            batched = op.Pad(batched, [0] * (spatial + 2) + [0, 0, *zeros], mode="constant")
+            extra = [more % step for more, step in zip(extra, options["strides"], strict=True)]
         if any(extra):
             options["output_padding"] = extra
         result = op.ConvTranspose(batched, weight, bias, **options)
     else:
         result = op.Conv(batched, weight, bias, **options)
-    return result if batched is input else op.Squeeze(result, [0])
+    return result if input.rank == weight.rank else op.Squeeze(result, [0])
 
 
 def _plain(

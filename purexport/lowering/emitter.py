@@ -24,7 +24,7 @@ import torch
 
 from proto_schema import operators
 from purexport import dtypes
-from purexport.capture.aten import Source, TensorType
+from purexport.capture.aten import Source, TensorType, Type
 from purexport.errors import ExportError, OpsetError
 from purexport.graph.ir import Graph, Node, Value
 from purexport.lowering import folding
@@ -50,6 +50,7 @@ class Emitter:
         self.source = Source()
         self.target = ""
         self.results: list[TensorType | None] = []
+        self.operands: dict[str, Type] = {}  # torch's types of the arguments, with the strides
         self.remarks: list[str] = []
         self._inputs = graph.inputs
         self._dims: dict[object, Value] = {}

@@ -202,6 +202,10 @@ class Lowering:
         if scalars.is_scalar_operator(call.base) and _all_numbers(arguments):
             self.env[call.outputs[0]] = scalars.evaluate(call.base, arguments)
             return
+        if call.outputs and all(_is_empty(value) for value in call.outputs):
+            # no rule need know how an operator of ONNX takes tensors without elements
+            self._bind(call, self._empty(call))
+            return
         quantized = any(_holds_quantized(self.env[value]) for value in call.inputs())
         target = call.target + (QUANTIZED if quantized else COMPLEX if _is_complex(call) else "")
         rule = self._rule(target)
@@ -219,6 +223,7 @@ class Lowering:
             return
         self.op.source, self.op.target = call.source, call.target
         self.op.results = [_stored(value.type) for value in call.outputs]
+        self.op.operands = {name: arg.type for name, arg in call.args.items() if isinstance(arg, AtenValue)}
         if rule.promote:
             self._promote(call, rule, arguments)
         known = {name: self._listed(call, name, arguments[name]) for name in rule.parameters if name in arguments}
@@ -233,6 +238,13 @@ class Lowering:
             return argument
         plain = (bool, int, float)
         return [self.op.const(item, _code_of(item)) if isinstance(item, plain) else item for item in argument]
+
+    def _empty(self, call: Call) -> Any:
+        found = []
+        for type_ in (value.tensor for value in call.outputs):
+            shape = [size for size in type_.shape or () if isinstance(size, int)]
+            found.append(self.op.const(torch.empty(shape, dtype=type_.dtype)))
+        return found[0] if len(found) == 1 else found
 
     def _rule(self, target: str) -> Rule | None:
         custom = self._custom(target)
@@ -358,6 +370,16 @@ def _code_of(number: Any) -> int:
 def _lowest(error: OpsetError) -> str:
     lowest = f"needs opset {error.lowest} or later" if error.lowest else "no opset has it"
     return f"{lowest}: {error}"
+
+
+def _is_empty(value: AtenValue) -> bool:
+    """True for a tensor that has no elements, whatever the sizes of dynamic axes."""
+    type_ = value.type
+    if not isinstance(type_, TensorType) or not type_.shape or 0 not in type_.shape:
+        return False
+    return all(isinstance(size, int) for size in type_.shape) and not (
+        type_.dtype.is_complex or dtypes.is_quantized(type_.dtype)
+    )
 
 
 def _within(target: str, outer: str) -> str:

@@ -162,6 +162,39 @@ def native_batch_norm_functional(
     return *native_batch_norm_no_stats(op, input, weight, bias, True, momentum, eps), *running
 
 
+@lower("aten::_batch_norm_with_update_functional")
+def batch_norm_with_update(
+    op: Emitter,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    """Like _native_batch_norm_legit_functional in training; what a backward pass would keep is empty."""
+    found = native_batch_norm_functional(op, input, weight, bias, running_mean, running_var, True, momentum, eps)
+    return *found[:3], op.const([], dtypes.UINT8), *found[3:]
+
+
+@lower("aten::native_batch_norm")
+def native_batch_norm(
+    op: Emitter,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    if training or running_mean is None or running_var is None:
+        return native_batch_norm_no_stats(op, input, weight, bias, True, momentum, eps)
+    return native_batch_norm_no_training(op, input, weight, bias, running_mean, running_var, momentum, eps)
+
+
 # Statistics of each sample ------------------------------------------------------------------------------------------
 
 

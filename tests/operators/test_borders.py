@@ -45,6 +45,12 @@ PADS = [
     Row("reflection-pad3d", lambda x: torch.ops.aten.reflection_pad3d(x, [1, 1, 1, 0, 0, 1]), f32(1, 2, 4, 3, 2)),
     Row("replicate", lambda x: F.pad(x, (2, 1), mode="replicate"), f32(1, 2, 4), dynamic={0: {0: "a", 2: "n"}}),
     Row("replicate-2d", layer(nn.ReplicationPad2d, (5, 0, 2, 1)), f32(1, 2, 4, 3), dynamic=PIXELS),
+    Row(
+        "replicate-cut",
+        lambda x: F.pad(x, (-3, 5, 2, -1), mode="replicate"),
+        f32(1, 2, 4, 3),
+        trap="the border is what stood there before the cut",
+    ),
     Row("replicate-int", lambda x: F.pad(x, (3, 1), mode="replicate"), i64(1, 2, 4)),
     Row("replication-pad1d", lambda x: torch.ops.aten.replication_pad1d(x, [1, 2]), f32(1, 2, 4)),
     Row("replication-pad2d", lambda x: torch.ops.aten.replication_pad2d(x, [1, 2, 1, 0]), f32(1, 2, 4, 3)),

@@ -64,6 +64,12 @@ TRANSPOSED = [
     Row("transpose-groups", layer(nn.ConvTranspose2d, 4, 6, 2, groups=2), f32(1, 4, 3, 3)),
     Row("transpose-dilated", layer(nn.ConvTranspose1d, 2, 2, 3, dilation=2, padding=1), f32(1, 2, 5)),
     Row("transpose-no-bias", layer(nn.ConvTranspose1d, 2, 2, 3, bias=False), f32(1, 2, 5)),
+    Row(
+        "transpose-more-than-stride",
+        layer(nn.ConvTranspose2d, 2, 3, 3, stride=(2, 1), output_padding=(1, 2), dilation=3, padding=1),
+        f32(1, 2, 4, 4),
+        trap="runtimes want less than the stride, torch less than the stride or the dilation",
+    ),
     Row("transpose1d-no-batch", layer(nn.ConvTranspose1d, 2, 2, 3, stride=2, output_padding=1), f32(2, 5)),
     Row("transpose2d-no-batch", layer(nn.ConvTranspose2d, 2, 2, 2), f32(2, 3, 4)),
     Row("transpose3d-no-batch", layer(nn.ConvTranspose3d, 2, 2, 2), f32(2, 2, 3, 2)),

@@ -31,6 +31,16 @@ def _weight_normed() -> nn.Module:
     return nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
 
 
+def batch_norms(name, *options):
+    """The operator on copies of the running statistics, which it writes to; they are results too."""
+
+    def run(x, mean, var):
+        mean, var = mean.clone(), var.clone()
+        return *getattr(aten, name)(x, None, None, mean, var, *options)[:3], mean, var
+
+    return run
+
+
 BATCH = [
     Row("batch1d", layer(Used, nn.BatchNorm1d, 3), f32(4, 3), dynamic="batch"),
     Row("batch1d-length", layer(Used, nn.BatchNorm1d, 3), f32(2, 3, 5), dynamic={0: {0: "batch", 2: "length"}}),
@@ -92,6 +102,20 @@ BATCH = [
         f32(3),
         f32(3, low=1, high=2),
         trap="the running variance is the unbiased one",
+    ),
+    Row("native-training", batch_norms("native_batch_norm", True, 0.1, 1e-5), f32(2, 3, 4), f32(3), f32(3, low=1)),
+    Row("native-given", batch_norms("native_batch_norm", False, 0.1, 1e-5), f32(2, 3, 4), f32(3), f32(3, low=1)),
+    Row(
+        "legit-training", batch_norms("_native_batch_norm_legit", True, 0.1, 1e-5), f32(2, 3, 4), f32(3), f32(3, low=1)
+    ),
+    Row("legit-given", batch_norms("_native_batch_norm_legit", False, 0.1, 1e-5), f32(2, 3, 4), f32(3), f32(3, low=1)),
+    Row(
+        "with-update",
+        batch_norms("_batch_norm_with_update", 0.1, 1e-5),
+        f32(2, 3, 4),
+        f32(3),
+        f32(3, low=1),
+        routes=["trace"],
     ),
 ]
 

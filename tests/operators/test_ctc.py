@@ -1,0 +1,82 @@
+"""CTC loss in all reductions, with lengths as numbers and as tensors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from tests.harness import Row, f32, i64, row_params, run_row, values
+
+LABELS = i64(3, 4, low=1, high=6)
+REPEATED = values([[1, 1, 2, 2], [3, 3, 3, 3], [1, 2, 1, 2]], torch.int64)
+INPUTS, TARGETS = values([8, 6, 8], torch.int64), values([4, 2, 0], torch.int64)
+FEW = (11, 13, 20)
+
+
+# torch.export takes none of them: the size of what the operator keeps for gradients depends on its lengths
+ROUTE = ("trace",)
+
+
+def loss(*lengths, **options):
+    return lambda x, y, *given: functional.ctc_loss(x.log_softmax(2), y, *(given or lengths), **options)
+
+
+ROWS = [
+    *(
+        Row(way, loss([8, 7, 8], [4, 2, 3], reduction=way), f32(8, 3, 6), LABELS, opsets=FEW, routes=ROUTE)
+        for way in ("none", "mean", "sum")
+    ),
+    Row(
+        "repeats",
+        loss([8, 8, 8], [4, 3, 4], reduction="none"),
+        f32(8, 3, 6),
+        REPEATED,
+        opsets=FEW,
+        routes=ROUTE,
+        trap="a blank between equals",
+    ),
+    Row(
+        "tensors",
+        loss(reduction="none"),
+        f32(8, 3, 6),
+        LABELS,
+        INPUTS,
+        TARGETS,
+        opsets=FEW,
+        routes=ROUTE,
+        trap="no label at all",
+    ),
+    Row("blank", loss([8, 7, 8], [4, 2, 3], blank=5), f32(8, 3, 6), i64(3, 4, low=0, high=5), opsets=FEW, routes=ROUTE),
+    Row(
+        "one-row",
+        loss([8, 7, 8], [4, 2, 3], reduction="none"),
+        f32(8, 3, 6),
+        i64(9, low=1, high=6),
+        opsets=FEW,
+        routes=ROUTE,
+    ),
+    Row("one-row-tensors", loss(), f32(8, 3, 6), i64(6, low=1, high=6), INPUTS, TARGETS, opsets=FEW, routes=ROUTE),
+    Row("impossible", loss([2, 8, 8], [4, 2, 3], reduction="none"), f32(8, 3, 6), LABELS, opsets=(20,), routes=ROUTE),
+    Row(
+        "zero-infinity",
+        loss([2, 8, 8], [4, 2, 3], zero_infinity=True),
+        f32(8, 3, 6),
+        LABELS,
+        opsets=(20,),
+        routes=ROUTE,
+    ),
+    Row(
+        "alone",
+        lambda x, y: functional.ctc_loss(x.log_softmax(1), y, torch.tensor(8), torch.tensor(3), reduction="none"),
+        f32(8, 6),
+        i64(3, low=1, high=6),
+        opsets=(20,),
+        routes=ROUTE,
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
+def test_row(row: Row, route: str, opset: int) -> None:
+    run_row(row, route, opset)
