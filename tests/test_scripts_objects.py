@@ -95,6 +95,24 @@ class KnownAttributes(nn.Module):
         return x.sum() if self.training else x.mean()
 
 
+@programs.row(X, i64(3), others=COUNTS)
+class BuffersReadAfterAWrite(nn.Module):
+    """The numbers of a buffer are not those of the model once the script has written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.tensor(3))
+        self.register_buffer("steps", torch.zeros(1, dtype=torch.long))
+
+    def forward(self, x: Tensor, n: Tensor) -> Tensor:
+        x = x + int(self.count)
+        self.count.add_(1)
+        for i in range(int(n)):
+            x = x * int(self.steps)
+            self.steps[0] += 2
+        return x + int(self.count)
+
+
 # None on one path -----------------------------------------------------------------------------------------------------
 
 

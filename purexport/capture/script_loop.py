@@ -74,7 +74,7 @@ class _Loop:
     def interpret(self, block: Any) -> None:
         """One round: the body on what the slots hold, and the slots widened by what it gives."""
         run = self.run
-        remembered = run.machine.remembered()
+        remembered, written = run.machine.remembered(), run.written_state()
         with scope(run) as self.body:
             self.step = number = run.value(run.machine.unknown_size())
             if self.done:
@@ -86,7 +86,8 @@ class _Loop:
             entered = [slot.enter() for slot in self.slots]
             self.before = len(run.fakes)
             self.again, *self.results = run.body(block, [number, *entered])
-        self.changed = not remembered <= run.machine.remembered()  # what a step writes to is unknown at the next one
+        # what a step writes to is unknown at the next one
+        self.changed = not remembered <= run.machine.remembered() or written != run.written_state()
         self._widen()
 
     def _widen(self) -> None:

@@ -25,6 +25,7 @@ class Memory:
     def __init__(self) -> None:
         self._groups: dict[int, int] = {}
         self._places: dict[int, Source] = {}
+        self.written: set[int] = set()  # storages
 
     def _group(self, fake: Any) -> int:
         tensor = fake.element if isinstance(fake, FakeSequence) else fake
@@ -57,6 +58,15 @@ class Memory:
                 self.refuse_writes(call, fakes)
             for block in call.blocks:
                 self.refuse_writes_of_earlier_steps(block.calls, fakes, before)
+
+    def is_written(self, fake: Any) -> bool:
+        """True when a call wrote to this tensor's storage."""
+        return _storage(fake) in self.written
+
+    def note_writes(self, call: Call, fakes: Mapping[Value, Any]) -> None:
+        """Remember what a call writes to.  Raises as ``refuse_writes``."""
+        self.written.update(_storage(fakes[value]) for value in _written(call))
+        self.refuse_writes(call, fakes)
 
     def refuse_writes(self, call: Call, fakes: Mapping[Value, Any]) -> None:
         """Raise ExportError where a call writes in place to what may be an element of a list."""

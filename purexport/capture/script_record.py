@@ -79,6 +79,10 @@ class Recorder:
             self.owned[key] = value
         return self.owned[key]
 
+    def written_state(self) -> set[Value]:
+        """The tensors of the model that the script has written to in place."""
+        return {value for value in self.owned.values() if self.memory.is_written(self.fakes[value])}
+
     def own(self, item: Any) -> Any:
         """A list or dict that the script makes here, and may therefore change here."""
         if type(item) is list:
@@ -109,7 +113,7 @@ class Recorder:
         self.graph.calls.append(call)
         for value in call.outputs:
             self.producers[value] = call
-        self.memory.refuse_writes(call, self.fakes)
+        self.memory.note_writes(call, self.fakes)
 
     def emit(self, target: str, args: dict[str, Any], fake: Any, source: Source) -> Value:
         """Record a call whose result is known to be of the type of ``fake``."""
@@ -176,7 +180,8 @@ class Recorder:
         if isinstance(operand.type, ScalarType) and cast in (None, operand.type.kind):
             return operand
         known = next((item.tensor for item in self.graph.inputs if item.value is operand), None)
-        if known is not None and known.numel() == 1 and not known.is_meta:
+        written = self.memory.is_written(self.fakes[operand])
+        if known is not None and known.numel() == 1 and not known.is_meta and not written:
             with self.machine.outside():
                 found = known.item()
             return found if cast is None else cast(found)
