@@ -155,6 +155,8 @@ class _Visible(TorchFunctionMode):
     def _call(self, function: Any, args: Any, kwargs: Any) -> Any:
         if prepacked.holds_object((*args, *(kwargs or {}).values())):
             return self.packed.call(function, args, kwargs or {})
+        if function is torch.fused_moving_avg_obs_fake_quant and len(args) > 1 and not args[1].any():
+            return _fake_quantized(*args, **(kwargs or {}))
         if function == _DATA:
             return args[0].detach()
         name = getattr(function, "__name__", "")
@@ -197,6 +199,29 @@ def _users_line() -> Frame:
 def _warn_of_index() -> None:
     text = "a tensor is used as a Python index or a number of steps here; the trace holds the example's number fixed"
     warnings.warn_explicit(text, jit_trace.TracerWarning, *_users_line())
+
+
+def _fake_quantized(
+    value: torch.Tensor,
+    observes: torch.Tensor,
+    enabled: torch.Tensor,
+    low: torch.Tensor,
+    high: torch.Tensor,
+    scale: torch.Tensor,
+    zero_point: torch.Tensor,
+    constant: float,
+    quant_min: int,
+    quant_max: int,
+    axis: int,
+    per_row_fake_quant: bool = False,
+    symmetric_quant: bool = False,
+) -> torch.Tensor:
+    """``fused_moving_avg_obs_fake_quant`` whose observer is off: plain fake quantization, nothing is written."""
+    if not enabled.any():
+        return value
+    if per_row_fake_quant:
+        return torch.fake_quantize_per_channel_affine(value, scale, zero_point, axis, quant_min, quant_max)
+    return torch.fake_quantize_per_tensor_affine(value, scale, zero_point, quant_min, quant_max)
 
 
 def _with_axes(tensor: torch.Tensor, count: int) -> torch.Tensor:

@@ -15,7 +15,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.common import swap_last
 from purexport.lowering.conv import convolution
 from purexport.lowering.emitter import Emitter
-from purexport.lowering.qdq import Quantized, as_quantized, quantize, requantized, values_of
+from purexport.lowering.qdq import Quantized, as_quantized, dequantize, parameter, quantize, requantized, values_of
 from purexport.lowering.quantized import dynamic_limits, dynamic_parameters
 from purexport.lowering.registry import lower, lower_quantized
 
@@ -78,6 +78,13 @@ def _weight(op: Emitter, weight: Any) -> Value:
     half: Value = op.cast(op.const(weight.const.half(), FLOAT16, weight.name), FLOAT)
     half.shape = weight.shape
     return half
+
+
+@lower("aten::_weight_int8pack_mm")
+def weight_only(op: Emitter, self: Value, mat2: Value, scales: Value) -> Value:
+    """self [m, k] @ mat2 [n, k] transposed, whose integers have a scale a row."""
+    weight = dequantize(op, mat2, parameter(op, scales, FLOAT, 0), None, 0)
+    return op.cast(op.MatMul(op.cast(self, FLOAT), swap_last(op, weight)), self.dtype)
 
 
 # Convolutions -------------------------------------------------------------------------------------------------------

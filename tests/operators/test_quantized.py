@@ -200,7 +200,13 @@ FAKE = [
     Row("fake-module", FakeQuant, f32(3, 8), min_opset=PER_TENSOR, routes=TRACE),
     *(
         Row(f"fake-module-{kind}", layer(FakeQuant, kind), f32(3, 8), min_opset=minimum, routes=TRACE)
-        for kind, minimum in [("default_per_channel_weight_fake_quant", 11), ("default_weight_fake_quant", 10)]
+        for kind, minimum in [
+            ("default_per_channel_weight_fake_quant", 11),
+            ("default_weight_fake_quant", 10),
+            ("default_fused_act_fake_quant", 10),
+            ("default_fused_wt_fake_quant", 10),
+            ("default_fused_per_channel_wt_fake_quant", 11),
+        ]
     ),
 ]
 

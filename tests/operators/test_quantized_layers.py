@@ -58,6 +58,18 @@ class Packed(nn.Module):
         return result.dequantize() if self.nearly else result.int_repr()
 
 
+class WeightOnly(nn.Module):
+    """A linear layer whose weight alone is quantized."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-127, 128, (16, 64), dtype=torch.int8))
+        self.register_buffer("scales", torch.linspace(0.001, 0.002, 16))
+
+    def forward(self, x):
+        return torch._weight_int8pack_mm(x, self.weight, self.scales)
+
+
 CONV1 = (OPS.conv1d_prepack, OPS.conv1d)
 CONV2 = (OPS.conv2d_prepack, OPS.conv2d)
 CONV3 = (OPS.conv3d_prepack, OPS.conv3d)
@@ -272,6 +284,7 @@ DYNAMIC = [
         layer(Packed, OPS.conv2d_prepack, OPS.conv2d_dynamic, (4, 3, 3, 3), *PLAIN, dynamic=True),
         f32(2, 3, 6, 6),
     ),
+    Row("weight-only", WeightOnly, f32(3, 64)),
     Row(
         "conv1d-dynamic",
         layer(Packed, OPS.conv1d_prepack, OPS.conv1d_dynamic, (4, 3, 3), [1], [1], [1], 1, dynamic=True),
