@@ -304,6 +304,20 @@ def isreal(op: Emitter, self: Pair) -> Value:
     return compare.eq(op, self.imag, op.like(0, self.imag))
 
 
+def _truth(op: Emitter, value: Operand) -> Value:
+    return is_nonzero(op, value) if isinstance(value, Pair) else op.cast(value, dtypes.BOOL)
+
+
+@lower_complex("aten::logical_and")
+def logical_and(op: Emitter, self: Operand, other: Operand) -> Value:
+    return op.And(_truth(op, self), _truth(op, other))
+
+
+@lower_complex("aten::logical_or")
+def logical_or(op: Emitter, self: Operand, other: Operand) -> Value:
+    return op.Or(_truth(op, self), _truth(op, other))
+
+
 @lower_complex("aten::logical_not")
 def logical_not(op: Emitter, self: Pair) -> Value:
     return op.Not(is_nonzero(op, self))

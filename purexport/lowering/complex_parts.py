@@ -25,7 +25,8 @@ by_parts(
     *("aten::transpose.int", "aten::swapdims", "aten::swapaxes", "aten::t", "aten::numpy_T", "aten::mT"),
     *("aten::permute", "aten::movedim.int", "aten::movedim.intlist", "aten::moveaxis.int", "aten::moveaxis.intlist"),
     *("aten::atleast_1d", "aten::atleast_2d", "aten::atleast_3d"),
-    *("aten::slice.Tensor", "aten::narrow", "aten::select.int", "aten::index.Tensor", "aten::index_select"),
+    *("aten::slice.Tensor", "aten::narrow", "aten::narrow.Tensor", "aten::select.int"),
+    *("aten::index.Tensor", "aten::index_select"),
     *("aten::gather", "aten::take_along_dim", "aten::take", "aten::masked_select"),
     *("aten::split.Tensor", "aten::split_with_sizes", "aten::split.sizes", "aten::chunk", "aten::unbind.int"),
     *("aten::tensor_split.sections", "aten::tensor_split.indices", "aten::hsplit.int", "aten::hsplit.array"),
@@ -47,7 +48,7 @@ by_parts("self value", "aten::masked_fill.Scalar", "aten::masked_fill.Tensor")
 by_parts("self values", "aten::index_put")
 by_parts("self src", "aten::copy", "aten::slice_scatter", "aten::select_scatter", "aten::diagonal_scatter")
 by_parts("self src", "aten::scatter.src", "aten::scatter_add")
-by_parts("self source", "aten::index_add", "aten::index_copy")
+by_parts("self source", "aten::index_add", "aten::index_copy", "aten::put", "aten::masked_scatter")
 by_parts("self other", "aten::where.self", "aten::where.ScalarOther", "aten::where.ScalarSelf", "aten::where.Scalar")
 by_parts("s", "aten::scalar_tensor")
 by_parts(

@@ -125,6 +125,12 @@ def baddbmm(op: Emitter, self: Operand, batch1: Operand, batch2: Operand, beta: 
     return _added(op, self, mm(op, batch1, batch2), beta, alpha)
 
 
+@lower_complex("aten::addbmm")
+def addbmm(op: Emitter, self: Operand, batch1: Operand, batch2: Operand, beta: Any = 1, alpha: Any = 1) -> Operand:
+    summed = mm(op, batch1, batch2).map(lambda part: op.ReduceSum(part, axes=[0], keepdims=0))
+    return _added(op, self, summed, beta, alpha)
+
+
 @lower_complex("aten::addmv")
 def addmv(op: Emitter, self: Operand, mat: Operand, vec: Operand, beta: Any = 1, alpha: Any = 1) -> Operand:
     return _added(op, self, mm(op, mat, vec), beta, alpha)
@@ -216,6 +222,15 @@ def var(op: Emitter, self: Pair, dim: Any = None, correction: Any = 1, keepdim: 
 @lower_complex("aten::std.correction")
 def std(op: Emitter, self: Pair, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Value:
     return op.Sqrt(var(op, self, dim, correction, keepdim))
+
+
+@lower_complex("aten::var_mean.correction")
+def var_mean(
+    op: Emitter, self: Pair, dim: Any = None, correction: Any = 1, keepdim: bool = False
+) -> tuple[Value, Pair]:
+    found = [reduce.var_mean(op, part, dim, correction, keepdim) for part in (self.real, self.imag)]
+    (one, real), (other, imag) = found
+    return op.Add(one, other), Pair(real, imag)
 
 
 @lower_complex("aten::count_nonzero", "aten::count_nonzero.dim_IntList")

@@ -225,7 +225,7 @@ class Lowering:
         self.op.results = [_stored(value.type) for value in call.outputs]
         self.op.operands = {name: arg.type for name, arg in call.args.items() if isinstance(arg, AtenValue)}
         if rule.promote:
-            self._promote(call, rule, arguments)
+            self._promote(call, rule, arguments, as_pairs=target.endswith(COMPLEX))
         known = {name: self._listed(call, name, arguments[name]) for name in rule.parameters if name in arguments}
         self._bind(call, rule(self.op, known))
         self.result.rules.add(target)
@@ -269,11 +269,11 @@ class Lowering:
                 return f"with {name}={value!r} has no rule yet"
         return ""
 
-    def _promote(self, call: Call, rule: Rule, arguments: dict[str, Any]) -> None:
+    def _promote(self, call: Call, rule: Rule, arguments: dict[str, Any], *, as_pairs: bool) -> None:
         names = [name for name in rule.promote if arguments.get(name) is not None]
         dtype = common_dtype([call.args[name] for name in names], rule.to_float)
         for name in names:
-            if _is_complex(call):
+            if as_pairs:
                 arguments[name] = pairs.operand(self.op, arguments[name], pairs.part_code(dtype))
             else:
                 arguments[name] = self.op.like(arguments[name], Value(dtypes.onnx_code(dtype)))

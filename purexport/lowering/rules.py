@@ -10,6 +10,7 @@ from purexport.lowering import (  # noqa: F401
     compare,
     complex_arithmetic,
     complex_functions,
+    complex_matrices,
     complex_parts,
     complex_products,
     conv,

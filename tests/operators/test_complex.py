@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -94,6 +95,7 @@ ARITHMETIC = [
     Row("eq", lambda z: (z == 1j, z != 1j, z == z.real), values([1, 1j, 1 + 1j], torch.complex64)),
     Row("eq-tensor", lambda z, w: (z.eq(w), z.ne(w), z.not_equal(w), z.not_equal(1)), c64(3), c64(3)),
     Row("kinds", lambda z: (z.isnan(), z.isinf(), z.isfinite()), values([1j, math.inf, math.nan], torch.complex64)),
+    Row("logical", lambda z, x: (z.logical_and(x), x.logical_or(z)), values([1j, 0, 2], torch.complex64), f32(3)),
     Row("isreal", lambda z: (torch.isreal(z), z.logical_not()), values([1j, 2, 0], torch.complex64)),
 ]
 
@@ -124,6 +126,9 @@ FUNCTIONS = [
     ),
 ]
 
+RIGHT_SOLVE = partial(torch.linalg.solve, left=False)
+SQUARE = {0: {0: "n", 1: "n"}, 1: {0: "n"}}
+
 PRODUCTS = [
     Row("matmul", torch.matmul, c64(2, 3), c64(3, 4), dynamic={0: {0: "n"}, 1: {1: "m"}}),
     Row("matmul-batches", torch.matmul, c64(2, 2, 3), c64(3, 4), dynamic={0: {0: "n"}}),
@@ -145,7 +150,13 @@ PRODUCTS = [
     Row("addmm", lambda c, z, w: torch.addmm(c, z, w, beta=0.5, alpha=2j), c64(4), c64(2, 3), c64(3, 4)),
     Row("addmm-beta-0", lambda c, z, w: torch.addmm(c, z, w, beta=0), c64(4), c64(2, 3), c64(3, 4)),
     Row("baddbmm", torch.baddbmm, c64(2, 2, 4), c64(2, 2, 3), c64(2, 3, 4), dynamic="batch"),
+    Row("addbmm", torch.addbmm, c64(2, 4), c64(2, 2, 3), c64(2, 3, 4)),
     Row("addmv", torch.addmv, c64(2), c64(2, 3), c64(3)),
+    Row("inverse", lambda z: (z.inverse(), torch.linalg.inv(z)), c64(2, 3, 3), opsets=(13, 20), rtol=1e-3, atol=1e-4),
+    Row("solve", torch.linalg.solve, c64(2, 3, 3), c64(2, 3, 2), opsets=(13, 20), rtol=1e-3, atol=1e-4),
+    Row("solve-vector", torch.linalg.solve, c64(3, 3), c64(3), opsets=(13, 20), rtol=1e-3, atol=1e-4),
+    Row("solve-right", RIGHT_SOLVE, c64(3, 3), c64(2, 3), opsets=(13, 20), rtol=1e-3, atol=1e-4),
+    Row("solve-size", torch.linalg.solve, c64(3, 3), c64(3, 2), dynamic=SQUARE, opsets=(13,), rtol=1e-3, atol=1e-4),
     Row("decomposed", lambda z, w, y: torch.addcmul(z, w, y, value=2j), c64(2, 3), c64(2, 3), c64(3)),
 ]
 
@@ -161,6 +172,7 @@ REDUCTIONS = [
     Row("norm-scalar", lambda z: (aten.norm.Scalar(z, 3), aten.norm.ScalarOpt_dim(z, 1, [1])), Z),
     Row("vector_norm", lambda z: (torch.linalg.vector_norm(z), torch.linalg.vector_norm(z, math.inf, 1)), Z),
     Row("var", lambda z: (z.var(), z.var(1), z.std(1), z.std(2, correction=0)), Z),
+    Row("var_mean", lambda z: (*torch.var_mean(z), *torch.std_mean(z, 1, keepdim=True)), Z),
     Row("count_nonzero", lambda z: (z.count_nonzero(), z.count_nonzero((0, 1))), Z),
     Row("any-all", lambda z: (z.any(), z.all(), z.any(1), z.all(1)), values([[0, 1j], [0, 0]], torch.complex64)),
     Row("any-all-axes", lambda z: (torch.any(z, (0, 1)), torch.all(z, (0, 1))), c64(2, 3)),
@@ -244,7 +256,15 @@ STRUCTURE = [
     ]
 ]
 
+
+def _narrowed(z: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
+    return aten.narrow.Tensor(z, 1, start, 2)
+
+
 LATER = [
+    Row("narrow-computed", _narrowed, Z, values(1, torch.int64), min_opset=10, routes=["trace"]),
+    Row("put", lambda z: z.put(torch.tensor([1, 5]), z[0, 0, :2]), Z),
+    Row("masked_scatter", lambda z, m: z.masked_scatter(m, z * 2), c64(2, 3), boolean(2, 3), min_opset=11),
     Row("take_along_dim", lambda z, i: torch.take_along_dim(z, i, 2), Z, PLACES, min_opset=11),
     Row("scatter_add", lambda z, i: z.scatter_add(2, i, z), Z, PLACES, min_opset=16),
     Row("index_add", lambda z: z.index_add(1, torch.tensor([2]), z[:, :1]), Z, min_opset=16),
