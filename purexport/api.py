@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import proto_schema as ps
+from purexport.capture.assigned import attributes_kept
 from purexport.errors import ExportError, VerificationError
 
 
@@ -211,18 +212,16 @@ def preserved(model: Any) -> Iterator[None]:
     Parameters are not copied, because they are large and a forward pass does not write to them; one that does is
     refused with ExportError.
     """
-    attributes = _attributes(model)
     parameters = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
     buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
     versions = {name: _version(parameter) for name, parameter in parameters.items()}
     kept = [(buffer, _version(buffer), buffer.detach().clone()) for buffer in buffers]
     random = torch.get_rng_state()
     try:
-        yield
+        with attributes_kept(model):
+            yield
     finally:
         torch.set_rng_state(random)
-        for held, before in attributes:
-            _restore(held, before)
         with torch.no_grad():
             for buffer, version, content in kept:
                 if _version(buffer) != version or version < 0:
@@ -230,23 +229,6 @@ def preserved(model: Any) -> Iterator[None]:
     written = [name for name, parameter in parameters.items() if _version(parameter) != versions[name]]
     if written:
         raise ExportError(f"the model writes to its parameters {', '.join(written)} when it runs; write to buffers")
-
-
-def _attributes(model: Any) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The attributes and buffers of each module, and what they hold now."""
-    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
-    plain = [module for module in modules if not isinstance(module, torch.jit.ScriptModule)]
-    held = [attributes for module in plain for attributes in (vars(module), module._buffers)]
-    return [(attributes, dict(attributes)) for attributes in held]
-
-
-def _restore(attributes: dict[str, Any], before: Mapping[str, Any]) -> None:
-    """Put back what was assigned.  What was deleted stays so: a lazy module is rid of its hooks."""
-    for name in list(attributes):
-        if name in before:
-            attributes[name] = before[name]
-        elif isinstance(attributes[name], torch.Tensor):
-            del attributes[name]
 
 
 def _version(tensor: torch.Tensor) -> int:

@@ -1,8 +1,11 @@
-"""Buffers that a model gives another tensor while it runs (``self.state = new``), which a trace does not record."""
+"""What a model assigns to its attributes while it runs (``self.state = new``), which a trace does not record.
+
+Buffers among them are the model's state; everything is put back afterwards.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,3 +49,26 @@ def watched(module: torch.nn.Module) -> Iterator[set[str]]:
         yield found
     finally:
         handle.remove()
+
+
+@contextmanager
+def attributes_kept(model: Any) -> Iterator[None]:
+    """The model runs inside; what it assigns to attributes and buffers is put back afterwards."""
+    modules = model.modules() if isinstance(model, torch.nn.Module) else ()
+    plain = [module for module in modules if not isinstance(module, torch.jit.ScriptModule)]
+    held = [attributes for module in plain for attributes in (vars(module), module._buffers)]
+    before = [dict(attributes) for attributes in held]
+    try:
+        yield
+    finally:
+        for attributes, old in zip(held, before, strict=True):
+            _restore(attributes, old)
+
+
+def _restore(attributes: dict[str, Any], before: Mapping[str, Any]) -> None:
+    """Put back what was assigned.  What was deleted stays so: a lazy module is rid of its hooks."""
+    for name in list(attributes):
+        if name in before:
+            attributes[name] = before[name]
+        elif isinstance(attributes[name], torch.Tensor):
+            del attributes[name]

@@ -15,12 +15,14 @@ import torch
 from torch.utils import _pytree as pytree
 
 from purexport.capture import script, torchscript
-from purexport.capture.assigned import Buffers
+from purexport.capture.assigned import Buffers, attributes_kept
 from purexport.capture.aten import Assigned, AtenGraph, Value, tensor_type
+from purexport.capture.held import held_axes
 from purexport.capture.program import export_model, read_program
 from purexport.capture.request import (
     Captured,
     Request,
+    Specialised,
     flatten,
     named_axes,
     output_names,
@@ -68,35 +70,57 @@ def _auto(request: Request) -> Captured:
 
 def _trace(request: Request, reason: str) -> Captured:
     flat = flatten(request)
-    model = request.model
-    state, modules = _state(model)
+    state, modules = _state(request.model)
+    axes = named_axes(request, flat.names, flat.tensors)
+    if any(isinstance(module, torch.jit.ScriptModule) for _, module in modules):
+        return _trace_around_scripts(request, reason)
+    buffers = Buffers(request.model)
     paths: list[tuple[Any, ...]] = []
-    buffers = Buffers(model)
     assigned: list[str] = []
 
     def function(*tensors: torch.Tensor) -> list[Any]:
         args, kwargs = flat.rebuild(tensors)
-        found, _ = pytree.tree_flatten_with_path(model(*args, **kwargs))
+        found, _ = pytree.tree_flatten_with_path(request.model(*args, **kwargs))
         # None means "no output here", for torch.export too
         paths[:] = [path for path, leaf in found if leaf is not None]
         changed = buffers.assigned()
         assigned[:] = [path for path, _ in changed]
         return [_as_tensor(leaf) for _, leaf in found if leaf is not None] + [tensor for _, tensor in changed]
 
-    axes = named_axes(request, flat.names, flat.tensors)
-    if any(isinstance(module, torch.jit.ScriptModule) for _, module in modules):
-        return _trace_around_scripts(request, reason)
-    with _refusals():
-        recorded = torchscript.trace(function, flat.tensors, flat.names, state, modules, bool(axes))
+    def record(tensors: Sequence[torch.Tensor]) -> torchscript.Recorded:
+        with _refusals(), attributes_kept(request.model):
+            return torchscript.trace(function, tensors, flat.names, state, modules, bool(axes))
+
+    def again(tensors: Sequence[torch.Tensor]) -> AtenGraph:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return record(tensors).read()
+
+    recorded = record(flat.tensors)
     if not recorded.calls_scripts:
         graph = recorded.read()
-        _name_outputs(graph, paths, assigned)
-        return Captured(graph, "trace", reason, axes, recorded.notes)
+        captured = Captured(graph, "trace", reason, axes, recorded.notes)
+        names = list(paths), list(assigned)
+        if recorded.notes and axes:
+            _hold(captured, held_axes(graph, again, flat.tensors, flat.names, axes))
+        _name_outputs(graph, *names)
+        return captured
     types = [tensor_type(tensor) for tensor in (*flat.tensors, *(tensor for _, _, tensor in state))]
     found = script.interpret_trace(recorded.script, recorded.inputs, types, axes)
     found.graph.outputs = list(found.result)
     _name_outputs(found.graph, paths, assigned)
     return Captured(found.graph, "trace", reason, notes=recorded.notes, remarks=found.remarks, typed=True)
+
+
+def _hold(captured: Captured, held: Sequence[Specialised]) -> None:
+    """Axes of which the trace holds a number are static in the file."""
+    labels = {item.axis for item in held}
+    captured.axes = {
+        name: {axis: label for axis, label in named.items() if label not in labels}
+        for name, named in captured.axes.items()
+    }
+    captured.axes = {name: named for name, named in captured.axes.items() if named}
+    captured.remarks += map(str, held)
 
 
 def _name_outputs(graph: AtenGraph, paths: Sequence[tuple[Any, ...]], assigned: Sequence[str]) -> None:
