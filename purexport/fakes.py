@@ -22,7 +22,7 @@ from torch._guards import Source as GuardSource
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, statically_known_true
 
-from purexport import quantized_shapes, recurrent, scalars
+from purexport import linalg_shapes, quantized_shapes, recurrent, scalars
 from purexport.capture.aten import Call, ScalarType, TensorType, Value, map_values, tensor_type
 from purexport.capture.bind import signature
 from purexport.capture.exported import Symbols
@@ -254,7 +254,8 @@ def _equal(one: Any, other: Any) -> bool:
 def _operator(call: Call) -> Any:
     namespace, _, rest = call.target.partition("::")
     name, _, overload = rest.partition(".")
-    own = recurrent.shape_function(call.target) or quantized_shapes.shape_function(call)
+    own = recurrent.shape_function(call.target) or linalg_shapes.shape_function(call.target)
+    own = own or quantized_shapes.shape_function(call)
     if own is not None:
         return own
     if call.target == "aten::max_pool1d":

@@ -19,10 +19,6 @@ OPSET = 20
 # Rules that no operator row can reach, and the test that does.
 TESTED_ELSEWHERE: dict[str, str] = dict.fromkeys(NUMBERS, "tests/test_numbers.py") | {
     "prim::Uninitialized": "tests/test_functionalize_blocks.py",
-    # refused, each by its name
-    "aten::linalg_eig": "tests/operators/test_eigen.py",
-    "aten::linalg_eigvals": "tests/operators/test_eigen.py",
-    "aten::_linalg_eigvals": "tests/operators/test_eigen.py",
 }
 
 

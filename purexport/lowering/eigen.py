@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from purexport import dtypes
-from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering import jacobi
 from purexport.lowering.common import dims_of, full, swap_last
@@ -177,13 +176,3 @@ def svd(op: Emitter, self: Value, some: bool = True, compute_uv: bool = True) ->
 @lower("aten::linalg_svdvals")
 def linalg_svdvals(op: Emitter, A: Value) -> Value:
     return singular_values(op, A)
-
-
-# Other matrices -----------------------------------------------------------------------------------------------------
-
-
-@lower("aten::linalg_eig", "aten::linalg_eigvals", "aten::_linalg_eigvals")
-def linalg_eig(op: Emitter, self: Value) -> Value:
-    raise UnsupportedForm(
-        "gives complex numbers, for which ONNX has no operators; of a symmetric matrix take torch.linalg.eigh"
-    )

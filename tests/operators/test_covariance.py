@@ -9,11 +9,12 @@ import torch
 
 from tests.harness import Row, f32, f64, i64, row_params, run_row, values
 
-# torch looks whether weights are negative, so torch.export does not take them, nor do they run with other sizes
+# torch looks whether weights are negative, so torch.export does not take them
 TRACED: dict[str, Any] = {"opsets": (9, 13, 23), "routes": ("trace",)}
 
 COVARIANCE = [
     Row("cov", lambda x: torch.cov(x), f32(3, 5), **TRACED),
+    Row("cov-any", lambda x: torch.cov(x), f32(3, 5), dynamic={0: {0: "n", 1: "m"}}, **TRACED),
     Row("cov-correction", lambda x: torch.cov(x, correction=0), f64(3, 5), **TRACED),
     Row("cov-vector", lambda x: torch.cov(x), f32(5), **TRACED),
     Row("cov-number", lambda x: torch.cov(x), f32(), trap="NaN of one observation", **TRACED),
@@ -30,6 +31,7 @@ COVARIANCE = [
     ),
     Row("cov-few", lambda x: torch.cov(x), values([[1.0], [2]]), trap="0 / 0", **TRACED),
     Row("corrcoef", lambda x: torch.corrcoef(x), f32(3, 5), **TRACED),
+    Row("corrcoef-any", lambda x: torch.corrcoef(x), f32(3, 5), dynamic={0: {0: "n", 1: "m"}}, **TRACED),
     Row("corrcoef-equal", lambda x: torch.corrcoef(x), values([[1.0, 2, 3], [2, 4, 6.1], [1, 1, 1]]), **TRACED),
     Row("corrcoef-vector", lambda x: torch.corrcoef(x), f32(5), **TRACED),
 ]

@@ -19,6 +19,9 @@ ANY: dict[str, Any] = {
     "opsets": (13, 23),
     "min_opset": 10,
 }
+# torch.export holds the sizes of norms, of conditions and of products of several matrices
+TRACED: dict[str, Any] = {**ANY, "routes": ("trace",)}
+SQUARE: dict[str, Any] = {**TRACED, "dynamic": {0: {0: "batch", 1: "n", 2: "n"}}}
 SINGULAR = values([[1.0, 2], [2, 4]])
 RANKS = values([[[1.0, 2, 0], [2, 4, 0]], [[1, 0, 0], [0, 1e-4, 0]], [[0, 0, 0], [0, 0, 0]]])
 BOUND = values([0.0, 1e-3, 0.0])
@@ -37,6 +40,12 @@ NORMS = [
         )
         for order in (1, 2, -math.inf, "fro", "nuc")
     ),
+    *(
+        Row(f"matrix-norm-{order}-any", lambda x, order=order: linalg.matrix_norm(x, order), f32(2, 3, 4), **TRACED)
+        for order in (2, "nuc")
+    ),
+    Row("norm-1-any", lambda x: linalg.norm(x, 1, dim=(0, 2)), f32(2, 3, 4), routes=("trace",), dynamic="batch"),
+    Row("norm-any", lambda x: linalg.norm(x, 2, dim=(1, 2), keepdim=True), f32(2, 3, 4), **TRACED),
     Row("matrix-norm-dtype", lambda x: linalg.matrix_norm(x, "nuc", dtype=torch.float64), f32(3, 4), **BOUNDS),
     Row("norm", lambda x: linalg.norm(x), f32(2, 3, 4), **BOUNDS),
     Row("norm-vector", lambda x: linalg.norm(x, 3, dim=1), f32(2, 3), **BOUNDS),
@@ -56,6 +65,8 @@ CONDITION = [
         Row(f"cond-{order}", lambda x, order=order: linalg.cond(x, order), f32(2, 3, 3), rtol=1e-3, **BOUNDS)
         for order in (None, 2, -2, 1, -math.inf, "fro", "nuc")
     ),
+    Row("cond-any", lambda x: linalg.cond(x, 1), f32(2, 3, 3), rtol=1e-3, **SQUARE),
+    Row("cond-2-any", lambda x: linalg.cond(x), f32(2, 3, 3), rtol=1e-3, **SQUARE),
     Row("cond-not-square", lambda x: linalg.cond(x), f32(3, 2), **BOUNDS),
     Row("cond-singular", lambda x: linalg.cond(x, 1), SINGULAR, trap="infinite", **BOUNDS),
     Row("cond-of-nothing", lambda x: linalg.cond(x), f32(2, 0, 0), **BOUNDS),
@@ -104,6 +115,13 @@ SQUARES = [
         f32(4, 3),
         f32(4, 1),
         **SQUARES_BOUNDS,
+    ),
+    Row(
+        "lstsq-any",
+        lambda a, b: linalg.lstsq(a, b),
+        f32(2, 5, 3),
+        f32(2, 5, 2),
+        **{**TRACED, "dynamic": {0: {0: "batch", 1: "n"}, 1: {0: "batch", 1: "n", 2: "m"}}},
     ),
     *(
         Row(

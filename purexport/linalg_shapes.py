@@ -1,0 +1,76 @@
+"""Shape functions of linear algebra that torch cannot run on fake tensors, or only for the example's sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+Tensor = torch.Tensor
+
+
+def shape_function(target: str) -> Callable[..., Any] | None:
+    """The shape function of an operator by ATen name; None for operators that are not of this kind.
+
+    It takes the call's arguments by name and gives empty tensors of the results' shapes and dtypes.
+    """
+    return _FUNCTIONS.get(target.removeprefix("aten::"))
+
+
+def _condition(*, self: Tensor, **_: Any) -> Tensor:
+    return self.new_empty(self.shape[:-2])
+
+
+def _norm(*, self: Tensor, dim: Any, keepdim: bool, dtype: torch.dtype | None, **_: Any) -> Tensor:
+    axes = range(self.dim()) if dim is None else [axis % max(self.dim(), 1) for axis in dim]
+    kept = [1 if axis in axes else size for axis, size in enumerate(self.shape)]
+    shape = kept if keepdim else [size for axis, size in enumerate(self.shape) if axis not in axes]
+    return self.new_empty(shape, dtype=dtype or self.dtype)
+
+
+def _kron(*, self: Tensor, other: Tensor) -> Tensor:
+    rank = max(self.dim(), other.dim())
+    one, two = ((*(1,) * (rank - item.dim()), *item.shape) for item in (self, other))
+    shape = [first * second for first, second in zip(one, two, strict=True)]
+    return self.new_empty(shape, dtype=torch.result_type(self, other))
+
+
+def _multi_dot(*, tensors: Sequence[Tensor]) -> Tensor:
+    return tensors[0].new_empty((*tensors[0].shape[:-1], *tensors[-1].shape[1:]))
+
+
+def _covariance(*, self: Tensor, fweights: Tensor | None = None, aweights: Tensor | None = None, **_: Any) -> Tensor:
+    dtype = self.dtype if self.is_floating_point() else torch.get_default_dtype()
+    for item in (fweights, aweights):
+        dtype = dtype if item is None else torch.promote_types(dtype, item.dtype)
+    rows = self.shape[0] if self.dim() == 2 else 1
+    return self.new_empty(() if isinstance(rows, int) and rows == 1 else (rows, rows), dtype=dtype)
+
+
+def _least_squares(*, self: Tensor, b: Tensor, driver: str | None, **_: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    rows, columns = self.shape[-2:]
+    vector = b.dim() == 1 or (b.dim() == self.dim() - 1 and b.shape == self.shape[:-1])
+    right = b.unsqueeze(-1) if vector else b
+    batch = torch.broadcast_shapes(self.shape[:-2], right.shape[:-2])  # type: ignore[no-untyped-call]
+    solution = self.new_empty((*batch, columns, right.shape[-1]))
+    told = driver not in (None, "gelsy") and rows > columns
+    residuals = self.new_empty((*batch, right.shape[-1]) if told else (0,))
+    rank = self.new_empty((0,) if driver == "gels" else self.shape[:-2], dtype=torch.int64)
+    values = self.new_empty((*self.shape[:-2], min(rows, columns)) if driver in ("gelsd", "gelss") else (0,))
+    return solution.squeeze(-1) if vector else solution, residuals, rank, values
+
+
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "linalg_cond": _condition,
+    "linalg_cond.p_str": _condition,
+    "linalg_matrix_norm": _norm,
+    "linalg_matrix_norm.str_ord": _norm,
+    "linalg_norm": _norm,
+    "linalg_norm.ord_str": _norm,
+    "kron": _kron,
+    "linalg_multi_dot": _multi_dot,
+    "cov": _covariance,
+    "corrcoef": _covariance,
+    "linalg_lstsq": _least_squares,
+}
