@@ -16,7 +16,6 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from torch._dynamo.exc import UserError
 from torch.export import Dim, ExportedProgram, dynamic_shapes
 from torch.utils import _pytree as pytree
 
@@ -143,6 +142,8 @@ def _specs(request: Request, flat: Flat, module: torch.nn.Module) -> list[Spec]:
                 if isinstance(dim, (str, Dim)) or (isinstance(dim, _HINTS) and dim.type.name != "STATIC")
             }
         return leaf
+
+    from torch._dynamo.exc import UserError  # it brings torch.onnx, which a trace does without
 
     shapes = request.dynamic_shapes
     combined = _bound(module, request.args, request.kwargs)
