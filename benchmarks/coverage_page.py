@@ -11,7 +11,10 @@ HEADS = {"torch.onnx dynamo=False": "dynamo=False", "torch.onnx dynamo=True": "d
 
 # what no operator of ONNX, and no composition of them, says; everything else that fails is merely missing
 INEXPRESSIBLE: dict[str, str] = {
+    "as_strided.partial_views": "it reads memory outside its input, of which a file sees the elements only",
+    "hash_tensor": "it hashes the bits of its input, and ONNX reads bits of numbers from opset 26 on (BitCast)",
     "sparse.mm.reduce": "its operand is a sparse tensor, and ONNX computes on dense ones",
+    "tensor_split": "the number of its results follows from the content of a tensor, and a graph's outputs are fixed",
 }
 
 Record = Mapping[str, Any]

@@ -251,6 +251,12 @@ def _equal(one: Any, other: Any) -> bool:
     return bool(statically_known_true(one == other))
 
 
+def _one_hot(self: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """torch's own shape function wants to know the largest class; here that is a size that only the run knows."""
+    classes = num_classes if num_classes >= 0 else self.reshape(-1).nonzero().shape[0]
+    return self.new_empty((*self.shape, classes))
+
+
 def _operator(call: Call) -> Any:
     namespace, _, rest = call.target.partition("::")
     name, _, overload = rest.partition(".")
@@ -263,6 +269,8 @@ def _operator(call: Call) -> Any:
     if call.target == "aten::batch_norm":
         # torch's own chooses a kernel first, and asks for that whether there are elements
         return lambda input, **others: torch.empty(input.shape, dtype=input.dtype)
+    if call.target == "aten::one_hot":
+        return _one_hot
     if call.target == "aten::view":
         name = "reshape"  # fakes have plain strides, which may refuse a view that the model's own strides allowed
     try:

@@ -8,9 +8,11 @@ with their last element.  Both work on dynamic sizes, then with tables computed 
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
+from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.common import dims_of, permute, reshape
 from purexport.lowering.emitter import Emitter
@@ -135,3 +137,50 @@ def _outer_sum(op: Emitter, tables: Sequence[Value], rows: Sequence[Any], column
     ]
     total = functools.reduce(op.Add, spread)
     return reshape(op, total, [product(op, rows), product(op, columns)])
+
+
+# Fractional pooling -------------------------------------------------------------------------------------------------
+
+
+@lower("aten::fractional_max_pool2d", "aten::fractional_max_pool3d")
+def fractional_max_pool(
+    op: Emitter, self: Value, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Value
+) -> tuple[Value, Value]:
+    """(maxima, positions) of windows whose starts are spread by one random number for each plane and axis.
+
+    Start i is floor((i + r) * alpha) - floor(r * alpha) with alpha = (size - kernel) / (windows - 1), the last one at
+    the end.  In two dimensions torch takes the first number for the width.
+    """
+    rank = spatial_rank(op)
+    value = batched(op, self, rank)
+    lead, sizes = dims_of(op, value)[:2], dims_of(op, value)[2:]
+    planes = reshape(op, value, [*lead, product(op, sizes)])
+    numbers = list(reversed(range(rank))) if rank == 2 else list(range(rank))
+    tables, strides = [], [product(op, sizes[axis + 1 :]) for axis in range(rank)]
+    for axis in range(rank):
+        sample = op.Gather(random_samples, op.const([numbers[axis]]), axis=2)  # [N, C, 1]
+        starts = _random_starts(op, sample, sizes[axis], kernel_size[axis], output_size[axis])
+        inside = op.Add(op.Unsqueeze(starts, [3]), op.const(list(range(kernel_size[axis]))))  # [N, C, windows, kernel]
+        spread = [2 + place for place in range(2 * rank) if place % rank != axis]
+        tables.append(op.Unsqueeze(op.Mul(inside, strides[axis]), spread))
+    windows, elements = math.prod(output_size), math.prod(kernel_size)
+    places = reshape(op, functools.reduce(op.Add, tables), [*lead, windows * elements])
+    taken = reshape(op, op.GatherElements(planes, places, axis=2), [*lead, windows, elements])
+    first = op.ArgMax(taken, axis=3, keepdims=1)
+    shape = [*lead, *output_size]
+    best = reshape(op, op.ReduceMax(taken, axes=[3], keepdims=0), shape)
+    at = op.GatherElements(reshape(op, places, [*lead, windows, elements]), first, axis=3)
+    return unbatched(op, best, self, rank), unbatched(op, reshape(op, at, shape), self, rank)
+
+
+def _random_starts(op: Emitter, sample: Value, size: Any, kernel: int, windows: int) -> Value:
+    """[N, C, windows]: where the windows of one axis begin."""
+    last = op.Sub(product(op, [size]), op.const(kernel))
+    every = op.Add(op.Mul(op.cast(sample, dtypes.INT64), op.const(0)), last)
+    if windows == 1:
+        return every
+    alpha = op.Div(op.cast(last, sample.dtype), op.like(windows - 1, sample))
+    steps = op.like(list(range(windows - 1)), sample)
+    ahead = op.Floor(op.Mul(op.Add(sample, steps), alpha))
+    starts = op.cast(op.Sub(ahead, op.Floor(op.Mul(sample, alpha))), dtypes.INT64)
+    return op.Concat(starts, every, axis=2)

@@ -208,6 +208,22 @@ INDICES = [
         f32(2, 1, 2),
         values([[[0, 8]], [[4, 2]]], torch.int64),
     ),
+    Row(
+        "fractional-2d",
+        lambda x, r: aten.fractional_max_pool2d(x, [2, 3], [4, 3], r),
+        f32(2, 3, 9, 8),
+        f32(2, 3, 2, low=0, high=1),
+        opsets=(11, 13, 20),
+        dynamic="batch",
+        trap="the first random number is the width's",
+    ),
+    Row(
+        "fractional-3d",
+        lambda x, r: aten.fractional_max_pool3d(x, [2, 2, 3], [2, 3, 1], r),
+        f32(2, 6, 5, 8),
+        f32(1, 2, 3, low=0, high=1),
+        opsets=(11, 13, 20),
+    ),
 ]
 
 
