@@ -299,9 +299,10 @@ def _repeated(op: Emitter, repeats: Value) -> Value:
 
 @lower("aten::repeat_interleave.self_Tensor")
 def repeat_interleave_each(
-    op: Emitter, self: Value, repeats: Value, dim: int | None = None, output_size: Any = None
+    op: Emitter, self: Value, repeats: Any, dim: int | None = None, output_size: Any = None
 ) -> Value:
-    """Each slice as often as its own count says."""
+    """Each slice as often as its own count says; a size of a trace is one count for all."""
+    repeats = as_value(op, repeats)
     data = reshape(op, self, [-1]) if dim is None else self
     axis = 0 if dim is None else axis_of(dim, self.rank)
     if not repeats.rank or repeats.shape == (1,):

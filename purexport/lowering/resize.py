@@ -74,8 +74,8 @@ def resize(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | Non
     ]
     if len(known) == len(before) and not _is_native(op, value, method, known):
         return _by_tables(op, value, method, known)
-    if method.antialias:
-        raise UnsupportedForm("with antialias=True needs spatial axes of known size")
+    if method.antialias and method.coordinates == "align_corners":
+        raise UnsupportedForm("with antialias=True and align_corners=True needs spatial axes of known size")
     return _native(op, value, method, list(after) if len(known) == len(before) else sizes, scales)
 
 
@@ -116,7 +116,10 @@ def _native(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | No
     if method.nearest:
         options["nearest_mode"] = method.nearest
     if method.cubic is not None:
-        options["cubic_coeff_a"] = method.cubic
+        options["cubic_coeff_a"] = -0.5 if method.antialias else method.cubic
+    if method.antialias:
+        # torch spreads the weights of pixels that do not exist over the others
+        options |= {"antialias": 1, "exclude_outside": 1}
     by_sizes = sizes is not None and (method.coordinates == "align_corners" or not all(scales) or _all_known(sizes))
     nothing = None if op.optional("Resize", "roi") else op.const(torch.empty(0))
     if by_sizes:

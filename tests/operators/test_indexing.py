@@ -80,6 +80,14 @@ READS = [
     Row("take-along-dim-flat", lambda x, i: x.take_along_dim(i), f32(2, 5), i64(3, low=0, high=10), opsets=SINCE_11),
     Row("repeat-interleave", lambda x: x.repeat_interleave(2, 1), f32(2, 3), dynamic=N),
     Row("repeat-interleave-dynamic", lambda x: x.repeat_interleave(3, 0), f32(2, 3), dynamic=N),
+    Row(
+        "repeat-interleave-size",
+        lambda x: x.repeat_interleave(x.shape[0], 1),
+        f32(2, 3),
+        dynamic=N,
+        min_opset=11,
+        routes=("trace",),
+    ),
     Row("repeat-interleave-flat", lambda x: x.repeat_interleave(2), f32(2, 3), dynamic=N),
     Row(
         "repeat-interleave-each",

@@ -121,6 +121,24 @@ ANTIALIAS = [
         dynamic="batch",
     ),
     Row("antialias-bilinear-larger", Interpolate(size=(11, 4), mode="bilinear", antialias=True), f32(1, 1, 9, 7)),
+    *(
+        Row(
+            f"antialias-{mode}-any-size",
+            Interpolate(size=(4, 9), mode=mode, antialias=True),
+            f32(1, 2, 9, 7),
+            dynamic={0: {2: "height", 3: "width"}},
+            sizes={"height": 13, "width": 5},
+            min_opset=18,
+        )
+        for mode in ("bilinear", "bicubic")
+    ),
+    Row(
+        "antialias-factor-any-size",
+        Interpolate(scale_factor=0.5, mode="bilinear", antialias=True),
+        f32(1, 2, 8, 6),
+        dynamic={0: {2: "height", 3: "width"}},
+        min_opset=18,
+    ),
     Row("antialias-bicubic", Interpolate(size=(3, 4), mode="bicubic", antialias=True), f32(1, 2, 9, 7)),
     Row(
         "antialias-aligned",

@@ -1,12 +1,15 @@
-"""torchvision's operators: suppression of boxes, pools of regions, deformable convolution."""
+"""torchvision's operators: suppression of boxes, pools of regions, deformable convolution; transforms of pictures."""
 
 from __future__ import annotations
+
+import importlib
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.harness import Row, boolean, f32, f64, row_params, run_row, values  # noqa: F401
+from tests.harness import Input, Row, f32, f64, row_params, run_row, u8, values
 from tests.torchvision_shim import torchvision
 
 ops = torchvision().ops
@@ -233,7 +236,38 @@ DEFORM = [
     ),
 ]
 
+PICTURE = f32(1, 3, 6, 8, low=0.0, high=1.0)
+BYTES = u8(1, 3, 6, 8)
+BILINEAR = torchvision().transforms.InterpolationMode.BILINEAR
+FLOW = torch.full((1, 6, 8, 2), 0.1)
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*NMS, *ALIGN, *POOL, *DEFORM]))
+
+def _picture(name: str, spec: Input, *arguments: Any, **options: Any) -> Row:
+    """A function of torchvision.transforms.v2.functional."""
+    transform = getattr(importlib.import_module("torchvision.transforms.v2.functional"), name)
+    kind = "-bytes" if spec is BYTES else ""
+    return Row(
+        f"{name}{kind}", lambda x: transform(x, *arguments, **options), spec, opsets=(20,), routes=("trace", "export")
+    )
+
+
+PICTURES = [
+    _picture("resize", PICTURE, [4, 5], antialias=True),
+    _picture("rotate", PICTURE, 30.0, interpolation=BILINEAR, expand=True),
+    _picture("affine", PICTURE, 10.0, [1, 2], 1.2, [3.0, 4.0], interpolation=BILINEAR, fill=0.5),
+    _picture("elastic", PICTURE, FLOW),
+    _picture("normalize", PICTURE, [0.1, 0.2, 0.3], [0.5, 0.6, 0.7]),
+    _picture("rgb_to_grayscale", PICTURE),
+    _picture("gaussian_blur", PICTURE, [3, 3], [1.0, 1.2]),
+    _picture("adjust_hue", PICTURE, 0.2),
+    _picture("adjust_sharpness", PICTURE, 2.0),
+    _picture("autocontrast", PICTURE),
+    _picture("equalize", BYTES),
+    _picture("posterize", BYTES, 3),
+    _picture("to_dtype", BYTES, torch.float32, scale=True),
+]
+
+
+@pytest.mark.parametrize(("row", "route", "opset"), row_params([*NMS, *ALIGN, *POOL, *DEFORM, *PICTURES]))
 def test_vision(row: Row, route: str, opset: int) -> None:
     run_row(row, route, opset)
