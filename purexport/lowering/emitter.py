@@ -284,7 +284,7 @@ class Emitter:
                 attribute = name if name in schema.attributes else old
                 attributes[attribute] = self._static(schema, attribute, value)
             elif not _says_nothing(newest, name, value):
-                lowest = _first_with(schema.name, schema.domain, name)
+                lowest = _first_with(schema, name)
                 raise OpsetError(f"ONNX {schema.name} has no {name!r} at opset {self.opset}", lowest)
         if len(slots) > len(formals) and not (formals and formals[-1].option == "variadic"):
             raise ExportError(f"ONNX {schema.name} takes {len(formals)} inputs, {len(slots)} were given")
@@ -294,7 +294,7 @@ class Emitter:
         """An attribute's value; a computed one only newer versions take, as an input."""
         if isinstance(value, Value):
             if value.const is None:
-                lowest = _first_with(schema.name, schema.domain, _RENAMED.get((schema.name, name), name), as_input=True)
+                lowest = _first_with(schema, _RENAMED.get((schema.name, name), name), as_input=True)
                 raise OpsetError(f"ONNX {schema.name} takes a computed {name!r} only later", lowest)
             value = value.const.tolist()
         if isinstance(value, (list, tuple)):
@@ -385,13 +385,13 @@ def _first_version(op_type: str, domain: str) -> int | None:
     return None if schema is None or schema.deprecated else found[0]
 
 
-def _first_with(op_type: str, domain: str, name: str, as_input: bool = False) -> int | None:
-    """The lowest opset whose version has an argument of that name."""
-    for version in operators.versions(op_type, domain):
-        schema = operators.schema(op_type, version, domain)
-        if schema is None:
+def _first_with(schema: operators.OpSchema, name: str, as_input: bool = False) -> int | None:
+    """The lowest later opset whose version has an argument of that name."""
+    for version in operators.versions(schema.name, schema.domain):
+        later = operators.schema(schema.name, version, schema.domain)
+        if later is None or version <= schema.since_version:
             continue
-        if name in [item.name for item in schema.inputs] or (name in schema.attributes and not as_input):
+        if name in [item.name for item in later.inputs] or (name in later.attributes and not as_input):
             return version
     return None
 

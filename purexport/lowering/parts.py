@@ -128,17 +128,28 @@ def split_sizes_rule(op: Emitter, self: Value, split_size: Sequence[Any], dim: i
 @lower("aten::chunk", "aten::unsafe_chunk")
 def chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> list[Value]:
     """5 in 4 chunks is 2, 2, 1: maybe fewer pieces than asked for; but ``chunks`` empty ones of an empty axis."""
-    size = _known_size(op, self, dim, "splits")
+    size = op.dim(self, dim)
+    if not isinstance(size, int):
+        return _chunk_dynamic(op, self, chunks, dim, size)
     if size == 0:
         return [self] * chunks
     return split(op, self, max(-(-size // chunks), 1), dim)
 
 
+def _chunk_dynamic(op: Emitter, value: Value, chunks: int, dim: int, size: Value) -> list[Value]:
+    """As many pieces as asked for; where torch gives fewer, the last size is negative, which no runtime takes."""
+    step = op.Div(op.Add(size, op.const(chunks - 1)), op.const(chunks))
+    rest = op.Sub(size, op.Mul(step, op.const(chunks - 1)))
+    return split_with_sizes(op, value, [step] * (chunks - 1) + [rest], dim)
+
+
 @lower("aten::tensor_split.sections")
 def tensor_split_sections(op: Emitter, self: Value, sections: int, dim: int = 0) -> list[Value]:
     """Always ``sections`` pieces, the first ones longer by one."""
-    size = _known_size(op, self, dim, "splits")
-    sizes = [size // sections + (piece < size % sections) for piece in range(sections)]
+    size, each = op.dim(self, dim), op.const(sections)
+    if isinstance(size, int):
+        return split_with_sizes(op, self, [(size + piece) // sections for piece in reversed(range(sections))], dim)
+    sizes = [op.Div(op.Add(size, op.const(piece)), each) for piece in reversed(range(sections))]
     return split_with_sizes(op, self, sizes, dim)
 
 
