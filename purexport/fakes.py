@@ -38,6 +38,10 @@ _SMALL = 16  # elements of a tensor whose content is kept
 _MAKERS = frozenset(f"aten::{name}" for name in ("scalar_tensor", "zeros", "ones", "full", "arange"))
 
 
+# They read a tensor's number; the operators themselves give plain Python numbers, which a fake does not have.
+_READ = frozenset({"aten::Int", "aten::IntImplicit", "aten::Float", "aten::Bool"})
+
+
 @dataclass(frozen=True)
 class _Axis(GuardSource):
     """Says where a symbol comes from, as torch's guards want to know."""
@@ -135,6 +139,8 @@ class FakeMachine:
                 return [scalars.evaluate(call.base, args)]
         if call.target == "aten::size.int":
             return [args["self"].size(args["dim"])]
+        if call.base in _READ and isinstance(args.get("a"), torch.Tensor):
+            return [args["a"].item()]
         if call.target == "aten::numel":
             return [args["self"].numel()]
         if call.target == "aten::_shape_as_tensor":
