@@ -118,6 +118,9 @@ def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = N
             for item in (start, end, step)
         ]
         return _known_steps(op, known)
+    if op.has("Range") and all(map(_is_integer, (start, end, step))):
+        counted = op.Range(*[op.like(item, Value(dtypes.INT64)) for item in (start, end, step)])
+        return op.cast(counted, op.result_dtype)
     count = _count(op, start, end, step)
     if start == 0 and step == 1:
         return op.cast(positions(op, count), op.result_dtype)
@@ -126,6 +129,10 @@ def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = N
     exact = Value(dtypes.DOUBLE if floats else dtypes.INT64)
     steps = op.Mul(op.cast(positions(op, count), exact.dtype), op.like(step, exact))
     return op.cast(op.Add(steps, op.like(start, exact)), op.result_dtype)
+
+
+def _is_integer(bound: Any) -> bool:
+    return not (dtypes.is_floating(bound.dtype) if isinstance(bound, Value) else isinstance(bound, float))
 
 
 def _known_steps(op: Emitter, bounds: Sequence[Any]) -> Value:
