@@ -77,6 +77,7 @@ def export(
     mode = api.select_model_mode_for_export(model, api.training_mode(training))
     with mode, api.preserved(model), api.exporting():
         captured = _capture(request)
+    _refuse_parts(captured.graph, (arguments, keywords))
     pure = functionalize(captured.graph)
     _refuse_shared_inputs(pure, (arguments, keywords))
     remarks = [
@@ -158,6 +159,22 @@ def _check_axes(dynamic_axes: Mapping[str, Any] | None, known: Sequence[str]) ->
     for name in dynamic_axes or {}:
         if name not in known:
             raise ValueError(f"dynamic_axes names {name!r}, and the inputs and outputs are {', '.join(known)}")
+
+
+def _refuse_parts(graph: AtenGraph, arguments: Any) -> None:
+    """as_strided reads the memory around a tensor that is part of a larger one; a file sees its elements only."""
+    strided = next((call for call in graph.calls if call.base == "aten::as_strided"), None)
+    tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    plain = [tensor for tensor in tensors if tensor.layout == torch.strided]
+    if strided is not None and any(_is_part(tensor) for tensor in plain):
+        raise ExportError(
+            f"{strided.target} at {strided.source} may read memory beside one of the args, which is part of a larger "
+            "tensor; pass a copy of it (.clone())"
+        )
+
+
+def _is_part(tensor: torch.Tensor) -> bool:
+    return tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size()
 
 
 def _refuse_shared_inputs(pure: Functionalized, arguments: Any) -> None:

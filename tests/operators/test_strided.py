@@ -43,3 +43,8 @@ def test_dynamic_sizes_are_refused() -> None:
             input_names=["x"],
             dynamic_axes={"x": {0: "n"}},
         )
+
+
+def test_an_argument_that_is_part_of_a_larger_tensor_is_refused() -> None:
+    with pytest.raises(purexport.ExportError, match="part of a larger tensor"):
+        purexport.export(lambda x: x.as_strided((2,), (1,), 0), torch.arange(6.0)[2:], capture="trace")
