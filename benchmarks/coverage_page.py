@@ -27,7 +27,8 @@ def page(records: Mapping[tuple[str, str], Record]) -> str:
     measured = [name for name in names if name not in apart]
     operators = [name for name in measured if not _is_module(name)]
     modules = [name for name in measured if _is_module(name)]
-    routes = [route for route in (*ROUTES, *PEERS) if any(of == route for _, of in records)]
+    # a route whose sweep is not complete is left out
+    routes = [route for route in (*ROUTES, *PEERS) if all((name, route) in records for name in measured)]
     parts = [
         _HEAD,
         *_summary(records, routes, operators, modules),
