@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,6 @@ HEADS = {"torch.onnx dynamo=False": "dynamo=False", "torch.onnx dynamo=True": "d
 INEXPRESSIBLE: dict[str, str] = {
     "as_strided.partial_views": "it reads memory outside its input, of which a file sees the elements only",
     "hash_tensor": "it hashes the bits of its input, and ONNX reads bits of numbers from opset 26 on (BitCast)",
-    "sparse.mm.reduce": "its operand is a sparse tensor, and ONNX computes on dense ones",
     "tensor_split": "the number of its results follows from the content of a tensor, and a graph's outputs are fixed",
 }
 
@@ -99,7 +99,7 @@ def _why(records: Mapping[Any, Record], name: str) -> str:
 
 
 def _short(reason: str) -> str:
-    text = reason.replace("|", "/").replace("<", "&lt;")
+    text = re.sub(r" at the model \([^)]*\)", "", reason).replace("|", "/").replace("<", "&lt;")
     for prefix in ("export: UnsupportedOperatorError: ", "export: ExportError: ", "export: "):
         text = text.removeprefix(prefix)
     return text if len(text) <= 110 else text[:107] + "..."
