@@ -20,6 +20,7 @@ from purexport.functionalize import Functionalized, functionalize
 from purexport.graph.build import build_model
 from purexport.graph.passes.dce import remove_dead_nodes
 from purexport.graph.passes.naming import assign_names
+from purexport.graph.passes.sharing import share_equal_nodes
 from purexport.lowering.lower import lower_graph
 from purexport.state import State, keep_state
 
@@ -96,6 +97,7 @@ def export(
     remarks += lowered.remarks
     if not export_params:
         _parameters_as_inputs(lowered.graph, pure.graph.inputs)
+    share_equal_nodes(lowered.graph)
     remove_dead_nodes(lowered.graph)
     assign_names(lowered.graph)
     proto = build_model(lowered.graph, opset, type(model).__name__, custom_opsets)

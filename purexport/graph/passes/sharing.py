@@ -1,0 +1,72 @@
+"""Compute equal things once:  ``a = Shape(x); b = Shape(x)``  ->  ``a = Shape(x)``, and a small constant likewise.
+
+Rules write the arithmetic of dynamic sizes where they need it; this brings it together.  Two nodes are equal when
+operator, inputs and attributes are.  What draws random numbers, holds a body or is a result of its graph stays as it
+is.  A body sees what is computed outside of it, never the other way round.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Hashable
+from typing import Any
+
+import torch
+
+from purexport.graph.ir import Graph, Node, Value
+
+_LARGEST = 64  # elements of a constant that is compared by its numbers; a larger one is itself only
+_RANDOM = frozenset(
+    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
+
+
+def share_equal_nodes(graph: Graph) -> None:
+    """Replace each repetition by the first of its kind, in place; linear in the number of nodes."""
+    _Sharing().share(graph, ChainMap())
+
+
+class _Sharing:
+    def __init__(self) -> None:
+        self.first: dict[Value, Value] = {}
+        self.constants: dict[Hashable, Value] = {}
+
+    def share(self, graph: Graph, known: ChainMap[Hashable, Node]) -> None:
+        """``known`` holds the nodes that the graph sees, by what they compute."""
+        kept, results = [], set(graph.outputs)
+        for node in graph.nodes:
+            node.inputs = [None if value is None else self._one(value) for value in node.inputs]
+            bodies = list(node.subgraphs())
+            for body in bodies:
+                self.share(body, known.new_child())
+            stays = bodies or node.domain or node.op_type in _RANDOM or not results.isdisjoint(node.outputs)
+            same = node if stays else known.setdefault(_key(node), node)
+            if same is node:
+                kept.append(node)
+                continue
+            for value, one in zip(node.outputs, same.outputs, strict=True):
+                self.first[value] = one
+                one.shape = one.shape or value.shape
+        graph.nodes = kept
+        graph.outputs = [self.first.get(value, value) for value in graph.outputs]
+
+    def _one(self, value: Value) -> Value:
+        if value.const is None:
+            return self.first.get(value, value)
+        if value.name or value.const.numel() > _LARGEST:
+            return value
+        return self.constants.setdefault(_numbers(value.const), value)
+
+
+def _key(node: Node) -> Hashable:
+    attributes = sorted((name, _attribute(value)) for name, value in node.attributes.items())
+    return node.op_type, len(node.outputs), tuple(node.inputs), tuple(attributes)
+
+
+def _attribute(value: Any) -> str:
+    return repr(_numbers(value)) if isinstance(value, torch.Tensor) else f"{type(value).__name__} {value!r}"
+
+
+def _numbers(tensor: torch.Tensor) -> Hashable:
+    flat = tensor.detach().reshape(-1).contiguous()
+    return tensor.dtype, tuple(tensor.shape), flat.view(torch.uint8).numpy().tobytes()
