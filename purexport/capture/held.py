@@ -48,10 +48,12 @@ def held_axes(
 def _difference(one: AtenGraph, other: AtenGraph) -> str | None:
     """The place of the first call that differs; None when both graphs hold the same."""
     constants = [_constants(one), _constants(other)]
+    before = "the model"
     for mine, theirs in zip(one.calls, other.calls, strict=False):
         same = mine.target == theirs.target and _same(list(mine.args.values()), list(theirs.args.values()), constants)
         if not same:  # more pieces of a list come from where the list does
-            return str((theirs if theirs.target == "prim::getitem" else mine).source)
+            return before if theirs.target == "prim::getitem" else str(mine.source)
+        before = before if mine.target == "prim::getitem" else str(mine.source)
     if len(one.calls) != len(other.calls):
         return str((one.calls or other.calls)[-1].source)
     return None if _same(one.outputs, other.outputs, constants) else "the model's results"
