@@ -6,12 +6,11 @@ later change of a bytearray shows in it. `encode_parts` never touches the bytes 
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from proto_schema import interpret
+from proto_schema.collection import paused_collection
 from proto_schema.errors import DecodeError, EncodeError
 from proto_schema.fields import Message
 from proto_schema.generate import decoder, encoder, sizer
@@ -42,7 +41,7 @@ def decode_noting(cls: type[M], data: Any) -> tuple[M, list[Message]]:
     limit = BUDGET_BASE + BUDGET_RATE * end
     budget = interpret.Budget(limit)
     try:
-        with _gc_paused(end >= GC_PAUSE):
+        with paused_collection(end >= GC_PAUSE):
             message: M = function(view, view if buf is None else buf, 0, end, 0, budget, MAX_DEPTH)
             budget.settle()
             return message, budget.noted
@@ -54,18 +53,6 @@ def decode_noting(cls: type[M], data: Any) -> tuple[M, list[Message]]:
         raise DecodeError(f"its messages need more than {limit >> 20} MiB: hostile, or no model at all")
     interpret.decode(cls, view, 0, end, interpret.Budget(limit))
     raise AssertionError("the interpreter accepts what the generated decoder refuses") from refusal
-
-
-@contextmanager
-def _gc_paused(worth_it: bool) -> Iterator[None]:
-    if not (worth_it and gc.isenabled()):
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def encode_parts(message: Message) -> tuple[list[BytesLike], int]:

@@ -10,6 +10,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from proto_schema import operators
+from proto_schema.collection import paused_collection
 from purexport import abstract, api
 from purexport.api import ONNXProgram, OperatorExportTypes, Report, TrainingMode
 from purexport.capture.aten import AtenGraph, Input, TensorType, values_in
@@ -72,35 +73,36 @@ def export(
     keywords = dict(kwargs or {})
     _check_names(input_names, output_names)
 
-    # the model runs on copies, because it may write to its arguments
-    copies, copied_keywords = api.copied((arguments, keywords))
-    request = Request(model, copies, copied_keywords, capture, input_names, dynamic_axes, dynamic_shapes)
-    mode = api.select_model_mode_for_export(model, api.training_mode(training))
-    with mode, api.preserved(model), api.exporting():
-        captured = _capture(request)
-    _refuse_parts(captured.graph, (arguments, keywords))
-    pure = functionalize(captured.graph)
-    _refuse_shared_inputs(pure, (arguments, keywords))
-    remarks = [
-        *without_effect,
-        *captured.notes,
-        *_said(captured.remarks),
-        *_mutations(pure, mutated_state),
-        *_types(captured, pure),
-    ]
-    kept = keep_state(pure) if mutated_state == "io" else State()
-    pure.graph.output_names = _output_names(pure.graph.output_names, output_names)
-    remarks += _complex_borders(pure.graph)
-    users = [item.name for item in pure.graph.inputs if item.kind == "user"]
-    _check_axes(dynamic_axes, [*users, *pure.graph.output_names])
-    lowered = lower_graph(pure.graph, opset, custom_translation_table)
-    remarks += lowered.remarks
-    if not export_params:
-        _parameters_as_inputs(lowered.graph, pure.graph.inputs)
-    share_equal_nodes(lowered.graph)
-    remove_dead_nodes(lowered.graph)
-    assign_names(lowered.graph)
-    proto = build_model(lowered.graph, opset, type(model).__name__, custom_opsets)
+    with paused_collection():
+        # the model runs on copies, because it may write to its arguments
+        copies, copied_keywords = api.copied((arguments, keywords))
+        request = Request(model, copies, copied_keywords, capture, input_names, dynamic_axes, dynamic_shapes)
+        mode = api.select_model_mode_for_export(model, api.training_mode(training))
+        with mode, api.preserved(model), api.exporting():
+            captured = _capture(request)
+        _refuse_parts(captured.graph, (arguments, keywords))
+        pure = functionalize(captured.graph)
+        _refuse_shared_inputs(pure, (arguments, keywords))
+        remarks = [
+            *without_effect,
+            *captured.notes,
+            *_said(captured.remarks),
+            *_mutations(pure, mutated_state),
+            *_types(captured, pure),
+        ]
+        kept = keep_state(pure) if mutated_state == "io" else State()
+        pure.graph.output_names = _output_names(pure.graph.output_names, output_names)
+        remarks += _complex_borders(pure.graph)
+        users = [item.name for item in pure.graph.inputs if item.kind == "user"]
+        _check_axes(dynamic_axes, [*users, *pure.graph.output_names])
+        lowered = lower_graph(pure.graph, opset, custom_translation_table)
+        remarks += lowered.remarks
+        if not export_params:
+            _parameters_as_inputs(lowered.graph, pure.graph.inputs)
+        share_equal_nodes(lowered.graph)
+        remove_dead_nodes(lowered.graph)
+        assign_names(lowered.graph)
+        proto = build_model(lowered.graph, opset, type(model).__name__, custom_opsets)
 
     summary = Report(captured.route, captured.reason, opset, sorted(lowered.rules), sorted(lowered.decomposed), remarks)
     program = ONNXProgram(proto, summary, kept.first, kept.written)
