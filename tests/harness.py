@@ -47,6 +47,7 @@ import purexport
 CAPTURES = ("trace", "export")
 ROUTES = (*CAPTURES, "script")
 OPSETS = (9, 13, 17, 20, 23, 26)
+PROGRAM_OPSETS = (11, 13, 17, 20, 23)  # from the first that has what programs need
 SAMPLED = 4  # of these by default, others for each row and route; all of them, and the newest, with `pytest -m sweep`
 ORT_NEWEST_OPSET = 26  # beyond it, onnx's own reference evaluator computes
 
@@ -170,6 +171,7 @@ class Row:
     dynamic    None: static.  "batch": axis 0 of every tensor input.  {0: {1: "width"}}: axes by input position.
                The exported file then also runs with other sizes
     sizes      those other sizes by axis name; without it the exported size + 3
+    every      sizes that all dynamic axes take as well, one after the other
     rtol, atol bounds of the comparison with torch; integers and booleans must be equal
     trap       what torch does that a simple rule would get wrong; shown when the row fails
     routes     captures to run: "trace", "export", and "script": what torch.jit.script makes of it, or else a trace
@@ -186,6 +188,7 @@ class Row:
         min_opset: int | None = None,
         dynamic: str | Mapping[int, Mapping[int, str]] | None = None,
         sizes: Mapping[str, int] | None = None,
+        every: Sequence[int] = (),
         rtol: float = 1e-4,
         atol: float = 1e-5,
         trap: str | None = None,
@@ -199,6 +202,7 @@ class Row:
         self.min_opset = min_opset
         self.dynamic = dynamic
         self.sizes = dict(sizes or {})
+        self.every = tuple(every)
         self.rtol = rtol
         self.atol = atol
         self.trap = trap
@@ -242,6 +246,13 @@ class Row:
         exported = {name: self.inputs[i].shape[axis] for i, named in axes.items() for axis, name in named.items()}
         return {name: self.sizes.get(name, size + 3) for name, size in exported.items()}
 
+    def cases(self) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+        """The inputs to run with: those of the export, and of other sizes where axes are dynamic."""
+        if not self.dynamic_axes():
+            return [self.make_inputs()]
+        others = [self.other_sizes(), *(dict.fromkeys(self.other_sizes(), size) for size in self.every)]
+        return [self.make_inputs(), *map(self.make_inputs, others)]
+
 
 def _resized(spec: Input, axes: Mapping[int, str], sizes: Mapping[str, int]) -> Input:
     shape = list(spec.shape)
@@ -270,11 +281,12 @@ def row_params(rows: Iterable[Row]) -> list[Any]:
 def _opsets_of(row: Row, route: str) -> dict[int, bool]:
     """Opset -> whether the default tests run it."""
     wanted = dict.fromkeys(row.opsets, True)
-    if row.opsets == OPSETS:
+    if row.opsets in (OPSETS, PROGRAM_OPSETS):
         first = zlib.crc32(f"{row.name} {route}".encode())
-        sample = {OPSETS[(first + step) % len(OPSETS)] for step in range(SAMPLED if route != "script" else 2)}
-        newest = range(ORT_NEWEST_OPSET + 1, 29) if route == "trace" else ()
-        wanted = {opset: opset in sample for opset in (*OPSETS, *newest)}
+        many = SAMPLED if row.opsets == OPSETS and route != "script" else 2
+        sample = {row.opsets[(first + step) % len(row.opsets)] for step in range(many)}
+        newest = range(ORT_NEWEST_OPSET + 1, 29) if row.opsets == OPSETS and route == "trace" else ()
+        wanted = {opset: opset in sample for opset in (*row.opsets, *newest)}
     if row.min_opset is None:
         return wanted
     above = {opset: sampled for opset, sampled in wanted.items() if opset > row.min_opset}
@@ -289,9 +301,8 @@ def run_row(row: Row, route: str, opset: int) -> None:
             export_row(row, route, opset)
         return
     program = export_row(row, route, opset)
-    others = [row.make_inputs(row.other_sizes())] if row.dynamic_axes() else []
     try:
-        check_program(program, row.make_model(), [row.make_inputs(), *others], opset, rtol=row.rtol, atol=row.atol)
+        check_program(program, row.make_model(), row.cases(), opset, rtol=row.rtol, atol=row.atol)
     except AssertionError as error:
         if row.trap is None:
             raise

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import purexport
-from tests.harness import Row, boolean, check_export, f16, f32, i32, i64, layer, row_params, run_row
-from tests.test_functionalize import BOTH, collector
+from tests.harness import PROGRAM_OPSETS, Row, boolean, check_export, f16, f32, i32, i64, layer, row_params, run_row
+from tests.test_functionalize import collector
 
 TRACE = ("trace",)
 
@@ -333,14 +333,14 @@ class Norms(nn.Module):
 
 
 STATE_ROWS = [
-    Row("counter", layer(Counter), f32(2, 3), opsets=BOTH),
-    Row("cache", layer(Cache), f32(2, 3), opsets=BOTH),
-    Row("norm-eval-reads-statistics", layer(Norms), f32(4, 3), opsets=BOTH),
+    Row("counter", layer(Counter), f32(2, 3), opsets=PROGRAM_OPSETS),
+    Row("cache", layer(Cache), f32(2, 3), opsets=PROGRAM_OPSETS),
+    Row("norm-eval-reads-statistics", layer(Norms), f32(4, 3), opsets=PROGRAM_OPSETS),
     Row(
         "inplace-modules",
         layer(nn.Sequential, nn.Linear(3, 4), nn.ReLU(inplace=True), nn.Dropout(0.5, inplace=True)),
         f32(2, 3),
-        opsets=BOTH,
+        opsets=PROGRAM_OPSETS,
     ),
 ]
 
