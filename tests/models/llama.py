@@ -128,10 +128,11 @@ class Llama(nn.Module):
         """What turns queries and keys: cosines and sines of positions [batch, length], or complex numbers."""
         if self.shape.rotary == "complex":
             return (self.turns[start : start + length],)
-        rates = self.rates[None, :, None].expand(positions.shape[0], -1, 1)
+        rates = self.rates[None, :, None].float().expand(positions.shape[0], -1, 1)
         angles = (rates @ positions[:, None, :].float()).transpose(1, 2)
         both = torch.cat((angles, angles), dim=-1)
-        return both.cos(), both.sin()
+        kind = self.words.weight.dtype
+        return both.cos().to(kind), both.sin().to(kind)
 
     def forward(self, words: Tensor) -> Tensor:
         length = words.shape[1]
