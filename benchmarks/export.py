@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import functools
 import gc
 import io
 import json
@@ -69,6 +70,42 @@ EXPORTERS: dict[str, Callable[[], Export]] = {
 }
 
 
+def _image_model(name: str) -> tuple[Any, tuple[Any, ...]]:
+    import torch
+
+    from tests.torchvision_shim import torchvision
+
+    return getattr(torchvision().models, name)(weights=None).eval(), (torch.randn(1, 3, 224, 224),)
+
+
+def _gpt() -> tuple[Any, tuple[Any, ...]]:
+    """124 million parameters in float32."""
+    import torch
+
+    from tests.models.gpt import Gpt
+
+    model = Gpt("sdpa", width=768, heads=12, layers=12, vocabulary=50257, longest=1024)
+    return model.eval(), (torch.randint(0, 50257, (1, 64)),)
+
+
+def _llama() -> tuple[Any, tuple[Any, ...]]:
+    """1.1 billion parameters in bfloat16, 2.2 GB."""
+    import torch
+
+    from tests.models.llama import Llama, Shape
+
+    with torch.device("meta"):
+        model = Llama(Shape(width=2048, heads=32, groups=8, layers=16, inner=8192, vocabulary=32000))
+    model = model.to(torch.bfloat16).to_empty(device="cpu").eval()
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.fill_(0.01)
+    return model, (torch.randint(0, 32000, (1, 16)),)
+
+
+LANGUAGE_MODELS = {"gpt": _gpt, "llama_1b": _llama}
+
+
 # One measurement, in a process of its own -----------------------------------------------------------------------------
 
 
@@ -79,11 +116,8 @@ def measure(model_name: str, exporter: str) -> dict[str, float]:
     logging.disable(logging.WARNING)
     import torch
 
-    from tests.torchvision_shim import torchvision
-
     torch.manual_seed(0)
-    model = getattr(torchvision().models, model_name)(weights=None).eval()
-    args = (torch.randn(1, 3, 224, 224),)
+    model, args = LANGUAGE_MODELS.get(model_name, functools.partial(_image_model, model_name))()
     with torch.no_grad():
         model(*args)  # the runtime's own buffers are no exporter's
     export = EXPORTERS[exporter]()
@@ -189,7 +223,13 @@ def table(results: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
-    parser.add_argument("--models", nargs="+", default=list(MODELS), metavar="NAME", help="torchvision models")
+    parser.add_argument(
+        "--models",
+        nargs="+",
+        default=list(MODELS),
+        metavar="NAME",
+        help="torchvision models, gpt, llama_1b (which takes 10 GB of memory and as much of the disk)",
+    )
     parser.add_argument("--exporters", nargs="+", default=list(EXPORTERS), choices=list(EXPORTERS), metavar="NAME")
     parser.add_argument("--repeat", type=int, default=3, help="measurements of each (default: 3)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
