@@ -1,0 +1,319 @@
+"""The documents that torch.onnx had from 2017 to 2020: each code block runs here, and does what its text says.
+
+The blocks lie in tests/documents as they stand there.  RENAMED is all that is changed in them: our modules for theirs,
+random weights for downloaded ones, no GPU where there is none, ONNX Runtime for Caffe2.  A row's ``slips`` are mistakes
+of the document; ``given`` is what its text takes for granted.  docs/coming-from-torch-onnx.md lists the blocks, and a
+test holds that table to the rows.
+"""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import re
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor
+
+import purexport
+from tests.torchvision_shim import torchvision
+
+FOLDER = Path(__file__).parent / "documents"
+PAGE = Path(__file__).parent.parent / "docs" / "coming-from-torch-onnx.md"
+
+RENAMED = [
+    (r"torch\.(onnx|toffee)\b", "purexport"),
+    (r"\btoffee\b", "onnx"),
+    (r"pretrained=True", "weights=None"),
+    (r"import [\w.]*backend[\w.]* as backend", "from tests.documents import backend"),
+]
+NO_DEVICE = [(r"\.cuda\(\)", ""), (r", device='cuda'", "")]
+TOP = "import numpy as np\nimport onnx\nimport torch\nimport torchvision\nfrom torch import nn\nimport purexport\n"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a row's blocks left: the names after the first and after the last, what they printed, their folder."""
+
+    first: dict[str, Any]
+    names: dict[str, Any]
+    printed: str
+    folder: Path
+
+    def model(self, name: str) -> onnx.ModelProto:
+        path = self.folder / name
+        onnx.checker.check_model(str(path), full_check=True)
+        return onnx.load(str(path))
+
+
+@dataclass(frozen=True)
+class Row:
+    """Blocks that follow each other in one document, and what must hold when they have run."""
+
+    blocks: str
+    check: Callable[[Ran], None]
+    slips: tuple[tuple[str, str], ...] = ()
+    given: str = ""
+
+
+def text_of(block: str) -> str:
+    return (FOLDER / f"{block}.txt").read_text()
+
+
+def code_of(block: str, slips: tuple[tuple[str, str], ...]) -> str:
+    code = text_of(block)
+    for old, new in slips:
+        if old in code:
+            code = code.replace(old, new)
+    for pattern, new in RENAMED if torch.cuda.is_available() else [*RENAMED, *NO_DEVICE]:
+        code = re.sub(pattern, new, code)
+    return code
+
+
+def run(row: Row, folder: Path) -> Ran:
+    """Runs the blocks one after the other in ``folder``; TorchScript finds their source through linecache."""
+    torchvision()  # where its operators do not load, this declares them; the blocks import it themselves
+    names: dict[str, Any] = {"__name__": "documents"}
+    first = names
+    printed = StringIO()
+    with redirect_stdout(printed), pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        parts = [("given", TOP + row.given), *((name, code_of(name, row.slips)) for name in row.blocks.split())]
+        for name, code in parts:
+            file = f"<document {name}>"
+            linecache.cache[file] = (len(code), None, code.splitlines(keepends=True), file)
+            exec(compile(code, file, "exec"), names)
+            first = dict(names) if name == row.blocks.split()[0] else first
+    return Ran(first, names, printed.getvalue(), folder)
+
+
+def session(model: onnx.ModelProto) -> Any:
+    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def same(found: Any, expected: Tensor) -> None:
+    np.testing.assert_allclose(found, expected.detach().numpy(), rtol=1e-3, atol=1e-5)
+
+
+# What the printed graphs say ------------------------------------------------------------------------------------------
+
+TABLE_LINE = re.compile(r"^\| [^|]+ \| \[`([\w-]+)`\]\([^)]+\) \| [^|]+ \| `(\w+)` \|$", re.MULTILINE)
+STATEMENT = re.compile(r"%(\w+) : Float\(([\d, ]+)\) = onnx::(Conv|Relu|MaxPool)\[?(.*?)\]?\(([^()]*)\), scope: (\S+)")
+PARAMETER = re.compile(r"%(learned_\d+) : Float\(([\d, ]+)\)")
+
+
+def numbers(text: str) -> list[int]:
+    return [int(item) for item in re.findall(r"-?\d+", text)]
+
+
+def shapes(model: onnx.ModelProto) -> dict[str, list[int]]:
+    infos = [*model.graph.value_info, *model.graph.input, *model.graph.output]
+    return {info.name: [dim.dim_value for dim in info.type.tensor_type.shape.dim] for info in infos}
+
+
+def alexnet_names(ran: Ran) -> None:
+    """Names: the inputs first, then the parameters; every statement of the printed graph is a node of the file."""
+    model, expected = ran.model("alexnet.onnx"), text_of("alexnet-printed")
+    assert [item.name for item in model.graph.input] == ["actual_input_1"]
+    assert [item.name for item in model.graph.output] == ["output1"]
+    weights = {item.name: list(item.dims) for item in model.graph.initializer}
+    assert {f"learned_{index}" for index in range(16)} <= set(weights)
+    parameters = PARAMETER.findall(expected)
+    assert len(parameters) == 6
+    assert all(weights[name] == numbers(dims) for name, dims in parameters)
+    statements = STATEMENT.findall(expected)
+    assert len(statements) == 4
+    nodes = {node.name: node for node in model.graph.node}
+    for _, dims, kind, attributes, inputs, scope in statements:
+        path = ".".join(re.findall(r"\[(\w+)\]", scope))
+        node = nodes[f"{path}/{kind}"]
+        assert shapes(model)[node.output[0]] == numbers(dims)
+        found = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
+        for name, listed in re.findall(r"(\w+)=(\[[^\]]*\]|\d+)", attributes):
+            assert found.get(name, 1) == (numbers(listed) if "[" in listed else int(listed)), (path, name)
+        named = [name for name in re.findall(r"%(\w+)", inputs) if not name.isdigit()]
+        assert [name for name in node.input if not name.startswith("features")] == named
+    assert (model.graph.node[-1].op_type, list(model.graph.node[-1].input[1:])) == (
+        "Gemm",
+        ["learned_14", "learned_15"],
+    )
+    assert ran.names["outputs"][0].shape == (10, 1000)
+    alexnet_is_right(ran, model)
+
+
+def alexnet_is_right(ran: Ran, model: onnx.ModelProto) -> None:
+    """Equal to the model in eval mode, though torchvision hands it out in training mode, which is restored."""
+    network, image = ran.first["model"], ran.first["dummy_input"]
+    assert network.training
+    with torch.no_grad():
+        same(session(model).run(None, {model.graph.input[0].name: image.cpu().numpy()})[0], network.eval()(image))
+
+
+def alexnet_2017(ran: Ran) -> None:
+    """Sixteen learned parameters in state_dict order, the input's shape, and the printed statements' sizes."""
+    model, expected = ran.model("alexnet.proto"), text_of("alexnet-2017-printed")
+    weights = {item.name: list(item.dims) for item in model.graph.initializer}
+    in_order = [weights[name] for name in ran.first["model"].state_dict()]
+    parameters = re.findall(r"%(\d+) : Float\(([\d, ]+)\)(?! =)", expected)
+    assert len(parameters) == 7
+    for number, dims in parameters[:-1]:
+        assert in_order[int(number) - 1] == numbers(dims)
+    assert shapes(model)[model.graph.input[0].name] == numbers(parameters[-1][1])
+    assert [node.op_type for node in model.graph.node[:3]] == ["Conv", "Relu", "MaxPool"]
+    sizes = [numbers(dims) for dims, kind in re.findall(r"Float\(([\d, ]+)\) = (\w+)", expected) if kind != "Add"]
+    assert [shapes(model)[node.output[0]] for node in model.graph.node[1:3]] == sizes
+    assert ran.names["outputs"][0].shape == (10, 1000)
+    alexnet_is_right(ran, model)
+
+
+def alexnet_toffee(ran: Ran) -> None:
+    assert "Conv" in ran.printed  # print(str(graph))
+    assert ran.names["outputs"][0].shape == (10, 1000)
+    alexnet_is_right(ran, ran.model("alexnet.proto"))
+
+
+# Tracing and scripting ------------------------------------------------------------------------------------------------
+
+
+def loop_unrolled(ran: Ran) -> None:
+    """An Add for each step; the number of steps is an input still, and changes nothing."""
+    model = ran.model("loop.onnx")
+    kinds = [node.op_type for node in model.graph.node]
+    assert kinds.count("Add") >= text_of("loop-traced-printed").count("onnx::Add")
+    assert set(kinds) <= {"Add", "Identity"}
+    assert len(model.graph.input) == 2
+    feeds = [ran.names["dummy_input"].numpy(), np.array(9)]
+    found = session(model).run(None, dict(zip([item.name for item in model.graph.input], feeds, strict=True)))
+    assert found[0].tolist() == [[11] * 3] * 2
+
+
+def loop_kept(ran: Ran) -> None:
+    """One Loop over the range that is an input; nine steps give 37, as the document shows."""
+    model = ran.model("loop.onnx")
+    assert [item.name for item in model.graph.input] == ["input_data", "loop_range"]
+    (loop,) = [node for node in model.graph.node if node.op_type == "Loop"]
+    assert (loop.input[0], loop.input[2]) == ("loop_range", "input_data")
+    body = loop.attribute[0].g
+    assert (len(body.input), len(body.output)) == (3, 2)
+    assert "Add" in [node.op_type for node in body.node]
+    shown = [[int(item) for item in row.split()] for row in re.findall(r"\[(37 37 37)\]", text_of("loop-run"))]
+    assert shown == ran.names["outputs"][0].tolist() == [[37] * 3] * 2
+    assert ran.printed.count("37") == 12
+
+
+# Questions ------------------------------------------------------------------------------------------------------------
+
+
+def lstm(ran: Ran) -> None:
+    """Fixed at first, as the question says; with the axis named the file takes another length."""
+    fixed, named = ran.printed.split('name: "input"')[1:]
+    assert [int(item) for item in re.findall(r"dim_value: (\d+)", fixed)] == [5, 3, 10]
+    assert 'dim_param: "sequence"' in named
+    model = ran.model("lstm.onnx")
+    longer = torch.randn(8, 3, 10)
+    with torch.no_grad():
+        output, (hn, cn) = ran.names["model"](longer, (ran.names["h0"], ran.names["c0"]))
+    feeds = {"input": longer.numpy(), "h0": ran.names["h0"].numpy(), "c0": ran.names["c0"].numpy()}
+    for found, expected in zip(session(model).run(["output", "hn", "cn"], feeds), (output, hn, cn), strict=True):
+        same(found, expected)
+
+
+def implicit_cast(ran: Ran) -> None:
+    """Both scalars are float32: the datatype is known in scripts too."""
+    model = ran.model("models/implicit_cast.onnx")
+    name = model.graph.input[0].name
+    assert session(model).run(None, {name: np.array([1.0], np.float32)})[0].tolist() == [6.0]
+    assert model.graph.output[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+
+
+def inplace_assign(ran: Ran) -> None:
+    """The block's own assertion, and the opset that it asked for."""
+    model = ran.model("inplace_assign.onnx")
+    assert model.opset_import[0].version == 11
+    same(ran.names["out_ort"][0], ran.names["out"])
+    assert ran.names["out"][1].tolist() == [0, 1, 2, 3]
+
+
+def tensor_lists(ran: Ran) -> None:
+    """The block asserts on a list, which is true whenever it is not empty; here each value is compared."""
+    assert ran.model("loop_and_list.onnx").opset_import[0].version == 11
+    assert len(ran.names["out"]) == len(ran.names["out_ort"]) == 3
+    for found, expected in zip(ran.names["out_ort"], ran.names["out"], strict=True):
+        same(found, expected)
+
+
+def external_data(ran: Ran) -> None:
+    """The weights lie in a file beside the model's, in the same folder."""
+    model = onnx.load(str(ran.folder / "large_model.onnx"), load_external_data=False)
+    places = {
+        entry.value for item in model.graph.initializer for entry in item.external_data if entry.key == "location"
+    }
+    assert places
+    assert all((ran.folder / place).is_file() for place in places)
+    network, image = ran.names["model"].eval(), ran.names["input"]
+    loaded = onnxruntime.InferenceSession(str(ran.folder / "large_model.onnx"))
+    same(loaded.run(None, {loaded.get_inputs()[0].name: image.detach().numpy()})[0], network(image))
+
+
+# printed graphs, to which the checks of the rows hold the files
+READ_BY_ROWS = {"alexnet-printed", "alexnet-2017-printed", "loop-traced-printed", "loop-scripted-printed"}
+# blocks of custom operators and of the operator export types, which are not built yet
+WAITING = {"test_symbolic_interface", "test_elu", "test_custom_operator", "test_operator_export_types"}
+NUMPY = ("np.rand(", "np.random.rand(")  # numpy.rand does not exist
+GRAPH = ("check_graph(graph)", "check_model(graph)")  # what load returns is a model
+ROWS = [
+    Row("alexnet check caffe2 onnxruntime", alexnet_names),
+    Row("alexnet-2017 check-2017 caffe2-2017", alexnet_2017, slips=(NUMPY, GRAPH)),
+    Row("alexnet-2017 check-zh caffe2-zh", alexnet_2017),
+    Row("alexnet-toffee check-toffee caffe2-toffee", alexnet_toffee, slips=(NUMPY, GRAPH)),
+    Row("loop-traced", loop_unrolled),
+    Row("loop-scripted loop-run", loop_kept),
+    Row("lstm", lstm),
+    Row("implicit-cast", implicit_cast, given="import pathlib\npathlib.Path('models').mkdir()\n"),
+    Row("inplace-assign", inplace_assign),
+    Row("tensor-lists", tensor_lists),
+    Row("external-data", external_data),
+]
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.blocks.split()[0] + "-" + row.check.__name__)
+def test_blocks(row: Row, tmp_path: Path) -> None:
+    row.check(run(row, tmp_path))
+
+
+def test_signature_of_old_calls() -> None:
+    """The positional order of 2017, and its defaults."""
+    listed = re.findall(r"(\w+)(?:=(\w+))?[,)]", text_of("signature-zh").split("(", 1)[1])
+    ours = list(inspect.signature(purexport.export).parameters.values())[: len(listed)]
+    assert [name for name, _ in listed] == [item.name for item in ours]
+    assert (ours[3].default, ours[4].default, ours[5].default) == (True, False, purexport.TrainingMode.EVAL)
+
+
+def test_an_operator_that_cannot_be_exported_is_named() -> None:
+    """`elu` can now; the error of its day names the operator and the place, and so does ours."""
+    assert "Couldn't export operator elu" in text_of("elu-error")
+    program = purexport.export(torch.nn.ELU(0.5), (torch.randn(3),))
+    assert [node.op_type for node in program.model_proto.graph.node] == ["Elu"]
+    with pytest.raises(purexport.UnsupportedOperatorError, match="aten::linalg_eig  at the model"):
+        purexport.export(torch.linalg.eig, (torch.randn(3, 3),), capture="trace")
+
+
+def test_the_table_lists_every_block_and_its_test() -> None:
+    """docs/coming-from-torch-onnx.md: each file of tests/documents has a line, and names a test that exists."""
+    listed = TABLE_LINE.findall(PAGE.read_text())
+    assert sorted({block for block, _ in listed}) == sorted(path.stem for path in FOLDER.glob("*.txt"))
+    known = {"test_blocks", *(name for name in globals() if name.startswith("test_"))}
+    assert {test for _, test in listed} <= known | WAITING
+    run_here = {block for row in ROWS for block in row.blocks.split()}
+    assert {block for block, test in listed if test == "test_blocks"} - run_here == READ_BY_ROWS
