@@ -17,7 +17,7 @@ import torch
 
 from purexport.cli import demo
 from purexport.cli.describe import size_text
-from purexport.cli.main import main
+from purexport.cli.main import VERBS, main
 
 ROOT = Path(__file__).parent.parent
 
@@ -152,6 +152,14 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["show", "."], "Is a directory"),
     (["show", "net.py"], "net.py"),
     (["show", "net.py", "--jsn"], "--jsn"),
+    (["inspect"], "required: FILE"),
+    (["inspect", "none.onnx"], "none.onnx: No such file"),
+    (["inspect", "net.py", "graf"], "has no field 'graf'"),
+    (["inspect", "net.py", "--root", "Model"], "there is no such message"),
+    (["locate", "net.py"], "required: OFFSET-or-PATH"),
+    (["locate", "net.py", "0xffffff"], "outside the file"),
+    (["locate", "net.py", "graph[0"], "no path"),
+    (["locate", "net.py", "graph", "--data", "x"], "--data needs an offset"),
     (["demo", "--capture", "magic"], "'magic'"),
     (["demo", "--opset", "3"], "opset_version=3 is not one of 9 to"),
     (["demo", "-o", "none/resnet50.onnx"], "none"),
@@ -320,7 +328,7 @@ def test_help_starts_without_torch() -> None:
     assert done.stdout.isascii() and "purexport demo" in done.stdout
 
 
-@pytest.mark.parametrize("verb", ["demo", "export", "show"])
+@pytest.mark.parametrize("verb", [verb.__name__.rpartition(".")[2] for verb in VERBS])
 def test_help_of_a_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(verb, "--help") == 0
     text = capsys.readouterr().out

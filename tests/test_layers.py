@@ -33,6 +33,7 @@ BANNED = [
         ("purexport.capture.torchscript", "purexport.capture.exported", "purexport.lowering", "purexport.export"),
         "the ONNX graph knows neither where it came from nor how",
     ),
+    ("purexport/inspect", (), ("torch",), "files are looked at where torch is not installed"),
     ("purexport/capture", (), ("purexport.graph", "purexport.lowering", "purexport.export"), "capture comes first"),
 ]
 

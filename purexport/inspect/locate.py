@@ -1,0 +1,135 @@
+"""Which field owns a byte, in the model's file or in a file of external data.
+
+A byte of a weight is counted in the tensor's own terms: which value, at which index.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import proto_schema as ps
+from proto_schema.dtypes import DTYPES
+from proto_schema.external import entries, tensors
+from proto_schema.onnx import TensorProto
+from purexport.inspect.elements import Bytes, Element
+from purexport.inspect.values import value_of
+
+
+@dataclass(frozen=True)
+class Location:
+    """The elements about a byte, outermost first, and its part of the innermost: tag, length or value.
+
+    `detail` says which value of a tensor it belongs to.
+    """
+
+    offset: int
+    chain: tuple[Element, ...]
+    part: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A tensor whose data holds a byte of an external file."""
+
+    path: str
+    offset: int
+    length: int
+    detail: str
+
+
+def locate(source: Bytes, offset: int) -> Location:
+    """The field that owns a byte. ValueError for an offset outside the file."""
+    if not 0 <= offset < source.size:
+        raise ValueError(f"offset {offset:#x} is outside the file, which has {source.size:,} bytes ({source.size:#x})")
+    chain: list[Element] = []
+    at = source.whole()
+    while True:
+        found = next((child for child in source.children(at) if child.start <= offset < child.stop), None)
+        if found is None:
+            break
+        chain.append(found)
+        at = found
+        if offset < found.body:
+            break
+    return Location(offset, tuple(chain), _part(at, offset), _detail(source, chain, offset))
+
+
+def owners(model_path: str, data_name: str, offset: int) -> list[Owner]:
+    """The tensors of a model whose external data holds byte `offset` of the file `data_name`.
+
+    Several where they overlap, none in a gap. Raises ValueError where the model refers to no file of that name.
+    """
+    model = ps.load(model_path)
+    found: list[Owner] = []
+    names: set[str] = set()
+    for tensor in tensors(model):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        entry = entries(tensor)
+        names.add(entry.location)
+        length = entry.length if entry.length is not None else _expected(model_path, tensor)
+        if entry.location == data_name and entry.offset <= offset < entry.offset + length:
+            detail = value_place(tensor.data_type or 0, list(tensor.dims), offset - entry.offset)
+            found.append(Owner(tensor.name or "", entry.offset, length, detail))
+    if data_name not in names:
+        there = ", ".join(sorted(names)) or "none"
+        raise ValueError(f"{model_path}: no tensor lies in a file called {data_name!r}; the files it names: {there}")
+    return found
+
+
+def value_place(code: int, dims: list[int], at: int) -> str:
+    """`value 17 (byte 2 of 4), index [0, 17] of FLOAT[10, 512]` for a byte of a tensor's raw data."""
+    row = DTYPES.get(code)
+    if row is None or not row.bits:
+        return ""
+    index = at * 8 // row.bits
+    part = f" (byte {at % (row.bits // 8)} of {row.bits // 8})" if row.bits > 8 else ""
+    place, left = [], index
+    for size in reversed(dims):
+        if size <= 0:
+            return f"value {index}{part}"
+        place.append(left % size)
+        left //= size
+    where = f", index {place[::-1]} of {row.name}{dims}" if dims and not left else ""
+    return f"value {index}{part}{where}"
+
+
+def _expected(model_path: str, tensor: TensorProto) -> int:
+    """Without a length the data reaches to the end that type and shape ask for, else to that of the file."""
+    row = DTYPES.get(tensor.data_type or 0)
+    if row is not None and row.bits:
+        count = 1
+        for size in tensor.dims:
+            count *= max(size, 0)
+        return row.nbytes(count)
+    entry = entries(tensor)
+    file = os.path.join(os.path.dirname(model_path), entry.location)
+    return max(0, os.path.getsize(file) - entry.offset) if os.path.isfile(file) else 0
+
+
+def _part(element: Element, offset: int) -> str:
+    if not element.step:
+        return "value"
+    if offset >= element.body:
+        return "value" if element.wire_name else "unreadable"
+    return "length" if offset >= element.start + _tag_size(element) else "tag"
+
+
+def _tag_size(element: Element) -> int:
+    """The usual size of the tag; one written longer than needed counts as length from there on."""
+    return max(1, (element.number.bit_length() + 3 + 6) // 7)
+
+
+def _detail(source: Bytes, chain: list[Element], offset: int) -> str:
+    if len(chain) < 2 or chain[-1].owner is not TensorProto or chain[-1].step != "raw_data":
+        return ""
+    code, dims = 0, []
+    for child in source.children(chain[-2]):
+        if child.step == "data_type":
+            code = value_of(source, child)
+        elif child.field is not None and child.field.name == "dims":
+            value = value_of(source, child, 4096)
+            dims += value if isinstance(value, list) else [value]
+    return value_place(code, dims, offset - chain[-1].body) if offset >= chain[-1].body else ""
