@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from proto_schema import operators
 from proto_schema.collection import paused_collection
-from purexport import abstract, api
+from purexport import abstract, api, options
 from purexport.api import ONNXProgram, OperatorExportTypes, Report, TrainingMode
 from purexport.capture.aten import AtenGraph, Input, TensorType, values_in
 from purexport.capture.model import capture
@@ -29,6 +29,7 @@ OLDEST_OPSET, DEFAULT_OPSET = 9, 20
 MUTATION_POLICIES = ("warn", "error", "io")
 
 
+@options.takes_past_options
 def export(
     model: Any,
     args: Any = (),
@@ -59,21 +60,24 @@ def export(
 ) -> ONNXProgram:
     """Export ``model`` to ONNX; returns the program, and writes it to ``f`` when that is given.
 
-    ``args`` is one tensor or a tuple, ``f`` a path or a binary file.  The file says exactly the ``opset_version`` asked
-    for (9 to the newest; default 20).  A failed export writes nothing.
+    ``args`` is one tensor or a tuple, at whose end a dict may stand for keyword arguments; ``f`` a path or a binary
+    file.  The file says exactly the ``opset_version`` asked for (9 to the newest; default 20).  With
+    ``do_constant_folding=False`` what the model computes of its parameters stays in the graph; sizes are known numbers
+    all the same.  With ``keep_initializers_as_inputs=True`` initializers are the defaults of inputs, as up to IR
+    version 3.  ``progress`` is a function of (stage, number, stages), or True.  A failed export writes nothing.
 
     Raises ExportError (UnsupportedOperatorError for operators that ONNX cannot say at this opset, VerificationError
     when ``verify`` finds a difference), ValueError for an option out of range, OSError when ``f`` cannot be written.
     """
     opset = _opset(opset_version)
-    _refuse_unbuilt(operator_export_type, keep_initializers_as_inputs, mutated_state)
-    unused = {"verbose": verbose, "do_constant_folding": not do_constant_folding, "progress": progress}
-    without_effect = _said([f"{name} has no effect yet" for name, given in unused.items() if given])
-    arguments = args if isinstance(args, tuple) else (args,)
-    keywords = dict(kwargs or {})
+    _refuse_unbuilt(operator_export_type, mutated_state)
+    without_effect = _said(["verbose has no effect yet"] if verbose else [])
+    arguments, keywords = options.arguments_of(model, args, kwargs)
     _check_names(input_names, output_names)
+    stages = options.Progress(progress)
 
     with paused_collection():
+        stages.at("capture")
         # the model runs on copies, because it may write to its arguments
         copies, copied_keywords = api.copied((arguments, keywords))
         request = Request(model, copies, copied_keywords, capture, input_names, dynamic_axes, dynamic_shapes)
@@ -81,6 +85,7 @@ def export(
         with mode, api.preserved(model), api.exporting():
             captured = _capture(request)
         _refuse_parts(captured.graph, (arguments, keywords))
+        stages.at("functionalize")
         pure = functionalize(captured.graph)
         _refuse_shared_inputs(pure, (arguments, keywords))
         remarks = [
@@ -95,21 +100,27 @@ def export(
         remarks += _complex_borders(pure.graph)
         users = [item.name for item in pure.graph.inputs if item.kind == "user"]
         _check_axes(dynamic_axes, [*users, *pure.graph.output_names])
-        lowered = lower_graph(pure.graph, opset, custom_translation_table)
+        stages.at("lower")
+        lowered = lower_graph(pure.graph, opset, custom_translation_table, fold=do_constant_folding)
         remarks += lowered.remarks
         if not export_params:
             _parameters_as_inputs(lowered.graph, pure.graph.inputs)
+        stages.at("build")
         share_equal_nodes(lowered.graph)
         remove_dead_nodes(lowered.graph)
         assign_names(lowered.graph)
-        proto = build_model(lowered.graph, opset, type(model).__name__, custom_opsets)
+        proto = build_model(
+            lowered.graph, opset, type(model).__name__, custom_opsets, all_inputs=bool(keep_initializers_as_inputs)
+        )
 
     summary = Report(captured.route, captured.reason, opset, sorted(lowered.rules), sorted(lowered.decomposed), remarks)
     program = ONNXProgram(proto, summary, kept.first, kept.written)
     if verify:
+        stages.at("verify")
         with api.select_model_mode_for_export(model, api.training_mode(training)):
             api.verify(program, model, arguments, keywords, rtol=1e-3, atol=1e-5)
     if f is not None:
+        stages.at("save")
         program.save(f, external_data=external_data if external_data is not None else use_external_data_format or None)
     return program
 
@@ -123,12 +134,10 @@ def _opset(version: int | None) -> int:
     return version
 
 
-def _refuse_unbuilt(kind: OperatorExportTypes, keep_initializers: bool | None, mutated_state: str) -> None:
+def _refuse_unbuilt(kind: OperatorExportTypes, mutated_state: str) -> None:
     """Options of the interface that are not built yet are refused, never ignored."""
     if kind is not OperatorExportTypes.ONNX:
         raise ExportError(f"operator_export_type={kind} is not supported yet; use OperatorExportTypes.ONNX")
-    if keep_initializers:
-        raise ExportError("keep_initializers_as_inputs=True is not supported yet; use export_params=False")
     if mutated_state not in MUTATION_POLICIES:
         raise ValueError(f"mutated_state={mutated_state!r} is not one of {', '.join(map(repr, MUTATION_POLICIES))}")
 
@@ -208,9 +217,9 @@ def _mutations(pure: Functionalized, policy: str) -> list[str]:
 
 
 def _said(remarks: Sequence[str]) -> list[str]:
-    """Each remark as a warning that points at the caller of ``export``."""
+    """Each remark as a warning that points at the caller of ``export``, who stands before ``takes_past_options``."""
     for remark in remarks:
-        warnings.warn(remark, UserWarning, stacklevel=4)
+        warnings.warn(remark, UserWarning, stacklevel=5)
     return list(remarks)
 
 

@@ -248,13 +248,6 @@ def test_mode_and_random_state_are_put_back(route: str) -> None:
     assert not purexport.is_in_onnx_export()
 
 
-@pytest.mark.parametrize("option", [{"verbose": True}, {"do_constant_folding": False}, {"progress": print}])
-def test_an_option_without_effect_says_so(option: dict[str, Any]) -> None:
-    with pytest.warns(UserWarning, match=f"{next(iter(option))} has no effect yet"):
-        program = purexport.export(nn.ReLU(), (torch.ones(2),), **option)
-    assert program.report.warnings == [f"{next(iter(option))} has no effect yet"]
-
-
 def test_parameters_as_inputs() -> None:
     program = purexport.export(
         nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2)), (torch.ones(1, 3),), export_params=False

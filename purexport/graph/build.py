@@ -19,8 +19,11 @@ from purexport.graph.payloads import payload
 from purexport.version import VERSION
 
 
-def build_model(graph: Graph, opset: int, name: str, custom_opsets: Mapping[str, int] | None = None) -> ps.ModelProto:
-    """The model's message; weights are views of the model's memory."""
+def build_model(
+    graph: Graph, opset: int, name: str, custom_opsets: Mapping[str, int] | None = None, *, all_inputs: bool = False
+) -> ps.ModelProto:
+    """The model's message; weights are views of the model's memory, and with ``all_inputs`` defaults of inputs."""
+    initializers = graph.initializers()
     imports = [ps.OperatorSetIdProto(domain="", version=opset)]
     imports += [ps.OperatorSetIdProto(domain=key, version=value) for key, value in (custom_opsets or {}).items()]
     return ps.ModelProto(
@@ -28,17 +31,19 @@ def build_model(graph: Graph, opset: int, name: str, custom_opsets: Mapping[str,
         opset_import=imports,
         producer_name="purexport",
         producer_version=VERSION,
-        graph=_graph(graph, opset, name, graph.initializers()),
+        graph=_graph(graph, opset, name, initializers, initializers if all_inputs else ()),
     )
 
 
-def _graph(graph: Graph, opset: int, name: str, initializers: Sequence[Value] = ()) -> ps.GraphProto:
+def _graph(
+    graph: Graph, opset: int, name: str, initializers: Sequence[Value] = (), more_inputs: Sequence[Value] = ()
+) -> ps.GraphProto:
     outputs = set(graph.outputs)
     return ps.GraphProto(
         name=name,
         node=[_node(node, opset) for node in graph.nodes],
         initializer=[_tensor(value) for value in initializers],
-        input=[_value_info(value) for value in graph.inputs],
+        input=[_value_info(value) for value in (*graph.inputs, *more_inputs)],
         output=[_value_info(value) for value in graph.outputs],
         value_info=[
             _value_info(value)

@@ -52,6 +52,7 @@ class Emitter:
         self.results: list[TensorType | None] = []
         self.operands: dict[str, Type] = {}  # torch's types of the arguments, with the strides
         self.remarks: list[str] = []
+        self.folds = True  # False: only what sizes need
         self._inputs = graph.inputs
         self._dims: dict[object, Value] = {}
 
@@ -204,7 +205,7 @@ class Emitter:
 
         Raises OpsetError when this opset cannot say it, ExportError when no version of the operator takes the types.
         """
-        folded = folding.fold(op_type, inputs, named)
+        folded = folding.fold(op_type, inputs, named, self.folds)
         if folded is not None:
             return self.const(folded)
         return self.multi(op_type, *inputs, outputs=1, domain=domain, **named)[0]

@@ -115,10 +115,15 @@ _FOLDERS: dict[str, Callable[..., Tensor]] = {
 _ATTRIBUTES = frozenset({"axis", "to", "saturate", "fmod", "allowzero", "keepdims"})
 
 
-def fold(op_type: str, inputs: Sequence[Any], named: dict[str, Any]) -> Tensor | None:
-    """The result of an operator on constants; None when it is not to be folded."""
+def fold(op_type: str, inputs: Sequence[Any], named: dict[str, Any], every: bool = True) -> Tensor | None:
+    """The result of an operator on constants; None when it is not to be folded.
+
+    Unless ``every`` constant is meant, those that may be weights stay: named ones, and floating-point numbers.
+    """
     function = _FOLDERS.get(op_type)
     if function is None or not any(isinstance(item, Value) for item in inputs):
+        return None
+    if not every and any(map(_may_be_weight, (*inputs, *named.values()))):
         return None
     tensors = [_tensor(item, inputs) for item in inputs]
     options = {name: item if name in _ATTRIBUTES else _tensor(item, inputs) for name, item in named.items()}
@@ -126,6 +131,10 @@ def fold(op_type: str, inputs: Sequence[Any], named: dict[str, Any]) -> Tensor |
         return None
     result = function(*tensors, **{name: item for name, item in options.items() if item is not None})
     return result if result.numel() <= LIMIT else None
+
+
+def _may_be_weight(item: Any) -> bool:
+    return isinstance(item, Value) and item.const is not None and (bool(item.name) or item.const.is_floating_point())
 
 
 _UNKNOWN: Any = object()

@@ -49,12 +49,17 @@ class Lowered:
     remarks: list[str] = field(default_factory=list)
 
 
-def lower_graph(graph: AtenGraph, opset: int, custom: Mapping[str, Callable[..., Any]] | None = None) -> Lowered:
+def lower_graph(
+    graph: AtenGraph, opset: int, custom: Mapping[str, Callable[..., Any]] | None = None, *, fold: bool = True
+) -> Lowered:
     """Lower ``graph`` to ONNX at ``opset``; ``custom`` maps ATen names to rules that go first.
 
+    Without ``fold``, what is computed of parameters stays in the graph.
     Raises UnsupportedOperatorError with every call that cannot be expressed.
     """
-    return Lowering(graph, opset, custom or {}).run()
+    run = Lowering(graph, opset, custom or {})
+    run.op.folds = fold
+    return run.run()
 
 
 class Lowering:
