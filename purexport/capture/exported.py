@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from purexport.capture import whole
 from purexport.capture.aten import (
     AtenGraph,
     Call,
@@ -337,6 +338,7 @@ class Reader:
         if isinstance(target, torch._ops.OpOverload):
             schema = target._schema
             name = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+            name = re.sub(rf"^{whole.NAMESPACE}::", "aten::", name)
             return self._emit(node, name, bind(name, args, kwargs))
         name = f"python::{getattr(target, '__name__', target)}"
         return self._emit(node, name, {str(position): arg for position, arg in enumerate(args)})

@@ -60,7 +60,7 @@ def export_model(request: Request, reason: str) -> Captured:
     inner = [item for item in captured.graph.inputs if item.name in assigned and "." in item.name]
     captured.graph.assigned += [Assigned(item, None) for item in inner]
     captured.remarks += remarks
-    captured.notes += _ranges(request)
+    captured.notes += [*watch.remarks, *_ranges(request)]
     return captured
 
 

@@ -2,7 +2,7 @@
 
 The model's ``forward`` runs under watch.  An error is seen as it leaves the user's code, with the whole stack, and is
 handed on as an error of our own, for which torch prints no partial graphs.  After each operator the watch asks which
-dynamic sizes have become fixed.
+dynamic sizes have become fixed.  Functions that torch.export does not get through are recorded in another form.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from purexport.capture.aten import Frame, Source
 from purexport.capture.request import refuse_output
+from purexport.capture.whole import Rewriting
 from purexport.errors import ExportError
 
 _LONGEST = 300
@@ -53,6 +54,7 @@ class Watch:
         self.paths = {id(part): path for path, part in module.named_modules()}
         self.free: dict[tuple[str, int], Any] = {}
         self.places: dict[tuple[str, int], Source] = {}
+        self.remarks: list[str] = []
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -78,7 +80,7 @@ class Watch:
                 if isinstance(size, torch.SymInt)
             }
             try:
-                with _AfterEachCall(self._look):
+                with Rewriting(self.remarks), _AfterEachCall(self._look):
                     result = forward(*args, **kwargs)
                 for leaf in pytree.tree_leaves(result):
                     if leaf is not None and not isinstance(leaf, _OUTPUTS):

@@ -21,7 +21,7 @@ from torch.jit import _trace as jit_trace
 from torch.overrides import TorchFunctionMode
 
 from purexport import scalars
-from purexport.capture import prepacked
+from purexport.capture import prepacked, whole
 from purexport.capture.aten import (
     INSIDE_TORCH,
     AtenGraph,
@@ -159,6 +159,8 @@ class _Visible(TorchFunctionMode):
             return _fake_quantized(*args, **(kwargs or {}))
         if function == _DATA:
             return args[0].detach()
+        if function in whole.VERDICTS:  # a Python bool would be the example's, and the tracer would not warn
+            return whole.VERDICTS[function](*args, **(kwargs or {}))
         name = getattr(function, "__name__", "")
         if name == "__index__" and (self.dynamic or not _is_size(args[0])):
             _warn_of_index()

@@ -9,9 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from purexport import dtypes
+from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.attention import log_softmax
+from purexport.lowering.common import swap_last
 from purexport.lowering.compare import eq
 from purexport.lowering.create import positions
 from purexport.lowering.elementwise import log1p
@@ -19,7 +23,7 @@ from purexport.lowering.emitter import Emitter
 from purexport.lowering.kernels import alike
 from purexport.lowering.registry import lower
 
-_NONE, _MEAN = 0, 1
+_NONE, _MEAN, _SUM = 0, 1, 2
 
 
 def _reduced(op: Emitter, loss: Value, reduction: int) -> Value:
@@ -226,6 +230,67 @@ def _soft_cross_entropy(
         target = op.Add(op.Mul(target, op.like(1 - smoothing, scores)), share)
     weighted = op.Mul(op.Mul(scores, target), _class_weights(op, scores, weight))
     return _reduced(op, op.Neg(op.ReduceSum(weighted, axes=[axis], keepdims=0)), reduction)
+
+
+@lower("torch_nn::_linear_cross_entropy_batch_chunked")
+def linear_cross_entropy(
+    op: Emitter,
+    input: Value,
+    linear_weight: Value,
+    target: Value,
+    linear_bias: Value | None,
+    weight: Value | None,
+    reduction: str,
+    ignore_index: Any,
+    label_smoothing: float,
+    batch_chunk_size: Any,
+    acc_policy: str,
+    acc_dtype: torch.dtype,
+    allow_retain_graph: bool,
+    compute_input_grad: bool,
+    compute_linear_weight_grad: bool,
+    compute_linear_bias_grad: bool,
+) -> tuple[Value, ...]:
+    """The loss in one piece: pieces of the batch, and of memory, are a matter of the runtime.
+
+    The gradients that torch computes on the way are not wanted in a file.
+    """
+    if compute_input_grad or compute_linear_weight_grad or compute_linear_bias_grad:
+        raise UnsupportedForm("computes gradients, which a file has no place for; export under torch.no_grad()")
+    scores = _scores(op, input, linear_weight, linear_bias, acc_dtype)
+    classes = None if weight is None else op.cast(weight, scores.dtype)
+    number = {"none": _NONE, "mean": _MEAN}.get(reduction, _SUM)
+    loss = cross_entropy_loss(op, scores, target, classes, number, ignore_index, label_smoothing)
+    nothing = [op.const(torch.empty(shape, dtype=op.result.dtype)) for shape in ((0, 0), (0, 0), (0,))]
+    return op.cast(loss, op.result_dtype), *nothing
+
+
+@lower("torch_nn::_linear_cross_entropy_batch_chunked_no_reduction")
+def linear_cross_entropy_each(
+    op: Emitter,
+    input: Value,
+    linear_weight: Value,
+    target: Value,
+    linear_bias: Value | None,
+    weight: Value | None,
+    ignore_index: Any,
+    batch_chunk_size: Any,
+    acc_policy: str,
+    acc_dtype: torch.dtype,
+) -> Value:
+    scores = _scores(op, input, linear_weight, linear_bias, acc_dtype)
+    classes = None if weight is None else op.cast(weight, scores.dtype)
+    loss = cross_entropy_loss(op, scores, target, classes, _NONE, ignore_index)
+    return op.cast(loss, op.result_dtype)
+
+
+def _scores(op: Emitter, input: Value, weight: Value, bias: Value | None, dtype: torch.dtype) -> Value:
+    """[N, C], in the dtype that the loss is summed up in, or a wider one."""
+    code = dtypes.DOUBLE if dtype is torch.float64 else dtypes.FLOAT
+    scores = op.MatMul(op.cast(input, code), swap_last(op, op.cast(weight, code)))
+    scores = scores if bias is None else op.Add(scores, op.cast(bias, code))
+    scores.shape = ((input.shape or (None,))[0], (weight.shape or (None,))[0])
+    return scores
 
 
 # Margins ------------------------------------------------------------------------------------------------------------

@@ -55,6 +55,9 @@ KINDS = [
     Row("isneginf-int", torch.isneginf, i64(3), opsets=FEW),
     Row("isreal", torch.isreal, values([1.0, NAN])),
     Row("isreal-int", torch.isreal, i64(3), opsets=FEW),
+    Row("equal", lambda x, y: (torch.equal(x, y), x.equal(x)), i64(3, 4), i64(3, 4)),
+    Row("equal-shapes", lambda x, y: (x + y, x.equal(y)), i64(3, 4), i64(4), opsets=FEW),
+    Row("allclose", lambda x: (torch.allclose(x, x + 1e-7), x.allclose(x * 2, rtol=0.1)), f32(3, 4), dynamic="batch"),
     Row(
         "isclose", torch.isclose, values([1.0, 1.0, INF, NAN, INF, 0.0]), values([1.000001, 1.1, INF, NAN, -INF, 1e-9])
     ),

@@ -49,7 +49,7 @@ ROWS = [
     Row("bincount", torch.bincount, i64(9, low=0, high=6), opsets=FEW, dynamic="batch"),
     Row("bincount-weights", lambda x, w: torch.bincount(x, w, 9), i64(9, low=0, high=6), f32(9), opsets=FEW),
     Row("bincount-nothing", lambda x: torch.bincount(x, minlength=3), i64(0), opsets=ONE),
-    Row("one-hot", F.one_hot, i64(2, 3, low=0, high=5), opsets=FEW, routes=["trace"]),
+    Row("one-hot", F.one_hot, i64(2, 3, low=0, high=5), opsets=FEW),
     Row("one-hot-classes", lambda x: F.one_hot(x, 7), i64(3, low=0, high=5), opsets=(9, 13, 20), dynamic="batch"),
     Row("nonzero-static", lambda x: torch.nonzero_static(x, size=4), boolean(3, 3), opsets=FEW),
     Row("nonzero-static-few", lambda x: torch.nonzero_static(x, size=9, fill_value=7), u8(2, 2, high=2), opsets=ONE),

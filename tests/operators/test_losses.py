@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 from tests.harness import Row, f32, i64, row_params, run_row, values
@@ -23,6 +24,44 @@ def each(name, loss, *inputs, **options):
         for way in WAYS
     ]
 
+
+def chunked(loss, *, dtype=torch.float32, **options):
+    """The loss of a linear layer, which torch computes by pieces of the batch."""
+
+    def run(x, matrix, target, **others):
+        pieces = nn.LinearCrossEntropyOptions(batch_chunk_size=2)
+        return loss(x.to(dtype), matrix.to(dtype), target, options=pieces, **options, **others)
+
+    return run
+
+
+CHUNKED = {"opsets": FEW, "routes": ("export",)}  # under a trace torch computes them in one piece
+LINEAR = [
+    *(
+        Row(
+            f"linear-{way}",
+            chunked(functional.linear_cross_entropy, reduction=way, ignore_index=3),
+            f32(3, 5),
+            f32(4, 5),
+            CLASSES,
+            kwargs={"linear_bias": f32(4), "weight": f32(4, low=0)},
+            **CHUNKED,
+        )
+        for way in WAYS
+    ),
+    Row("linear-plain", chunked(functional.linear_cross_entropy), f32(3, 5), f32(4, 5), CLASSES, **CHUNKED),
+    Row(
+        "linear-half",
+        chunked(functional.linear_cross_entropy, dtype=torch.float16),
+        f32(3, 5),
+        f32(4, 5),
+        CLASSES,
+        opsets=(20,),
+        routes=("export",),
+        rtol=2e-3,
+        trap="summed up in float32",
+    ),
+]
 
 ROWS = [
     *each("mse", functional.mse_loss, f32(3, 4), f32(3, 4)),
@@ -138,6 +177,9 @@ ROWS = [
     Row("triplet-int", functional.triplet_margin_loss, i64(3, 4), i64(3, 4), i64(3, 4), opsets=FEW),
     Row("poisson-int", functional.poisson_nll_loss, i64(3, low=0, high=3), i64(3, low=0, high=3), opsets=FEW),
     *each("hinge", functional.hinge_embedding_loss, f32(3), SIGNS),
+    *each("gaussian", functional.gaussian_nll_loss, f32(3, 4), f32(3, 4), f32(3, 4, low=0)),
+    *each("gaussian-rows", functional.gaussian_nll_loss, f32(3, 4), f32(3, 4), f32(3, low=0), full=True, eps=0.1),
+    *each("gaussian-number", functional.gaussian_nll_loss, f32(3, 4), f32(3, 4), 0.5),
     *each("ranking", functional.margin_ranking_loss, f32(3), f32(3), SIGNS, margin=0.2),
     *each("soft-margin", functional.soft_margin_loss, f32(3), SIGNS),
     *each("cosine", functional.cosine_embedding_loss, f32(3, 4), f32(3, 4), SIGNS, margin=0.1),
@@ -163,6 +205,6 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS))
+@pytest.mark.parametrize(("row", "route", "opset"), row_params(ROWS + LINEAR))
 def test_row(row: Row, route: str, opset: int) -> None:
     run_row(row, route, opset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.harness import Row, boolean, f16, f32, f64, i32, i64, row_params, run_row
+from tests.harness import Row, boolean, f16, f32, f64, i32, i64, row_params, run_row, values
 
 # torch.export wants bounds declared for axes that these slice or divide, which a row cannot say
 TRACE = ("trace",)
@@ -219,7 +219,15 @@ PARTS = [
         f32(9),
         i64(low=1, high=5),
         opsets=SINCE_10,
-        routes=TRACE,
+        routes=("trace", "export"),
+    ),
+    Row(
+        "narrow-tensor-from-the-end",
+        lambda x, y: torch.narrow(x, 1, y, 2),
+        f32(2, 9),
+        values(-3, torch.int64),
+        opsets=SINCE_10,
+        routes=("export",),
     ),
     Row("narrow-copy", lambda x: torch.narrow_copy(x, 1, 1, 2), f32(2, 4)),
     Row("select", lambda x: x[1], f32(3, 4), dynamic={0: {0: "n"}}),
