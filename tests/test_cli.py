@@ -160,6 +160,8 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["locate", "net.py", "0xffffff"], "outside the file"),
     (["locate", "net.py", "graph[0"], "no path"),
     (["locate", "net.py", "graph", "--data", "x"], "--data needs an offset"),
+    (["stat", "net.py"], "net.py: "),
+    (["stat", "none.onnx"], "none.onnx: No such file"),
     (["demo", "--capture", "magic"], "'magic'"),
     (["demo", "--opset", "3"], "opset_version=3 is not one of 9 to"),
     (["demo", "-o", "none/resnet50.onnx"], "none"),

@@ -1,0 +1,288 @@
+"""Where the bytes of a model go, and whether its files of external data are what the model says.
+
+Strategy: the structure is walked once as elements, for exact bytes by kind, and once as messages, for tensors and who
+uses them. Weights are counted by their headers; only `duplicates` reads those that could be equal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import proto_schema as ps
+from proto_schema.datafiles import payload_of
+from proto_schema.dtypes import DTYPES, type_name
+from proto_schema.errors import ExternalDataError
+from proto_schema.external import Entries, entries, tensors
+from proto_schema.fields import STRING
+from proto_schema.onnx import AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto
+from proto_schema.payload import chunks, nbytes
+from purexport.inspect.elements import Bytes, Element
+
+_TYPES = {"ValueInfoProto", "TypeProto", "TensorShapeProto"}
+_SAMPLE = 4096
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A tensor with the bytes of its values, `external` when they lie in a file of their own."""
+
+    name: str
+    dtype: str
+    dims: tuple[int, ...]
+    nbytes: int
+    external: bool
+
+
+@dataclass
+class DataFile:
+    """What a model says of a file of external data, and what there is: `size` None where it is missing.
+
+    `gaps` are bytes between tensors, `tail` those after the last. `overlaps` and `beyond` name tensors that share bytes
+    without being equal ranges, and that reach past the end.
+    """
+
+    name: str
+    size: int | None
+    tensors: int = 0
+    covered: int = 0
+    gaps: int = 0
+    tail: int = 0
+    overlaps: list[str] = field(default_factory=list)
+    beyond: list[str] = field(default_factory=list)
+
+    @property
+    def sound(self) -> bool:
+        """Whether all data is there and no tensor overlaps another."""
+        return self.size is not None and not self.overlaps and not self.beyond
+
+
+@dataclass
+class Sizes:
+    """Bytes by what they are for, by message, operator, dtype and module; tensors, largest first; data files."""
+
+    file: int
+    by_use: dict[str, int]
+    by_message: dict[str, int]
+    by_operator: dict[str, int]
+    by_dtype: dict[str, int]
+    by_module: dict[str, int]
+    weights: list[Weight]
+    data_files: list[DataFile]
+    problems: list[str]
+
+
+def sizes(path: str | os.PathLike[str]) -> Sizes:
+    """The sizes of a model's file and of what it refers to. Raises DecodeError or OSError where it cannot be read."""
+    path = os.fspath(path)
+    source, model = Bytes(path), ps.load(path)
+    by_use, by_message = _bytes_by_kind(source)
+    found = [_weight(tensor) for tensor in tensors(model)]
+    outside = sum(weight.nbytes for weight in found if weight.external)
+    if outside:
+        by_use["weights in data files"] = outside
+    files, problems = audit(model, os.path.dirname(path))
+    by_dtype, by_module = Counter[str](), Counter[str]()
+    for weight in found:
+        by_dtype[weight.dtype] += weight.nbytes
+        by_module[module_of(weight.name)] += weight.nbytes
+    return Sizes(
+        source.size,
+        _descending(by_use),
+        _descending(by_message),
+        _descending(_bytes_by_operator(model)),
+        _descending(by_dtype),
+        _descending(by_module),
+        sorted(found, key=lambda weight: -weight.nbytes),
+        files,
+        problems,
+    )
+
+
+def module_of(name: str, depth: int = 2) -> str:
+    """The first steps of the module path in a tensor's name: `layer1.0` of `layer1.0.conv1.weight`."""
+    steps = [step for step in re.split(r"[./]|::", name) if step]
+    return ".".join(steps[:-1][:depth]) or "(no module)"
+
+
+def _descending(counts: dict[str, int]) -> dict[str, int]:
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+
+# Structure ------------------------------------------------------------------------------------------------------------
+
+
+def _bytes_by_kind(source: Bytes) -> tuple[Counter[str], Counter[str]]:
+    """Each byte once: tags and lengths are `tags and lengths`, and count to the message that holds them."""
+    by_use, by_message = Counter[str](), Counter[str]()
+    for element in source.walk():
+        own = element.header if element.message is not None else element.stop - element.start
+        by_message[element.owner.__qualname__] += own
+        by_use["tags and lengths"] += element.header
+        if element.message is None:
+            by_use[_use(element)] += element.payload
+    return by_use, by_message
+
+
+def _use(element: Element) -> str:
+    row, owner = element.field, element.owner.__qualname__
+    if row is None:
+        return "unknown fields"
+    if owner == "TensorProto" and row.name.endswith("_data"):
+        return "weights"
+    if row.name == "doc_string":
+        return "doc strings"
+    if element.owner is StringStringEntryProto:
+        return "external data entries" if ".external_data[" in element.path else "metadata"
+    if owner.split(".")[0] in _TYPES and row.name != "name":
+        return "types and shapes"
+    if row.kind is STRING:
+        return "names"
+    return "attributes" if element.owner is AttributeProto else "other numbers"
+
+
+def _bytes_by_operator(model: ModelProto) -> Counter[str]:
+    """Weights by the operator that takes them first; those of attributes by their node's."""
+    counts: Counter[str] = Counter()
+    for graph in _graphs(model):
+        left = {tensor.name: _weight(tensor).nbytes for tensor in graph.initializer}
+        for node in graph.node:
+            held = sum(_weight(tensor).nbytes for row in node.attribute for tensor in _held(row))
+            taken = sum(left.pop(name, 0) for name in node.input)
+            if held or taken:
+                counts[_operator(node)] += held + taken
+    return counts
+
+
+def _held(attribute: AttributeProto) -> Iterator[TensorProto]:
+    yield from [attribute.t] if attribute.t is not None else []
+    yield from attribute.tensors
+
+
+def _operator(node: NodeProto) -> str:
+    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type or ""
+
+
+def _graphs(model: ModelProto) -> Iterator[GraphProto]:
+    """The main graph and those in attributes of nodes, at any depth."""
+    todo = [model.graph] if model.graph is not None else []
+    while todo:
+        graph = todo.pop()
+        yield graph
+        for node in graph.node:
+            for attribute in node.attribute:
+                todo += [*([attribute.g] if attribute.g is not None else []), *attribute.graphs]
+
+
+# Tensors --------------------------------------------------------------------------------------------------------------
+
+
+def _weight(tensor: TensorProto) -> Weight:
+    external = tensor.data_location == TensorProto.EXTERNAL
+    return Weight(tensor.name or "", type_name(tensor.data_type), tuple(tensor.dims), _nbytes(tensor), external)
+
+
+def _nbytes(tensor: TensorProto) -> int:
+    """By raw_data or the external length, else by type and shape, and the texts of a tensor of strings."""
+    if tensor.raw_data is not None:
+        return nbytes(tensor.raw_data)
+    if tensor.data_location == TensorProto.EXTERNAL:
+        try:
+            length = entries(tensor).length
+        except ExternalDataError:
+            return 0
+        if length is not None:
+            return length
+    row = DTYPES.get(tensor.data_type or 0)
+    if row is None or not row.bits:
+        return sum(map(len, tensor.string_data))
+    return row.nbytes(math.prod(max(size, 0) for size in tensor.dims))
+
+
+def duplicates(path: str | os.PathLike[str]) -> list[tuple[list[str], int]]:
+    """(names, bytes of one) of tensors with the same type, shape and content, most waste first.
+
+    Reads the weights that could be equal by size and by a sample. Raises ExternalDataError where data is missing.
+    """
+    alike: dict[object, list[TensorProto]] = defaultdict(list)
+    for tensor in tensors(ps.load(path)):
+        if _nbytes(tensor) > 64:
+            alike[tensor.data_type, tuple(tensor.dims), _nbytes(tensor)].append(tensor)
+    for look in (_sample, _digest):
+        finer: dict[object, list[TensorProto]] = defaultdict(list)
+        for key, group in alike.items():
+            if len(group) > 1:
+                for tensor in group:
+                    finer[key, look(tensor)].append(tensor)
+        alike = finer
+    found = [([tensor.name or "" for tensor in group], _nbytes(group[0])) for group in alike.values() if len(group) > 1]
+    return sorted(found, key=lambda item: -item[1] * (len(item[0]) - 1))
+
+
+def _sample(tensor: TensorProto) -> bytes:
+    data = payload_of(tensor)
+    return b"" if data is None else bytes(next(chunks(data, _SAMPLE), b""))
+
+
+def _digest(tensor: TensorProto) -> bytes:
+    data = payload_of(tensor)
+    if data is None:
+        return _nameless(tensor)
+    digest = hashlib.blake2b()
+    for chunk in chunks(data):
+        digest.update(chunk)
+    return digest.digest()
+
+
+def _nameless(tensor: TensorProto) -> bytes:
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    copy.name = None
+    return copy.SerializeToString()
+
+
+# External data --------------------------------------------------------------------------------------------------------
+
+
+def audit(model: ModelProto, folder: str) -> tuple[list[DataFile], list[str]]:
+    """(the data files that a model names, what is wrong with tensors' entries). Opens no file."""
+    by_file: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
+    problems = []
+    for tensor in tensors(model):
+        if tensor.data_location != TensorProto.EXTERNAL:
+            continue
+        try:
+            entry = entries(tensor)
+        except ExternalDataError as error:
+            problems.append(str(error))
+            continue
+        by_file[entry.location].append((entry.offset, _stop(tensor, entry), tensor.name or ""))
+    return [_audited(name, sorted(ranges), folder) for name, ranges in sorted(by_file.items())], problems
+
+
+def _stop(tensor: TensorProto, entry: Entries) -> int:
+    return entry.offset + (entry.length if entry.length is not None else _nbytes(tensor))
+
+
+def _audited(name: str, ranges: list[tuple[int, int, str]], folder: str) -> DataFile:
+    path = os.path.join(folder, *name.split("/"))
+    found = DataFile(name, os.path.getsize(path) if os.path.isfile(path) else None, len(ranges))
+    at = 0
+    last = (-1, -1)
+    for start, stop, tensor in ranges:
+        if (start, stop) == last:  # tied weights
+            continue
+        if start < at and stop > start:
+            found.overlaps.append(tensor)
+        found.gaps += max(0, start - at)
+        found.covered += max(0, stop - max(start, at))
+        if found.size is not None and stop > found.size:
+            found.beyond.append(tensor)
+        at, last = max(at, stop), (start, stop)
+    found.tail = max(0, (found.size or 0) - at)
+    return found
