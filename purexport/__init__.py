@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         is_in_onnx_export,
         select_model_mode_for_export,
     )
-    from purexport.pipeline import export
+    from purexport.pipeline import export, export_to_pretty_string
 
 _API = (
     "ONNXProgram",
@@ -44,14 +44,15 @@ __all__ = [
     "VerificationError",
     "__version__",
     "export",
+    "export_to_pretty_string",
     "is_in_onnx_export",
     "select_model_mode_for_export",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "export":
-        return import_module("purexport.pipeline").export
+    if name in ("export", "export_to_pretty_string"):
+        return getattr(import_module("purexport.pipeline"), name)
     if name in _API:
         return getattr(import_module("purexport.api"), name)
     raise AttributeError(f"module 'purexport' has no attribute {name!r}")

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from proto_schema import operators
 from proto_schema.collection import paused_collection
-from purexport import abstract, api, options
+from purexport import abstract, api, options, printed
 from purexport.api import ONNXProgram, OperatorExportTypes, Report, TrainingMode
 from purexport.capture.aten import AtenGraph, Input, TensorType, values_in
 from purexport.capture.model import capture
@@ -19,6 +19,7 @@ from purexport.capture.request import Captured, Request
 from purexport.errors import ExportError
 from purexport.functionalize import Functionalized, functionalize
 from purexport.graph.build import build_model
+from purexport.graph.ir import Graph, Value
 from purexport.graph.passes.dce import remove_dead_nodes
 from purexport.graph.passes.naming import assign_names
 from purexport.graph.passes.sharing import share_equal_nodes
@@ -35,7 +36,7 @@ def export(
     args: Any = (),
     f: Any = None,
     export_params: bool = True,
-    verbose: bool = False,
+    verbose: bool | Callable[[str], Any] = False,
     training: TrainingMode | bool = TrainingMode.EVAL,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
@@ -71,7 +72,6 @@ def export(
     """
     opset = _opset(opset_version)
     _refuse_unbuilt(operator_export_type, mutated_state)
-    without_effect = _said(["verbose has no effect yet"] if verbose else [])
     arguments, keywords = options.arguments_of(model, args, kwargs)
     _check_names(input_names, output_names)
     stages = options.Progress(progress)
@@ -89,7 +89,6 @@ def export(
         pure = functionalize(captured.graph)
         _refuse_shared_inputs(pure, (arguments, keywords))
         remarks = [
-            *without_effect,
             *captured.notes,
             *_said(captured.remarks),
             *_mutations(pure, mutated_state),
@@ -108,10 +107,16 @@ def export(
         stages.at("build")
         share_equal_nodes(lowered.graph)
         remove_dead_nodes(lowered.graph)
+        owned = _owned(lowered.graph, pure.graph.inputs)
         assign_names(lowered.graph)
         proto = build_model(
             lowered.graph, opset, type(model).__name__, custom_opsets, all_inputs=bool(keep_initializers_as_inputs)
         )
+
+        if verbose:
+            names = [value.name for value in owned]
+            found = printed.origins(lowered.graph, model, names, lines=captured.scripted)
+            (verbose if callable(verbose) else options.say)(printed.graph_text(proto, found))
 
     summary = Report(captured.route, captured.reason, opset, sorted(lowered.rules), sorted(lowered.decomposed), remarks)
     program = ONNXProgram(proto, summary, kept.first, kept.written)
@@ -257,10 +262,29 @@ def _output_names(found: list[str], given: Sequence[str] | None) -> list[str]:
     return [*(given or ()), *found[len(given or ()) :]]
 
 
-def _parameters_as_inputs(graph: Any, inputs: Sequence[Input]) -> None:
-    """``export_params=False``: what the model owns comes from outside, in ``state_dict`` order."""
+def _owned(graph: Graph, inputs: Sequence[Input]) -> list[Value]:
+    """What the graph holds of the model's parameters and buffers, in ``state_dict`` order."""
     order = {item.name: position for position, item in enumerate(inputs) if item.kind in ("parameter", "buffer")}
     owned = [value for value in graph.initializers() if value.name in order]
-    for value in sorted(owned, key=lambda value: order[value.name]):
+    return sorted(owned, key=lambda value: order[value.name])
+
+
+def _parameters_as_inputs(graph: Graph, inputs: Sequence[Input]) -> None:
+    """``export_params=False``: what the model owns comes from outside."""
+    for value in _owned(graph, inputs):
         value.const = None
         graph.inputs.append(value)
+
+
+def export_to_pretty_string(model: Any, args: Any = (), *rest: Any, **given: Any) -> str:
+    """The graph that ``export`` would write, as text in the form of the torch.onnx documents of 2018 to 2020.
+
+    Takes the options of ``export``, by position too; ``f``, which old signatures have in the third place, is not
+    written.  Raises as ``export`` does.
+    """
+    lines: list[str] = []
+    by_position = rest if rest and isinstance(rest[0], bool) else rest[1:]
+    wanted = {name: value for name, value in given.items() if name not in ("f", "verbose", "google_printer")}
+    export_params = by_position[0] if by_position else wanted.pop("export_params", True)
+    export(model, args, None, export_params, lines.append, *by_position[2:], **wanted)
+    return lines[0]

@@ -65,6 +65,11 @@ class Captured:
     remarks: list[str] = field(default_factory=list)
     typed: bool = False
 
+    @property
+    def scripted(self) -> bool:
+        """True when a script was interpreted, on its own or called from a trace."""
+        return self.typed and self.route != "export"
+
 
 @dataclass
 class Flat:
