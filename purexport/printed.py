@@ -88,7 +88,8 @@ def _class(module: Any) -> str:
 
 
 def _function(model: Any) -> str:
-    name = getattr(model, "__name__", None) or getattr(model, "qualified_name", None) or type(model).__name__
+    # a script's own name is ScriptFunction
+    name = getattr(model, "qualified_name", None) or getattr(model, "__name__", None) or type(model).__name__
     return str(name).rpartition(".")[2]
 
 

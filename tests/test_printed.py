@@ -30,11 +30,7 @@ def counted(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @torch.jit.script
 def chosen(x: torch.Tensor) -> torch.Tensor:
-    if bool(x.sum() > 0):
-        x = x.relu()
-    else:
-        x = x.neg()
-    return x
+    return x.relu() if bool(x.sum() > 0) else x.neg()
 
 
 class Calling(nn.Module):
