@@ -1,0 +1,34 @@
+"""`purexport canonicalize m.onnx -o out.onnx`: the same model in the bytes that every writer would choose."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+
+from purexport.inspect.forms import canonicalize
+
+
+def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """The options of the verb."""
+    parser = verbs.add_parser(
+        "canonicalize",
+        help="write the same model in canonical form, which all readers read alike",
+        description="Write a model in canonical form: fields in order and once, numbers in their shortest form. "
+        "External data stays as it is.",
+    )
+    parser.add_argument("file", metavar="FILE", help="the .onnx file")
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write; may be the same")
+    parser.add_argument("--json", action="store_true", help="report as JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the file, report."""
+    before = os.path.getsize(args.file)
+    after = canonicalize(args.file, args.output)
+    facts = {"file": args.output, "bytes": after, "bytes_before": before}
+    text = f"wrote {args.output}, {after:,} bytes (before: {before:,})"
+    sys.stdout.write((json.dumps(facts) if args.json else text) + "\n")
+    return 0
