@@ -29,6 +29,7 @@ from purexport.functionalize import functionalize
 from purexport.graph.build import build_model
 from purexport.graph.passes.dce import remove_dead_nodes
 from purexport.graph.passes.naming import assign_names
+from purexport.graph.passes.sharing import share_equal_nodes
 from purexport.lowering.lower import lower_graph
 
 ROUTES = ("trace", "script", "export")
@@ -76,6 +77,7 @@ def stages(route: str, calls: int) -> list[float]:
 
     def lower() -> Any:
         graph = lower_graph(pure.graph, OPSET).graph
+        share_equal_nodes(graph)
         remove_dead_nodes(graph)
         assign_names(graph)
         return graph
