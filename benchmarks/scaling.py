@@ -87,6 +87,16 @@ def stages(route: str, calls: int) -> list[float]:
     return seconds
 
 
+def tracer_alone(calls: int) -> float:
+    """Seconds of torch.jit.trace on the same model: what a trace costs at least."""
+    model = Chain(calls // 10).eval()
+    gc.collect()
+    with paused_collection(), torch.no_grad():
+        start = time.process_time()
+        torch.jit.trace(model, torch.ones(2, 2), check_trace=False)
+        return time.process_time() - start
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The table; the exit status says whether all is linear."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -100,6 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stages(route, 100)  # what is made once, such as tables of schemas
         small, large = (stages(route, options.calls * factor) for factor in (1, options.factor))
         lines = [*zip(STAGES, small, large, strict=True), ("all", sum(small), sum(large))]
+        if route == "trace":
+            tracer_alone(100)
+            alone = [tracer_alone(options.calls * factor) for factor in (1, options.factor)]
+            lines.append(("(jit.trace)", *alone))
         for stage, few, many in lines:
             sys.stdout.write(f"{route:8}{stage:15}{few:8.2f} s{many:9.2f} s{many / few:8.1f}\n")
         sys.stdout.flush()

@@ -48,6 +48,7 @@ CASES = {
     "a loop over the rows": Case(steps, True),
     "a tensor of that length": Case(lambda x: x + torch.arange(int(x.shape[0]))[:, None], True),
     "a literal of the size": Case(lambda x: x / torch.tensor(float(x.shape[0])), True),
+    "the larger of two sizes": Case(lambda x: x * max(x.shape[0], x.shape[1]), True),
     "a branch on the size": Case(long_or_short, True),
     "a check of the size": Case(checked, False),
 }

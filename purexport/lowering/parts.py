@@ -140,7 +140,9 @@ def _chunk_dynamic(op: Emitter, value: Value, chunks: int, dim: int, size: Value
     """As many pieces as asked for; where torch gives fewer, the last size is negative, which no runtime takes."""
     step = op.Div(op.Add(size, op.const(chunks - 1)), op.const(chunks))
     rest = op.Sub(size, op.Mul(step, op.const(chunks - 1)))
-    return split_with_sizes(op, value, [step] * (chunks - 1) + [rest], dim)
+    # 4 in 3 chunks is 2, 2, and no empty third one; but an empty axis has as many empty pieces as asked for
+    missing = op.And(op.Equal(rest, op.const(0)), op.Greater(size, op.const(0)))
+    return split_with_sizes(op, value, [step] * (chunks - 1) + [op.Sub(rest, op.cast(missing, dtypes.INT64))], dim)
 
 
 @lower("aten::tensor_split.sections")

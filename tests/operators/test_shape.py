@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from tests.harness import Row, boolean, f16, f32, f64, i32, i64, row_params, run_row, values
+from tests.harness import Row, boolean, export_row, f16, f32, f64, i32, i64, row_params, run_ort, run_row, values
 
 # torch.export wants bounds declared for axes that these slice or divide, which a row cannot say
 TRACE = ("trace",)
@@ -310,3 +311,17 @@ PARTS = [
 @pytest.mark.parametrize(("row", "route", "opset"), row_params(RESHAPES + PERMUTATIONS + JOINS + PARTS))
 def test_row(row: Row, route: str, opset: int) -> None:
     run_row(row, route, opset)
+
+
+@pytest.mark.parametrize("size", [4, 3, 2, 1])
+def test_a_chunk_that_torch_would_not_give_is_refused(size: int) -> None:
+    """A file has as many pieces as the example; where torch gives fewer, the runtime stops instead of adding one."""
+    program = export_row(Row("chunks", lambda x: x.chunk(4), f32(8, 2), dynamic="batch"), "trace", 17)
+    data = program.model_proto.SerializeToString()
+    assert [piece.shape[0] for piece in run_ort(data, [np.ones((7, 2), np.float32)])] == [2, 2, 2, 1]
+    assert [piece.shape[0] for piece in run_ort(data, [np.ones((0, 2), np.float32)])] == [0, 0, 0, 0]
+    if len(torch.ones(size).chunk(4)) == 4:
+        assert len(run_ort(data, [np.ones((size, 2), np.float32)])) == 4
+    else:
+        with pytest.raises(Exception, match=r"(?i)split"):
+            run_ort(data, [np.ones((size, 2), np.float32)])
