@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from proto_schema import operators
 from proto_schema.collection import paused_collection
-from purexport import abstract, api, options, printed
+from purexport import abstract, api, functions, options, printed
 from purexport.api import ONNXProgram, OperatorExportTypes, Report, TrainingMode
 from purexport.capture.aten import AtenGraph, Input, TensorType, values_in
 from purexport.capture.model import capture
@@ -49,6 +49,7 @@ def export(
     keep_initializers_as_inputs: bool | None = None,
     dynamic_axes: Mapping[str, Any] | None = None,
     custom_opsets: Mapping[str, int] | None = None,
+    export_modules_as_functions: bool | Collection[type] = False,
     use_external_data_format: bool | None = None,
     dynamic_shapes: Any = None,
     external_data: bool | None = None,
@@ -72,6 +73,7 @@ def export(
     """
     opset = _opset(opset_version)
     _refuse_unbuilt(operator_export_type, mutated_state)
+    functions.check_wanted(export_modules_as_functions, model, opset)
     arguments, keywords = options.arguments_of(model, args, kwargs)
     _check_names(input_names, output_names)
     stages = options.Progress(progress)
@@ -105,6 +107,7 @@ def export(
         if not export_params:
             _parameters_as_inputs(lowered.graph, pure.graph.inputs)
         stages.at("build")
+        outlined = functions.modules_as_functions(lowered.graph, model, export_modules_as_functions)
         share_equal_nodes(lowered.graph)
         remove_dead_nodes(lowered.graph)
         owned = _owned(lowered.graph, pure.graph.inputs)
@@ -112,6 +115,7 @@ def export(
         proto = build_model(
             lowered.graph, opset, type(model).__name__, custom_opsets, all_inputs=bool(keep_initializers_as_inputs)
         )
+        functions.add_functions(proto, outlined, opset)
 
         if verbose:
             names = [value.name for value in owned]

@@ -108,6 +108,10 @@ class Source:
         users = [frame for frame in frames if not any(part in frame[0] for part in INSIDE_TORCH)]
         return next((f"{path}:{line}" for path, line in users or frames), "")
 
+    def within(self, path: str) -> Source:
+        """The same place, as the module at ``path`` sees it."""
+        return Source(self.scope.removeprefix(path).removeprefix("."), self._frames)
+
     def __str__(self) -> str:
         line = self.line
         scope = self.scope or "the model"

@@ -41,7 +41,7 @@ def _graph(
     outputs = set(graph.outputs)
     return ps.GraphProto(
         name=name,
-        node=[_node(node, opset) for node in graph.nodes],
+        node=[build_node(node, opset) for node in graph.nodes],
         initializer=[_tensor(value) for value in initializers],
         input=[_value_info(value) for value in (*graph.inputs, *more_inputs)],
         output=[_value_info(value) for value in graph.outputs],
@@ -54,7 +54,7 @@ def _graph(
     )
 
 
-def _node(node: Node, opset: int) -> ps.NodeProto:
+def build_node(node: Node, opset: int) -> ps.NodeProto:
     schema = operators.schema(node.op_type, opset, node.domain)
     known = schema.attributes if schema is not None else {}
     return ps.NodeProto(
@@ -81,7 +81,7 @@ def _attribute(name: str, value: Any, kind: int | None, opset: int) -> ps.Attrib
     elif kind == kinds.STRING:
         made.s = value.encode() if isinstance(value, str) else value
     elif kind == kinds.TENSOR:
-        made.t = _raw_tensor(value)
+        made.t = raw_tensor(value)
     elif kind == kinds.GRAPH:
         made.g = _graph(value, opset, name)
     elif kind == kinds.INTS:
@@ -111,12 +111,12 @@ def _guess(value: Any) -> int:
 
 def _tensor(value: Value) -> ps.TensorProto:
     assert value.const is not None
-    made = _raw_tensor(value.const)
+    made = raw_tensor(value.const)
     made.name = value.name
     return made
 
 
-def _raw_tensor(tensor: torch.Tensor) -> ps.TensorProto:
+def raw_tensor(tensor: torch.Tensor) -> ps.TensorProto:
     return ps.TensorProto(dims=list(tensor.shape), data_type=dtypes.onnx_code(tensor.dtype), raw_data=payload(tensor))
 
 

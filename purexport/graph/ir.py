@@ -95,11 +95,12 @@ class Graph:
 
     def initializers(self) -> list[Value]:
         """The constants in use, in order of first use."""
-        return list(dict.fromkeys(value for value in self._used() if value.const is not None))
+        return list(dict.fromkeys(value for value in self.used() if value.const is not None))
 
-    def _used(self) -> Iterator[Value]:
+    def used(self) -> Iterator[Value]:
+        """Each value that a node or the result reads, in order, bodies included."""
         for node in self.nodes:
             yield from (value for value in node.inputs if value is not None)
             for body in node.subgraphs():
-                yield from body._used()
+                yield from body.used()
         yield from self.outputs

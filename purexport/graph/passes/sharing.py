@@ -59,11 +59,11 @@ class _Sharing:
 
 
 def _key(node: Node) -> Hashable:
-    attributes = sorted((name, _attribute(value)) for name, value in node.attributes.items())
+    attributes = sorted((name, attribute_key(value)) for name, value in node.attributes.items())
     return node.op_type, len(node.outputs), tuple(node.inputs), tuple(attributes)
 
 
-def _attribute(value: Any) -> str:
+def attribute_key(value: Any) -> str:
     return repr(_numbers(value)) if isinstance(value, torch.Tensor) else f"{type(value).__name__} {value!r}"
 
 
