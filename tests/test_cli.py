@@ -163,6 +163,8 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["check", "net.py"], "net.py: "),
     (["canonicalize", "net.py", "-o", "out.onnx"], "net.py: "),
     (["canonicalize", "net.py"], "required: -o"),
+    (["diff", "net.py"], "required: B"),
+    (["diff", "net.py", "none.onnx"], "net.py: "),
     (["stat", "net.py"], "net.py: "),
     (["stat", "none.onnx"], "none.onnx: No such file"),
     (["demo", "--capture", "magic"], "'magic'"),

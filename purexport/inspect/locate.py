@@ -13,7 +13,7 @@ from proto_schema.dtypes import DTYPES
 from proto_schema.external import entries, tensors
 from proto_schema.onnx import TensorProto
 from purexport.inspect.elements import Bytes, Element
-from purexport.inspect.values import value_of
+from purexport.inspect.values import type_and_dims
 
 
 @dataclass(frozen=True)
@@ -125,11 +125,5 @@ def _tag_size(element: Element) -> int:
 def _detail(source: Bytes, chain: list[Element], offset: int) -> str:
     if len(chain) < 2 or chain[-1].owner is not TensorProto or chain[-1].step != "raw_data":
         return ""
-    code, dims = 0, []
-    for child in source.children(chain[-2]):
-        if child.step == "data_type":
-            code = value_of(source, child)
-        elif child.field is not None and child.field.name == "dims":
-            value = value_of(source, child, 4096)
-            dims += value if isinstance(value, list) else [value]
+    code, dims = type_and_dims(source, chain[-2])
     return value_place(code, dims, offset - chain[-1].body) if offset >= chain[-1].body else ""

@@ -70,9 +70,9 @@ def text_of(source: Bytes, element: Element, limit: int = LIMIT) -> str:
     """One line for people: the value, what a message is called, or how large it is. ASCII."""
     if element.problem and element.message is None:
         return ""
-    if element.message is not None:
-        return summary(source, element)
     try:
+        if element.message is not None:
+            return summary(source, element)
         value = value_of(source, element, limit)
     except DecodeError as error:
         return f"malformed: {error}"
@@ -123,20 +123,28 @@ def summary(source: Bytes, element: Element) -> str:
 
 def tensor_summary(source: Bytes, element: Element) -> str:
     """`"fc.weight" FLOAT[10, 512]`."""
-    dims: list[int] = []
-    name, code = "", 0
-    for child in source.children(element):
-        if child.field is None:
-            continue
-        if child.field.name == "dims":
-            value = value_of(source, child, 4096)
-            dims += value if isinstance(value, list) else [value]
-        elif child.field.name == "name":
-            name = _cut(source, child)
-        elif child.field.name == "data_type":
-            code = value_of(source, child)
+    code, dims = type_and_dims(source, element)
+    name = text_field(source, element, "name")
     kind = f"{DTYPES[code].name if code in DTYPES else f'type {code}'}{dims}"
     return f"{name!a} {kind}" if name else kind
+
+
+def type_and_dims(source: Bytes, tensor: Element) -> tuple[int, list[int]]:
+    """The data type's number and the dims of a tensor, as far as they can be read."""
+    code = 0
+    dims: list[int] = []
+    for child in source.children(tensor):
+        if child.field is None or child.field.name not in ("dims", "data_type") or child.problem:
+            continue
+        try:
+            value = value_of(source, child, 4096)
+        except DecodeError:
+            continue
+        if child.field.name == "data_type":
+            code = value
+        else:
+            dims += value if isinstance(value, list) else [value or 0]
+    return code, dims
 
 
 def text_field(source: Bytes, element: Element, name: str) -> str | None:

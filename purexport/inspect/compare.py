@@ -1,0 +1,346 @@
+"""What differs between two models: structure first, then fields, then the values of tensors, then bytes.
+
+Strategy: lists of messages are aligned by their names or keys; what is left over (renamed nodes, for instance) by their
+operators in order. Values of tensors are compared chunk by chunk, however they are stored; a tensor that lies in the
+same place of the same file is not read.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+import proto_schema as ps
+from proto_schema.datafiles import payload_of
+from proto_schema.dtypes import DTYPES, type_name
+from proto_schema.external import entries, origin
+from proto_schema.fields import MESSAGE, Field, Message
+from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+from proto_schema.payload import BytesLike, chunks, nbytes
+from purexport.inspect.elements import Bytes
+from purexport.inspect.locate import locate
+
+IGNORABLE = {
+    "metadata": frozenset({"metadata_props", "producer_name", "producer_version", "model_version"}),
+    "doc_string": frozenset({"doc_string"}),
+    "names": frozenset[str](),
+    "storage": frozenset[str](),
+}
+"""What may be ignored: the fields it stands for, or a treatment of its own."""
+
+_KEYS = ("name", "key", "domain", "tensor_name", "configuration_id")
+_DATA = {row.field for row in DTYPES.values()} | {"raw_data", "external_data", "data_location"}
+_CHUNK = 3 << 20  # a multiple of what 128-bit and of what 6-bit values fill
+_ALIGNED = 5000  # more left-over messages than this are paired by position
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`kind`: only in a, only in b, value, order, tensor, storage, bytes."""
+
+    path: str
+    kind: str
+    text: str
+
+
+def compare_files(a: str, b: str, ignore: frozenset[str] = frozenset()) -> list[Difference]:
+    """The differences between two files, in the order of `a`; where nothing is ignored, down to the bytes.
+
+    Raises DecodeError, OSError or ExternalDataError where one cannot be read, ValueError for what cannot be ignored.
+    """
+    found = compare(ps.load(a), ps.load(b), ignore)
+    if found or ignore:
+        return found
+    return list(_bytes(Bytes(a), Bytes(b)))
+
+
+def compare(a: ModelProto, b: ModelProto, ignore: frozenset[str] = frozenset()) -> list[Difference]:
+    """The differences between two models. `ignore`: any of IGNORABLE; ValueError for another."""
+    unknown = sorted(ignore - set(IGNORABLE))
+    if unknown:
+        raise ValueError(f"cannot ignore {', '.join(unknown)}; known are {', '.join(IGNORABLE)}")
+    if "names" in ignore:
+        a, b = _renamed(a), _renamed(b)
+    skipped = frozenset().union(*(IGNORABLE[name] for name in ignore))
+    return list(_Comparison(skipped, "storage" in ignore).messages(a, b, ""))
+
+
+@dataclass
+class _Comparison:
+    skipped: frozenset[str]
+    any_storage: bool
+
+    def messages(self, a: Message, b: Message, path: str) -> Iterator[Difference]:
+        if isinstance(a, TensorProto) and isinstance(b, TensorProto):
+            yield from self._tensors(a, b, path)
+        for row in type(a).FIELDS:
+            if row.name in self.skipped or (isinstance(a, TensorProto) and row.name in _DATA):
+                continue
+            inner = f"{path}.{row.name}" if path else row.name
+            mine, theirs = getattr(a, row.slot), getattr(b, row.slot)
+            if row.kind is MESSAGE and row.repeated:
+                yield from self._lists(mine or [], theirs or [], inner)
+            elif row.kind is MESSAGE and mine is not None and theirs is not None:
+                yield from self.messages(mine, theirs, inner)
+            elif not _equal(row, mine, theirs):
+                yield Difference(inner, "value", f"{_shown(mine)} -> {_shown(theirs)}")
+        if a.unknown_fields != b.unknown_fields:
+            yield Difference(path, "value", "unknown fields differ")
+
+    def _lists(self, a: Sequence[Message], b: Sequence[Message], path: str) -> Iterator[Difference]:
+        pairs, in_order = _aligned(a, b)
+        for left, right in pairs:
+            if left is not None and right is not None:
+                yield from self.messages(a[left], b[right], f"{path}[{_label(a[left], left)}]")
+            elif left is not None:
+                yield Difference(f"{path}[{_label(a[left], left)}]", "only in a", _summary(a[left]))
+            elif right is not None:
+                yield Difference(f"{path}[{_label(b[right], right)}]", "only in b", _summary(b[right]))
+        if not in_order:
+            yield Difference(path, "order", "the same elements in another order")
+
+    def _tensors(self, a: TensorProto, b: TensorProto, path: str) -> Iterator[Difference]:
+        if a.data_type != b.data_type or a.dims != b.dims or _same_place(a, b):
+            return  # the fields say it
+        left, right = payload_of(a), payload_of(b)
+        if left is not None and right is not None and nbytes(left) == nbytes(right):
+            text = _values_text(a, left, right)
+        else:
+            text = _typed_text(a, b)
+        if text:
+            yield Difference(path, "tensor", text)
+        elif not self.any_storage and _storage(a) != _storage(b):
+            yield Difference(path, "storage", f"the same values, stored in {_storage(a)} -> {_storage(b)}")
+
+
+# Alignment ------------------------------------------------------------------------------------------------------------
+
+
+def _aligned(a: Sequence[Message], b: Sequence[Message]) -> tuple[list[tuple[int | None, int | None]], bool]:
+    """(pairs of indices in the order of `a`, then what only `b` has; whether pairs by key are in the same order)."""
+    left, right = _by_key(a), _by_key(b)
+    partner = {at: right[key] for key, at in left.items() if key in right}
+    taken = set(partner.values())
+    rest_a = [at for at in range(len(a)) if at not in partner]
+    rest_b = [at for at in range(len(b)) if at not in taken]
+    keyed = [partner[at] for at in sorted(partner)]
+    partner.update(_by_structure(a, b, rest_a, rest_b))
+    taken = set(partner.values())
+    pairs: list[tuple[int | None, int | None]] = [(at, partner.get(at)) for at in range(len(a))]
+    pairs += [(None, at) for at in rest_b if at not in taken]
+    return pairs, keyed == sorted(keyed)
+
+
+def _by_key(messages: Sequence[Message]) -> dict[str, int]:
+    """Indices by key, for the keys that are there once."""
+    found: dict[str, int] = {}
+    twice = set()
+    for at, message in enumerate(messages):
+        key = _key(message)
+        if key in found:
+            twice.add(key)
+        if key is not None:
+            found[key] = at
+    return {key: at for key, at in found.items() if key not in twice}
+
+
+def _key(message: Message) -> str | None:
+    if isinstance(message, FunctionProto):
+        return f"{message.domain}.{message.name}.{message.overload or ''}"
+    names = {row.name for row in type(message).FIELDS}
+    name = next((name for name in _KEYS if name in names), None)
+    key = getattr(message, name) if name else None
+    if not key and isinstance(message, NodeProto) and message.output:
+        return f"-> {message.output[0]}"
+    return key if isinstance(key, str) and (key or name == "domain") else "" if name == "domain" else None
+
+
+def _by_structure(
+    a: Sequence[Message], b: Sequence[Message], rest_a: list[int], rest_b: list[int]
+) -> Iterator[tuple[int, int]]:
+    """Pairs among what has no partner by key: nodes of the same operator in the same order, else by position."""
+    if not rest_a or not rest_b:
+        return
+    if not isinstance(a[0], NodeProto):
+        if _key(a[rest_a[0]]) is None:
+            yield from zip(rest_a, rest_b, strict=False)
+        return
+    if max(len(rest_a), len(rest_b)) > _ALIGNED:
+        yield from zip(rest_a, rest_b, strict=False)
+        return
+    kinds = [[str(getattr(nodes[at], "op_type", "")) for at in rest] for nodes, rest in ((a, rest_a), (b, rest_b))]
+    for block in difflib.SequenceMatcher(None, kinds[0], kinds[1], autojunk=False).get_matching_blocks():
+        for step in range(block.size):
+            yield rest_a[block.a + step], rest_b[block.b + step]
+
+
+def _renamed(model: ModelProto) -> ModelProto:
+    """A copy in which values are called by the order of their first use, and nodes and graphs have no names."""
+    model = deepcopy(model)
+    names: dict[str, str] = {"": ""}
+    if model.graph is not None:
+        _rename(model.graph, names)
+    for function in model.functions:
+        _rename(function, names)
+    return model
+
+
+def _rename(holder: GraphProto | FunctionProto, names: dict[str, str]) -> None:
+    def new(name: str | None) -> str:
+        return names.setdefault(name or "", f"v{len(names)}")
+
+    if isinstance(holder, GraphProto):
+        holder.name = None
+        outer = [*holder.input, *holder.output]
+        for value in outer:
+            value.name = new(value.name)
+    else:
+        holder.input, holder.output = list(map(new, holder.input)), list(map(new, holder.output))
+    for node in holder.node:
+        node.name = None
+        node.input, node.output = list(map(new, node.input)), list(map(new, node.output))
+        for attribute in node.attribute:
+            for graph in [*([attribute.g] if attribute.g is not None else []), *attribute.graphs]:
+                _rename(graph, names)
+    for value in holder.value_info:
+        value.name = new(value.name)
+    if isinstance(holder, GraphProto):
+        for tensor in holder.initializer:
+            tensor.name = new(tensor.name)
+
+
+# Values ---------------------------------------------------------------------------------------------------------------
+
+
+def _same_place(a: TensorProto, b: TensorProto) -> bool:
+    """Whether both lie at the same place of the same file of external data."""
+    folders = origin(a), origin(b)
+    if a.data_location != TensorProto.EXTERNAL or folders[0] is None or folders[1] is None:
+        return False
+    if b.data_location != TensorProto.EXTERNAL:
+        return False
+    mine, theirs = entries(a), entries(b)
+    if (mine.offset, mine.length) != (theirs.offset, theirs.length):
+        return False
+    files = folders[0].file(mine.location), folders[1].file(theirs.location)
+    return all(map(os.path.isfile, files)) and os.path.samefile(*files)
+
+
+def _values_text(tensor: TensorProto, a: BytesLike, b: BytesLike) -> str:
+    """How far the values of two payloads of one size are apart; empty for equal bytes."""
+    row = DTYPES.get(tensor.data_type or 0)
+    count, largest, relative, odd, same = 0, 0.0, 0.0, 0, True
+    left = math.prod(tensor.dims)
+    for mine, theirs in zip(chunks(a, _CHUNK), chunks(b, _CHUNK), strict=True):
+        here = min(left, _CHUNK * 8 // row.bits) if row is not None and row.bits else 0
+        left -= here
+        if mine == theirs:
+            continue
+        if not here:
+            return "the bytes differ"
+        same = False
+        found = _apart(*(_array(tensor, chunk, here) for chunk in (mine, theirs)))
+        count, odd = count + found[0], odd + found[3]
+        largest, relative = max(largest, found[1]), max(relative, found[2])
+    return "" if same else _apart_text(count, math.prod(tensor.dims), largest, relative, odd)
+
+
+def _array(tensor: TensorProto, chunk: memoryview, count: int) -> Any:
+    return ps.numpy_helper.to_array(TensorProto(data_type=tensor.data_type, dims=[count], raw_data=chunk))
+
+
+def _typed_text(a: TensorProto, b: TensorProto) -> str:
+    if a.data_type not in DTYPES:
+        return "" if all(getattr(a, name) == getattr(b, name) for name in _DATA) else "the data differ"
+    if all(tensor.data_type == TensorProto.STRING for tensor in (a, b)):
+        count = sum(x != y for x, y in zip_longest(a.string_data, b.string_data))
+        return f"{count} strings differ" if count else ""
+    mine, theirs = (ps.numpy_helper.to_array(tensor) for tensor in (a, b))
+    if mine.tobytes() == theirs.tobytes():
+        return ""
+    found = _apart(mine.reshape(-1), theirs.reshape(-1))
+    return _apart_text(found[0], mine.size, *found[1:])
+
+
+def _apart(a: Any, b: Any) -> tuple[int, float, float, int]:
+    """(values that differ, largest difference, largest relative one, values that are NaN or infinite in one only)."""
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    differ = np.flatnonzero(a != b)
+    x, y = a[differ].astype(wide), b[differ].astype(wide)
+    both_nan = np.isnan(x) & np.isnan(y)
+    x, y = x[~both_nan], y[~both_nan]
+    finite = np.isfinite(x) & np.isfinite(y)
+    gaps = np.abs(x[finite] - y[finite])
+    scale = np.maximum(np.abs(x[finite]), np.abs(y[finite]))
+    if not gaps.size:
+        return x.size, 0.0, 0.0, int((~finite).sum())
+    largest = float(gaps.max())
+    return x.size, largest, float((gaps / scale).max()), int((~finite).sum())
+
+
+def _apart_text(count: int, total: int, largest: float, relative: float, odd: int) -> str:
+    if not count:
+        return "bits of zeros or NaNs differ, no value does"
+    text = f"{count:,} of {total:,} values differ, at most by {largest:.3g} (relative {relative:.2g})"
+    return text + (f"; {odd:,} are NaN or infinite in one" if odd else "")
+
+
+def _storage(tensor: TensorProto) -> str:
+    if tensor.data_location == TensorProto.EXTERNAL:
+        entry = entries(tensor)
+        return f"{entry.location} at {entry.offset}"
+    if tensor.raw_data is not None:
+        return "raw_data"
+    return next((row.field for row in DTYPES.values() if getattr(tensor, row.field)), "nothing")
+
+
+# Text and bytes -------------------------------------------------------------------------------------------------------
+
+
+def _equal(row: Field, a: Any, b: Any) -> bool:
+    if isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b):
+        return True
+    return bool(a == b or (row.repeated and not a and not b))
+
+
+def _label(message: Message, at: int) -> str:
+    key = _key(message)
+    return f'"{key.removeprefix("-> ")}"' if key else str(at)
+
+
+def _summary(message: Message) -> str:
+    if isinstance(message, NodeProto):
+        return f"{message.op_type}({', '.join(map(str, message.input))}) -> {', '.join(map(str, message.output))}"
+    if isinstance(message, TensorProto):
+        return f"{type_name(message.data_type)}{list(message.dims)}"
+    return _shown(message)
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == []:
+        return "nothing"
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _bytes(a: Bytes, b: Bytes) -> Iterator[Difference]:
+    """The first byte that differs, with its field in `a`."""
+    for start in range(0, max(a.size, b.size), _CHUNK):
+        mine, theirs = (source.view[start : start + _CHUNK] for source in (a, b))
+        if mine == theirs:
+            continue
+        same = min(len(mine), len(theirs))
+        octets = [np.frombuffer(view[:same], np.uint8) for view in (mine, theirs)]
+        apart = np.flatnonzero(octets[0] != octets[1])
+        at = start + (int(apart[0]) if apart.size else same)
+        path = locate(a, at).chain[-1].path if at < a.size else ""
+        yield Difference(path, "bytes", f"the same content in other bytes, first at {at:#x}")
+        return
