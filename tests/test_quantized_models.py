@@ -156,6 +156,38 @@ def test_model(name, opset):
         agrees(run_ort(data, [value.numpy()])[0], model(value).numpy(), steps, share)
 
 
+@pytest.mark.parametrize("name", ["eager", "unfused", "perceptron"])
+@pytest.mark.parametrize("traced", [False, True], ids=["script", "traced"])
+def test_script(name, traced):
+    make, steps, share = MODELS[name]
+    model, x = made(make)
+    script = torch.jit.trace(model, x) if traced else torch.jit.script(model)
+    data = purexport.export(script, (x,), dynamic_axes={"x": {0: "batch"}}, input_names=["x"])
+    data = data.model_proto.SerializeToString()
+    for value in (x, x[:1], torch.cat([x, -x])):
+        agrees(run_ort(data, [value.numpy()])[0], model(value).numpy(), steps, share)
+
+
+def test_script_of_dynamic():
+    model, x = made(dynamic)
+    data = purexport.export(torch.jit.script(model), (x,)).model_proto.SerializeToString()
+    np.testing.assert_allclose(run_ort(data, [x.numpy()])[0], model(x).numpy(), rtol=1e-4, atol=1e-5)
+
+
+@torch.jit.script
+def asks(x):
+    q = torch.quantize_per_tensor(x, 0.1, 3, torch.quint8)
+    return q.dequantize() if q.is_quantized else x
+
+
+def test_a_script_that_asks_what_is_quantized_is_refused():
+    with pytest.raises(
+        purexport.ExportError,
+        match=r"asks for is_quantized of what aten::quantize_per_tensor gives at .*test_quantized_models.py:\d+",
+    ):
+        purexport.export(asks, (torch.randn(3),))
+
+
 def test_pt2e_by_export():
     model, x = made(pt2e)
     data = purexport.export(model, (x,), capture="export").model_proto.SerializeToString()

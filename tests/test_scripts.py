@@ -202,6 +202,21 @@ class Program:
 
 
 COUNTS = tuple((torch.ones(2, 3), torch.tensor(count)) for count in (0, 1, 7))
+
+
+@torch.jit.script
+def literals(x: Tensor, times: Tensor) -> Tensor:
+    """A literal is new at every call."""
+    first = torch.tensor([1.0, 2.0, 3.0])
+    first[0] = x[0]
+    with torch.no_grad():
+        for _ in range(int(times)):
+            step = torch.tensor([1.0, 0.5, 0.25])
+            step.add_(first)
+            first = first + step
+    return first
+
+
 GROWN = tuple((torch.full((1, 3), size), torch.tensor(count)) for size, count in ((1.0, 0), (1.0, 1), (9.0, 8)))
 TRACED = ("a scripted loop in a trace", "a scripted module in a trace")
 PROGRAMS = {
@@ -221,6 +236,9 @@ PROGRAMS = {
     "a traced module": Program(
         lambda: torch.jit.trace(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()), (torch.ones(1, 3, 8, 8),)),
         (torch.rand(1, 3, 8, 8),),
+    ),
+    "literals written in place": Program(
+        lambda: literals, (torch.rand(3), torch.tensor(2)), None, ((torch.rand(3), torch.tensor(0)),)
     ),
     "a loop on data": Program(lambda: looped, (torch.ones(2, 3), torch.tensor(3)), None, COUNTS),
     "a branch on data": Program(lambda: branched, (torch.ones(2, 3),), None, ((-torch.ones(2, 3),),)),

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from purexport.capture import prepacked
 from purexport.capture.aten import Assigned, AtenGraph, Frame, Input, Source, TensorType, Value, tensor_type
 from purexport.capture.script_control import branch
 from purexport.capture.script_loop import loop
@@ -236,6 +237,9 @@ class Interpreter(Recorder):
     def _owned(self, found: Any, path: str) -> Any:
         if isinstance(found, (torch.nn.Module, torch.jit.ScriptModule, torch._C.ScriptModule)):
             return Module(found, path)
+        if isinstance(found, torch.ScriptObject):
+            with self.machine.outside():
+                return prepacked.unpacked(found, path.rpartition(".")[0], self.constant)
         if isinstance(found, torch.Tensor):
             kind = "parameter" if isinstance(found, torch.nn.Parameter) or found.requires_grad else "buffer"
             return self.state(found, path, kind)

@@ -195,9 +195,11 @@ _RANGES = {"aten::__range_length": _range_length, "aten::__derive_index": _deriv
 
 
 def _tensor(run: Interpreter, operands: list[Any], source: Source) -> Value:
-    """torch.tensor and torch.as_tensor: a constant where the numbers are known."""
+    """torch.tensor and torch.as_tensor of numbers, new at every call: a copy of a constant where they are known."""
     data, dtype = operands[0], operands[1] if len(operands) > 1 else None
     wanted = dtype_from_code(dtype) if isinstance(dtype, int) else dtype
     if isinstance(data, Value) and isinstance(data.type, TensorType):
         return data if wanted is None else run.cast(data, wanted, source)
-    return run.literal(data, wanted, source)
+    made = run.literal(data, wanted, source)
+    copied: Value = run.record("aten::clone", {"self": made, "memory_format": None}, source)
+    return copied

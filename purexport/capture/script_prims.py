@@ -153,8 +153,25 @@ def _requires_grad(run: Interpreter, node: Any, operands: list[Any]) -> Any:
 def _property(run: Interpreter, node: Any, operands: list[Any]) -> Any:
     """``prim::dtype`` and its like: what is known of a tensor without its data."""
     name = node.kind().removeprefix("prim::")
+    if name in ("dtype", "is_quantized") and operands[0] in run.quantized:
+        made = run.producers[operands[0]]
+        raise ExportError(
+            f"the script asks for {name} of what {made.target} gives at {made.source}, which may be quantized; "
+            "export the module itself by trace"
+        )
     of = run.fakes[operands[0]] if isinstance(operands[0], Value) else operands[0]
     return _dtype_code(of.dtype) if name == "dtype" else getattr(of, name)
+
+
+def _context(run: Interpreter, node: Any, operands: list[Any]) -> None:
+    """``with``: gradients are no part of a file; what another context does to the calls inside is not known."""
+    entered = next(iter(node.inputs()))
+    kind = str(entered.type()).removeprefix("__torch__.")
+    if kind != "torch.autograd.grad_mode.no_grad":
+        raise ExportError(
+            f"the script enters {kind} at {run.source(entered.node())}, which a script does not show the effect of; "
+            "export the module itself by trace"
+        )
 
 
 def _enum_name(run: Interpreter, node: Any, operands: list[Any]) -> Any:
@@ -212,6 +229,8 @@ HANDLERS: dict[str, Handler] = {
     "prim::NumToTensor": _same,
     "prim::data": _same,
     "prim::Uninitialized": _uninitialized,
+    "prim::Enter": _context,
+    "prim::Exit": _nothing,
     "prim::isinstance": _is_instance,
     "prim::EnumName": _enum_name,
     "prim::EnumValue": _enum_value,

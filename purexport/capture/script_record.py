@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -28,6 +29,8 @@ from purexport.errors import ExportError
 from purexport.fakes import FakeMachine
 
 _CAST_NAMES = {int: "aten::Int.Tensor", float: "aten::Float.Tensor", bool: "aten::Bool.Tensor"}
+_QUANTIZING = ("quantized::", "aten::quantize_per")
+_FLOAT_RESULT = re.compile("^quantized::.*_dynamic|^quantized::embedding|^aten::dequantize|^aten::int_repr")
 NUMBER_DTYPES = {int: torch.int64, float: torch.float32, bool: torch.bool}
 
 
@@ -46,6 +49,7 @@ class Recorder:
         self.owners: dict[Value, str] = {}  # parameters, by the path of their module
         self.numbers: dict[str, Value] = {}
         self.facts: dict[Value, bool] = {}
+        self.quantized: set[Value] = set()  # what may be a quantized tensor, of which the fakes are plain
         self.remarks: list[str] = []
         self.memory = Memory()
         self.scope: Scope | None = None
@@ -113,6 +117,8 @@ class Recorder:
         self.graph.calls.append(call)
         for value in call.outputs:
             self.producers[value] = call
+        if call.target.startswith(_QUANTIZING) or (self.quantized and any(v in self.quantized for v in call.inputs())):
+            self.quantized.update(call.outputs if not _FLOAT_RESULT.search(call.target) else ())
         self.memory.note_writes(call, self.fakes)
 
     def emit(self, target: str, args: dict[str, Any], fake: Any, source: Source) -> Value:
