@@ -23,7 +23,7 @@ from purexport.lowering.registry import Rule, add, lower_complex
 Operand = Pair | Value
 
 # of a real tensor these are the tensor itself
-add(Rule(same, ("self",)), *(f"aten::{name}" for name in ("real", "conj", "_conj", "conj_physical", "_conj_physical")))
+add(Rule(same, ("self",)), *(f"aten::{name}" for name in ("real", "conj_physical", "_conj_physical")))
 
 
 def result_code(op: Emitter) -> int:

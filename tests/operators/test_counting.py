@@ -101,6 +101,14 @@ ROWS = [
         )
         for mode in ("sum", "mean", "max")
     ),
+    Row(
+        "bag-without-padding",
+        lambda w, i, o: torch.embedding_bag(w, i, o)[0],
+        f32(7, 3),
+        i64(5, low=0, high=7),
+        values([0, 2], torch.int64),
+        opsets=ONE,
+    ),
     Row("bag-rows", lambda w, i: F.embedding_bag(i, w), f32(7, 3), i64(2, 4, low=0, high=7), opsets=ONE),
     Row(
         "bag-weights",
