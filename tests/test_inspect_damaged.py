@@ -11,7 +11,7 @@ import pytest
 from purexport.cli.main import main
 
 SHIPPED = Path(onnx.__file__).parent / "backend" / "test" / "data"
-MODELS = [path for path in sorted(SHIPPED.rglob("*.onnx")) if 300 < path.stat().st_size < 3000][::8][:50]
+MODELS = [path for path in sorted(SHIPPED.rglob("*.onnx")) if 100 < path.stat().st_size < 5000][:50]
 
 VERBS = [
     ["inspect", "BAD"],
@@ -24,6 +24,8 @@ VERBS = [
     ["check", "BAD", "--full", "--parsers"],
     ["canonicalize", "BAD", "-o", "OUT"],
     ["diff", "BAD", "GOOD"],
+    ["extract", "BAD", "--tensors", "-o", "OUT"],
+    ["extract", "BAD", "--outputs", "y", "-o", "OUT"],
 ]
 
 

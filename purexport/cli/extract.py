@@ -1,0 +1,70 @@
+"""`purexport extract m.onnx`: a tensor to .npy, all tensors to .safetensors, a subgraph to a model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+from purexport.cli.describe import size_text
+from purexport.cli.errors import UsageError
+from purexport.inspect.extract import extract_subgraph, tensor_to_npy, to_safetensors
+
+_EXAMPLES = """\
+examples:
+  purexport extract m.onnx --tensor fc.weight -o weight.npy
+  purexport extract m.onnx --tensors -o weights.safetensors
+  purexport extract m.onnx --inputs hidden --outputs scores -o head.onnx
+"""
+
+
+def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """The options of the verb."""
+    parser = verbs.add_parser(
+        "extract",
+        help="a tensor to .npy, all tensors to .safetensors, a subgraph to a model",
+        description="Write a part of a model to a file of its own.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("file", metavar="FILE", help="the .onnx file")
+    add("--tensor", metavar="NAME", help="write this tensor as .npy")
+    add("--tensors", action="store_true", help="write all initializers as .safetensors")
+    add("--outputs", metavar="NAMES", help="write the nodes that make these values, with commas between")
+    add("--inputs", metavar="NAMES", help="where that subgraph begins (default: at the inputs of the graph)")
+    add("-o", "--output", metavar="FILE", required=True, help="the file to write")
+    add("--json", action="store_true", help="report as JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the file, report."""
+    wanted = [option for option in (args.tensor, args.tensors or None, args.outputs) if option is not None]
+    if len(wanted) != 1:
+        raise UsageError("say what to extract: one of --tensor NAME, --tensors, --outputs NAMES")
+    if args.inputs is not None and args.outputs is None:
+        raise UsageError("--inputs goes with --outputs")
+    facts: dict[str, Any] = {"file": args.output}
+    if args.tensor is not None:
+        array = tensor_to_npy(args.file, args.tensor, args.output)
+        facts.update(dtype=str(array.dtype), shape=list(array.shape))
+        text = f"{array.dtype}{list(array.shape)}"
+    elif args.tensors:
+        count, left_out = to_safetensors(args.file, args.output)
+        facts.update(tensors=count, left_out=left_out)
+        text = f"{count} tensors" + "".join(f"\nleft out  {line}, which the format does not have" for line in left_out)
+    else:
+        nodes = extract_subgraph(args.file, args.output, _names(args.outputs), args.inputs and _names(args.inputs))
+        facts["nodes"] = nodes
+        text = f"{nodes} node{'' if nodes == 1 else 's'}"
+    facts["bytes"] = os.path.getsize(args.output)
+    line = f"wrote {args.output}, {size_text(facts['bytes'])}: {text}".encode("ascii", "backslashreplace").decode()
+    sys.stdout.write((json.dumps(facts) if args.json else line) + "\n")
+    return 0
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]

@@ -1,0 +1,218 @@
+"""Parts of a model as files of their own: a tensor as .npy, all tensors as .safetensors, a subgraph as a model.
+
+Weights go from the mapped file to the new one in chunks. A file appears whole or not at all.
+https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+https://huggingface.co/docs/safetensors/index#format
+"""
+
+from __future__ import annotations
+
+import difflib
+import io
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+import proto_schema as ps
+from proto_schema.datafiles import payload_of
+from proto_schema.dtypes import DTYPES, type_name
+from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from proto_schema.payload import BytesLike, byte_view, nbytes
+from purexport.inspect.forms import replace_file
+
+Path: TypeAlias = "str | os.PathLike[str]"
+
+SAFETENSORS = {
+    "FLOAT": "F32",
+    "UINT8": "U8",
+    "INT8": "I8",
+    "UINT16": "U16",
+    "INT16": "I16",
+    "INT32": "I32",
+    "INT64": "I64",
+    "BOOL": "BOOL",
+    "FLOAT16": "F16",
+    "DOUBLE": "F64",
+    "UINT32": "U32",
+    "UINT64": "U64",
+    "BFLOAT16": "BF16",
+    "FLOAT8E4M3FN": "F8_E4M3",
+    "FLOAT8E5M2": "F8_E5M2",
+    "COMPLEX64": "C64",
+}
+"""The data types that the format has, by ours."""
+
+
+def find_tensor(model: ModelProto, name: str) -> TensorProto:
+    """The initializer of that name, or the value of the Constant whose output is called so. ValueError for none."""
+    graph = model.graph or GraphProto()
+    found = {tensor.name or "": tensor for tensor in graph.initializer}
+    for node in graph.node:
+        held = [attribute.t for attribute in node.attribute if attribute.t is not None]
+        if node.op_type == "Constant" and held and node.output:
+            found.setdefault(node.output[0], held[0])
+    if name not in found:
+        close = difflib.get_close_matches(name, found, 3, 0.3) or list(found)[:3]
+        raise ValueError(f"no tensor is called {name!r}{'; there is ' if close else ''}{', '.join(close)}")
+    return found[name]
+
+
+def tensor_to_npy(path: Path, name: str, target: Path) -> Any:
+    """Writes a tensor of the model at `path` as .npy and returns the array, a view of the file where that is possible.
+
+    Types that numpy lacks are written as the nearest that it has, as `numpy_helper.to_array` gives them.
+    Raises ValueError for an unknown name, OSError and ExternalDataError where data cannot be read or written.
+    """
+    try:
+        array = ps.numpy_helper.to_array(find_tensor(ps.load(path), name))
+    except TypeError as error:
+        raise ValueError(f"{name}: {error}") from None
+    if array.dtype == object:
+        if any(isinstance(item, bytes) for item in array.flat):
+            raise ValueError(f"{name}: a string in it is no UTF-8, and .npy files hold text")
+        array = array.astype(str)
+    array = np.asarray(array, order="C")
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(array))
+    data: BytesLike = array.tobytes() if array.dtype.kind == "U" else byte_view(array)
+    replace_file(os.fspath(target), [head.getvalue(), data], head.tell() + nbytes(data))
+    return array
+
+
+def to_safetensors(path: Path, target: Path) -> tuple[int, list[str]]:
+    """Writes the initializers of the model at `path` as .safetensors.
+
+    Returns (tensors written, "name: reason" of those left out because the format does not have their type).
+    Raises ValueError where two have one name, OSError and ExternalDataError where data cannot be read or written.
+    """
+    graph = ps.load(path).graph or GraphProto()
+    head: dict[str, Any] = {}
+    parts: list[BytesLike] = []
+    left_out, at = [], 0
+    for tensor in graph.initializer:
+        name, kind = tensor.name or "", SAFETENSORS.get(type_name(tensor.data_type))
+        if kind is None:
+            left_out.append(f"{name}: {type_name(tensor.data_type)}")
+            continue
+        if name in head:
+            raise ValueError(f"two tensors are called {name!r}; the format needs names that differ")
+        data = _little_endian(tensor)
+        size = nbytes(data)
+        head[name] = {"dtype": kind, "shape": list(tensor.dims), "data_offsets": [at, at + size]}
+        parts.append(data)
+        at += size
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    first = len(text).to_bytes(8, "little") + text
+    replace_file(os.fspath(target), [first, *parts], len(first) + at)
+    return len(head), left_out
+
+
+def _little_endian(tensor: TensorProto) -> BytesLike:
+    """The bytes as raw_data would hold them. ValueError where they do not fit type and shape."""
+    codes = ps.numpy_helper.to_codes(tensor) if tensor.data_type != TensorProto.COMPLEX64 else None
+    data = payload_of(tensor)
+    if data is not None and nbytes(data) == DTYPES[tensor.data_type or 0].nbytes(int(np.prod(tensor.dims))):
+        return data
+    return byte_view(ps.numpy_helper.to_array(tensor) if codes is None else codes)
+
+
+# Subgraphs ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Cut:
+    """What a subgraph consists of, found by going back from its outputs."""
+
+    nodes: set[int]
+    used: set[str]
+    open: list[str]
+
+
+def subgraph(model: ModelProto, outputs: Sequence[str], inputs: Sequence[str] | None = None) -> ModelProto:
+    """A model of the nodes between named values: all that `outputs` need, back to `inputs` (default: the graph's own).
+
+    Weights are shared with `model`. Raises ValueError for names that are not in the graph, inputs that are missing,
+    and values whose type the file does not say.
+    """
+    graph = model.graph or GraphProto()
+    makers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
+    constants = {tensor.name or "" for tensor in graph.initializer}
+    constants |= {sparse.values.name or "" for sparse in graph.sparse_initializer if sparse.values is not None}
+    own = [value.name or "" for value in graph.input if value.name not in constants]
+    known = {*makers, *constants, *(value.name or "" for value in graph.input)}
+    for name in [*outputs, *(inputs or ())]:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 3, 0.3)
+            raise ValueError(f"the graph has no value {name!r}{'; it has ' if close else ''}{', '.join(close)}")
+    starts = list(own if inputs is None else inputs)
+    cut = _cut(graph.node, outputs, set(starts), makers, constants)
+    missing = [name for name in cut.open if name not in starts]
+    if missing:
+        raise ValueError(f"{', '.join(outputs)} also need {', '.join(missing)}: name it among the inputs")
+    starts = [name for name in starts if name in cut.used]
+    made = GraphProto(name=graph.name or "subgraph", node=[graph.node[at] for at in sorted(cut.nodes)])
+    made.initializer = [tensor for tensor in graph.initializer if tensor.name in cut.used and tensor.name not in starts]
+    made.sparse_initializer = [row for row in graph.sparse_initializer if row.values and row.values.name in cut.used]
+    made.input = [_typed(graph, name) for name in starts]
+    made.output = [_typed(graph, name) for name in outputs]
+    inner = {name for node in made.node for name in node.output} - set(outputs)
+    made.value_info = [value for value in graph.value_info if value.name in inner]
+    rest = {row.name: getattr(model, row.name) for row in ModelProto.FIELDS if row.name not in ("graph",)}
+    return ModelProto(graph=made, **{name: value for name, value in rest.items() if value})
+
+
+def extract_subgraph(path: Path, target: Path, outputs: Sequence[str], inputs: Sequence[str] | None = None) -> int:
+    """Writes the subgraph of the model at `path` to `target` and returns the number of its nodes; as `subgraph`."""
+    made = subgraph(ps.load(path), outputs, inputs)
+    ps.save(made, target)
+    return len(made.graph.node) if made.graph is not None else 0
+
+
+def _cut(
+    nodes: Sequence[NodeProto], outputs: Sequence[str], starts: set[str], makers: dict[str, int], constants: set[str]
+) -> _Cut:
+    cut = _Cut(set(), set(), [])
+    todo = list(outputs)
+    while todo:
+        name = todo.pop()
+        if name in cut.used:
+            continue
+        cut.used.add(name)
+        if name in starts or name in constants:
+            continue
+        if name not in makers:
+            cut.open.append(name)
+        elif makers[name] not in cut.nodes:
+            cut.nodes.add(makers[name])
+            todo += free_names(nodes[makers[name]])
+    return cut
+
+
+def free_names(node: NodeProto) -> Iterator[str]:
+    """The values that a node uses, those that its graphs take from outside included."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        for graph in [*([attribute.g] if attribute.g is not None else []), *attribute.graphs]:
+            inside = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+            for inner in graph.node:
+                yield from (name for name in free_names(inner) if name not in inside)
+                inside.update(inner.output)
+            yield from (value.name for value in graph.output if value.name and value.name not in inside)
+
+
+def _typed(graph: GraphProto, name: str) -> ValueInfoProto:
+    for value in [*graph.input, *graph.output, *graph.value_info]:
+        if value.name == name and value.type is not None:
+            return value
+    for tensor in graph.initializer:
+        if tensor.name == name:
+            return ps.helper.make_tensor_value_info(name, tensor.data_type or 0, tensor.dims)
+    raise ValueError(f"the file does not say the type of {name!r}: infer shapes first, or cut where the type is known")
+
+
+__all__ = ["SAFETENSORS", "extract_subgraph", "find_tensor", "subgraph", "tensor_to_npy", "to_safetensors"]

@@ -1,0 +1,179 @@
+"""Parts of models as files: what numpy, a reader of the format, and ONNX Runtime find in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import proto_schema as ps
+from purexport.cli.main import main
+from purexport.inspect.extract import SAFETENSORS, subgraph
+
+FLOAT = ps.TensorProto.FLOAT
+WEIGHT = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def model() -> Any:
+    """x @ w -> h, h + b -> s, If(c) s else b -> y; and LeakyRelu(s) -> z."""
+    weight = ps.numpy_helper.from_array(WEIGHT, "w")
+    bias = ps.helper.make_tensor("b", FLOAT, [1, 3], [1.0, 2.0, 3.0])
+    branches = {
+        f"{name}_branch": ps.helper.make_graph(
+            [ps.helper.make_node("Identity", [value], [f"{name}_y"])],
+            name,
+            [],
+            [ps.helper.make_tensor_value_info(f"{name}_y", FLOAT, None)],
+        )
+        for name, value in (("then", "s"), ("else", "b"))
+    }
+    nodes = [
+        ps.helper.make_node("MatMul", ["x", "w"], ["h"]),
+        ps.helper.make_node("Add", ["h", "b"], ["s"]),
+        ps.helper.make_node("If", ["c"], ["y"], **branches),
+        ps.helper.make_node("LeakyRelu", ["s"], ["z"], alpha=0.5),
+        ps.helper.make_node("Constant", [], ["k"], value=ps.numpy_helper.from_array(np.int64([7, 8]), "")),
+    ]
+
+    def info(name: str, sizes: Sequence[int]) -> Any:
+        return ps.helper.make_tensor_value_info(name, FLOAT, sizes)
+
+    condition = ps.helper.make_tensor_value_info("c", ps.TensorProto.BOOL, [])
+    graph = ps.helper.make_graph(
+        nodes,
+        "net",
+        [info("x", [1, 4]), condition],
+        [info("y", [1, 3]), info("z", [1, 3])],
+        [weight, bias],
+        value_info=[info("s", [1, 3])],
+    )
+    return ps.helper.make_model(graph, ir_version=10, opset_imports=[ps.helper.make_opsetid("", 20)])
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    ps.save(model(), "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+# outputs, inputs, operators of the subgraph, its inputs, its initializers
+CUTS: list[tuple[str, str | None, list[str], list[str], list[str]]] = [
+    ("s", None, ["MatMul", "Add"], ["x"], ["w", "b"]),
+    ("z", "s", ["LeakyRelu"], ["s"], []),
+    ("z", "x", ["MatMul", "Add", "LeakyRelu"], ["x"], ["w", "b"]),
+    ("y", "s,c", ["If"], ["s", "c"], ["b"]),
+    ("y,z", None, ["MatMul", "Add", "If", "LeakyRelu"], ["x", "c"], ["w", "b"]),
+    ("s", "x,b", ["MatMul", "Add"], ["x", "b"], ["w"]),
+    ("z", "s,x", ["LeakyRelu"], ["s"], []),
+]
+
+
+@pytest.mark.parametrize(("outputs", "inputs", "operators", "starts", "weights"), CUTS)
+def test_subgraph(
+    outputs: str, inputs: str | None, operators: list[str], starts: list[str], weights: list[str], path: Path
+) -> None:
+    options = ["--inputs", inputs] if inputs else []
+    assert main(["extract", str(path), "--outputs", outputs, *options, "-o", "sub.onnx"]) == 0
+    made = onnx.load("sub.onnx")
+    onnx.checker.check_model(made, full_check=True)
+    assert [node.op_type for node in made.graph.node] == operators
+    assert [value.name for value in made.graph.input] == starts
+    assert [tensor.name for tensor in made.graph.initializer] == weights
+    feeds = {"x": np.ones((1, 4), np.float32), "c": np.array(True), "b": np.float32([[1, 2, 3]])}
+    feeds["s"] = onnxruntime.InferenceSession(str(path)).run(["z"], {"x": feeds["x"], "c": feeds["c"]})[0]
+    session = onnxruntime.InferenceSession("sub.onnx")
+    results = session.run(None, {name: feeds[name] for name in starts})
+    np.testing.assert_allclose(results[-1], feeds["x"] @ WEIGHT + feeds["b"])  # positive: LeakyRelu leaves it
+
+
+def test_subgraph_shares_weights() -> None:
+    whole = model()
+    assert subgraph(whole, ["s"]).graph.initializer[0] is whole.graph.initializer[0]  # type: ignore[union-attr]
+
+
+# the command line after the file, what the error says
+MISTAKES = [
+    (["-o", "o"], "one of --tensor NAME, --tensors, --outputs"),
+    (["--tensor", "w", "--tensors", "-o", "o"], "one of --tensor"),
+    (["--tensors", "--inputs", "x", "-o", "o"], "--inputs goes with --outputs"),
+    (["--tensor", "wight", "-o", "o"], "no tensor is called 'wight'; there is w"),
+    (["--tensor", "w", "-o", "none/o.npy"], "none"),
+    (["--outputs", "q", "-o", "o"], "the graph has no value 'q'"),
+    (["--outputs", "h", "-o", "o"], "does not say the type of 'h'"),
+    (["--outputs", "y", "--inputs", "s", "-o", "o"], "y also need c: name it among the inputs"),
+]
+
+
+@pytest.mark.parametrize(("argv", "text"), MISTAKES, ids=[" ".join(argv) for argv, _ in MISTAKES])
+def test_mistakes(argv: list[str], text: str, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["extract", str(path), *argv]) == 2
+    error = capsys.readouterr().err
+    assert text in error and error.count("\n") == 1 and "--traceback" not in error
+    assert [entry.name for entry in path.parent.iterdir()] == ["m.onnx"]
+
+
+@pytest.mark.parametrize(("name", "array"), [("w", WEIGHT), ("b", np.float32([[1, 2, 3]])), ("k", np.int64([7, 8]))])
+def test_npy(name: str, array: Any, path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["extract", str(path), "--tensor", name, "-o", "t.npy", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["shape"] == list(array.shape)
+    found = np.load("t.npy")
+    assert found.dtype == array.dtype and np.array_equal(found, array)
+
+
+def test_npy_of_strings(path: Path) -> None:
+    whole = model()
+    whole.graph.initializer.append(ps.numpy_helper.from_array(np.array(["a", "bc"], object), "t"))
+    ps.save(whole, path)
+    assert main(["extract", str(path), "--tensor", "t", "-o", "t.npy"]) == 0
+    assert np.load("t.npy").tolist() == ["a", "bc"]
+    whole.graph.initializer[-1].string_data[0] = b"\xff"
+    ps.save(whole, path)
+    assert main(["extract", str(path), "--tensor", "t", "-o", "t.npy"]) == 2
+
+
+def read_safetensors(path: str) -> tuple[dict[str, Any], bytes]:
+    data = Path(path).read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    assert size % 8 == 0
+    return json.loads(data[8 : 8 + size]), data[8 + size :]
+
+
+def test_safetensors(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = model()
+    whole.graph.initializer += [
+        ps.helper.make_tensor("half", ps.TensorProto.BFLOAT16, [2], [1.0, -2.0]),
+        ps.helper.make_tensor("four", ps.TensorProto.INT4, [2], [1, 2]),
+        ps.helper.make_tensor("scalar", ps.TensorProto.DOUBLE, [], [0.5]),
+        ps.helper.make_tensor("wave", ps.TensorProto.COMPLEX64, [1], [1 + 2j]),
+        ps.numpy_helper.from_array(np.zeros((0, 3), np.int8), "empty"),
+    ]
+    ps.save(whole, path, external_data=True, size_threshold=0)
+    assert main(["extract", str(path), "--tensors", "-o", "t.safetensors", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["tensors"] == 6 and facts["left_out"] == ["four: INT4"]
+    head, data = read_safetensors("t.safetensors")
+    by_name = {tensor.name: tensor for tensor in whole.graph.initializer}
+    at = 0
+    for name, row in head.items():
+        start, stop = row["data_offsets"]
+        assert start == at and row["shape"] == list(by_name[name].dims)
+        assert row["dtype"] == SAFETENSORS[ps.TensorProto.DataType(by_name[name].data_type).name]
+        array = onnx.numpy_helper.to_array(onnx.TensorProto.FromString(by_name[name].SerializeToString()))
+        assert data[start:stop] == array.tobytes(), name
+        at = stop
+    assert at == len(data)
+
+
+def test_safetensors_needs_names_that_differ(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = model()
+    whole.graph.initializer.append(whole.graph.initializer[0])
+    ps.save(whole, path)
+    assert main(["extract", str(path), "--tensors", "-o", "t.safetensors"]) == 2
+    assert "two tensors are called 'w'" in capsys.readouterr().err
