@@ -224,11 +224,16 @@ def preserved(model: Any) -> Iterator[None]:
         torch.set_rng_state(random)
         with torch.no_grad():
             for buffer, version, content in kept:
-                if _version(buffer) != version or version < 0:
+                if _version(buffer) != version or version < 0 or _differ(buffer, content):
                     buffer.copy_(content)
     written = [name for name, parameter in parameters.items() if _version(parameter) != versions[name]]
     if written:
         raise ExportError(f"the model writes to its parameters {', '.join(written)} when it runs; write to buffers")
+
+
+def _differ(buffer: torch.Tensor, content: torch.Tensor) -> bool:
+    """Normalization in training mode writes to its statistics without counting it."""
+    return buffer.layout == torch.strided and not buffer.is_meta and not torch.equal(buffer, content)
 
 
 def _version(tensor: torch.Tensor) -> int:
