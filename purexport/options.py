@@ -17,7 +17,7 @@ from typing import Any, ParamSpec, cast
 
 import torch
 
-from purexport.api import ONNXProgram, OperatorExportTypes
+from purexport.api import ONNXProgram, OperatorExportTypes, TrainingMode, training_mode
 from purexport.capture.request import script_parameters
 from purexport.errors import ExportError
 
@@ -217,3 +217,9 @@ def say(text: str) -> None:
         logger.info(text)
     elif logging.lastResort is not None:
         logging.lastResort.handle(logger.makeRecord(logger.name, logging.INFO, __file__, 0, text, (), None))
+
+
+def trains(model: Any, training: TrainingMode | bool) -> bool:
+    """Whether the file is for training, so that nothing may be computed of its parameters beforehand."""
+    mode = training_mode(training)
+    return mode is TrainingMode.TRAINING or (mode is TrainingMode.PRESERVE and bool(getattr(model, "training", False)))

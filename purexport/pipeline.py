@@ -102,7 +102,8 @@ def export(
         users = [item.name for item in pure.graph.inputs if item.kind == "user"]
         _check_axes(dynamic_axes, [*users, *pure.graph.output_names])
         stages.at("lower")
-        lowered = lower_graph(pure.graph, opset, custom_translation_table, fold=do_constant_folding)
+        fold = do_constant_folding and not options.trains(model, training)
+        lowered = lower_graph(pure.graph, opset, custom_translation_table, fold=fold)
         remarks += lowered.remarks
         if not export_params:
             _parameters_as_inputs(lowered.graph, pure.graph.inputs)
