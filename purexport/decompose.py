@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,14 +85,37 @@ def _symbolic(machine: FakeMachine, type_: TensorType) -> torch.Tensor:
 
 
 def _size(machine: FakeMachine, expression: str) -> Any:
-    """The symbolic size that an expression of axis names says."""
-    tree = ast.parse(expression, mode="eval")
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - set(_FUNCTIONS)
-    known = {name: machine.symbol(name, _EXAMPLE) for name in names}
-    return eval(compile(tree, "<size>", "eval"), {"__builtins__": {}, **_FUNCTIONS, **known})
+    """The symbolic size that an expression of axis names says; what is no such expression is a name of its own."""
+    try:
+        return _computed(machine, ast.parse(expression, mode="eval").body)
+    except (SyntaxError, KeyError):
+        return machine.symbol(expression, _EXAMPLE)
+
+
+def _computed(machine: FakeMachine, node: Any) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name):
+        return machine.symbol(node.id, _EXAMPLE)
+    if isinstance(node, ast.UnaryOp):
+        return _OPERATORS[type(node.op)](_computed(machine, node.operand))
+    if isinstance(node, ast.BinOp):
+        return _OPERATORS[type(node.op)](_computed(machine, node.left), _computed(machine, node.right))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return _FUNCTIONS[node.func.id](*(_computed(machine, item) for item in node.args))
+    raise KeyError(type(node))
 
 
 _EXAMPLE = 12  # only a hint: it stands for any size
+_OPERATORS: Mapping[Any, Any] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+}
 _FUNCTIONS: Mapping[str, Any] = {
     "Max": lambda *sizes: functools.reduce(torch.sym_max, sizes),
     "Min": lambda *sizes: functools.reduce(torch.sym_min, sizes),

@@ -38,3 +38,11 @@ def test_row(row: Row, route: str, opset: int) -> None:
 def test_the_report_says_which_calls_were_decomposed() -> None:
     program = purexport.export(lambda x: torch.diff(x, n=2), torch.ones(3, 6), capture="trace")
     assert "aten::diff" in program.report.decomposed
+
+
+@pytest.mark.parametrize("label", ["n", "batch size", "2x"])
+def test_any_name_of_an_axis(label: str) -> None:
+    """What does not read as an expression of names is a name of its own."""
+    program = purexport.export(lambda x: torch.diff(x, dim=0), (torch.ones(3, 2),), dynamic_axes={"x": {0: label}})
+    x = torch.rand(5, 2)
+    torch.testing.assert_close(program(x)[0], torch.diff(x, dim=0))
