@@ -1,4 +1,4 @@
-"""Shape functions of linear algebra that torch cannot run on fake tensors, or only for the example's sizes."""
+"""Shape functions of linear algebra and CTC loss that torch cannot run on fakes, or only for the example's sizes."""
 
 from __future__ import annotations
 
@@ -61,6 +61,10 @@ def _least_squares(*, self: Tensor, b: Tensor, driver: str | None, **_: Any) -> 
     return solution.squeeze(-1) if vector else solution, residuals, rank, values
 
 
+def _ctc_loss(*, log_probs: Tensor, reduction: int, **_: Any) -> Tensor:
+    return log_probs.new_empty(log_probs.shape[1:2] if log_probs.dim() == 3 and not reduction else ())
+
+
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "linalg_cond": _condition,
     "linalg_cond.p_str": _condition,
@@ -73,4 +77,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cov": _covariance,
     "corrcoef": _covariance,
     "linalg_lstsq": _least_squares,
+    "ctc_loss.IntList": _ctc_loss,
+    "ctc_loss.Tensor": _ctc_loss,
 }

@@ -65,8 +65,10 @@ def _operator(name: str) -> Any:
 
 def _by_name(name: str) -> Callable[..., Any]:
     """A shape function that takes arguments by name as a kernel, which takes them by position too."""
-    names = [argument.name for argument in torch._C._get_schema(f"aten::{name}", "").arguments]
-    defaults = {item.name: item.default_value for item in torch._C._get_schema(f"aten::{name}", "").arguments}
+    base, _, overload = name.partition(".")
+    arguments = torch._C._get_schema(f"aten::{base}", overload).arguments
+    names = [argument.name for argument in arguments]
+    defaults = {argument.name: argument.default_value for argument in arguments}
     function = shape_function(f"aten::{name}")
     assert function is not None
 
@@ -74,18 +76,6 @@ def _by_name(name: str) -> Callable[..., Any]:
         return function(**{**defaults, **dict(zip(names, args, strict=False)), **kwargs})
 
     return shape
-
-
-def _loss_shape(
-    log_probs: Tensor,
-    targets: Tensor,
-    input_lengths: Any,
-    target_lengths: Any,
-    blank: int = 0,
-    reduction: int = 1,
-    zero_infinity: bool = False,
-) -> Tensor:
-    return log_probs.new_empty(log_probs.shape[1:2] if log_probs.dim() == 3 and not reduction else ())
 
 
 def _combinations_shape(self: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
@@ -100,11 +90,7 @@ def _one_hot_shape(self: Tensor, num_classes: int = -1) -> Tensor:
 
 
 _SHAPES: dict[str, Callable[..., Any]] = {
-    "cov": _by_name("cov"),
-    "corrcoef": _by_name("corrcoef"),
-    "linalg_lstsq": _by_name("linalg_lstsq"),
-    "ctc_loss.IntList": _loss_shape,
-    "ctc_loss.Tensor": _loss_shape,
+    **{name: _by_name(name) for name in ("cov", "corrcoef", "linalg_lstsq", "ctc_loss.IntList", "ctc_loss.Tensor")},
     "combinations": _combinations_shape,
     "one_hot": _one_hot_shape,
 }

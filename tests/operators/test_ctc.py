@@ -12,7 +12,6 @@ LABELS = i64(3, 4, low=1, high=6)
 REPEATED = values([[1, 1, 2, 2], [3, 3, 3, 3], [1, 2, 1, 2]], torch.int64)
 INPUTS, TARGETS = values([8, 6, 8], torch.int64), values([4, 2, 0], torch.int64)
 FEW = (11, 13, 20)
-ROUTE = ("trace", "export")
 
 
 def loss(*lengths, **options):
@@ -21,7 +20,7 @@ def loss(*lengths, **options):
 
 ROWS = [
     *(
-        Row(way, loss([8, 7, 8], [4, 2, 3], reduction=way), f32(8, 3, 6), LABELS, opsets=FEW, routes=ROUTE)
+        Row(way, loss([8, 7, 8], [4, 2, 3], reduction=way), f32(8, 3, 6), LABELS, opsets=FEW)
         for way in ("none", "mean", "sum")
     ),
     Row(
@@ -30,7 +29,6 @@ ROWS = [
         f32(8, 3, 6),
         REPEATED,
         opsets=FEW,
-        routes=ROUTE,
         trap="a blank between equals",
     ),
     Row(
@@ -41,27 +39,24 @@ ROWS = [
         INPUTS,
         TARGETS,
         opsets=FEW,
-        routes=ROUTE,
         trap="no label at all",
     ),
-    Row("blank", loss([8, 7, 8], [4, 2, 3], blank=5), f32(8, 3, 6), i64(3, 4, low=0, high=5), opsets=FEW, routes=ROUTE),
+    Row("blank", loss([8, 7, 8], [4, 2, 3], blank=5), f32(8, 3, 6), i64(3, 4, low=0, high=5), opsets=FEW),
     Row(
         "one-row",
         loss([8, 7, 8], [4, 2, 3], reduction="none"),
         f32(8, 3, 6),
         i64(9, low=1, high=6),
         opsets=FEW,
-        routes=ROUTE,
     ),
-    Row("one-row-tensors", loss(), f32(8, 3, 6), i64(6, low=1, high=6), INPUTS, TARGETS, opsets=FEW, routes=ROUTE),
-    Row("impossible", loss([2, 8, 8], [4, 2, 3], reduction="none"), f32(8, 3, 6), LABELS, opsets=(20,), routes=ROUTE),
+    Row("one-row-tensors", loss(), f32(8, 3, 6), i64(6, low=1, high=6), INPUTS, TARGETS, opsets=FEW),
+    Row("impossible", loss([2, 8, 8], [4, 2, 3], reduction="none"), f32(8, 3, 6), LABELS, opsets=(20,)),
     Row(
         "zero-infinity",
         loss([2, 8, 8], [4, 2, 3], zero_infinity=True),
         f32(8, 3, 6),
         LABELS,
         opsets=(20,),
-        routes=ROUTE,
     ),
     Row(
         "alone",
@@ -69,7 +64,6 @@ ROWS = [
         f32(8, 6),
         i64(3, low=1, high=6),
         opsets=(20,),
-        routes=ROUTE,
     ),
 ]
 
