@@ -48,9 +48,9 @@ _HEAD = """# Coverage
 Written by `python benchmarks/coverage.py --write`; do not edit. Every name of torch's operator and module databases,
 float32 (else int64, else bool), three samples each, exported at opset 20, run in ONNX Runtime, and compared with torch:
 values at rtol 1e-4 and atol 1e-5, dtypes and shapes. Eigenvectors (`linalg.eigh`), of which a sign is free, are
-compared by what they compose; a value of `matrix_exp`, where torch's own rounding is larger than that, also passes when it
-is nearer to what torch computes in float64 than torch's float32 is. A name passes when all its samples pass. `script` is a
-traced function given as a `ScriptFunction`. The columns of `torch.onnx` are measured by the same code.
+compared by what they compose; a value of `matrix_exp`, where torch's own rounding is larger than that, also passes
+when it is nearer to what torch computes in float64 than torch's float32 is. A name passes when all its samples pass.
+`script` is a traced function given as a `ScriptFunction`. The columns of `torch.onnx` are measured by the same code.
 """
 
 
