@@ -15,6 +15,7 @@ from purexport.errors import ExportError, UnsupportedOperatorError, Verification
 from purexport.version import VERSION as __version__  # noqa: N811
 
 if TYPE_CHECKING:
+    from purexport import operators, symbolic_helper
     from purexport.api import (
         ONNXProgram,
         OperatorExportTypes,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         select_model_mode_for_export,
     )
     from purexport.pipeline import export, export_to_pretty_string
+    from purexport.symbolic.registry import register_custom_op_symbolic, unregister_custom_op_symbolic
 
 _API = (
     "ONNXProgram",
@@ -33,6 +35,8 @@ _API = (
     "is_in_onnx_export",
     "select_model_mode_for_export",
 )
+_REGISTRY = ("register_custom_op_symbolic", "unregister_custom_op_symbolic")
+_MODULES = ("operators", "symbolic_helper")
 
 __all__ = [
     "ExportError",
@@ -46,7 +50,11 @@ __all__ = [
     "export",
     "export_to_pretty_string",
     "is_in_onnx_export",
+    "operators",
+    "register_custom_op_symbolic",
     "select_model_mode_for_export",
+    "symbolic_helper",
+    "unregister_custom_op_symbolic",
 ]
 
 
@@ -55,4 +63,8 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module("purexport.pipeline"), name)
     if name in _API:
         return getattr(import_module("purexport.api"), name)
+    if name in _REGISTRY:
+        return getattr(import_module("purexport.symbolic.registry"), name)
+    if name in _MODULES:
+        return import_module(f"purexport.{name}")
     raise AttributeError(f"module 'purexport' has no attribute {name!r}")

@@ -145,6 +145,8 @@ class FakeMachine:
             return [args["self"].numel()]
         if call.target == "aten::_shape_as_tensor":
             return [self._shape_of(args["self"])]
+        if call.target == "aten::_reshape_from_tensor":
+            return [self._reshaped(args["self"], args["shape"])]
         for name in signature(call.target).writes:
             self.forget(args[name])
         result = self._made(call, args)
@@ -157,7 +159,21 @@ class FakeMachine:
             with self.outside():
                 sizes = torch.tensor(fake.shape)
             return self.constant(sizes)
-        return torch.empty(fake.dim(), dtype=torch.int64)
+        made = torch.empty(fake.dim(), dtype=torch.int64)
+        made.sizes_held = (tuple(fake.shape), made._version)  # type: ignore[attr-defined]  # for _reshaped
+        return made
+
+    def _reshaped(self, fake: torch.Tensor, shape: Any) -> torch.Tensor:
+        """A tensor reshaped to the content of another, where that is known; else its sizes only the run knows."""
+        sizes, version = getattr(shape, "sizes_held", (None, None))
+        if version != shape._version:  # written to since
+            sizes = None
+        if getattr(shape, "constant", None) is not None:
+            sizes = shape.constant.tolist()
+        if sizes is not None:
+            reshaped: torch.Tensor = fake.reshape(sizes)
+            return reshaped
+        return torch.empty([self.unknown_size() for _ in range(int(shape.shape[0]))], dtype=fake.dtype)
 
     def _as_tensors(self, target: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Numbers that the trace had wrapped become zero-dim tensors where the schema wants a tensor."""

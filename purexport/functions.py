@@ -135,7 +135,9 @@ def add_functions(proto: ps.ModelProto, functions: Sequence[Function], opset: in
     """The functions as messages of the model, and their domains among its imports."""
     if not functions:
         return
-    domains = {function.domain for function in functions}
+    known = {item.domain for item in proto.opset_import}
+    inside = {node.domain for function in functions for node in _all_nodes(function.graph)}
+    domains = {function.domain for function in functions} | (inside - known)
     custom = [item for item in proto.opset_import if item.domain and item.domain not in domains]
     named = [ps.OperatorSetIdProto(domain=domain, version=1) for domain in sorted(domains)]
     proto.opset_import = [*proto.opset_import[:1], *custom, *named]

@@ -12,8 +12,10 @@ from torch.utils import _pytree as pytree
 from proto_schema import operators
 from proto_schema.collection import paused_collection
 from purexport import abstract, api, functions, options, printed
+from purexport.alone import alone
 from purexport.api import ONNXProgram, OperatorExportTypes, Report, TrainingMode
 from purexport.capture.aten import AtenGraph, Input, TensorType, values_in
+from purexport.capture.functions import recording
 from purexport.capture.model import capture
 from purexport.capture.request import Captured, Request
 from purexport.errors import ExportError
@@ -25,6 +27,7 @@ from purexport.graph.passes.naming import assign_names
 from purexport.graph.passes.sharing import share_equal_nodes
 from purexport.lowering.lower import lower_graph
 from purexport.state import State, keep_state
+from purexport.symbolic.rules import custom_rules
 
 OLDEST_OPSET, DEFAULT_OPSET = 9, 20
 MUTATION_POLICIES = ("warn", "error", "io")
@@ -53,7 +56,7 @@ def export(
     use_external_data_format: bool | None = None,
     dynamic_shapes: Any = None,
     external_data: bool | None = None,
-    custom_translation_table: Mapping[str, Callable[..., Any]] | None = None,
+    custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
     verify: bool = False,
     report: bool = False,
     capture: str = "auto",
@@ -78,8 +81,9 @@ def export(
     _check_names(input_names, output_names)
     stages = options.Progress(progress)
 
-    with paused_collection():
+    with alone(), paused_collection(), recording() as applied:
         stages.at("capture")
+        rules = custom_rules(opset, custom_translation_table, applied)
         # the model runs on copies, because it may write to its arguments
         copies, copied_keywords = api.copied((arguments, keywords))
         request = Request(model, copies, copied_keywords, capture, input_names, dynamic_axes, dynamic_shapes)
@@ -103,7 +107,7 @@ def export(
         _check_axes(dynamic_axes, [*users, *pure.graph.output_names])
         stages.at("lower")
         fold = do_constant_folding and not options.trains(model, training)
-        lowered = lower_graph(pure.graph, opset, custom_translation_table, fold=fold)
+        lowered = lower_graph(pure.graph, opset, rules, fold=fold)
         remarks += lowered.remarks
         if not export_params:
             _parameters_as_inputs(lowered.graph, pure.graph.inputs)
@@ -127,7 +131,7 @@ def export(
     program = ONNXProgram(proto, summary, kept.first, kept.written)
     if verify:
         stages.at("verify")
-        with api.select_model_mode_for_export(model, api.training_mode(training)):
+        with alone(), api.select_model_mode_for_export(model, api.training_mode(training)):
             api.verify(program, model, arguments, keywords, rtol=1e-3, atol=1e-5)
     if f is not None:
         stages.at("save")

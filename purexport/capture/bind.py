@@ -64,15 +64,21 @@ class Signature:
         return None
 
 
-@functools.cache
 def signature(target: str) -> Signature:
     """The signature of ``aten::name.overload``.  Raises LookupError for a name that torch does not know."""
+    return _builtin(target) if target.startswith(("aten::", "prim::")) else _found(target)
+
+
+def _found(target: str) -> Signature:
     name, _, overload = target.partition(".")
     try:
         schema = torch._C._get_schema(name, overload)
     except RuntimeError as error:
         raise LookupError(f"torch has no schema for {target}") from error
     return _from_schema(target, schema)
+
+
+_builtin = functools.cache(_found)  # operators of a torch.library may be taken back and declared anew
 
 
 def _from_schema(target: str, schema: Any) -> Signature:
@@ -153,6 +159,14 @@ def dtype_from_code(code: int) -> torch.dtype:
         return _dtype_by_code()[code]
     except KeyError:
         raise ValueError(f"unknown c10::ScalarType code {code}") from None
+
+
+def code_of_dtype(dtype: torch.dtype) -> int:
+    """The c10::ScalarType code of a dtype: the other way round.  Raises ValueError for one that has none."""
+    code = next((code for code, known in _dtype_by_code().items() if known is dtype), None)
+    if code is None:
+        raise ValueError(f"{dtype} has no c10::ScalarType code")
+    return code
 
 
 def _convert(value: Any, kind: str) -> Any:

@@ -22,6 +22,7 @@ from purexport.capture.aten import (
     same_bytes,
     tensor_type,
 )
+from purexport.capture.bind import signature
 from purexport.capture.script_memory import Memory
 from purexport.capture.script_scope import Scope
 from purexport.capture.script_values import FakeSequence, ScriptDict, ScriptList, holds_value
@@ -156,6 +157,9 @@ class Recorder:
             return [self._take(call.outputs[0], index, item, source) for index, item in enumerate(result)]
         if isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self._number(call, torch.sym_float(result) if kind is float else result)  # type: ignore[no-untyped-call]
+        if result is None and signature(target).writes:  # it gives nothing, and does something
+            call.outputs = []
+            self.add(call)
         if not isinstance(result, torch.Tensor):
             return result
         call.outputs = [self.value(result)]

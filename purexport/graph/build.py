@@ -22,10 +22,14 @@ from purexport.version import VERSION
 def build_model(
     graph: Graph, opset: int, name: str, custom_opsets: Mapping[str, int] | None = None, *, all_inputs: bool = False
 ) -> ps.ModelProto:
-    """The model's message; weights are views of the model's memory, and with ``all_inputs`` defaults of inputs."""
+    """The model's message; weights are views of the model's memory, and with ``all_inputs`` defaults of inputs.
+
+    A domain of custom operators has version 1, unless ``custom_opsets`` says another.
+    """
     initializers = graph.initializers()
     imports = [ps.OperatorSetIdProto(domain="", version=opset)]
-    imports += [ps.OperatorSetIdProto(domain=key, version=value) for key, value in (custom_opsets or {}).items()]
+    domains = {**dict.fromkeys(sorted(_domains(graph)), 1), **(custom_opsets or {})}
+    imports += [ps.OperatorSetIdProto(domain=key, version=value) for key, value in domains.items()]
     return ps.ModelProto(
         ir_version=operators.ir_version_for(opset),
         opset_import=imports,
@@ -33,6 +37,12 @@ def build_model(
         producer_version=VERSION,
         graph=_graph(graph, opset, name, initializers, initializers if all_inputs else ()),
     )
+
+
+def _domains(graph: Graph) -> set[str]:
+    """The domains of custom operators in use."""
+    found = {node.domain for node in graph.nodes if node.domain}
+    return found.union(*(_domains(body) for node in graph.nodes for body in node.subgraphs()))
 
 
 def _graph(
@@ -55,7 +65,7 @@ def _graph(
 
 
 def build_node(node: Node, opset: int) -> ps.NodeProto:
-    schema = operators.schema(node.op_type, opset, node.domain)
+    schema = None if node.domain else operators.schema(node.op_type, opset)
     known = schema.attributes if schema is not None else {}
     return ps.NodeProto(
         op_type=node.op_type,

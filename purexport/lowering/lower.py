@@ -36,6 +36,12 @@ from purexport.lowering.registry import COMPLEX, LAYOUT_ARGUMENTS, QUANTIZED, Ru
 
 NO_RULE = "has no rule, and torch has no decomposition of it"
 NO_COMPLEX_RULE = "has no rule for complex tensors; compute with real and imaginary parts"
+NO_CUSTOM_RULE = (
+    "has no rule; give it one with register_custom_op_symbolic or with custom_translation_table, or declare it in "
+    "torch as a composite of other operators"
+)
+TORCHS_OWN = ("aten::", "prim::", "prims::", "quantized", "torchvision::", "python::", "sequence::")
+LEFT_OUT = "takes a result that a symbolic function leaves out (None)"
 NOT_QUANTIZED = "takes no quantized tensors here; dequantize them before it"
 
 
@@ -74,6 +80,7 @@ class Lowering:
         self.env: dict[AtenValue, Any] = {}
         self.gaps: list[Gap] = []
         self.poisoned: set[AtenValue] = set()
+        self.absent: set[AtenValue] = set()  # results that a symbolic function leaves out
         self.outer = ""  # the call that is being decomposed
 
     def run(self) -> Lowered:
@@ -161,6 +168,9 @@ class Lowering:
             # follows from a gap that is reported already; a gap of its own is reported beside it
             self.poisoned.update(call.outputs)
             self._note_missing(call, call.source)
+            return
+        if any(value in self.absent for value in call.inputs()):
+            self._gap(call, LEFT_OUT)
             return
         try:
             self._lower(call)
@@ -309,6 +319,8 @@ class Lowering:
         results = [result] if single else list(result)
         for output, item in zip(call.outputs, results, strict=single):
             self.env[output] = item
+            if item is None:
+                self.absent.add(output)
             if not isinstance(output.type, TensorType):
                 if isinstance(output.type, SequenceType):
                     blocks.typed(item, output.type)
@@ -352,6 +364,8 @@ def _is_complex(call: Call) -> bool:
 
 
 def _no_rule(call: Call) -> str:
+    if not call.target.startswith(TORCHS_OWN):
+        return NO_CUSTOM_RULE
     return NO_COMPLEX_RULE if _is_complex(call) else NO_RULE
 
 

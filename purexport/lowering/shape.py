@@ -160,3 +160,9 @@ def numel(op: Emitter, self: Value) -> Any:
 @lower("aten::_shape_as_tensor")
 def shape_as_tensor(op: Emitter, self: Value) -> Value:
     return op.shape(self)
+
+
+@lower("aten::_reshape_from_tensor")
+def reshape_from_tensor(op: Emitter, self: Value, shape: Value) -> Value:
+    # a size of 0 is one in torch; older opsets read it as "the size that was there"
+    return op.Reshape(self, shape, allowzero=1 if op.has("Reshape", "allowzero") else None)

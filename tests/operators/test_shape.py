@@ -304,6 +304,13 @@ PARTS = [
     Row("numel", lambda x: x / x.numel(), f32(2, 3), dynamic=ROW_AND_COLUMN, routes=("export",)),
     Row("sym-size", lambda x: x + torch.ops.aten.sym_size.int(x, 0), f32(2, 3), routes=("export",), dynamic="batch"),
     Row("shape-as-tensor", torch._shape_as_tensor, f32(2, 3), dynamic=ROW_AND_COLUMN, routes=("trace",)),
+    Row(
+        "reshape-from-tensor",
+        lambda x: torch._reshape_from_tensor(x, torch._shape_as_tensor(x.t())),
+        f32(2, 3),
+        dynamic=ROW_AND_COLUMN,
+        routes=("trace",),
+    ),
     Row("sym-numel", lambda x: x + torch.ops.aten.sym_numel(x), f32(2, 3), routes=("export",), dynamic="batch"),
 ]
 

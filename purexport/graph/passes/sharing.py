@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from proto_schema import operators
 from purexport.graph.ir import Graph, Node, Value
 
 _LARGEST = 64  # elements of a constant that is compared by its numbers; a larger one is itself only
@@ -39,7 +40,7 @@ class _Sharing:
             bodies = list(node.subgraphs())
             for body in bodies:
                 self.share(body, known.new_child())
-            stays = bodies or node.domain or node.op_type in _RANDOM or not results.isdisjoint(node.outputs)
+            stays = bodies or not _is_pure(node) or not results.isdisjoint(node.outputs)
             same = node if stays else known.setdefault(_key(node), node)
             if same is node:
                 kept.append(node)
@@ -56,6 +57,11 @@ class _Sharing:
         if value.name or value.const.numel() > _LARGEST:
             return value
         return self.constants.setdefault(_numbers(value.const), value)
+
+
+def _is_pure(node: Node) -> bool:
+    """False for what draws random numbers, and for operators of which nothing is known."""
+    return not node.domain and node.op_type not in _RANDOM and bool(operators.versions(node.op_type))
 
 
 def _key(node: Node) -> Hashable:

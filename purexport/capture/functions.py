@@ -1,0 +1,175 @@
+"""Autograd Functions that bring a ``symbolic``: one call each in the graph, on every route.
+
+While ``recording`` is on, applying such a Function calls an operator of our own, ``purexport_autograd::function``,
+which runs its ``forward`` as kernel and as shape function.  A trace and torch.export record that one call, abstract
+execution runs it, and the lowering asks ``Functions`` for the class and the arguments that belong to its ``key``.
+
+What is replaced is ``_SingleLevelFunction.apply``, which ``Function.apply`` itself calls: so a bound ``apply`` that the
+model took before the export is caught too.  Only the thread that records is served, and the attribute goes afterwards.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.autograd import function as autograd
+from torch.utils import _pytree as pytree
+
+from purexport.errors import ExportError
+
+TARGET = "purexport_autograd::function"
+_SCHEMA = "function(Tensor[] tensors, SymInt[] sizes, int key) -> Tensor[]"
+_PLAIN = vars(torch._C._FunctionBase)["apply"]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of a tensor (``"tensors"``) or of a symbolic size (``"sizes"``) among the arguments."""
+
+    kind: str
+    index: int
+
+
+@dataclass
+class FunctionCall:
+    """One application: the class, its arguments with slots for what the call carries, and what came back."""
+
+    function: Any
+    leaves: list[Any]
+    spec: Any
+    result: Any = None
+    dtypes: list[torch.dtype] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The class as its module names it."""
+        return str(self.function.__qualname__)
+
+    def arguments(self, tensors: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
+        """The arguments of ``forward`` and ``symbolic``, in order, with these in the slots."""
+        carried = {"tensors": tensors, "sizes": sizes}
+        filled = [carried[leaf.kind][leaf.index] if isinstance(leaf, Slot) else leaf for leaf in self.leaves]
+        return list(pytree.tree_unflatten(filled, self.spec))
+
+    def results(self, tensors: Sequence[Any]) -> Any:
+        """What ``forward`` returned, with these tensors in the slots."""
+        return pytree.tree_map(lambda leaf: tensors[leaf.index] if isinstance(leaf, Slot) else leaf, self.result)
+
+    def run(self, tensors: Sequence[torch.Tensor], sizes: Sequence[Any]) -> list[torch.Tensor]:
+        """Run ``forward``: the kernel.  A result that shares memory with an argument is copied, as the operator says.
+
+        Raises ExportError when ``forward`` writes to an argument, which a symbolic cannot say.
+        """
+        versions = [_version(tensor) for tensor in tensors]
+        result = _PLAIN.__get__(None, self.function)(*self.arguments(tensors, sizes))
+        if [_version(tensor) for tensor in tensors] != versions:
+            raise ExportError(
+                f"the autograd Function {self.name} writes to its argument, and its symbolic cannot say so; "
+                "write to a copy in forward, or remove symbolic"
+            )
+        leaves, spec = pytree.tree_flatten(result)
+        found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        places = iter(range(len(found)))
+        slots = [Slot("tensors", next(places)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        self.result, self.dtypes = pytree.tree_unflatten(slots, spec), [item.dtype for item in found]
+        taken = {_storage(tensor) for tensor in tensors}
+        return [item.clone() if _storage(item) in taken else item for item in found]
+
+
+class Functions:
+    """The applications of one export, by key."""
+
+    def __init__(self) -> None:
+        self.calls: list[FunctionCall] = []
+
+    def record(self, function: Any, args: Sequence[Any]) -> Any:
+        """Apply ``function`` as one call of our operator."""
+        leaves, spec = pytree.tree_flatten(list(args))
+        carried: dict[str, list[Any]] = {"tensors": [], "sizes": []}
+        slots = []
+        for leaf in leaves:
+            kind = _kind(function, leaf)
+            if kind is not None:
+                carried[kind].append(leaf)
+            slots.append(leaf if kind is None else Slot(kind, len(carried[kind]) - 1))
+        call = FunctionCall(function, slots, spec)
+        self.calls.append(call)
+        return call.results(_operator()(carried["tensors"], carried["sizes"], len(self.calls) - 1))
+
+
+_ACTIVE: ContextVar[Functions | None] = ContextVar("purexport_functions", default=None)
+
+
+@contextmanager
+def recording() -> Iterator[Functions]:
+    """Record Functions with a ``symbolic`` as one call, in this thread.  Exports do so one at a time (``alone``)."""
+    functions = Functions()
+    token = _ACTIVE.set(functions)
+    level: Any = autograd._SingleLevelFunction
+    outer = vars(level).get("apply")
+    level.apply = classmethod(_apply)
+    try:
+        yield functions
+    finally:
+        if outer is None:
+            del level.apply
+        else:
+            level.apply = outer
+        _ACTIVE.reset(token)
+
+
+def _apply(function: Any, *args: Any, **kwargs: Any) -> Any:
+    functions = _ACTIVE.get()
+    if functions is None or kwargs or not callable(getattr(function, "symbolic", None)):
+        return _PLAIN.__get__(None, function)(*args, **kwargs)
+    return functions.record(function, args)
+
+
+@functools.cache
+def _operator() -> Any:
+    """Our operator, declared to torch when it is first needed, and for the length of the process."""
+    namespace, _, name = TARGET.partition("::")
+    library: Any = torch.library.Library(namespace, "DEF")  # type: ignore[no-untyped-call]
+    library.define(_SCHEMA)
+    library.impl(name, _run, "CompositeExplicitAutograd")
+    torch.library.register_fake(TARGET, _run, lib=library)
+    _operator.library = library  # type: ignore[attr-defined]  # torch takes the operator back with it
+    return torch.ops.purexport_autograd.function.default
+
+
+def _run(tensors: Sequence[torch.Tensor], sizes: Sequence[Any], key: int) -> list[torch.Tensor]:
+    functions = _ACTIVE.get()
+    if functions is None:
+        raise RuntimeError(f"{TARGET} runs during an export only")
+    token = _ACTIVE.set(None)  # Functions that forward itself applies are part of it
+    try:
+        return functions.calls[key].run(tensors, sizes)
+    finally:
+        _ACTIVE.reset(token)
+
+
+def _kind(function: Any, leaf: Any) -> str | None:
+    if isinstance(leaf, torch.Tensor):
+        return "tensors"
+    if isinstance(leaf, torch.SymInt):
+        return "sizes"
+    if isinstance(leaf, (torch.SymFloat, torch.SymBool)):
+        raise ExportError(
+            f"the autograd Function {function.__qualname__} takes a number that follows from a dynamic size; "
+            "pass it as a tensor"
+        )
+    return None
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def _storage(tensor: torch.Tensor) -> Any:
+    return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else id(tensor)

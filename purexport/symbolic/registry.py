@@ -1,0 +1,79 @@
+"""``register_custom_op_symbolic``: symbolic functions by operator name and opset.
+
+This is the one exception to the rule against global state, because the interface of torch.onnx is one: what is
+registered counts for every export of the process from then on.  It is one object behind a lock; an export takes what is
+registered when it begins, and never changes it.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+_NAME = re.compile(r"[A-Za-z_][\w.]*::[A-Za-z_]\w*(\.\w+)?")
+
+
+class Registry:
+    """Symbolic functions: by name, for each the opsets from which on they apply."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._functions: dict[str, dict[int, Callable[..., Any]]] = {}
+
+    def register(self, name: str, function: Callable[..., Any], opset: int) -> None:
+        """From ``opset`` on, ``function`` writes the operator ``name``."""
+        with self._lock:
+            self._functions.setdefault(name, {})[opset] = function
+
+    def unregister(self, name: str, opset: int) -> bool:
+        """Forget what was registered for just that opset; False when there is none."""
+        with self._lock:
+            versions = self._functions.get(name, {})
+            found = versions.pop(opset, None) is not None
+            if name in self._functions and not versions:
+                del self._functions[name]
+            return found
+
+    def at(self, opset: int) -> dict[str, Callable[..., Any]]:
+        """What applies at ``opset``: of each name the version of the highest opset that is not above it."""
+        with self._lock:
+            found = {}
+            for name, versions in self._functions.items():
+                fitting = [version for version in versions if version <= opset]
+                if fitting:
+                    found[name] = versions[max(fitting)]
+            return found
+
+
+REGISTRY = Registry()
+
+
+def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Callable[..., Any], opset_version: int) -> None:
+    """From ``opset_version`` on, ``symbolic_fn(g, *args)`` writes the operator ``symbolic_name``, such as "my::foo".
+
+    An ATen name (``"aten::relu"``, ``"aten::add.Tensor"``) replaces our own rule.  The function gets the arguments in
+    the order of the operator's schema; ``symbolic_helper.parse_args`` turns them into Python values.
+    Raises ValueError for a name without a namespace or an opset that is no number, TypeError for what is no function.
+    """
+    _check(symbolic_name, opset_version)
+    if not callable(symbolic_fn):
+        raise TypeError(f"the symbolic function of {symbolic_name} is a {type(symbolic_fn).__name__}, no function")
+    REGISTRY.register(symbolic_name, symbolic_fn, opset_version)
+
+
+def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> None:
+    """Forget what ``register_custom_op_symbolic`` registered for this name and opset; warns when that is nothing."""
+    _check(symbolic_name, opset_version)
+    if not REGISTRY.unregister(symbolic_name, opset_version):
+        text = f"no symbolic function is registered for {symbolic_name} at opset {opset_version}"
+        warnings.warn(text, UserWarning, stacklevel=2)
+
+
+def _check(name: str, opset: int) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no operator name; write it with its namespace, as in 'mydomain::foo'")
+    if not isinstance(opset, int) or isinstance(opset, bool) or opset < 1:
+        raise ValueError(f"opset_version={opset!r} is no opset; give the first one that the function is for")
