@@ -27,6 +27,7 @@ from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, 
 from proto_schema.payload import BytesLike, chunks, nbytes
 from purexport.inspect.elements import Bytes
 from purexport.inspect.locate import locate
+from purexport.inspect.values import as_text
 
 IGNORABLE = {
     "metadata": frozenset({"metadata_props", "producer_name", "producer_version", "model_version"}),
@@ -157,10 +158,10 @@ def _key(message: Message) -> str | None:
         return f"{message.domain}.{message.name}.{message.overload or ''}"
     names = {row.name for row in type(message).FIELDS}
     name = next((name for name in _KEYS if name in names), None)
-    key = getattr(message, name) if name else None
+    key = as_text(getattr(message, name)) if name else ""
     if not key and isinstance(message, NodeProto) and message.output:
-        return f"-> {message.output[0]}"
-    return key if isinstance(key, str) and (key or name == "domain") else "" if name == "domain" else None
+        return f"-> {as_text(message.output[0])}"
+    return key if key or name == "domain" else None
 
 
 def _by_structure(
@@ -318,7 +319,8 @@ def _label(message: Message, at: int) -> str:
 
 def _summary(message: Message) -> str:
     if isinstance(message, NodeProto):
-        return f"{message.op_type}({', '.join(map(str, message.input))}) -> {', '.join(map(str, message.output))}"
+        inputs, outputs = (", ".join(map(as_text, names)) for names in (message.input, message.output))
+        return f"{as_text(message.op_type)}({inputs}) -> {outputs}"
     if isinstance(message, TensorProto):
         return f"{type_name(message.data_type)}{list(message.dims)}"
     return _shown(message)

@@ -23,6 +23,7 @@ from proto_schema.dtypes import DTYPES, type_name
 from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from proto_schema.payload import BytesLike, byte_view, nbytes
 from purexport.inspect.forms import replace_file
+from purexport.inspect.values import as_text
 
 Path: TypeAlias = "str | os.PathLike[str]"
 
@@ -50,11 +51,11 @@ SAFETENSORS = {
 def find_tensor(model: ModelProto, name: str) -> TensorProto:
     """The initializer of that name, or the value of the Constant whose output is called so. ValueError for none."""
     graph = model.graph or GraphProto()
-    found = {tensor.name or "": tensor for tensor in graph.initializer}
+    found = {as_text(tensor.name): tensor for tensor in graph.initializer}
     for node in graph.node:
         held = [attribute.t for attribute in node.attribute if attribute.t is not None]
         if node.op_type == "Constant" and held and node.output:
-            found.setdefault(node.output[0], held[0])
+            found.setdefault(as_text(node.output[0]), held[0])
     if name not in found:
         close = difflib.get_close_matches(name, found, 3, 0.3) or list(found)[:3]
         raise ValueError(f"no tensor is called {name!r}{'; there is ' if close else ''}{', '.join(close)}")
@@ -94,7 +95,7 @@ def to_safetensors(path: Path, target: Path) -> tuple[int, list[str]]:
     parts: list[BytesLike] = []
     left_out, at = [], 0
     for tensor in graph.initializer:
-        name, kind = tensor.name or "", SAFETENSORS.get(type_name(tensor.data_type))
+        name, kind = as_text(tensor.name), SAFETENSORS.get(type_name(tensor.data_type))
         if kind is None:
             left_out.append(f"{name}: {type_name(tensor.data_type)}")
             continue
@@ -140,11 +141,11 @@ def subgraph(model: ModelProto, outputs: Sequence[str], inputs: Sequence[str] | 
     and values whose type the file does not say.
     """
     graph = model.graph or GraphProto()
-    makers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
-    constants = {tensor.name or "" for tensor in graph.initializer}
-    constants |= {sparse.values.name or "" for sparse in graph.sparse_initializer if sparse.values is not None}
-    own = [value.name or "" for value in graph.input if value.name not in constants]
-    known = {*makers, *constants, *(value.name or "" for value in graph.input)}
+    makers = {name: at for at, node in enumerate(graph.node) for name in map(as_text, node.output) if name}
+    constants = {as_text(tensor.name) for tensor in graph.initializer}
+    constants |= {as_text(row.values.name) for row in graph.sparse_initializer if row.values is not None}
+    own = [as_text(value.name) for value in graph.input if as_text(value.name) not in constants]
+    known = {*makers, *constants, *(as_text(value.name) for value in graph.input)}
     for name in [*outputs, *(inputs or ())]:
         if name not in known:
             close = difflib.get_close_matches(name, known, 3, 0.3)
@@ -156,12 +157,15 @@ def subgraph(model: ModelProto, outputs: Sequence[str], inputs: Sequence[str] | 
         raise ValueError(f"{', '.join(outputs)} also need {', '.join(missing)}: name it among the inputs")
     starts = [name for name in starts if name in cut.used]
     made = GraphProto(name=graph.name or "subgraph", node=[graph.node[at] for at in sorted(cut.nodes)])
-    made.initializer = [tensor for tensor in graph.initializer if tensor.name in cut.used and tensor.name not in starts]
-    made.sparse_initializer = [row for row in graph.sparse_initializer if row.values and row.values.name in cut.used]
+    kept = cut.used - set(starts)
+    made.initializer = [tensor for tensor in graph.initializer if as_text(tensor.name) in kept]
+    made.sparse_initializer = [
+        row for row in graph.sparse_initializer if row.values and as_text(row.values.name) in kept
+    ]
     made.input = [_typed(graph, name) for name in starts]
     made.output = [_typed(graph, name) for name in outputs]
-    inner = {name for node in made.node for name in node.output} - set(outputs)
-    made.value_info = [value for value in graph.value_info if value.name in inner]
+    inner = {as_text(name) for node in made.node for name in node.output} - set(outputs)
+    made.value_info = [value for value in graph.value_info if as_text(value.name) in inner]
     rest = {row.name: getattr(model, row.name) for row in ModelProto.FIELDS if row.name not in ("graph",)}
     return ModelProto(graph=made, **{name: value for name, value in rest.items() if value})
 
@@ -195,22 +199,23 @@ def _cut(
 
 def free_names(node: NodeProto) -> Iterator[str]:
     """The values that a node uses, those that its graphs take from outside included."""
-    yield from (name for name in node.input if name)
+    yield from (as_text(name) for name in node.input if name)
     for attribute in node.attribute:
         for graph in [*([attribute.g] if attribute.g is not None else []), *attribute.graphs]:
-            inside = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+            inside = {as_text(value.name) for value in graph.input}
+            inside.update(as_text(tensor.name) for tensor in graph.initializer)
             for inner in graph.node:
                 yield from (name for name in free_names(inner) if name not in inside)
-                inside.update(inner.output)
-            yield from (value.name for value in graph.output if value.name and value.name not in inside)
+                inside.update(map(as_text, inner.output))
+            yield from (name for value in graph.output if (name := as_text(value.name)) and name not in inside)
 
 
 def _typed(graph: GraphProto, name: str) -> ValueInfoProto:
     for value in [*graph.input, *graph.output, *graph.value_info]:
-        if value.name == name and value.type is not None:
+        if as_text(value.name) == name and value.type is not None:
             return value
     for tensor in graph.initializer:
-        if tensor.name == name:
+        if as_text(tensor.name) == name:
             return ps.helper.make_tensor_value_info(name, tensor.data_type or 0, tensor.dims)
     raise ValueError(f"the file does not say the type of {name!r}: infer shapes first, or cut where the type is known")
 

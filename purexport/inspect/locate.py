@@ -13,7 +13,7 @@ from proto_schema.dtypes import DTYPES
 from proto_schema.external import entries, tensors
 from proto_schema.onnx import TensorProto
 from purexport.inspect.elements import Bytes, Element
-from purexport.inspect.values import type_and_dims
+from purexport.inspect.values import as_text, type_and_dims
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def owners(model_path: str, data_name: str, offset: int) -> list[Owner]:
         length = entry.length if entry.length is not None else _expected(model_path, tensor)
         if entry.location == data_name and entry.offset <= offset < entry.offset + length:
             detail = value_place(tensor.data_type or 0, list(tensor.dims), offset - entry.offset)
-            found.append(Owner(tensor.name or "", entry.offset, length, detail))
+            found.append(Owner(as_text(tensor.name), entry.offset, length, detail))
     if data_name not in names:
         there = ", ".join(sorted(names)) or "none"
         raise ValueError(f"{model_path}: no tensor lies in a file called {data_name!r}; the files it names: {there}")

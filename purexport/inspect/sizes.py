@@ -23,6 +23,7 @@ from proto_schema.fields import STRING
 from proto_schema.onnx import AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto
 from proto_schema.payload import chunks, nbytes
 from purexport.inspect.elements import Bytes, Element
+from purexport.inspect.values import as_text
 
 _TYPES = {"ValueInfoProto", "TypeProto", "TensorShapeProto"}
 _SAMPLE = 4096
@@ -165,7 +166,8 @@ def _held(attribute: AttributeProto) -> Iterator[TensorProto]:
 
 
 def _operator(node: NodeProto) -> str:
-    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type or ""
+    kind = as_text(node.op_type)
+    return f"{as_text(node.domain)}::{kind}" if node.domain else kind
 
 
 def _graphs(model: ModelProto) -> Iterator[GraphProto]:
@@ -184,7 +186,7 @@ def _graphs(model: ModelProto) -> Iterator[GraphProto]:
 
 def _weight(tensor: TensorProto) -> Weight:
     external = tensor.data_location == TensorProto.EXTERNAL
-    return Weight(tensor.name or "", type_name(tensor.data_type), tuple(tensor.dims), _nbytes(tensor), external)
+    return Weight(as_text(tensor.name), type_name(tensor.data_type), tuple(tensor.dims), _nbytes(tensor), external)
 
 
 def _nbytes(tensor: TensorProto) -> int:
@@ -220,7 +222,9 @@ def duplicates(path: str | os.PathLike[str]) -> list[tuple[list[str], int]]:
                 for tensor in group:
                     finer[key, look(tensor)].append(tensor)
         alike = finer
-    found = [([tensor.name or "" for tensor in group], _nbytes(group[0])) for group in alike.values() if len(group) > 1]
+    found = [
+        ([as_text(tensor.name) for tensor in group], _nbytes(group[0])) for group in alike.values() if len(group) > 1
+    ]
     return sorted(found, key=lambda item: -item[1] * (len(item[0]) - 1))
 
 
@@ -261,7 +265,7 @@ def audit(model: ModelProto, folder: str) -> tuple[list[DataFile], list[str]]:
         except ExternalDataError as error:
             problems.append(str(error))
             continue
-        by_file[entry.location].append((entry.offset, _stop(tensor, entry), tensor.name or ""))
+        by_file[entry.location].append((entry.offset, _stop(tensor, entry), as_text(tensor.name)))
     return [_audited(name, sorted(ranges), folder) for name, ranges in sorted(by_file.items())], problems
 
 
