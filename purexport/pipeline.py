@@ -17,6 +17,7 @@ from purexport.api import ONNXProgram, OperatorExportTypes, Report, TrainingMode
 from purexport.capture.aten import AtenGraph, Input, TensorType, values_in
 from purexport.capture.functions import recording
 from purexport.capture.model import capture
+from purexport.capture.program import plain_shapes
 from purexport.capture.request import Captured, Request
 from purexport.errors import ExportError
 from purexport.functionalize import Functionalized, functionalize
@@ -86,7 +87,8 @@ def export(
         rules = custom_rules(opset, custom_translation_table, applied)
         # the model runs on copies, because it may write to its arguments
         copies, copied_keywords = api.copied((arguments, keywords))
-        request = Request(model, copies, copied_keywords, capture, input_names, dynamic_axes, dynamic_shapes)
+        shapes = plain_shapes(dynamic_shapes, model, arguments, keywords)
+        request = Request(model, copies, copied_keywords, capture, input_names, dynamic_axes, shapes)
         mode = api.select_model_mode_for_export(model, api.training_mode(training))
         with mode, api.preserved(model), api.exporting():
             captured = _capture(request)

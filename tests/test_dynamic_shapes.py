@@ -17,7 +17,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
-from torch.export import Dim
+from torch.export import AdditionalInputs, Dim, ShapesCollection
 
 import purexport
 from tests.harness import check_export, export, run_ort
@@ -461,6 +461,41 @@ def test_ranges_are_in_the_report() -> None:
     shapes = ({0: Dim("batch", min=2, max=16)},)
     program = purexport.export(lambda x: x + 1, (X,), dynamic_shapes=shapes)
     assert program.report.warnings == ["axis 'batch' was declared from 2 to 16; the file does not check it"]
+
+
+def _collected(x: Tensor, y: Tensor) -> ShapesCollection:
+    shapes = ShapesCollection()
+    shapes[x] = {0: Dim("batch")}
+    shapes[y] = (Dim("batch"), None)
+    return shapes
+
+
+def _further(x: Tensor, y: Tensor) -> AdditionalInputs:
+    shapes = AdditionalInputs()
+    shapes.add((torch.cat([x, x]), torch.cat([y, y])))
+    return shapes
+
+
+@pytest.mark.parametrize(("collect", "label"), [(_collected, "batch"), (_further, "x_dim_0")])
+def test_collections_of_shapes(collect: Any, label: str) -> None:
+    x, y = torch.rand(2, 3), torch.rand(2, 3)
+    program = purexport.export(_add, (x, y), dynamic_shapes=collect(x, y))
+    graph = program.model_proto.graph
+    assert [_dims(value) for value in (*graph.input, *graph.output)] == [[label, 3]] * 3
+
+
+def test_collections_that_do_not_fit_are_refused() -> None:
+    x, y = torch.rand(2, 3), torch.rand(2, 3)
+    with pytest.raises(purexport.ExportError, match="dynamic_shapes does not fit the args: Some tensors"):
+        purexport.export(_add, (x, y), dynamic_shapes=_collected(x, x.clone()))
+    with pytest.raises(purexport.ExportError, match="4 is a Python number, which the file holds fixed"):
+        further = AdditionalInputs()
+        further.add((x, 5))
+        purexport.export(_add, (x, 4), dynamic_shapes=further)
+
+
+def _add(x: Tensor, y: Any) -> Tensor:
+    return x + y
 
 
 def test_axes_of_a_program_are_named() -> None:

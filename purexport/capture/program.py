@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any
 
 import torch
-from torch.export import Dim, ExportedProgram, dynamic_shapes
+from torch.export import AdditionalInputs, Dim, ExportedProgram, ShapesCollection, dynamic_shapes
 from torch.utils import _pytree as pytree
 
 from purexport.capture import exported
@@ -141,6 +141,8 @@ def _specs(request: Request, flat: Flat, module: torch.nn.Module) -> list[Spec]:
                 for axis, dim in items.items()
                 if isinstance(dim, (str, Dim)) or (isinstance(dim, _HINTS) and dim.type.name != "STATIC")
             }
+        elif isinstance(spec, _HINTS) and spec.type.name != "STATIC":
+            raise ValueError(f"{leaf!r} is a Python number, which the file holds fixed; give it as a tensor")
         return leaf
 
     from torch._dynamo.exc import UserError  # it brings torch.onnx, which a trace does without
@@ -155,6 +157,21 @@ def _specs(request: Request, flat: Flat, module: torch.nn.Module) -> list[Spec]:
             f"dynamic_shapes does not have the form of the args {', '.join(combined)}: {lines[0] if lines else error}"
         ) from error
     return [found.get(id(tensor), {}) for tensor in flat.tensors]
+
+
+def plain_shapes(shapes: Any, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``dynamic_shapes`` without torch's collections, which know the very tensors that are given.
+
+    Raises ExportError where such a collection does not fit the arguments.
+    """
+    if not isinstance(shapes, (ShapesCollection, AdditionalInputs)):
+        return shapes
+    module = model if isinstance(model, torch.nn.Module) else _Function(model, len(args))
+    try:
+        return shapes.dynamic_shapes(module, args, kwargs)  # type: ignore[no-untyped-call]
+    except (AssertionError, TypeError, ValueError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise ExportError(f"dynamic_shapes does not fit the args: {lines[0] if lines else error}") from error
 
 
 def _is_axis(axis: Any, tensor: torch.Tensor) -> bool:
