@@ -172,7 +172,7 @@ class Row:
                The exported file then also runs with other sizes
     sizes      those other sizes by axis name; without it the exported size + 3
     every      sizes that all dynamic axes take as well, one after the other
-    unjudged   why onnx's reference evaluator does not compute it rightly: opsets that only it knows are checked, not run
+    unjudged   why onnx's reference evaluator cannot compute it: opsets that only it knows are checked, not run
     rtol, atol bounds of the comparison with torch; integers and booleans must be equal
     trap       what torch does that a simple rule would get wrong; shown when the row fails
     routes     captures to run: "trace", "export", and "script": what torch.jit.script makes of it, or else a trace
