@@ -18,24 +18,27 @@ if TYPE_CHECKING:
     from purexport import operators, symbolic_helper
     from purexport.api import (
         ONNXProgram,
-        OperatorExportTypes,
         Report,
-        TrainingMode,
         is_in_onnx_export,
         select_model_mode_for_export,
     )
+    from purexport.enums import OperatorExportTypes, TrainingMode
     from purexport.pipeline import export, export_to_pretty_string
     from purexport.symbolic.registry import register_custom_op_symbolic, unregister_custom_op_symbolic
 
-_API = (
-    "ONNXProgram",
-    "OperatorExportTypes",
-    "Report",
-    "TrainingMode",
-    "is_in_onnx_export",
-    "select_model_mode_for_export",
-)
-_REGISTRY = ("register_custom_op_symbolic", "unregister_custom_op_symbolic")
+# each name and its room, which is opened when the name is asked for
+_ROOMS = {
+    "ONNXProgram": "api",
+    "OperatorExportTypes": "enums",
+    "Report": "api",
+    "TrainingMode": "enums",
+    "export": "pipeline",
+    "export_to_pretty_string": "pipeline",
+    "is_in_onnx_export": "api",
+    "register_custom_op_symbolic": "symbolic.registry",
+    "select_model_mode_for_export": "api",
+    "unregister_custom_op_symbolic": "symbolic.registry",
+}
 _MODULES = ("operators", "symbolic_helper")
 
 __all__ = [
@@ -59,12 +62,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("export", "export_to_pretty_string"):
-        return getattr(import_module("purexport.pipeline"), name)
-    if name in _API:
-        return getattr(import_module("purexport.api"), name)
-    if name in _REGISTRY:
-        return getattr(import_module("purexport.symbolic.registry"), name)
+    if name in _ROOMS:
+        return getattr(import_module(f"purexport.{_ROOMS[name]}"), name)
     if name in _MODULES:
         return import_module(f"purexport.{name}")
     raise AttributeError(f"module 'purexport' has no attribute {name!r}")

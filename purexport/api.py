@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,25 +13,8 @@ from torch.utils import _pytree as pytree
 
 import proto_schema as ps
 from purexport.capture.assigned import attributes_kept
+from purexport.enums import TrainingMode
 from purexport.errors import ExportError, VerificationError
-
-
-class TrainingMode(enum.Enum):
-    """The mode in which the model is captured."""
-
-    EVAL = 0
-    PRESERVE = 1
-    TRAINING = 2
-
-
-class OperatorExportTypes(enum.Enum):
-    """What becomes of ATen operators."""
-
-    ONNX = 0
-    ONNX_ATEN = 1
-    ONNX_ATEN_FALLBACK = 2
-    RAW = 3
-    ONNX_FALLTHROUGH = 4
 
 
 @dataclass

@@ -17,8 +17,9 @@ from typing import Any, ParamSpec, cast
 
 import torch
 
-from purexport.api import ONNXProgram, OperatorExportTypes, TrainingMode, training_mode
+from purexport.api import ONNXProgram, training_mode
 from purexport.capture.request import script_parameters
+from purexport.enums import OperatorExportTypes, TrainingMode
 from purexport.errors import ExportError
 
 P = ParamSpec("P")

@@ -13,12 +13,13 @@ from proto_schema import operators
 from proto_schema.collection import paused_collection
 from purexport import abstract, api, functions, options, printed
 from purexport.alone import alone
-from purexport.api import ONNXProgram, OperatorExportTypes, Report, TrainingMode
+from purexport.api import ONNXProgram, Report
 from purexport.capture.aten import AtenGraph, Input, TensorType, values_in
 from purexport.capture.functions import recording
 from purexport.capture.model import capture
 from purexport.capture.program import plain_shapes
 from purexport.capture.request import Captured, Request
+from purexport.enums import OperatorExportTypes, TrainingMode
 from purexport.errors import ExportError
 from purexport.functionalize import Functionalized, functionalize
 from purexport.graph.build import build_model
@@ -76,7 +77,7 @@ def export(
     when ``verify`` finds a difference), ValueError for an option out of range, OSError when ``f`` cannot be written.
     """
     opset = _opset(opset_version)
-    _refuse_unbuilt(operator_export_type, mutated_state)
+    _check_choices(operator_export_type, mutated_state)
     functions.check_wanted(export_modules_as_functions, model, opset)
     arguments, keywords = options.arguments_of(model, args, kwargs)
     _check_names(input_names, output_names)
@@ -109,7 +110,8 @@ def export(
         _check_axes(dynamic_axes, [*users, *pure.graph.output_names])
         stages.at("lower")
         fold = do_constant_folding and not options.trains(model, training)
-        lowered = lower_graph(pure.graph, opset, rules, fold=fold)
+        kind, listed = operator_export_type, captured.listed
+        lowered = lower_graph(pure.graph, opset, rules, fold=fold, kind=kind, listed=listed)
         remarks += lowered.remarks
         if not export_params:
             _parameters_as_inputs(lowered.graph, pure.graph.inputs)
@@ -150,10 +152,9 @@ def _opset(version: int | None) -> int:
     return version
 
 
-def _refuse_unbuilt(kind: OperatorExportTypes, mutated_state: str) -> None:
-    """Options of the interface that are not built yet are refused, never ignored."""
-    if kind is not OperatorExportTypes.ONNX:
-        raise ExportError(f"operator_export_type={kind} is not supported yet; use OperatorExportTypes.ONNX")
+def _check_choices(kind: OperatorExportTypes, mutated_state: str) -> None:
+    if not isinstance(kind, OperatorExportTypes):
+        raise ValueError(f"operator_export_type={kind!r} is no OperatorExportTypes")
     if mutated_state not in MUTATION_POLICIES:
         raise ValueError(f"mutated_state={mutated_state!r} is not one of {', '.join(map(repr, MUTATION_POLICIES))}")
 

@@ -198,8 +198,8 @@ def _dtype(code: int | None, sizes: Any) -> str:
 
 def _called(node: ps.NodeProto) -> str:
     domain = node.domain or ""
-    # the documents know ATen nodes by the operator's name alone
-    hidden = {"overload_name"} if domain == "org.pytorch.aten" else set()
+    # the documents know ATen calls by the operator's name alone
+    hidden = {"overload_name"} if domain else set()
     shown = [item for item in node.attribute if item.g is None and not item.graphs and item.name not in hidden]
     attributes = ", ".join(f"{item.name}={_attribute(item)}" for item in shown)
     return f"{_NAMESPACES.get(domain, domain)}::{node.op_type}" + (f"[{attributes}]" if attributes else "")

@@ -77,10 +77,13 @@ def _trace(request: Request, reason: str) -> Captured:
     buffers = Buffers(request.model)
     paths: list[tuple[Any, ...]] = []
     assigned: list[str] = []
+    listed: list[bool] = []
 
     def function(*tensors: torch.Tensor) -> list[Any]:
         args, kwargs = flat.rebuild(tensors)
-        found, _ = pytree.tree_flatten_with_path(request.model(*args, **kwargs))
+        result = request.model(*args, **kwargs)
+        listed[:] = [isinstance(result, list)]
+        found, _ = pytree.tree_flatten_with_path(result)
         # None means "no output here", for torch.export too
         paths[:] = [path for path, leaf in found if leaf is not None]
         changed = buffers.assigned()
@@ -99,7 +102,7 @@ def _trace(request: Request, reason: str) -> Captured:
     recorded = record(flat.tensors)
     if not recorded.calls_scripts:
         graph = recorded.read()
-        captured = Captured(graph, "trace", reason, axes, recorded.notes)
+        captured = Captured(graph, "trace", reason, axes, recorded.notes, listed=listed[0])
         names = list(paths), list(assigned)
         if recorded.notes and axes:
             _hold(captured, held_axes(graph, again, flat.tensors, flat.names, axes))
@@ -109,7 +112,9 @@ def _trace(request: Request, reason: str) -> Captured:
     found = script.interpret_trace(recorded.script, recorded.inputs, types, axes)
     found.graph.outputs = list(found.result)
     _name_outputs(found.graph, paths, assigned)
-    return Captured(found.graph, "trace", reason, notes=recorded.notes, remarks=found.remarks, typed=True)
+    return Captured(
+        found.graph, "trace", reason, notes=recorded.notes, remarks=found.remarks, typed=True, listed=listed[0]
+    )
 
 
 def _hold(captured: Captured, held: Sequence[Specialised]) -> None:
@@ -170,7 +175,8 @@ def _script(request: Request) -> Captured:
     leaves, _ = pytree.tree_flatten_with_path(found.result)
     found.graph.outputs = [leaf for _, leaf in leaves if leaf is not None]
     found.graph.output_names = output_names([path for path, leaf in leaves if leaf is not None])
-    return Captured(found.graph, "script", "the model is a script", remarks=found.remarks, typed=True)
+    listed = isinstance(found.result, list)
+    return Captured(found.graph, "script", "the model is a script", remarks=found.remarks, typed=True, listed=listed)
 
 
 def _positional(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:

@@ -64,6 +64,7 @@ class Captured:
     notes: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     typed: bool = False
+    listed: bool = False  # the results are those of a list that the model returns
 
     @property
     def scripted(self) -> bool:

@@ -18,6 +18,7 @@ from purexport.capture.aten import AtenGraph, Call, ScalarType, SequenceType, So
 from purexport.capture.aten import Value as AtenValue
 from purexport.capture.bind import MISSING, signature
 from purexport.decompose import expand
+from purexport.enums import OperatorExportTypes
 from purexport.errors import (
     ExportError,
     Gap,
@@ -27,7 +28,7 @@ from purexport.errors import (
     UnsupportedOperatorError,
 )
 from purexport.graph.ir import Graph, Value
-from purexport.lowering import blocks, control, pairs, sequence
+from purexport.lowering import blocks, control, fallthrough, pairs, sequence
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.pairs import Pair
 from purexport.lowering.promotion import common_dtype
@@ -56,16 +57,28 @@ class Lowered:
 
 
 def lower_graph(
-    graph: AtenGraph, opset: int, custom: Mapping[str, Callable[..., Any]] | None = None, *, fold: bool = True
+    graph: AtenGraph,
+    opset: int,
+    custom: Mapping[str, Callable[..., Any]] | None = None,
+    *,
+    fold: bool = True,
+    kind: OperatorExportTypes = OperatorExportTypes.ONNX,
+    listed: bool = False,
 ) -> Lowered:
     """Lower ``graph`` to ONNX at ``opset``; ``custom`` maps ATen names to rules that go first.
 
-    Without ``fold``, what is computed of parameters stays in the graph.
+    Without ``fold``, what is computed of parameters stays in the graph.  ``kind`` says which calls stay as they are;
+    ``listed`` that the results are those of a list, which a RAW graph returns.
     Raises UnsupportedOperatorError with every call that cannot be expressed.
     """
     run = Lowering(graph, opset, custom or {})
-    run.op.folds = fold
-    return run.run()
+    run.op.folds, run.kind = fold, kind
+    lowered = run.run()
+    if kind is OperatorExportTypes.RAW:
+        if listed and lowered.graph.outputs:
+            fallthrough.as_list(run)
+        fallthrough.name_controls(lowered.graph)
+    return lowered
 
 
 class Lowering:
@@ -82,6 +95,7 @@ class Lowering:
         self.poisoned: set[AtenValue] = set()
         self.absent: set[AtenValue] = set()  # results that a symbolic function leaves out
         self.outer = ""  # the call that is being decomposed
+        self.kind = OperatorExportTypes.ONNX
 
     def run(self) -> Lowered:
         self._inputs()
@@ -203,11 +217,27 @@ class Lowering:
             self._note_missing(inner, source, outer or call.target)
 
     def _gap(self, call: Call, reason: str) -> None:
+        if not self.outer and self._kept_at_last(call, reason):
+            return
         self.gaps.append(Gap(_within(call.target, self.outer), str(call.source), reason))
         self.poisoned.update(call.outputs)
 
+    def _kept_at_last(self, call: Call, reason: str) -> bool:
+        """Whether a call that cannot be lowered stays as it is, which a remark says."""
+        if not fallthrough.at_last(self.kind, call):
+            return False
+        try:
+            self._bind(call, fallthrough.keep(self, self.kind, call, self._arguments(call)))
+        except (UnsupportedForm, UnsupportedDtypeError):
+            return False
+        self.result.remarks.append(f"{call.target} at {call.source} stays as it is, because it {reason}")
+        return True
+
+    def _arguments(self, call: Call) -> dict[str, Any]:
+        return {name: self.argument(arg) for name, arg in call.args.items()}
+
     def _lower(self, call: Call) -> None:
-        arguments = {name: self.argument(arg) for name, arg in call.args.items()}
+        arguments = self._arguments(call)
         if call.target == "prim::getitem" and isinstance(arguments["list"], list):
             self._bind(call, arguments["list"][arguments["index"]])
             return
@@ -216,6 +246,9 @@ class Lowering:
             return
         if scalars.is_scalar_operator(call.base) and _all_numbers(arguments):
             self.env[call.outputs[0]] = scalars.evaluate(call.base, arguments)
+            return
+        if fallthrough.always(self.kind, call, arguments):
+            self._bind(call, fallthrough.keep(self, self.kind, call, arguments))
             return
         if call.outputs and all(_is_empty(value) for value in call.outputs):
             # no rule need know how an operator of ONNX takes tensors without elements
@@ -308,6 +341,9 @@ class Lowering:
             self._call(inner)
         self.outer = outer
         if len(self.gaps) > before:
+            if not outer and self._kept_at_last(call, "; ".join(gap.reason for gap in self.gaps[before:])):
+                del self.gaps[before:]
+                return
             self.poisoned.update(call.outputs)
             return
         for value, output in zip(call.outputs, pieces.outputs, strict=True):

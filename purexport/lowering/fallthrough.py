@@ -1,0 +1,161 @@
+"""Calls that stay what they are: the operator export types other than ONNX.
+
+    ONNX_ATEN           every ATen call          org.pytorch.aten: ATen[operator="exp"](x)
+    ONNX_ATEN_FALLBACK  ATen calls that cannot   org.pytorch.aten: ATen[operator="poisson"](x)
+                        be lowered
+    ONNX_FALLTHROUGH    any call that cannot     foo_namespace: bar[alpha=2](x, y)
+                        be lowered
+    RAW                 every call               aten: exp(x); prim: Constant, ListConstruct, If, Loop
+
+Tensors are inputs in the order of the schema; trailing absent ones are left out.  For ATen and RAW constants are inputs
+too, as the documents show them; a node of a custom operator has them as attributes, because that is where the kernel of
+a runtime looks for them.  What is no number (dtypes, texts) is an attribute always, and a list of tensors is a
+``prim::ListConstruct``.  The overload stands in the attribute ``overload_name``, unless it is the default one.
+Source: the documents of torch.onnx of 2020, "Operator Export Type".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from purexport import dtypes
+from purexport.capture.aten import Call, ListType, TensorType
+from purexport.enums import OperatorExportTypes as Kind
+from purexport.errors import UnsupportedForm
+from purexport.graph.ir import Graph, Node, Value
+from purexport.lowering.blocks import typed
+
+if TYPE_CHECKING:
+    from purexport.lowering.lower import Lowering
+
+ATEN_DOMAIN = "org.pytorch.aten"
+_OURS = ("prim", "sequence")  # calls of our own, that have their rules
+
+
+def always(kind: Kind, call: Call, arguments: Mapping[str, Any]) -> bool:
+    """True for a call that this kind of export keeps, whether it has a rule or not."""
+    namespace = call.target.partition("::")[0]
+    if call.target == "prim::getitem":
+        return isinstance(arguments["list"], Value)  # of a kept call, whose list is a value
+    if call.blocks or namespace in _OURS:
+        return False
+    return kind is Kind.RAW or (kind is Kind.ONNX_ATEN and namespace == "aten")
+
+
+def at_last(kind: Kind, call: Call) -> bool:
+    """True for a call that this kind of export keeps because it cannot be lowered."""
+    namespace = call.target.partition("::")[0]
+    if call.blocks or namespace in _OURS:
+        return False
+    return kind is Kind.ONNX_FALLTHROUGH or (kind is Kind.ONNX_ATEN_FALLBACK and namespace == "aten")
+
+
+def keep(run: Lowering, kind: Kind, call: Call, arguments: Mapping[str, Any]) -> Any:
+    """The result of a node that says the call as it is, or a list of several.
+
+    Raises UnsupportedForm for what no node can hold.
+    """
+    target, named = call.target, dict(arguments)
+    if target == "prim::getitem":
+        target, named = "aten::__getitem__.t", {"list": arguments["list"], "idx": arguments["index"]}
+    namespace, _, rest = target.partition("::")
+    operator, _, overload = rest.partition(".")
+    run.op.source = call.source
+    inputs, attributes = _arguments(run, kind, named)
+    if overload and overload != "default":
+        attributes["overload_name"] = overload
+    outputs = [_result(value.type) for value in call.outputs]
+    if kind in (Kind.ONNX_ATEN, Kind.ONNX_ATEN_FALLBACK):
+        attributes["operator"] = operator
+        operator, namespace = "ATen", ATEN_DOMAIN
+    results = _node(run, operator, namespace, inputs, outputs, attributes)
+    return results[0] if len(results) == 1 else results
+
+
+def as_list(run: Lowering) -> None:
+    """The model's results as the one list that it returns."""
+    graph = run.result.graph
+    result = Value(name="output")
+    result.element = (graph.outputs[0].dtype or dtypes.FLOAT, None)
+    for index, value in enumerate(graph.outputs):
+        value.name = f"output_{index}"
+    graph.outputs = _node(run, "ListConstruct", "prim", list(graph.outputs), [result], {})
+
+
+def name_controls(graph: Graph) -> None:
+    """Branches and loops by the names that they have in torch's graphs."""
+    for node in graph.nodes:
+        for body in node.subgraphs():
+            node.domain = "prim"
+            name_controls(body)
+
+
+def _arguments(run: Lowering, kind: Kind, named: Mapping[str, Any]) -> tuple[list[Value | None], dict[str, Any]]:
+    inputs: list[Value | None] = []
+    attributes: dict[str, Any] = {}
+    for name, item in named.items():
+        if item is None:
+            inputs.append(None)
+        elif _is_number(item) or (isinstance(item, list) and all(map(_is_number, item))):
+            if kind is Kind.ONNX_FALLTHROUGH and item != []:
+                attributes[name] = item
+            else:
+                inputs.append(_number(run, kind, item))
+        elif isinstance(item, Value):
+            inputs.append(item)
+        elif isinstance(item, list):
+            inputs.append(_list(run, kind, name, item))
+        elif isinstance(item, complex) or type(item).__module__.startswith("purexport"):
+            raise UnsupportedForm(f"takes {name!r} as a complex or quantized number, which no node can hold")
+        else:
+            attributes[name] = str(item).removeprefix("torch.")
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    return inputs, attributes
+
+
+def _number(run: Lowering, kind: Kind, item: Any) -> Value:
+    """Numbers as torch has them: 64 bits."""
+    if kind is Kind.RAW and isinstance(item, list):
+        return _node(run, "ListConstruct", "prim", [_number(run, kind, part) for part in item], [Value()], {})[0]
+    first = item[0] if isinstance(item, list) and item else 0 if isinstance(item, list) else item
+    code = {bool: dtypes.BOOL, int: dtypes.INT64}.get(type(first), dtypes.DOUBLE)
+    if kind is Kind.RAW:
+        return _node(run, "Constant", "prim", [], [Value(code, ())], {"value": item})[0]
+    return run.op.const(item, code)
+
+
+def _list(run: Lowering, kind: Kind, name: str, items: list[Any]) -> Value:
+    """A list of tensors, some of which may be None, or of sizes of which some are computed."""
+    if not all(item is None or _is_number(item) or isinstance(item, Value) for item in items):
+        raise UnsupportedForm(f"takes {name!r} as a list of {type(items[0]).__name__}, which no node can hold")
+    parts = [_number(run, kind, item) if _is_number(item) else item for item in items]
+    return _node(run, "ListConstruct", "prim", parts, [Value()], {})[0]
+
+
+def _node(
+    run: Lowering,
+    op_type: str,
+    domain: str,
+    inputs: list[Any],
+    outputs: list[Value],
+    attributes: dict[str, Any],
+) -> list[Value]:
+    node = Node(op_type, inputs, outputs, attributes, domain, run.op.source)
+    for value in outputs:
+        value.node = node
+    run.op.graph.nodes.append(node)
+    return outputs
+
+
+def _result(type_: Any) -> Value:
+    if isinstance(type_, ListType):
+        return Value()
+    if isinstance(type_, TensorType) and (type_.dtype.is_complex or dtypes.is_quantized(type_.dtype)):
+        raise UnsupportedForm("gives complex or quantized tensors, which no node can hold")
+    return typed(Value(), type_)
+
+
+def _is_number(item: Any) -> bool:
+    return isinstance(item, (bool, int, float))
