@@ -165,6 +165,8 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["canonicalize", "net.py"], "required: -o"),
     (["diff", "net.py"], "required: B"),
     (["diff", "net.py", "none.onnx"], "net.py: "),
+    (["salvage", "none.onnx", "-o", "out.onnx"], "none.onnx: No such file"),
+    (["extract", "net.py", "--tensors", "-o", "out"], "net.py: "),
     (["stat", "net.py"], "net.py: "),
     (["stat", "none.onnx"], "none.onnx: No such file"),
     (["demo", "--capture", "magic"], "'magic'"),

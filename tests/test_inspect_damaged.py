@@ -24,6 +24,7 @@ VERBS = [
     ["check", "BAD", "--full", "--parsers"],
     ["canonicalize", "BAD", "-o", "OUT"],
     ["diff", "BAD", "GOOD"],
+    ["salvage", "BAD", "-o", "OUT"],
     ["extract", "BAD", "--tensors", "-o", "OUT"],
     ["extract", "BAD", "--outputs", "y", "-o", "OUT"],
 ]

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import proto_schema as ps
-from proto_schema.errors import DecodeError
-from proto_schema.sniff import what_it_is
 from purexport.cli.errors import UsageError
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.hexview import annotated
 from purexport.inspect.paths import find
+from purexport.inspect.salvage import likely_cause
 from purexport.inspect.values import json_of, text_of
 
 _EXAMPLES = """\
@@ -103,8 +102,8 @@ def worst(damage: list[Element]) -> Element:
 def problem_lines(source: Bytes, damage: list[Element]) -> Iterator[str]:
     """The first bad byte, its field, the cause; and how many more there are."""
     first = worst(damage)
-    hint = what_it_is(source.view, DecodeError(first.problem.replace("cut off", "truncated")))
-    yield f"first bad byte: {first.bad:#x}, in {first.path}: {first.problem}{hint if first.depth == 1 else ''}"
+    yield f"first bad byte: {first.bad:#x}, in {first.path}: {first.problem}"
+    yield f"likely cause: {likely_cause(source, damage)}"
     apart = {(element.bad, element.problem) for element in damage if element.bad != first.bad}
     if apart:
         yield f"{len(apart)} more places are bad after it"

@@ -1,0 +1,173 @@
+"""What can be kept of a damaged model: every whole node, tensor and field before the damage, and after it.
+
+Strategy: the model, its graph and its functions are made anew of those of their fields that decode; anything smaller is
+kept whole or dropped whole, because half a node is another node. After damage the reader goes on where the length says,
+or, if nothing sensible follows there, at the first place behind it from which several fields in a row decode.
+Invariant: what is written decodes. It need not be a valid model: dropped nodes may be missed by others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import proto_schema as ps
+from proto_schema.codec import decode
+from proto_schema.errors import DecodeError
+from proto_schema.onnx import FunctionProto, GraphProto, ModelProto
+from proto_schema.payload import BytesLike, nbytes
+from proto_schema.scalars import unpack
+from proto_schema.sniff import what_it_is
+from proto_schema.wire import LEN, varint
+from purexport.inspect.elements import Bytes, Element
+from purexport.inspect.forms import replace_file
+
+_CONTAINERS = (ModelProto, GraphProto, FunctionProto)
+_IN_A_ROW = 3  # fields that must decode one after the other for a place to count as a beginning
+_FARTHEST = 1 << 20  # bytes that are searched for it
+
+
+@dataclass
+class Salvage:
+    """`first_bad` (-1: nothing is wrong) with its `path` and `reason`; `cause`, a guess; what was kept, what was not.
+
+    `kept` counts fields of models, graphs and functions by name; `dropped` are (offset, number of bytes, path).
+    """
+
+    first_bad: int = -1
+    path: str = ""
+    reason: str = ""
+    cause: str = ""
+    kept: Counter[str] = field(default_factory=Counter)
+    dropped: list[tuple[int, int, str]] = field(default_factory=list)
+
+
+def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Salvage:
+    """Writes what can be kept of the model at `path` to `target`, and returns what that is.
+
+    Raises ValueError where nothing of a model is in the file, OSError where it cannot be read or `target` not written.
+    """
+    source = Bytes(path)
+    found = _diagnosis(source)
+    restored = _line_ends_restored(source) if found.first_bad >= 0 else None
+    if restored is not None:
+        source, found.cause = restored, "line ends were changed by a transfer as text; they are changed back"
+    parts = _Keeper(source, found).parts(source.whole())
+    if not set(found.kept) - {"unknown fields"}:
+        raise ValueError(f"{path}: nothing of a model can be kept{what_it_is(source.view, None)}")
+    replace_file(os.fspath(target), parts, sum(map(nbytes, parts)))
+    return found
+
+
+def _diagnosis(source: Bytes) -> Salvage:
+    try:
+        decode(ModelProto, source.view)
+    except DecodeError as error:
+        bad = [element for element in source.walk() if element.problem]
+        first = min(bad, key=lambda element: (element.bad, -element.depth), default=None)
+        if first is None:
+            return Salvage(error.offset or 0, error.path, error.reason, likely_cause(source, bad))
+        return Salvage(first.bad, first.path, first.problem, likely_cause(source, bad))
+    return Salvage()
+
+
+def likely_cause(source: Bytes, problems: list[Element]) -> str:
+    """What the file seems to be. It counts as cut off where its outermost field is: inner ones may have bad lengths."""
+    outer = [element.problem for element in problems if element.depth == 1]
+    cut = any(problem.startswith(("cut off", "truncated")) for problem in outer)
+    return what_it_is(source.view, DecodeError("truncated" if cut else "damaged")).removeprefix("; ")
+
+
+def _line_ends_restored(source: Bytes) -> Bytes | None:
+    """The bytes with CR LF as LF again, where that makes a model of them."""
+    data = bytes(source.view[: 1 << 28])
+    if len(data) < source.size or data.count(b"\n") != data.count(b"\r\n"):
+        return None
+    data = data.replace(b"\r\n", b"\n")
+    try:
+        whole = ps.loads(data)
+    except DecodeError:
+        return None
+    return Bytes(data) if whole.graph is not None else None
+
+
+class _Keeper:
+    """One pass over a file, which notes in `found` what it keeps and drops."""
+
+    def __init__(self, source: Bytes, found: Salvage) -> None:
+        self.source = source
+        self.found = found
+
+    def parts(self, parent: Element) -> list[BytesLike]:
+        """The fields of a container that can be kept, as views, each container with a header of its new length."""
+        kept: list[BytesLike] = []
+        for child in self._readable(parent):
+            name = child.field.name if child.field is not None else "unknown fields"
+            if child.message in _CONTAINERS:
+                inner = self.parts(child)
+                head = varint(child.number << 3 | LEN) + varint(sum(map(nbytes, inner)))
+                kept += [head, *inner]
+            else:
+                kept.append(self.source.view[child.start : child.stop])
+            self.found.kept[name] += 1
+        return kept
+
+    def _readable(self, parent: Element) -> Iterator[Element]:
+        """The children that are containers or decode; after damage those from where reading can go on."""
+        at = parent.body
+        while at < parent.stop:
+            child = self._at(parent, at)
+            if child is not None and child.message in _CONTAINERS:
+                yield child
+                at = child.stop
+                continue
+            if child is not None and self._sound(child):
+                yield child
+                at = child.stop
+                continue
+            after = self._resume(parent, at, child)
+            path = child.path if child is not None else f"{parent.path}.?".lstrip(".")
+            self.found.dropped.append((at, after - at, path))
+            at = after
+
+    def _at(self, parent: Element, at: int) -> Element | None:
+        """The field of `parent` that begins at a byte, if one does."""
+        assumed = Element(
+            parent.step, parent.path, parent.owner, None, parent.message, 0, LEN, at, at, parent.stop, parent.depth
+        )
+        child = next(self.source.children(assumed), None)
+        return None if child is None or not child.wire_name else child
+
+    def _resume(self, parent: Element, at: int, child: Element | None) -> int:
+        """Where to go on after bytes that cannot be kept: behind them, at the first promising place, or nowhere."""
+        if child is not None and not child.problem and self._promising(parent, child.stop):
+            return child.stop
+        stop = min(parent.stop, at + _FARTHEST)
+        return next((place for place in range(at + 1, stop) if self._promising(parent, place)), parent.stop)
+
+    def _promising(self, parent: Element, at: int) -> bool:
+        """Whether fields that the schema knows follow each other from here, or the end does."""
+        for _ in range(_IN_A_ROW):
+            if at == parent.stop:
+                return True
+            child = self._at(parent, at)
+            if child is None or child.field is None or child.problem or not self._sound(child):
+                return False
+            at = child.stop
+        return True
+
+    def _sound(self, child: Element) -> bool:
+        """Whether a decoder takes the field, and a message has no field that the schema does not know."""
+        if child.problem:
+            return False
+        try:
+            if child.message is not None:
+                decode(child.message, self.source.view[child.body : child.stop])
+                return all(inner.field is not None for inner in self.source.children(child))
+            if child.field is not None and child.packed:
+                unpack(child.field.kind, bytes(self.source.view[child.body : child.stop]), child.body)
+        except DecodeError:
+            return False
+        return True

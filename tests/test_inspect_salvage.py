@@ -1,0 +1,138 @@
+"""What is kept of damaged models: all nodes and tensors before the damage, and after it where reading can go on."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import proto_schema as ps
+from purexport.cli.main import main
+from purexport.inspect import Bytes, find
+from purexport.inspect.salvage import salvage
+
+NODES = 12
+
+
+def whole_model() -> Any:
+    """A chain of Add nodes, a weight each; each weight is 400 bytes."""
+    nodes = [ps.helper.make_node("Add", [f"v{at}", f"w{at}"], [f"v{at + 1}"], name=f"add{at}") for at in range(NODES)]
+    weights = [ps.numpy_helper.from_array(np.full(100, at + 0.5, np.float32), f"w{at}") for at in range(NODES)]
+    x, y = (ps.helper.make_tensor_value_info(name, ps.TensorProto.FLOAT, [100]) for name in ("v0", f"v{NODES}"))
+    return ps.helper.make_model(ps.helper.make_graph(nodes, "chain", [x], [y], weights), producer_name="tests")
+
+
+WHOLE = ps.dumps(whole_model())
+NODE_NAMES = [f"add{at}" for at in range(NODES)]
+WEIGHT_NAMES = [f"w{at}" for at in range(NODES)]
+
+
+def at_of(path: str, part: str = "start") -> int:
+    return int(getattr(find(Bytes(WHOLE), path)[0], part))
+
+
+def patched(at: int, octets: bytes) -> bytes:
+    return WHOLE[:at] + octets + WHOLE[at + len(octets) :]
+
+
+def without(names: list[str], *lost: int) -> list[str]:
+    return [name for at, name in enumerate(names) if at not in lost]
+
+
+# what happened, the bytes, the nodes that are kept, the weights, part of the likely cause
+ROWS: list[tuple[str, bytes, list[str], list[str], str]] = [
+    ("nothing", WHOLE, NODE_NAMES, WEIGHT_NAMES, ""),
+    ("cut in node 7", WHOLE[: at_of("graph.node[7]", "stop") - 1], NODE_NAMES[:7], [], "cut off"),
+    ("cut in weight 5", WHOLE[: at_of("graph.initializer[5]") + 99], NODE_NAMES, WEIGHT_NAMES[:5], "cut off"),
+    (
+        "a bad tag in node 3",
+        patched(at_of("graph.node[3].op_type"), b"\x07"),
+        without(NODE_NAMES, 3),
+        WEIGHT_NAMES,
+        "damaged",
+    ),
+    (
+        "a length of node 4 that is too long",
+        patched(at_of("graph.node[4]") + 1, b"\x7f"),
+        without(NODE_NAMES, 4),
+        WEIGHT_NAMES,
+        "damaged",
+    ),
+    (
+        "zeros over the end of node 2 and the start of node 3",
+        patched(at_of("graph.node[3]") - 4, bytes(8)),
+        without(NODE_NAMES, 2, 3),
+        WEIGHT_NAMES,
+        "damaged",
+    ),
+    (
+        "a wrong length of the name of weight 6",
+        patched(at_of("graph.initializer[6].name") + 1, b"\x40"),
+        NODE_NAMES,
+        without(WEIGHT_NAMES, 6),
+        "",
+    ),
+    ("junk at the end", WHOLE + b"\x00junk", NODE_NAMES, WEIGHT_NAMES, ""),
+    ("line ends changed", WHOLE.replace(b"\n", b"\r\n"), NODE_NAMES, WEIGHT_NAMES, "line ends"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "nodes", "weights", "cause"), ROWS, ids=[row[0] for row in ROWS])
+def test_salvage(name: str, data: bytes, nodes: list[str], weights: list[str], cause: str, tmp_path: Path) -> None:
+    bad, out = tmp_path / "bad.onnx", tmp_path / "out.onnx"
+    bad.write_bytes(data)
+    found = salvage(bad, out)
+    graph = ps.load(out).graph
+    assert graph is not None
+    assert [node.name for node in graph.node] == nodes
+    assert [tensor.name for tensor in graph.initializer] == weights
+    original = {tensor.name: tensor for tensor in whole_model().graph.initializer}
+    assert all(tensor == original[tensor.name] for tensor in graph.initializer)
+    assert cause in found.cause and (found.first_bad < 0) == (name == "nothing")
+    if name in ("nothing", "line ends changed"):
+        assert out.read_bytes() == WHOLE
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_cut_anywhere(seed: int, tmp_path: Path) -> None:
+    """Every node and weight that lies before the cut is kept, and nothing else."""
+    stop = random.Random(seed).randrange(at_of("graph.node[0]", "stop"), len(WHOLE))
+    (tmp_path / "bad.onnx").write_bytes(WHOLE[:stop])
+    salvage(tmp_path / "bad.onnx", tmp_path / "out.onnx")
+    graph = ps.load(tmp_path / "out.onnx").graph
+    assert graph is not None
+    source = Bytes(WHOLE)
+    for kind, kept in (("node", graph.node), ("initializer", graph.initializer)):
+        names = [add.step for add in find(source, f"graph.{kind}") if add.stop <= stop]
+        assert len(kept) == len(names)
+
+
+def test_salvage_speaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bad, out = tmp_path / "bad.onnx", tmp_path / "out.onnx"
+    bad.write_bytes(patched(at_of("graph.node[3].op_type"), b"\x07"))
+    assert main(["salvage", str(bad), "-o", str(out)]) == 1
+    text = capsys.readouterr().out
+    for part in ("first bad byte: ", "in graph.node[3].", "likely cause: ", "11 node", "12 initializer", "in 1 place"):
+        assert part in text
+    assert main(["salvage", str(out), "-o", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kept"]["node"] == 11
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\n", "Git LFS pointer"),
+        (b"<!DOCTYPE html><html></html>", "a web page"),
+        (b"PK\x03\x04junk", "a zip archive"),
+        (b"", "empty"),
+    ],
+)
+def test_what_is_no_model(data: bytes, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bad.onnx").write_bytes(data)
+    assert main(["salvage", str(tmp_path / "bad.onnx"), "-o", str(tmp_path / "out.onnx")]) == 2
+    assert text in capsys.readouterr().err
+    assert not (tmp_path / "out.onnx").exists()
