@@ -208,6 +208,12 @@ def test_what_no_node_can_hold_is_refused(model: Any, args: tuple[torch.Tensor, 
         purexport.export(model, args, operator_export_type=kind, capture="trace")
 
 
+def test_verification_needs_kernels() -> None:
+    with pytest.raises(purexport.ExportError, match=r"whose operators of org.pytorch.aten need kernels that"):
+        purexport.export(divided, (X,), operator_export_type=Kind.ONNX_ATEN, verify=True)
+    purexport.export(divided, (X,), operator_export_type=Kind.ONNX_ATEN_FALLBACK, verify=True)
+
+
 def test_a_kind_that_is_none() -> None:
     with pytest.raises(ValueError, match="operator_export_type='ONNX' is no OperatorExportTypes"):
         purexport.export(nn.ReLU(), (X,), operator_export_type="ONNX")
