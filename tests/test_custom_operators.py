@@ -223,9 +223,19 @@ def test_the_translation_table(table: Any, route: str) -> None:
     torch.testing.assert_close(program(X)[0], Foo()(X))
 
 
-def test_a_key_that_is_no_operator() -> None:
-    with pytest.raises(TypeError, match="has the key 3; give 'ns::op'"):
-        export(Foo(), "trace", custom_translation_table={3: table_rule})
+# table, error, its words
+WRONG_TABLES = [
+    ({3: table_rule}, TypeError, "has the key 3; give 'ns::op'"),
+    ({"pxtest::foo": 3}, TypeError, "gives pxtest::foo a int; give a function of"),
+    ({"pxtest::foo": lambda op, *_: 1 / 0}, purexport.ExportError, "gives pxtest::foo at .* failed: ZeroDivisionError"),
+    ({"pxtest::foo": lambda op, x: x}, purexport.ExportError, r"gives pxtest::foo at .* failed: TypeError"),
+]
+
+
+@pytest.mark.parametrize(("table", "kind", "text"), WRONG_TABLES, ids=[row[2][:20] for row in WRONG_TABLES])
+def test_a_wrong_table(table: Any, kind: Any, text: str) -> None:
+    with pytest.raises(kind, match=text):
+        export(Foo(), "trace", custom_translation_table=table)
 
 
 @pytest.mark.parametrize("route", ROUTES)

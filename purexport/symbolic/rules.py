@@ -7,7 +7,7 @@ the rule of the one call that the capture recorded for it.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,12 +31,23 @@ Rule = Callable[..., Any]
 def custom_rules(opset: int, table: Mapping[Any, Rule] | None, functions: Functions) -> dict[str, Rule]:
     """The rules that go before ours, by ATen name with or without its overload: ``rule(op, *arguments)``.
 
-    Raises TypeError for a key of ``table`` that names no operator.
+    Raises TypeError for a key of ``table`` that names no operator, and for a value that is no function of ``op``.
     """
     rules: dict[str, Rule] = {name: Symbolic(name, function) for name, function in REGISTRY.at(opset).items()}
-    rules.update((operator_name(key), rule) for key, rule in (table or {}).items())
+    rules.update((name, Translation(rule)) for name, rule in _translations(table or {}))
     rules[TARGET] = _Applied(functions)
     return rules
+
+
+def _translations(table: Mapping[Any, Rule]) -> Iterator[tuple[str, Rule]]:
+    for key, rule in table.items():
+        name = operator_name(key)
+        if not callable(rule) or hasattr(rule, "to_function_proto"):
+            raise TypeError(
+                f"custom_translation_table gives {name} a {type(rule).__name__}; give a function of (op, *arguments), "
+                "which writes op.Add(x, y)"
+            )
+        yield name, rule
 
 
 def operator_name(key: Any) -> str:
@@ -67,6 +78,17 @@ class Symbolic:
             return _single(op, what, result, expected[0])
         items = list(result) if isinstance(result, (list, tuple)) else [result]
         return _several(op, what, items, expected)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The rule of an operator that ``custom_translation_table`` names: the emitter's own interface."""
+
+    function: Rule
+
+    def __call__(self, op: Emitter, *arguments: Any) -> Any:
+        what = f"the function {_named(self.function)} that custom_translation_table gives {op.target}"
+        return _guarded(op, what, lambda: self.function(op, *arguments))
 
 
 @dataclass(frozen=True)
@@ -133,8 +155,13 @@ def _taken(
 def _run(
     op: Emitter, what: str, function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> Any:
+    return _guarded(op, what, lambda: function(GraphContext(op), *arguments, **keywords))
+
+
+def _guarded(op: Emitter, what: str, run: Callable[[], Any]) -> Any:
+    """What ``run`` gives; an error says that it is the user's function that failed, and where."""
     try:
-        return function(GraphContext(op), *arguments, **keywords)
+        return run()
     except OpsetError as error:
         raise OpsetError(f"{what}: {error}", error.lowest) from error
     except UnsupportedForm:
