@@ -109,7 +109,8 @@ def export(
         users = [item.name for item in pure.graph.inputs if item.kind == "user"]
         _check_axes(dynamic_axes, [*users, *pure.graph.output_names])
         stages.at("lower")
-        fold = do_constant_folding and not options.trains(model, training)
+        # what is computed of parameters would not follow those that come from outside
+        fold = do_constant_folding and export_params and not options.trains(model, training)
         kind, listed = operator_export_type, captured.listed
         lowered = lower_graph(pure.graph, opset, rules, fold=fold, kind=kind, listed=listed)
         remarks += lowered.remarks

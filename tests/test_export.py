@@ -14,6 +14,7 @@ from torch.export import Dim
 
 import proto_schema as ps
 import purexport
+from purexport import api
 from tests.harness import CAPTURES
 
 routes = pytest.mark.parametrize("route", CAPTURES)
@@ -254,6 +255,21 @@ def test_parameters_as_inputs() -> None:
     )
     assert list(interface(program)[0]) == ["input", "0.weight", "0.bias", "1.weight", "1.bias"]
     assert not program.model_proto.graph.initializer
+
+
+def test_parameters_as_inputs_are_computed_with() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.scale * 2
+
+    program = purexport.export(Scaled(), (torch.ones(1, 3),), export_params=False)
+    assert list(interface(program)[0]) == ["x", "scale"]
+    found = api.run_in_onnxruntime(program.model_proto, [torch.ones(1, 3), torch.full((3,), 5.0)])
+    assert torch.equal(found[0], torch.full((1, 3), 11.0))
 
 
 @routes
