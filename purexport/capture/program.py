@@ -80,7 +80,8 @@ def _captured(
     graph = exported.read(program, names, labels)
     graph.output_names = output_names(_output_paths(program))
     graph.outputs = [output for output in graph.outputs if output is not None]
-    return Captured(graph, "export", reason)
+    spec = program.call_spec.out_spec
+    return Captured(graph, "export", reason, listed=spec is not None and spec.type is list)
 
 
 def _output_paths(program: ExportedProgram) -> list[tuple[Any, ...]]:
