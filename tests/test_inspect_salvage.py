@@ -116,7 +116,15 @@ def test_salvage_speaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     bad.write_bytes(patched(at_of("graph.node[3].op_type"), b"\x07"))
     assert main(["salvage", str(bad), "-o", str(out)]) == 1
     text = capsys.readouterr().out
-    for part in ("first bad byte: ", "in graph.node[3].", "likely cause: ", "11 node", "12 initializer", "in 1 place"):
+    for part in (
+        "first bad byte: ",
+        "in graph.node[3].",
+        "likely cause: ",
+        "11 node",
+        "12 initializer",
+        "in 1 place",
+        "bytes  graph.node[3]",
+    ):
         assert part in text
     assert main(["salvage", str(out), "-o", str(out), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kept"]["node"] == 11

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import proto_schema as ps
 from proto_schema.codec import decode
@@ -93,6 +93,15 @@ def _line_ends_restored(source: Bytes) -> Bytes | None:
     return Bytes(data) if whole.graph is not None else None
 
 
+def _numbered(child: Element, count: int) -> Element:
+    """The element, read as if it were the first of its message, called by its place among those of its field."""
+    if child.field is None or not child.field.repeated:
+        return child
+    prefix = child.path.removesuffix(child.step)
+    step = f"{child.field.name}[{count}]"
+    return replace(child, step=step, path=prefix + step)
+
+
 class _Keeper:
     """One pass over a file, which notes in `found` what it keeps and drops."""
 
@@ -117,8 +126,12 @@ class _Keeper:
     def _readable(self, parent: Element) -> Iterator[Element]:
         """The children that are containers or decode; after damage those from where reading can go on."""
         at = parent.body
+        seen: Counter[int] = Counter()
         while at < parent.stop:
             child = self._at(parent, at)
+            if child is not None:
+                child = _numbered(child, seen[child.number])
+                seen[child.number] += 1
             if child is not None and child.message in _CONTAINERS:
                 yield child
                 at = child.stop
