@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import purexport
-from tests.harness import ROUTES, run_ort
+from tests.harness import CAPTURES, ROUTES, run_ort
 from tests.models.detection_head import DetectionHead
 from tests.models.zoo import draw_weights, measured
 from tests.torchvision_shim import torchvision
@@ -39,7 +39,7 @@ def boxes_and_logits(count: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("opset", [11, 17, OPSET, 23])
-@pytest.mark.parametrize("route", [*ROUTES, "script"])
+@pytest.mark.parametrize("route", ROUTES)
 def test_detection_head(route: str, opset: int) -> None:
     """Other boxes than the example's, none and one among them: other counts at every step."""
     torchvision()  # declares the operators
@@ -138,7 +138,7 @@ def test_builder(name: str) -> None:
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", CAPTURES)
 @pytest.mark.parametrize("name", all_builders())
 def test_builder_sweep(name: str, route: str) -> None:
     check_builder(builder(name), route)
