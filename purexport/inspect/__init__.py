@@ -6,9 +6,39 @@ None of it imports torch. The verbs of the command line print what these functio
 
 from __future__ import annotations
 
+from purexport.inspect.compare import Difference, compare, compare_files
 from purexport.inspect.elements import Bytes, Element
+from purexport.inspect.extract import extract_subgraph, subgraph, tensor_to_npy, to_safetensors
+from purexport.inspect.forms import Finding, canonicalize, findings
 from purexport.inspect.locate import Location, Owner, locate, owners
 from purexport.inspect.paths import find
+from purexport.inspect.salvage import Salvage, salvage
+from purexport.inspect.sizes import Sizes, duplicates, sizes
 from purexport.inspect.values import text_of, value_of
 
-__all__ = ["Bytes", "Element", "Location", "Owner", "find", "locate", "owners", "text_of", "value_of"]
+__all__ = [
+    "Bytes",
+    "Difference",
+    "Element",
+    "Finding",
+    "Location",
+    "Owner",
+    "Salvage",
+    "Sizes",
+    "canonicalize",
+    "compare",
+    "compare_files",
+    "duplicates",
+    "extract_subgraph",
+    "find",
+    "findings",
+    "locate",
+    "owners",
+    "salvage",
+    "sizes",
+    "subgraph",
+    "tensor_to_npy",
+    "text_of",
+    "to_safetensors",
+    "value_of",
+]
