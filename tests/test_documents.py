@@ -102,7 +102,7 @@ def session(model: onnx.ModelProto) -> Any:
 
 
 def same(found: Any, expected: Tensor) -> None:
-    np.testing.assert_allclose(found, expected.detach().numpy(), rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(found, expected.detach().cpu().numpy(), rtol=1e-3, atol=1e-5)
 
 
 # What the printed graphs say ------------------------------------------------------------------------------------------
