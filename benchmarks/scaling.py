@@ -87,6 +87,11 @@ def stages(route: str, calls: int) -> list[float]:
     return seconds
 
 
+def best(route: str, calls: int, repeat: int) -> list[float]:
+    """Seconds of each stage, the best of several times."""
+    return [min(times) for times in zip(*(stages(route, calls) for _ in range(repeat)), strict=True)]
+
+
 def tracer_alone(calls: int) -> float:
     """Seconds of torch.jit.trace on the same model: what a trace costs at least."""
     model = Chain(calls // 10).eval()
@@ -102,17 +107,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=1000)
     parser.add_argument("--factor", type=int, default=10)
+    parser.add_argument(
+        "--repeat", type=int, default=3, help="each is measured so often, the best of each stage counts"
+    )
     parser.add_argument("--routes", nargs="*", choices=ROUTES, default=ROUTES)
     options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     linear = True
     for route in options.routes:
         stages(route, 100)  # what is made once, such as tables of schemas
-        small, large = (stages(route, options.calls * factor) for factor in (1, options.factor))
+        small, large = (best(route, options.calls * factor, options.repeat) for factor in (1, options.factor))
         lines = [*zip(STAGES, small, large, strict=True), ("all", sum(small), sum(large))]
         if route == "trace":
             tracer_alone(100)
-            alone = [tracer_alone(options.calls * factor) for factor in (1, options.factor)]
+            alone = [
+                min(tracer_alone(options.calls * factor) for _ in range(options.repeat))
+                for factor in (1, options.factor)
+            ]
             lines.append(("(jit.trace)", *alone))
         for stage, few, many in lines:
             sys.stdout.write(f"{route:8}{stage:15}{few:8.2f} s{many:9.2f} s{many / few:8.1f}\n")
