@@ -309,10 +309,10 @@ def test_program(program: Program, route: str, opset: int) -> None:
         **options,
     )
     if program.dims is not None:
-        assert _dims(made.model_proto.graph.output[0]) == list(program.dims)
+        assert dims_of(made.model_proto.graph.output[0]) == list(program.dims)
 
 
-def _dims(value: Any) -> list[Any]:
+def dims_of(value: Any) -> list[Any]:
     return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
@@ -339,7 +339,7 @@ def test_routes_agree(program: Program) -> None:
 
 def _interface(value: Any) -> Any:
     """Name, dtype and dimensions; a size that only the data knows has a name of no meaning."""
-    dims = ["?" if re.fullmatch(r"u\d+", str(dim)) else dim for dim in _dims(value)]
+    dims = ["?" if re.fullmatch(r"u\d+", str(dim)) else dim for dim in dims_of(value)]
     return value.name, value.type.tensor_type.elem_type, dims
 
 
@@ -442,11 +442,11 @@ def test_what_a_script_holds_is_said() -> None:
     """The file shows it too: the axis is a number, and two axes of one size have one name."""
     with pytest.warns(UserWarning, match="the script holds it at 4"):
         held = purexport.export(torch.jit.script(fixed_view), (X,), dynamic_axes={"x": {0: "n"}}).model_proto.graph
-    assert _dims(held.input[0]) == [4, 3]
+    assert dims_of(held.input[0]) == [4, 3]
     axes = {"x": {0: "a"}, "y": {0: "b"}}
     with pytest.warns(UserWarning, match="axes 'a' and 'b' were declared apart"):
         merged = purexport.export(torch.jit.script(added), (X, X + 1), dynamic_axes=axes).model_proto.graph
-    assert _dims(merged.input[0]) == _dims(merged.input[1])
+    assert dims_of(merged.input[0]) == dims_of(merged.input[1])
 
 
 def test_a_number_of_steps_that_is_static_is_no_warning() -> None:
@@ -481,7 +481,7 @@ def test_collections_of_shapes(collect: Any, label: str) -> None:
     x, y = torch.rand(2, 3), torch.rand(2, 3)
     program = purexport.export(_add, (x, y), dynamic_shapes=collect(x, y))
     graph = program.model_proto.graph
-    assert [_dims(value) for value in (*graph.input, *graph.output)] == [[label, 3]] * 3
+    assert [dims_of(value) for value in (*graph.input, *graph.output)] == [[label, 3]] * 3
 
 
 def test_collections_that_do_not_fit_are_refused() -> None:
@@ -502,9 +502,9 @@ def test_axes_of_a_program_are_named() -> None:
     """An ExportedProgram does not keep the names of its dimensions."""
     program = torch.export.export(_Flat(), (X,), dynamic_shapes=({0: Dim("batch")},))
     plain = purexport.export(program).model_proto.graph
-    assert [_dims(value) for value in (*plain.input, *plain.output)] == [["x_dim_0", 3], ["3*x_dim_0"]]
+    assert [dims_of(value) for value in (*plain.input, *plain.output)] == [["x_dim_0", 3], ["3*x_dim_0"]]
     graph = purexport.export(program, input_names=["a"], dynamic_axes={"a": {0: "batch"}}).model_proto.graph
-    assert [_dims(value) for value in (*graph.input, *graph.output)] == [["batch", 3], ["3*batch"]]
+    assert [dims_of(value) for value in (*graph.input, *graph.output)] == [["batch", 3], ["3*batch"]]
 
 
 class _Flat(nn.Module):
@@ -596,44 +596,3 @@ def test_the_second_route_is_said() -> None:
     program = purexport.export(lambda x: x[: round(x.shape[0] / 2)], (X,), dynamic_axes=axes)
     assert program.report.route == "export"
     assert program.report.reason.startswith("the trace failed: ")
-
-
-# Static models --------------------------------------------------------------------------------------------------------
-
-STATIC: list[tuple[str, Callable[..., Any]]] = [
-    ("numbers", both_numbers),
-    ("mask", causal_mask),
-    ("windows", windows),
-    ("flatten", lambda x: x.reshape(x.shape[0], -1).flatten().view(x.numel() // 3, 3)),
-    ("resize", lambda x: F.interpolate(x[None, None], scale_factor=2.0, mode="bilinear")),
-    ("pool", lambda x: F.adaptive_avg_pool2d(x[None, None], (2, 3))),
-    ("expand", lambda x: x[None].expand(2, x.size(0), 3) + x.new_ones(x.shape)),
-    ("split", lambda x: torch.cat(x.chunk(3) + x.split(x.shape[0] // 2), 1 - 1)),
-    ("pad", lambda x: F.pad(x, (1, x.shape[0] - 3), mode="reflect" if x.dim() == 3 else "constant")),
-    ("norm", lambda x: F.layer_norm(x, x.shape[1:]) + F.group_norm(x[..., None], 1)[..., 0]),
-    ("attention", lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None], is_causal=True)),
-    ("roll", lambda x: x.roll(1, 0).flip(1).repeat(2, x.shape[0])),
-    ("index", lambda x: x[torch.arange(x.shape[0]) // 2]),
-]
-
-
-@pytest.mark.parametrize("route", BOTH)
-@pytest.mark.parametrize("model", [row[1] for row in STATIC], ids=[row[0] for row in STATIC])
-def test_a_static_model_asks_for_no_size(model: Any, route: str) -> None:
-    program = purexport.export(model, (X,), capture=route)
-    found = {node.op_type for node in program.model_proto.graph.node}
-    assert not found & {"Shape", "Size"}
-    assert all(isinstance(dim, int) for value in program.model_proto.graph.output for dim in _dims(value))
-
-
-@pytest.mark.parametrize("route", BOTH)
-def test_inner_values_have_shapes_with_names(route: str) -> None:
-    """Each node's output is an output of the graph or has a value_info, in the names of the axes."""
-
-    def model(x: Tensor) -> Tensor:
-        return torch.cat([x.t(), x.t() * 2], 1).relu().sum(1)
-
-    graph = purexport.export(model, (X,), capture=route, dynamic_axes={"x": {0: "n"}}).model_proto.graph
-    shapes = {value.name: _dims(value) for value in [*graph.value_info, *graph.output]}
-    assert set(shapes) == {name for node in graph.node for name in node.output}
-    assert [3, "2*n"] in shapes.values()
