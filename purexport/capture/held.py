@@ -15,6 +15,7 @@ import torch
 
 from purexport.capture.aten import AtenGraph, Value
 from purexport.capture.request import Axes, Specialised
+from purexport.errors import ExportError
 
 
 def held_axes(
@@ -37,7 +38,7 @@ def held_axes(
                 longer[position] = torch.cat([longer[position], longer[position]], axis)
         try:
             other = again(longer)
-        except Exception:  # the model raises what it likes for a size that it does not take
+        except ExportError:  # the model does not run on that size
             continue
         place = _difference(graph, other) if size else None
         if place is not None:
