@@ -19,7 +19,7 @@ from proto_schema.dtypes import DTYPES
 from proto_schema.external import entries, origin, set_entries
 from proto_schema.fields import Field, Message, fields_to
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import BytesLike, Payload, byte_view, nbytes
+from proto_schema.payload import BytesLike, Payload, address, byte_view, nbytes
 
 M = TypeVar("M", bound=Message)
 Change: TypeAlias = Callable[[TensorProto], TensorProto]
@@ -123,10 +123,8 @@ def _identity(data: BytesLike) -> object:
     """A key that two payloads share only if they are the same bytes. The payloads stay alive as long as it is used."""
     if isinstance(data, Payload):
         return id(data) if data.identity is None else (type(data), data.identity)
-    import numpy as np
-
     view = byte_view(data)
-    return (np.frombuffer(view, np.uint8).__array_interface__["data"][0], len(view))
+    return (address(view), len(view))
 
 
 def with_data(message: M, external: dict[int, BytesLike]) -> M:

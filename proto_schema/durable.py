@@ -14,8 +14,10 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import groupby
 from typing import Any
 
+from proto_schema.copying import Sources, by_kernel, read_chunks
 from proto_schema.payload import CHUNK, BytesLike, Payload, byte_view, pieces
 
 JOIN = 1 << 20  # small parts are joined up to this size
@@ -27,7 +29,7 @@ def gathered(parts: Iterable[BytesLike], limit: int = CHUNK) -> Iterator[bytes |
     small: list[bytes | bytearray | memoryview] = []
     held = 0
     for part in parts:
-        for view in part.chunks(limit) if isinstance(part, Payload) else [part]:
+        for view in read_chunks(part, limit) if isinstance(part, Payload) else [part]:
             size = len(view)
             if size > JOIN // 16:
                 if small:
@@ -68,10 +70,11 @@ def write_stream(file: Any, parts: Iterable[BytesLike]) -> None:
         write_all(file.write, piece, blocks=not raw)
 
 
-def write_temporary(target: str, parts: Iterable[BytesLike], size: int) -> str:
+def write_temporary(target: str, parts: Iterable[BytesLike], size: int, sources: Sources | None = None) -> str:
     """Writes the parts durably to a new file beside `target` and returns its path; on failure nothing stays behind.
 
-    `size` is what the parts add up to. The file gets the permissions of an existing target.
+    `size` is what the parts add up to. The file gets the permissions of an existing target. Ranges of files are copied
+    by the kernel, from the files that `sources` has looked at.
     """
     path = temporary_name(target)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
@@ -79,8 +82,7 @@ def write_temporary(target: str, parts: Iterable[BytesLike], size: int) -> str:
         try:
             _keep_mode(descriptor, target)
             _reserve(descriptor, size)
-            for piece in gathered(parts):
-                write_all(lambda data: os.write(descriptor, data), piece)
+            write_parts(descriptor, parts, sources or Sources())
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -88,6 +90,22 @@ def write_temporary(target: str, parts: Iterable[BytesLike], size: int) -> str:
         remove(path)
         raise
     return path
+
+
+def write_parts(descriptor: int, parts: Iterable[BytesLike], sources: Sources) -> None:
+    """Writes the parts to an open file: ranges of files by the kernel, the rest as `gathered` joins and cuts it."""
+
+    def write(read: Iterable[BytesLike]) -> None:
+        for piece in gathered(read):
+            write_all(lambda data: os.write(descriptor, data), piece)
+
+    for copied, group in groupby(parts, by_kernel):
+        if not copied:
+            write(group)
+            continue
+        for part in group:
+            if not sources.copy(part, descriptor):
+                write([part])
 
 
 def temporary_name(target: str) -> str:

@@ -10,7 +10,6 @@ Model hubs cache by links: a declared `trust_root` allows links whose targets st
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from collections.abc import Iterable
@@ -21,6 +20,7 @@ from proto_schema.errors import ExternalDataError
 from proto_schema.fields import Message
 from proto_schema.generate import finder
 from proto_schema.onnx import StringStringEntryProto, TensorProto
+from proto_schema.payload import FileMap, stamp_of
 
 KEYS = ("location", "offset", "length", "checksum", "basepath")
 _FOLLOW_NOT = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -146,7 +146,7 @@ class Folder:
             self._mapped_files[location] = _identity(status)
             if status.st_size == 0:
                 return memoryview(b"")
-            return memoryview(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ))
+            return memoryview(FileMap.of(descriptor, self.file(location)))
         finally:
             os.close(descriptor)
 
@@ -169,7 +169,7 @@ class Folder:
 
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_nlink)
+    return (*stamp_of(status), status.st_nlink)
 
 
 def _open_beneath(root: str, steps: list[str], path: str) -> int:

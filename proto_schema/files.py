@@ -10,7 +10,6 @@ So the folder holds a loadable model at every moment, and after a save no file t
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from proto_schema.codec import decode, decode_noting, encode, encode_parts
+from proto_schema.copying import Sources
 from proto_schema.datafiles import Plan, lies_already, locations, payload_of, plan, with_data, without_data
 from proto_schema.durable import (
     blamed_on,
@@ -33,7 +33,7 @@ from proto_schema.errors import DecodeError, EncodeError
 from proto_schema.external import Folder, entries, set_origin, tensors
 from proto_schema.fields import Message, present
 from proto_schema.onnx import ModelProto, TensorProto
-from proto_schema.payload import BytesLike, nbytes
+from proto_schema.payload import BytesLike, FileMap, nbytes
 from proto_schema.sniff import what_it_is
 from proto_schema.wire import MAX_LENGTH
 
@@ -69,7 +69,7 @@ def _contents(path: str) -> Any:
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode) and status.st_size:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return FileMap.of(file.fileno(), path)
         return file.read()
 
 
@@ -115,23 +115,31 @@ def save(
     _check_arguments(target, location, size_threshold, alignment, shard_size)
     stored = [(tensor, data) for tensor in tensors(model) if (data := payload_of(tensor)) is not None]
     loaded = {id(tensor): data for tensor, data in stored if tensor.data_location == TensorProto.EXTERNAL}
+    sources = Sources()
+    for _, data in stored:
+        sources.look(data)
     path = None if hasattr(target, "write") else os.fspath(target)
     renames = path is not None and takes_rename(path)
     if not external_data:
         parts, size = _inline(model, stored, loaded)
         if size <= MAX_LENGTH:
-            _write(parts, size, target, path, renames)
+            _write(parts, size, target, path, renames, sources)
             return
         if external_data is False or not renames:
             raise EncodeError(f"the model has {size} bytes, past protobuf's limit of 2 GiB: {_way_out(external_data)}")
     if path is None or not renames:
         raise EncodeError("external data needs a file's path to lie beside, and the target has none")
     layout = plan(stored, size_threshold, alignment, shard_size)
-    kept = {key: data for key, data in loaded.items() if key not in layout.places}
+    # a second commit writes the model when its data files have their names: by then another file may lie at a path
+    kept = {
+        id(tensor): pinned
+        for tensor, data in stored
+        if id(tensor) not in layout.places and (pinned := sources.pinned(data)) is not tensor.raw_data
+    }
     names = locations(location or f"{os.path.basename(path)}.data", len(layout.files))
     with blamed_on(path):
         unchanged = lies_already(layout, stored, os.path.dirname(path), names)
-        _Commit(with_data(model, kept), layout, path).run(names, unchanged)
+        _Commit(with_data(model, kept), layout, path, sources).run(names, unchanged)
 
 
 def _check_arguments(
@@ -159,7 +167,7 @@ def _inline(
     return encode_parts(with_data(model, loaded) if loaded else model)
 
 
-def _write(parts: list[BytesLike], size: int, target: Any, path: str | None, renames: bool) -> None:
+def _write(parts: list[BytesLike], size: int, target: Any, path: str | None, renames: bool, sources: Sources) -> None:
     if path is None:
         write_stream(target, parts)
         return
@@ -169,7 +177,7 @@ def _write(parts: list[BytesLike], size: int, target: Any, path: str | None, ren
                 write_stream(file, parts)
             return
         stale = _data_files_of(path)
-        temporary = write_temporary(path, parts, size)
+        temporary = write_temporary(path, parts, size, sources)
         _rename(temporary, path)
         for name in stale:
             remove(name)
@@ -191,6 +199,7 @@ class _Commit:
     model: ModelProto
     layout: Plan
     path: str
+    sources: Sources
 
     def run(self, names: list[str], unchanged: bool) -> None:
         """Write everything, or only the model where its data files are `unchanged`."""
@@ -217,9 +226,10 @@ class _Commit:
         made: list[str] = []
         try:
             for name, content in zip(names, self.layout.files, strict=True):
-                made.append(write_temporary(os.path.join(folder, name), content.parts(), content.size))
-                os.replace(made[-1], os.path.join(folder, name))
-                made[-1] = os.path.join(folder, name)
+                target = os.path.join(folder, name)
+                made.append(write_temporary(target, content.parts(), content.size, self.sources))
+                os.replace(made[-1], target)
+                made[-1] = target
             sync_folder(self.path)
             self._write_model(names)
         except BaseException:
@@ -231,7 +241,7 @@ class _Commit:
         parts, size = encode_parts(without_data(self.model, self.layout, names))
         if size > MAX_LENGTH:
             raise EncodeError(f"the model has {size} bytes without its external data, past protobuf's limit of 2 GiB")
-        _rename(write_temporary(self.path, parts, size), self.path)
+        _rename(write_temporary(self.path, parts, size, self.sources), self.path)
 
     def _take_names(self, folder: str, fresh: list[str], names: list[str]) -> bool:
         """The committed model refers to fresh names: give the files their wanted names too, then refer to those.

@@ -4,6 +4,7 @@ Strategy: a field of kind PAYLOAD holds any bytes-like object or a `Payload`. Th
 passes the object itself through; only a writer asks for its chunks, one bounded piece at a time. So weights are
 never copied and never concatenated, and a model may be larger than memory.
 Invariant: the chunks of a payload are contiguous byte views, none is empty, and their sizes sum up to `nbytes`.
+Where bytes lie unchanged in a file, `file_range` says where, so that a writer can let the kernel copy them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from typing import TypeAlias
+
+from proto_schema.errors import ExternalDataError
 
 CHUNK = 1 << 22  # a size that amortizes a system call and bounds a writer's memory
 
@@ -65,16 +68,43 @@ class Payload(ABC):
 
 
 BytesLike: TypeAlias = "bytes | bytearray | memoryview | Payload"
+Stamp: TypeAlias = "tuple[int, int, int, int]"
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """What tells a file from another that takes its place, and from itself after a change."""
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+class FileMap(mmap.mmap):
+    """A whole regular file, mapped read-only, that knows which file it is: views of it can be copied by the kernel."""
+
+    path: str
+    stamp: Stamp
+
+    @classmethod
+    def of(cls, descriptor: int, path: str) -> FileMap:
+        """The mapping of an open file that is not empty; `path` is where it can be opened again."""
+        made = cls(descriptor, 0, access=mmap.ACCESS_READ)
+        made.path = os.path.abspath(path)
+        made.stamp = stamp_of(os.fstat(descriptor))
+        return made
 
 
 class FileRange(Payload):
-    """`length` bytes at `offset` of a file that is opened when it is read, or of an open mapping."""
+    """`length` bytes at `offset` of a file that is opened when it is read, or of an open mapping.
 
-    def __init__(self, source: str | os.PathLike[str] | mmap.mmap, offset: int, length: int) -> None:
+    With a `stamp` (of `stamp_of`) the file must still be the one that had it: reading another raises ExternalDataError.
+    """
+
+    def __init__(
+        self, source: str | os.PathLike[str] | mmap.mmap, offset: int, length: int, stamp: Stamp | None = None
+    ) -> None:
         if offset < 0 or length < 0:
             raise ValueError(f"a file range needs offset and length of at least 0, not {offset} and {length}")
         self.source = source if isinstance(source, mmap.mmap) else os.fspath(source)
         self.offset = offset
+        self.stamp = stamp
         self._length = length
 
     @property
@@ -87,11 +117,13 @@ class FileRange(Payload):
         return (source, self.offset, self._length)
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
-        """Raises OSError where the file cannot be read, EOFError where it has become shorter."""
+        """Raises OSError where the file cannot be read, EOFError where it is too short, ExternalDataError by stamp."""
         if isinstance(self.source, mmap.mmap):
             yield from pieces(memoryview(self.source)[self.offset : self.offset + self._length], limit)
             return
         with open(self.source, "rb", buffering=0) as file:
+            if self.stamp is not None and stamp_of(os.fstat(file.fileno())) != self.stamp:
+                raise changed(self.source)
             file.seek(self.offset)
             left = self._length
             while left:
@@ -100,6 +132,35 @@ class FileRange(Payload):
                     raise EOFError(f"{self.source}: {left} of {self._length} bytes at {self.offset} are missing")
                 left -= len(data)
                 yield memoryview(data)
+
+
+def changed(path: str) -> ExternalDataError:
+    """The error for a file that is not what it was when the work began."""
+    return ExternalDataError(f"{path} has changed or been replaced since it was opened; start again")
+
+
+def file_range(data: BytesLike) -> FileRange | None:
+    """Where in a file these bytes lie unchanged; None for what is in memory or computed.
+
+    The range of a view of a `FileMap` carries its stamp: whoever finds another file there takes the view instead.
+    """
+    if isinstance(data, FileRange):
+        source = data.source
+        if isinstance(source, FileMap):
+            return FileRange(source.path, data.offset, data.nbytes, source.stamp)
+        return data if isinstance(source, str) else None
+    if isinstance(data, memoryview) and isinstance(data.obj, FileMap) and data.c_contiguous and data.nbytes:
+        offset = address(data) - address(memoryview(data.obj))
+        return FileRange(data.obj.path, offset, data.nbytes, data.obj.stamp)
+    return None
+
+
+def address(view: memoryview) -> int:
+    """Where in memory the bytes of a view lie."""
+    import numpy as np
+
+    place: int = np.frombuffer(view, np.uint8).__array_interface__["data"][0]
+    return place
 
 
 class LazyPayload(Payload):
