@@ -39,6 +39,10 @@ class UnsupportedOperatorError(ExportError, NotImplementedError):
         super().__init__("\n".join([f"{what} cannot be exported at opset {opset}", *map(str, gaps)]))
 
 
+class WeightsError(ValueError):
+    """Weights that cannot be read: a checkpoint that is malformed or unsafe to read, or keys that do not fit."""
+
+
 class OpsetError(ValueError):
     """An operator, or a form of it, does not exist at the asked opset (caught by the lowering, never by users).
 

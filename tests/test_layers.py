@@ -34,6 +34,12 @@ BANNED = [
         "the ONNX graph knows neither where it came from nor how",
     ),
     ("purexport/inspect", (), ("torch",), "files are looked at where torch is not installed"),
+    (
+        "purexport/weights",
+        (),
+        ("torch", "purexport.capture", "purexport.lowering", "purexport.pipeline", "purexport.api"),
+        "checkpoints are read where torch is not installed",
+    ),
     ("purexport/capture", (), ("purexport.graph", "purexport.lowering", "purexport.export"), "capture comes first"),
 ]
 

@@ -1,0 +1,145 @@
+"""Arrays and tensors in memory as `Stored`: torch tensors, numpy arrays, memory-mapped ones, ONNX tensors.
+
+Their memory is used where it is; strided and device tensors are produced in bounded pieces. torch is looked up among
+the modules that are loaded, never imported: without it there can be no tensors of it.
+An array that lies in a file which is mapped and cannot have been changed since becomes a range of that file, so that
+it can be copied without passing through memory, or referenced.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from proto_schema.dtypes import by_numpy_name
+from proto_schema.payload import CHUNK, BytesLike, FileRange, Payload, byte_view, pieces, stamp_of
+from proto_schema.tensors import from_array
+from purexport.errors import WeightsError
+from purexport.weights.stored import Stored, shown
+
+
+class MemoryPayload(Payload):
+    """Bytes in memory, which stay alive with it. Two of them at one place are the same bytes."""
+
+    def __init__(self, data: object) -> None:
+        self.view = byte_view(data)
+
+    @property
+    def nbytes(self) -> int:
+        return self.view.nbytes
+
+    @property
+    def identity(self) -> object:
+        return (_address(self.view), self.view.nbytes) if self.view.nbytes else None
+
+    def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
+        return pieces(self.view, limit)
+
+
+def payload_of(data: BytesLike) -> Payload:
+    """The payload of bytes that may be in memory."""
+    return data if isinstance(data, Payload) else MemoryPayload(data)
+
+
+def stored(name: str, value: object, origin: str, mappings: Mappings) -> Stored:
+    """A value of a mapping as `Stored`. WeightsError for what is no tensor, or holds no data."""
+    if isinstance(value, Stored):
+        return value
+    if isinstance(value, (np.ndarray, np.generic)):
+        return of_array(name, np.asarray(value), origin, mappings)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _of_tensor(name, value, origin)
+    what = f"tensor {shown(name)} is a {type(value).__module__}.{type(value).__qualname__}"
+    raise WeightsError(f"{origin}: {what}; pass a torch tensor, a numpy array or a purexport.weights.Stored")
+
+
+def of_array(name: str, array: np.ndarray[Any, Any], origin: str, mappings: Mappings) -> Stored:
+    """A numpy array, its memory not copied: later changes of it show."""
+    row = by_numpy_name().get(array.dtype.name)
+    if row is None or not row.bits:
+        raise WeightsError(f"{origin}: tensor {shown(name)} has numpy's type {array.dtype}, which is no ONNX number")
+    data: BytesLike | None = mappings.range_of(array) if row.native and array.dtype.str[0] != ">" else None
+    if data is None:
+        data = from_array(array).raw_data
+    return Stored(name, row.code, array.shape, payload_of(b"" if data is None else data), origin)
+
+
+def _of_tensor(name: str, tensor: Any, origin: str) -> Stored:
+    from purexport.dtypes import onnx_code
+    from purexport.errors import UnsupportedDtypeError
+    from purexport.graph.payloads import TensorPayload
+
+    layout = str(tensor.layout).removeprefix("torch.")
+    if tensor.is_meta or type(tensor).__name__ == "FakeTensor":
+        raise WeightsError(f"{origin}: tensor {shown(name)} is on the meta device and holds no data")
+    if layout != "strided" or tensor.is_quantized:
+        what = "quantized" if tensor.is_quantized else layout
+        raise WeightsError(f"{origin}: tensor {shown(name)} is {what}; pass its dense form")
+    try:
+        code = onnx_code(tensor.dtype)
+    except UnsupportedDtypeError as error:
+        raise WeightsError(f"{origin}: tensor {shown(name)}: {error}") from None
+    payload = TensorPayload(tensor.detach().resolve_conj().resolve_neg())
+    return Stored(name, code, tuple(tensor.shape), payload, origin)
+
+
+def _address(data: object) -> int:
+    return int(np.frombuffer(data, np.uint8).__array_interface__["data"][0])  # type: ignore[call-overload]
+
+
+class Mappings:
+    """The files that are mapped in this process, as the kernel lists them; looked up once, none where it does not."""
+
+    def range_of(self, array: np.ndarray[Any, Any]) -> FileRange | None:
+        """Where an array lies in a file, if it does, contiguous, and the file still has that name."""
+        if not array.nbytes or not array.flags.c_contiguous or not _is_mapped(array):
+            return None
+        address = int(array.__array_interface__["data"][0])
+        for start, stop, offset, device, inode, path in self._rows:
+            if start <= address and address + array.nbytes <= stop:
+                return _range(path, (device, inode), offset + address - start, array.nbytes)
+        return None
+
+    @cached_property
+    def _rows(self) -> list[tuple[int, int, int, int, int, str]]:
+        """(first address, end, offset in the file, device, inode, path) of what shows the file's own bytes.
+
+        A private mapping that can be written to may have been, without the file knowing.
+        """
+        try:
+            with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+                lines = file.read().splitlines()
+        except OSError:
+            return []
+        found = []
+        for line in lines:
+            words = line.split(None, 5)
+            if len(words) == 6 and words[5].startswith("/") and (words[1][3] == "s" or words[1][1] == "-"):
+                start, stop = (int(word, 16) for word in words[0].split("-"))
+                major, minor = (int(word, 16) for word in words[3].split(":"))
+                found.append((start, stop, int(words[2], 16), os.makedev(major, minor), int(words[4]), words[5]))
+        return found
+
+
+def _is_mapped(array: object) -> bool:
+    """Whether an array is a numpy memmap or a view of one: only these are looked up, others may come in thousands."""
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap):
+            return True
+        array = array.base
+    return False
+
+
+def _range(path: str, wanted: tuple[int, int], offset: int, length: int) -> FileRange | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    same = (status.st_dev, status.st_ino) == wanted and offset + length <= status.st_size
+    return FileRange(path, offset, length, stamp_of(status)) if same else None

@@ -1,0 +1,156 @@
+"""Reads the header of a .safetensors file: 8 bytes of its length, JSON that says type, shape and bytes of each tensor.
+
+After the header comes the data, which the tensors must cover from its first byte to its last: without gaps, without
+overlaps, in any order. Everything the header says is checked before a row is made; what a newer version of the format
+may add is refused, since it may change what the bytes mean.
+Source: the format as the README of huggingface/safetensors describes it.
+"""
+
+from __future__ import annotations
+
+import json
+from operator import itemgetter
+from typing import Any
+
+from purexport.errors import WeightsError
+from purexport.weights.stored import CheckpointFile, Stored, listed, shown, size_of
+
+LONGEST_HEADER = 100_000_000  # of the format
+_KEYS = {"dtype", "shape", "data_offsets"}
+
+DATA_TYPES = {  # the format's name: TensorProto.DataType
+    "BOOL": 9,
+    "U8": 2,
+    "I8": 3,
+    "U16": 4,
+    "I16": 5,
+    "U32": 12,
+    "I32": 6,
+    "U64": 13,
+    "I64": 7,
+    "F16": 10,
+    "BF16": 16,
+    "F32": 1,
+    "F64": 11,
+    "C64": 14,
+    "F8_E4M3": 17,
+    "F8_E4M3FNUZ": 18,
+    "F8_E5M2": 19,
+    "F8_E5M2FNUZ": 20,
+    "F8_E8M0": 24,
+    "F4": 23,  # two a byte, the first in the low half, as torch packs them and ONNX wants them
+}
+
+
+def read(file: CheckpointFile) -> list[Stored]:
+    """The tensors, in the order of the header. WeightsError says what is malformed, and where."""
+    header, start = _header(file)
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
+        raise file.error(f"__metadata__ must be an object of texts; {_WRITE_AGAIN}")
+    rows = [_row(file, name, entry) for name, entry in header.items()]
+    _check_cover(file, rows, file.size - start)
+    return [
+        Stored(name, dtype, shape, file.range(start + begin, end - begin), file.label)
+        for name, dtype, shape, begin, end in rows
+    ]
+
+
+_WRITE_AGAIN = "write the checkpoint again with the safetensors library"
+_Row = tuple[str, int, tuple[int, ...], int, int]  # name, data type, shape, first byte of the data, end
+
+
+def _header(file: CheckpointFile) -> tuple[dict[str, Any], int]:
+    """(the JSON object, where the data begins)."""
+    if file.size < 8:
+        raise file.error(f"it has {file.size} bytes, too few for a safetensors file; copy or download it again")
+    length = int.from_bytes(file.read(0, 8), "little")
+    if length > LONGEST_HEADER:
+        raise file.error(
+            f"its header would have {length} bytes, more than the {LONGEST_HEADER} of the format; "
+            "it is no safetensors file, or a damaged one"
+        )
+    if length > file.size - 8:
+        raise file.error(
+            f"its header would have {length} bytes, but {file.size - 8} follow; copy or download the file again"
+        )
+    data = file.read(8, length)
+    if not data.startswith(b"{"):
+        raise file.error(f"its header must begin with '{{', not {shown(data[:8])}; it is no safetensors file")
+    try:
+        header = json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_constant)
+    except RecursionError:
+        raise file.error(f"its header is nested too deeply; {_WRITE_AGAIN}") from None
+    except ValueError as error:
+        raise file.error(f"its header is not the JSON of the format: {error}; {_WRITE_AGAIN}") from None
+    return header, 8 + length
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {shown(twice)} comes twice")
+    return found
+
+
+def _constant(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")
+
+
+def _row(file: CheckpointFile, name: str, entry: Any) -> _Row:
+    if not isinstance(entry, dict) or entry.keys() != _KEYS:
+        has = f"has {listed(list(entry))}" if isinstance(entry, dict) else f"is {shown(entry)}"
+        raise _tensor_error(file, name, f"its entry must have dtype, shape and data_offsets, and {has}")
+    kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+    dtype = DATA_TYPES.get(kind) if isinstance(kind, str) else None
+    if dtype is None:
+        known = " ".join(DATA_TYPES)
+        raise _tensor_error(file, name, f"the dtype {shown(kind)} is not one of {known}; cast the tensor before")
+    if not _are_sizes(shape):
+        raise _tensor_error(file, name, f"the shape {shown(shape)} is no list of sizes")
+    if not (_are_sizes(offsets) and len(offsets) == 2 and offsets[0] <= offsets[1]):
+        raise _tensor_error(file, name, f"the data_offsets {shown(offsets)} are not two ascending numbers")
+    try:
+        name.encode()
+        needed = size_of(dtype, tuple(shape))
+    except UnicodeEncodeError:
+        raise _tensor_error(file, name, f"the name is no text; {_WRITE_AGAIN}") from None
+    except WeightsError as error:
+        raise _tensor_error(file, name, str(error)) from None
+    begin, end = offsets
+    if end - begin != needed:
+        what = f"{kind} {shown(shape)} needs {needed}"
+        raise _tensor_error(file, name, f"bytes {begin} to {end} of the data are {end - begin}, but {what}")
+    return name, dtype, tuple(shape), begin, end
+
+
+def _are_sizes(value: Any) -> bool:
+    if not isinstance(value, list):
+        return False
+    for item in value:  # noqa: SIM110  a loop takes half the time of all(), and there may be many tensors
+        if type(item) is not int or item < 0:
+            return False
+    return True
+
+
+def _check_cover(file: CheckpointFile, rows: list[_Row], size: int) -> None:
+    at, before = 0, ""
+    for name, _, _, begin, end in sorted(rows, key=itemgetter(3, 4)):
+        if begin < at:
+            raise _tensor_error(
+                file, name, f"bytes {begin} to {end} of the data overlap tensor {shown(before)}, which ends at {at}"
+            )
+        if begin > at:
+            raise _tensor_error(file, name, f"bytes {at} to {begin} of the data, before it, belong to no tensor")
+        at, before = end, name
+    if at > size:
+        missing = f"end at {at}, but the file has {size} bytes of data"
+        raise _tensor_error(file, before, f"its bytes {missing}; the file is cut off: copy or download it again")
+    if at < size:
+        raise file.error(f"bytes {at} to {size} of the data, at its end, belong to no tensor; {_WRITE_AGAIN}")
+
+
+def _tensor_error(file: CheckpointFile, name: str, reason: str) -> WeightsError:
+    return file.error(f"tensor {shown(name)}: {reason}")

@@ -1,0 +1,148 @@
+"""`open_weights`: whatever holds weights becomes one mapping from name to `Stored`.
+
+A file is what its first bytes say, whatever its suffix. A folder must hold one checkpoint, found by the names that are
+in use. A sequence is laid one over the other, the later over the earlier. Keys are renamed last.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, TypeAlias
+
+from proto_schema.collection import paused_collection
+from purexport.errors import WeightsError
+from purexport.weights import safetensors
+from purexport.weights.arrays import Mappings, stored
+from purexport.weights.stored import CheckpointFile, Path, Stored, listed, shown
+
+Source: TypeAlias = "Path | Mapping[str, Any] | Sequence[Any]"
+Rename: TypeAlias = "Mapping[str, str | None] | Callable[[str], str | None]"
+
+
+class Weights(Mapping[str, Stored]):
+    """Tensors by name. A renamed tensor's key is the new name; its `Stored.name` stays the one in the checkpoint."""
+
+    def __init__(self, found: Mapping[str, Stored], origin: str) -> None:
+        self._found = dict(found)
+        self.origin = origin
+
+    def __getitem__(self, name: str) -> Stored:
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all tensors, tied ones counted as often as they are named."""
+        return sum(item.nbytes for item in self._found.values())
+
+    def __repr__(self) -> str:
+        return f"<Weights of {self.origin}: {len(self)} tensors, {self.nbytes} bytes>"
+
+
+def open_weights(source: Source, *, rename: Rename | None = None) -> Weights:
+    """The tensors of a checkpoint, or of several laid over each other; nothing of their data is read.
+
+    source: the path of a .safetensors file or of a folder that holds one; a mapping from name to torch tensor, numpy
+    array or `Stored`; or a sequence of these, of which a later one wins.
+    rename: {old: new}, or a function from old to new; None leaves a tensor out.
+    Raises OSError where a file cannot be opened, WeightsError where it is malformed or keys do not fit, TypeError for
+    a source that is none of these.
+    """
+    with paused_collection():
+        found = _opened(source)
+    return found if rename is None else _renamed(found, rename)
+
+
+def _opened(source: Source) -> Weights:
+    if isinstance(source, Weights):
+        return source
+    if isinstance(source, (str, os.PathLike)):
+        return _of_path(source)
+    if isinstance(source, Mapping):
+        return _of_mapping(source)
+    if isinstance(source, Sequence) and not isinstance(source, (bytes, bytearray, memoryview)):
+        return _laid_over([_opened(item) for item in source])
+    hint = "; pass its state_dict()" if hasattr(source, "state_dict") else ""
+    raise TypeError(f"weights come from a path, a mapping or a sequence of these, not a {type(source).__name__}{hint}")
+
+
+def _of_mapping(source: Mapping[str, Any]) -> Weights:
+    origin = "the mapping"
+    for name in source:
+        if not isinstance(name, str):
+            raise WeightsError(f"{origin}: its keys must be names, not {shown(name)}")
+    mappings = Mappings()
+    return Weights({name: stored(name, value, origin, mappings) for name, value in source.items()}, origin)
+
+
+def _laid_over(layers: Iterable[Weights]) -> Weights:
+    found: dict[str, Stored] = {}
+    origins = []
+    for layer in layers:
+        found.update(layer)
+        origins.append(layer.origin)
+    if not origins:
+        raise WeightsError("an empty sequence of weights: pass at least one source")
+    return Weights(found, " + ".join(origins))
+
+
+def _of_path(path: Path) -> Weights:
+    with CheckpointFile(path) as file:
+        rows = safetensors.read(file)
+        return Weights({row.name: row for row in rows}, file.label)
+
+
+def _renamed(found: Weights, rename: Rename) -> Weights:
+    new_name = _by_table(found, rename) if isinstance(rename, Mapping) else _by_function(rename)
+    result: dict[str, Stored] = {}
+    sources: dict[str, str] = {}
+    for old, item in found.items():
+        new = new_name(old)
+        if new is None:
+            continue
+        if new in sources:
+            pair = f"{shown(sources[new])} and {shown(old)}"
+            raise WeightsError(f"rename: the keys {pair} both become {shown(new)}; map one of them to None")
+        sources[new] = old
+        result[new] = item
+    return Weights(result, found.origin)
+
+
+def _by_table(found: Weights, table: Mapping[str, str | None]) -> Callable[[str], str | None]:
+    missing = [old for old in table if old not in found]
+    if missing:
+        close = get_close_matches(str(missing[0]), list(found), 1)
+        hint = f"did you mean {shown(close[0])}?" if close else f"it has {listed(list(found))}"
+        raise WeightsError(f"rename: {found.origin} has no {listed(missing)}; {hint}")
+    return lambda old: _name(old, table[old]) if old in table else old
+
+
+def _by_function(function: Callable[[str], str | None]) -> Callable[[str], str | None]:
+    if not callable(function):
+        raise TypeError(f"rename must be a mapping or a function, not a {type(function).__name__}")
+
+    def new_name(old: str) -> str | None:
+        try:
+            new = function(old)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise WeightsError(
+                f"rename: the function fails on the key {shown(old)} with {reason}; return the key itself to keep it, "
+                "None to leave the tensor out"
+            ) from error
+        return _name(old, new)
+
+    return new_name
+
+
+def _name(old: str, new: object) -> str | None:
+    if new is None or (isinstance(new, str) and new):
+        return new
+    raise WeightsError(f"rename: the key {shown(old)} becomes {shown(new)}; a name must be a text that is not empty")

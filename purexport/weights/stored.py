@@ -1,0 +1,120 @@
+"""One tensor of a checkpoint: what it is, and where its bytes are; and the file that a reader of checkpoints opens.
+
+Invariant: the payload has just the bytes that data type and shape ask for, row-major and little-endian.
+A file is opened once for its headers, must be a regular one, and is read at given places only; what is left of it
+afterwards are ranges that know the file they were taken of, so that a file changed in between is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import stat
+from dataclasses import dataclass
+from reprlib import Repr
+from types import TracebackType
+from typing import TypeAlias
+
+from proto_schema.dtypes import DTYPES, type_name
+from proto_schema.payload import FileRange, Payload, stamp_of
+from purexport.errors import WeightsError
+
+Path: TypeAlias = "str | os.PathLike[str]"
+LONGEST_SHOWN = 120
+MOST_SHOWN = 5
+ELEMENTS = 1 << 63  # as many have no size in 64 bits
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor that lies somewhere: `dtype` is a TensorProto.DataType, `origin` says where, for messages."""
+
+    name: str
+    dtype: int
+    shape: tuple[int, ...]
+    payload: Payload
+    origin: str
+
+    def __post_init__(self) -> None:
+        wanted = size_of(self.dtype, self.shape)
+        if self.payload.nbytes != wanted:
+            what = f"{type_name(self.dtype)} {list(self.shape)} needs {wanted}"
+            raise WeightsError(f"{self.origin}: tensor {shown(self.name)} has {self.payload.nbytes} bytes, but {what}")
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of the data."""
+        return self.payload.nbytes
+
+
+def size_of(dtype: int, shape: tuple[int, ...]) -> int:
+    """The bytes of a tensor. WeightsError for a type without a size or a shape that is none."""
+    row = DTYPES.get(dtype)
+    if row is None or not row.bits:
+        raise WeightsError(f"data type {type_name(dtype)} has no fixed size: weights are numbers")
+    count = math.prod(shape)
+    if count >= ELEMENTS or (shape and (min(shape) < 0 or max(shape) >= ELEMENTS)):
+        raise WeightsError(f"the shape {shown(list(shape))} is negative or overflows 64 bits")
+    return row.nbytes(count)
+
+
+def shown(value: object) -> str:
+    """A value from a file, for a message: its repr, cut where it is long or deep, ASCII."""
+    short = Repr()
+    short.maxstring = short.maxother = short.maxlong = LONGEST_SHOWN
+    short.maxlist = short.maxtuple = 8
+    return short.repr(value).encode("ascii", "backslashreplace").decode()
+
+
+def listed(names: list[str]) -> str:
+    """A few names and how many more, for a message."""
+    more = len(names) - MOST_SHOWN
+    return ", ".join(map(shown, names[:MOST_SHOWN])) + (f" and {more} more" if more > 0 else "")
+
+
+class CheckpointFile:
+    """A regular file, open for its headers. `label` is its name for messages."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError where it cannot be opened, WeightsError where it is no regular file."""
+        self.path = os.path.abspath(os.fsdecode(path))
+        self.label = os.path.basename(self.path)
+        self._file = io.FileIO(self.path, opener=_opener)
+        status = os.fstat(self._file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            self._file.close()
+            raise WeightsError(f"{self.path} is not a regular file: weights are read at many places of it")
+        self.size = status.st_size
+        self.stamp = stamp_of(status)
+
+    def __enter__(self) -> CheckpointFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Just these bytes, which must lie within the file. WeightsError where it has become shorter."""
+        self._file.seek(offset)
+        found = bytearray()
+        while len(found) < length:
+            data = self._file.read(length - len(found))
+            if not data:
+                raise self.error(f"the file became shorter while it was read, at {offset + len(found)}")
+            found += data
+        return bytes(found)
+
+    def range(self, offset: int, length: int) -> FileRange:
+        """A range of this very file, to be read later."""
+        return FileRange(self.path, offset, length, self.stamp)
+
+    def error(self, reason: str) -> WeightsError:
+        """What is wrong with the file, to be raised."""
+        return WeightsError(f"{self.label}: {reason}")
+
+
+def _opener(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # opening a pipe does not wait

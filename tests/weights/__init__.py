@@ -1,0 +1,1 @@
+"""Weights from anywhere: the readers of checkpoints, one by one and together."""
