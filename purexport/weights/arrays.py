@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from proto_schema.dtypes import by_numpy_name
-from proto_schema.payload import CHUNK, BytesLike, FileRange, Payload, byte_view, pieces, stamp_of
+from proto_schema.payload import CHUNK, BytesLike, FileRange, Payload, address, byte_view, pieces, stamp_of
 from proto_schema.tensors import from_array
 from purexport.errors import WeightsError
 from purexport.weights.stored import Stored, shown
@@ -35,7 +35,7 @@ class MemoryPayload(Payload):
 
     @property
     def identity(self) -> object:
-        return (_address(self.view), self.view.nbytes) if self.view.nbytes else None
+        return (address(self.view), self.view.nbytes) if self.view.nbytes else None
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         return pieces(self.view, limit)
@@ -89,10 +89,6 @@ def _of_tensor(name: str, tensor: Any, origin: str) -> Stored:
     return Stored(name, code, tuple(tensor.shape), payload, origin)
 
 
-def _address(data: object) -> int:
-    return int(np.frombuffer(data, np.uint8).__array_interface__["data"][0])  # type: ignore[call-overload]
-
-
 class Mappings:
     """The files that are mapped in this process, as the kernel lists them; looked up once, none where it does not."""
 
@@ -100,10 +96,10 @@ class Mappings:
         """Where an array lies in a file, if it does, contiguous, and the file still has that name."""
         if not array.nbytes or not array.flags.c_contiguous or not _is_mapped(array):
             return None
-        address = int(array.__array_interface__["data"][0])
+        place = int(array.__array_interface__["data"][0])
         for start, stop, offset, device, inode, path in self._rows:
-            if start <= address and address + array.nbytes <= stop:
-                return _range(path, (device, inode), offset + address - start, array.nbytes)
+            if start <= place and place + array.nbytes <= stop:
+                return _range(path, (device, inode), offset + place - start, array.nbytes)
         return None
 
     @cached_property
