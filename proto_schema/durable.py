@@ -12,7 +12,7 @@ import errno
 import io
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import Any
@@ -21,6 +21,7 @@ from proto_schema.copying import Sources, by_kernel, read_chunks
 from proto_schema.payload import CHUNK, BytesLike, Payload, byte_view, pieces
 
 JOIN = 1 << 20  # small parts are joined up to this size
+_FAILED_SYNC = {errno.EIO, errno.ENOSPC, errno.EDQUOT}  # others say that folders are not synced here
 _NO_RESERVE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
 
 
@@ -70,26 +71,26 @@ def write_stream(file: Any, parts: Iterable[BytesLike]) -> None:
         write_all(file.write, piece, blocks=not raw)
 
 
-def write_temporary(target: str, parts: Iterable[BytesLike], size: int, sources: Sources | None = None) -> str:
-    """Writes the parts durably to a new file beside `target` and returns its path; on failure nothing stays behind.
+def write_new(path: str, parts: Iterable[BytesLike], size: int, like: str, sources: Sources | None = None) -> None:
+    """Writes the parts durably to the new file `path`; on failure nothing stays behind.
 
-    `size` is what the parts add up to. The file gets the permissions of an existing target. Ranges of files are copied
-    by the kernel, from the files that `sources` has looked at.
+    `size` is what the parts add up to. The file gets the permissions of `like`, where that exists. Ranges of files are
+    copied by the kernel, from the files that `sources` has looked at.
     """
-    path = temporary_name(target)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
     try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
         try:
-            _keep_mode(descriptor, target)
+            _keep_mode(descriptor, like)
             _reserve(descriptor, size)
             write_parts(descriptor, parts, sources or Sources())
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+    except FileExistsError:
+        raise
     except BaseException:
         remove(path)
         raise
-    return path
 
 
 def write_parts(descriptor: int, parts: Iterable[BytesLike], sources: Sources) -> None:
@@ -131,19 +132,35 @@ def _reserve(descriptor: int, size: int) -> None:
 
 
 def sync_folder(path: str) -> None:
-    """Makes renames in the folder of `path` durable, where the system can."""
-    with suppress(OSError):
+    """Makes renames in the folder of `path` durable, where the system can. OSError where the disk fails to."""
+    descriptor = None
+    try:
         descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        os.fsync(descriptor)
+    except OSError as error:
+        if descriptor is not None and error.errno in _FAILED_SYNC:
+            raise
+    finally:
+        if descriptor is not None:
+            with suppress(OSError):
+                os.close(descriptor)
 
 
 def remove(path: str) -> None:
     """Removes a file if it is there."""
     with suppress(OSError):
         os.unlink(path)
+
+
+def remove_all(paths: Collection[str]) -> None:
+    """Removes the files that are there, all of them even if an interrupt comes meanwhile."""
+    try:
+        for path in paths:
+            remove(path)
+    except BaseException:
+        for path in paths:
+            remove(path)
+        raise
 
 
 def takes_rename(path: str) -> bool:

@@ -2,8 +2,7 @@
 
 Loading maps the file; weights are views of it, so a model of any size loads in the time of its graph. Saving plans
 everything from sizes first (inline or external, offsets), then streams one payload at a time.
-Commit order of a save with data files: they become durable under names that nothing refers to yet, then the renaming
-of the .onnx file is the commit. If the wanted name was taken, a second commit moves the reference back to it.
+The order of a save's steps, so that nothing is lost whatever stops it, is the business of `commit`.
 Data files that hold already what would be written (of a model whose names or metadata were changed) stay as they are.
 So the folder holds a loadable model at every moment, and after a save no file that only the replaced model used.
 """
@@ -14,21 +13,13 @@ import os
 import stat
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from proto_schema.codec import decode, decode_noting, encode, encode_parts
+from proto_schema.commit import DataCommit, replace_model
 from proto_schema.copying import Sources
-from proto_schema.datafiles import Plan, lies_already, locations, payload_of, plan, with_data, without_data
-from proto_schema.durable import (
-    blamed_on,
-    remove,
-    sync_folder,
-    takes_rename,
-    temporary_name,
-    write_stream,
-    write_temporary,
-)
+from proto_schema.datafiles import lies_already, locations, payload_of, plan, with_data
+from proto_schema.durable import blamed_on, takes_rename, write_stream
 from proto_schema.errors import DecodeError, EncodeError
 from proto_schema.external import Folder, entries, set_origin, tensors
 from proto_schema.fields import Message, present
@@ -139,7 +130,7 @@ def save(
     names = locations(location or f"{os.path.basename(path)}.data", len(layout.files))
     with blamed_on(path):
         unchanged = lies_already(layout, stored, os.path.dirname(path), names)
-        _Commit(with_data(model, kept), layout, path, sources).run(names, unchanged)
+        DataCommit(with_data(model, kept), layout, path, sources).run(names, unchanged, _data_files_of(path))
 
 
 def _check_arguments(
@@ -176,103 +167,7 @@ def _write(parts: list[BytesLike], size: int, target: Any, path: str | None, ren
             with open(path, "wb", buffering=0) as file:
                 write_stream(file, parts)
             return
-        stale = _data_files_of(path)
-        temporary = write_temporary(path, parts, size, sources)
-        _rename(temporary, path)
-        for name in stale:
-            remove(name)
-
-
-def _rename(temporary: str, path: str) -> None:
-    try:
-        os.replace(temporary, path)
-    except BaseException:
-        remove(temporary)
-        raise
-    sync_folder(path)
-
-
-@dataclass
-class _Commit:
-    """One save with data files, whose steps must come in this order."""
-
-    model: ModelProto
-    layout: Plan
-    path: str
-    sources: Sources
-
-    def run(self, names: list[str], unchanged: bool) -> None:
-        """Write everything, or only the model where its data files are `unchanged`."""
-        folder = os.path.dirname(self.path)
-        replaced = _data_files_of(self.path)
-        if unchanged:
-            self._write_model(names)
-            self._remove(set(replaced), folder, names)
-            return
-        taken = any(os.path.lexists(os.path.join(folder, name)) for name in names)
-        used = _fresh_names(folder, names) if taken else names
-        self._store(folder, used)
-        if taken and self._take_names(folder, used, names):
-            used = names
-        self._remove(set(replaced), folder, used)
-
-    @staticmethod
-    def _remove(replaced: set[str], folder: str, used: list[str]) -> None:
-        for path in replaced - {os.path.join(folder, name) for name in used}:
-            remove(path)
-
-    def _store(self, folder: str, names: list[str]) -> None:
-        """Data files and model, durable; nothing of them stays behind on failure."""
-        made: list[str] = []
-        try:
-            for name, content in zip(names, self.layout.files, strict=True):
-                target = os.path.join(folder, name)
-                made.append(write_temporary(target, content.parts(), content.size, self.sources))
-                os.replace(made[-1], target)
-                made[-1] = target
-            sync_folder(self.path)
-            self._write_model(names)
-        except BaseException:
-            for name in made:
-                remove(name)
-            raise
-
-    def _write_model(self, names: list[str]) -> None:
-        parts, size = encode_parts(without_data(self.model, self.layout, names))
-        if size > MAX_LENGTH:
-            raise EncodeError(f"the model has {size} bytes without its external data, past protobuf's limit of 2 GiB")
-        _rename(write_temporary(self.path, parts, size, self.sources), self.path)
-
-    def _take_names(self, folder: str, fresh: list[str], names: list[str]) -> bool:
-        """The committed model refers to fresh names: give the files their wanted names too, then refer to those.
-
-        False where the file system has no links, or anything fails: the model stays committed under the fresh names.
-        """
-        with suppress(OSError):
-            for old, new in zip(fresh, names, strict=True):
-                link = temporary_name(os.path.join(folder, new))
-                os.link(os.path.join(folder, old), link)
-                try:
-                    os.replace(link, os.path.join(folder, new))
-                except BaseException:
-                    remove(link)
-                    raise
-            sync_folder(self.path)
-            self._write_model(names)
-            for old in fresh:
-                remove(os.path.join(folder, old))
-            sync_folder(self.path)
-            return True
-        return False
-
-
-def _fresh_names(folder: str, names: list[str]) -> list[str]:
-    number = 1
-    while True:
-        fresh = [f"{name}.{number}" for name in names]
-        if not any(os.path.lexists(os.path.join(folder, name)) for name in fresh):
-            return fresh
-        number += 1
+        replace_model(path, parts, size, _data_files_of(path), sources)
 
 
 def _data_files_of(path: str) -> list[str]:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import proto_schema as ps
 from proto_schema.codec import encode_parts
-from proto_schema.durable import blamed_on, remove, sync_folder, write_temporary
+from proto_schema.commit import replace_model
+from proto_schema.durable import blamed_on
 from proto_schema.external import tensors
 from proto_schema.fields import Field
 from proto_schema.onnx import TensorProto
@@ -86,13 +87,7 @@ def canonicalize(path: str | os.PathLike[str], target: str | os.PathLike[str]) -
 def replace_file(target: str, parts: list[BytesLike], size: int) -> None:
     """Writes the parts to a file that appears whole or not at all."""
     with blamed_on(target):
-        temporary = write_temporary(target, parts, size)
-        try:
-            os.replace(temporary, target)
-        except BaseException:
-            remove(temporary)
-            raise
-        sync_folder(target)
+        replace_model(target, parts, size, [])
 
 
 def _of_element(source: Bytes, element: Element) -> Iterator[Finding]:

@@ -1,0 +1,185 @@
+"""Saves on a disk that fails, is interrupted or stops at any one call, walked through every call.
+
+The invariant: the folder loads as the old model or as the new one, whole. After an error nothing else is in it than
+before; after a kill there may be temporary files, and data files that the new model would have referred to.
+Another save then succeeds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import proto_schema as ps
+from proto_schema.numpy_helper import from_array, to_array
+from tests.proto_schema.faults import FAULTS, Disk, Fault, Stopped
+
+OLD = [np.full(5000, 7, np.float32), np.arange(9000, dtype=np.float32), np.ones(3, np.float32)]
+# the first is large enough for the kernel to copy it from file to file
+NEW = [np.full(20_000, 8, np.float32), np.arange(9000, dtype=np.float32) + 1]
+MOST_CALLS = 120
+LEFT_BY_A_KILL = re.compile(r"\.m\.onnx.*\.tmp|m\.onnx\.data[.\d]*|m\.onnx-\d+-of-\d+\.data[.\d]*|m\.onnx.*\.data.*")
+
+
+def model(arrays: list[Any], source: Path | None = None) -> ps.ModelProto:
+    """Initializers of these values, in memory or as ranges of the file `source`."""
+    tensors = [from_array(array, f"w{index}") for index, array in enumerate(arrays)]
+    if source is not None:
+        source.write_bytes(b"".join(array.tobytes() for array in arrays))
+        at = 0
+        for tensor, array in zip(tensors, arrays, strict=True):
+            tensor.raw_data = ps.FileRange(source, at, array.nbytes)
+            at += array.nbytes
+    return ps.ModelProto(ir_version=8, graph=ps.GraphProto(name="g", initializer=tensors))
+
+
+def held(path: Path) -> list[Any] | None:
+    """The values of the model that lies there, None where no file is."""
+    if not path.exists():
+        return None
+    loaded = ps.load(path)
+    assert loaded.graph is not None
+    return [to_array(tensor) for tensor in loaded.graph.initializer]
+
+
+def same(found: list[Any] | None, expected: list[Any] | None) -> bool:
+    if found is None or expected is None:
+        return found is expected
+    return len(found) == len(expected) and all(map(np.array_equal, found, expected))
+
+
+def used(path: Path) -> set[str]:
+    """The names of the files that the model at `path` consists of."""
+    if not path.exists():
+        return set()
+    graph = ps.load(path).graph
+    assert graph is not None
+    return {path.name, *(t.external_data[0].value or "" for t in graph.initializer if t.external_data)}
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A save `options` over what `before` left; its weights come from a file where `from_file`."""
+
+    name: str
+    before: dict[str, Any] | None
+    options: dict[str, Any]
+    from_file: bool = False
+
+
+INLINE: dict[str, Any] = {"external_data": False}
+EXTERNAL: dict[str, Any] = {"external_data": True}
+SHARDS: dict[str, Any] = {"external_data": True, "shard_size": 30_000}
+WALKS = [
+    Walk("inline over nothing", None, INLINE),
+    Walk("inline over inline", INLINE, INLINE),
+    Walk("inline over external", EXTERNAL, INLINE),
+    Walk("external over nothing", None, EXTERNAL),
+    Walk("external over inline", INLINE, EXTERNAL),
+    Walk("external over external", EXTERNAL, EXTERNAL),
+    Walk("external over external, from a file", EXTERNAL, EXTERNAL, from_file=True),
+    Walk("external over shards", SHARDS, EXTERNAL),
+    Walk("shards over external", EXTERNAL, SHARDS),
+    Walk("shards over shards, from a file", SHARDS, SHARDS, from_file=True),
+]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder in memory where there is one, as each walk makes some thousand files; nothing is really synced."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+class Walking:
+    """One walk: saves on a folder that is laid out anew for each, with everything that must hold checked after each."""
+
+    def __init__(self, walk: Walk, place: Path) -> None:
+        self.walk = walk
+        self.folder = place / "folder"
+        self.folder.mkdir()
+        self.path = self.folder / "m.onnx"
+        if walk.before is not None:
+            ps.save(model(OLD), self.path, **walk.before)
+        self.before = {item.name: item.read_bytes() for item in self.folder.iterdir()}
+        self.before["other.bin"] = b"of somebody else"
+        self.old = None if walk.before is None else OLD
+        self.new = model(NEW, place / "source" if walk.from_file else None)
+
+    def save(self, fault: Fault, at: int, lost: int = 0) -> Disk:
+        """One save with the fault at one call."""
+        for item in self.folder.iterdir():
+            item.unlink()
+        for name, content in self.before.items():
+            (self.folder / name).write_bytes(content)
+        disk = Disk(self.folder, at, fault, lost)
+        saved = False
+        with disk.mounted():
+            try:
+                ps.save(self.new, self.path, **self.walk.options)
+                saved = True
+            except (OSError, KeyboardInterrupt, ps.ExternalDataError):
+                assert fault.kind not in ("short", "killed", "torn", "power")
+        disk.close()
+        self.check(disk, saved, f"{fault} at call {at} ({disk.log[-1]}), {lost} names lost")
+        return disk
+
+    def check(self, disk: Disk, saved: bool, where: str) -> None:
+        """What must hold after a save that met a fault."""
+        found = held(self.path)
+        assert same(found, NEW) or (same(found, self.old) and not saved), f"{where}: neither the old nor the new model"
+        extra = {item.name for item in self.folder.iterdir()} - used(self.path) - {"other.bin"}
+        if disk.stopped:
+            assert all(map(LEFT_BY_A_KILL.fullmatch, extra)), f"{where}: {extra}"
+            ps.save(self.new, self.path, **self.walk.options)
+            assert same(held(self.path), NEW), f"{where}: the next save"
+        elif disk.fault.kind != "error" or disk.log[disk.at - 1 :][:1] != ["unlink"]:  # else removing itself failed
+            assert not extra, f"{where}: {extra} is left behind"
+        assert (self.folder / "other.bin").read_bytes() == b"of somebody else"
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_every_call(walk: Walk, fault: Fault, place: Path) -> None:
+    walking = Walking(walk, place)
+    for at in range(1, MOST_CALLS):
+        disk = walking.save(fault, at)
+        for lost in range(1, 20):  # further back, as long as there is more that can be lost
+            if fault.kind != "power" or disk.undone < lost - 1:
+                break
+            disk = walking.save(fault, at, lost)
+        if not disk.met:
+            return
+    raise AssertionError("the save makes more calls than this test walks through")
+
+
+def test_the_disk_itself(tmp_path: Path) -> None:
+    """That the faults of the tests do what they say."""
+    (tmp_path / "a").write_bytes(b"old")
+    disk = Disk(tmp_path, 4, Fault("power"), lost=1)
+    with disk.mounted():
+        handle = os.open(tmp_path / "b", os.O_WRONLY | os.O_CREAT)
+        os.write(handle, b"new")
+        os.replace(tmp_path / "b", tmp_path / "a")
+        os.fsync(handle)
+        raise AssertionError("the process went on")
+    assert disk.stopped and disk.log == ["open", "write", "replace", "fsync"]
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a": b"old", "b": bytes(3)}
+    disk = Disk(tmp_path, 1, Fault("torn"))
+    with disk.mounted():
+        os.pwrite(os.open(tmp_path / "a", os.O_WRONLY), b"x", 0)
+    assert disk.stopped
+    with pytest.raises(Stopped):
+        disk._call("unlink", (tmp_path / "a",), {})
