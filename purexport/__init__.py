@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         is_in_onnx_export,
         select_model_mode_for_export,
     )
+    from purexport.dropin import patch
     from purexport.enums import OperatorExportTypes, TrainingMode
     from purexport.pipeline import export, export_to_pretty_string
     from purexport.symbolic.registry import register_custom_op_symbolic, unregister_custom_op_symbolic
@@ -35,6 +36,7 @@ _ROOMS = {
     "export": "pipeline",
     "export_to_pretty_string": "pipeline",
     "is_in_onnx_export": "api",
+    "patch": "dropin",
     "register_custom_op_symbolic": "symbolic.registry",
     "select_model_mode_for_export": "api",
     "unregister_custom_op_symbolic": "symbolic.registry",
@@ -54,6 +56,7 @@ __all__ = [
     "export_to_pretty_string",
     "is_in_onnx_export",
     "operators",
+    "patch",
     "register_custom_op_symbolic",
     "select_model_mode_for_export",
     "symbolic_helper",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -13,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 import proto_schema as ps
 from purexport.capture.assigned import attributes_kept
-from purexport.enums import TrainingMode
+from purexport.enums import TrainingMode, ours
 from purexport.errors import ExportError, VerificationError
 
 
@@ -52,9 +53,20 @@ class ONNXProgram:
         self.state = dict(state or {})
         self.written = list(written)
 
-    def save(self, f: Any, **options: Any) -> None:
-        """Write the model to a path or binary file; ``options`` are those of ``proto_schema.save``."""
-        ps.save(self.model_proto, f, **options)
+    def save(
+        self, f: Any, *, include_initializers: bool = True, keep_initializers_as_inputs: bool = False, **options: Any
+    ) -> None:
+        """Write the model to a path or binary file; ``options`` are those of ``proto_schema.save``.
+
+        The first two are torch.onnx's: initializers may be left out of the file, and may be inputs of it.
+        """
+        proto = self.model_proto
+        if keep_initializers_as_inputs or not include_initializers:
+            proto = _with_initializers_as(proto, include_initializers, keep_initializers_as_inputs)
+        ps.save(proto, f, **options)
+
+    def optimize(self) -> None:
+        """For code that calls it on torch.onnx's program; what can be computed at the export has been."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Run the model in onnxruntime on tensors given as the model takes them; returns the outputs as tensors.
@@ -69,6 +81,24 @@ class ONNXProgram:
         names = [item.name or "" for item in graph.input] if graph is not None else []
         tensors += [self.state[name] for name in names[len(tensors) :] if name in self.state]
         return run_in_onnxruntime(self.model_proto, tensors)
+
+
+def _with_initializers_as(proto: ps.ModelProto, kept: bool, inputs: bool) -> ps.ModelProto:
+    """The model with its initializers in the file or not, and as inputs or not; tensors are shared, not copied."""
+    graph = proto.graph
+    assert graph is not None
+    known = {item.name for item in graph.input}
+    infos = [
+        ps.helper.make_tensor_value_info(tensor.name or "", tensor.data_type or 0, tensor.dims)
+        for tensor in graph.initializer
+        if tensor.name not in known
+    ]
+    changed = copy.copy(graph)
+    changed.input = [*graph.input, *(infos if inputs else ())]
+    changed.initializer = graph.initializer if kept else []
+    made = copy.copy(proto)
+    made.graph = changed
+    return made
 
 
 def run_in_onnxruntime(model: ps.ModelProto, tensors: Sequence[torch.Tensor]) -> list[Any]:
@@ -188,8 +218,9 @@ def exporting() -> Iterator[None]:
 
 
 @contextmanager
-def select_model_mode_for_export(model: Any, mode: TrainingMode) -> Iterator[None]:
+def select_model_mode_for_export(model: Any, mode: TrainingMode | bool | None) -> Iterator[None]:
     """Put ``model`` into ``mode`` and restore the mode of each of its modules afterwards, also after an error."""
+    mode = training_mode(mode)
     if not isinstance(model, torch.nn.Module) or mode is TrainingMode.PRESERVE:
         yield
         return
@@ -244,7 +275,8 @@ def copied(tree: Any) -> Any:
 
 
 def training_mode(value: TrainingMode | bool | None) -> TrainingMode:
-    """``training`` as old code gives it: a bool, or the enum."""
+    """``training`` as old code gives it: a bool, the enum, or torch's own."""
+    value = ours(TrainingMode, value)
     if isinstance(value, TrainingMode):
         return value
     if value is None or isinstance(value, bool):

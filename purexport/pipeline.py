@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from proto_schema import operators
 from proto_schema.collection import paused_collection
-from purexport import abstract, api, functions, options, printed
+from purexport import abstract, api, dropin, functions, options, printed
 from purexport.alone import alone
 from purexport.api import ONNXProgram, Report
 from purexport.capture.aten import AtenGraph, Input, TensorType, values_in
@@ -83,9 +83,9 @@ def export(
     _check_names(input_names, output_names)
     stages = options.Progress(progress)
 
-    with alone(), paused_collection(), recording() as applied:
+    with alone(), paused_collection(), dropin.told_to_torch(opset), recording() as applied:
         stages.at("capture")
-        rules = custom_rules(opset, custom_translation_table, applied)
+        rules = custom_rules(opset, custom_translation_table, applied, dropin.registered_with_torch(opset))
         # the model runs on copies, because it may write to its arguments
         copies, copied_keywords = api.copied((arguments, keywords))
         shapes = plain_shapes(dynamic_shapes, model, arguments, keywords)

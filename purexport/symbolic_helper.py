@@ -63,45 +63,46 @@ def parse_args(*arg_descriptors: str) -> Callable[[Function], Function]:
         by_name = dict(zip(names, arg_descriptors, strict=False))
 
         @functools.wraps(function)
-        def parsed(g: Any, *args: Any, **kwargs: Any) -> Any:
+        def call(g: Any, *args: Any, **kwargs: Any) -> Any:
             if len(args) > len(arg_descriptors):
                 raise TypeError(
                     f"{function.__name__} has {len(arg_descriptors)} descriptors in parse_args, and got {len(args)}"
                 )
             places = [names[place] if place < len(names) else str(place) for place in range(len(args))]
             converted = [
-                _parsed(arg, kind, name, function)
+                parsed(arg, kind, name, function.__name__)
                 for arg, kind, name in zip(args, arg_descriptors, places, strict=False)
             ]
             named = {
-                name: _parsed(arg, by_name[name], name, function) if name in by_name else arg
+                name: parsed(arg, by_name[name], name, function.__name__) if name in by_name else arg
                 for name, arg in kwargs.items()
             }
             return function(g, *converted, **named)
 
-        return parsed  # type: ignore[return-value]
+        return call  # type: ignore[return-value]
 
     return decorate
 
 
-def _parsed(arg: Any, kind: str, name: str, function: Callable[..., Any]) -> Any:
+def parsed(arg: Any, kind: str, name: str, function: str) -> Any:
+    """One argument of a symbolic function, as ``parse_args`` converts it; the names are for its errors."""
     if kind == "v" or not isinstance(arg, Value):
         return arg
     if arg.node().mustBeNone():
         return None
     if kind == "none":
-        raise UnsupportedForm(f"has a symbolic function {function.__name__} that takes None only for {name!r}")
+        raise UnsupportedForm(f"has a symbolic function {function} that takes None only for {name!r}")
     known = _constant_of(arg)
     if known is None:
         raise UnsupportedForm(
-            f"has a symbolic function {function.__name__} that wants {name!r} known at the export, by "
+            f"has a symbolic function {function} that wants {name!r} known at the export, by "
             f"parse_args {kind!r}, and the model computes it"
         )
     try:
         return _CONVERTERS[kind](known)
     except (TypeError, ValueError, RuntimeError) as error:
         raise UnsupportedForm(
-            f"has a symbolic function {function.__name__} whose argument {name!r} does not fit {kind!r}: {error}"
+            f"has a symbolic function {function} whose argument {name!r} does not fit {kind!r}: {error}"
         ) from None
 
 

@@ -28,12 +28,17 @@ from purexport.symbolic.values import Value
 Rule = Callable[..., Any]
 
 
-def custom_rules(opset: int, table: Mapping[Any, Rule] | None, functions: Functions) -> dict[str, Rule]:
+def custom_rules(
+    opset: int, table: Mapping[Any, Rule] | None, functions: Functions, elsewhere: Mapping[str, Rule]
+) -> dict[str, Rule]:
     """The rules that go before ours, by ATen name with or without its overload: ``rule(op, *arguments)``.
+
+    ``elsewhere`` are symbolic functions that are registered with torch.onnx, not with us.
 
     Raises TypeError for a key of ``table`` that names no operator, and for a value that is no function of ``op``.
     """
-    rules: dict[str, Rule] = {name: Symbolic(name, function) for name, function in REGISTRY.at(opset).items()}
+    symbolics = {**elsewhere, **REGISTRY.at(opset)}
+    rules: dict[str, Rule] = {name: Symbolic(name, function) for name, function in symbolics.items()}
     rules.update((name, Translation(rule)) for name, rule in _translations(table or {}))
     rules[TARGET] = _Applied(functions)
     return rules
