@@ -238,6 +238,33 @@ def test_a_wrong_table(table: Any, kind: Any, text: str) -> None:
         export(Foo(), "trace", custom_translation_table=table)
 
 
+NUMBERS = [
+    # the model's dtype, a constant of the symbolic function, whether it takes the model's dtype as in torch.onnx
+    (torch.float32, torch.tensor(0.5, dtype=torch.float64), True),
+    (torch.float16, torch.tensor(0.5), True),
+    (torch.float64, torch.tensor(2), True),
+    (torch.int32, torch.tensor(2), True),
+    (torch.int64, torch.tensor(0.5), False),  # torch promotes, and the operator has one type
+    (torch.float64, torch.tensor([0.5]), False),  # a tensor, no number
+]
+
+
+@pytest.mark.parametrize(("dtype", "number", "fits"), NUMBERS)
+def test_numbers_take_the_dtype_of_the_tensor(dtype: torch.dtype, number: torch.Tensor, fits: bool) -> None:
+    def doubled(g: Any, x: Any) -> Any:
+        return g.op("Mul", x, g.op("Constant", value_t=number))
+
+    model: Any = lambda x: torch.ops.pxtest.composite(x)  # noqa: E731
+    with registered("pxtest::composite", doubled):
+        if not fits:
+            with pytest.raises(purexport.ExportError, match=r"ONNX Mul .* wants one type for T, and got"):
+                purexport.export(model, (X.to(dtype),))
+            return
+        program = purexport.export(model, (X.to(dtype),))
+    (got,) = program(X.to(dtype))
+    torch.testing.assert_close(got, X.to(dtype) * number, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_composite_is_taken_apart(route: str) -> None:
     program = export(Composite(), route)

@@ -28,6 +28,9 @@ ATEN_DOMAIN = "org.pytorch.aten"  # where torch.onnx puts ATen operators
 _ATTRIBUTE = re.compile(r"(.+)_([a-z]+)")
 _LISTS = (ps.AttributeProto.INTS, ps.AttributeProto.FLOATS, ps.AttributeProto.STRINGS)
 _NUMBERS = (bool, int, float)
+# operators whose inputs have one dtype, and take a number in that of the others, as in torch.onnx
+_ONE_DTYPE = {"Add", "Sub", "Mul", "Div", "Pow", "Mod", "Min", "Max", "Sum", "Mean", "Gemm", "MatMul", "Where"}
+_ONE_DTYPE |= {"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"}
 _CONSTANT = {"value_float": float, "value_int": int, "value_floats": float, "value_ints": int}
 
 
@@ -55,6 +58,8 @@ class GraphContext:
         inputs = [self._input(arg) for arg in args]
         if domain in ("", "onnx") and operators.versions(name):
             self._check_lists(name, named)
+            if name in _ONE_DTYPE:
+                inputs = self._numbers_fitted(inputs)
             if outputs == 1:
                 return Value(self._emitter.emit(name, *inputs, **named))
             return tuple(map(Value, self._emitter.multi(name, *inputs, outputs=outputs, **named)))
@@ -110,6 +115,25 @@ class GraphContext:
             return self._tensor(arg)
         raise TypeError(f"a node takes values and numbers, not {type(arg).__name__}; pass it as an attribute")
 
+    def _numbers_fitted(self, inputs: Sequence[Any]) -> list[Any]:
+        """Constants without dimensions in the dtype of the tensors beside them, where torch's promotion keeps that."""
+        found = {item.dtype for item in inputs if isinstance(item, Tensor) and not _is_number(item)}
+        codes = [code for code in found - {dtypes.BOOL} if code is not None]
+        if len(codes) != 1:
+            return list(inputs)
+        dtype = dtypes.torch_dtype(codes[0])
+        fits = torch.empty(1, dtype=dtype)
+        return [
+            self._tensor(item.const.to(dtype))
+            if isinstance(item, Tensor)
+            and _is_number(item)
+            and item.const is not None
+            and item.const.dtype is not torch.bool
+            and torch.result_type(fits, item.const) == dtype
+            else item
+            for item in inputs
+        ]
+
     def _check_lists(self, name: str, named: Mapping[str, Any]) -> None:
         """Raises TypeError for a list where the operator wants one number, and the other way round."""
         schema = operators.schema(name, self.opset)
@@ -141,6 +165,11 @@ class Block:
     def outputs(self, *values: Value) -> None:
         """What the body gives, in order."""
         self.graph.outputs += [value.tensor for value in values]
+
+
+def _is_number(item: Tensor) -> bool:
+    """Whether a value is a constant without dimensions that the model does not own."""
+    return item.const is not None and item.shape == () and not item.name
 
 
 def _attribute(key: str, value: Any) -> tuple[str, Any]:
