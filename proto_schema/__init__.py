@@ -47,10 +47,10 @@ from proto_schema.payload import FileRange, LazyPayload, Payload
 
 if TYPE_CHECKING:
     from proto_schema import checker, external, helper, numpy_helper, operators, text, wire
-    from proto_schema.files import dumps, load, loads, save
+    from proto_schema.files import dumps, load, loads, plan, save
 
 _SUBMODULES = ("checker", "external", "helper", "numpy_helper", "operators", "text", "wire")
-_FILE_FUNCTIONS = ("dumps", "load", "loads", "save")
+_FILE_FUNCTIONS = ("dumps", "load", "loads", "plan", "save")
 
 
 def __getattr__(name: str) -> Any:
@@ -110,6 +110,7 @@ __all__ = [
     "loads",
     "numpy_helper",
     "operators",
+    "plan",
     "save",
     "text",
     "wire",

@@ -16,26 +16,24 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TypeAlias
 
-from proto_schema.codec import encode_parts
 from proto_schema.copying import Sources
-from proto_schema.datafiles import DataFile, Plan, without_data
+from proto_schema.datafiles import DataFile
 from proto_schema.durable import remove_all, sync_folder, temporary_name, write_new
-from proto_schema.errors import EncodeError
-from proto_schema.onnx import ModelProto
+from proto_schema.meter import Meter
 from proto_schema.payload import BytesLike
-from proto_schema.wire import MAX_LENGTH
 
 
 @dataclass
 class Commit:
     """The replacing of the model at `path`, whose own data files were `old`; a context, which cleans up at its end.
 
-    `sources` are the files that ranges are copied from.
+    `sources` are the files that ranges are copied from; `meter` hears what is written.
     """
 
     path: str
     old: list[str]
     sources: Sources | None = None
+    meter: Meter = field(default_factory=Meter)
     _temporaries: list[str] = field(default_factory=list)
     _renamed: list[tuple[str, str]] = field(default_factory=list)  # (from, to), noted before it is done
     _models: dict[str, list[str]] = field(default_factory=dict)  # the data files of a model, by its temporary name
@@ -64,7 +62,7 @@ class Commit:
     def write(self, target: str, parts: Iterable[BytesLike], size: int) -> str:
         """Writes a file durably under a temporary name, which is returned."""
         name = self.temporary(target)
-        write_new(name, parts, size, target, self.sources)
+        write_new(name, parts, size, target, self.sources, self.meter)
         return name
 
     def write_model(self, parts: Iterable[BytesLike], size: int, data_files: list[str]) -> str:
@@ -87,38 +85,42 @@ def write_data(commit: Commit, target: str, content: DataFile) -> str:
     return commit.write(target, content.parts(), content.size)
 
 
-def replace_model(
-    path: str, parts: Iterable[BytesLike], size: int, old: list[str], sources: Sources | None = None
-) -> None:
+def replace_model(path: str, parts: Iterable[BytesLike], size: int, old: list[str]) -> None:
     """Writes a model that refers to no data files."""
-    with Commit(path, old, sources) as commit:
+    with Commit(path, old) as commit:
         commit.rename(commit.write_model(parts, size, []), path)
 
 
 @dataclass
 class DataCommit:
-    """The replacing of the model at `path` by `model`, with the data files of `layout` in the same folder."""
+    """The replacing of the model at `path`, with data files of these contents in the same folder.
 
-    model: ModelProto
-    layout: Plan
+    `encoded` gives the (parts, size) of the model for names of its data files.
+    """
+
     path: str
+    files: list[DataFile]
+    encoded: Callable[[list[str]], tuple[list[BytesLike], int]]
     sources: Sources | None = None
+    meter: Meter = field(default_factory=Meter)
     writer: DataWriter = write_data
 
     def run(self, names: list[str], unchanged: bool, old: list[str]) -> None:
-        """Write everything, or only the model where its data files, of these `names`, are `unchanged`."""
-        with Commit(self.path, old, self.sources) as commit:
-            if unchanged:
-                commit.rename(self._write_model(commit, names, self._encoded(names)), self.path)
+        """Write everything, or only the model where its data files, of these `names`, are `unchanged`, or none."""
+        with Commit(self.path, old, self.sources, self.meter) as commit:
+            if unchanged or not names:
+                model = self._write_model(commit, names)
+                self.meter.finish()
+                commit.rename(model, self.path)
                 return
             taken = any(os.path.lexists(path) for path in self._paths(names))
             used = self._fresh(names) if taken else names
-            encoded = self._encoded(used)  # what cannot be encoded fails before the data is written
+            encoded = self.encoded(used)  # what cannot be encoded fails before the data is written
             written = [
-                self.writer(commit, path, content)
-                for path, content in zip(self._paths(names), self.layout.files, strict=True)
+                self.writer(commit, path, content) for path, content in zip(self._paths(names), self.files, strict=True)
             ]
-            model = self._write_model(commit, used, encoded)
+            model = commit.write_model(*encoded, self._paths(used))
+            self.meter.finish()
             for temporary, path in zip(written, self._paths(used), strict=True):
                 commit.rename(temporary, path)
             sync_folder(self.path)
@@ -133,7 +135,7 @@ class DataCommit:
         Where the file system has no links, or anything fails, the model stays committed under the fresh names.
         """
         with suppress(OSError):
-            model = self._write_model(commit, names, self._encoded(names))
+            model = self._write_model(commit, names)
             for old, new in zip(self._paths(fresh), self._paths(names), strict=True):
                 link = commit.temporary(new)
                 os.link(old, link)
@@ -141,14 +143,8 @@ class DataCommit:
             sync_folder(self.path)
             commit.rename(model, self.path)
 
-    def _write_model(self, commit: Commit, names: list[str], encoded: tuple[list[BytesLike], int]) -> str:
-        return commit.write_model(*encoded, self._paths(names))
-
-    def _encoded(self, names: list[str]) -> tuple[list[BytesLike], int]:
-        parts, size = encode_parts(without_data(self.model, self.layout, names))
-        if size > MAX_LENGTH:
-            raise EncodeError(f"the model has {size} bytes without its external data, past protobuf's limit of 2 GiB")
-        return parts, size
+    def _write_model(self, commit: Commit, names: list[str]) -> str:
+        return commit.write_model(*self.encoded(names), self._paths(names))
 
     def _paths(self, names: list[str]) -> list[str]:
         return [os.path.join(os.path.dirname(self.path), name) for name in names]

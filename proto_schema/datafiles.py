@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,6 +23,7 @@ from proto_schema.payload import BytesLike, Payload, address, byte_view, nbytes
 
 M = TypeVar("M", bound=Message)
 Change: TypeAlias = Callable[[TensorProto], TensorProto]
+Place: TypeAlias = "tuple[str, int, int]"  # location, offset, length
 ZEROS = bytes(1 << 16)
 
 
@@ -65,10 +66,10 @@ def payload_of(tensor: TensorProto) -> BytesLike | None:
     if tensor.data_location != TensorProto.EXTERNAL:
         return tensor.raw_data
     folder = origin(tensor)
-    return None if folder is None else folder.view(tensor, _expected(tensor))
+    return None if folder is None else folder.view(tensor, expected_size(tensor))
 
 
-def _expected(tensor: TensorProto) -> int | None:
+def expected_size(tensor: TensorProto) -> int | None:
     """The size that type and dims ask for; None where the type is not known, and the entries decide."""
     row = DTYPES.get(tensor.data_type or 0)
     return row.nbytes(math.prod(max(dim, 0) for dim in tensor.dims)) if row and row.bits else None
@@ -127,7 +128,7 @@ def _identity(data: BytesLike) -> object:
     return (address(view), len(view))
 
 
-def with_data(message: M, external: dict[int, BytesLike]) -> M:
+def with_data(message: M, external: Mapping[int, BytesLike]) -> M:
     """The message with external tensors (by id) holding their bytes; only what changes is copied."""
 
     def inlined(tensor: TensorProto) -> TensorProto:
@@ -141,16 +142,15 @@ def with_data(message: M, external: dict[int, BytesLike]) -> M:
     return _rewritten(message, inlined)
 
 
-def without_data(message: M, layout: Plan, locations: list[str]) -> M:
-    """The message with the tensors of the plan referring to files of these locations; only what changes is copied."""
+def without_data(message: M, places: Mapping[int, Place]) -> M:
+    """The message with the tensors in `places` (by id) referring to files; only what changes is copied."""
 
     def moved(tensor: TensorProto) -> TensorProto:
-        place = layout.places.get(id(tensor))
+        place = places.get(id(tensor))
         if place is None:
             return tensor
-        index, offset, length = place
         changed = copy(tensor)
-        set_entries(changed, locations[index], offset, length)
+        set_entries(changed, *place)
         return changed
 
     return _rewritten(message, moved)

@@ -18,6 +18,7 @@ from itertools import groupby
 from typing import Any
 
 from proto_schema.copying import Sources, by_kernel, read_chunks
+from proto_schema.meter import Meter
 from proto_schema.payload import CHUNK, BytesLike, Payload, byte_view, pieces
 
 JOIN = 1 << 20  # small parts are joined up to this size
@@ -64,14 +65,23 @@ def write_all(write: Callable[[Any], int | None], data: bytes | memoryview, bloc
         view = view[taken:]
 
 
-def write_stream(file: Any, parts: Iterable[BytesLike]) -> None:
+def write_stream(file: Any, parts: Iterable[BytesLike], meter: Meter | None = None) -> None:
     """Writes the parts to a binary file object: a file, pipe, socket file, or anything with `write`."""
     raw = isinstance(file, io.RawIOBase)
     for piece in gathered(parts):
         write_all(file.write, piece, blocks=not raw)
+        if meter is not None:
+            meter.add(len(piece))
 
 
-def write_new(path: str, parts: Iterable[BytesLike], size: int, like: str, sources: Sources | None = None) -> None:
+def write_new(
+    path: str,
+    parts: Iterable[BytesLike],
+    size: int,
+    like: str,
+    sources: Sources | None = None,
+    meter: Meter | None = None,
+) -> None:
     """Writes the parts durably to the new file `path`; on failure nothing stays behind.
 
     `size` is what the parts add up to. The file gets the permissions of `like`, where that exists. Ranges of files are
@@ -82,7 +92,7 @@ def write_new(path: str, parts: Iterable[BytesLike], size: int, like: str, sourc
         try:
             _keep_mode(descriptor, like)
             _reserve(descriptor, size)
-            write_parts(descriptor, parts, sources or Sources())
+            write_parts(descriptor, parts, sources or Sources(), meter or Meter())
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -93,19 +103,20 @@ def write_new(path: str, parts: Iterable[BytesLike], size: int, like: str, sourc
         raise
 
 
-def write_parts(descriptor: int, parts: Iterable[BytesLike], sources: Sources) -> None:
+def write_parts(descriptor: int, parts: Iterable[BytesLike], sources: Sources, meter: Meter) -> None:
     """Writes the parts to an open file: ranges of files by the kernel, the rest as `gathered` joins and cuts it."""
 
     def write(read: Iterable[BytesLike]) -> None:
         for piece in gathered(read):
             write_all(lambda data: os.write(descriptor, data), piece)
+            meter.add(len(piece))
 
     for copied, group in groupby(parts, by_kernel):
         if not copied:
             write(group)
             continue
         for part in group:
-            if not sources.copy(part, descriptor):
+            if not sources.copy(part, descriptor, meter.add):
                 write([part])
 
 

@@ -1,32 +1,27 @@
-"""load, loads, save, dumps: models and files.
+"""load, loads, save, dumps, plan: models and files.
 
 Loading maps the file; weights are views of it, so a model of any size loads in the time of its graph. Saving plans
-everything from sizes first (inline or external, offsets), then streams one payload at a time.
-The order of a save's steps, so that nothing is lost whatever stops it, is the business of `commit`.
-Data files that hold already what would be written (of a model whose names or metadata were changed) stay as they are.
-So the folder holds a loadable model at every moment, and after a save no file that only the replaced model used.
+everything from sizes first (inline or external, offsets), then streams one payload at a time (`saving.py`).
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from proto_schema.codec import decode, decode_noting, encode, encode_parts
-from proto_schema.commit import DataCommit, replace_model
-from proto_schema.copying import Sources
-from proto_schema.datafiles import lies_already, locations, payload_of, plan, with_data
-from proto_schema.durable import blamed_on, takes_rename, write_stream
-from proto_schema.errors import DecodeError, EncodeError
-from proto_schema.external import Folder, entries, set_origin, tensors
+from proto_schema.codec import decode, decode_noting, encode
+from proto_schema.errors import DecodeError
+from proto_schema.external import Folder, set_origin
 from proto_schema.fields import Message, present
-from proto_schema.onnx import ModelProto, TensorProto
-from proto_schema.payload import BytesLike, FileMap, nbytes
+from proto_schema.meter import Progress
+from proto_schema.onnx import ModelProto
+from proto_schema.payload import FileMap
+from proto_schema.saving import Options, Where, commit, prepare
 from proto_schema.sniff import what_it_is
-from proto_schema.wire import MAX_LENGTH
+
+if TYPE_CHECKING:
+    from proto_schema.saveplan import SavePlan
 
 Path: TypeAlias = "str | os.PathLike[str]"
 
@@ -87,12 +82,13 @@ def dumps(model: ModelProto) -> bytes:
 def save(
     model: ModelProto,
     target: Path | Any,
-    external_data: bool | None = None,
+    external_data: Where = None,
     location: str | None = None,
     size_threshold: int = 1024,
     alignment: int = 4096,
     *,
     shard_size: int | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Writes a model to a path (atomically and durably) or to an object with `write` (which need not seek).
 
@@ -100,84 +96,33 @@ def save(
     EncodeError past 2 GiB. Then tensors with raw data of at least `size_threshold` bytes go to the file `location`
     (default: the file's name + ".data") in the model's folder, at multiples of `alignment` bytes; with `shard_size` to
     files of about that many bytes each. Tensors that were loaded from external data are written like the others.
-    Raises EncodeError for what the format cannot hold, OSError where the target cannot be written (it stays as it was),
-    ExternalDataError where data to be written cannot be read.
+    external_data="reference" writes none of the bytes that lie unchanged in files below the model's folder: the model
+    refers to them there, and only what comes from elsewhere goes to `location`. Those files must stay as they are.
+    progress(done_bytes, total_bytes) is called about every 4 MB, and with all of them before the commit; what it
+    raises ends the save, and the old model stays.
+    Raises EncodeError for what the format cannot hold or what cannot be referred to, OSError where the target cannot be
+    written (it stays as it was; before the first byte where the disk is too small), ExternalDataError where data to be
+    written cannot be read, or changed since the save began.
     """
-    _check_arguments(target, location, size_threshold, alignment, shard_size)
-    stored = [(tensor, data) for tensor in tensors(model) if (data := payload_of(tensor)) is not None]
-    loaded = {id(tensor): data for tensor, data in stored if tensor.data_location == TensorProto.EXTERNAL}
-    sources = Sources()
-    for _, data in stored:
-        sources.look(data)
-    path = None if hasattr(target, "write") else os.fspath(target)
-    renames = path is not None and takes_rename(path)
-    if not external_data:
-        parts, size = _inline(model, stored, loaded)
-        if size <= MAX_LENGTH:
-            _write(parts, size, target, path, renames, sources)
-            return
-        if external_data is False or not renames:
-            raise EncodeError(f"the model has {size} bytes, past protobuf's limit of 2 GiB: {_way_out(external_data)}")
-    if path is None or not renames:
-        raise EncodeError("external data needs a file's path to lie beside, and the target has none")
-    layout = plan(stored, size_threshold, alignment, shard_size)
-    # a second commit writes the model when its data files have their names: by then another file may lie at a path
-    kept = {
-        id(tensor): pinned
-        for tensor, data in stored
-        if id(tensor) not in layout.places and (pinned := sources.pinned(data)) is not tensor.raw_data
-    }
-    names = locations(location or f"{os.path.basename(path)}.data", len(layout.files))
-    with blamed_on(path):
-        unchanged = lies_already(layout, stored, os.path.dirname(path), names)
-        DataCommit(with_data(model, kept), layout, path, sources).run(names, unchanged, _data_files_of(path))
+    work = prepare(model, target, Options(external_data, location, size_threshold, alignment, shard_size))
+    commit(work, progress)
 
 
-def _check_arguments(
-    target: Any, location: str | None, size_threshold: int, alignment: int, shard_size: int | None
-) -> None:
-    if alignment < 1 or size_threshold < 0 or (shard_size is not None and shard_size < 1):
-        raise ValueError("alignment and shard_size must be at least 1, size_threshold at least 0")
-    if location is not None and (location in ("", ".", "..") or set(location) & {"/", "\\", "\0"}):
-        raise ValueError(f"location {location!r} must be the bare name of a file in the model's folder")
-    if location is not None and isinstance(target, (str, os.PathLike)) and location == os.path.basename(target):
-        raise ValueError(f"location {location!r} is the model's own name")
+def plan(
+    model: ModelProto,
+    target: Path | Any,
+    external_data: Where = None,
+    location: str | None = None,
+    size_threshold: int = 1024,
+    alignment: int = 4096,
+    *,
+    shard_size: int | None = None,
+    progress: Progress | None = None,
+) -> SavePlan:
+    """What `save` with these arguments would write: files, tensors, sources, disk space, memory. Writes nothing.
 
+    Raises what `save` would raise before its first byte, but only says (`fits`) that the disk is too small.
+    """
+    from proto_schema.saveplan import describe
 
-def _way_out(external_data: bool | None) -> str:
-    return "pass external_data=True" if external_data is False else "save it to a file's path, with external data"
-
-
-def _inline(
-    model: ModelProto, stored: Sequence[tuple[TensorProto, BytesLike]], loaded: dict[int, BytesLike]
-) -> tuple[list[BytesLike], int]:
-    """(parts, size) of the model with all its data inside; only a size, of the payloads, where that is too much."""
-    size = sum(nbytes(data) for _, data in stored)
-    if size > MAX_LENGTH:
-        return [], size
-    return encode_parts(with_data(model, loaded) if loaded else model)
-
-
-def _write(parts: list[BytesLike], size: int, target: Any, path: str | None, renames: bool, sources: Sources) -> None:
-    if path is None:
-        write_stream(target, parts)
-        return
-    with blamed_on(path):
-        if not renames:
-            with open(path, "wb", buffering=0) as file:
-                write_stream(file, parts)
-            return
-        replace_model(path, parts, size, _data_files_of(path), sources)
-
-
-def _data_files_of(path: str) -> list[str]:
-    """The data files that the model at `path` refers to and that are named after it: its own, of no use without it."""
-    folder, base = os.path.split(path)
-    with suppress(OSError, ValueError):
-        beside = {name for name in os.listdir(folder or ".") if name.startswith((f"{base}.", f"{base}-"))}
-        if not beside:
-            return []
-        old = load(path)
-        used = {entries(tensor).location for tensor in tensors(old) if tensor.data_location == TensorProto.EXTERNAL}
-        return [os.path.join(folder, name) for name in sorted(beside & used)]
-    return []
+    return describe(prepare(model, target, Options(external_data, location, size_threshold, alignment, shard_size)))

@@ -41,6 +41,11 @@ class Payload(ABC):
         """A hashable key of the source, or None where only the object itself identifies it."""
         return None
 
+    @property
+    def place(self) -> str:
+        """Where the bytes are before they are produced, for plans: "memory", "file", "computed", or a device."""
+        return "computed"
+
     def tobytes(self) -> bytes:
         """All the bytes, copied together."""
         return b"".join(self.chunks())
@@ -110,6 +115,10 @@ class FileRange(Payload):
     @property
     def nbytes(self) -> int:
         return self._length
+
+    @property
+    def place(self) -> str:
+        return "file"
 
     @property
     def identity(self) -> object:

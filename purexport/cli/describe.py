@@ -48,16 +48,6 @@ def file_sizes(path: Path, model: ps.ModelProto) -> dict[str, int]:
     return {file.name: file.stat().st_size if file.is_file() else 0 for file in files}
 
 
-def size_text(count: int) -> str:
-    """`97.8 MB`: decimal units, three digits."""
-    amount = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000 or unit == "GB":
-            break
-        amount /= 1000
-    return f"{count} B" if unit == "B" else f"{amount:.3g} {unit}" if amount < 999.5 else f"{amount:.0f} {unit}"
-
-
 def type_text(kind: ps.TypeProto | None) -> str:
     """`float32[batch, 3, 224, 224]`; `?` stands for what the file does not say."""
     if kind is None:

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from purexport.cli.describe import size_text
+from proto_schema.units import size_text
 from purexport.cli.errors import UsageError
 from purexport.inspect.extract import extract_subgraph, tensor_to_npy, to_safetensors
 

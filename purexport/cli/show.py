@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import proto_schema as ps
-from purexport.cli.describe import describe, file_sizes, size_text
+from proto_schema.units import size_text
+from purexport.cli.describe import describe, file_sizes
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:

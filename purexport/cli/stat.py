@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from purexport.cli.describe import size_text
+from proto_schema.units import size_text
 from purexport.cli.inspect import clipped
 from purexport.cli.show import table
 from purexport.inspect.sizes import DataFile, Sizes, duplicates, sizes

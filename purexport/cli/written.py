@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import proto_schema as ps
-from purexport.cli.describe import describe, file_sizes, size_text
+from proto_schema.units import size_text
+from purexport.cli.describe import describe, file_sizes
 
 
 class Stopwatch:

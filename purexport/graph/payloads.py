@@ -28,6 +28,11 @@ class TensorPayload(Payload):
         return self.tensor.numel() * self.tensor.element_size()
 
     @property
+    def place(self) -> str:
+        """Memory, or the tensor's device."""
+        return "memory" if self.tensor.device.type == "cpu" else str(self.tensor.device)
+
+    @property
     def identity(self) -> object:
         """Equal for two tensors that see the same storage in the same way."""
         tensor = self.tensor

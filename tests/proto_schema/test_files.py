@@ -19,7 +19,7 @@ import pytest
 from onnx import numpy_helper as official
 
 import proto_schema as ps
-from proto_schema import codec, durable, files
+from proto_schema import codec, durable, saving
 from proto_schema.numpy_helper import from_array, to_array
 
 W = np.arange(5000, dtype=np.float32).reshape(50, 100)
@@ -381,7 +381,7 @@ def test_past_two_gib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ps.EncodeError, match="without its external data"):
         ps.save(huge(), tmp_path / "m.onnx", external_data=True, size_threshold=2**40)
     assert names(tmp_path) == []
-    for module in (files, codec):
+    for module in (saving, codec):
         monkeypatch.setattr(module, "MAX_LENGTH", 20_000)
     ps.save(model(), tmp_path / "m.onnx")
     assert names(tmp_path) == ["m.onnx", "m.onnx.data"]

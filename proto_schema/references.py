@@ -1,0 +1,71 @@
+"""External data in place: tensors that refer to the bytes of files that are there already.
+
+A tensor can refer to a file where its bytes lie unchanged in it, at a multiple of the size of an element (no reader
+promises more than that it survives others), and where every safe loader opens it: below the model's folder, reached
+without a link. `Folder`, which reads external data, is asked for the last: what it opens is what may be referred to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from proto_schema.datafiles import Place, expected_size
+from proto_schema.dtypes import DTYPES
+from proto_schema.errors import EncodeError, ExternalDataError
+from proto_schema.external import Folder, set_entries
+from proto_schema.onnx import TensorProto
+from proto_schema.payload import BytesLike, FileRange, file_range, nbytes
+
+_COPY = "or save with external_data=True, which copies"
+
+
+def referred(stored: Iterable[tuple[TensorProto, BytesLike]], folder: str, threshold: int) -> dict[int, Place]:
+    """Where the tensors (by id) lie that can be referred to from a model in `folder`; small ones stay in the model.
+
+    Raises EncodeError where their files lie elsewhere, cannot be opened by loaders, or where no tensor lies in a file.
+    """
+    opened = Folder(folder or ".")
+    found: dict[int, Place] = {}
+    left: list[str] = []
+    for tensor, data in stored:
+        if nbytes(data) < max(threshold, 1):
+            continue
+        source = file_range(data)
+        if source is None or source.offset % _element_size(tensor):
+            left.append(tensor.name or "")
+            continue
+        location = _location(source, opened.path)
+        try:
+            _open(opened, tensor, location, source)
+        except ExternalDataError as error:
+            raise EncodeError(f"cannot be referred to in place: {error}; {_COPY}") from error
+        found[id(tensor)] = (location, source.offset, source.nbytes)
+    if left and not found:
+        raise EncodeError(
+            f"no tensor lies unchanged in a file that could be referred to (the first is {left[0]!r}): "
+            "save with external_data=True"
+        )
+    return found
+
+
+def _element_size(tensor: TensorProto) -> int:
+    row = DTYPES.get(tensor.data_type or 0)
+    return max(row.bits // 8, 1) if row and row.bits else 1
+
+
+def _location(source: FileRange, folder: str) -> str:
+    path = os.path.abspath(str(source.source))
+    for inner, outer in ((path, folder), (os.path.realpath(path), os.path.realpath(folder))):
+        if inner.startswith(os.path.join(outer, "")):
+            return os.path.relpath(inner, outer).replace(os.sep, "/")
+    raise EncodeError(
+        f"{path} lies outside of {folder}, and loaders open nothing outside of the model's folder: "
+        f"write the .onnx file to {os.path.dirname(path)}, {_COPY}"
+    )
+
+
+def _open(folder: Folder, tensor: TensorProto, location: str, source: FileRange) -> None:
+    probe = TensorProto(name=tensor.name, dims=list(tensor.dims), data_type=tensor.data_type)
+    set_entries(probe, location, source.offset, source.nbytes)
+    folder.view(probe, expected_size(tensor))

@@ -1,0 +1,226 @@
+"""A save, in two steps: `prepare` decides everything from sizes, `commit` writes it.
+
+Between the two every file, size and offset is known and nothing is written yet: a plan shows just that, and a disk
+that is too small is refused there.
+The order of the steps, so that nothing is lost whatever stops it, is the business of `commit.py`.
+Data files that hold already what would be written (of a model whose names or metadata were changed) stay as they are.
+So the folder holds a loadable model at every moment, and after a save no file that only the replaced model used.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from proto_schema.codec import encode_parts
+from proto_schema.commit import DataCommit
+from proto_schema.copying import Sources
+from proto_schema.datafiles import Place, Plan, lies_already, locations, payload_of, plan, with_data, without_data
+from proto_schema.durable import blamed_on, takes_rename, write_stream
+from proto_schema.errors import EncodeError
+from proto_schema.external import tensors
+from proto_schema.meter import Meter, Progress
+from proto_schema.onnx import ModelProto, TensorProto
+from proto_schema.owned import data_files_of, is_checkpoint
+from proto_schema.payload import BytesLike, nbytes
+from proto_schema.references import referred
+from proto_schema.units import size_text
+from proto_schema.wire import MAX_LENGTH
+
+Where: TypeAlias = "bool | Literal['reference'] | None"
+Stored: TypeAlias = "list[tuple[TensorProto, BytesLike]]"
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `save`, checked. Raises ValueError."""
+
+    external_data: Where = None
+    location: str | None = None
+    size_threshold: int = 1024
+    alignment: int = 4096
+    shard_size: int | None = None
+
+    def __post_init__(self) -> None:
+        location, shard = self.location, self.shard_size
+        if self.external_data not in (None, False, True, "reference"):
+            raise ValueError(f"external_data={self.external_data!r} is none of None, True, False and 'reference'")
+        if self.alignment < 1 or self.size_threshold < 0 or (shard is not None and shard < 1):
+            raise ValueError("alignment and shard_size must be at least 1, size_threshold at least 0")
+        if location is not None and (location in ("", ".", "..") or set(location) & {"/", "\\", "\0"}):
+            raise ValueError(f"location {location!r} must be the bare name of a file in the model's folder")
+
+
+@dataclass
+class Work:
+    """What a save is going to write.
+
+    `stored` are the tensors with bytes that could lie in a file. `layout` says which go to data files, `references` (by
+    id of the tensor) which are used where they lie; the others are inside `model`, as `held` where not as they were.
+    `parts` and `size` are the encoding of the model with its data files under their wanted `names`.
+    `unchanged`: the data files are there already. `taken`: other files have their names.
+    """
+
+    target: Any
+    path: str | None
+    renames: bool
+    stored: Stored
+    sources: Sources
+    model: ModelProto
+    parts: list[BytesLike]
+    size: int
+    layout: Plan = field(default_factory=lambda: Plan([], {}))
+    names: list[str] = field(default_factory=list)
+    references: dict[int, Place] = field(default_factory=dict)
+    held: dict[int, BytesLike] = field(default_factory=dict)
+    unchanged: bool = False
+    taken: bool = False
+
+    @property
+    def kind(self) -> str:
+        """Where the weights go."""
+        return "reference" if self.references else "external" if self.names else "inline"
+
+    @property
+    def folder(self) -> str:
+        """The folder of the target, '' for the current one."""
+        return os.path.dirname(self.path or "")
+
+    @property
+    def data_size(self) -> int:
+        """The bytes of data files that are to be written."""
+        return 0 if self.unchanged else sum(content.size for content in self.layout.files)
+
+    @property
+    def needed(self) -> int:
+        """The disk space that it takes until what it replaces is gone."""
+        return self.data_size + self.size * (2 if self.taken else 1)
+
+    def free(self) -> int | None:
+        """The free space of the target's disk; None for a stream, and where the system does not say."""
+        if self.path is None or not self.renames:
+            return None
+        with suppress(OSError):
+            usage = shutil.disk_usage(self.folder or ".")
+            return usage.free if usage.total else None
+        return None
+
+
+def prepare(model: ModelProto, target: Any, options: Options) -> Work:
+    """Decides what a save writes, and looks at every source. Writes nothing. Raises as `save` does."""
+    path = None if hasattr(target, "write") else os.fspath(target)
+    if path is not None and options.location == os.path.basename(path):
+        raise ValueError(f"location {options.location!r} is the model's own name")
+    stored = [(tensor, data) for tensor in tensors(model) if (data := payload_of(tensor)) is not None]
+    sources = Sources()
+    for _, data in stored:
+        sources.look(data)
+    renames = path is not None and takes_rename(path)
+    if not options.external_data:
+        loaded = {id(tensor): data for tensor, data in stored if tensor.data_location == TensorProto.EXTERNAL}
+        parts, size = _inline(model, stored, loaded)
+        if size <= MAX_LENGTH:
+            return Work(target, path, renames, stored, sources, model, parts, size, held=loaded)
+        if options.external_data is False or not renames:
+            way = "pass external_data=True" if options.external_data is False else _PATH
+            raise EncodeError(f"the model has {size} bytes, past protobuf's limit of 2 GiB: {way}")
+    if path is None or not renames:
+        raise EncodeError("external data needs a file's path to lie beside, and the target has none")
+    with blamed_on(path):
+        return _with_files(model, path, stored, sources, options)
+
+
+_PATH = "save it to a file's path, with external data"
+
+
+def _inline(model: ModelProto, stored: Stored, loaded: Mapping[int, BytesLike]) -> tuple[list[BytesLike], int]:
+    """(parts, size) of the model with all its data inside; only a size, of the payloads, where that is too much."""
+    size = sum(nbytes(data) for _, data in stored)
+    if size > MAX_LENGTH:
+        return [], size
+    return encode_parts(with_data(model, loaded) if loaded else model)
+
+
+def _with_files(model: ModelProto, path: str, stored: Stored, sources: Sources, options: Options) -> Work:
+    folder = os.path.dirname(path)
+    found: dict[int, Place] = {}
+    if options.external_data == "reference":
+        found = referred(stored, folder, options.size_threshold)
+    moving = [(tensor, data) for tensor, data in stored if id(tensor) not in found]
+    layout = plan(moving, options.size_threshold, options.alignment, options.shard_size)
+    names = _names(layout, os.path.basename(path), options.location, {place[0] for place in found.values()})
+    # a second commit writes the model when its data files have their names: by then another file may lie at a path
+    kept = {
+        id(tensor): pinned
+        for tensor, data in moving
+        if id(tensor) not in layout.places and (pinned := sources.pinned(data)) is not tensor.raw_data
+    }
+    whole = with_data(model, kept) if kept else model
+    work = Work(path, path, True, stored, sources, whole, [], 0, layout, names, found, kept)
+    work.unchanged = lies_already(layout, moving, folder, names)
+    work.taken = not work.unchanged and any(os.path.lexists(os.path.join(folder, name)) for name in names)
+    work.parts, work.size = _outside(work, names)
+    for name in names:
+        if work.taken and is_checkpoint(name) and os.path.lexists(os.path.join(folder, name)):
+            raise ValueError(f"location {name!r} is a checkpoint that is there already; give another name")
+    return work
+
+
+def _names(layout: Plan, base: str, location: str | None, referred_to: set[str]) -> list[str]:
+    """The wanted names of the data files: never those of files that the model refers to in place."""
+    names = locations(location or f"{base}.data", len(layout.files))
+    number = 0
+    while referred_to.intersection(names):
+        if location is not None:
+            raise ValueError(f"location {location!r} is a file that the model refers to in place; give another name")
+        number += 1
+        names = locations(f"{base}.{number}.data", len(layout.files))
+    return names
+
+
+def _outside(work: Work, names: Sequence[str]) -> tuple[list[BytesLike], int]:
+    """The encoding of the model whose data lies in files of these names."""
+    places = {key: (names[index], offset, length) for key, (index, offset, length) in work.layout.places.items()}
+    parts, size = encode_parts(without_data(work.model, {**places, **work.references}))
+    if size > MAX_LENGTH:
+        raise EncodeError(f"the model has {size} bytes without its external data, past protobuf's limit of 2 GiB")
+    return parts, size
+
+
+def commit(work: Work, progress: Progress | None = None) -> None:
+    """Writes what was prepared: all of it, or nothing where that raises."""
+    meter = Meter(progress, work.data_size + work.size)
+    if work.path is None:
+        write_stream(work.target, work.parts, meter)
+        meter.finish()
+        return
+    with blamed_on(work.path):
+        _refuse_full(work)
+        if not work.renames:
+            with open(work.path, "wb", buffering=0) as file:
+                write_stream(file, work.parts, meter)
+            meter.finish()
+            return
+        used = {os.path.join(work.folder, place[0]) for place in work.references.values()}
+        old = [path for path in data_files_of(work.path) if path not in used]
+
+        def encoded(names: list[str]) -> tuple[list[BytesLike], int]:
+            return (work.parts, work.size) if names == work.names else _outside(work, names)
+
+        made = DataCommit(work.path, work.layout.files, encoded, work.sources, meter)
+        made.run(work.names, work.unchanged, old)
+
+
+def _refuse_full(work: Work) -> None:
+    free = work.free()
+    if free is not None and work.needed > free:
+        amount = (
+            f"{size_text(work.needed)} are to be written, and the disk of {work.folder or '.'} has {size_text(free)}"
+        )
+        old = " (the old model stays until the new one is whole)" if os.path.lexists(work.path or "") else ""
+        raise OSError(errno.ENOSPC, f"{amount} free{old}: make room, or save elsewhere")
