@@ -36,6 +36,7 @@ class Commit:
     meter: Meter = field(default_factory=Meter)
     _temporaries: list[str] = field(default_factory=list)
     _renamed: list[tuple[str, str]] = field(default_factory=list)  # (from, to), noted before it is done
+    _kept: dict[str, str] = field(default_factory=dict)  # partial files and their journals
     _models: dict[str, list[str]] = field(default_factory=dict)  # the data files of a model, by its temporary name
 
     def __enter__(self) -> Commit:
@@ -46,12 +47,27 @@ class Commit:
         done = [(old, new) for old, new in self._renamed if not os.path.lexists(old)]
         models = [self._models[old] for old, _ in done if old in self._models]
         used = models[-1] if models else self.old
+        if not models:
+            done = [names for names in done if not self._put_back(*names)]
         unused = {*self.old, *(new for _, new in done)} - {self.path, *used}
+        spent = list(self._kept.values()) if models else []
         try:
             if models:
                 sync_folder(self.path)  # before the old data goes: a lost renaming would bring the old model back
         finally:
-            remove_all([*self._temporaries, *unused])
+            remove_all([*self._temporaries, *unused, *spent])
+
+    def _put_back(self, old: str, new: str) -> bool:
+        """Gives a partial file its name back, for the next save to go on with."""
+        if old in self._kept:
+            with suppress(OSError):
+                os.replace(new, old)
+                return True
+        return False
+
+    def keep(self, partial: str, journal: str) -> None:
+        """A data file that is to stay, with its journal, where the save fails."""
+        self._kept[partial] = journal
 
     def temporary(self, target: str) -> str:
         """A name beside `target` that is gone when the context ends."""

@@ -90,8 +90,8 @@ def write_new(
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
         try:
-            _keep_mode(descriptor, like)
-            _reserve(descriptor, size)
+            keep_mode(descriptor, like)
+            reserve(descriptor, size)
             write_parts(descriptor, parts, sources or Sources(), meter or Meter())
             os.fsync(descriptor)
         finally:
@@ -126,12 +126,13 @@ def temporary_name(target: str) -> str:
     return os.path.join(folder, f".{name}.{os.urandom(4).hex()}.tmp")
 
 
-def _keep_mode(descriptor: int, target: str) -> None:
+def keep_mode(descriptor: int, target: str) -> None:
+    """Gives an open file the permissions of another, if that exists."""
     with suppress(OSError):
         os.fchmod(descriptor, stat.S_IMODE(os.lstat(target).st_mode))
 
 
-def _reserve(descriptor: int, size: int) -> None:
+def reserve(descriptor: int, size: int) -> None:
     """So that a full disk shows before anything is written."""
     if size == 0 or not hasattr(os, "posix_fallocate"):
         return

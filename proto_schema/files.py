@@ -89,6 +89,7 @@ def save(
     *,
     shard_size: int | None = None,
     progress: Progress | None = None,
+    resume: bool = False,
 ) -> None:
     """Writes a model to a path (atomically and durably) or to an object with `write` (which need not seek).
 
@@ -100,11 +101,13 @@ def save(
     refers to them there, and only what comes from elsewhere goes to `location`. Those files must stay as they are.
     progress(done_bytes, total_bytes) is called about every 4 MB, and with all of them before the commit; what it
     raises ends the save, and the old model stays.
+    resume=True: an interrupted save leaves the finished part of its data files, as NAME.partial with a journal beside
+    it, and goes on with what an earlier one left if that is what would be written now.
     Raises EncodeError for what the format cannot hold or what cannot be referred to, OSError where the target cannot be
     written (it stays as it was; before the first byte where the disk is too small), ExternalDataError where data to be
     written cannot be read, or changed since the save began.
     """
-    work = prepare(model, target, Options(external_data, location, size_threshold, alignment, shard_size))
+    work = prepare(model, target, Options(external_data, location, size_threshold, alignment, shard_size, resume))
     commit(work, progress)
 
 
@@ -118,6 +121,7 @@ def plan(
     *,
     shard_size: int | None = None,
     progress: Progress | None = None,
+    resume: bool = False,
 ) -> SavePlan:
     """What `save` with these arguments would write: files, tensors, sources, disk space, memory. Writes nothing.
 
@@ -125,4 +129,6 @@ def plan(
     """
     from proto_schema.saveplan import describe
 
-    return describe(prepare(model, target, Options(external_data, location, size_threshold, alignment, shard_size)))
+    return describe(
+        prepare(model, target, Options(external_data, location, size_threshold, alignment, shard_size, resume))
+    )

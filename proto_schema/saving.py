@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from proto_schema.codec import encode_parts
-from proto_schema.commit import DataCommit
+from proto_schema.commit import DataCommit, write_data
 from proto_schema.copying import Sources
 from proto_schema.datafiles import Place, Plan, lies_already, locations, payload_of, plan, with_data, without_data
 from proto_schema.durable import blamed_on, takes_rename, write_stream
@@ -29,6 +29,7 @@ from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.owned import data_files_of, is_checkpoint
 from proto_schema.payload import BytesLike, nbytes
 from proto_schema.references import referred
+from proto_schema.resume import partial_space, write_resumable
 from proto_schema.units import size_text
 from proto_schema.wire import MAX_LENGTH
 
@@ -45,6 +46,7 @@ class Options:
     size_threshold: int = 1024
     alignment: int = 4096
     shard_size: int | None = None
+    resume: bool = False
 
     def __post_init__(self) -> None:
         location, shard = self.location, self.shard_size
@@ -63,7 +65,8 @@ class Work:
     `stored` are the tensors with bytes that could lie in a file. `layout` says which go to data files, `references` (by
     id of the tensor) which are used where they lie; the others are inside `model`, as `held` where not as they were.
     `parts` and `size` are the encoding of the model with its data files under their wanted `names`.
-    `unchanged`: the data files are there already. `taken`: other files have their names.
+    `unchanged`: the data files are there already. `taken`: other files have their names. `resume`: what an interrupted
+    save left is used, and what this one leaves may be.
     """
 
     target: Any
@@ -80,6 +83,7 @@ class Work:
     held: dict[int, BytesLike] = field(default_factory=dict)
     unchanged: bool = False
     taken: bool = False
+    resume: bool = False
 
     @property
     def kind(self) -> str:
@@ -92,6 +96,11 @@ class Work:
         return os.path.dirname(self.path or "")
 
     @property
+    def paths(self) -> list[str]:
+        """The wanted paths of the data files."""
+        return [os.path.join(self.folder, name) for name in self.names]
+
+    @property
     def data_size(self) -> int:
         """The bytes of data files that are to be written."""
         return 0 if self.unchanged else sum(content.size for content in self.layout.files)
@@ -99,7 +108,8 @@ class Work:
     @property
     def needed(self) -> int:
         """The disk space that it takes until what it replaces is gone."""
-        return self.data_size + self.size * (2 if self.taken else 1)
+        there = sum(map(partial_space, self.paths)) if self.resume else 0
+        return max(self.data_size - there, 0) + self.size * (2 if self.taken else 1)
 
     def free(self) -> int | None:
         """The free space of the target's disk; None for a stream, and where the system does not say."""
@@ -161,7 +171,7 @@ def _with_files(model: ModelProto, path: str, stored: Stored, sources: Sources, 
         if id(tensor) not in layout.places and (pinned := sources.pinned(data)) is not tensor.raw_data
     }
     whole = with_data(model, kept) if kept else model
-    work = Work(path, path, True, stored, sources, whole, [], 0, layout, names, found, kept)
+    work = Work(path, path, True, stored, sources, whole, [], 0, layout, names, found, kept, resume=options.resume)
     work.unchanged = lies_already(layout, moving, folder, names)
     work.taken = not work.unchanged and any(os.path.lexists(os.path.join(folder, name)) for name in names)
     work.parts, work.size = _outside(work, names)
@@ -212,7 +222,8 @@ def commit(work: Work, progress: Progress | None = None) -> None:
         def encoded(names: list[str]) -> tuple[list[BytesLike], int]:
             return (work.parts, work.size) if names == work.names else _outside(work, names)
 
-        made = DataCommit(work.path, work.layout.files, encoded, work.sources, meter)
+        writer = write_resumable if work.resume else write_data
+        made = DataCommit(work.path, work.layout.files, encoded, work.sources, meter, writer)
         made.run(work.names, work.unchanged, old)
 
 

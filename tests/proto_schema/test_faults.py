@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,17 +90,6 @@ WALKS = [
 ]
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder in memory where there is one, as each walk makes some thousand files; nothing is really synced."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-    if not os.access("/dev/shm", os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        yield Path(folder)
-
-
 class Walking:
     """One walk: saves on a folder that is laid out anew for each, with everything that must hold checked after each."""
 
@@ -152,8 +139,9 @@ class Walking:
 
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-def test_every_call(walk: Walk, fault: Fault, place: Path) -> None:
-    walking = Walking(walk, place)
+def test_every_call(walk: Walk, fault: Fault, quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # counted all the same
+    walking = Walking(walk, quick_folder)
     for at in range(1, MOST_CALLS):
         disk = walking.save(fault, at)
         for lost in range(1, 20):  # further back, as long as there is more that can be lost

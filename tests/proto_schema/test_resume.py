@@ -1,0 +1,399 @@
+"""Saves that are interrupted and go on: what is written again, what is refused, what an ended save leaves."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import proto_schema as ps
+from proto_schema import resume
+from proto_schema.numpy_helper import from_array
+from tests.proto_schema.faults import WRITES, Disk, Fault
+
+BLOCK = 1 << 16
+SIZES = [40_000, 9, 140_000, 65_536, 120_001, 5000]  # bytes; some below a block, some above, one at a multiple
+NAMES = ["m.onnx.data.partial", "m.onnx.data.partial.journal"]
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resume, "BLOCK", BLOCK)
+
+
+@cache
+def content(seed: int = 0) -> list[Any]:
+    return [np.random.default_rng(seed + index).integers(0, 256, size, np.uint8) for index, size in enumerate(SIZES)]
+
+
+def in_memory(arrays: list[Any], folder: Path) -> list[Any]:
+    return [array.tobytes() for array in arrays]
+
+
+def from_file(arrays: list[Any], folder: Path) -> list[Any]:
+    source, at, made = folder / "source", 0, []
+    if not source.exists():
+        source.write_bytes(b"".join(array.tobytes() for array in arrays))
+    for array in arrays:
+        made.append(ps.FileRange(source, at, array.nbytes))
+        at += array.nbytes
+    return made
+
+
+def computed(arrays: list[Any], folder: Path) -> list[Any]:
+    return [ps.LazyPayload(array.nbytes, lambda array=array: array.tobytes()) for array in arrays]
+
+
+def mixed(arrays: list[Any], folder: Path) -> list[Any]:
+    kinds = [in_memory, from_file, computed]
+    return [kinds[index % 3](arrays, folder)[index] for index in range(len(arrays))]
+
+
+Kind = Callable[[list[Any], Path], list[Any]]
+KINDS: list[Kind] = [in_memory, from_file, computed, mixed]
+
+
+def model(payloads: list[Any]) -> ps.ModelProto:
+    tensors = [
+        ps.TensorProto(name=f"w{index}", data_type=2, dims=[len(data)], raw_data=data)
+        for index, data in enumerate(payloads)
+    ]
+    return ps.ModelProto(ir_version=8, graph=ps.GraphProto(name="g", initializer=tensors))
+
+
+def save(folder: Path, kind: Kind, arrays: list[Any] | None = None, **options: Any) -> None:
+    given = kind(arrays if arrays is not None else content(), folder)
+    options = {"external_data": True, "size_threshold": 1, "resume": True, **options}
+    ps.save(model(given), folder / "out" / "m.onnx", **options)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "out").iterdir())
+
+
+@pytest.fixture
+def folder(quick_folder: Path) -> Path:
+    (quick_folder / "out").mkdir()
+    return quick_folder
+
+
+@pytest.fixture
+def expected(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What a save that nothing interrupts writes."""
+    plain = tmp_path_factory.mktemp("plain")
+    (plain / "out").mkdir()
+    save(plain, in_memory, resume=False)
+    return {name: (plain / "out" / name).read_bytes() for name in names(plain)}
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / "out" / name).read_bytes() for name in names(folder)}
+
+
+class Counted:
+    """The bytes that go to data files, seen at the calls that write."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.written = 0
+        for name in WRITES:
+            monkeypatch.setattr(os, name, self._counting(getattr(os, name)))
+
+    def _counting(self, real: Callable[..., int]) -> Callable[..., int]:
+        def call(*args: Any, **kwargs: Any) -> int:
+            count = real(*args, **kwargs)
+            self.written += count
+            return count
+
+        return call
+
+
+def stop_at_half(folder: Path, kind: Kind, fault: str = "killed") -> int:
+    """A save that is stopped about in the middle; returns how many bytes its journal claims."""
+    total = sum(SIZES)
+    for at in range(5, 100):
+        disk = Disk(folder / "out", at, Fault(fault, 28))
+        with disk.mounted(), suppress(OSError, KeyboardInterrupt, ps.ExternalDataError):
+            save(folder, kind)
+        disk.close()
+        done = finished(folder)
+        if total // 3 < done < total:
+            return done
+        assert disk.met, "the save was over before"
+        for name in names(folder):
+            (folder / "out" / name).unlink()
+    raise AssertionError
+
+
+def finished(folder: Path) -> int:
+    journal = folder / "out" / NAMES[1]
+    lines = journal.read_text().splitlines()[1:] if journal.exists() else []
+    whole = [line.split() for line in lines if len(line.split()) == 3]
+    return int(whole[-1][0]) if whole else 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fault", ["killed", "torn", "error", "interrupted after", "power"])
+def test_it_goes_on(
+    fault: str, kind: Kind, folder: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = stop_at_half(folder, kind, fault)
+    assert [name for name in names(folder) if name in NAMES] == NAMES
+    counted = Counted(monkeypatch)
+    save(folder, kind)
+    assert {name: data for name, data in files(folder).items() if not name.endswith(".tmp")} == expected
+    rest = len(expected["m.onnx.data"]) - done
+    assert rest <= counted.written <= rest + len(expected["m.onnx"]) + 4096  # the journal
+
+
+@pytest.mark.parametrize("kind", [in_memory, mixed])
+@pytest.mark.parametrize("fault", [Fault("error", 28), Fault("killed"), Fault("torn"), Fault("power")], ids=str)
+def test_every_call(fault: Fault, kind: Kind, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped at each call in turn over an older model: old or new, whole; then it goes on, and nothing is left."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    old = content(50)
+    save(folder, in_memory, old, resume=False)
+    before, least = files(folder), sum(SIZES)
+    for at in range(1, 200):
+        for name in names(folder):
+            (folder / "out" / name).unlink()
+        for name, data in before.items():
+            (folder / "out" / name).write_bytes(data)
+        disk = Disk(folder / "out", at, fault, lost=1)
+        with disk.mounted():
+            try:
+                save(folder, kind)
+            except (OSError, ps.ExternalDataError):
+                assert fault.kind == "error"
+        disk.close()
+        assert weights(folder) in (old_bytes := [array.tobytes() for array in old], new_bytes())
+        done = finished(folder)
+        with pytest.MonkeyPatch.context() as patch:
+            counted = Counted(patch)
+            save(folder, kind)
+        assert weights(folder) == new_bytes() != old_bytes
+        left = {name for name in names(folder) if not name.endswith(".tmp") and name != "m.onnx.data.1"}
+        assert left == {"m.onnx", "m.onnx.data"}, f"{fault} at {at} ({disk.log[-1]})"
+        if done and disk.stopped:
+            least = min(least, counted.written)
+        if not disk.met:
+            assert least < BLOCK * 2 or fault.kind == "error"  # it did go on where most was finished
+            return
+    raise AssertionError("the save makes more calls than this test walks through")
+
+
+def weights(folder: Path) -> list[bytes]:
+    graph = ps.load(folder / "out" / "m.onnx").graph
+    assert graph is not None
+    return [ps.numpy_helper.to_array(tensor).tobytes() for tensor in graph.initializer]
+
+
+def new_bytes() -> list[bytes]:
+    return [array.tobytes() for array in content()]
+
+
+def another_layout(folder: Path) -> dict[str, Any]:
+    return {"alignment": 64}
+
+
+def other_values(folder: Path) -> dict[str, Any]:
+    return {"arrays": content(7)}
+
+
+def damaged_data(folder: Path) -> None:
+    path = folder / "out" / NAMES[0]
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+
+
+def damaged_journal(folder: Path) -> None:
+    path = folder / "out" / NAMES[1]
+    path.write_bytes(path.read_bytes().replace(b"6", b"7"))
+
+
+def short_data(folder: Path) -> None:
+    os.truncate(folder / "out" / NAMES[0], 10)
+
+
+def no_data(folder: Path) -> None:
+    (folder / "out" / NAMES[0]).unlink()
+
+
+def binary_journal(folder: Path) -> None:
+    (folder / "out" / NAMES[1]).write_bytes(bytes(range(256)) * 10)
+
+
+def links(folder: Path) -> None:
+    """Both names lead to files of somebody else."""
+    for name in NAMES:
+        (folder / "out" / name).unlink()
+        (folder / f"victim {name}").write_bytes(b"precious")
+        (folder / "out" / name).symlink_to(folder / f"victim {name}")
+
+
+def hard_link(folder: Path) -> None:
+    os.link(folder / "out" / NAMES[0], folder / "another name")
+
+
+def changed_source(folder: Path) -> None:
+    if (folder / "source").exists():
+        os.utime(folder / "source", ns=(1, 1))
+    else:
+        damaged_data(folder)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        another_layout,
+        other_values,
+        damaged_data,
+        damaged_journal,
+        short_data,
+        no_data,
+        binary_journal,
+        links,
+        hard_link,
+        changed_source,
+    ],
+)
+def test_what_it_starts_anew(change: Callable[[Path], Any], kind: Kind, folder: Path) -> None:
+    stop_at_half(folder, kind)
+    options = change(folder) or {}
+    if "arrays" in options:
+        (folder / "source").unlink(missing_ok=True)
+    save(folder, kind, **options)
+    plain = {**options, "resume": False}
+    found = weights(folder)
+    assert {name for name in names(folder) if not name.endswith(".tmp")} == {"m.onnx", "m.onnx.data"}
+    written = files(folder)["m.onnx.data"]
+    save(folder, kind, **plain)
+    assert weights(folder) == found and files(folder)["m.onnx.data"] == written
+    assert found == [array.tobytes() for array in options.get("arrays", content())]
+    for path in folder.glob("victim*"):
+        assert path.read_bytes() == b"precious"
+
+
+def test_the_damage_behind_what_holds(
+    folder: Path, expected: dict[str, bytes], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies before the first damaged range is kept."""
+    done = stop_at_half(folder, in_memory)
+    path = folder / "out" / NAMES[0]
+    data = bytearray(path.read_bytes())
+    data[done - 1] ^= 1
+    path.write_bytes(data)
+    counted = Counted(monkeypatch)
+    with caplog.at_level(logging.INFO, "proto_schema"):
+        save(folder, in_memory)
+    assert files(folder)["m.onnx.data"] == expected["m.onnx.data"]
+    assert "are not those that were written" in caplog.text and "going on at" in caplog.text
+    assert counted.written < len(expected["m.onnx.data"]) - BLOCK + 4096  # the model and the journal
+
+
+def test_a_torn_line_is_not_believed(folder: Path, expected: dict[str, bytes]) -> None:
+    stop_at_half(folder, mixed)
+    journal = folder / "out" / NAMES[1]
+    lines = journal.read_bytes().splitlines(keepends=True)
+    for end in range(len(lines[-1])):
+        journal.write_bytes(b"".join([*lines[:-1], lines[-1][:end]]))
+        descriptor = os.open(journal, os.O_RDWR)
+        ranges: list[tuple[int, str]] = []
+        resume._Journal(str(journal), descriptor, lines[0].split()[-1].decode(), ranges)
+        os.close(descriptor)
+        assert len(ranges) == len(lines) - 2
+    save(folder, mixed)
+    assert files(folder)["m.onnx.data"] == expected["m.onnx.data"]
+
+
+def test_two_at_once(folder: Path) -> None:
+    stop_at_half(folder, in_memory)
+    with resume._owned(str(folder / "out" / NAMES[0])), pytest.raises(OSError, match="another process is writing"):
+        save(folder, in_memory)
+    save(folder, in_memory)
+    assert names(folder) == ["m.onnx", "m.onnx.data"]
+
+
+def test_an_error_before_anything_is_finished_leaves_nothing(folder: Path) -> None:
+    broken = model([ps.LazyPayload(100_000, lambda: b"short")])
+    with pytest.raises(ValueError, match="100000"):
+        ps.save(broken, folder / "out" / "m.onnx", external_data=True, resume=True)
+    assert names(folder) == []
+
+
+def test_shards_and_inline(folder: Path, expected: dict[str, bytes]) -> None:
+    save(folder, mixed, shard_size=150_000)
+    assert len(names(folder)) == 1 + 4 and weights(folder) == new_bytes()
+    save(folder, mixed, external_data=False)
+    assert names(folder) == ["m.onnx"] and weights(folder) == new_bytes()
+
+
+WRITER = """
+import os, sys
+import numpy as np
+import proto_schema as ps
+from proto_schema import resume
+resume.BLOCK = 1 << 20
+arrays = [np.random.default_rng(index).integers(0, 256, 3_000_000, np.uint8) for index in range(8)]
+tensors = [ps.TensorProto(name=f"w{i}", data_type=2, dims=[a.size], raw_data=a.tobytes()) for i, a in enumerate(arrays)]
+model = ps.ModelProto(ir_version=8, graph=ps.GraphProto(name="g", initializer=tensors))
+sys.stdout.write("ready\\n"); sys.stdout.flush()
+ps.save(model, sys.argv[1], external_data=True, resume=sys.argv[2] == "resume")
+"""
+
+
+def writer(path: Path, how: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(path), how], stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    return process
+
+
+def killings(folder: Path, count: int) -> Iterator[int]:
+    """A process that saves is killed again and again, and started again; yields how far the journal is each time."""
+    chance = random.Random(0)
+    for _ in range(count):
+        process = writer(folder / "out" / "m.onnx", "resume")
+        try:
+            process.wait(chance.uniform(0.0, 0.04))
+        except subprocess.TimeoutExpired:
+            process.kill()
+        process.wait()
+        yield finished(folder)
+        if (folder / "out" / "m.onnx").exists():
+            for name in names(folder):
+                (folder / "out" / name).unlink()
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(60, marks=pytest.mark.sweep)])
+def test_a_killed_process_goes_on(count: int, folder: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    assert writer(plain / "m.onnx", "plain").wait() == 0
+    seen = list(killings(folder, count))
+    assert writer(folder / "out" / "m.onnx", "resume").wait() == 0
+    assert (folder / "out" / "m.onnx.data").read_bytes() == (plain / "m.onnx.data").read_bytes()
+    assert not any(name in names(folder) for name in NAMES)
+    assert count < 10 or any(seen), "no kill came between the first and the last block"
+
+
+def test_arrays_of_numpy(folder: Path) -> None:
+    """Views of an array's memory are compared by their bytes."""
+    array = np.arange(50_000, dtype=np.float32)
+    given = ps.ModelProto(ir_version=8, graph=ps.GraphProto(initializer=[from_array(array, "w")]))
+    disk = Disk(folder / "out", 12, Fault("killed"))
+    with disk.mounted():
+        ps.save(given, folder / "out" / "m.onnx", external_data=True, resume=True)
+    disk.close()
+    ps.save(given, folder / "out" / "m.onnx", external_data=True, resume=True)
+    np.testing.assert_array_equal(np.frombuffer((folder / "out" / "m.onnx.data").read_bytes(), np.float32), array)
