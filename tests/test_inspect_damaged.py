@@ -14,6 +14,8 @@ SHIPPED = Path(onnx.__file__).parent / "backend" / "test" / "data"
 MODELS = [path for path in sorted(SHIPPED.rglob("*.onnx")) if 100 < path.stat().st_size < 5000][:50]
 
 VERBS = [
+    ["show", "BAD"],
+    ["show", "BAD", "--json"],
     ["inspect", "BAD"],
     ["inspect", "BAD", "--json"],
     ["inspect", "BAD", "--hex", "--depth", "99"],
@@ -25,6 +27,8 @@ VERBS = [
     ["canonicalize", "BAD", "-o", "OUT"],
     ["diff", "BAD", "GOOD"],
     ["salvage", "BAD", "-o", "OUT"],
+    ["edit", "BAD", "-o", "OUT", "--rename-value", "x=z", "--drop-doc-strings", "--ir-version", "9"],
+    ["edit", "BAD", "--set", "producer_name=me", "--metadata", "a=b", "--append", "--json"],
     ["extract", "BAD", "--tensors", "-o", "OUT"],
     ["extract", "BAD", "--outputs", "y", "-o", "OUT"],
 ]

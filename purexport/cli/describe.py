@@ -1,4 +1,7 @@
-"""What is in a model, as plain data for JSON and as text for people.  Reads structure only, never a weight."""
+"""What is in a model, as plain data for JSON and as text for people.  Reads structure only, never a weight.
+
+A file may hold text that is no UTF-8, which is bytes in a message: it is shown with backslashes.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import proto_schema as ps
+from purexport.inspect.values import as_text
 
 _SHORT_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
 _LONGEST_VALUE = 60
@@ -19,9 +23,9 @@ def describe(model: ps.ModelProto) -> dict[str, Any]:
     initialized = {tensor.name for tensor in weights}
     return {
         "ir_version": model.ir_version,
-        "opset_import": {entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
-        "producer": " ".join(filter(None, [model.producer_name, model.producer_version])),
-        "graph": graph.name or "",
+        "opset_import": {as_text(entry.domain) or "ai.onnx": entry.version for entry in model.opset_import},
+        "producer": " ".join(filter(None, map(as_text, [model.producer_name, model.producer_version]))),
+        "graph": as_text(graph.name),
         "inputs": [_value(value) for value in graph.input if value.name not in initialized],
         "outputs": [_value(value) for value in graph.output],
         "weights": {
@@ -29,17 +33,17 @@ def describe(model: ps.ModelProto) -> dict[str, Any]:
             "values": sum(_elements(tensor) for tensor in weights),
             "external": sum(1 for tensor in weights if tensor.external_data),
         },
-        "operators": dict(Counter(node.op_type or "" for node in graph.node).most_common()),
+        "operators": dict(Counter(as_text(node.op_type) for node in graph.node).most_common()),
         "nodes": [_node(node) for node in graph.node],
-        "functions": [function.name for function in model.functions],
-        "metadata": {entry.key: entry.value for entry in model.metadata_props},
+        "functions": [as_text(function.name) for function in model.functions],
+        "metadata": {as_text(entry.key): as_text(entry.value) for entry in model.metadata_props},
     }
 
 
 def file_sizes(path: Path, model: ps.ModelProto) -> dict[str, int]:
     """{file name: bytes} of the model and the data files it names (a missing one counts 0)."""
     names = {
-        entry.value
+        as_text(entry.value)
         for tensor in (model.graph.initializer if model.graph else ())
         for entry in tensor.external_data
         if entry.key == "location" and entry.value
@@ -67,27 +71,27 @@ def type_text(kind: ps.TypeProto | None) -> str:
 
 def attribute_text(attribute: ps.AttributeProto) -> str:
     """`kernel_shape=[3, 3]`; long values are cut, tensors and graphs are named by their kind."""
-    return f"{attribute.name}={_cut(_attribute_value(attribute))}"
+    return f"{as_text(attribute.name)}={_cut(_attribute_value(attribute))}"
 
 
 def _value(value: ps.ValueInfoProto) -> dict[str, str]:
-    return {"name": value.name or "", "type": type_text(value.type)}
+    return {"name": as_text(value.name), "type": type_text(value.type)}
 
 
 def _node(node: ps.NodeProto) -> dict[str, Any]:
     return {
-        "name": node.name or "",
-        "op_type": node.op_type or "",
-        "domain": node.domain or "",
-        "inputs": list(node.input),
-        "outputs": list(node.output),
+        "name": as_text(node.name),
+        "op_type": as_text(node.op_type),
+        "domain": as_text(node.domain),
+        "inputs": list(map(as_text, node.input)),
+        "outputs": list(map(as_text, node.output)),
         "attributes": [attribute_text(attribute) for attribute in node.attribute],
     }
 
 
 def _attribute_value(attribute: ps.AttributeProto) -> str:
     if attribute.ref_attr_name:
-        return f"@{attribute.ref_attr_name}"
+        return f"@{as_text(attribute.ref_attr_name)}"
     if attribute.t is not None:
         return f"<{_dtype(attribute.t.data_type)}{list(attribute.t.dims)}>"
     if attribute.g is not None:
@@ -110,7 +114,7 @@ def _number(value: float | None) -> str:
 
 
 def _text(data: bytes | str) -> str:
-    return ascii(data if isinstance(data, str) else data.decode("utf-8", "backslashreplace"))
+    return ascii(as_text(data))
 
 
 def _cut(text: str) -> str:
@@ -128,7 +132,7 @@ def _dtype(code: int | None) -> str:
 def _shape(shape: ps.TensorShapeProto | None) -> str:
     if shape is None:
         return "[...]"
-    sizes = (str(dim.dim_value) if dim.dim_value is not None else dim.dim_param or "?" for dim in shape.dim)
+    sizes = (str(dim.dim_value) if dim.dim_value is not None else as_text(dim.dim_param) or "?" for dim in shape.dim)
     return f"[{', '.join(sizes)}]"
 
 

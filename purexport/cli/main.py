@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from proto_schema import CheckError
-from purexport.cli import canonicalize, check, demo, diff, export, extract, inspect, locate, salvage, show, stat
+from purexport.cli import canonicalize, check, demo, diff, edit, export, extract, inspect, locate, salvage, show, stat
 from purexport.cli.errors import UsageError
 from purexport.errors import ExportError
 from purexport.version import VERSION
 
-VERBS = (demo, export, show, inspect, locate, stat, check, canonicalize, diff, extract, salvage)
+VERBS = (demo, export, show, inspect, locate, stat, check, canonicalize, diff, edit, extract, salvage)
 
 _DESCRIPTION = "PyTorch to ONNX with nothing but torch and numpy."
 _EPILOG = """\

@@ -7,10 +7,12 @@ None of it imports torch. The verbs of the command line print what these functio
 from __future__ import annotations
 
 from purexport.inspect.compare import Difference, compare, compare_files
+from purexport.inspect.edit import Edited, edit
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.extract import extract_subgraph, subgraph, tensor_to_npy, to_safetensors
 from purexport.inspect.forms import Finding, canonicalize, findings
 from purexport.inspect.locate import Location, Owner, locate, owners
+from purexport.inspect.orders import Edits
 from purexport.inspect.paths import find
 from purexport.inspect.salvage import Salvage, salvage
 from purexport.inspect.sizes import Sizes, duplicates, sizes
@@ -19,6 +21,8 @@ from purexport.inspect.values import text_of, value_of
 __all__ = [
     "Bytes",
     "Difference",
+    "Edited",
+    "Edits",
     "Element",
     "Finding",
     "Location",
@@ -29,6 +33,7 @@ __all__ = [
     "compare",
     "compare_files",
     "duplicates",
+    "edit",
     "extract_subgraph",
     "find",
     "findings",

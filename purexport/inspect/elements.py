@@ -8,7 +8,6 @@ A length that passes the end of what holds it counts as cut off there, and what 
 
 from __future__ import annotations
 
-import mmap
 import os
 import stat
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from proto_schema.errors import DecodeError
 from proto_schema.fields import MESSAGE, Field, Message, message_class
 from proto_schema.onnx import ModelProto
+from proto_schema.payload import FileMap, Stamp
 from proto_schema.wire import LEN, MAX_DEPTH, read_length, read_tag, read_varint, skip
 
 WIRE_NAMES = ("varint", "i64", "len", "group", "egroup", "i32")
@@ -80,6 +80,11 @@ class Bytes:
     def size(self) -> int:
         return len(self.view)
 
+    @property
+    def stamp(self) -> Stamp | None:
+        """What tells the mapped file from another, or from itself after a change; None where it was read."""
+        return self.view.obj.stamp if isinstance(self.view.obj, FileMap) else None
+
     def whole(self) -> Element:
         """The outermost message as an element without a header and a path."""
         return Element("", "", self.root, None, self.root, 0, LEN, 0, 0, self.size, 0)
@@ -134,11 +139,11 @@ def accepts(field: Field, wire_type: int) -> bool:
     return wire_type == field.kind.wire_type or (field.repeated and field.kind.wire_type != LEN and wire_type == LEN)
 
 
-def _contents(path: str) -> mmap.mmap | bytes:
+def _contents(path: str) -> FileMap | bytes:
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         if stat.S_ISREG(status.st_mode) and status.st_size:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return FileMap.of(file.fileno(), path)
         return file.read()
 
 

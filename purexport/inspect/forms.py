@@ -9,12 +9,12 @@ Invariant: a file without findings is canonical, equal to its own encoding to th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import proto_schema as ps
 from proto_schema.codec import encode_parts
-from proto_schema.commit import replace_model
+from proto_schema.commit import Commit
 from proto_schema.durable import blamed_on
 from proto_schema.external import tensors
 from proto_schema.fields import Field
@@ -84,10 +84,14 @@ def canonicalize(path: str | os.PathLike[str], target: str | os.PathLike[str]) -
     return os.path.getsize(target)
 
 
-def replace_file(target: str, parts: list[BytesLike], size: int) -> None:
-    """Writes the parts to a file that appears whole or not at all."""
-    with blamed_on(target):
-        replace_model(target, parts, size, [])
+def replace_file(
+    target: str, parts: Sequence[BytesLike], size: int, before_renaming: Callable[[], None] = lambda: None
+) -> None:
+    """Writes the parts to a file that appears whole or not at all: the latter, too, if `before_renaming` raises."""
+    with blamed_on(target), Commit(target, []) as commit:
+        temporary = commit.write_model(parts, size, [])
+        before_renaming()
+        commit.rename(temporary, target)
 
 
 def _of_element(source: Bytes, element: Element) -> Iterator[Finding]:

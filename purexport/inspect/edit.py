@@ -1,0 +1,231 @@
+"""Metadata, versions, doc strings and names of a model changed, its weights neither read nor written by this process.
+
+Strategy: what is wanted becomes orders to a `Rewriter`, whose pieces make the new file: new bytes, and ranges of the
+old one, of which the kernel copies the long ones. It appears by renaming: at every moment the path leads to the whole
+old file or the whole new one. With external data that file is small, and the data files are not touched at all.
+Nothing is overwritten in place: a crash in between would leave neither model. `append` writes only a record behind the
+old bytes, where protobuf's merging makes that enough; what is before it stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import proto_schema as ps
+from proto_schema.checking.context import domain_of
+from proto_schema.codec import decode
+from proto_schema.copying import by_kernel
+from proto_schema.errors import CheckError, DecodeError, ExternalDataError
+from proto_schema.external import entries, tensors
+from proto_schema.helper import find_min_ir_version_for
+from proto_schema.onnx import ModelProto, OperatorSetIdProto, TensorProto
+from proto_schema.payload import Stamp, changed, nbytes, stamp_of
+from proto_schema.sniff import what_it_is
+from proto_schema.wire import MAX_LENGTH
+from purexport.inspect.elements import Bytes
+from purexport.inspect.forms import replace_file
+from purexport.inspect.orders import Change, Edits, Plan
+from purexport.inspect.rewrite import piece_bytes
+
+Path: TypeAlias = "str | os.PathLike[str]"
+
+NEW_FILE, APPEND, NOTHING = "new file", "append", "nothing"
+"""The ways to make a change."""
+
+
+@dataclass(frozen=True)
+class Edited:
+    """What was changed and how: `way` is one of NEW_FILE, APPEND, NOTHING.
+
+    Of the new file `copied` bytes are the old one's, of which the kernel copies `by_kernel`; `made` are new.
+    `untouched`: the data files that the model refers to.
+    """
+
+    file: str
+    way: str
+    bytes_before: int
+    bytes_after: int
+    copied: int
+    by_kernel: int
+    made: int
+    changes: list[Change]
+    notes: list[str]
+    untouched: list[str]
+
+
+def edit(
+    path: Path, edits: Edits, target: Path | None = None, *, append: bool = False, dry_run: bool = False
+) -> Edited:
+    """Changes the model at `path`, in place or to a new file `target`, and returns what was done.
+
+    `append`: only add a record at the end of the file, which is for changes that can be said so: fields of the model
+    set, entries of metadata and domains added. `dry_run`: say what would be done.
+    Raises DecodeError for a damaged file; CheckError for versions that the operators do not allow; ValueError for what
+    is not in the model or cannot be changed so, names that are taken, and paths that are better left alone (links,
+    devices); OSError where the file cannot be read or written. Then nothing has changed.
+    """
+    name = os.fspath(path)
+    place = name if target is None else os.fspath(target)
+    in_place = os.path.abspath(place) == os.path.abspath(name)
+    if append and not in_place:
+        raise ValueError("append changes the file itself: leave out the name of a new file")
+    source = Bytes(name)
+    model = _decoded(source)
+    _refuse_target(place, in_place)
+    untouched = _data_files(model, name, place)
+    plan = Plan(source, model, edits, append)
+    notes = _version_notes(model, edits)
+    if append:
+        return _appended(plan, notes, untouched, dry_run)
+    pieces = plan.pieces()
+    size, made = piece_bytes(pieces), sum(len(piece) for piece in pieces if isinstance(piece, bytes))
+    if size > MAX_LENGTH:
+        raise ValueError(f"the result would pass protobuf's limit of 2 GiB with {size} bytes: use external data")
+    parts = [piece if isinstance(piece, bytes) else source.view[piece[0] : piece[1]] for piece in pieces]
+    copied = sum(map(nbytes, filter(by_kernel, parts)))
+    way = NOTHING if in_place and pieces == [(0, source.size)] else NEW_FILE
+    if way == NEW_FILE and not dry_run:
+        replace_file(place, parts, size, lambda: _refuse_changed(source))
+    return Edited(place, way, source.size, size, size - made, copied, made, plan.changes, notes, untouched)
+
+
+# Appending ------------------------------------------------------------------------------------------------------------
+
+
+def _appended(plan: Plan, notes: list[str], untouched: list[str], dry_run: bool) -> Edited:
+    record = plan.record()
+    path, size = plan.source.name, plan.source.size
+    if size + len(record) > MAX_LENGTH:
+        raise ValueError("the result would pass protobuf's limit of 2 GiB: use external data")
+    if record and not dry_run:
+        append_durably(path, record, plan.source.stamp)
+    way = APPEND if record else NOTHING
+    return Edited(path, way, size, size + len(record), 0, 0, len(record), plan.changes, notes, untouched)
+
+
+def append_durably(path: str, record: bytes, stamp: Stamp | None) -> None:
+    """Writes `record` behind the bytes of the file that had this stamp, with one system call, and makes it durable.
+
+    What fails is undone: the file gets its old size back. After a crash of the machine the file has its old size, the
+    new one, or one in between, which no reader takes for a model; the old bytes are the same in each case.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        found = os.fstat(descriptor)
+        if stamp_of(found) != stamp:
+            raise changed(path)
+        try:
+            if os.write(descriptor, record) != len(record):
+                raise OSError(28, "the disk is full", path)
+            os.fsync(descriptor)
+        except BaseException:
+            os.ftruncate(descriptor, found.st_size)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def _decoded(source: Bytes) -> ModelProto:
+    hint = "; `purexport salvage` saves what can be kept"
+    try:
+        model = decode(ModelProto, source.view)
+    except DecodeError as error:
+        reason = f"{error.reason}{what_it_is(source.view, error)}{hint}"
+        raise DecodeError(reason, error.offset, error.path, source.name) from None
+    if model.graph is None:
+        raise DecodeError(f"it has no graph{what_it_is(source.view, None)}", file=source.name)
+    return model
+
+
+def _data_files(model: ModelProto, name: str, place: str) -> list[str]:
+    """The data files of the model. ValueError where `place` is one of them, or in a folder from which they are not."""
+    external = [tensor for tensor in tensors(model) if tensor.data_location == TensorProto.EXTERNAL]
+    found = set()
+    for tensor in external:
+        with suppress(ExternalDataError):
+            found.add(entries(tensor).location)
+    folders = [os.path.realpath(os.path.dirname(path) or ".") for path in (name, place)]
+    if external and folders[0] != folders[1]:
+        raise ValueError(f"{place}: the model has external data, write it to the same folder: {folders[0]}")
+    if os.path.realpath(place) in {os.path.realpath(os.path.join(folders[0], other)) for other in found}:
+        raise ValueError(f"{place}: the model's own data is there; choose another name")
+    return sorted(found)
+
+
+def _refuse_target(path: str, in_place: bool) -> None:
+    """ValueError or OSError where what is at the path is better left alone."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return
+    other = "write a new file instead" if in_place else "choose another name"
+    if stat.S_ISLNK(status.st_mode):
+        raise ValueError(f"{path} is a link to {os.path.realpath(path)}: name that file, or {other}")
+    if stat.S_ISDIR(status.st_mode) or not stat.S_ISREG(status.st_mode):
+        raise ValueError(f"{path} is no regular file: {other}")
+    if in_place and status.st_nlink > 1:
+        raise ValueError(f"{path} has {status.st_nlink} names (hard links), and the others would not follow: {other}")
+    if not status.st_mode & 0o222 or not os.access(path, os.W_OK):
+        raise PermissionError(13, f"the file is read-only: make it writable, or {other}", path)
+
+
+def _refuse_changed(source: Bytes) -> None:
+    """So that a change that somebody else made meanwhile is not lost."""
+    if source.stamp is not None and stamp_of(os.stat(source.name)) != source.stamp:
+        raise changed(source.name)
+
+
+# Versions -------------------------------------------------------------------------------------------------------------
+
+
+def _version_notes(model: ModelProto, edits: Edits) -> list[str]:
+    """What to say of new version numbers. CheckError where the operators do not allow them. Changes `model`."""
+    if not edits.opsets and "ir_version" not in edits.fields:
+        return []
+    before = _verdict(model)
+    for domain, version in edits.opsets.items():
+        _declare(model, domain_of(domain), version)
+    if edits.fields.get("ir_version") is not None:
+        model.ir_version = int(edits.fields["ir_version"] or 0)
+    after = _verdict(model)
+    if after and after != before:
+        raise CheckError(f"with these versions the model is not valid: {after}")
+    notes = [f"not valid, as before: {after}"] if after else []
+    if edits.opsets:
+        notes.append(
+            "opsets are declared numbers: no operator was converted, and its meaning is that of the new version"
+        )
+    lowest = find_min_ir_version_for(model.opset_import, ignore_unknown=True)
+    if (model.ir_version or 0) < lowest:
+        notes.append(f"these opsets came with IR version {lowest}; the file says {model.ir_version}")
+    return notes
+
+
+def _declare(model: ModelProto, domain: str, version: int) -> None:
+    own = [entry for entry in model.opset_import if domain_of(entry.domain) == domain]
+    old = own[-1].version if own else None
+    for function in model.functions:
+        own += [row for row in function.opset_import if domain_of(row.domain) == domain and row.version == old]
+    for entry in own:
+        entry.version = version
+    if old is None:
+        model.opset_import.append(OperatorSetIdProto(domain=domain, version=version))
+
+
+def _verdict(model: ModelProto) -> str:
+    """The rule that a model breaks; empty where it is valid."""
+    try:
+        ps.checker.check_model(model)
+    except CheckError as error:
+        return str(error)
+    return ""
+
+
+__all__ = ["APPEND", "NEW_FILE", "NOTHING", "Edited", "append_durably", "edit"]

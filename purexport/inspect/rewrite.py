@@ -1,0 +1,325 @@
+"""A model's bytes with some fields changed: new bytes for these and for the lengths around them, ranges for the rest.
+
+Strategy: the walk goes down only where something asked for can lie, guided by the field table; small messages are first
+searched for the names as plain bytes. A renamed value is followed by scope: a subgraph sees the names of the graphs
+around it unless it has its own, a function sees only its own.
+Invariants: what is not asked for keeps its bytes, unknown fields and odd encodings included; a file in canonical form
+stays in it. Nothing is renamed to a name that is taken already, in its scope or one around or below that uses it.
+The bytes must decode: a model that does not is refused before.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from proto_schema.fields import MESSAGE, Field, Message, field_of, message_class, reachable
+from proto_schema.onnx import (
+    AttributeProto,
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    ShardingSpecProto,
+    SimpleShardedDimProto,
+    SparseTensorProto,
+    StringStringEntryProto,
+    TensorAnnotation,
+    TensorProto,
+    TensorShapeProto,
+    ValueInfoProto,
+)
+from proto_schema.wire import LEN, MAX_LENGTH, Span, varint, walk
+from purexport.inspect.elements import accepts
+from purexport.inspect.values import as_text
+
+Piece: TypeAlias = "tuple[int, int] | bytes"
+"""Bytes `start` to `stop` of the source, or new ones."""
+
+VALUE, NODE, DIM = "value", "node", "dim"
+
+_NAMES = {
+    (NodeProto, "input"): VALUE,
+    (NodeProto, "output"): VALUE,
+    (ValueInfoProto, "name"): VALUE,
+    (TensorProto, "name"): VALUE,
+    (FunctionProto, "input"): VALUE,
+    (FunctionProto, "output"): VALUE,
+    (TensorAnnotation, "tensor_name"): VALUE,
+    (StringStringEntryProto, "value"): VALUE,  # of quant_parameter_tensor_names
+    (ShardingSpecProto, "tensor_name"): VALUE,
+    (NodeProto, "name"): NODE,
+    (TensorShapeProto.Dimension, "dim_param"): DIM,
+    (SimpleShardedDimProto, "dim_param"): DIM,
+}
+"""Where names stand, and of what."""
+
+_NO_VALUES_BELOW = {
+    *((AttributeProto, name) for name in ("t", "tensors", "sparse_tensor", "sparse_tensors")),
+    (SparseTensorProto, "indices"),
+    (TensorProto, "external_data"),
+    (ModelProto, "training_info"),
+}
+"""Messages in which the same fields hold no name of a value. Metadata is another, wherever it stands."""
+
+_DEFINITIONS = {
+    GraphProto: (
+        ("input", "name"),
+        ("initializer", "name"),
+        ("sparse_initializer", "values", "name"),
+        ("node", "output"),
+    ),
+    FunctionProto: (("input",), ("node", "output")),
+}
+"""Which fields bring a value's name into being, by what is a scope."""
+
+_SMALL = 4096  # a message up to this size is searched for names before it is walked through
+_EXPRESSION = re.compile(rb"(?=.*[-+*/%(])[\w\s.,+*/%()^-]+")
+_TWO_WORDS = re.compile(rb"\w\s+\w")
+_IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
+
+
+@dataclass
+class Orders:
+    """What to change. A message is known by the offset of its body (0: the model), a field by that of its tag.
+
+    `records`: by message and field number the one record that the field has from now on, None for none. `added`:
+    further records of repeated fields. `dropped`: fields to leave out. `names`: old ones to new ones, by what they are
+    of, as bytes. `node_names`: names that records give to nodes, so that no other node may have them.
+    """
+
+    records: dict[int, dict[int, bytes | None]] = field(default_factory=dict)
+    added: dict[int, list[tuple[int, bytes]]] = field(default_factory=dict)
+    dropped: set[int] = field(default_factory=set)
+    names: dict[str, dict[bytes, bytes]] = field(default_factory=lambda: {VALUE: {}, NODE: {}, DIM: {}})
+    node_names: set[bytes] = field(default_factory=set)
+    no_doc_strings: bool = False
+
+    @property
+    def places(self) -> list[int]:
+        """The offsets at which a change is ordered."""
+        return sorted({*self.records, *self.added, *self.dropped})
+
+
+@dataclass
+class _Scope:
+    """A graph or function: the names defined in it, as they are called from now on, and what is renamed inside."""
+
+    outer: _Scope | None = None
+    defined: set[bytes] = field(default_factory=set)
+    names: dict[bytes, bytes] = field(default_factory=dict)
+
+    def sees(self, name: bytes) -> bool:
+        scope: _Scope | None = self
+        while scope is not None:
+            if name in scope.defined:
+                return True
+            scope = scope.outer
+        return False
+
+
+_NOWHERE = _Scope()
+
+
+class Rewriter:
+    """One pass over a model's bytes. `renamed` counts (kind of name, old name, field), `doc_strings` sizes removed."""
+
+    def __init__(self, view: memoryview, orders: Orders) -> None:
+        self.view = view
+        self.orders = orders
+        self.renamed: Counter[tuple[str, bytes, str]] = Counter()
+        self.doc_strings: list[int] = []
+        self._places = orders.places
+        self._inner = dict(orders.names[VALUE])  # those that the main graph does not define
+        self._fresh = {kind: set(names.values()) - set(names) for kind, names in orders.names.items()}
+        self._fresh[NODE] |= orders.node_names
+        self._main = _NOWHERE
+        self._needles = [name for names in orders.names.values() for pair in names.items() for name in pair]
+        self._needles += orders.node_names
+        active = {cls for (cls, _), kind in _NAMES.items() if orders.names[kind] or self._fresh[kind]}
+        if orders.no_doc_strings:
+            active |= {cls for cls in reachable(ModelProto) if field_of(cls, "doc_string")}
+        self._classes = {cls for cls in reachable(ModelProto) if reachable(cls) & active}
+
+    def pieces(self) -> list[Piece]:
+        """The new bytes of the whole file. ValueError where a name is taken already, or the result is too large."""
+        whole = len(self.view)
+        return self._message(ModelProto, 0, whole, _NOWHERE) or [(0, whole)]
+
+    def values(self) -> set[bytes]:
+        """The values that the main graph defines, as they are called now."""
+        return _defined(self.view, GraphProto, self._graphs())
+
+    def _graphs(self) -> list[Span]:
+        row = field_of(ModelProto, "graph")
+        return [span for span in walk(self.view) if row and span.number == row.number and span.wire_type == LEN]
+
+    # Messages ---------------------------------------------------------------------------------------------------------
+
+    def _message(self, cls: type[Message], body: int, stop: int, scope: _Scope) -> list[Piece] | None:
+        """The new value of a message; None where nothing in it changes."""
+        spans = list(walk(self.view, body, stop))
+        table = {row.number: row for row in cls.FIELDS}
+        records = dict(self.orders.records.get(body, {}))
+        placed: set[int] = set()
+        changes: list[tuple[int, int, list[Piece]]] = []
+        if cls is ModelProto and self.orders.names[VALUE]:
+            self._main = self._enter(GraphProto, self._graphs(), None)
+        for span in spans:
+            row = table.get(span.number)
+            if span.start in self.orders.dropped:
+                changes.append((span.start, span.stop, []))
+            elif row is None or not accepts(row, span.wire_type):
+                continue
+            elif span.number in records:
+                new = records[span.number] if span.number not in placed else None
+                placed.add(span.number)
+                if new != bytes(self.view[span.start : span.stop]):
+                    changes.append((span.start, span.stop, [new] if new else []))
+            else:
+                pieces = self._field(cls, row, span, spans, scope)
+                if pieces is not None:
+                    changes.append((span.start, span.stop, pieces))
+        added = [(number, new) for number, new in records.items() if number not in placed and new]
+        for number, new in sorted([*added, *self.orders.added.get(body, [])], key=lambda item: item[0]):
+            at = _place_for(spans, table, number, body)
+            changes.append((at, at, [new]))
+        return self._joined(sorted(changes, key=lambda change: change[:2]), body, stop) if changes else None
+
+    @staticmethod
+    def _joined(changes: list[tuple[int, int, list[Piece]]], body: int, stop: int) -> list[Piece]:
+        pieces: list[Piece] = []
+        at = body
+        for start, after, new in changes:
+            if start > at:
+                pieces.append((at, start))
+            pieces += new
+            at = after
+        if stop > at:
+            pieces.append((at, stop))
+        return pieces
+
+    def _field(
+        self, cls: type[Message], row: Field, span: Span, spans: list[Span], scope: _Scope
+    ) -> list[Piece] | None:
+        """The new record of a field; None where nothing changes, empty where it goes."""
+        if row.name == "doc_string" and self.orders.no_doc_strings:
+            self.doc_strings.append(span.stop - span.start)
+            return []
+        if row.kind is not MESSAGE:
+            kind = _NAMES.get((cls, row.name))
+            return self._name(cls, row, kind, span, scope) if kind is not None else None
+        child = message_class(cls, row)
+        if not self._may_change(child, span):
+            return None
+        value = self._message(child, span.body, span.stop, self._scope_below(cls, row, child, span, spans, scope))
+        return None if value is None else [_head(row.number, piece_bytes(value)), *value]
+
+    def _may_change(self, cls: type[Message], span: Span) -> bool:
+        at = bisect_left(self._places, span.body)
+        if at < len(self._places) and self._places[at] <= span.stop:
+            return True
+        if cls not in self._classes:
+            return False
+        if self.orders.no_doc_strings or span.stop - span.body > _SMALL:
+            return True
+        data = bytes(self.view[span.body : span.stop])
+        return any(name in data for name in self._needles)
+
+    # Names ------------------------------------------------------------------------------------------------------------
+
+    def _scope_below(
+        self, cls: type[Message], row: Field, child: type[Message], span: Span, spans: list[Span], scope: _Scope
+    ) -> _Scope:
+        if not self.orders.names[VALUE] or (cls, row.name) in _NO_VALUES_BELOW or row.name == "metadata_props":
+            return _NOWHERE
+        if child is FunctionProto:
+            return self._enter(child, [span], None)
+        if child is not GraphProto:
+            return scope
+        if cls is ModelProto:
+            return self._main
+        # a field that is there twice is merged by readers: it is one graph
+        parts = [span] if row.repeated else [other for other in spans if other.number == row.number]
+        return self._enter(child, parts, scope)
+
+    def _enter(self, cls: type[Message], parts: Sequence[Span], outer: _Scope | None) -> _Scope:
+        """The scope of a graph or function. ValueError where a new name is taken in it."""
+        defined = _defined(self.view, cls, parts)
+        own = {old: new for old, new in self._inner.items() if old in defined}
+        if cls is GraphProto and outer is None:
+            self._inner = {old: new for old, new in self._inner.items() if old not in defined}
+        after = {own.get(name, name) for name in defined}
+        for new in own.values():
+            if (new in defined and new not in own) or (outer is not None and outer.sees(new)):
+                raise ValueError(f"cannot rename a value to {as_text(new)!r}: another value is called so")
+        above = {} if outer is None else {old: new for old, new in outer.names.items() if old not in defined}
+        for old, new in above.items():
+            if new in after:
+                names = f"{as_text(old)!r} to {as_text(new)!r}"
+                raise ValueError(f"cannot rename {names}: a subgraph has a value of its own of that name")
+        return _Scope(outer, after, {**above, **own})
+
+    def _name(self, cls: type[Message], row: Field, kind: str, span: Span, scope: _Scope) -> list[Piece] | None:
+        text = bytes(self.view[span.body : span.stop])
+        names = scope.names if kind == VALUE else self.orders.names[kind]
+        parts = _identifiers(text) if kind == DIM else [text]
+        if kind != VALUE and not self._fresh[kind].isdisjoint([text, *parts]):
+            raise ValueError(f"cannot rename a {kind} to {as_text(text)!r}: another {kind} is called so")
+        old = [part for part in dict.fromkeys([text, *parts]) if part in names]
+        if not old:
+            return None
+        self.renamed.update((kind, part, f"{cls.__qualname__}.{row.name}") for part in old)
+        new = names.get(text)
+        if new is None:
+            new = _IDENTIFIER.sub(lambda match: names.get(match[0], match[0]), text)
+        return [_head(row.number, len(new)), new]
+
+
+def _identifiers(text: bytes) -> list[bytes]:
+    """The names in a dimension that is an expression, such as `2*batch + 1`; none in one that is a name itself."""
+    return _IDENTIFIER.findall(text) if _EXPRESSION.fullmatch(text) and not _TWO_WORDS.search(text) else []
+
+
+def _defined(view: memoryview, cls: type[Message], parts: Sequence[Span]) -> set[bytes]:
+    """The names of the values that a graph or function defines, the empty one for optional outputs left out."""
+    found = {
+        name for part in parts for steps in _DEFINITIONS[cls] for name in _texts(view, cls, part.body, part.stop, steps)
+    }
+    return found - {b""}
+
+
+def _texts(view: memoryview, cls: type[Message], body: int, stop: int, steps: Sequence[str]) -> Iterator[bytes]:
+    """The values of a field of text, given by the steps to it."""
+    row = field_of(cls, steps[0])
+    for span in walk(view, body, stop):
+        if row is None or span.number != row.number or span.wire_type != LEN:
+            continue
+        if len(steps) == 1:
+            yield bytes(view[span.body : span.stop])
+        else:
+            yield from _texts(view, message_class(cls, row), span.body, span.stop, steps[1:])
+
+
+def _place_for(spans: Sequence[Span], table: dict[int, Field], number: int, body: int) -> int:
+    """Where a new record goes: behind the known fields of its number and below, so that order is kept."""
+    before = [span.stop for span in spans if span.number <= number and span.number in table]
+    return before[-1] if before else body
+
+
+def _head(number: int, size: int) -> bytes:
+    if size > MAX_LENGTH:
+        raise ValueError(f"the result would pass protobuf's limit of 2 GiB with {size} bytes: use external data")
+    return varint(number << 3 | LEN) + varint(size)
+
+
+def piece_bytes(pieces: Sequence[Piece]) -> int:
+    """The number of bytes that the pieces make."""
+    return sum(len(piece) if isinstance(piece, bytes) else piece[1] - piece[0] for piece in pieces)
+
+
+__all__ = ["DIM", "NODE", "VALUE", "Orders", "Piece", "Rewriter", "piece_bytes"]
