@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from proto_schema.collection import paused_collection
 from purexport.errors import WeightsError
-from purexport.weights import safetensors
+from purexport.weights import safetensors, torchzip
 from purexport.weights.arrays import Mappings, stored
 from purexport.weights.stored import CheckpointFile, Path, Stored, listed, shown
 
@@ -95,7 +95,7 @@ def _laid_over(layers: Iterable[Weights]) -> Weights:
 
 def _of_path(path: Path) -> Weights:
     with CheckpointFile(path) as file:
-        rows = safetensors.read(file)
+        rows = torchzip.read(file) if file.start.startswith(b"PK") else safetensors.read(file)
         return Weights({row.name: row for row in rows}, file.label)
 
 

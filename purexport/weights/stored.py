@@ -87,6 +87,7 @@ class CheckpointFile:
             raise WeightsError(f"{self.path} is not a regular file: weights are read at many places of it")
         self.size = status.st_size
         self.stamp = stamp_of(status)
+        self.start = self.read(0, min(self.size, 64))  # what kind of file it is
 
     def __enter__(self) -> CheckpointFile:
         return self

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -24,3 +25,26 @@ def of_arrays(path: Path, arrays: dict[str, np.ndarray[Any, Any]]) -> Path:
         header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [len(data), len(data) + len(made)]}
         data += made
     return safetensors(path, header, data)
+
+
+def rezipped(path: Path, change: dict[str, Any], **options: Any) -> Path:
+    """A zip archive with some members changed: other bytes, None for left out, or a function of the bytes."""
+    with zipfile.ZipFile(path) as archive:
+        members = {info.filename: archive.read(info) for info in archive.infolist()}
+    with zipfile.ZipFile(path, "w", **options) as archive:
+        for name, data in members.items():
+            value = change.get(name, data)
+            if value is not None:
+                archive.writestr(name, value(data) if callable(value) else value)
+        for name in change.keys() - members:
+            archive.writestr(name, change[name])
+    return path
+
+
+def torch_archive(path: Path, pickled: bytes, **members: bytes) -> Path:
+    """What torch.save writes, of a pickle made by hand and the bytes of the storages."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("m/data.pkl", pickled)
+        for name, data in members.items():
+            archive.writestr(f"m/data/{name.removeprefix('_')}", data)
+    return path

@@ -1,0 +1,298 @@
+"""A pickle read as data: no import, no attribute, no code of the file's choosing.
+
+Strategy: the opcodes of protocols 2 to 5, each a few lines of the table below, on a stack of plain values. A global is
+looked up in a table that the caller gives, and only functions of that table can be called. What is pickled with
+others is refused by the global's name.
+Time and memory are in proportion to the pickle. Three ways around that are closed: only texts become keys of a dict
+(numbers could be made to collide, and tuples that share their parts take long to hash), a set is kept as a list, and
+numbers have at most LONGEST_NUMBER bytes.
+Source: the opcodes as Lib/pickletools.py of CPython documents them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from purexport.errors import WeightsError
+from purexport.weights.stored import shown
+
+LONGEST_NUMBER = 1 << 10
+NEWEST = 5
+
+
+class Unpickler:
+    """Reads one pickle. `globals_` maps "module.name" to a value, or to a function that may be called."""
+
+    def __init__(
+        self, data: bytes, globals_: Mapping[str, object], persistent: Callable[[object], object], place: str
+    ) -> None:
+        self.data = data
+        self.at = 0
+        self.place = place
+        self._globals = globals_
+        self._persistent = persistent
+        self._stack: list[Any] = []
+        self._marks: list[list[Any]] = []
+        self._memo: dict[int, Any] = {}
+
+    def load(self) -> object:
+        """The value. WeightsError says at which byte the pickle is malformed, or asks for what is not allowed."""
+        data, table = self.data, _OPCODES
+        try:
+            while True:
+                code = data[self.at]
+                self.at += 1
+                if code == _STOP:
+                    return self._stack.pop()
+                step = table.get(code)
+                if step is None:
+                    self.fail(f"opcode {data[self.at - 1 : self.at]!r} is not one of pickle's protocols 2 to {NEWEST}")
+                step(self)
+        except IndexError:
+            self.fail("it ends too early" if self.at >= len(data) else "it takes more from its stack than is there")
+
+    def fail(self, reason: str) -> NoReturn:
+        """Raises what is wrong at this place."""
+        raise WeightsError(f"{self.place} @{self.at:#x}: {reason}")
+
+    # ---- bytes
+
+    def _take(self, size: int) -> bytes:
+        begin = self.at
+        self.at += size
+        if self.at > len(self.data):
+            self.at = len(self.data)
+            self.fail("it ends too early")
+        return self.data[begin : begin + size]
+
+    def _number(self, size: int) -> int:
+        return int.from_bytes(self._take(size), "little")
+
+    def _sized(self, size: int) -> bytes:
+        return self._take(self._number(size))
+
+    def _text(self, size: int) -> str:
+        try:
+            return self._sized(size).decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            self.fail("a text is no UTF-8")
+
+    def _line(self) -> str:
+        end = self.data.find(b"\n", self.at)
+        if end < 0:
+            self.at = len(self.data)
+            self.fail("it ends too early")
+        line = self.data[self.at : end]
+        self.at = end + 1
+        return line.decode("ascii", "backslashreplace")
+
+    # ---- the opcodes
+
+    def _protocol(self) -> None:
+        version = self._number(1)
+        if version > NEWEST:
+            self.fail(f"it is of pickle protocol {version}, and {NEWEST} is the newest that is known")
+
+    def _frame(self) -> None:
+        self._number(8)
+
+    def _mark(self) -> None:
+        self._marks.append(self._stack)
+        self._stack = []
+
+    def _marked(self) -> list[Any]:
+        """What was put on the stack since the last mark."""
+        items, self._stack = self._stack, self._marks.pop()
+        return items
+
+    def _pop(self) -> None:
+        if self._stack:
+            self._stack.pop()
+        else:
+            self._marked()
+
+    def _drop(self) -> None:
+        self._marked()
+
+    def _dup(self) -> None:
+        self._stack.append(self._stack[-1])
+
+    def _push(self, value: object) -> None:
+        self._stack.append(value)
+
+    def _signed(self, data: bytes) -> None:
+        if len(data) > LONGEST_NUMBER:
+            self.fail(f"a number has {len(data)} bytes")
+        self._push(int.from_bytes(data, "little", signed=True))
+
+    def _float(self) -> None:
+        self._push(struct.unpack(">d", self._take(8))[0])
+
+    def _tuple(self, size: int) -> None:
+        if len(self._stack) < size:
+            raise IndexError
+        items = tuple(self._stack[len(self._stack) - size :])
+        del self._stack[len(self._stack) - size :]
+        self._push(items)
+
+    def _list(self) -> list[Any]:
+        if not isinstance(self._stack[-1], list):
+            self.fail("it appends to what is no list")
+        found: list[Any] = self._stack[-1]
+        return found
+
+    def _append(self) -> None:
+        value = self._stack.pop()
+        self._list().append(value)
+
+    def _appends(self) -> None:
+        items = self._marked()
+        self._list().extend(items)
+
+    def _set_items(self, items: list[Any]) -> None:
+        target = self._stack[-1]
+        if not isinstance(target, dict):
+            self.fail("it sets an item of what is no dict")
+        if len(items) % 2:
+            self.fail("a key has no value")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            target[key if type(key) is str else object()] = value
+
+    def _set_item(self) -> None:
+        value, key = self._stack.pop(), self._stack.pop()
+        self._set_items([key, value])
+
+    def _dict(self) -> None:
+        items = self._marked()
+        self._push({})
+        self._set_items(items)
+
+    def _marked_list(self) -> None:
+        items = self._marked()
+        self._push(items)
+
+    def _marked_tuple(self) -> None:
+        items = self._marked()
+        self._push(tuple(items))
+
+    def _global(self) -> None:
+        module = self._line()
+        self._find(module, self._line())
+
+    def _stack_global(self) -> None:
+        name, module = self._stack.pop(), self._stack.pop()
+        if not (isinstance(name, str) and isinstance(module, str)):
+            self.fail("the name of a global is no text")
+        self._find(module, name)
+
+    def _find(self, module: str, name: str) -> None:
+        full = f"{module}.{name}"
+        if full not in self._globals:
+            self.fail(
+                f"it needs {shown(full)[1:-1]}, which no state dict needs, and code is never run; load the file where "
+                "you trust it, and save its state dict alone"
+            )
+        self._push(self._globals[full])
+
+    def _reduce(self) -> None:
+        arguments, function = self._stack.pop(), self._stack.pop()
+        if not (callable(function) and isinstance(arguments, tuple)):
+            self.fail(f"it calls {shown(function)}, which is no function")
+        try:
+            self._push(function(*arguments))
+        except TypeError:
+            self.fail(f"{self._near()}the arguments of a call do not fit")
+        except WeightsError as error:
+            self.fail(f"{self._near()}{error}")
+
+    def _near(self) -> str:
+        """The last key before this place, for messages: what is made here is probably its value."""
+        for stack in (self._stack, *self._marks[:-3:-1]):
+            for item in stack[:-3:-1]:
+                if isinstance(item, str):
+                    return f"near {shown(item)}: "
+        return ""
+
+    def _build(self) -> None:
+        """Sets attributes, which nothing here has; a state dict carries versions of its modules in this way."""
+        self._stack.pop()
+        if not self._stack:
+            raise IndexError
+
+    def _persistent_id(self) -> None:
+        try:
+            self._push(self._persistent(self._stack.pop()))
+        except TypeError:
+            self.fail(f"{self._near()}it refers to something else than a storage")
+        except WeightsError as error:
+            self.fail(f"{self._near()}{error}")
+
+    def _put(self, key: int) -> None:
+        self._memo[key] = self._stack[-1]
+
+    def _get(self, key: int) -> None:
+        if key not in self._memo:
+            self.fail(f"it gets value {key}, which was never put")
+        self._push(self._memo[key])
+
+
+_STOP = ord(".")
+_Step = Callable[[Unpickler], None]
+_OPCODES: dict[int, _Step] = {
+    ord(code): step
+    for code, step in (
+        ("\x80", Unpickler._protocol),
+        ("\x95", Unpickler._frame),
+        ("(", Unpickler._mark),
+        ("0", Unpickler._pop),
+        ("1", Unpickler._drop),
+        ("2", Unpickler._dup),
+        ("N", lambda self: self._push(None)),
+        ("\x88", lambda self: self._push(True)),
+        ("\x89", lambda self: self._push(False)),
+        ("K", lambda self: self._push(self._number(1))),
+        ("M", lambda self: self._push(self._number(2))),
+        ("J", lambda self: self._signed(self._take(4))),
+        ("\x8a", lambda self: self._signed(self._sized(1))),
+        ("\x8b", lambda self: self._signed(self._sized(4))),
+        ("G", Unpickler._float),
+        ("\x8c", lambda self: self._push(self._text(1))),
+        ("X", lambda self: self._push(self._text(4))),
+        ("\x8d", lambda self: self._push(self._text(8))),
+        ("U", lambda self: self._push(self._sized(1))),  # a str of Python 2
+        ("T", lambda self: self._push(self._sized(4))),
+        ("C", lambda self: self._push(self._sized(1))),
+        ("B", lambda self: self._push(self._sized(4))),
+        ("\x8e", lambda self: self._push(self._sized(8))),
+        ("\x96", lambda self: self._push(self._sized(8))),
+        (")", lambda self: self._push(())),
+        ("\x85", lambda self: self._tuple(1)),
+        ("\x86", lambda self: self._tuple(2)),
+        ("\x87", lambda self: self._tuple(3)),
+        ("t", Unpickler._marked_tuple),
+        ("]", lambda self: self._push([])),
+        ("l", Unpickler._marked_list),
+        ("a", Unpickler._append),
+        ("e", Unpickler._appends),
+        ("\x8f", lambda self: self._push([])),  # a set
+        ("\x90", Unpickler._appends),
+        ("\x91", Unpickler._marked_list),
+        ("}", lambda self: self._push({})),
+        ("d", Unpickler._dict),
+        ("s", Unpickler._set_item),
+        ("u", lambda self: self._set_items(self._marked())),
+        ("c", Unpickler._global),
+        ("\x93", Unpickler._stack_global),
+        ("R", Unpickler._reduce),
+        ("\x81", Unpickler._reduce),  # a new object of a class: what these are called for here
+        ("b", Unpickler._build),
+        ("Q", Unpickler._persistent_id),
+        ("q", lambda self: self._put(self._number(1))),
+        ("r", lambda self: self._put(self._number(4))),
+        ("\x94", lambda self: self._put(len(self._memo))),
+        ("h", lambda self: self._get(self._number(1))),
+        ("j", lambda self: self._get(self._number(4))),
+    )
+}
