@@ -17,7 +17,7 @@ from proto_schema.fields import Message, present
 from proto_schema.meter import Progress
 from proto_schema.onnx import ModelProto
 from proto_schema.payload import FileMap
-from proto_schema.saving import Options, Where, commit, prepare
+from proto_schema.saving import Archive, Options, Where, commit, prepare
 from proto_schema.sniff import what_it_is
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def save(
     shard_size: int | None = None,
     progress: Progress | None = None,
     resume: bool = False,
+    archive: Archive = None,
 ) -> None:
     """Writes a model to a path (atomically and durably) or to an object with `write` (which need not seek).
 
@@ -103,11 +104,16 @@ def save(
     raises ends the save, and the old model stays.
     resume=True: an interrupted save leaves the finished part of its data files, as NAME.partial with a journal beside
     it, and goes on with what an earlier one left if that is what would be written now.
+    archive="tar": the target becomes an uncompressed tar of the model and the data files that these options ask for
+    (none, or where the model would pass 2 GiB, by default). Its first member is the model: NAME.onnx of a path
+    NAME.tar, model.onnx of a stream. Neither seeking nor a second look at the weights is needed.
     Raises EncodeError for what the format cannot hold or what cannot be referred to, OSError where the target cannot be
     written (it stays as it was; before the first byte where the disk is too small), ExternalDataError where data to be
     written cannot be read, or changed since the save began.
     """
-    work = prepare(model, target, Options(external_data, location, size_threshold, alignment, shard_size, resume))
+    work = prepare(
+        model, target, Options(external_data, location, size_threshold, alignment, shard_size, resume, archive)
+    )
     commit(work, progress)
 
 
@@ -122,6 +128,7 @@ def plan(
     shard_size: int | None = None,
     progress: Progress | None = None,
     resume: bool = False,
+    archive: Archive = None,
 ) -> SavePlan:
     """What `save` with these arguments would write: files, tensors, sources, disk space, memory. Writes nothing.
 
@@ -130,5 +137,5 @@ def plan(
     from proto_schema.saveplan import describe
 
     return describe(
-        prepare(model, target, Options(external_data, location, size_threshold, alignment, shard_size, resume))
+        prepare(model, target, Options(external_data, location, size_threshold, alignment, shard_size, resume, archive))
     )

@@ -17,8 +17,9 @@ from proto_schema.units import size_text
 
 @dataclass(frozen=True)
 class PlannedFile:
-    """A file of the saved model. `action`: "write", "keep" (it holds these bytes already) or "refer" (in place).
+    """A file of the saved model.
 
+    `action`: "write", "keep" (it holds these bytes already), "refer" (in place) or "member" (of the archive).
     `size` is that of the whole file; `replaces` the size of what lies there now and goes, None for a new file.
     """
 
@@ -141,6 +142,9 @@ def _files(work: Work) -> Iterator[PlannedFile]:
     yield PlannedFile(os.path.basename(work.path or ""), work.size, "write", _size(work.path))
     for name, content in zip(work.names, work.layout.files, strict=True):
         path = os.path.join(work.folder, name)
+        if work.archive:
+            yield PlannedFile(name, content.size, "member", None)
+            continue
         yield PlannedFile(name, content.size, *(("keep", None) if work.unchanged else ("write", _size(path))))
     for name in dict.fromkeys(place[0] for place in work.references.values()):
         yield PlannedFile(name, _size(os.path.join(work.folder, name)) or 0, "refer")

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from proto_schema.archive import model_name, tar_parts
 from proto_schema.codec import encode_parts
 from proto_schema.commit import DataCommit, write_data
 from proto_schema.copying import Sources
@@ -34,6 +35,7 @@ from proto_schema.units import size_text
 from proto_schema.wire import MAX_LENGTH
 
 Where: TypeAlias = "bool | Literal['reference'] | None"
+Archive: TypeAlias = "Literal['tar'] | None"
 Stored: TypeAlias = "list[tuple[TensorProto, BytesLike]]"
 
 
@@ -47,9 +49,14 @@ class Options:
     alignment: int = 4096
     shard_size: int | None = None
     resume: bool = False
+    archive: Archive = None
 
     def __post_init__(self) -> None:
         location, shard = self.location, self.shard_size
+        if self.archive not in (None, "tar"):
+            raise ValueError(f"archive={self.archive!r} is neither None nor 'tar'")
+        if self.archive is not None and self.external_data == "reference":
+            raise ValueError("an archive holds the weights: external_data is None, True or False, not 'reference'")
         if self.external_data not in (None, False, True, "reference"):
             raise ValueError(f"external_data={self.external_data!r} is none of None, True, False and 'reference'")
         if self.alignment < 1 or self.size_threshold < 0 or (shard is not None and shard < 1):
@@ -66,7 +73,7 @@ class Work:
     id of the tensor) which are used where they lie; the others are inside `model`, as `held` where not as they were.
     `parts` and `size` are the encoding of the model with its data files under their wanted `names`.
     `unchanged`: the data files are there already. `taken`: other files have their names. `resume`: what an interrupted
-    save left is used, and what this one leaves may be.
+    save left is used, and what this one leaves may be. `archive`: `parts` are those of a tar of model and data files.
     """
 
     target: Any
@@ -84,6 +91,7 @@ class Work:
     unchanged: bool = False
     taken: bool = False
     resume: bool = False
+    archive: bool = False
 
     @property
     def kind(self) -> str:
@@ -102,8 +110,8 @@ class Work:
 
     @property
     def data_size(self) -> int:
-        """The bytes of data files that are to be written."""
-        return 0 if self.unchanged else sum(content.size for content in self.layout.files)
+        """The bytes of data files that are to be written beside the model's file."""
+        return 0 if self.unchanged or self.archive else sum(content.size for content in self.layout.files)
 
     @property
     def needed(self) -> int:
@@ -131,21 +139,54 @@ def prepare(model: ModelProto, target: Any, options: Options) -> Work:
     for _, data in stored:
         sources.look(data)
     renames = path is not None and takes_rename(path)
+    if options.archive is not None:
+        return _archived(model, target, path, stored, sources, options)
     if not options.external_data:
         loaded = {id(tensor): data for tensor, data in stored if tensor.data_location == TensorProto.EXTERNAL}
         parts, size = _inline(model, stored, loaded)
         if size <= MAX_LENGTH:
             return Work(target, path, renames, stored, sources, model, parts, size, held=loaded)
         if options.external_data is False or not renames:
-            way = "pass external_data=True" if options.external_data is False else _PATH
-            raise EncodeError(f"the model has {size} bytes, past protobuf's limit of 2 GiB: {way}")
+            raise _too_large(size, "pass external_data=True" if options.external_data is False else _PATH)
     if path is None or not renames:
-        raise EncodeError("external data needs a file's path to lie beside, and the target has none")
+        raise EncodeError(
+            "external data needs a file's path to lie beside, and the target has none; archive='tar' writes both"
+        )
     with blamed_on(path):
         return _with_files(model, path, stored, sources, options)
 
 
-_PATH = "save it to a file's path, with external data"
+_PATH = "save it to a file's path, with external data, or with archive='tar'"
+
+
+def _too_large(size: int, way_out: str) -> EncodeError:
+    return EncodeError(f"the model has {size} bytes, past protobuf's limit of 2 GiB: {way_out}")
+
+
+def _archived(
+    model: ModelProto, target: Any, path: str | None, stored: Stored, sources: Sources, options: Options
+) -> Work:
+    """A tar of what would be the files in a folder."""
+    name = model_name(path)
+    if options.location == name:
+        raise ValueError(f"location {name!r} is the model's own name in the archive")
+    loaded = {id(tensor): data for tensor, data in stored if tensor.data_location == TensorProto.EXTERNAL}
+    renames = path is not None and takes_rename(path)
+    work = Work(target, path, renames, stored, sources, model, [], MAX_LENGTH + 1, held=loaded, archive=True)
+    if not options.external_data:
+        work.parts, work.size = _inline(model, stored, loaded)
+        if work.size > MAX_LENGTH and options.external_data is False:
+            raise _too_large(work.size, "pass external_data=True")
+    if work.size > MAX_LENGTH:
+        work.layout = plan(stored, options.size_threshold, options.alignment, options.shard_size)
+        work.names = locations(options.location or f"{name}.data", len(work.layout.files))
+        work.held = {key: data for key, data in loaded.items() if key not in work.layout.places}
+        work.model = with_data(model, work.held) if work.held else model
+        work.parts, work.size = _outside(work, work.names)
+    files = [(name, content.parts(), content.size) for name, content in zip(work.names, work.layout.files, strict=True)]
+    work.parts = list(tar_parts([(name, work.parts, work.size), *files]))
+    work.size = sum(map(nbytes, work.parts))
+    return work
 
 
 def _inline(model: ModelProto, stored: Stored, loaded: Mapping[int, BytesLike]) -> tuple[list[BytesLike], int]:
@@ -220,11 +261,11 @@ def commit(work: Work, progress: Progress | None = None) -> None:
         old = [path for path in data_files_of(work.path) if path not in used]
 
         def encoded(names: list[str]) -> tuple[list[BytesLike], int]:
-            return (work.parts, work.size) if names == work.names else _outside(work, names)
+            return (work.parts, work.size) if names == work.names or work.archive else _outside(work, names)
 
         writer = write_resumable if work.resume else write_data
         made = DataCommit(work.path, work.layout.files, encoded, work.sources, meter, writer)
-        made.run(work.names, work.unchanged, old)
+        made.run([] if work.archive else work.names, work.unchanged, old)
 
 
 def _refuse_full(work: Work) -> None:

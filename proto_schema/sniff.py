@@ -35,6 +35,8 @@ def what_it_is(data: Any, error: DecodeError | None) -> str:
     for beginning, meaning in _BEGINNINGS:
         if start.startswith(beginning):
             return f"; this is {meaning}"
+    if bytes(view[257:262]) == b"ustar":
+        return "; this is a tar archive: unpack it (`tar xf FILE`) and load the .onnx file in it"
     if not any(view[:64]):
         return "; it begins with zeros: the download or copy was not finished"
     if bytes(view[4:8]) == b"TFL3":
