@@ -33,11 +33,12 @@ _LARGEST = 1024  # elements of a nameless constant that lies inside a function; 
 
 @dataclass(slots=True, eq=False)
 class Function:
-    """A module's nodes, in a graph of their own."""
+    """A module's nodes, in a graph of their own; ``path`` is that of the first instance."""
 
     domain: str
     name: str
     graph: Graph
+    path: str
 
 
 @dataclass(slots=True)
@@ -81,16 +82,16 @@ class Functions:
         results = list(inner.outputs)
         self.outline(inner, uses, depth + 1)
         copied = _Copy(path).graph(inner, outer)
-        function = self._function(self.classes[path], copied)
+        function = self._function(self.classes[path], copied, path)
         return Node(function.name, list(outer), results, domain=function.domain, source=Source(path))
 
-    def _function(self, kind: type, graph: Graph) -> Function:
+    def _function(self, kind: type, graph: Graph, path: str) -> Function:
         domain, name = kind.__module__, kind.__name__
         key = (domain, name, _key(graph))
         if key not in self.known:
             number = self.names[domain, name]
             self.names[domain, name] += 1
-            function = Function(domain, f"{name}.{number}" if number else name, graph)
+            function = Function(domain, f"{name}.{number}" if number else name, graph, path)
             self.known[key] = function
             self.found.append(function)
         return self.known[key]

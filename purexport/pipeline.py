@@ -17,6 +17,7 @@ from purexport.api import ONNXProgram, Report
 from purexport.capture.aten import AtenGraph, Input, TensorType, values_in
 from purexport.capture.functions import recording
 from purexport.capture.model import capture
+from purexport.capture.modules import module_classes
 from purexport.capture.program import plain_shapes
 from purexport.capture.request import Captured, Request
 from purexport.enums import OperatorExportTypes, TrainingMode
@@ -28,6 +29,7 @@ from purexport.graph.passes.dce import remove_dead_nodes
 from purexport.graph.passes.naming import assign_names
 from purexport.graph.passes.sharing import share_equal_nodes
 from purexport.lowering.lower import lower_graph
+from purexport.metadata import add_metadata
 from purexport.state import State, keep_state
 from purexport.symbolic.rules import custom_rules
 
@@ -63,6 +65,7 @@ def export(
     report: bool = False,
     capture: str = "auto",
     mutated_state: str = "warn",
+    metadata: bool = False,
     progress: Any = None,
 ) -> ONNXProgram:
     """Export ``model`` to ONNX; returns the program, and writes it to ``f`` when that is given.
@@ -71,7 +74,9 @@ def export(
     file.  The file says exactly the ``opset_version`` asked for (9 to the newest; default 20).  With
     ``do_constant_folding=False`` what the model computes of its parameters stays in the graph; sizes are known numbers
     all the same.  With ``keep_initializers_as_inputs=True`` initializers are the defaults of inputs, as up to IR
-    version 3.  ``progress`` is a function of (stage, number, stages), or True.  A failed export writes nothing.
+    version 3.  With ``metadata=True`` each node says the line, module and class of the model that it comes from, and
+    the file has IR version 10 or later.  ``progress`` is a function of (stage, number, stages), or True.  A failed
+    export writes nothing.
 
     Raises ExportError (UnsupportedOperatorError for operators that ONNX cannot say at this opset, VerificationError
     when ``verify`` finds a difference), ValueError for an option out of range, OSError when ``f`` cannot be written.
@@ -126,6 +131,8 @@ def export(
             lowered.graph, opset, type(model).__name__, custom_opsets, all_inputs=bool(keep_initializers_as_inputs)
         )
         functions.add_functions(proto, outlined, opset)
+        if metadata:
+            add_metadata(proto, lowered.graph, outlined, module_classes(model))
 
         if verbose:
             names = [value.name for value in owned]

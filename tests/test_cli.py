@@ -106,6 +106,7 @@ GOOD_EXPORTS: list[tuple[str, Sequence[str]]] = [
     ("whole numbers in a range", ["net:Words", "--input", "x=int64[2,3]:0..99"]),
     ("array from a file", ["net:Net", "--input", "x=@x.npy"]),
     ("weights", ["net:Net", *X, "--weights", "weights.pt"]),
+    ("places in the source", ["net:Net", *X, "--metadata"]),
     ("data in a file of its own", ["net:Net", *X, "--external-data"]),
 ]
 
@@ -125,6 +126,7 @@ def test_export(name: str, argv: Sequence[str], folder: Path, capsys: pytest.Cap
     assert facts["capture"] == ("export" if "--capture" in argv else "trace")
     assert facts["outputs"][0]["name"] == ("scores" if "--output-name" in argv else "output")
     assert ("batch" in facts["inputs"][0]["type"]) == ("--dynamic" in argv)
+    assert bool(onnx.load("out.onnx").graph.node[0].metadata_props) == ("--metadata" in argv)
 
 
 def test_export_speaks_to_people(capsys: pytest.CaptureFixture[str]) -> None:

@@ -310,7 +310,7 @@ class Reader:
             found = _FRAME.findall(node.meta.get("stack_trace") or "")
             return [(path, int(line)) for path, line in reversed(found)]
 
-        return Source(_module_path(scope), frames)
+        return Source(module_path(scope), frames)
 
     def _resolve(self, arg: Any, env: dict[torch.fx.Node, Any]) -> Any:
         if isinstance(arg, torch.fx.Node):
@@ -364,6 +364,6 @@ class Reader:
         return outputs if isinstance(recorded, tuple) else outputs[0] if outputs else None
 
 
-def _module_path(scope: str) -> str:
+def module_path(scope: str) -> str:
     """``L['self'].layer1`` and plain paths alike become ``layer1``."""
     return re.sub(r"^L\['self'\]\.?", "", scope)

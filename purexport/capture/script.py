@@ -27,6 +27,7 @@ from purexport.capture.script_prims import HANDLERS
 from purexport.capture.script_prune import prune
 from purexport.capture.script_record import Recorder
 from purexport.capture.script_values import Module, Raised, ScriptDict, imported, returned
+from purexport.capture.torchscript import traced_frames
 from purexport.errors import ExportError
 from purexport.fakes import Axes, FakeMachine
 
@@ -189,7 +190,8 @@ class Interpreter(Recorder):
 
         def frames() -> list[Frame]:
             assert script is not None
-            return [(path, int(line)) for path, line in reversed(_FRAME.findall(node.sourceRange()))]
+            place = node.sourceRange()  # of a trace that calls scripts, either form
+            return [(path, int(line)) for path, line in reversed(_FRAME.findall(place))] or traced_frames(place)
 
         return Source(scope, frames)
 

@@ -119,6 +119,11 @@ def trace(
     return Recorded(graph, inputs, notes, visible.packed.objects)
 
 
+def traced_frames(place: str) -> list[Frame]:
+    """The frames of a traced node's ``sourceRange()``, innermost first."""
+    return [(path, int(line)) for path, line in _FRAME.findall(place)]
+
+
 class _Visible(TorchFunctionMode):
     """What the tracer would not see: a literal that is written to later, and ``x.data``, which shares x's memory.
 
@@ -283,7 +288,7 @@ class Reader:
 
         def frames() -> list[Frame]:
             assert graph is not None
-            return [(path, int(line)) for path, line in _FRAME.findall(node.sourceRange())]
+            return traced_frames(node.sourceRange())
 
         return Source("" if scope == "(root)" else scope, frames)
 

@@ -50,6 +50,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--capture", choices=("auto", "trace", "export"), default="auto", help="torch.jit.trace or torch.export")
     add("--weights", metavar="FILE", help="a state_dict that torch.save wrote, to fill the model with")
     add("--external-data", action="store_true", help="weights into a file of their own, FILE.data")
+    add("--metadata", action="store_true", help="say at each node which line and module of the model it comes from")
     add("--verify", action="store_true", help="run the file in onnxruntime on the example and compare with torch")
     add("--json", action="store_true", help="report as JSON")
     return parser
@@ -87,6 +88,7 @@ def run(args: argparse.Namespace) -> int:
         capture=args.capture,
         external_data=True if args.external_data else None,
         verify=args.verify,
+        metadata=args.metadata,
     )
     facts = written_facts(path, program.report.route, watch.seconds())
     facts["verified"] = bool(args.verify)
