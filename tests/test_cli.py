@@ -15,8 +15,8 @@ import onnxruntime
 import pytest
 import torch
 
+from proto_schema.units import size_text
 from purexport.cli import demo
-from purexport.cli.describe import size_text
 from purexport.cli.main import VERBS, main
 
 ROOT = Path(__file__).parent.parent
@@ -341,14 +341,26 @@ def test_python_m_purexport() -> None:
     assert process([sys.executable, "-m", "purexport", "--version"]).stdout.startswith("purexport ")
 
 
-def test_help_starts_without_torch() -> None:
-    code = "import sys; from purexport.cli.main import main; main(['--help']); assert 'torch' not in sys.modules"
+def test_help_starts_without_torch_and_numpy() -> None:
+    code = (
+        "import sys; from purexport.cli.main import main; main(['--help']); "
+        "assert not {'torch', 'numpy'} & {*sys.modules}"
+    )
     done = process([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
     assert done.stdout.isascii() and "purexport demo" in done.stdout
 
 
-@pytest.mark.parametrize("verb", [verb.__name__.rpartition(".")[2] for verb in VERBS])
+def test_a_verb_starts_without_the_others() -> None:
+    code = (
+        "import sys; from purexport.cli.main import main; main(['show', 'none.onnx']); "
+        "assert not {'torch', 'numpy', 'purexport.cli.check'} & {*sys.modules}"
+    )
+    done = process([sys.executable, "-c", code])
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_help_of_a_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(verb, "--help") == 0
     text = capsys.readouterr().out

@@ -11,15 +11,19 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
 
 from proto_schema import CheckError
-from purexport.cli import canonicalize, check, demo, diff, edit, export, extract, inspect, locate, salvage, show, stat
 from purexport.cli.errors import UsageError
 from purexport.errors import ExportError
 from purexport.version import VERSION
 
-VERBS = (demo, export, show, inspect, locate, stat, check, canonicalize, diff, edit, extract, salvage)
+VERBS = (
+    *("demo", "export", "show", "inspect", "locate", "stat", "check", "canonicalize", "diff", "edit", "extract"),
+    "salvage",
+)
+"""The modules of this package that are verbs, in the order of the help."""
 
 _DESCRIPTION = "PyTorch to ONNX with nothing but torch and numpy."
 _EPILOG = """\
@@ -40,7 +44,8 @@ def entry() -> int:
 def main(argv: Sequence[str]) -> int:
     """Run a command line.  Returns the exit status; prints errors to stderr."""
     try:
-        args = build_parser().parse_args(argv)
+        # the modules of other verbs are not even imported
+        args = build_parser(argv[:1] if argv and argv[0] in VERBS else VERBS).parse_args(argv)
     except SystemExit as stop:  # argparse has already printed the help, or one line about the mistake
         return int(stop.code or 0)
     try:
@@ -59,14 +64,15 @@ def main(argv: Sequence[str]) -> int:
     return status
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line; docs and tests read it too."""
+def build_parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
+    """The command line with these verbs; docs and tests read the whole of it too."""
     parser = _Parser(
         "purexport", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"purexport {VERSION}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb in VERBS:
+    for name in names:
+        verb = import_module(f"purexport.cli.{name}")
         sub = verb.add_parser(verbs)
         sub.add_argument("--traceback", action="store_true", help="show where an error came from")
         sub.set_defaults(run=verb.run)

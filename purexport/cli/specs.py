@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from purexport.cli.errors import UsageError
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 DTYPES = (
@@ -100,6 +99,8 @@ def parse_dynamic(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[
 
 
 def _read_array(path: Path) -> np.ndarray:
+    import numpy as np
+
     try:
         loaded = np.load(path, allow_pickle=False)
     except (ValueError, EOFError) as error:

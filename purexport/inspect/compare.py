@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-import numpy as np
-
 import proto_schema as ps
 from proto_schema.datafiles import payload_of
 from proto_schema.dtypes import DTYPES, type_name
@@ -273,6 +271,8 @@ def _typed_text(a: TensorProto, b: TensorProto) -> str:
 
 def _apart(a: Any, b: Any) -> tuple[int, float, float, int]:
     """(values that differ, largest difference, largest relative one, values that are NaN or infinite in one only)."""
+    import numpy as np
+
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     differ = np.flatnonzero(a != b)
     x, y = a[differ].astype(wide), b[differ].astype(wide)
@@ -335,6 +335,8 @@ def _shown(value: Any) -> str:
 
 def _bytes(a: Bytes, b: Bytes) -> Iterator[Difference]:
     """The first byte that differs, with its field in `a`."""
+    import numpy as np
+
     for start in range(0, max(a.size, b.size), _CHUNK):
         mine, theirs = (source.view[start : start + _CHUNK] for source in (a, b))
         if mine == theirs:

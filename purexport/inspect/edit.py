@@ -21,7 +21,6 @@ from proto_schema.codec import decode
 from proto_schema.copying import by_kernel
 from proto_schema.errors import CheckError, DecodeError, ExternalDataError
 from proto_schema.external import entries, tensors
-from proto_schema.helper import find_min_ir_version_for
 from proto_schema.onnx import ModelProto, OperatorSetIdProto, TensorProto
 from proto_schema.payload import Stamp, changed, nbytes, stamp_of
 from proto_schema.sniff import what_it_is
@@ -202,7 +201,7 @@ def _version_notes(model: ModelProto, edits: Edits) -> list[str]:
         notes.append(
             "opsets are declared numbers: no operator was converted, and its meaning is that of the new version"
         )
-    lowest = find_min_ir_version_for(model.opset_import, ignore_unknown=True)
+    lowest = ps.helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True)
     if (model.ir_version or 0) < lowest:
         notes.append(f"these opsets came with IR version {lowest}; the file says {model.ir_version}")
     return notes

@@ -10,12 +10,11 @@ from __future__ import annotations
 import difflib
 import io
 import json
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-
-import numpy as np
 
 import proto_schema as ps
 from proto_schema.datafiles import payload_of
@@ -68,6 +67,8 @@ def tensor_to_npy(path: Path, name: str, target: Path) -> Any:
     Types that numpy lacks are written as the nearest that it has, as `numpy_helper.to_array` gives them.
     Raises ValueError for an unknown name, OSError and ExternalDataError where data cannot be read or written.
     """
+    import numpy as np
+
     try:
         array = ps.numpy_helper.to_array(find_tensor(ps.load(path), name))
     except TypeError as error:
@@ -117,7 +118,7 @@ def _little_endian(tensor: TensorProto) -> BytesLike:
     """The bytes as raw_data would hold them. ValueError where they do not fit type and shape."""
     codes = ps.numpy_helper.to_codes(tensor) if tensor.data_type != TensorProto.COMPLEX64 else None
     data = payload_of(tensor)
-    if data is not None and nbytes(data) == DTYPES[tensor.data_type or 0].nbytes(int(np.prod(tensor.dims))):
+    if data is not None and nbytes(data) == DTYPES[tensor.data_type or 0].nbytes(math.prod(tensor.dims)):
         return data
     return byte_view(ps.numpy_helper.to_array(tensor) if codes is None else codes)
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from ctypes import c_float
 from typing import Any
-
-import numpy as np
 
 from proto_schema.dtypes import DTYPES
 from proto_schema.errors import DecodeError
@@ -205,7 +204,14 @@ def _enum_name(element: Element, value: Any) -> str:
 
 def _number(element: Element, value: Any) -> str:
     single = element.field is not None and element.field.kind is FLOAT
-    return str(np.float32(value)) if single else str(value)
+    return _single(value) if single else str(value)
+
+
+def _single(value: float) -> str:
+    """The fewest digits that read back as the same float32, with an exponent where zeros would only fill."""
+    texts = (f"{value:.{digits}g}" for digits in range(1, 9))
+    text = next((text for text in texts if c_float(float(text)).value == value), f"{value:.9g}")
+    return str(float(text)) if "e" not in text or 1e-4 <= abs(value) < 1 << 24 else text
 
 
 def _plain(value: Any) -> Any:
