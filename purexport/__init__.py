@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from purexport.errors import ExportError, UnsupportedOperatorError, VerificationError
+from purexport.errors import ExportError, UnsupportedOperatorError, VerificationError, WeightsError
 from purexport.version import VERSION as __version__  # noqa: N811
 
 if TYPE_CHECKING:
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from purexport.enums import OperatorExportTypes, TrainingMode
     from purexport.pipeline import export, export_to_pretty_string
     from purexport.symbolic.registry import register_custom_op_symbolic, unregister_custom_op_symbolic
+    from purexport.weights.checkpoint import Checkpoint
 
 # each name and its room, which is opened when the name is asked for
 _ROOMS = {
+    "Checkpoint": "weights.checkpoint",
     "ONNXProgram": "api",
     "OperatorExportTypes": "enums",
     "Report": "api",
@@ -44,6 +46,7 @@ _ROOMS = {
 _MODULES = ("operators", "symbolic_helper")
 
 __all__ = [
+    "Checkpoint",
     "ExportError",
     "ONNXProgram",
     "OperatorExportTypes",
@@ -51,6 +54,7 @@ __all__ = [
     "TrainingMode",
     "UnsupportedOperatorError",
     "VerificationError",
+    "WeightsError",
     "__version__",
     "export",
     "export_to_pretty_string",

@@ -234,14 +234,14 @@ def select_model_mode_for_export(model: Any, mode: TrainingMode | bool | None) -
 
 
 @contextmanager
-def preserved(model: Any) -> Iterator[None]:
+def preserved(model: Any, *, runs: bool = True) -> Iterator[None]:
     """Run the model inside without a trace of it: buffers, attributes and the random state are put back afterwards.
 
     Parameters are not copied, because they are large and a forward pass does not write to them; one that does is
-    refused with ExportError.
+    refused with ExportError.  Unless it ``runs`` on values, buffers are not copied either: nothing can be written.
     """
     parameters = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
-    buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
+    buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) and runs else []
     versions = {name: _version(parameter) for name, parameter in parameters.items()}
     kept = [(buffer, _version(buffer), buffer.detach().clone()) for buffer in buffers]
     random = torch.get_rng_state()

@@ -213,7 +213,7 @@ class _Copy:
         return Graph(formal, [self.value(value) for value in graph.outputs], nodes)
 
     def _input(self, value: Value) -> Value:
-        owned = value.const is not None or value.name.startswith(f"{self.path}.")
+        owned = value.is_constant or value.name.startswith(f"{self.path}.")
         name = value.name.removeprefix(f"{self.path}.") if owned and value.name else "input"
         self.values[value] = Value(value.dtype, value.shape, name=name)
         self.values[value].element = value.element
@@ -222,7 +222,7 @@ class _Copy:
     def value(self, value: Value) -> Value:
         """The copy's own value for one of the original's."""
         if value not in self.values:
-            made = Value(value.dtype, value.shape, name="", const=value.const)
+            made = Value(value.dtype, value.shape, name="", const=value.const, stored=value.stored)
             made.element = value.element
             self.values[value] = made
         return self.values[value]

@@ -14,6 +14,7 @@ from proto_schema.collection import paused_collection
 from purexport import abstract, api, dropin, functions, options, printed
 from purexport.alone import alone
 from purexport.api import ONNXProgram, Report
+from purexport.attached import Attached
 from purexport.capture.aten import AtenGraph, Input, TensorType, values_in
 from purexport.capture.functions import recording
 from purexport.capture.model import capture
@@ -67,6 +68,7 @@ def export(
     mutated_state: str = "warn",
     metadata: bool = False,
     progress: Any = None,
+    weights: Any = None,
 ) -> ONNXProgram:
     """Export ``model`` to ONNX; returns the program, and writes it to ``f`` when that is given.
 
@@ -78,8 +80,13 @@ def export(
     the file has IR version 10 or later.  ``progress`` is a function of (stage, number, stages), or True.  A failed
     export writes nothing.
 
+    ``weights`` fills the model's parameters and buffers for this export: a checkpoint's path (.safetensors, an index of
+    shards, a torch or ONNX file), a mapping from name to tensor, a sequence of these, or a ``Checkpoint`` with options.
+    Their bytes are read when they are written; the model may lie on the meta device or be fake.
+
     Raises ExportError (UnsupportedOperatorError for operators that ONNX cannot say at this opset, VerificationError
-    when ``verify`` finds a difference), ValueError for an option out of range, OSError when ``f`` cannot be written.
+    when ``verify`` finds a difference), ValueError for an option out of range, its subclass WeightsError for weights
+    that do not fit, OSError when ``f`` cannot be written.
     """
     opset = _opset(opset_version)
     _check_choices(operator_export_type, mutated_state)
@@ -91,13 +98,18 @@ def export(
     with alone(), paused_collection(), dropin.told_to_torch(opset), recording() as applied:
         stages.at("capture")
         rules = custom_rules(opset, custom_translation_table, applied, dropin.registered_with_torch(opset))
+        attached = Attached(model, weights)
         # the model runs on copies, because it may write to its arguments
-        copies, copied_keywords = api.copied((arguments, keywords))
+        copies, copied_keywords = attached.arguments(api.copied((arguments, keywords)))
         shapes = plain_shapes(dynamic_shapes, model, arguments, keywords)
-        request = Request(model, copies, copied_keywords, capture, input_names, dynamic_axes, shapes)
+        request = Request(
+            model, copies, copied_keywords, capture, input_names, dynamic_axes, shapes, attached.hollow_tensors
+        )
         mode = api.select_model_mode_for_export(model, api.training_mode(training))
-        with mode, api.preserved(model), api.exporting():
-            captured = _capture(request)
+        with mode, attached.swapped(), api.preserved(model, runs=not attached.hollow), api.exporting():
+            captured = _capture(request, attached)
+        if verify:
+            attached.refuse_verification((arguments, keywords))
         _refuse_parts(captured.graph, (arguments, keywords))
         stages.at("functionalize")
         pure = functionalize(captured.graph)
@@ -125,10 +137,16 @@ def export(
         outlined = functions.modules_as_functions(lowered.graph, model, export_modules_as_functions)
         share_equal_nodes(lowered.graph)
         remove_dead_nodes(lowered.graph)
+        attached.refuse_absent(lowered.graph)
         owned = _owned(lowered.graph, pure.graph.inputs)
         assign_names(lowered.graph)
         proto = build_model(
-            lowered.graph, opset, type(model).__name__, custom_opsets, all_inputs=bool(keep_initializers_as_inputs)
+            lowered.graph,
+            opset,
+            type(model).__name__,
+            custom_opsets,
+            all_inputs=bool(keep_initializers_as_inputs),
+            origins=attached.mapped.origins,
         )
         functions.add_functions(proto, outlined, opset)
         if metadata:
@@ -143,7 +161,11 @@ def export(
     program = ONNXProgram(proto, summary, kept.first, kept.written)
     if verify:
         stages.at("verify")
-        with alone(), api.select_model_mode_for_export(model, api.training_mode(training)):
+        with (
+            alone(),
+            api.select_model_mode_for_export(model, api.training_mode(training)),
+            attached.swapped(valued=True),
+        ):
             api.verify(program, model, arguments, keywords, rtol=1e-3, atol=1e-5)
     if f is not None:
         stages.at("save")
@@ -175,11 +197,12 @@ def _check_names(*lists: Sequence[str] | None) -> None:
             raise ValueError(f"names must differ from each other: {list(names)}")
 
 
-def _capture(request: Request) -> Captured:
+def _capture(request: Request, attached: Attached) -> Captured:
     unknown = [item for item in request.args if isinstance(item, torch.dtype)]
     if unknown:
         raise ExportError(f"args holds {unknown[0]}, which is no tensor; pass example tensors")
     captured = capture(request)
+    attached.fill(captured.graph)
     _rename(captured.graph.inputs, request.input_names or ())
     return captured
 
@@ -292,7 +315,7 @@ def _owned(graph: Graph, inputs: Sequence[Input]) -> list[Value]:
 def _parameters_as_inputs(graph: Graph, inputs: Sequence[Input]) -> None:
     """``export_params=False``: what the model owns comes from outside."""
     for value in _owned(graph, inputs):
-        value.const = None
+        value.const = value.stored = None
         graph.inputs.append(value)
 
 

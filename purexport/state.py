@@ -40,6 +40,11 @@ def keep_state(pure: Functionalized) -> State:
         found.written.append(item.name)
         graph.outputs.append(written[item].value)
         graph.output_names.append(_unused(f"{item.name}_out", graph.output_names))
+        if item.stored is not None:
+            raise ExportError(
+                f"the model writes to its buffer {item.name!r}, whose first value is not at hand; give that one as a "
+                'tensor: weights=[checkpoint, {"NAME": tensor}]'
+            )
         if item.tensor is not None:
             found.first[item.name] = item.tensor.detach().clone()
             item.kind, item.tensor = "state", None

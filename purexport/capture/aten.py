@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from proto_schema.payload import Payload
+
 Dim = int | str | None
 
 
@@ -166,12 +168,16 @@ class Call:
 
 @dataclass(slots=True, eq=False)
 class Input:
-    """A graph input: what the user passes, or what the model owns (``tensor`` is then set)."""
+    """A graph input: what the user passes, or what the model owns.
+
+    That is a ``tensor``, or, where its values are only for the file and not for rules to see, the bytes in ``stored``.
+    """
 
     value: Value
     name: str
     kind: str  # "user" | "parameter" | "buffer" | "constant"
     tensor: torch.Tensor | None = None
+    stored: Payload | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -18,7 +18,9 @@ from purexport.capture import script, torchscript
 from purexport.capture.assigned import Buffers, attributes_kept
 from purexport.capture.aten import Assigned, AtenGraph, Value, tensor_type
 from purexport.capture.held import held_axes
+from purexport.capture.hollow import attributes, on_fakes, paused, refuse_lost
 from purexport.capture.program import export_model, read_program
+from purexport.capture.quiet import quiet_torch
 from purexport.capture.request import (
     Captured,
     Request,
@@ -38,6 +40,21 @@ def capture(request: Request) -> Captured:
     """Capture the model.  Raises ExportError when it does not run on the arguments, ValueError for a bad option."""
     if request.route not in ROUTES:
         raise ValueError(f"capture={request.route!r} is not one of {', '.join(map(repr, ROUTES))}")
+    try:
+        return _captured(request)
+    except ExportError as failure:
+        if request.hollow and "meta" in str(failure):
+            raise ExportError(f"{failure}\n{_ELSEWHERE}") from failure
+        raise
+
+
+_ELSEWHERE = (
+    "(for the capture, parameters, buffers and attributes without values become CPU tensors, and so do args; what the "
+    "model keeps elsewhere, in a list say, stays on the meta device: register it as a buffer)"
+)
+
+
+def _captured(request: Request) -> Captured:
     if isinstance(request.model, torch.export.ExportedProgram):
         return read_program(request)
     if isinstance(request.model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
@@ -54,6 +71,8 @@ def capture(request: Request) -> Captured:
 
 
 def _auto(request: Request) -> Captured:
+    if request.hollow:
+        return _auto_hollow(request)
     try:
         return _trace(request, "the default")
     except ExportError as failure:
@@ -65,12 +84,33 @@ def _auto(request: Request) -> Captured:
             )
 
 
+def _auto_hollow(request: Request) -> Captured:
+    """torch.export looks at no values, so that it comes first."""
+    try:
+        return export_model(request, "the model has no values")
+    except ExportError as failure:
+        try:
+            return _trace(request, f"torch.export failed: {failure}")
+        except ExportError as second:
+            raise ExportError(
+                f"neither route took the model, which has no values.\nby torch.export: {failure}\nby trace: {second}"
+            ) from (failure.__cause__ or failure)
+
+
 # Routes -------------------------------------------------------------------------------------------------------------
 
 
 def _trace(request: Request, reason: str) -> Captured:
+    if not request.hollow:
+        return _traced(request, reason)
+    with quiet_torch(), on_fakes(request.hollow) as fake:
+        return _traced(request, reason, fake)
+
+
+def _traced(request: Request, reason: str, fake: Callable[[torch.Tensor], torch.Tensor] | None = None) -> Captured:
     flat = flatten(request)
     state, modules = _state(request.model)
+    state += attributes(request.hollow)
     axes = named_axes(request, flat.names, flat.tensors)
     if any(isinstance(module, torch.jit.ScriptModule) for _, module in modules):
         return _trace_around_scripts(request, reason)
@@ -91,8 +131,9 @@ def _trace(request: Request, reason: str) -> Captured:
         return [_as_tensor(leaf) for _, leaf in found if leaf is not None] + [tensor for _, tensor in changed]
 
     def record(tensors: Sequence[torch.Tensor]) -> torchscript.Recorded:
-        with _refusals(), attributes_kept(request.model):
-            return torchscript.trace(function, tensors, flat.names, state, modules, bool(axes))
+        with _refusals(), attributes_kept(request.model), paused() if fake else nullcontext():
+            given = tensors if fake is None else list(map(fake, tensors))
+            return torchscript.trace(function, given, flat.names, state, modules, bool(axes))
 
     def again(tensors: Sequence[torch.Tensor]) -> AtenGraph:
         with warnings.catch_warnings():
@@ -102,6 +143,7 @@ def _trace(request: Request, reason: str) -> Captured:
     recorded = record(flat.tensors)
     if not recorded.calls_scripts:
         graph = recorded.read()
+        refuse_lost(graph, request.hollow)
         captured = Captured(graph, "trace", reason, axes, recorded.notes, listed=listed[0])
         names = list(paths), list(assigned)
         if recorded.notes and axes:

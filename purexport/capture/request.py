@@ -16,6 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from purexport.capture.aten import AtenGraph
+from purexport.capture.owned import Owned
 from purexport.errors import ExportError
 
 Axes = dict[int, str]
@@ -38,7 +39,10 @@ class Specialised:
 
 @dataclass
 class Request:
-    """What is to be captured: the model, its arguments, and which of their axes are dynamic."""
+    """What is to be captured: the model, its arguments, and which of their axes are dynamic.
+
+    ``hollow`` lists the tensors of a model that must not run on values.
+    """
 
     model: Any
     args: tuple[Any, ...]
@@ -47,6 +51,7 @@ class Request:
     input_names: Sequence[str] | None = None
     dynamic_axes: Mapping[str, Any] | None = None
     dynamic_shapes: Any = None
+    hollow: Sequence[Owned] = ()
 
 
 @dataclass

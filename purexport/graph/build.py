@@ -15,18 +15,27 @@ import proto_schema as ps
 from proto_schema import operators
 from purexport import dtypes
 from purexport.graph.ir import Graph, Node, Value
+from purexport.graph.origins import Origins
 from purexport.graph.payloads import payload
 from purexport.version import VERSION
 
 
 def build_model(
-    graph: Graph, opset: int, name: str, custom_opsets: Mapping[str, int] | None = None, *, all_inputs: bool = False
+    graph: Graph,
+    opset: int,
+    name: str,
+    custom_opsets: Mapping[str, int] | None = None,
+    *,
+    all_inputs: bool = False,
+    origins: Origins | None = None,
 ) -> ps.ModelProto:
     """The model's message; weights are views of the model's memory, and with ``all_inputs`` defaults of inputs.
 
-    A domain of custom operators has version 1, unless ``custom_opsets`` says another.
+    A domain of custom operators has version 1, unless ``custom_opsets`` says another.  ``origins`` knows which memory
+    holds bytes of a checkpoint.
     """
     initializers = graph.initializers()
+    more = initializers if all_inputs else ()
     imports = [ps.OperatorSetIdProto(domain="", version=opset)]
     domains = {**dict.fromkeys(sorted(_domains(graph)), 1), **(custom_opsets or {})}
     imports += [ps.OperatorSetIdProto(domain=key, version=value) for key, value in domains.items()]
@@ -35,7 +44,7 @@ def build_model(
         opset_import=imports,
         producer_name="purexport",
         producer_version=VERSION,
-        graph=_graph(graph, opset, name, initializers, initializers if all_inputs else ()),
+        graph=_graph(graph, opset, name, [_tensor(value, origins) for value in initializers], more),
     )
 
 
@@ -46,13 +55,13 @@ def _domains(graph: Graph) -> set[str]:
 
 
 def _graph(
-    graph: Graph, opset: int, name: str, initializers: Sequence[Value] = (), more_inputs: Sequence[Value] = ()
+    graph: Graph, opset: int, name: str, initializers: Sequence[ps.TensorProto] = (), more_inputs: Sequence[Value] = ()
 ) -> ps.GraphProto:
     outputs = set(graph.outputs)
     return ps.GraphProto(
         name=name,
         node=[build_node(node, opset) for node in graph.nodes],
-        initializer=[_tensor(value) for value in initializers],
+        initializer=list(initializers),
         input=[_value_info(value) for value in (*graph.inputs, *more_inputs)],
         output=[_value_info(value) for value in graph.outputs],
         value_info=[
@@ -119,15 +128,17 @@ def _guess(value: Any) -> int:
     return {int: kinds.INT, bool: kinds.INT, float: kinds.FLOAT, str: kinds.STRING, bytes: kinds.STRING}[type(value)]
 
 
-def _tensor(value: Value) -> ps.TensorProto:
-    assert value.const is not None
-    made = raw_tensor(value.const)
+def _tensor(value: Value, origins: Origins | None) -> ps.TensorProto:
+    if value.const is None:
+        return ps.TensorProto(dims=list(value.sizes), data_type=value.dtype, raw_data=value.stored, name=value.name)
+    made = raw_tensor(value.const, origins)
     made.name = value.name
     return made
 
 
-def raw_tensor(tensor: torch.Tensor) -> ps.TensorProto:
-    return ps.TensorProto(dims=list(tensor.shape), data_type=dtypes.onnx_code(tensor.dtype), raw_data=payload(tensor))
+def raw_tensor(tensor: torch.Tensor, origins: Origins | None = None) -> ps.TensorProto:
+    data = payload(tensor) if origins is None else origins.payload(tensor)
+    return ps.TensorProto(dims=list(tensor.shape), data_type=dtypes.onnx_code(tensor.dtype), raw_data=data)
 
 
 def _value_info(value: Value) -> ps.ValueInfoProto:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from proto_schema.payload import Payload
 from purexport.capture.aten import Dim, Source
 
 
@@ -20,9 +21,10 @@ class Value:
     """A tensor in the graph.  ``dtype`` is a TensorProto.DataType code; ``shape`` holds ints and axis expressions.
 
     A sequence has neither; ``element`` is then the dtype and shape of its tensors.
+    A constant whose bytes are for the file only has ``stored`` and no ``const``: to every rule it is an unknown tensor.
     """
 
-    __slots__ = ("const", "dtype", "element", "name", "node", "shape")
+    __slots__ = ("const", "dtype", "element", "name", "node", "shape", "stored")
 
     def __init__(
         self,
@@ -32,13 +34,20 @@ class Value:
         name: str = "",
         const: torch.Tensor | None = None,
         node: Node | None = None,
+        stored: Payload | None = None,
     ) -> None:
         self.dtype = dtype
         self.shape = shape
         self.name = name
         self.const = const
         self.node = node
+        self.stored = stored
         self.element: tuple[int, tuple[Dim, ...] | None] | None = None
+
+    @property
+    def is_constant(self) -> bool:
+        """True for what the file holds as an initializer, whether its values are known here or not."""
+        return self.const is not None or self.stored is not None
 
     @property
     def rank(self) -> int:
@@ -95,7 +104,7 @@ class Graph:
 
     def initializers(self) -> list[Value]:
         """The constants in use, in order of first use."""
-        return list(dict.fromkeys(value for value in self.used() if value.const is not None))
+        return list(dict.fromkeys(value for value in self.used() if value.is_constant))
 
     def used(self) -> Iterator[Value]:
         """Each value that a node or the result reads, in order, bodies included."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from proto_schema.payload import Payload
 from purexport import dtypes, scalars
 from purexport.capture.aten import AtenGraph, Call, ScalarType, SequenceType, Source, TensorType, same_bytes
 from purexport.capture.aten import Value as AtenValue
@@ -119,14 +120,17 @@ class Lowering:
             type_ = item.value.type
             if not isinstance(type_, TensorType):
                 type_ = TensorType(torch.int64, ())
-            if item.tensor is None:
+            name = "" if item.kind == "constant" else item.name
+            if item.stored is not None:
+                self.env[item.value] = self._stored(name, type_, item.stored)
+            elif item.tensor is None:
                 self.env[item.value] = self._input(item.name, type_)
             elif item.tensor.is_quantized:
                 self.env[item.value] = constant(self.op, item.tensor, item.name)
             else:
                 key = same_bytes(item.tensor)
                 if key not in shared:
-                    shared[key] = self._constant(item.tensor, "" if item.kind == "constant" else item.name)
+                    shared[key] = self._constant(item.tensor, name)
                 self.env[item.value] = shared[key]
 
     def _input(self, name: str, type_: TensorType) -> Value | Pair:
@@ -137,6 +141,14 @@ class Lowering:
         if value.shape is None:
             raise ExportError(f"input {name!r} is complex and its rank is not known; pass torch.view_as_real of it")
         value.shape = (*value.shape, 2)
+        return pairs.split(self.op, value)
+
+    def _stored(self, name: str, type_: TensorType, stored: Payload) -> Value | Pair:
+        """A constant whose values no rule sees."""
+        value = Value(_input_code(name, type_.dtype), type_.shape, name=name, stored=stored)
+        if not type_.dtype.is_complex:
+            return value
+        value.shape = (*(value.shape or ()), 2)
         return pairs.split(self.op, value)
 
     def _constant(self, tensor: torch.Tensor, name: str = "") -> Value | Pair:

@@ -1,0 +1,47 @@
+"""What ``weights=`` may say beside where they are: other names, and what may be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from purexport.errors import WeightsError
+from purexport.weights.source import Weights, open_weights
+from purexport.weights.stored import shown
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Weights for ``export(..., weights=...)``.
+
+    ``source`` is what ``open_weights`` takes: a path, a mapping from name to tensor, or a sequence of these, of which a
+    later one wins.  ``rename`` maps keys of the checkpoint to names of the model: {old: new}, where None leaves a
+    tensor out and an old name that ends with a dot stands for all that begin with it ({"model.": ""}; {"": "model."}
+    puts a prefix before all), or a function.  With ``strict=False`` the checkpoint may hold more than the model, and
+    the model keeps the values it has of what the checkpoint lacks.
+    """
+
+    source: Any
+    rename: Mapping[str, str | None] | Callable[[str], str | None] | None = None
+    strict: bool = True
+
+    def open(self) -> Weights:
+        """The weights under the model's names.  Raises WeightsError, OSError as ``open_weights`` does."""
+        if not isinstance(self.rename, Mapping):
+            return open_weights(self.source, rename=self.rename)
+        prefixes = {old: new for old, new in self.rename.items() if not old or old.endswith(".")}
+        if not prefixes:
+            return open_weights(self.source, rename=self.rename)
+        found = open_weights(self.source)
+        unused = [old for old in prefixes if not any(name.startswith(old) for name in found)]
+        if unused:
+            raise WeightsError(f"rename: no name in {found.origin} begins with {shown(unused[0])}; leave it out")
+        whole = {old: new for old, new in self.rename.items() if old not in prefixes}
+        longest = sorted(prefixes, key=len, reverse=True)
+        for name in found:
+            old = next((old for old in longest if name.startswith(old)), None)
+            if old is not None and name not in whole:
+                new = prefixes[old]
+                whole[name] = None if new is None else new + name.removeprefix(old)
+        return open_weights(found, rename=whole)

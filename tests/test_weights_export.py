@@ -1,0 +1,412 @@
+"""Exports with weights from outside give the very file that the loaded model gives, whatever the model and the source.
+
+The truth is the model with the same weights in memory: its file, byte for byte, and what torch computes with it.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import proto_schema as ps
+import purexport
+from proto_schema.payload import FileRange, Payload
+from purexport.weights import open_weights
+from tests.weights.models import MODELS, Built, Tied, numbers, safetensors
+
+
+def exported(model: Any, built: Built, **options: Any) -> purexport.ONNXProgram:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return purexport.export(model, built.args, **options)
+
+
+def same_results(program: purexport.ONNXProgram, model: nn.Module, args: tuple[Any, ...]) -> None:
+    with torch.no_grad():
+        wanted = copy.deepcopy(model)(*args)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    for mine, theirs in zip(program(*args), wanted, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-2 if theirs.dtype != torch.float32 else 1e-5, atol=1e-5)
+
+
+KINDS = [(name, kind) for name in MODELS for kind in ("hollow", "real")] + [("layers of many kinds", "fake")]
+
+
+@pytest.mark.parametrize("route", ["trace", "export"])
+@pytest.mark.parametrize(("name", "kind"), KINDS)
+def test_file_of_the_loaded_model(name: str, route: str, kind: str, tmp_path: Path) -> None:
+    built = MODELS[name]
+    loaded = built.real()
+    model = built.real(seed=1) if kind == "real" else getattr(built, kind)()
+    weights = [safetensors(tmp_path / "m.safetensors", built.state(loaded)), built.rest(loaded)]
+    for axes in (None, built.axes) if built.axes and kind == "hollow" else (None,):
+        program = exported(model, built, capture=route, dynamic_axes=axes, weights=weights)
+        wanted = exported(loaded, built, capture=route, dynamic_axes=axes)
+        assert program.report.route == route
+        assert ps.dumps(program.model_proto) == ps.dumps(wanted.model_proto)
+    same_results(program, loaded, built.args)
+
+
+def test_the_model_is_as_before(tmp_path: Path) -> None:
+    built = MODELS["layers of many kinds"]
+    path = safetensors(tmp_path / "m.safetensors", built.state(built.real()))
+    for model in (built.hollow(), built.real(seed=1)):
+        before = dict(model.named_parameters()) | dict(model.named_buffers())
+        values = {name: tensor.detach().clone() for name, tensor in before.items()}
+        flat = list(model.recurrent._flat_weights)  # type: ignore[union-attr]
+        exported(model, built, weights=path)
+        after = dict(model.named_parameters()) | dict(model.named_buffers())
+        assert list(after) == list(before) and all(after[name] is before[name] for name in before)
+        assert all(one is other for one, other in zip(model.recurrent._flat_weights, flat, strict=True))  # type: ignore[union-attr, arg-type]
+        assert all(tensor.is_meta or torch.equal(values[name], tensor) for name, tensor in after.items())
+
+
+# Where the weights come from ------------------------------------------------------------------------------------------
+
+
+def index(state: dict[str, torch.Tensor], folder: Path) -> Any:
+    return safetensors(folder / "m.safetensors", state)
+
+
+def unaligned(state: dict[str, torch.Tensor], folder: Path) -> Any:
+    path = safetensors(folder / "m.safetensors", state, pad=1)
+    return purexport.Checkpoint(path, rename={"pad": None})
+
+
+def strided(state: dict[str, torch.Tensor], folder: Path) -> Any:
+    return {name: tensor.t().contiguous().t() if tensor.dim() == 2 else tensor for name, tensor in state.items()}
+
+
+def arrays(state: dict[str, torch.Tensor], folder: Path) -> Any:
+    return {name: tensor.numpy() for name, tensor in state.items()}
+
+
+def mapped_arrays(state: dict[str, torch.Tensor], folder: Path) -> Any:
+    found = {}
+    for number, (name, tensor) in enumerate(state.items()):
+        np.save(folder / f"{number}.npy", tensor.numpy())
+        found[name] = np.load(folder / f"{number}.npy", mmap_mode="r")
+    return found
+
+
+def opened(state: dict[str, torch.Tensor], folder: Path) -> Any:
+    return open_weights(safetensors(folder / "m.safetensors", state))
+
+
+def prefixed(state: dict[str, torch.Tensor], folder: Path) -> Any:
+    path = safetensors(folder / "m.safetensors", {f"model.{name}": tensor for name, tensor in state.items()})
+    return purexport.Checkpoint(path, rename={"model.": ""})
+
+
+def without_prefix(state: dict[str, torch.Tensor], folder: Path) -> Any:
+    short = {name.removeprefix("linear."): tensor for name, tensor in state.items() if name.startswith("linear.")}
+    rest = {name: tensor for name, tensor in state.items() if not name.startswith("linear.")}
+    return [purexport.Checkpoint(short, rename={"": "linear."}).open(), rest]
+
+
+def renamed(state: dict[str, torch.Tensor], folder: Path) -> Any:
+    path = safetensors(folder / "m.safetensors", {name.upper(): tensor for name, tensor in state.items()})
+    names = {name.upper(): name for name in state}
+    return purexport.Checkpoint(path, rename=names.get)
+
+
+SOURCES: list[Callable[[dict[str, torch.Tensor], Path], Any]] = [
+    lambda state, folder: state,
+    arrays,
+    index,
+    lambda state, folder: str(index(state, folder)),
+    mapped_arrays,
+    opened,
+    prefixed,
+    renamed,
+    strided,
+    unaligned,
+    without_prefix,
+]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.__name__)
+@pytest.mark.parametrize("kind", ["hollow", "real"])
+def test_sources(source: Callable[..., Any], kind: str, tmp_path: Path) -> None:
+    built = MODELS["layers of many kinds"]
+    loaded = built.real()
+    model = built.hollow() if kind == "hollow" else built.real(seed=1)
+    program = exported(model, built, capture="trace", weights=source(built.state(loaded), tmp_path))
+    wanted = exported(loaded, built, capture="trace")
+    assert ps.dumps(program.model_proto) == ps.dumps(wanted.model_proto)
+
+
+def payloads(program: purexport.ONNXProgram) -> dict[str, Any]:
+    assert program.model_proto.graph is not None
+    return {item.name or "": item.raw_data for item in program.model_proto.graph.initializer}
+
+
+def test_bytes_stay_in_the_file(tmp_path: Path) -> None:
+    built = MODELS["layers of many kinds"]
+    path = safetensors(tmp_path / "m.safetensors", built.state(built.real()))
+    program = exported(built.hollow(), built, weights=path, f=tmp_path / "m.onnx", external_data=True)
+    found = payloads(program)
+    weights = open_weights(path)
+    for name, stored in weights.items():
+        if name in found:
+            held = found[name]
+            assert isinstance(held, FileRange) and held.identity == stored.payload.identity
+    # nothing reads the count of batches, and the scale is computed with, being small
+    assert set(weights) - set(found) == {"norm.num_batches_tracked", "scale"}
+    ps.checker.check_model(tmp_path / "m.onnx")
+
+
+def test_one_range_that_two_parameters_have(tmp_path: Path) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("one", torch.zeros(3))
+            self.register_buffer("other", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.one.add_(x)
+            return self.one * 2 + self.other
+
+    stored = open_weights(safetensors(tmp_path / "m.safetensors", {"w": numbers(3)}))["w"]
+    for weights in ({"one": stored, "other": stored}, dict.fromkeys(("one", "other"), numbers(3))):
+        for model in (Two(), Built(Two, ()).hollow()):
+            program = exported(model, Built(Two, (numbers(3),)), weights=weights)
+            torch.testing.assert_close(program(numbers(3))[0], numbers(3) * 5)
+
+
+# Options that touch the weights ---------------------------------------------------------------------------------------
+
+
+def test_without_weights(tmp_path: Path) -> None:
+    built = MODELS["layers of many kinds"]
+    loaded = built.real()
+    for options in ({"export_params": False}, {"keep_initializers_as_inputs": True, "weights": built.state(loaded)}):
+        program, wanted = (
+            exported(built.hollow(), built, **options),
+            exported(loaded, built, **options, capture="export"),
+        )
+        assert ps.dumps(program.model_proto) == ps.dumps(wanted.model_proto)
+
+
+def test_state_goes_in_and_out() -> None:
+    built = MODELS["a buffer that is written"]
+    loaded = built.real()
+    program = exported(built.hollow(), built, weights=built.state(loaded), mutated_state="io")
+    wanted = exported(loaded, built, capture="export", mutated_state="io")
+    assert ps.dumps(program.model_proto) == ps.dumps(wanted.model_proto)
+    torch.testing.assert_close(program.state, wanted.state)
+
+
+def test_verified(tmp_path: Path) -> None:
+    built = MODELS["layers of many kinds"]
+    path = safetensors(tmp_path / "m.safetensors", built.state(built.real()))
+    for model in (built.hollow(), built.real(seed=1)):
+        exported(model, built, weights=path, verify=True)
+
+
+def test_an_exported_program(tmp_path: Path) -> None:
+    built = MODELS["transposed weights"]
+    loaded, hollow = built.real(), built.hollow()
+    path = safetensors(tmp_path / "m.safetensors", built.state(loaded))
+    program = torch.export.export(hollow, tuple(item.to("meta") for item in built.args), strict=False)
+    same_results(exported(program, built, weights=path), loaded, built.args)
+    with pytest.raises(purexport.ExportError, match="this ExportedProgram has no values; leave verify out"):
+        exported(program, built, weights=path, verify=True)
+
+
+def test_arguments_without_values() -> None:
+    built = MODELS["layers of many kinds"]
+    loaded = built.real()
+    args = tuple(item.to("meta") for item in built.args)
+    made = exported(built.hollow(), Built(built.make, args), weights=built.state(loaded))
+    assert ps.dumps(made.model_proto) == ps.dumps(exported(loaded, built, capture="export").model_proto)
+
+
+def test_what_is_not_strict() -> None:
+    built = MODELS["layers of many kinds"]
+    loaded, model = built.real(), built.real(seed=1)
+    state = built.state(loaded)
+    part = {name: tensor for name, tensor in state.items() if name.startswith("linear")}
+    program = exported(model, built, weights=purexport.Checkpoint({**part, "more": numbers(2)}, strict=False))
+    model.load_state_dict(part, strict=False)
+    assert ps.dumps(program.model_proto) == ps.dumps(exported(model, built).model_proto)
+    # the count of batches is missing, and nothing reads it
+    rest = {name: tensor for name, tensor in state.items() if "tracked" not in name}
+    exported(built.hollow(), built, weights=purexport.Checkpoint(rest, strict=False))
+
+
+def test_tied_weights_under_one_name() -> None:
+    built = MODELS["tied weights"]
+    loaded = built.real()
+    wanted = ps.dumps(exported(loaded, built, capture="export").model_proto)
+    table = loaded.table.weight.detach()  # type: ignore[union-attr]
+    for weights in ({"table.weight": table}, {"head.weight": table}, {"head.weight": table, "table.weight": table + 0}):
+        assert ps.dumps(exported(built.hollow(), built, weights=weights).model_proto) == wanted
+
+
+def test_a_transposed_view_is_written_in_pieces(tmp_path: Path) -> None:
+    from purexport.mapped import Mapped
+
+    path = safetensors(tmp_path / "m.safetensors", {"w": numbers(300, 200)})
+    mapped = Mapped(runs=False)
+    view = mapped.view(open_weights(path)["w"])
+    assert view is not None
+    for part in (view, view[10:20], view.t(), view[:, 3], view[5:7].t()):
+        found = mapped.origins.payload(part)
+        assert isinstance(found, Payload)
+        assert b"".join(bytes(piece) for piece in found.chunks(1000)) == part.contiguous().numpy().tobytes()
+        assert isinstance(found, FileRange) == part.is_contiguous()
+
+
+# What is refused ------------------------------------------------------------------------------------------------------
+
+TABLE = {"table.weight": numbers(11, 6)}
+
+# (what, model, weights, options, part of the error)
+REFUSED: list[tuple[str, Callable[[], Any], Any, dict[str, Any], str]] = [
+    (
+        "nothing is given",
+        MODELS["tied weights"].hollow,
+        None,
+        {},
+        "the model has no values for 1 of its tensors, which are on the meta device or fake:\n"
+        "  'table.weight' [11, 6]\n"
+        'give them with weights="model.safetensors" or weights={"NAME": tensor}',
+    ),
+    (
+        "all is missing",
+        MODELS["tied weights"].hollow,
+        {"tabel.weight": numbers(11, 6)},
+        {},
+        "the weights (the mapping) do not fit the model: 1 missing, 1 unexpected\n"
+        "  missing: 'table.weight' float[11, 6] (the checkpoint has 'tabel.weight')\n"
+        "  unexpected: 'tabel.weight' in the mapping\n"
+        "for other names pass rename={old: new}",
+    ),
+    (
+        "a prefix too many",
+        MODELS["tied weights"].hollow,
+        {"model.table.weight": numbers(11, 6)},
+        {},
+        "all that is missing is there under another prefix: rename={'model.': ''}\n(rename and strict",
+    ),
+    (
+        "a prefix too few",
+        lambda: nn.Sequential(Tied()),
+        TABLE,
+        {},
+        "all that is missing is there under another prefix: rename={'': '0.'}",
+    ),
+    (
+        "shape and type",
+        lambda: nn.Linear(2, 3),
+        {"weight": numbers(2, 3), "bias": numbers(3, dtype=torch.float16)},
+        {},
+        "do not fit the model: 2 mismatched\n"
+        "  mismatched: 'weight' is float[3, 2] in the model and float[2, 3] in the mapping\n"
+        "  mismatched: 'bias' is float[3] in the model and float16[3] in the mapping",
+    ),
+    (
+        "tied weights that differ",
+        MODELS["tied weights"].real,
+        {"table.weight": numbers(11, 6), "head.weight": numbers(11, 6) + 1},
+        {},
+        "'table.weight' and 'head.weight' are one tensor in the model, and differ in the mapping",
+    ),
+    (
+        "more than the model has",
+        lambda: nn.Linear(2, 3),
+        {"weight": numbers(3, 2), "bias": numbers(3), "extra": numbers(1)},
+        {},
+        "1 unexpected\n  unexpected: 'extra' in the mapping\n"
+        "to leave out what the model does not have pass strict=False",
+    ),
+    (
+        "a buffer that no checkpoint holds",
+        MODELS["a buffer that is not persistent"].hollow,
+        {"take.weight": numbers(24, 8), "take.bias": numbers(24), "mask": torch.ones(12, 12).bool()},
+        {},
+        "1 missing\n  missing: 'rates' float[4], a buffer that checkpoints do not hold\n"
+        "buffers that are not persistent have no values in a model without memory; lay them over the checkpoint: "
+        'weights=[checkpoint, {"NAME": tensor}]',
+    ),
+    (
+        "a rename of nothing",
+        MODELS["tied weights"].real,
+        purexport.Checkpoint(TABLE, {"net.": ""}),
+        {},
+        "begins with 'net.'",
+    ),
+    ("a function", lambda: torch.relu, TABLE, {}, "weights fill the parameters and buffers of a module"),
+    (
+        "a script",
+        lambda: torch.jit.script(nn.Linear(2, 3)),
+        {"weight": numbers(3, 2)},
+        {},
+        "weights cannot be put into scripted modules; use load_state_dict before the export",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "weights", "options", "text"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
+)
+def test_refused(make: Callable[[], Any], weights: Any, options: dict[str, Any], text: str, tmp_path: Path) -> None:
+    with pytest.raises(purexport.WeightsError) as caught:
+        purexport.export(
+            make(), (torch.zeros(2, 2, dtype=torch.int64),), tmp_path / "m.onnx", weights=weights, **options
+        )
+    assert text in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_long_lists_are_cut() -> None:
+    model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(30)))
+    weights = {f"other.{number}": numbers(1) for number in range(40)}
+    with pytest.raises(purexport.WeightsError) as caught:
+        purexport.export(model, (numbers(1, 2),), weights=weights)
+    lines = str(caught.value).splitlines()
+    assert lines[0].endswith("60 missing, 40 unexpected")
+    assert lines[21] == "  missing: and 40 more" and lines[42] == "  unexpected: and 20 more" and len(lines) == 45
+
+
+def test_verification_needs_values() -> None:
+    built = MODELS["tied weights"]
+    weights = built.state(built.real())
+    meta = torch.zeros(2, 3, dtype=torch.int64, device="meta")
+    with pytest.raises(purexport.ExportError, match="args have no values; pass real tensors"):
+        purexport.export(built.hollow(), (meta,), weights=weights, verify=True)
+
+
+def test_a_hidden_tensor_without_values() -> None:
+    class Hidden(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+            self.items = [torch.ones(3)]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            result: torch.Tensor = self.linear(x) + self.items[0]
+            return result
+
+    built = Built(Hidden, (numbers(2, 3),))
+    with pytest.raises(purexport.ExportError, match="stays on the meta device: register it as a buffer"):
+        exported(built.hollow(), built, weights=built.state(built.real()))
+
+
+def test_a_changed_checkpoint(tmp_path: Path) -> None:
+    built = MODELS["tied weights"]
+    path = safetensors(tmp_path / "m.safetensors", built.state(built.real()))
+    program = exported(built.hollow(), built, weights=path)
+    safetensors(path, {"table.weight": torch.zeros(12, 7)})
+    with pytest.raises(ps.ExternalDataError, match="has changed or been replaced"):
+        program.save(tmp_path / "m.onnx")
+    assert not (tmp_path / "m.onnx").exists()
