@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import proto_schema as ps
+from proto_schema.saveplan import SavePlan
 from purexport.capture.assigned import attributes_kept
 from purexport.enums import TrainingMode, ours
 from purexport.errors import ExportError, VerificationError
@@ -60,10 +61,17 @@ class ONNXProgram:
 
         The first two are torch.onnx's: initializers may be left out of the file, and may be inputs of it.
         """
+        ps.save(self._as_asked(include_initializers, keep_initializers_as_inputs), f, **options)
+
+    def plan(
+        self, f: Any, *, include_initializers: bool = True, keep_initializers_as_inputs: bool = False, **options: Any
+    ) -> SavePlan:
+        """What ``save`` with the same arguments would write: files, tensors, disk space, memory.  Writes nothing."""
+        return ps.plan(self._as_asked(include_initializers, keep_initializers_as_inputs), f, **options)
+
+    def _as_asked(self, kept: bool, inputs: bool) -> ps.ModelProto:
         proto = self.model_proto
-        if keep_initializers_as_inputs or not include_initializers:
-            proto = _with_initializers_as(proto, include_initializers, keep_initializers_as_inputs)
-        ps.save(proto, f, **options)
+        return _with_initializers_as(proto, kept, inputs) if inputs or not kept else proto
 
     def optimize(self) -> None:
         """For code that calls it on torch.onnx's program; what can be computed at the export has been."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, cast
@@ -191,38 +190,6 @@ def _is_call(parameters: inspect.Signature, args: Sequence[Any]) -> bool:
     except TypeError:
         return False
     return True
-
-
-# What people see ------------------------------------------------------------------------------------------------------
-
-
-class Progress:
-    """``progress``: a function of (stage, number of it, number of stages), or True, which logs the stages."""
-
-    STAGES = ("capture", "functionalize", "lower", "build", "verify", "save")
-
-    def __init__(self, told: Any) -> None:
-        if told not in (None, False, True) and not callable(told):
-            raise ValueError(f"progress={told!r} is neither True nor a function of (stage, number, stages)")
-        self._tell = _log_stage if told is True else told or None
-
-    def at(self, stage: str) -> None:
-        """A stage begins."""
-        if self._tell is not None:
-            self._tell(stage, self.STAGES.index(stage) + 1, len(self.STAGES))
-
-
-def _log_stage(stage: str, number: int, stages: int) -> None:
-    say(f"export: {stage} ({number}/{stages})")
-
-
-def say(text: str) -> None:
-    """Log what the user asked to see: at INFO, and on stderr where the program has not set up logging."""
-    logger = logging.getLogger("purexport")
-    if logger.hasHandlers():
-        logger.info(text)
-    elif logging.lastResort is not None:
-        logging.lastResort.handle(logger.makeRecord(logger.name, logging.INFO, __file__, 0, text, (), None))
 
 
 def trains(model: Any, training: TrainingMode | bool) -> bool:

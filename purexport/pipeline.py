@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from proto_schema import operators
 from proto_schema.collection import paused_collection
+from proto_schema.saving import Where
 from purexport import abstract, api, dropin, functions, options, printed
 from purexport.alone import alone
 from purexport.api import ONNXProgram, Report
@@ -31,6 +32,7 @@ from purexport.graph.passes.naming import assign_names
 from purexport.graph.passes.sharing import share_equal_nodes
 from purexport.lowering.lower import lower_graph
 from purexport.metadata import add_metadata
+from purexport.progress import Progress, say
 from purexport.state import State, keep_state
 from purexport.symbolic.rules import custom_rules
 
@@ -60,7 +62,8 @@ def export(
     export_modules_as_functions: bool | Collection[type] = False,
     use_external_data_format: bool | None = None,
     dynamic_shapes: Any = None,
-    external_data: bool | None = None,
+    external_data: Where = None,
+    shard_size: int | None = None,
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
     verify: bool = False,
     report: bool = False,
@@ -77,8 +80,11 @@ def export(
     ``do_constant_folding=False`` what the model computes of its parameters stays in the graph; sizes are known numbers
     all the same.  With ``keep_initializers_as_inputs=True`` initializers are the defaults of inputs, as up to IR
     version 3.  With ``metadata=True`` each node says the line, module and class of the model that it comes from, and
-    the file has IR version 10 or later.  ``progress`` is a function of (stage, number, stages), or True.  A failed
-    export writes nothing.
+    the file has IR version 10 or later.  ``progress`` is a function of (stage, number, stages), or True, which logs;
+    while the file is written one that takes ``done`` and ``total`` too hears the bytes.  A failed export
+    writes nothing.
+
+    ``external_data`` and ``shard_size`` are those of ``proto_schema.save``: where the weights go.
 
     ``weights`` fills the model's parameters and buffers for this export: a checkpoint's path (.safetensors, an index of
     shards, a torch or ONNX file), a mapping from name to tensor, a sequence of these, or a ``Checkpoint`` with options.
@@ -93,7 +99,7 @@ def export(
     functions.check_wanted(export_modules_as_functions, model, opset)
     arguments, keywords = options.arguments_of(model, args, kwargs)
     _check_names(input_names, output_names)
-    stages = options.Progress(progress)
+    stages = Progress(progress)
 
     with alone(), paused_collection(), dropin.told_to_torch(opset), recording() as applied:
         stages.at("capture")
@@ -155,7 +161,7 @@ def export(
         if verbose:
             names = [value.name for value in owned]
             found = printed.origins(lowered.graph, model, names, lines=captured.scripted)
-            (verbose if callable(verbose) else options.say)(printed.graph_text(proto, found))
+            (verbose if callable(verbose) else say)(printed.graph_text(proto, found))
 
     summary = Report(captured.route, captured.reason, opset, sorted(lowered.rules), sorted(lowered.decomposed), remarks)
     program = ONNXProgram(proto, summary, kept.first, kept.written)
@@ -169,7 +175,8 @@ def export(
             api.verify(program, model, arguments, keywords, rtol=1e-3, atol=1e-5)
     if f is not None:
         stages.at("save")
-        program.save(f, external_data=external_data if external_data is not None else use_external_data_format or None)
+        where = external_data if external_data is not None else use_external_data_format or None
+        program.save(f, external_data=where, shard_size=shard_size, progress=stages.bytes)
     return program
 
 

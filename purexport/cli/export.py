@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from purexport.cli.errors import UsageError
+from purexport.cli.progress import shown
 from purexport.cli.source import load_model, load_weights
-from purexport.cli.specs import DTYPES, parse_dynamic, parse_input
+from purexport.cli.specs import DTYPES, parse_dynamic, parse_input, parse_size
 from purexport.cli.written import Stopwatch, written_facts, written_lines
 
 _EXAMPLES = f"""\
@@ -28,6 +29,9 @@ inputs:
   dtypes                   {" ".join(DTYPES[:7])}
                            {" ".join(DTYPES[7:])}
 """
+
+_PLACES = {None: None, "file": True, "reference": "reference"}
+_NOTHING = "dry run: nothing is written"
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -49,7 +53,10 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--dynamic", action="append", default=[], metavar="X:AXIS=NAME", help="let an axis of an input vary")
     add("--capture", choices=("auto", "trace", "export"), default="auto", help="torch.jit.trace or torch.export")
     add("--weights", metavar="FILE", help="a state_dict that torch.save wrote, to fill the model with")
-    add("--external-data", action="store_true", help="weights into a file of their own, FILE.data")
+    where = "weights into a file of their own, FILE.data (file, the default), or used where they lie (reference)"
+    add("--external-data", nargs="?", const="file", choices=("file", "reference"), help=where)
+    add("--shard-size", metavar="SIZE", help="external data in files of about this size, as in 2GB")
+    add("--dry-run", action="store_true", help="say what would be written, and write nothing")
     add("--metadata", action="store_true", help="say at each node which line and module of the model it comes from")
     add("--verify", action="store_true", help="run the file in onnxruntime on the example and compare with torch")
     add("--json", action="store_true", help="report as JSON")
@@ -64,6 +71,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--input names must differ; given were {', '.join(names)}")
     dynamic = parse_dynamic(args.dynamic, names)
     kwargs = _parse_kwargs(args.kwargs)
+    shard = parse_size(args.shard_size)
+    stored: dict[str, Any] = {"external_data": _PLACES[args.external_data or ("file" if shard else None)]}
+    stored["shard_size"] = shard
     path = args.output or Path(f"{args.source.rpartition(':')[2].rpartition('.')[2]}.onnx")
 
     import torch
@@ -76,20 +86,26 @@ def run(args: argparse.Namespace) -> int:
     generator = torch.Generator().manual_seed(0)
     inputs = tuple(spec.make(generator) for spec in specs)
     watch = Stopwatch()
-    program = purexport.export(
-        model,
-        inputs,
-        path,
-        kwargs=kwargs,
-        input_names=names,
-        output_names=args.output_name,
-        opset_version=args.opset,
-        dynamic_axes=dynamic or None,
-        capture=args.capture,
-        external_data=True if args.external_data else None,
-        verify=args.verify,
-        metadata=args.metadata,
-    )
+    with shown() as progress:
+        program = purexport.export(
+            model,
+            inputs,
+            None if args.dry_run else path,
+            kwargs=kwargs,
+            input_names=names,
+            output_names=args.output_name,
+            opset_version=args.opset,
+            dynamic_axes=dynamic or None,
+            capture=args.capture,
+            verify=args.verify,
+            metadata=args.metadata,
+            progress=progress,
+            **stored,
+        )
+    if args.dry_run:
+        plan = program.plan(path, **stored)
+        sys.stdout.write((json.dumps(plan.as_dict(), indent=2) if args.json else f"{plan}\n{_NOTHING}") + "\n")
+        return 0 if plan.fits else 1
     facts = written_facts(path, program.report.route, watch.seconds())
     facts["verified"] = bool(args.verify)
     sys.stdout.write((json.dumps(facts, indent=2) if args.json else _text(facts)) + "\n")

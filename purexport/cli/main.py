@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from proto_schema import CheckError
 from purexport.cli.errors import UsageError
@@ -81,6 +81,16 @@ def build_parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
 
 class _Parser(argparse.ArgumentParser):
     """Says one line about a mistake, not the whole usage.  argparse makes the verbs' parsers of the same class."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """An option with an optional choice takes the next word only if that is one of its choices."""
+        words = list(sys.argv[1:] if args is None else args)
+        for action in self._actions:
+            if action.nargs == "?" and action.choices and action.option_strings:
+                for at, word in enumerate(words):
+                    if word in action.option_strings and words[at + 1 : at + 2] not in [[c] for c in action.choices]:
+                        words[at] = f"{word}={action.const}"
+        return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} ({self.prog} --help explains)\n")

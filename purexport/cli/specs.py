@@ -98,6 +98,19 @@ def parse_dynamic(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[
     return axes
 
 
+def parse_size(text: str | None) -> int | None:
+    """`2GB`, `1.5 GiB`, `500MB` or `4096` -> bytes; decimal units, binary with an i.  Raises UsageError."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?", text.strip().lower())
+    count = 0
+    if match is not None:
+        count = int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " "))
+    if count < 1:
+        raise UsageError(f"--shard-size {text!r}: write a size, as in 2GB, 1.5GiB or 500MB")
+    return count
+
+
 def _read_array(path: Path) -> np.ndarray:
     import numpy as np
 

@@ -1,0 +1,104 @@
+"""What an export tells while it runs: its stages, and while it saves how many bytes are written.
+
+The function that a user gives is called as (stage, number of it, number of stages) when a stage begins.  One that
+takes the keywords ``done`` and ``total`` too is called again with these, in bytes, while the file is written.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from proto_schema.units import size_text
+
+STAGES = ("capture", "functionalize", "lower", "build", "verify", "save")
+PAUSE = 5.0  # seconds between two lines of a log
+
+
+class Progress:
+    """``progress``: None, True (which logs), or a function as above.  Raises ValueError for anything else."""
+
+    def __init__(self, told: Any) -> None:
+        if told not in (None, False, True) and not callable(told):
+            raise ValueError(f"progress={told!r} is neither True nor a function of (stage, number, stages)")
+        self._tell: Callable[..., object] | None = Log() if told is True else told or None
+
+    def at(self, stage: str) -> None:
+        """A stage begins."""
+        if self._tell is not None:
+            self._tell(stage, STAGES.index(stage) + 1, len(STAGES))
+
+    @property
+    def bytes(self) -> Callable[[int, int], object] | None:
+        """``progress`` for ``proto_schema.save``; None where nobody wants to know."""
+        tell = self._tell
+        if tell is None or not _takes_bytes(tell):
+            return None
+        return lambda done, total: tell("save", STAGES.index("save") + 1, len(STAGES), done=done, total=total)
+
+
+def _takes_bytes(tell: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(tell).bind("save", 1, 1, done=0, total=0)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+class Pace:
+    """How fast bytes are written, as text, from the first number that it hears."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._start = clock()
+
+    def text(self, done: int, total: int) -> str:
+        """`1.2 GB of 4.4 GB, 1.1 GB/s, 3 s left`."""
+        seconds = self._clock() - self._start
+        so_far = f"{size_text(done)} of {size_text(total)}"
+        if seconds <= 0 or not done:
+            return so_far
+        rate = done / seconds
+        left = f"{duration((total - done) / rate)} left" if done < total else f"in {duration(seconds)}"
+        return f"{so_far}, {size_text(int(rate))}/s, {left}"
+
+
+def duration(seconds: float) -> str:
+    """`5 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+class Log:
+    """Logs each stage, and while the file is written a line every few seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._pace = Pace(clock)
+        self._said = clock()
+
+    def __call__(
+        self, stage: str, number: int, stages: int, *, done: int | None = None, total: int | None = None
+    ) -> None:
+        if done is None or total is None:
+            self._pace, self._said = Pace(self._clock), self._clock()
+            say(f"export: {stage} ({number}/{stages})")
+        elif self._clock() - self._said >= PAUSE:
+            self._said = self._clock()
+            say(f"export: {stage} ({number}/{stages}) {self._pace.text(done, total)}")
+
+
+def say(text: str) -> None:
+    """Log what the user asked to see: at INFO, and on stderr where the program has not set up logging."""
+    logger = logging.getLogger("purexport")
+    if logger.hasHandlers():
+        logger.info(text)
+    elif logging.lastResort is not None:
+        logging.lastResort.handle(logger.makeRecord(logger.name, logging.INFO, __file__, 0, text, (), None))

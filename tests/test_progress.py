@@ -1,0 +1,156 @@
+"""What an export tells while it runs: stages and bytes, to functions, to the log, and to people at a terminal."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import purexport
+from proto_schema import meter
+from purexport import progress
+from purexport.cli.progress import Line
+from purexport.progress import Pace, Progress, duration
+
+ROOT = Path(__file__).parent.parent
+LINEAR = torch.nn.Linear(512, 512)
+
+
+class Clock:
+    """Each look takes `step` seconds."""
+
+    def __init__(self, step: float) -> None:
+        self.now, self.step = -step, step
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+PACES = [  # seconds since the start, done, total, text
+    (2, 10**9, 4 * 10**9, "1 GB of 4 GB, 500 MB/s, 6 s left"),
+    (10, 10**9, 61 * 10**9, "1 GB of 61 GB, 100 MB/s, 10 min 0 s left"),
+    (100, 10**6, 10**9, "1 MB of 1 GB, 10 kB/s, 27 h 45 min left"),
+    (3, 2 * 10**9, 2 * 10**9, "2 GB of 2 GB, 667 MB/s, in 3 s"),
+    (0, 5, 10, "5 B of 10 B"),
+    (9, 0, 10, "0 B of 10 B"),
+]
+
+
+@pytest.mark.parametrize(("seconds", "done", "total", "text"), PACES, ids=[row[3] for row in PACES])
+def test_pace(seconds: float, done: int, total: int, text: str) -> None:
+    assert Pace(Clock(seconds)).text(done, total) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (3599.6, "1 h 0 min"), (7500, "2 h 5 min")]
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def plain(*stage: Any) -> None:
+    heard.append(stage)
+
+
+def with_bytes(stage: str, number: int, stages: int, *, done: int = 0, total: int = 0) -> None:
+    heard.append((stage, number, stages, done, total))
+
+
+class Both:
+    def __call__(self, *stage: Any, **sizes: int) -> None:
+        heard.append((*stage, *sizes.values()))
+
+
+heard: list[tuple[Any, ...]] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_heard() -> None:
+    heard.clear()
+
+
+@pytest.mark.parametrize(("tell", "takes"), [(plain, False), (with_bytes, True), (Both(), True), (None, False)])
+def test_only_those_who_take_bytes_hear_of_them(tell: Any, takes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter, "EVERY", 1 << 12)
+    target = io.BytesIO()
+    purexport.export(LINEAR, (torch.ones(1, 512),), target, progress=tell)
+    saves = [call for call in heard if call[:3] == ("save", 6, 6)]
+    assert len(saves) == 0 if tell is None else (len(saves) >= 3) == takes
+    if takes:
+        size = len(target.getvalue())
+        assert saves[-1][3:] == (size, size)
+    assert (Progress(tell).bytes is not None) == takes
+
+
+def test_the_log_has_a_line_every_few_seconds(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "purexport")
+    log = progress.Log(Clock(1.0))
+    log("save", 6, 6)
+    for done in range(10):
+        log("save", 6, 6, done=done * 10**6, total=10**7)
+    texts = [record.getMessage() for record in caplog.records]
+    assert texts[0] == "export: save (6/6)" and 2 <= len(texts) <= 3
+    assert all("MB of 10 MB" in text and "left" in text for text in texts[1:])
+
+
+def test_the_line_is_drawn_over_itself_and_erased() -> None:
+    out = io.StringIO()
+    line = Line(out, Clock(0.06))
+    line("lower", 3, 6)
+    line("save", 6, 6)
+    for done in range(6):
+        line("save", 6, 6, done=done * 10**6, total=5 * 10**6)
+    line.erase()
+    drawn = out.getvalue().split("\r")
+    assert drawn[:3] == ["", "lower (3/6)", "save (6/6) "] and drawn[-1] == ""
+    assert drawn[-3].startswith("save 5 MB of 5 MB, ") and drawn[-2] == " " * len(drawn[-3].rstrip())
+    assert 2 <= sum("MB of" in text for text in drawn) < 6
+    widths = [len(text) for text in drawn[1:-1]]
+    assert all(now >= len(before.rstrip()) for before, now in zip(drawn[1:-2], widths[1:], strict=True))
+
+
+def run(folder: Path, reader: Callable[[int], bytes]) -> tuple[bytes, bytes]:
+    """(stdout, stderr) of an export whose stderr is what `reader` reads from."""
+    (folder / "net.py").write_text("import torch\n\n\ndef make():\n    return torch.nn.Linear(4, 4)\n")
+    read, write = pty.openpty() if reader is at_a_terminal else os.pipe()
+    command = [sys.executable, "-m", "purexport", "export", "net:make", "--input", "x=float32[1,4]", "-o", "m.onnx"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=write, check=True)
+    os.close(write)
+    text = reader(read)
+    os.close(read)
+    return done.stdout, text
+
+
+def at_a_terminal(descriptor: int) -> bytes:
+    return b"".join(iter(lambda: chunk(descriptor), b""))
+
+
+def in_a_pipe(descriptor: int) -> bytes:
+    return b"".join(iter(lambda: os.read(descriptor, 1 << 16), b""))
+
+
+def chunk(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 1 << 16)
+    except OSError:  # how Linux says that nobody has the other end of a terminal
+        return b""
+
+
+def test_people_see_it_and_pipes_do_not(tmp_path: Path) -> None:
+    out, text = run(tmp_path, at_a_terminal)
+    assert b"\rcapture (1/6)" in text and b"\rsave" in text and text.endswith(b" \r") and text.isascii()
+    assert out.startswith(b"wrote     m.onnx") and b"\r" not in out
+    assert run(tmp_path, in_a_pipe)[1] == b""
