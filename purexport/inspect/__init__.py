@@ -11,6 +11,8 @@ from purexport.inspect.edit import Edited, edit
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.extract import extract_subgraph, subgraph, tensor_to_npy, to_safetensors
 from purexport.inspect.forms import Finding, canonicalize, findings
+from purexport.inspect.histograms import Histogram, histogram
+from purexport.inspect.html import Page, html
 from purexport.inspect.locate import Location, Owner, locate, owners
 from purexport.inspect.orders import Edits
 from purexport.inspect.paths import find
@@ -25,8 +27,10 @@ __all__ = [
     "Edits",
     "Element",
     "Finding",
+    "Histogram",
     "Location",
     "Owner",
+    "Page",
     "Salvage",
     "Sizes",
     "canonicalize",
@@ -37,6 +41,8 @@ __all__ = [
     "extract_subgraph",
     "find",
     "findings",
+    "histogram",
+    "html",
     "locate",
     "owners",
     "salvage",

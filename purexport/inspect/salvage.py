@@ -50,7 +50,7 @@ def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Sal
     Raises ValueError where nothing of a model is in the file, OSError where it cannot be read or `target` not written.
     """
     source = Bytes(path)
-    found = _diagnosis(source)
+    found = diagnosis(source)
     restored = _line_ends_restored(source) if found.first_bad >= 0 else None
     if restored is not None:
         source, found.cause = restored, "line ends were changed by a transfer as text; they are changed back"
@@ -61,7 +61,8 @@ def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Sal
     return found
 
 
-def _diagnosis(source: Bytes) -> Salvage:
+def diagnosis(source: Bytes) -> Salvage:
+    """What is wrong first, with its likely cause; nothing is kept or dropped yet."""
     try:
         decode(ModelProto, source.view)
     except DecodeError as error:

@@ -1,0 +1,287 @@
+"""A model as one page to look at: `page/` filled with what is in the file, no network and no build step.
+
+Strategy: the page carries the bytes of the structure and the table of fields, and reads them itself, so that whatever
+the file holds is looked at as bytes first. Left out are the values of tensors and other long fields: of those only the
+ends are there. What the page cannot know is computed here: histograms, the data files, what a damaged file seems to be.
+Invariants: all of the file's content is one block of base64, so that no name of it can be markup; the page's policy
+admits only the script and the style that it was written with. The time is linear in the structure, weights are read
+for histograms alone, and those within a budget.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html as markup
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from proto_schema.codec import decode
+from proto_schema.dtypes import DTYPES
+from proto_schema.errors import DecodeError
+from proto_schema.external import Folder, set_origin
+from proto_schema.fields import ENUM, MESSAGE, PAYLOAD, STRING, Message, message_class, reachable
+from proto_schema.onnx import GraphProto, ModelProto, TensorProto
+from purexport.inspect.elements import Bytes, Element
+from purexport.inspect.forms import replace_file
+from purexport.inspect.histograms import Histogram, histogram
+from purexport.inspect.salvage import Salvage, diagnosis
+from purexport.inspect.sizes import DataFile, audit
+from purexport.version import VERSION
+
+HISTOGRAMS = ("auto", "all", "none")
+"""Every value of tensors up to 16 MB and samples of larger ones, within 256 MB in all; every value; none."""
+
+_EXACT = 16 << 20
+_SAMPLE = 1 << 20
+_BUDGET = 256 << 20
+_LONG, _LONG_TEXT = 256, 1 << 16  # bytes of a value of data, of any other field, that are there whole
+_HEAD, _TAIL = 64, 16  # bytes that are there of a longer one
+
+_PAGE = Path(__file__).parent / "page"
+_SCRIPTS = (
+    "bytes.js",
+    "model.js",
+    "layout.js",
+    "lists.js",
+    "tree.js",
+    "graph.js",
+    "sizes.js",
+    "tensors.js",
+    "strip.js",
+    "details.js",
+    "search.js",
+    "main.js",
+)
+
+
+@dataclass
+class Page:
+    """What was written: its size, how the tensors' histograms were made, what is wrong with the file."""
+
+    file: str
+    bytes: int
+    tensors: int
+    whole: int
+    sampled: int
+    left_out: int
+    unreadable: int
+    damage: Salvage = field(default_factory=Salvage)
+
+
+def html(path: str | os.PathLike[str], target: str | os.PathLike[str], histograms: str = "auto") -> Page:
+    """Writes the page of the model at `path` to `target`. A damaged file has a page too, with the error placed.
+
+    `histograms`: one of HISTOGRAMS. Raises ValueError for another, or where `target` is the model itself; OSError where
+    the file cannot be read or the page not written.
+    """
+    if histograms not in HISTOGRAMS:
+        raise ValueError(f"histograms={histograms!r} is not one of {', '.join(HISTOGRAMS)}")
+    path, target = os.fspath(path), os.fspath(target)
+    source = Bytes(path)
+    if os.path.exists(target) and os.path.samefile(path, target):
+        raise ValueError(f"{target} is the model itself; write the page to another file")
+    kept = _Structure(source)
+    kept.take(source.whole())
+    weights = _Weights(os.path.dirname(path), histograms)
+    page = Page(target, 0, len(kept.tensors), 0, 0, 0, 0)
+    files: list[DataFile] = []  # of a damaged file nothing is said of them
+    try:
+        files = audit(decode(ModelProto, source.view), os.path.dirname(path))[0]
+    except DecodeError:
+        page.damage = diagnosis(source)
+    facts = {
+        "file": os.path.basename(path),
+        "size": source.size,
+        "made_by": f"purexport {VERSION}",
+        "damage": _damage_facts(page.damage),
+        "ranges": [number for start, stop in kept.ranges for number in (start, stop - start)],
+        "histograms": {str(at): weights.histogram_of(source, tensor, page) for at, tensor in kept.tensors.items()},
+        "files": [{**vars(file), "sound": file.sound} for file in files],
+        **_schema(source.root),
+    }
+    facts["note"] = _note(page, histograms)
+    parts = [part.encode() for part in _parts(facts, source, kept.ranges, os.path.basename(path))]
+    page.bytes = sum(map(len, parts))
+    replace_file(target, list(parts), page.bytes)
+    return page
+
+
+# What of the file is in the page --------------------------------------------------------------------------------------
+
+
+class _Structure:
+    """The ranges of the file that the page carries, and the tensors that it has on the way, by where they begin."""
+
+    def __init__(self, source: Bytes) -> None:
+        self.source = source
+        self.ranges: list[tuple[int, int]] = []
+        self.tensors: dict[int, Element] = {}
+
+    def take(self, parent: Element) -> None:
+        """Everything of small fields, of large messages and of graphs what is in them; only the ends of a large value.
+
+        Tensors in small nodes are not looked for: a node has many fields, and there are many nodes.
+        """
+        for child in self.source.children(parent):
+            if child.message is TensorProto:
+                self.tensors[child.start] = child
+            if child.message is not None and (child.payload > _LONG or child.message is GraphProto):
+                self._add(child.start, child.body)
+                self.take(child)
+            elif child.payload > _limit(child):
+                self._add(child.start, child.body + _HEAD)
+                self._add(child.stop - _TAIL, child.stop)
+            else:
+                self._add(child.start, child.stop)
+
+    def _add(self, start: int, stop: int) -> None:
+        if self.ranges and self.ranges[-1][1] == start:
+            start = self.ranges.pop()[0]
+        if stop > start:
+            self.ranges.append((start, stop))
+
+
+def _limit(element: Element) -> int:
+    row = element.field
+    is_data = element.owner is TensorProto and row is not None and row.name.endswith("_data")
+    return _LONG if is_data or (row is not None and row.kind is PAYLOAD) else _LONG_TEXT
+
+
+def _parts(facts: dict[str, Any], source: Bytes, ranges: list[tuple[int, int]], name: str) -> Iterator[str]:
+    """The page, piece by piece; the policy names script and style by their hashes."""
+    style = _read("style.css")
+    script = '"use strict";\n(() => {\n' + "\n".join(map(_read, _SCRIPTS)) + "})();\n"
+    sources = f"script-src {_hash(script)}; style-src {_hash(style)}"
+    policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
+    filled = {
+        "title": markup.escape(ascii(name)[1:-1]),
+        "policy": policy,
+        "style": style,
+        "script": script,
+        "data": _packed(facts, source, ranges),
+    }
+    for number, piece in enumerate(_read("page.html").split("@@")):
+        yield filled[piece] if number % 2 else piece
+
+
+def _read(name: str) -> str:
+    return (_PAGE / name).read_text(encoding="ascii")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _packed(facts: dict[str, Any], source: Bytes, ranges: list[tuple[int, int]]) -> str:
+    """The number of bytes of the JSON, the JSON, the ranges one after the other; deflated, as base64."""
+    head = json.dumps(facts, separators=(",", ":")).encode()
+    deflate = zlib.compressobj(6)
+    packed = bytearray(deflate.compress(struct.pack("<I", len(head)) + head))
+    for start, stop in ranges:
+        packed += deflate.compress(source.view[start:stop])
+    packed += deflate.flush()
+    return base64.b64encode(packed).decode()
+
+
+# What the page is told ------------------------------------------------------------------------------------------------
+
+
+def _schema(root: type[Message]) -> dict[str, Any]:
+    """The field table of every message below the root, by name, the enums, and the data types."""
+    enums: dict[str, type[IntEnum]] = {}
+    messages = {}
+    for cls in sorted(reachable(root), key=lambda cls: cls.__qualname__):
+        rows = []
+        for row in cls.FIELDS:
+            kind: str = row.kind.name
+            if row.kind is MESSAGE:
+                kind = message_class(cls, row).__qualname__
+            elif row.kind is ENUM and row.enum is not None:
+                kind = row.enum.__qualname__
+                enums[kind] = row.enum
+            rows.append([row.number, row.name, kind, row.kind.wire_type, int(row.repeated), int(row.kind is STRING)])
+        messages[cls.__qualname__] = rows
+    return {
+        "root": root.__qualname__,
+        "messages": messages,
+        "enums": {name: {int(member): member.name for member in enum} for name, enum in enums.items()},
+        "dtypes": {code: [row.name, row.bits] for code, row in DTYPES.items()},
+    }
+
+
+def _damage_facts(damage: Salvage) -> dict[str, Any] | None:
+    if damage.first_bad < 0:
+        return None
+    return {"at": damage.first_bad, "path": damage.path, "reason": damage.reason, "cause": damage.cause}
+
+
+def _note(page: Page, histograms: str) -> str:
+    if histograms == "none":
+        return "made without histograms"
+    notes = []
+    if page.sampled:
+        notes.append(f"histograms of {page.sampled} large tensors are of samples")
+    if page.left_out:
+        notes.append(f"those of {page.left_out} more are left out: --histograms all reads all")
+    if page.unreadable:
+        notes.append(f"the values of {page.unreadable} tensors cannot be read")
+    return "; ".join(notes)
+
+
+class _Weights:
+    """Histograms within a budget of bytes read."""
+
+    def __init__(self, folder: str, mode: str) -> None:
+        self.folder = Folder(folder or ".")
+        self.mode = mode
+        self.left = _BUDGET
+
+    def histogram_of(self, source: Bytes, element: Element, page: Page) -> list[Any] | None:
+        """The row of a tensor for the page, None where there is no histogram; counted in `page`."""
+        if self.mode == "none":
+            return None
+        try:
+            tensor = decode(TensorProto, source.view[element.body : element.stop])
+            set_origin([tensor], self.folder)
+            found = self._histogram(tensor, page)
+        except (DecodeError, ValueError, TypeError, OSError):
+            page.unreadable += 1
+            return None
+        if found is None:
+            return None
+        if found.seen < found.total:
+            page.sampled += 1
+        else:
+            page.whole += 1
+        return [_rounded(item) for item in vars(found).values()]
+
+    def _histogram(self, tensor: TensorProto, page: Page) -> Histogram | None:
+        if self.mode == "all":
+            return histogram(tensor)
+        row = DTYPES.get(tensor.data_type or 0)
+        count = 1
+        for size in tensor.dims:
+            count *= max(size, 0)
+        need = row.nbytes(count) if row is not None else 0
+        limit = None if need <= _EXACT else _SAMPLE
+        need = need if limit is None else limit
+        if need > self.left:
+            page.left_out += 1
+            return None
+        self.left -= need
+        return histogram(tensor, limit)
+
+
+def _rounded(item: Any) -> Any:
+    """JSON knows no infinity: a spread too large for a float is None."""
+    if not isinstance(item, float):
+        return item
+    return float(f"{item:.6g}") if abs(item) < float("inf") else None

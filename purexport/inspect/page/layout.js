@@ -1,0 +1,237 @@
+// A layered drawing of a graph, in time linear in its nodes and edges but for the sorting within layers.
+//
+// Vertices are the nodes, then inputs, then outputs of the graph, then the bends of edges. A vertex lies one layer
+// below the lowest that feeds it; what needs no input lies just above its first user. Edges of one source share one
+// chain of bends, from which they branch off. An edge that would need too many bends is no line but a stub with a name.
+// Within layers vertices are ordered by the mean place of their neighbours, a few times down and up; then each layer
+// is placed as near to its neighbours as the widths allow (isotonic regression, by pooling neighbours that push).
+
+const ROW = 84, BOX = 42, GAP = 22, BEND_WIDTH = 8;
+const MOST_BENDS = 400;  // of one chain
+const NODE = 0, INPUT = 1, OUTPUT = 2, BEND = 3;
+
+class Layout {
+  constructor(graph, widthOf) {
+    const count = graph.nodes.length, total = count + graph.inputs.length + graph.outputs.length;
+    this.count = count;
+    this.kind = new Array(total).fill(NODE).fill(INPUT, count).fill(OUTPUT, count + graph.inputs.length);
+    this.source = [];  // of a bend: the vertex that its edge comes from
+    this.stubs = new Map();  // vertex -> the sources of edges that are not drawn
+    this.inputCount = graph.inputs.length;
+    this.edges(graph);
+    this.layers(total);
+    this.bends(total);
+    this.widths = this.kind.map((kind, at) => (kind === BEND ? BEND_WIDTH : widthOf(at, kind)));
+    this.order();
+    this.place();
+  }
+
+  // Who feeds whom, each pair once. `preds` and `succs` are lists of vertices.
+  edges(graph) {
+    const producers = new Map(), total = this.kind.length;
+    graph.inputs.forEach((name, at) => {
+      if (!graph.weights.has(name)) producers.set(name, this.count + at);
+    });
+    graph.nodes.forEach((node, at) => node.outputs.forEach((name) => {
+      if (name) producers.set(name, at);
+    }));
+    this.producers = producers;
+    this.preds = Array.from({ length: total }, () => []);
+    this.succs = Array.from({ length: total }, () => []);
+    const joined = new Int32Array(total).fill(-1);  // the last vertex that each one was joined to
+    const join = (name, to) => {
+      const from = producers.get(name);
+      if (from === undefined || from === to || joined[from] === to) return;
+      joined[from] = to;
+      this.preds[to].push(from);
+      this.succs[from].push(to);
+    };
+    graph.nodes.forEach((node, at) => {
+      node.inputs.forEach((name) => join(name, at));
+      for (const name of node.outer) join(name, at);
+    });
+    graph.outputs.forEach((name, at) => join(name, this.count + this.inputCount + at));
+  }
+
+  // The layer of each vertex. Edges that close a cycle, which only a broken file has, become stubs too.
+  layers(total) {
+    const sequence = this.sequence(total), place = new Int32Array(total);
+    sequence.forEach((vertex, at) => { place[vertex] = at; });
+    for (let vertex = 0; vertex < total; vertex++) {
+      for (const from of this.preds[vertex].filter((one) => place[one] >= place[vertex])) this.cut(from, vertex);
+    }
+    this.layer = new Int32Array(total);
+    const constant = new Uint8Array(total);
+    for (const vertex of sequence) {
+      let layer = 0;
+      constant[vertex] = this.kind[vertex] === NODE ? 1 : 0;
+      for (const from of this.preds[vertex]) {
+        layer = Math.max(layer, this.layer[from] + 1);
+        if (!constant[from]) constant[vertex] = 0;
+      }
+      this.layer[vertex] = layer;
+    }
+    for (let at = total - 1; at >= 0; at--) {
+      const vertex = sequence[at];
+      if ((!constant[vertex] && this.preds[vertex].length) || !this.succs[vertex].length) continue;
+      let layer = Infinity;
+      for (const to of this.succs[vertex]) layer = Math.min(layer, this.layer[to] - 1);
+      this.layer[vertex] = layer;
+    }
+  }
+
+  // The vertices, each after those that feed it; those on a cycle in the order of the file, at the end.
+  sequence(total) {
+    const waits = this.preds.map((list) => list.length), done = new Uint8Array(total), found = [];
+    const take = (vertex) => {
+      done[vertex] = 1;
+      found.push(vertex);
+    };
+    for (let vertex = 0; vertex < total; vertex++) if (!waits[vertex]) take(vertex);
+    for (let next = 0, at = 0; found.length < total || at < found.length;) {
+      for (; at < found.length; at++) {
+        for (const to of this.succs[found[at]]) if (--waits[to] === 0 && !done[to]) take(to);
+      }
+      while (next < total && done[next]) next++;
+      if (next < total) take(next);
+    }
+    return found;
+  }
+
+  cut(from, to) {
+    this.preds[to].splice(this.preds[to].indexOf(from), 1);
+    this.succs[from].splice(this.succs[from].indexOf(to), 1);
+    this.stub(from, to);
+  }
+
+  stub(from, to) {
+    if (!this.stubs.has(to)) this.stubs.set(to, []);
+    this.stubs.get(to).push(from);
+  }
+
+  // Edges between neighbouring layers only: `ups` and `downs`. Short chains come first where there are too many.
+  bends(total) {
+    this.depth = 0;
+    for (let vertex = 0; vertex < total; vertex++) this.depth = Math.max(this.depth, this.layer[vertex] + 1);
+    this.ups = Array.from({ length: total }, () => []);
+    this.downs = Array.from({ length: total }, () => []);
+    const lengths = this.succs.map((list, from) => list.reduce((most, to) => {
+      const length = this.layer[to] - this.layer[from] - 1;
+      return length <= MOST_BENDS ? Math.max(most, length) : most;
+    }, 0));
+    const sources = lengths.map((_, from) => from).sort((a, b) => lengths[a] - lengths[b]);
+    const layers = Array.from(this.layer);
+    let left = 3 * total + 2000;
+    for (const from of sources) {
+      const length = lengths[from] <= left ? lengths[from] : 0, chain = [from];
+      left -= length;
+      for (let step = 1; step <= length; step++) {
+        const bend = layers.length;
+        layers.push(layers[from] + step);
+        this.kind.push(BEND);
+        this.source[bend] = from;
+        this.ups.push([]);
+        this.downs.push([]);
+        this.link(chain[step - 1], bend);
+        chain.push(bend);
+      }
+      for (const to of this.succs[from]) {
+        const span = layers[to] - layers[from];
+        if (span <= chain.length) this.link(chain[span - 1], to);
+        else this.stub(from, to);
+      }
+    }
+    this.layer = Int32Array.from(layers);
+  }
+
+  link(above, below) {
+    this.downs[above].push(below);
+    this.ups[below].push(above);
+  }
+
+  // The vertices of each layer from left to right.
+  order() {
+    this.rows = Array.from({ length: this.depth }, () => []);
+    this.layer.forEach((layer, vertex) => this.rows[layer].push(vertex));
+    const key = new Float64Array(this.layer.length), slot = new Float64Array(this.layer.length);
+    const settle = (row) => row.forEach((vertex, at) => { slot[vertex] = at - row.length / 2; });
+    this.rows.forEach(settle);
+    const sweep = (row, neighbours) => {
+      if (row.length < 2) return;
+      for (const vertex of row) {
+        const near = neighbours[vertex];
+        let sum = 0;
+        for (const other of near) sum += slot[other];
+        key[vertex] = near.length ? sum / near.length : slot[vertex];
+      }
+      row.sort((a, b) => key[a] - key[b]);
+      settle(row);
+    };
+    for (let round = 0; round < 4; round++) {
+      for (let at = 1; at < this.depth; at++) sweep(this.rows[at], this.ups);
+      for (let at = this.depth - 2; at >= 0; at--) sweep(this.rows[at], this.downs);
+    }
+  }
+
+  // The middle of each vertex.
+  place() {
+    this.x = new Float64Array(this.layer.length);
+    for (const row of this.rows) {
+      let at = -row.reduce((sum, vertex) => sum + this.widths[vertex] + GAP, 0) / 2;
+      for (const vertex of row) {
+        this.x[vertex] = at + this.widths[vertex] / 2;
+        at += this.widths[vertex] + GAP;
+      }
+    }
+    for (let round = 0; round < 4; round++) {
+      for (let at = 1; at < this.depth; at++) this.pull(this.rows[at], round < 3 ? [this.ups] : [this.ups, this.downs]);
+      for (let at = this.depth - 2; at >= 0; at--) {
+        this.pull(this.rows[at], round < 3 ? [this.downs] : [this.ups, this.downs]);
+      }
+    }
+    this.left = Infinity;
+    this.right = -Infinity;
+    for (let vertex = 0; vertex < this.x.length; vertex++) {
+      this.left = Math.min(this.left, this.x[vertex] - this.widths[vertex] / 2);
+      this.right = Math.max(this.right, this.x[vertex] + this.widths[vertex] / 2);
+    }
+    if (this.left > this.right) this.left = this.right = 0;
+  }
+
+  // Moves a row as near to its neighbours' middle as the widths allow. Bends weigh more: long edges become straight.
+  pull(row, sides) {
+    const blocks = [];  // [sum of weight * wanted place, weight, number of vertices]
+    let offset = 0;
+    const offsets = row.map((vertex, at) => {
+      if (at > 0) offset += (this.widths[row[at - 1]] + this.widths[vertex]) / 2 + GAP;
+      return offset;
+    });
+    row.forEach((vertex, at) => {
+      let sum = 0, weights = 0;
+      for (const side of sides) {
+        for (const other of side[vertex]) {
+          const weight = this.kind[other] === BEND && this.kind[vertex] === BEND ? 8 : 1;
+          sum += weight * this.x[other];
+          weights += weight;
+        }
+      }
+      const weight = weights || 0.01, wanted = weights ? sum / weights : this.x[vertex];
+      let block = [weight * (wanted - offsets[at]), weight, 1];
+      while (blocks.length) {
+        const last = blocks[blocks.length - 1];
+        if (last[0] / last[1] <= block[0] / block[1]) break;
+        blocks.pop();
+        block = [last[0] + block[0], last[1] + block[1], last[2] + block[2]];
+      }
+      blocks.push(block);
+    });
+    let at = 0;
+    for (const [sum, weight, count] of blocks) {
+      for (let step = 0; step < count; step++, at++) this.x[row[at]] = sum / weight + offsets[at];
+    }
+  }
+
+  top(vertex) {
+    return this.layer[vertex] * ROW;
+  }
+}

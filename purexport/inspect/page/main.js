@@ -1,0 +1,171 @@
+// The page: unpacks the data, makes the parts, and lets them know of what is chosen. `window.page` is for the curious.
+
+const TABS = ["graph", "sizes", "tensors", "hex"];
+const COLORS = ["paper", "panel", "ink", "faint", "line", "edge", "accent", "bad", "onColor", "weights", "norm",
+  "activation", "reduce", "control", "shape", "element", "outside"];
+
+class App {
+  constructor(facts, data, timings) {
+    this.facts = facts;
+    this.timings = timings;
+    this.selecting = [];
+    this.theming = [];
+    this.chosen = null;
+    this.readColors();
+    const start = performance.now();
+    this.bytes = new Bytes(facts, data);
+    this.model = new Model(this.bytes, facts);
+    timings.read = Math.round(performance.now() - start);
+    this.strip = new Strip(this);
+    this.graph = new GraphView(this);
+    this.sizes = new Sizes(this);
+    this.tensors = new Tensors(this);
+    this.hex = new Hex(this);
+    this.tree = new Tree(this);
+    this.details = new Details(this);
+    this.search = new Search(this);
+    this.headline();
+    this.listen();
+    this.tab(this.model.graphs.length ? "graph" : "hex");
+    timings.made = Math.round(performance.now() - start);
+  }
+
+  onSelect(listener) {
+    this.selecting.push(listener);
+  }
+
+  onTheme(listener) {
+    this.theming.push(listener);
+  }
+
+  // `from` is the part in which it was chosen, which may keep its place.
+  select(element, from = "") {
+    this.chosen = element;
+    for (const listener of this.selecting) listener(element, from);
+  }
+
+  headline() {
+    const { facts } = this;
+    $("file").textContent = facts.file;
+    const info = [sizeText(facts.size)];
+    if (this.model.info.has("opset")) info.push(`opset ${this.model.info.get("opset")}`);
+    if (this.model.graphs.length) info.push(`${count(this.model.graphs[0].nodes.length)} nodes`);
+    if (this.model.tensors.length) info.push(`${count(this.model.tensors.length)} tensors`);
+    $("info").textContent = info.join(" \u00b7 ");
+    if (facts.damage === null) return;
+    const box = $("damage"), { at, path, reason, cause } = facts.damage;
+    box.hidden = false;
+    box.append(make("b", "", `First bad byte: ${offsetText(at)}`));
+    box.append(make("span", "", `, in ${path || "the model"}: ${reason}. `));
+    box.append(make("span", "", `Likely cause: ${cause}. `));
+    const show = make("button", "link", "show it");
+    show.addEventListener("click", () => this.showDamage());
+    box.append(show);
+  }
+
+  showDamage() {
+    const { damage, size } = this.facts, chain = this.bytes.chainAt(Math.max(0, Math.min(damage.at, size - 1)));
+    this.tab("hex");
+    if (!chain.length) return;
+    this.select(chain[chain.length - 1]);
+    this.hex.list.show(this.hex.rowOf(Math.min(damage.at, size - 1)));
+  }
+
+  tab(name) {
+    for (const one of TABS) {
+      $(one).hidden = one !== name;
+      $(`tab-${one}`).setAttribute("aria-selected", String(one === name));
+    }
+    this.current = name;
+  }
+
+  tip(event, lines = []) {
+    const box = $("tip");
+    box.hidden = event === null;
+    if (event === null) return;
+    clear(box).append(...lines.filter(Boolean).map((line) => make("div", "", line.slice(0, 300))));
+    const right = event.clientX + 14 + box.offsetWidth > innerWidth;
+    box.style.left = `${Math.max(0, right ? event.clientX - box.offsetWidth - 10 : event.clientX + 14)}px`;
+    const below = event.clientY + 18 + box.offsetHeight > innerHeight;
+    box.style.top = `${below ? event.clientY - box.offsetHeight - 10 : event.clientY + 18}px`;
+  }
+
+  status(text) {
+    $("status").textContent = text;
+  }
+
+  readColors() {
+    const style = getComputedStyle(document.documentElement);
+    const color = (name) => style.getPropertyValue(`--${name}`).trim();
+    this.colors = Object.fromEntries(COLORS.map((name) => [name, color(name)]));
+    this.colors.hues = [0, 1, 2, 3, 4, 5, 6, 7].map((at) => color(`hue${at}`));
+  }
+
+  theme() {
+    const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    const now = root.dataset.theme ?? (dark ? "dark" : "light");
+    root.dataset.theme = now === "dark" ? "light" : "dark";
+    this.themed();
+  }
+
+  themed() {
+    this.readColors();
+    for (const listener of this.theming) listener();
+  }
+
+  listen() {
+    for (const name of TABS) $(`tab-${name}`).addEventListener("click", () => this.tab(name));
+    $("theme").addEventListener("click", () => this.theme());
+    $("help-button").addEventListener("click", () => $("help").showModal());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.themed());
+    document.addEventListener("keydown", (event) => this.key(event));
+  }
+
+  key(event) {
+    const typing = ["INPUT", "SELECT"].includes(event.target.tagName);
+    if (event.ctrlKey || event.metaKey || event.altKey || typing || $("help").open) return;
+    if (event.key === "/") $("search").focus();
+    else if (event.key === "?") $("help").showModal();
+    else if (event.key === "t") this.theme();
+    else if (event.key === "f") this.tree.box.focus();
+    else if (event.key === "z") this.strip.zoomTo(this.chosen);
+    else if ("1234".includes(event.key)) this.tab(TABS[Number(event.key) - 1]);
+    else if (this.current === "graph" && event.target === document.body) {
+      this.graph.key(event);
+      return;
+    } else return;
+    event.preventDefault();
+  }
+}
+
+// The data block: base64 of a deflated stream of the length of the facts, the facts, and the bytes of the file.
+async function unpacked(text) {
+  const packed = atob(text), octets = new Uint8Array(packed.length);
+  for (let at = 0; at < octets.length; at++) octets[at] = packed.charCodeAt(at);
+  const stream = new Blob([octets]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const data = new Uint8Array(await new Response(stream).arrayBuffer());
+  const length = new DataView(data.buffer).getUint32(0, true);
+  return [JSON.parse(decoder.decode(data.subarray(4, 4 + length))), data.subarray(4 + length)];
+}
+
+async function open() {
+  const start = performance.now(), block = $("data");
+  if (typeof DecompressionStream === "undefined") {
+    $("loading").textContent = "This browser is too old for this page: it has no DecompressionStream.";
+    return;
+  }
+  const [facts, data] = await unpacked(block.textContent.trim());
+  block.remove();
+  const timings = { unpacked: Math.round(performance.now() - start) };
+  window.page = new App(facts, data, timings);
+  $("loading").remove();
+  requestAnimationFrame(() => {
+    timings.shown = Math.round(performance.now());  // since the page was asked for
+    document.documentElement.dataset.ready = "yes";
+  });
+}
+
+open().catch((error) => {
+  $("loading").textContent = `This page cannot be shown: ${error.message ?? error.reason}`;
+  throw error;
+});
