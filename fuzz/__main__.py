@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from fuzz import codecs, decoder, differential, growth, messages
@@ -13,6 +14,9 @@ HARNESSES = {module.HARNESS.name: module.HARNESS for module in (decoder, differe
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one harness, or replays a file through it."""
+    given = sys.argv[1:] if arguments is None else arguments
+    if given[:1] == ["programs"]:
+        return programs(given[1:])
     parser = argparse.ArgumentParser(prog="python -m fuzz", description="Fuzz proto_schema's codec.")
     parser.add_argument(
         "harness", choices=HARNESSES, help="; ".join(f"{h.name}: {h.invariant}" for h in HARNESSES.values())
@@ -23,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--plain", action="store_true", help="plain mutation, even where atheris is installed")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "findings", help="the folder for findings")
     parser.add_argument("--replay", type=Path, help="run this one file instead")
-    asked = parser.parse_args(arguments)
+    asked = parser.parse_args(given)
     harness = HARNESSES[asked.harness]
     if asked.replay:
         word, broken = outcome(harness, asked.replay.read_bytes())
@@ -37,6 +41,20 @@ def main(arguments: list[str] | None = None) -> int:
         guided.run(session, asked.seed, finish)
     plain(session, asked.seed)
     return finish(session)
+
+
+def programs(given: list[str]) -> int:
+    """Random torch programs on every route (docs/fuzzing.md); the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz programs", description="Export random torch programs.")
+    parser.add_argument("--seconds", type=float, help="stop after this time (60 where neither limit is given)")
+    parser.add_argument("--runs", type=int, help="stop after so many programs")
+    parser.add_argument("--seed", default="0", help="a text; one with a colon and a number is that one program")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "findings", help="the folder for findings")
+    asked = parser.parse_args(given)
+    from fuzz.programs.session import session
+
+    seconds = 60.0 if asked.seconds is None and asked.runs is None else asked.seconds
+    return session(asked.seed, seconds, asked.runs, asked.out)
 
 
 def finish(session: Session) -> int:

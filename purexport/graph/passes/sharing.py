@@ -74,5 +74,6 @@ def attribute_key(value: Any) -> str:
 
 
 def _numbers(tensor: torch.Tensor) -> Hashable:
-    flat = tensor.detach().reshape(-1).contiguous()
+    # an axis of one element may have any stride, which a view in bytes does not take
+    flat = tensor.detach().contiguous().as_strided((tensor.numel(),), (1,))
     return tensor.dtype, tuple(tensor.shape), flat.view(torch.uint8).numpy().tobytes()

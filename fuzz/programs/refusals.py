@@ -1,0 +1,32 @@
+"""The refusals that are known: a row says by which words one is told, and what it is.  Any other is a finding."""
+
+from __future__ import annotations
+
+import re
+
+# (words of the error, kind): the first row that fits
+KNOWN: list[tuple[str, str]] = [
+    (r"at the model \(.*decides on the content of a tensor|its Python code decides on", "torch.export: data decides"),
+    (r"torch\.export does not take the model", "torch.export itself refuses"),
+    (r"INTERNAL ASSERT FAILED .*alias_analysis", "torch.jit.trace does not know the operator in place"),
+    (r"results? of meshgrid shares?, and the tracer drops such writes", "a write that the tracer drops"),
+    (r"Could not guard on data-dependent expression", "a size that data decides, where torch must know it"),
+    (r"may or may not have given another name to", "a write to what a branch or loop may have renamed"),
+    (r"may or may not have copied", "a write through what may be a copy"),
+    (r"changes the shape of a tensor in place, inside a branch", "a shape changed in place in a branch or loop"),
+    (r"changes the shape of a tensor that .* returned as it is", "a shape changed in place of a returned tensor"),
+    (r"its sizes must be known; write into the base", "a write through a view of unknown sizes"),
+    (r"which has no form in ONNX; make both of one type", "two types for one name"),
+    (r"the trace holds a size fixed that was declared dynamic", "the trace holds a dynamic size fixed"),
+    (r"fake_quantize_per_\w+ .*does not run", "torch has no shape function for fake quantization"),
+]
+_GAP = re.compile(r"^  aten::\S+ ", re.MULTILINE)
+_LATER = re.compile(r"^  aten::\S+ .* needs opset \d+ or later", re.MULTILINE)
+
+
+def kind_of(text: str) -> str | None:
+    """The kind of a refusal, or None for one that no row tells."""
+    gaps = _GAP.findall(text)
+    if gaps and len(_LATER.findall(text)) == len(gaps):
+        return "the operator needs a later opset"
+    return next((kind for words, kind in KNOWN if re.search(words, text)), None)

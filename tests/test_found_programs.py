@@ -1,0 +1,77 @@
+"""What random programs found, as small as it gets: each runs on every route as torch does (`python -m fuzz programs`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from fuzz.programs.program import Draw, Program, Step
+from fuzz.programs.routes import run
+
+Kind = tuple[str, tuple[int | str, ...]]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Statements, what they return, the tensors that they name, the sizes of named axes on two feeds; the trap."""
+
+    name: str
+    text: str
+    outputs: str
+    tensors: dict[str, Kind]
+    sizes: tuple[dict[str, int], dict[str, int]] = field(default=({}, {}))
+    opset: int = 20
+    branches: bool = False
+
+    def program(self) -> Program:
+        draws = [Draw(name, dtype, shape, "lattice", 7) for name, (dtype, shape) in self.tensors.items()]
+        steps, rest = steps_of(self.text.strip("\n").split("\n"), 0)
+        assert not rest
+        return Program(
+            tuple(draw for draw in draws if draw.name.startswith("x")),
+            tuple(draw for draw in draws if draw.name.startswith("p")),
+            steps,
+            tuple(self.outputs.split()),
+            self.sizes,
+            self.opset,
+            self.branches,
+        )
+
+
+def steps_of(lines: list[str], depth: int) -> tuple[tuple[Step, ...], list[str]]:
+    """The steps of a block, and the lines after it; blocks are indented by four."""
+    steps: list[Step] = []
+    while lines and lines[0].startswith("    " * depth):
+        text, lines = lines[0][4 * depth :], lines[1:]
+        if text == "else:":
+            other, lines = steps_of(lines, depth + 1)
+            steps[-1] = Step(steps[-1].text, steps[-1].body, other)
+        elif text.endswith(":"):
+            body, lines = steps_of(lines, depth + 1)
+            steps.append(Step(text, body))
+        else:
+            steps.append(Step(text))
+    return tuple(steps), lines
+
+
+X: Kind = ("float32", (2, 3))
+
+FOUND = [
+    Found(
+        "a-constant-of-one-element-and-any-stride",
+        """
+self.p0.scatter_(-1, torch.zeros_like(self.p0, dtype=torch.int64), -0.25)
+self.p0.diagonal().fill_(2.0)
+""",
+        "self.p0",
+        {"x0": X, "p0": ("float32", (1, 1))},
+    ),
+]
+
+
+@pytest.mark.parametrize("found", FOUND, ids=lambda found: found.name)
+def test_found(found: Found) -> None:
+    outcome = run(found.program())
+    assert outcome.findings == []
+    assert "exported" in outcome.routes.values()
