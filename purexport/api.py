@@ -251,7 +251,7 @@ def preserved(model: Any, *, runs: bool = True) -> Iterator[None]:
     parameters = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
     buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) and runs else []
     versions = {name: _version(parameter) for name, parameter in parameters.items()}
-    kept = [(buffer, _version(buffer), buffer.detach().clone()) for buffer in buffers]
+    kept = [(buffer, _version(buffer), buffer.detach(), buffer.detach().clone()) for buffer in buffers]
     random = torch.get_rng_state()
     try:
         with attributes_kept(model):
@@ -259,7 +259,9 @@ def preserved(model: Any, *, runs: bool = True) -> Iterator[None]:
     finally:
         torch.set_rng_state(random)
         with torch.no_grad():
-            for buffer, version, content in kept:
+            for buffer, version, before, content in kept:
+                if buffer.layout == torch.strided and buffer.shape != before.shape:  # transposed in place, or the like
+                    buffer.as_strided_(before.size(), before.stride(), before.storage_offset())
                 if _version(buffer) != version or version < 0 or _differ(buffer, content):
                     buffer.copy_(content)
     written = [name for name, parameter in parameters.items() if _version(parameter) != versions[name]]

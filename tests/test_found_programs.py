@@ -1,4 +1,4 @@
-"""What random programs found, as small as it gets: each runs on every route as torch does (`python -m fuzz programs`)."""
+"""What random programs found, as small as it gets: each runs on every route (`python -m fuzz programs`)."""
 
 from __future__ import annotations
 
@@ -67,6 +67,10 @@ self.p0.diagonal().fill_(2.0)
         "self.p0",
         {"x0": X, "p0": ("float32", (1, 1))},
     ),
+    Found("an-input-whose-shape-is-changed-in-place", "x0.squeeze_()", "x0", {"x0": ("float32", (1,))}),
+    Found("an-input-transposed-in-place", "x0.t_()\nv0 = x0 + 1", "v0", {"x0": X}),
+    Found("a-buffer-transposed-in-place", "self.p0.t_()\nv0 = self.p0 + 1", "v0", {"x0": X, "p0": X}),
+    Found("a-square-buffer-transposed-in-place", "self.p0.t_()", "self.p0", {"x0": X, "p0": ("float32", (2, 2))}),
 ]
 
 
