@@ -8,11 +8,11 @@ Source: the format as the README of huggingface/safetensors describes it.
 
 from __future__ import annotations
 
-import json
 from operator import itemgetter
 from typing import Any
 
 from purexport.errors import WeightsError
+from purexport.weights.jsontext import parsed
 from purexport.weights.stored import CheckpointFile, Stored, listed, shown, size_of
 
 LONGEST_HEADER = 100_000_000  # of the format
@@ -40,6 +40,11 @@ DATA_TYPES = {  # the format's name: TensorProto.DataType
     "F8_E8M0": 24,
     "F4": 23,  # two a byte, the first in the low half, as torch packs them and ONNX wants them
 }
+
+
+def begins(start: bytes) -> bool:
+    """Whether a file that begins so is of the format: a length of at most 32 bits, and an object."""
+    return start[4:9] == b"\0\0\0\0{"
 
 
 def read(file: CheckpointFile) -> list[Stored]:
@@ -77,26 +82,7 @@ def _header(file: CheckpointFile) -> tuple[dict[str, Any], int]:
     data = file.read(8, length)
     if not data.startswith(b"{"):
         raise file.error(f"its header must begin with '{{', not {shown(data[:8])}; it is no safetensors file")
-    try:
-        header = json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_constant)
-    except RecursionError:
-        raise file.error(f"its header is nested too deeply; {_WRITE_AGAIN}") from None
-    except ValueError as error:
-        raise file.error(f"its header is not the JSON of the format: {error}; {_WRITE_AGAIN}") from None
-    return header, 8 + length
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {shown(twice)} comes twice")
-    return found
-
-
-def _constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON")
+    return parsed(file, data, "its header", _WRITE_AGAIN), 8 + length
 
 
 def _row(file: CheckpointFile, name: str, entry: Any) -> _Row:

@@ -12,10 +12,12 @@ from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from proto_schema.collection import paused_collection
+from proto_schema.sniff import what_it_is
 from purexport.errors import WeightsError
-from purexport.weights import safetensors, torchzip
+from purexport.weights import index, npy, onnxfile, safetensors, torchzip
 from purexport.weights.arrays import Mappings, stored
 from purexport.weights.stored import CheckpointFile, Path, Stored, listed, shown
+from purexport.weights.ziparchive import Archive
 
 Source: TypeAlias = "Path | Mapping[str, Any] | Sequence[Any]"
 Rename: TypeAlias = "Mapping[str, str | None] | Callable[[str], str | None]"
@@ -49,8 +51,9 @@ class Weights(Mapping[str, Stored]):
 def open_weights(source: Source, *, rename: Rename | None = None) -> Weights:
     """The tensors of a checkpoint, or of several laid over each other; nothing of their data is read.
 
-    source: the path of a .safetensors file or of a folder that holds one; a mapping from name to torch tensor, numpy
-    array or `Stored`; or a sequence of these, of which a later one wins.
+    source: the path of a checkpoint (.safetensors, an index in JSON, what torch.save writes, .npz, .npy, .onnx) or of a
+    folder that holds one; a mapping from name to torch tensor, numpy array or `Stored`; or a sequence of these, of
+    which a later one wins.
     rename: {old: new}, or a function from old to new; None leaves a tensor out.
     Raises OSError where a file cannot be opened, WeightsError where it is malformed or keys do not fit, TypeError for
     a source that is none of these.
@@ -94,9 +97,59 @@ def _laid_over(layers: Iterable[Weights]) -> Weights:
 
 
 def _of_path(path: Path) -> Weights:
+    if os.path.isdir(path):
+        path = _checkpoint_in(os.fsdecode(path))
     with CheckpointFile(path) as file:
-        rows = torchzip.read(file) if file.start.startswith(b"PK") else safetensors.read(file)
+        is_index = file.start.lstrip().startswith(b"{") and not safetensors.begins(file.start)
+        rows = index.read(file, _rows) if is_index else _rows(file)
         return Weights({row.name: row for row in rows}, file.label)
+
+
+def _rows(file: CheckpointFile) -> list[Stored]:
+    """The tensors of one file, which is what its first bytes say; the suffix decides who says what is wrong with it."""
+    start, suffix = file.start, os.path.splitext(file.label)[1]
+    if safetensors.begins(start):
+        return safetensors.read(file)
+    if start.startswith((b"PK\3\4", b"PK\5\6")):
+        archive = Archive(file)
+        return npy.read_archive(archive) if npy.is_archive(archive) else torchzip.read(archive)
+    if start.startswith(npy.MAGIC):
+        return npy.read(file)
+    hint = what_it_is(start, None)
+    if "ONNX" not in hint:  # an error page, a compressed file, the pointer that git keeps in place of a large file
+        raise file.error(f"it is no checkpoint{hint}")
+    if suffix == ".safetensors":
+        return safetensors.read(file)
+    if suffix == ".onnx" or start.startswith(b"\x08"):
+        return onnxfile.read(file)
+    if start.startswith(b"\x80"):
+        raise file.error(
+            "it is a pickle without an archive, as torch before 1.6 wrote it; save torch.load(path) with torch.save"
+        )
+    raise file.error("it is no checkpoint that is known: safetensors, an index, torch.save's archive, npz, npy or ONNX")
+
+
+# What a folder may hold, best first: the usual name, and the form of others, of which there must be just one.
+_CHECKPOINTS = (
+    ("model.safetensors.index.json", (".safetensors.index.json",)),
+    ("model.safetensors", (".safetensors",)),
+    ("pytorch_model.bin.index.json", (".bin.index.json",)),
+    ("pytorch_model.bin", (".bin", ".pt", ".pth", ".ckpt")),
+    ("model.npz", (".npz",)),
+    ("model.onnx", (".onnx",)),
+)
+
+
+def _checkpoint_in(folder: str) -> str:
+    """The one checkpoint in a folder. WeightsError where there is none, or it is not clear which one is meant."""
+    names = sorted(os.listdir(folder))
+    for usual, endings in _CHECKPOINTS:
+        found = [name for name in names if name.endswith(endings)]
+        if usual in found or len(found) == 1:
+            return os.path.join(folder, usual if usual in found else found[0])
+        if found:
+            raise WeightsError(f"{folder} holds several checkpoints: {listed(found)}; pass the one that is meant")
+    raise WeightsError(f"{folder} holds no checkpoint, but {listed(names) or 'nothing'}; pass the folder of one")
 
 
 def _renamed(found: Weights, rename: Rename) -> Weights:

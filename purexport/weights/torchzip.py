@@ -92,9 +92,9 @@ class _Tensor:
     strides: tuple[int, ...]
 
 
-def read(file: CheckpointFile) -> list[Stored]:
+def read(archive: Archive) -> list[Stored]:
     """The tensors of the state dict, in its order. WeightsError says what is malformed or not supported, and where."""
-    archive = Archive(file)
+    file = archive.file
     root = _root(archive)
     data = archive.content(archive.members[f"{root}data.pkl"], LONGEST_PICKLE, _SAVE_AGAIN)
     _check_byte_order(archive, root)

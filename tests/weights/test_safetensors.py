@@ -220,8 +220,9 @@ def test_what_is_refused(header: Any, size: int, message: str, tmp_path: Path) -
 
 # (bytes of the file, the message behind the file's name)
 SHORT = [
-    (b"", "it has 0 bytes, too few for a safetensors file; copy or download it again"),
-    (b"1234567", "it has 7 bytes, too few for a safetensors file"),
+    (b"", "it is no checkpoint; the file is empty: write or download it again"),
+    (bytes(70), "it is no checkpoint; it begins with zeros: the download or copy was not finished"),
+    (b"1234567", "it has 7 bytes, too few for a safetensors file; copy or download it again"),
     ((3).to_bytes(8, "little") + b"{}", "its header would have 3 bytes, but 2 follow; copy or download the file again"),
     (
         (LONGEST_HEADER + 1).to_bytes(8, "little"),

@@ -160,6 +160,73 @@ def test_what_is_refused(source: Any, rename: Any, error: type[Exception], messa
     assert message in str(caught.value)
 
 
+SAFE = (2).to_bytes(8, "little") + b"{}"
+
+# (what is in the folder, the file that is taken)
+FOLDERS: list[tuple[dict[str, bytes], str]] = [
+    ({"model.safetensors": SAFE, "config.json": b"{}"}, "model.safetensors"),
+    ({"model.safetensors": SAFE, "model.fp16.safetensors": SAFE, "pytorch_model.bin": b""}, "model.safetensors"),
+    ({"other.safetensors": SAFE, "a.onnx": b""}, "other.safetensors"),
+    ({"adapter.bin": SAFE}, "adapter.bin"),
+]
+
+
+@pytest.mark.parametrize(("files", "taken"), FOLDERS, ids=[row[1] for row in FOLDERS])
+def test_folders(files: dict[str, bytes], taken: str, tmp_path: Path) -> None:
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    assert open_weights(tmp_path).origin == taken
+
+
+# (what is in the folder, message behind the folder's name)
+UNCLEAR: list[tuple[list[str], str]] = [
+    (
+        ["a.safetensors", "b.safetensors"],
+        "holds several checkpoints: 'a.safetensors', 'b.safetensors'; pass the one that",
+    ),
+    (["a.pt", "b.pth", "c.onnx"], "holds several checkpoints: 'a.pt', 'b.pth'; pass the one that is meant"),
+    (["config.json"], "holds no checkpoint, but 'config.json'; pass the folder of one"),
+    ([], "holds no checkpoint, but nothing; pass the folder of one"),
+]
+
+
+@pytest.mark.parametrize(("names", "message"), UNCLEAR, ids=[" ".join(row[0]) for row in UNCLEAR])
+def test_folders_that_are_refused(names: list[str], message: str, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).write_bytes(SAFE)
+    with pytest.raises(WeightsError) as caught:
+        open_weights(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path} {message}")
+
+
+# (first bytes, message)
+FILES: list[tuple[bytes, str]] = [
+    (
+        b"version https://git-lfs.github.com/spec/v1\noid",
+        "it is no checkpoint; this is a Git LFS pointer, not the file itself",
+    ),
+    (b"<!DOCTYPE html><html>", "it is no checkpoint; this is a web page, probably a login or error page"),
+    (b"\x1f\x8b\x08rest", "it is no checkpoint; this is gzip-compressed: decompress it first"),
+    (
+        b"\x80\x02\x8a\nl\xfc",
+        "it is a pickle without an archive, as torch before 1.6 wrote it; save torch.load(path) with",
+    ),
+    (
+        b"whatever this is",
+        "it is no checkpoint that is known: safetensors, an index, torch.save's archive, npz, npy or ONNX",
+    ),
+    (b"PK\3\4", "the directory at the end of the zip archive is missing; the file is cut off: copy it again"),
+]
+
+
+@pytest.mark.parametrize(("data", "message"), FILES, ids=[row[1][:40] for row in FILES])
+def test_files_that_are_no_checkpoint(data: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(data)
+    with pytest.raises(WeightsError) as caught:
+        open_weights(tmp_path / "model.bin")
+    assert str(caught.value).startswith(f"model.bin: {message}")
+
+
 def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(WeightsError, match="is not a regular file"):

@@ -1,0 +1,64 @@
+"""Reads a checkpoint in several files: an index in JSON says which of them holds which tensor.
+
+The index and the files must agree: every file is there, holds what the index says of it, and nothing else. The names
+in an index are those of files beside it; a name that leads out of its folder is refused. Links are followed, since
+model hubs keep their files that way: nothing but a checkpoint can be read through them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from purexport.weights.jsontext import parsed
+from purexport.weights.stored import CheckpointFile, Stored, listed, shown
+
+LONGEST = 100_000_000  # bytes, as many as the header of a safetensors file may have
+_ADVICE = "download or write the checkpoint again, whole"
+
+
+def read(file: CheckpointFile, read_shard: Callable[[CheckpointFile], list[Stored]]) -> list[Stored]:
+    """The tensors of all files, in the order of the index. WeightsError says what does not fit."""
+    places = _places(file)
+    shards = list(dict.fromkeys(places.values()))
+    folder = os.path.dirname(file.path)
+    missing = [name for name in shards if not os.path.exists(os.path.join(folder, name))]
+    if missing:
+        what = f"{len(missing)} of its {len(shards)} files are not in {folder}"
+        raise file.error(f"{what}: {listed(missing)}; download them, or write the checkpoint again")
+    found: dict[str, Stored] = {}
+    for shard in shards:
+        with CheckpointFile(os.path.join(folder, shard)) as opened:
+            rows = {row.name: row for row in read_shard(opened)}
+        _check(file, shard, rows, places)
+        found.update(rows)
+    return [found[name] for name in places]
+
+
+def _places(file: CheckpointFile) -> dict[str, str]:
+    """Which file each tensor is in."""
+    if file.size > LONGEST:
+        raise file.error(f"it has {file.size} bytes, more than an index may have: is it one?")
+    found = parsed(file, file.read(0, file.size), "it", _ADVICE).get("weight_map")
+    if not isinstance(found, dict) or not found:
+        raise file.error(f"it has no weight_map, and so is no index of a checkpoint; {_ADVICE}")
+    for name, shard in found.items():
+        if not isinstance(shard, str) or not _lies_beside(shard):
+            raise file.error(f"tensor {shown(name)} would be in {shown(shard)}, which is no file of the index's folder")
+    return found
+
+
+def _lies_beside(name: str) -> bool:
+    parts = name.split("/")
+    return not (set(name) & {"\\", "\0", ":"} or name.startswith("/") or ".." in parts or parts[-1] in ("", "."))
+
+
+def _check(file: CheckpointFile, shard: str, rows: dict[str, Stored], places: dict[str, str]) -> None:
+    absent = [name for name, place in places.items() if place == shard and name not in rows]
+    if absent:
+        raise file.error(f"{shown(shard)} does not hold {listed(absent)}, as the index says; {_ADVICE}")
+    other = [name for name in rows if places.get(name) != shard]
+    if other:
+        place = places.get(other[0])
+        says = "names in no file" if place is None else f"says to be in {shown(place)}"
+        raise file.error(f"{shown(shard)} holds {listed(other)}, which the index {says}; {_ADVICE}")

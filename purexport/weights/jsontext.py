@@ -1,0 +1,34 @@
+"""JSON of a checkpoint's header or index, read strictly: a key that comes twice is refused, so are NaN and depth."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from purexport.weights.stored import CheckpointFile, shown
+
+
+def parsed(file: CheckpointFile, data: bytes, what: str, advice: str) -> dict[str, Any]:
+    """The JSON object in `data`, which is `what` of the file. WeightsError, with `advice`, where it is none."""
+    try:
+        found = json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_constant)
+    except RecursionError:
+        raise file.error(f"{what} is nested too deeply; {advice}") from None
+    except ValueError as error:
+        raise file.error(f"{what} is not the JSON of the format: {error}; {advice}") from None
+    if not isinstance(found, dict):
+        raise file.error(f"{what} is no JSON object; {advice}")
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {shown(twice)} comes twice")
+    return found
+
+
+def _constant(text: str) -> None:
+    raise ValueError(f"{text} is no JSON")
