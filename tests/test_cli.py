@@ -22,6 +22,7 @@ from purexport.cli.main import VERBS, main
 ROOT = Path(__file__).parent.parent
 
 NET = """
+import collections
 import torch
 from torch import nn
 
@@ -62,6 +63,10 @@ class zoo:
 
 def factory():
     return Net()
+
+
+def script():
+    return torch.jit.script(nn.Sequential(collections.OrderedDict(linear=nn.Linear(4, 2))))
 
 
 def broken():
@@ -106,6 +111,11 @@ GOOD_EXPORTS: list[tuple[str, Sequence[str]]] = [
     ("whole numbers in a range", ["net:Words", "--input", "x=int64[2,3]:0..99"]),
     ("array from a file", ["net:Net", "--input", "x=@x.npy"]),
     ("weights", ["net:Net", *X, "--weights", "weights.pt"]),
+    ("weights of an old torch", ["net:Net", *X, "--weights", "old.pt"]),
+    ("weights of a script", ["net:script", *X, "--weights", "weights.pt"]),
+    ("weights without memory", ["net:Net", *X, "--weights", "weights.pt", "--meta", "--capture", "export"]),
+    ("weights under another name", ["net:Net", *X, "--weights", "prefixed.pt", "--rename", "model.="]),
+    ("one weight over another", ["net:Net", *X, "--weights", "part.pt", "--weights", "weights.pt", "--partial"]),
     ("places in the source", ["net:Net", *X, "--metadata"]),
     ("data in a file of its own", ["net:Net", *X, "--external-data"]),
 ]
@@ -114,7 +124,11 @@ GOOD_EXPORTS: list[tuple[str, Sequence[str]]] = [
 @pytest.mark.parametrize(("name", "argv"), GOOD_EXPORTS, ids=[name for name, _ in GOOD_EXPORTS])
 def test_export(name: str, argv: Sequence[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.save("x.npy", np.ones((3, 4), np.float32))
-    torch.save(torch.nn.ModuleDict({"linear": torch.nn.Linear(4, 2)}).state_dict(), "weights.pt")
+    state = torch.nn.ModuleDict({"linear": torch.nn.Linear(4, 2)}).state_dict()
+    torch.save(state, "weights.pt")
+    torch.save(state, "old.pt", _use_new_zipfile_serialization=False)
+    torch.save({f"model.{name}": tensor for name, tensor in state.items()}, "prefixed.pt")
+    torch.save({"linear.bias": torch.zeros(2), "more": torch.zeros(1)}, "part.pt")
     assert run("export", *argv, "-o", "out.onnx", "--verify", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
     onnx.checker.check_model("out.onnx", full_check=True)
@@ -123,7 +137,7 @@ def test_export(name: str, argv: Sequence[str], folder: Path, capsys: pytest.Cap
     assert facts["verified"] and facts["file"] == "out.onnx" and facts["nodes"] == len(onnx.load("out.onnx").graph.node)
     assert facts["files"]["out.onnx"] == (folder / "out.onnx").stat().st_size
     assert facts["opset"] == (9 if "--opset" in argv else 20)
-    assert facts["capture"] == ("export" if "--capture" in argv else "trace")
+    assert facts["capture"] == ("export" if "--capture" in argv else "script" if "net:script" in argv else "trace")
     assert facts["outputs"][0]["name"] == ("scores" if "--output-name" in argv else "output")
     assert ("batch" in facts["inputs"][0]["type"]) == ("--dynamic" in argv)
     assert bool(onnx.load("out.onnx").graph.node[0].metadata_props) == ("--metadata" in argv)
@@ -208,7 +222,14 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["export", "net:Net", *X, "--kwargs", "[1]"], "JSON object"),
     (["export", "net:Net", *X, "--opset", "99"], "opset_version=99 is not one of 9 to"),
     (["export", "net:Net", *X, "--weights", "none.pt"], "none.pt: No such file"),
-    (["export", "net:Net", *X, "--weights", "net.py"], "no weights that torch.load"),
+    (["export", "net:Net", *X, "--weights", "net.py"], "net.py: its header would have"),
+    (["export", "net:Net", *X, "--weights", "pickle"], "--weights pickle: no weights that torch.load"),
+    (["export", "net:script", *X, "--weights", "weights.pt"], "--weights weights.pt: does not fit the model"),
+    (["export", "net:script", *X, "--weights", "weights.pt", "--partial"], "scripted modules take one --weights FILE"),
+    (["export", "net:Net", *X, "--rename", "a=b"], "name a checkpoint with --weights FILE"),
+    (["export", "net:Net", *X, "--weights", "weights.pt", "--rename", "a"], "--rename a: write OLD=NEW once"),
+    (["export", "net:Net", *X, "--meta"], "the model has no values for 2 of its tensors"),
+    (["export", "net:Net", *X, "--weights", "weights.pt"], "missing: 'linear.bias' float[2]"),
     (["export", "net:Words", *X, "--weights", "weights.pt"], "does not fit the model"),
     (["export", "net:Net", *X, "-o", "none/out.onnx"], "none"),
 ]
@@ -218,6 +239,7 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
 def test_mistake(argv: Sequence[str], text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit status 2, one line that helps, nothing on stdout, no file made."""
     torch.save({"linear.weight": torch.zeros(2, 4)}, "weights.pt")
+    (folder / "pickle").write_bytes(b"\x80\x02no")
     before = sorted(os.listdir(folder))
     assert run(*argv) == 2
     streams = capsys.readouterr()

@@ -286,7 +286,7 @@ REFUSED: list[tuple[str, Callable[[], Any], Any, dict[str, Any], str]] = [
         MODELS["tied weights"].hollow,
         {"tabel.weight": numbers(11, 6)},
         {},
-        "the weights (the mapping) do not fit the model: 1 missing, 1 unexpected\n"
+        "the checkpoint (the mapping) does not fit the model: 1 missing, 1 unexpected\n"
         "  missing: 'table.weight' float[11, 6] (the checkpoint has 'tabel.weight')\n"
         "  unexpected: 'tabel.weight' in the mapping\n"
         "for other names pass rename={old: new}",
@@ -310,7 +310,7 @@ REFUSED: list[tuple[str, Callable[[], Any], Any, dict[str, Any], str]] = [
         lambda: nn.Linear(2, 3),
         {"weight": numbers(2, 3), "bias": numbers(3, dtype=torch.float16)},
         {},
-        "do not fit the model: 2 mismatched\n"
+        "does not fit the model: 2 mismatched\n"
         "  mismatched: 'weight' is float[3, 2] in the model and float[2, 3] in the mapping\n"
         "  mismatched: 'bias' is float[3] in the model and float16[3] in the mapping",
     ),

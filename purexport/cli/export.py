@@ -10,8 +10,9 @@ from typing import Any
 
 from purexport.cli.errors import UsageError
 from purexport.cli.progress import shown
-from purexport.cli.source import load_model, load_weights
+from purexport.cli.source import load_model
 from purexport.cli.specs import DTYPES, parse_dynamic, parse_input, parse_size
+from purexport.cli.weights import parse_weights
 from purexport.cli.written import Stopwatch, written_facts, written_lines
 
 _EXAMPLES = f"""\
@@ -21,6 +22,11 @@ makes one.  The current folder is importable.
 examples:
   purexport export torchvision.models:resnet18 --input x=float32[1,3,224,224] -o resnet18.onnx
   purexport export net.py:Net --input ids=int64[2,16]:0..999 --dynamic ids:0=batch,1=length --verify
+
+weights:
+  model.safetensors        also an index of shards, a folder, what torch.save wrote, .npz, .onnx: read when written
+  --rename model.=         without this prefix; =model. puts it before all; a.b=c.d renames one tensor, a.b= drops it
+  --meta                   for a model larger than memory: it is made on torch's meta device
 
 inputs:
   x=float32[1,3,224,224]   normal random numbers (whole numbers: 0 or 1), the same in each run
@@ -52,7 +58,10 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--opset", type=int, metavar="N", help="the ONNX opset to write (default: 20)")
     add("--dynamic", action="append", default=[], metavar="X:AXIS=NAME", help="let an axis of an input vary")
     add("--capture", choices=("auto", "trace", "export"), default="auto", help="torch.jit.trace or torch.export")
-    add("--weights", metavar="FILE", help="a state_dict that torch.save wrote, to fill the model with")
+    add("--weights", action="append", metavar="FILE", help="a checkpoint to fill the model with; a later one wins")
+    add("--rename", action="append", default=[], metavar="OLD=NEW", help="the model's name for one of the checkpoint")
+    add("--partial", action="store_true", help="the checkpoint may hold more or less than the model")
+    add("--meta", action="store_true", help="make the model without memory; --weights has all its tensors")
     where = "weights into a file of their own, FILE.data (file, the default), or used where they lie (reference)"
     add("--external-data", nargs="?", const="file", choices=("file", "reference"), help=where)
     add("--shard-size", metavar="SIZE", help="external data in files of about this size, as in 2GB")
@@ -80,9 +89,8 @@ def run(args: argparse.Namespace) -> int:
 
     import purexport
 
-    model = load_model(args.source)
-    if args.weights:
-        load_weights(model, args.weights)
+    model = load_model(args.source, meta=args.meta)
+    weights = parse_weights(model, args)
     generator = torch.Generator().manual_seed(0)
     inputs = tuple(spec.make(generator) for spec in specs)
     watch = Stopwatch()
@@ -100,6 +108,7 @@ def run(args: argparse.Namespace) -> int:
             verify=args.verify,
             metadata=args.metadata,
             progress=progress,
+            weights=weights,
             **stored,
         )
     if args.dry_run:

@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,39 +19,24 @@ from typing import Any
 from purexport.cli.errors import UsageError
 
 
-def load_model(source: str) -> Any:
-    """The model that `MODULE:NAME` names.  Raises UsageError when it cannot be found or made."""
+def load_model(source: str, *, meta: bool = False) -> Any:
+    """The model that `MODULE:NAME` names, on the meta device where that is asked for.
+
+    Raises UsageError when it cannot be found or made.
+    """
     import torch
 
     where, colon, name = source.rpartition(":")
     if not (colon and where and name):
         raise UsageError(f"{source!r}: write MODULE:NAME, as in torchvision.models:resnet18 or net.py:Net")
     torch.manual_seed(0)
-    found: Any = _import(where)
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise UsageError(f"{where} has no {name!r}; it has {_offers(found)}")
-        found = getattr(found, part)
-    return found if isinstance(found, torch.nn.Module) else _make(found, source)
-
-
-def load_weights(model: Any, path: str) -> None:
-    """Fill a model from a file that torch.save wrote: a state_dict, or a dictionary that holds one as "state_dict"."""
-    import torch
-
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:  # torch.load raises many kinds, by format
-        how = "write them with torch.save(model.state_dict(), FILE)"
-        raise UsageError(f"--weights {path}: no weights that torch.load(weights_only=True) reads; {how}") from error
-    if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
-        state = state["state_dict"]
-    try:
-        model.load_state_dict(state)
-    except (AttributeError, RuntimeError, TypeError) as error:
-        raise UsageError(f"--weights {path}: does not fit the model: {error}") from error
+    with torch.device("meta") if meta else nullcontext():
+        found: Any = _import(where)
+        for part in name.split("."):
+            if not hasattr(found, part):
+                raise UsageError(f"{where} has no {name!r}; it has {_offers(found)}")
+            found = getattr(found, part)
+        return found if isinstance(found, torch.nn.Module) else _make(found, source)
 
 
 def _import(where: str) -> ModuleType:

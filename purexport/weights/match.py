@@ -15,6 +15,9 @@ from purexport.errors import WeightsError
 from purexport.weights.stored import Stored, shown
 
 MOST_LISTED = 20
+_WHERE = (
+    "(rename and strict are options of purexport.Checkpoint(source, ...); on the command line --rename and --partial)"
+)
 _GIVE = 'lay them over the checkpoint: weights=[checkpoint, {"NAME": tensor}]'
 
 
@@ -92,7 +95,7 @@ def _report(
     counts = [(missing, "missing"), (unexpected, "unexpected"), (mismatched, "mismatched")]
     head = ", ".join(f"{len(items)} {what}" for items, what in counts if items)
     spare = list(unexpected) or [name for name in weights if all(name not in item.names for item in wanted)]
-    lines = [f"the weights ({getattr(weights, 'origin', 'a mapping')}) do not fit the model: {head}"]
+    lines = [f"the checkpoint ({getattr(weights, 'origin', 'a mapping')}) does not fit the model: {head}"]
     lines += _listed("missing", [f"{item}{_near(item, spare)}" for item in missing[:MOST_LISTED]], len(missing))
     shown_names = [f"{shown(name)} in {weights[name].origin}" for name in unexpected[:MOST_LISTED]]
     lines += _listed("unexpected", shown_names, len(unexpected))
@@ -131,7 +134,7 @@ def _advice(
         lines.append(f"buffers that are not persistent have no values in a model without memory; {_GIVE}")
     if rename is None and unexpected and not absent:
         lines.append("to leave out what the model does not have pass strict=False, or rename={old: None}")
-    return [*lines, "(rename and strict are options of purexport.Checkpoint(source, ...))"] if lines else lines
+    return [*lines, _WHERE] if lines else lines
 
 
 def _prefix(weights: Mapping[str, Stored], absent: Sequence[Wanted], spare: set[str]) -> tuple[str, str] | None:
