@@ -14,7 +14,7 @@ from proto_schema.collection import paused_collection
 from proto_schema.errors import DecodeError, EncodeError
 from proto_schema.fields import Message
 from proto_schema.generate import decoder, encoder, sizer
-from proto_schema.payload import BytesLike, Payload, byte_view
+from proto_schema.payload import BytesLike, FileMap, Payload, byte_view
 from proto_schema.wire import MAX_DEPTH, MAX_LENGTH
 
 WHOLE = 1 << 23  # input up to this size is decoded from one bytes object
@@ -42,7 +42,8 @@ def decode_noting(cls: type[M], data: Any) -> tuple[M, list[Message]]:
     budget = interpret.Budget(limit)
     try:
         with paused_collection(end >= GC_PAUSE):
-            message: M = function(view, view if buf is None else buf, 0, end, 0, budget, MAX_DEPTH)
+            payloads = _Payloads(view, view.obj) if isinstance(view.obj, FileMap) else view
+            message: M = function(payloads, view if buf is None else buf, 0, end, 0, budget, MAX_DEPTH)
             budget.settle()
             return message, budget.noted
     except MemoryError:
@@ -53,6 +54,19 @@ def decode_noting(cls: type[M], data: Any) -> tuple[M, list[Message]]:
         raise DecodeError(f"its messages need more than {limit >> 20} MiB: hostile, or no model at all")
     interpret.decode(cls, view, 0, end, interpret.Budget(limit))
     raise AssertionError("the interpreter accepts what the generated decoder refuses") from refusal
+
+
+class _Payloads:
+    """The input as payloads are cut from it: a mapped file hears of each, so that few of its pages stay resident."""
+
+    def __init__(self, view: memoryview, mapping: FileMap) -> None:
+        self.view = view
+        self.mapping = mapping
+
+    def __getitem__(self, part: slice) -> memoryview:
+        found = self.view[part]
+        self.mapping.went_past(len(found))
+        return found
 
 
 def encode_parts(message: Message) -> tuple[list[BytesLike], int]:

@@ -19,6 +19,7 @@ from typing import TypeAlias
 from proto_schema.errors import ExternalDataError
 
 CHUNK = 1 << 22  # a size that amortizes a system call and bounds a writer's memory
+_LONG, _OFTEN = 1 << 16, 8  # after this many pieces of this size or more, a mapping lets go of its pages
 
 
 class Payload(ABC):
@@ -86,6 +87,7 @@ class FileMap(mmap.mmap):
 
     path: str
     stamp: Stamp
+    _left: int = _OFTEN
 
     @classmethod
     def of(cls, descriptor: int, path: str) -> FileMap:
@@ -94,6 +96,17 @@ class FileMap(mmap.mmap):
         made.path = os.path.abspath(path)
         made.stamp = stamp_of(os.fstat(descriptor))
         return made
+
+    def went_past(self, size: int) -> None:
+        """Says that a reader is done with a piece of so many bytes, or has left it out: not many pages stay resident.
+
+        Reading one byte can make 2 MiB of a file count as this process's memory. What is let go comes back by itself.
+        """
+        if size >= _LONG and hasattr(mmap, "MADV_DONTNEED"):
+            self._left -= 1
+            if not self._left:
+                self._left = _OFTEN
+                self.madvise(mmap.MADV_DONTNEED)
 
 
 class FileRange(Payload):
@@ -232,6 +245,13 @@ def pieces(view: memoryview, limit: int = CHUNK) -> Iterator[memoryview]:
     """A byte view cut into views of at most `limit` bytes."""
     for start in range(0, view.nbytes, limit):
         yield view[start : start + limit]
+        went_past(view, limit)
+
+
+def went_past(view: memoryview, size: int) -> None:
+    """`FileMap.went_past` of the mapping that a view is of; nothing for other views."""
+    if isinstance(view.obj, FileMap):
+        view.obj.went_past(size)
 
 
 def nbytes(data: BytesLike) -> int:

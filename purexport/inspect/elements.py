@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from proto_schema.errors import DecodeError
 from proto_schema.fields import MESSAGE, Field, Message, message_class
 from proto_schema.onnx import ModelProto
-from proto_schema.payload import FileMap, Stamp
+from proto_schema.payload import FileMap, Stamp, went_past
 from proto_schema.wire import LEN, MAX_DEPTH, read_length, read_tag, read_varint, skip
 
 WIRE_NAMES = ("varint", "i64", "len", "group", "egroup", "i32")
@@ -100,6 +100,8 @@ class Bytes:
             found = self._element(parent, parent.message, table, counts, at)
             yield found
             at = found.stop
+            if found.message is None:
+                went_past(self.view, found.payload)
 
     def walk(self, parent: Element | None = None, depth: int | None = None) -> Iterator[Element]:
         """The elements below one, each before its children, down to `depth` levels (None: all)."""

@@ -33,6 +33,7 @@ from proto_schema.onnx import (
     TensorShapeProto,
     ValueInfoProto,
 )
+from proto_schema.payload import went_past
 from proto_schema.wire import LEN, MAX_LENGTH, Span, varint, walk
 from purexport.inspect.elements import accepts
 from purexport.inspect.values import as_text
@@ -156,13 +157,17 @@ class Rewriter:
 
     def _graphs(self) -> list[Span]:
         row = field_of(ModelProto, "graph")
-        return [span for span in walk(self.view) if row and span.number == row.number and span.wire_type == LEN]
+        return [
+            span
+            for span in _walk(self.view, 0, len(self.view))
+            if row and span.number == row.number and span.wire_type == LEN
+        ]
 
     # Messages ---------------------------------------------------------------------------------------------------------
 
     def _message(self, cls: type[Message], body: int, stop: int, scope: _Scope) -> list[Piece] | None:
         """The new value of a message; None where nothing in it changes."""
-        spans = list(walk(self.view, body, stop))
+        spans = list(_walk(self.view, body, stop))
         table = {row.number: row for row in cls.FIELDS}
         records = dict(self.orders.records.get(body, {}))
         placed: set[int] = set()
@@ -296,13 +301,20 @@ def _defined(view: memoryview, cls: type[Message], parts: Sequence[Span]) -> set
 def _texts(view: memoryview, cls: type[Message], body: int, stop: int, steps: Sequence[str]) -> Iterator[bytes]:
     """The values of a field of text, given by the steps to it."""
     row = field_of(cls, steps[0])
-    for span in walk(view, body, stop):
+    for span in _walk(view, body, stop):
         if row is None or span.number != row.number or span.wire_type != LEN:
             continue
         if len(steps) == 1:
             yield bytes(view[span.body : span.stop])
         else:
             yield from _texts(view, message_class(cls, row), span.body, span.stop, steps[1:])
+
+
+def _walk(view: memoryview, body: int, stop: int) -> Iterator[Span]:
+    """The fields of a message; the mapping hears of each, as in `Bytes.children`."""
+    for span in walk(view, body, stop):
+        yield span
+        went_past(view, span.stop - span.body)
 
 
 def _place_for(spans: Sequence[Span], table: dict[int, Field], number: int, body: int) -> int:

@@ -149,3 +149,27 @@ def test_a_writer_without_a_result_takes_all() -> None:
 
     durable.write_stream(Sink(), [b"abc", b"d"])
     assert b"".join(taken) == b"abcd"
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="this system cannot let go of mapped pages")
+def test_a_mapped_file_does_not_stay_resident(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading a header between two weights makes pages around it count as memory: they are let go now and then."""
+    tensors = [ps.TensorProto(name=str(at), raw_data=bytes(1 << 20)) for at in range(64)]
+    path = tmp_path / "m.onnx"
+    ps.save(ps.ModelProto(graph=ps.GraphProto(initializer=tensors)), path)
+    calls: list[int] = []
+    monkeypatch.setattr(payload.FileMap, "madvise", lambda self, advice: calls.append(advice), raising=False)
+    model: Any = ps.load(path)
+    assert calls == [mmap.MADV_DONTNEED] * 8
+    monkeypatch.undo()
+    weights = [tensor.raw_data for tensor in model.graph.initializer]
+    before = mapped_bytes()
+    assert all(bytes(chunk) == bytes(1 << 20) for weight in weights for chunk in payload.chunks(weight))
+    assert mapped_bytes() - before < 24 << 20
+    assert all(bytes(weight) == bytes(1 << 20) for weight in weights)
+
+
+def mapped_bytes() -> int:
+    """The bytes of mapped files that are resident; 0 where the system does not say."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[2]) * mmap.PAGESIZE if statm.exists() else 0
