@@ -23,6 +23,10 @@ _PURE = {
     "aten::__ilshift__": "aten::__lshift__",
     "aten::__irshift__": "aten::__rshift__",
     "aten::_index_put_impl_": "aten::index_put",
+    "aten::pow_.Scalar": "aten::pow.Tensor_Scalar",  # the overloads of pow are named otherwise
+    "aten::pow_.Tensor": "aten::pow.Tensor_Tensor",
+    "aten::float_power_.Scalar": "aten::float_power.Tensor_Scalar",
+    "aten::float_power_.Tensor": "aten::float_power.Tensor_Tensor",
 }
 
 

@@ -63,6 +63,7 @@ _COMPUTE = frozenset(
     ]
 )
 
+_WIDENING = frozenset(["aten::cumsum", "aten::cumprod"])  # of small integers to int64
 _COMPARISONS = frozenset(
     f"aten::{name}"
     for name in [
@@ -108,8 +109,9 @@ def result_dtype(target: str, args: dict[str, Any]) -> torch.dtype | None:
     tensors = [arg for arg in operands if isinstance(arg, Value) and isinstance(arg.type, TensorType)]
     if isinstance(own, Value) and isinstance(own.type, TensorType):
         plain = all(arg.tensor.dtype == own.tensor.dtype for arg in tensors)
-        compares = target.partition(".")[0] in _COMPARISONS
-        if plain and (own.tensor.dtype.is_floating_point or not numbers) and not compares:
+        base = target.partition(".")[0]
+        others = base in _COMPARISONS or (base in _WIDENING and not own.tensor.dtype.is_floating_point)
+        if plain and (own.tensor.dtype.is_floating_point or not numbers) and not others:
             return None
     parameters = {item.name: item for item in signature(target).parameters}
     call = {name: arg for name, arg in args.items() if arg != parameters[name].default or arg is MISSING}

@@ -70,6 +70,15 @@ self.p0.diagonal().fill_(2.0)
     Found("an-input-whose-shape-is-changed-in-place", "x0.squeeze_()", "x0", {"x0": ("float32", (1,))}),
     Found("an-input-transposed-in-place", "x0.t_()\nv0 = x0 + 1", "v0", {"x0": X}),
     Found("a-buffer-transposed-in-place", "self.p0.t_()\nv0 = self.p0 + 1", "v0", {"x0": X, "p0": X}),
+    Found("a-weight-norm-of-one-axis", "v0 = torch._weight_norm(x0, x0 + 9.0)", "v0", {"x0": ("float32", (2,))}),
+    Found("a-vector-product-of-numbers", "v0 = torch.linalg.vecdot(x0, x0)", "v0", {"x0": ("float32", ())}),
+    Found("a-distance-of-numbers", "v0 = F.pairwise_distance(x0, x0 + 1.0)", "v0", {"x0": ("float32", ())}),
+    Found("a-loss-of-numbers", "v0 = F.triplet_margin_loss(x0, x0 + 1.0, x0 - 3.0)", "v0", {"x0": ("float32", ())}),
+    Found("a-similarity-of-numbers", "v0 = F.cosine_similarity(x0, x0 + 9.0, dim=0)", "v0", {"x0": ("float32", ())}),
+    Found("a-power-in-place", "x0.pow_(2)\nx0.pow_(x0)", "x0", {"x0": ("float32", ("n",))}, ({"n": 2}, {"n": 3})),
+    Found("a-wide-power-in-place", "x0.float_power_(2)", "x0", {"x0": ("float64", (2,))}),
+    Found("a-sum-that-widens-in-place", "x0.cumsum_(0)", "x0", {"x0": ("int8", ("n",))}, ({"n": 2}, {"n": 3})),
+    Found("a-product-that-widens-in-place", "x0.cumprod_(0)\nx0 *= x0", "x0", {"x0": ("uint8", (3,))}),
     Found("a-square-buffer-transposed-in-place", "self.p0.t_()", "self.p0", {"x0": X, "p0": ("float32", (2, 2))}),
 ]
 

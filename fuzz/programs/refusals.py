@@ -18,6 +18,8 @@ KNOWN: list[tuple[str, str]] = [
     (r"its sizes must be known; write into the base", "a write through a view of unknown sizes"),
     (r"which has no form in ONNX; make both of one type", "two types for one name"),
     (r"the trace holds a size fixed that was declared dynamic", "the trace holds a dynamic size fixed"),
+    (r"this view is not supported; write into the base tensor", "a write through a view without an inverse"),
+    (r"torch\.export holds a size fixed that follows from a dynamic axis", "torch.export holds a dynamic size fixed"),
     (r"fake_quantize_per_\w+ .*does not run", "torch has no shape function for fake quantization"),
 ]
 _GAP = re.compile(r"^  aten::\S+ ", re.MULTILINE)

@@ -127,9 +127,15 @@ def _run_route(program: Program, route: str, module: Any, wanted: list[list[torc
         runner = _runner(program, data, outcome)
         for feed in feeds:
             found = _computed(program, runner, feed)
-            outcome.results[route, feed] = found
             outcome.count("feeds compared")
-            _compare(route, f"feed {feed}", found, wanted[feed], outcome)
+            right = wanted[feed]
+            if route == "script" and not _all_near(found, right):
+                right = _results(torch.jit.script(module())(*program.feed(feed)))
+                if _all_near(found, right):
+                    outcome.count("a script computes something else than eager torch, and its file the same")
+                    continue
+            outcome.results[route, feed] = found
+            _compare(route, f"feed {feed}", found, right, outcome)
     except _Finding as error:
         outcome.findings.append(Finding(error.what, route, str(error)))
     except _Unjudged:
@@ -188,6 +194,10 @@ def _compare(route: str, where: str, found: list[torch.Tensor], wanted: list[tor
             text = f"{where}, result {position}: {_shown(mine)}, torch gives {_shown(right)}"
             outcome.findings.append(Finding("other results than torch", route, text))
             return
+
+
+def _all_near(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> bool:
+    return len(found) == len(wanted) and all(near(a, b) for a, b in zip(found, wanted, strict=True))
 
 
 def _compare_routes(outcome: Outcome) -> None:

@@ -68,8 +68,9 @@ def vdot(op: Emitter, self: Value, other: Value) -> Value:
 
 @lower("aten::linalg_vecdot", promote="x y")
 def linalg_vecdot(op: Emitter, x: Value, y: Value, dim: int = -1) -> Value:
-    axis = axis_of(dim, max(x.rank, y.rank)) - max(x.rank, y.rank)
-    return op.ReduceSum(op.Mul(x, y), axes=[max(x.rank, y.rank) + axis], keepdims=0)
+    rank = max(x.rank, y.rank)
+    product = op.Mul(x, y)
+    return op.ReduceSum(product, axes=[axis_of(dim, rank)], keepdims=0) if rank else product
 
 
 @lower("aten::outer", "aten::ger", promote="self vec2")
@@ -192,9 +193,10 @@ def cosine_similarity(op: Emitter, x1: Value, x2: Value, dim: int = 1, eps: floa
     back = axis_of(dim, rank) - rank
     units = []
     for value in (x1, x2):
-        norm = op.ReduceL2(value, axes=[value.rank + back], keepdims=1)
+        norm = op.ReduceL2(value, axes=[value.rank + back], keepdims=1) if value.rank else op.Abs(value)
         units.append(op.Div(value, largest(op, norm, op.like(eps, value))))
-    return op.ReduceSum(op.Mul(*units), axes=[rank + back], keepdims=0)
+    product = op.Mul(*units)
+    return op.ReduceSum(product, axes=[rank + back], keepdims=0) if rank else product
 
 
 @lower("aten::pairwise_distance", promote="x1 x2")
@@ -203,6 +205,8 @@ def pairwise_distance(
 ) -> Value:
     # eps is added to the difference, not to the norm
     difference = op.Add(op.Sub(x1, x2), op.like(eps, x1))
+    if x1.rank == x2.rank == 0 and p:
+        return op.Abs(difference)
     return _norm(op, difference, max(x1.rank, x2.rank) - 1, p, keepdim)
 
 

@@ -343,6 +343,8 @@ def cosine_embedding_loss(
 def _distance(op: Emitter, x1: Value, x2: Value, p: float, eps: float) -> Value:
     """The norm of x1 - x2 + eps over the last axis."""
     gap = op.Abs(op.Add(op.Sub(x1, x2), op.like(eps, x1)))
+    if x1.rank == x2.rank == 0:
+        return gap
     axes = [max(x1.rank, x2.rank) - 1]
     if p == 2:
         return op.ReduceL2(gap, axes=axes, keepdims=0)

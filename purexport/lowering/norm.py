@@ -327,6 +327,8 @@ def native_group_norm(
 @lower("aten::norm_except_dim")
 def norm_except_dim(op: Emitter, v: Value, pow: int = 2, dim: int = 0) -> Value:
     """The norm of each slice along ``dim``, the other axes kept with size 1; -1 stands for all axes, and no slices."""
+    if not _axes_but(v, dim):
+        return op.Abs(v)
     if pow not in (1, 2):
         exponent = op.like(pow, v)
         power = op.ReduceSum(op.Pow(op.Abs(v), exponent), axes=_axes_but(v, dim), keepdims=int(dim != -1))
