@@ -32,8 +32,12 @@ def referred(stored: Iterable[tuple[TensorProto, BytesLike]], folder: str, thres
         if nbytes(data) < max(threshold, 1):
             continue
         source = file_range(data)
-        if source is None or source.offset % _element_size(tensor):
-            left.append(tensor.name or "")
+        if source is None:
+            left.append(f"{tensor.name or ''!r} does not lie unchanged in a file")
+            continue
+        if source.offset % _element_size(tensor):
+            at = f"{source.offset} of {source.source}, which is no multiple of the size of its elements"
+            left.append(f"{tensor.name or ''!r} lies at byte {at}")
             continue
         location = _location(source, opened.path)
         try:
@@ -42,10 +46,7 @@ def referred(stored: Iterable[tuple[TensorProto, BytesLike]], folder: str, thres
             raise EncodeError(f"cannot be referred to in place: {error}; {_COPY}") from error
         found[id(tensor)] = (location, source.offset, source.nbytes)
     if left and not found:
-        raise EncodeError(
-            f"no tensor lies unchanged in a file that could be referred to (the first is {left[0]!r}): "
-            "save with external_data=True"
-        )
+        raise EncodeError(f"no tensor can be referred to in place: {left[0]}; save with external_data=True")
     return found
 
 

@@ -161,6 +161,11 @@ def hard_linked(folder: Path) -> FileRange:
     return FileRange(folder / "c.safetensors", source.offset, A.nbytes)
 
 
+def odd(folder: Path) -> FileRange:
+    (folder / "odd").write_bytes(b"123" + A.tobytes())
+    return FileRange(folder / "odd", 3, A.nbytes)
+
+
 REFUSED: list[tuple[str, Callable[[Path], Any], str]] = [
     (
         "another folder",
@@ -170,11 +175,8 @@ REFUSED: list[tuple[str, Callable[[Path], Any], str]] = [
     ("a link", linked, "tensor 'a': .*link out of the model's folder.*external_data=True, which copies"),
     ("a folder that is a link", linked_folder, "link out of the model's folder"),
     ("a hard link", hard_linked, "link out of the model's folder"),
-    (
-        "memory only",
-        lambda _: A.tobytes(),
-        r"no tensor lies unchanged in a file.*the first is 'a'\).*external_data=True",
-    ),
+    ("memory only", lambda _: A.tobytes(), "'a' does not lie unchanged in a file; save with external_data=True"),
+    ("an odd place", odd, "'a' lies at byte 3 of .*/odd, which is no multiple of the size"),
 ]
 
 
