@@ -7,7 +7,7 @@ when it is written.  ONNX raw data is little-endian; a big-endian host swaps pie
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -40,6 +40,15 @@ class TensorPayload(Payload):
         if not storage:
             return None
         return (storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The tensor's shape."""
+        return tuple(self.tensor.shape)
+
+    def permuted(self, permutation: Sequence[int]) -> TensorPayload:
+        """The same with its axes in another order."""
+        return TensorPayload(self.tensor.permute(tuple(permutation)))
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         """The bytes in pieces of at most ``limit`` bytes; only a strided or device tensor's pieces are copied."""

@@ -8,7 +8,8 @@ Checkpoints are untrusted: a reader gives rows or raises `WeightsError`, and exe
 from __future__ import annotations
 
 from purexport.errors import WeightsError
+from purexport.weights.convert import cast, transposed
 from purexport.weights.source import Weights, open_weights
 from purexport.weights.stored import Stored
 
-__all__ = ["Stored", "Weights", "WeightsError", "open_weights"]
+__all__ = ["Stored", "Weights", "WeightsError", "cast", "open_weights", "transposed"]

@@ -34,6 +34,10 @@ class MemoryPayload(Payload):
         return self.view.nbytes
 
     @property
+    def place(self) -> str:
+        return "memory"
+
+    @property
     def identity(self) -> object:
         return (address(self.view), self.view.nbytes) if self.view.nbytes else None
 

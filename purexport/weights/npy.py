@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from itertools import accumulate
-from operator import mul
 
 import numpy as np
 
-from proto_schema.dtypes import by_numpy_name
+from proto_schema.dtypes import DTYPES, by_numpy_name
 from proto_schema.payload import Payload
 from purexport.errors import WeightsError
 from purexport.weights.stored import CheckpointFile, Stored, shown, size_of
-from purexport.weights.strided import StridedPayload
+from purexport.weights.strided import StridedPayload, row_major
 from purexport.weights.ziparchive import Archive
 
 MAGIC = b"\x93NUMPY"
@@ -60,9 +58,8 @@ def _array(file: CheckpointFile, name: str, begin: int, size: int) -> Stored:
         raise file.error(f"array {shown(name)}: {error}; {_ADVICE}") from None
     payload: Payload = file.range(start, needed)
     if backwards and needed and len(shape) > 1:
-        steps = list(accumulate(shape[:-1], mul, initial=1))
-        items = size_of(2, shape)
-        payload = StridedPayload(file.range(start, needed), needed // items, shape, steps)
+        width = DTYPES[dtype].bits // 8
+        payload = StridedPayload(file.range(start, needed), width, shape, row_major(shape[::-1])[::-1])
     return Stored(name, dtype, shape, payload, file.label)
 
 

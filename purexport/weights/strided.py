@@ -121,6 +121,14 @@ def blocks(shape: tuple[int, ...], most: int) -> Iterator[tuple[list[int], list[
             yield [*index, first, *[0] * behind], [*[1] * axis, extent, *shape[axis + 1 :]]
 
 
+def row_major(shape: Sequence[int]) -> list[int]:
+    """The steps of row-major order, in items."""
+    steps = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        steps[axis] = steps[axis + 1] * shape[axis + 1]
+    return steps
+
+
 def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether these steps are those of row-major order; an axis of one item may have any."""
     expected = 1
