@@ -21,7 +21,7 @@ from purexport.version import VERSION
 
 VERBS = (
     *("demo", "export", "show", "inspect", "locate", "stat", "check", "canonicalize", "diff", "edit", "extract"),
-    *("salvage", "html"),
+    *("salvage", "html", "completion"),
 )
 """The modules of this package that are verbs, in the order of the help."""
 
