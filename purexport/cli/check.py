@@ -11,8 +11,8 @@ from typing import Any
 
 import proto_schema as ps
 from proto_schema.errors import CheckError, DecodeError
-from purexport.cli.inspect import clipped
 from purexport.cli.show import table
+from purexport.cli.terminal import line, titled
 from purexport.inspect.elements import Bytes
 from purexport.inspect.forms import DISAGREE, FORM, REFUSED, Finding, findings
 
@@ -43,7 +43,11 @@ def run(args: argparse.Namespace) -> int:
     facts: dict[str, Any] = {"file": args.file, "valid": error is None, "error": error}
     if args.parsers:
         facts.update(canonical=not found, findings=[asdict(finding) for finding in found])
-    text = json.dumps(facts, indent=2) if args.json else "\n".join(map(clipped, _lines(facts, found, args.parsers)))
+    if args.json:
+        text = json.dumps(facts, indent=2)
+    else:
+        verdict, *others = _lines(facts, found, args.parsers)
+        text = "\n".join([line([(verdict, "green" if error is None else "red")]), *map(titled, others)])
     sys.stdout.write(text + "\n")
     return 0 if error is None and all(finding.kind == FORM for finding in found) else 1
 

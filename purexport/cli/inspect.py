@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
 from collections.abc import Iterator
 from typing import Any
 
 import proto_schema as ps
 from purexport.cli.errors import UsageError
+from purexport.cli.terminal import line
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.hexview import annotated
 from purexport.inspect.paths import find
@@ -109,13 +109,9 @@ def problem_lines(source: Bytes, damage: list[Element]) -> Iterator[str]:
         yield f"{len(apart)} more places are bad after it"
 
 
-def clipped(line: str) -> str:
+def clipped(text: str) -> str:
     """ASCII, and cut to the terminal's width where one looks."""
-    text = line.encode("ascii", "backslashreplace").decode()
-    if not sys.stdout.isatty():
-        return text
-    width = shutil.get_terminal_size().columns
-    return text if len(text) <= width else f"{text[: width - 3]}..."
+    return line([(text, "")])
 
 
 def _write_json(source: Bytes, roots: list[Element], args: argparse.Namespace) -> list[Element]:
@@ -147,14 +143,14 @@ def _write_text(source: Bytes, roots: list[Element], args: argparse.Namespace) -
 
     base = min(root.depth for root in roots)
     if not args.hex:
-        sys.stdout.write(clipped(_HEAD) + "\n")
-    lines = annotated(source, seen()) if args.hex else (_line(source, element, base) for element in seen())
-    for line in lines:
-        sys.stdout.write(clipped(line) + "\n")
+        sys.stdout.write(line([(_HEAD, "dim")]) + "\n")
+    lines = map(clipped, annotated(source, seen())) if args.hex else (_line(source, one, base) for one in seen())
+    for text in lines:
+        sys.stdout.write(text + "\n")
     if not args.path and not args.hex:
         damage = [element for element in source.walk() if element.problem]  # below the levels that were shown, too
-    for line in problem_lines(source, damage) if damage else ():
-        sys.stdout.write(clipped(line) + "\n")
+    for text in problem_lines(source, damage) if damage else ():
+        sys.stdout.write(line([(text, "red")]) + "\n")
     return damage
 
 
@@ -165,4 +161,5 @@ def _line(source: Bytes, element: Element, base: int) -> str:
     sign = " = " if element.message is None and text else "  "
     note = f"  <- {element.problem}" if element.problem else ""
     row = f"{element.start:#10x}  {element.header:4}  {element.payload:9}  {element.wire_name or '-':6}  "
-    return row + f"{indent}{label}{sign}{text}".rstrip() + note
+    style = "bold" if element.message is not None else ""
+    return line([(row, "dim"), (indent + label, style), (f"{sign}{text}".rstrip(), "cyan"), (note, "red")])

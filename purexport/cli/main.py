@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 from proto_schema import CheckError
 from purexport.cli.errors import UsageError
+from purexport.cli.terminal import paint
 from purexport.errors import ExportError
 from purexport.version import VERSION
 
@@ -60,7 +61,7 @@ def main(argv: Sequence[str]) -> int:
         if args.traceback:
             traceback.print_exc()
         status, text = _judge(error)
-        print(f"purexport {args.verb}: {text}", file=sys.stderr)
+        print(f"{paint(f'purexport {args.verb}:', 'red', sys.stderr)} {text}", file=sys.stderr)
     return status
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import proto_schema as ps
 from proto_schema.units import size_text
+from purexport.cli import pretty
 from purexport.cli.describe import describe, file_sizes
+from purexport.cli.terminal import console, paint, safe
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -34,24 +36,28 @@ def run(args: argparse.Namespace) -> int:
     facts = {"files": file_sizes(args.file, model), **describe(model)}
     if args.no_nodes:
         del facts["nodes"]
+    screen = None if args.json else console()
+    if screen is not None:
+        pretty.show(screen, facts, _facts(facts))
+        return 0
     text = json.dumps(facts, indent=2) if args.json else "\n".join(_lines(facts))
     sys.stdout.write(text.encode("ascii", "backslashreplace").decode() + "\n")
     return 0
 
 
 def _lines(facts: dict[str, Any]) -> Iterator[str]:
-    yield from _facts(facts)
+    yield from table(_facts(facts), indent="")
     for title in ("inputs", "outputs"):
-        yield f"\n{title}"
+        yield f"\n{paint(title, 'bold')}"
         yield from table((value["name"], value["type"]) for value in facts[title])
-    yield "\noperators"
+    yield f"\n{paint('operators', 'bold')}"
     yield from table((kind, str(count)) for kind, count in facts["operators"].items())
     if "nodes" in facts:
-        yield "\nnodes"
+        yield f"\n{paint('nodes', 'bold')}"
         yield from table(_node_cells(node) for node in facts["nodes"])
 
 
-def _facts(facts: dict[str, Any]) -> Iterator[str]:
+def _facts(facts: dict[str, Any]) -> list[tuple[str, str]]:
     weights = facts["weights"]
     opsets = [
         str(version) if domain == "ai.onnx" else f"{domain} {version}"
@@ -67,7 +73,7 @@ def _facts(facts: dict[str, Any]) -> Iterator[str]:
         ("functions", ", ".join(facts["functions"])),
         *(("metadata", f"{key} = {value}") for key, value in facts["metadata"].items()),
     ]
-    yield from table(((name, text) for name, text in rows if text), indent="")
+    return [(name, text) for name, text in rows if text]
 
 
 def _node_cells(node: dict[str, Any]) -> tuple[str, str]:
@@ -78,8 +84,8 @@ def _node_cells(node: dict[str, Any]) -> tuple[str, str]:
 
 
 def table(rows: Iterable[Sequence[str]], indent: str = "  ") -> Iterator[str]:
-    """Rows of cells as lines, the columns aligned."""
-    kept = list(rows)
+    """Rows of cells as safe lines, the columns aligned."""
+    kept = [[safe(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*kept, strict=True)]
     for row in kept:
         yield (indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()

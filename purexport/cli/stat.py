@@ -10,8 +10,10 @@ from dataclasses import asdict
 from typing import Any
 
 from proto_schema.units import size_text
+from purexport.cli import pretty
 from purexport.cli.inspect import clipped
 from purexport.cli.show import table
+from purexport.cli.terminal import console, titled
 from purexport.inspect.sizes import DataFile, Sizes, duplicates, sizes
 
 _BAR = 30
@@ -42,8 +44,10 @@ def run(args: argparse.Namespace) -> int:
         if equal is not None:
             facts["duplicates"] = [{"names": names, "bytes": size} for names, size in equal]
         text = json.dumps(facts, indent=2)
+    elif (screen := console()) is not None:
+        text = _shown(screen, args.file, found, equal, max(args.top, 1))
     else:
-        text = "\n".join(map(clipped, _lines(args.file, found, equal, max(args.top, 1))))
+        text = "\n".join(map(titled, _lines(args.file, found, equal, max(args.top, 1))))
     sys.stdout.write(text + "\n")
     return 0 if all(file.sound for file in found.data_files) and not found.problems else 1
 
@@ -61,9 +65,22 @@ def bars(counts: Mapping[str, int], top: int) -> Iterator[str]:
         yield f"  {name:<{min(width, 40)}}  {size_text(count):>7}  {100 * count / total:5.1f}%  {bar}"
 
 
-def _lines(path: str, found: Sizes, equal: list[tuple[list[str], int]] | None, top: int) -> Iterator[str]:
+def _shown(screen: Any, path: str, found: Sizes, equal: list[tuple[list[str], int]] | None, top: int) -> str:
+    """Prints charts and tensors as tables; the rest is text as ever."""
+    screen.print(clipped(_head(path, found)) + "\n", style="bold")
+    for title, counts in _charts(found):
+        pretty.chart(screen, title, counts, top)
+    if found.weights:
+        pretty.largest(screen, found, top)
+    return "\n".join(map(titled, _ends(found, equal, top))).lstrip("\n")
+
+
+def _head(path: str, found: Sizes) -> str:
     outside = sum(file.size or 0 for file in found.data_files)
-    yield f"{path}, {size_text(found.file)}" + (f", and {size_text(outside)} of external data" if outside else "")
+    return f"{path}, {size_text(found.file)}" + (f", and {size_text(outside)} of external data" if outside else "")
+
+
+def _charts(found: Sizes) -> list[tuple[str, dict[str, int]]]:
     charts = [
         ("what the bytes are", found.by_use),
         ("bytes of the file by message", found.by_message),
@@ -71,16 +88,24 @@ def _lines(path: str, found: Sizes, equal: list[tuple[list[str], int]] | None, t
         ("weights by dtype", found.by_dtype),
         ("weights by module", found.by_module),
     ]
-    for title, counts in charts:
-        if any(counts.values()):
-            yield f"\n{title}"
-            yield from bars(counts, top)
+    return [(title, counts) for title, counts in charts if any(counts.values())]
+
+
+def _lines(path: str, found: Sizes, equal: list[tuple[list[str], int]] | None, top: int) -> Iterator[str]:
+    yield _head(path, found)
+    for title, counts in _charts(found):
+        yield f"\n{title}"
+        yield from bars(counts, top)
     if found.weights:
         yield f"\nlargest of {len(found.weights)} tensors"
         rows = [(weight.name, f"{weight.dtype}{list(weight.dims)}", weight) for weight in found.weights[:top]]
         yield from table(
             (name, kind, size_text(weight.nbytes), "external" if weight.external else "") for name, kind, weight in rows
         )
+    yield from _ends(found, equal, top)
+
+
+def _ends(found: Sizes, equal: list[tuple[list[str], int]] | None, top: int) -> Iterator[str]:
     if equal is not None:
         yield f"\nequal tensors: {len(equal)} groups, {size_text(_waste(equal))} more than needed"
         yield from (f"  {size_text(size):>7}  {', '.join(names)}" for names, size in equal[:top])

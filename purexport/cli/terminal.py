@@ -1,0 +1,82 @@
+"""What a terminal gets and a pipe does not: colour, and columns by the package rich where that is installed.
+
+Invariant: what goes into a pipe or a file is plain text, the same on every machine. NO_COLOR (https://no-color.org)
+takes the colours away and leaves the columns.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
+
+Piece = tuple[str, str]
+"""Text and its style: one of bold, dim, red, green, yellow, blue, cyan, or nothing."""
+
+
+def looks(stream: TextIO) -> bool:
+    """Whether a person looks at the stream: a terminal that can do more than write one line below another."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def coloured(stream: TextIO) -> bool:
+    """Whether it may have colours."""
+    return looks(stream) and not os.environ.get("NO_COLOR")
+
+
+def console() -> Any:
+    """A console of rich for stdout, or None: no terminal looks, or rich is not installed."""
+    if not looks(sys.stdout):
+        return None
+    try:
+        from rich.console import Console
+    except ImportError:
+        return None
+    plain = not coloured(sys.stdout)
+    return Console(
+        file=sys.stdout,
+        no_color=plain,
+        color_system=None if plain else "auto",
+        highlight=False,
+        emoji=False,
+        markup=False,
+    )
+
+
+def safe(text: str) -> str:
+    """ASCII without control characters: a name in a file must not move the cursor."""
+    text = text.encode("ascii", "backslashreplace").decode()
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def paint(text: str, style: str, stream: TextIO | None = None) -> str:
+    """The text, in a style where the stream (default: stdout) may have colours."""
+    if not style or not text or not coloured(stream or sys.stdout):
+        return text
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+
+
+def titled(text: str) -> str:
+    """A line as `line` makes it; one that begins with an empty line is a title, and bold."""
+    return line([(text, "bold" if text.startswith("\n") else "")])
+
+
+def line(pieces: Sequence[Piece]) -> str:
+    """Pieces as one line: safe, painted, and cut to the width where a terminal looks."""
+    left = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    shown = []
+    for text, style in pieces:
+        whole = "\n".join(map(safe, text.split("\n")))  # line breaks are the verbs' own
+        if len(whole) > left:
+            shown.append(paint(whole[: max(0, left - 3)] + "..."[:left], style))
+            break
+        shown.append(paint(whole, style))
+        left -= len(whole)
+    return "".join(shown)
