@@ -103,6 +103,23 @@ def write_new(
         raise
 
 
+def create(path: str, size: int, like: str) -> None:
+    """Makes the new file `path` of `size` zeros, their space reserved, for others to write to; removed on failure."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        try:
+            keep_mode(descriptor, like)
+            reserve(descriptor, size)
+            os.ftruncate(descriptor, size)
+        finally:
+            os.close(descriptor)
+    except FileExistsError:
+        raise
+    except BaseException:
+        remove(path)
+        raise
+
+
 def write_parts(descriptor: int, parts: Iterable[BytesLike], sources: Sources, meter: Meter) -> None:
     """Writes the parts to an open file: ranges of files by the kernel, the rest as `gathered` joins and cuts it."""
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 
 from proto_schema.archive import model_name, tar_parts
 from proto_schema.codec import encode_parts
-from proto_schema.commit import DataCommit, write_data
+from proto_schema.commit import DataCommit, DataWriter, write_data
 from proto_schema.copying import Sources
 from proto_schema.datafiles import Place, Plan, lies_already, locations, payload_of, plan, with_data, without_data
 from proto_schema.durable import blamed_on, takes_rename, write_stream
@@ -243,8 +243,8 @@ def _outside(work: Work, names: Sequence[str]) -> tuple[list[BytesLike], int]:
     return parts, size
 
 
-def commit(work: Work, progress: Progress | None = None) -> None:
-    """Writes what was prepared: all of it, or nothing where that raises."""
+def commit(work: Work, progress: Progress | None = None, writer: DataWriter | None = None) -> None:
+    """Writes what was prepared: all of it, or nothing where that raises. `writer` is who writes the data files."""
     meter = Meter(progress, work.data_size + work.size)
     if work.path is None:
         write_stream(work.target, work.parts, meter)
@@ -263,7 +263,7 @@ def commit(work: Work, progress: Progress | None = None) -> None:
         def encoded(names: list[str]) -> tuple[list[BytesLike], int]:
             return (work.parts, work.size) if names == work.names or work.archive else _outside(work, names)
 
-        writer = write_resumable if work.resume else write_data
+        writer = writer or (write_resumable if work.resume else write_data)
         made = DataCommit(work.path, work.layout.files, encoded, work.sources, meter, writer)
         made.run([] if work.archive else work.names, work.unchanged, old)
 

@@ -15,7 +15,7 @@ from purexport.errors import ExportError, UnsupportedOperatorError, Verification
 from purexport.version import VERSION as __version__  # noqa: N811
 
 if TYPE_CHECKING:
-    from purexport import operators, symbolic_helper
+    from purexport import distributed, operators, symbolic_helper
     from purexport.api import (
         ONNXProgram,
         Report,
@@ -43,7 +43,7 @@ _ROOMS = {
     "select_model_mode_for_export": "api",
     "unregister_custom_op_symbolic": "symbolic.registry",
 }
-_MODULES = ("operators", "symbolic_helper")
+_MODULES = ("distributed", "operators", "symbolic_helper")
 
 __all__ = [
     "Checkpoint",
@@ -56,6 +56,7 @@ __all__ = [
     "VerificationError",
     "WeightsError",
     "__version__",
+    "distributed",
     "export",
     "export_to_pretty_string",
     "is_in_onnx_export",

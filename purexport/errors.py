@@ -43,6 +43,10 @@ class WeightsError(ValueError):
     """Weights that cannot be read: a checkpoint that is malformed or unsafe to read, or keys that do not fit."""
 
 
+class DistributedError(ExportError):
+    """Another process of the group failed; no process has written anything that stays."""
+
+
 class OpsetError(ValueError):
     """An operator, or a form of it, does not exist at the asked opset (caught by the lowering, never by users).
 
