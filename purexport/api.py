@@ -38,8 +38,9 @@ class Report:
 class ONNXProgram:
     """An exported model: the message, how it came about, and a way to run and save it.
 
-    With ``mutated_state="io"``, ``state`` holds the first values of the buffers that the file takes after the model's
-    arguments, and ``written`` names the inputs and buffers whose values it returns after the model's results.
+    ``state`` holds what the file takes after the model's arguments: with ``mutated_state="io"`` the first values of
+    buffers, with ``export_params=False`` the parameters and buffers as the model holds them.  ``written`` names the
+    inputs and buffers whose values it returns after the model's results.
     """
 
     def __init__(

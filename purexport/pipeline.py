@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from proto_schema import operators
 from proto_schema.collection import paused_collection
 from proto_schema.saving import Where
-from purexport import abstract, api, dropin, functions, options, printed
+from purexport import abstract, api, dropin, functions, names, options, printed
 from purexport.alone import alone
 from purexport.api import ONNXProgram, Report
 from purexport.attached import Attached
@@ -98,7 +98,7 @@ def export(
     _check_choices(operator_export_type, mutated_state)
     functions.check_wanted(export_modules_as_functions, model, opset)
     arguments, keywords = options.arguments_of(model, args, kwargs)
-    _check_names(input_names, output_names)
+    names.check_given(input_names, output_names)
     stages = Progress(progress)
 
     with alone(), paused_collection(), dropin.told_to_torch(opset), recording() as applied:
@@ -126,19 +126,20 @@ def export(
             *_mutations(pure, mutated_state),
             *_types(captured, pure),
         ]
+        state = [item.input for item in pure.mutations] if mutated_state == "io" else []
+        names.make_way(pure.graph, input_names, output_names, dynamic_axes or (), state)
         kept = keep_state(pure) if mutated_state == "io" else State()
-        pure.graph.output_names = _output_names(pure.graph.output_names, output_names)
+        pure.graph.output_names = names.name_outputs(pure.graph.output_names, output_names)
         remarks += _complex_borders(pure.graph)
         users = [item.name for item in pure.graph.inputs if item.kind == "user"]
-        _check_axes(dynamic_axes, [*users, *pure.graph.output_names])
+        names.check_axes(dynamic_axes, [*users, *pure.graph.output_names])
         stages.at("lower")
         # what is computed of parameters would not follow those that come from outside
         fold = do_constant_folding and export_params and not options.trains(model, training)
         kind, listed = operator_export_type, captured.listed
         lowered = lower_graph(pure.graph, opset, rules, fold=fold, kind=kind, listed=listed)
         remarks += lowered.remarks
-        if not export_params:
-            _parameters_as_inputs(lowered.graph, pure.graph.inputs)
+        outside = [] if export_params else _parameters_as_inputs(lowered.graph, pure.graph.inputs)
         stages.at("build")
         outlined = functions.modules_as_functions(lowered.graph, model, export_modules_as_functions)
         share_equal_nodes(lowered.graph)
@@ -159,12 +160,13 @@ def export(
             add_metadata(proto, lowered.graph, outlined, module_classes(model))
 
         if verbose:
-            names = [value.name for value in owned]
-            found = printed.origins(lowered.graph, model, names, lines=captured.scripted)
+            parameters = [value.name for value in owned]
+            found = printed.origins(lowered.graph, model, parameters, lines=captured.scripted)
             (verbose if callable(verbose) else say)(printed.graph_text(proto, found))
 
     summary = Report(captured.route, captured.reason, opset, sorted(lowered.rules), sorted(lowered.decomposed), remarks)
-    program = ONNXProgram(proto, summary, kept.first, kept.written)
+    own = {value.name: tensor for value, tensor in outside}
+    program = ONNXProgram(proto, summary, {**kept.first, **own}, kept.written)
     if verify:
         stages.at("verify")
         with (
@@ -196,37 +198,14 @@ def _check_choices(kind: OperatorExportTypes, mutated_state: str) -> None:
         raise ValueError(f"mutated_state={mutated_state!r} is not one of {', '.join(map(repr, MUTATION_POLICIES))}")
 
 
-def _check_names(*lists: Sequence[str] | None) -> None:
-    for names in lists:
-        if isinstance(names, str):
-            raise ValueError(f"input_names and output_names are lists of names, not the string {names!r}")
-        if names is not None and len(set(names)) != len(names):
-            raise ValueError(f"names must differ from each other: {list(names)}")
-
-
 def _capture(request: Request, attached: Attached) -> Captured:
     unknown = [item for item in request.args if isinstance(item, torch.dtype)]
     if unknown:
         raise ExportError(f"args holds {unknown[0]}, which is no tensor; pass example tensors")
     captured = capture(request)
     attached.fill(captured.graph)
-    _rename(captured.graph.inputs, request.input_names or ())
+    names.name_inputs(captured.graph.inputs, request.input_names or ())
     return captured
-
-
-def _rename(inputs: Sequence[Input], names: Sequence[str]) -> None:
-    """``input_names`` are those of the flat inputs, then of the parameters, in order."""
-    named = [item for kind in ("user", "parameter") for item in inputs if item.kind == kind]
-    if len(names) > len(named):
-        raise ValueError(f"input_names names {len(names)} values, and the model has {len(named)} inputs and parameters")
-    for item, name in zip(named, names, strict=False):
-        item.name = name
-
-
-def _check_axes(dynamic_axes: Mapping[str, Any] | None, known: Sequence[str]) -> None:
-    for name in dynamic_axes or {}:
-        if name not in known:
-            raise ValueError(f"dynamic_axes names {name!r}, and the inputs and outputs are {', '.join(known)}")
 
 
 def _refuse_parts(graph: AtenGraph, arguments: Any) -> None:
@@ -306,12 +285,6 @@ def _complex_borders(graph: AtenGraph) -> list[str]:
     ]
 
 
-def _output_names(found: list[str], given: Sequence[str] | None) -> list[str]:
-    if given is not None and len(given) > len(found):
-        raise ValueError(f"output_names names {len(given)} values, and the model has {len(found)}")
-    return [*(given or ()), *found[len(given or ()) :]]
-
-
 def _owned(graph: Graph, inputs: Sequence[Input]) -> list[Value]:
     """What the graph holds of the model's parameters and buffers, in ``state_dict`` order."""
     order = {item.name: position for position, item in enumerate(inputs) if item.kind in ("parameter", "buffer")}
@@ -319,11 +292,15 @@ def _owned(graph: Graph, inputs: Sequence[Input]) -> list[Value]:
     return sorted(owned, key=lambda value: order[value.name])
 
 
-def _parameters_as_inputs(graph: Graph, inputs: Sequence[Input]) -> None:
-    """``export_params=False``: what the model owns comes from outside."""
+def _parameters_as_inputs(graph: Graph, inputs: Sequence[Input]) -> list[tuple[Value, torch.Tensor]]:
+    """``export_params=False``: what the model owns comes from outside; returns it with what the model holds."""
+    found = []
     for value in _owned(graph, inputs):
+        if value.const is not None:
+            found.append((value, value.const))
         value.const = value.stored = None
         graph.inputs.append(value)
+    return found
 
 
 def export_to_pretty_string(model: Any, args: Any = (), *rest: Any, **given: Any) -> str:

@@ -1,0 +1,114 @@
+"""Given names stand; a derived name that is given to another value makes way for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from torch import nn
+
+import proto_schema as ps
+import purexport
+
+X, Y = torch.randn(2, 3), torch.randn(2, 3)
+PARAMETERS = ["l.weight", "l.bias", "buf"]
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.l = nn.Linear(3, 3)
+        self.register_buffer("buf", torch.ones(3))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x * self.buf).relu(), self.l(x) + y
+
+
+ROWS: list[tuple[dict[str, Any], list[str], list[str], set[str]]] = [
+    # options, inputs and outputs of the file, its other names; the outputs' own names are output_0 and output_1
+    ({}, ["x", "y"], ["output_0", "output_1"], {*PARAMETERS}),
+    ({"output_names": ["x"]}, ["x_1", "y"], ["x", "output_1"], {*PARAMETERS}),
+    ({"output_names": ["p", "x"], "input_names": ["y"]}, ["y", "y_1"], ["p", "x"], {*PARAMETERS}),
+    ({"output_names": ["output_1"]}, ["x", "y"], ["output_1", "output_1_1"], {*PARAMETERS}),
+    ({"output_names": ["output_1", "output_0"]}, ["x", "y"], ["output_1", "output_0"], {*PARAMETERS}),
+    ({"output_names": ["l.weight"]}, ["x", "y"], ["l.weight", "output_1"], {"l.weight_1", "l.bias", "buf"}),
+    ({"output_names": ["buf"]}, ["x", "y"], ["buf", "output_1"], {"l.weight", "l.bias", "buf_1"}),
+    ({"output_names": ["Mul_output"]}, ["x", "y"], ["Mul_output", "output_1"], {"Mul_output_1", *PARAMETERS}),
+    ({"input_names": ["l.bias"]}, ["l.bias", "y"], ["output_0", "output_1"], {"l.weight", "l.bias_1", "buf"}),
+    ({"input_names": ["output_0"]}, ["output_0", "y"], ["output_0_1", "output_1"], {*PARAMETERS}),
+    ({"input_names": ["Mul_output"]}, ["Mul_output", "y"], ["output_0", "output_1"], {"Mul_output_1", *PARAMETERS}),
+    # the third name is that of the first parameter
+    ({"input_names": ["a", "b", "l.bias"]}, ["a", "b"], ["output_0", "output_1"], {"l.bias", "l.bias_1", "buf"}),
+    ({"input_names": ["a", "b", "buf"]}, ["a", "b"], ["output_0", "output_1"], {"buf", "buf_1", "l.bias"}),
+    ({"input_names": ["a", "b", "output_1"]}, ["a", "b"], ["output_0", "output_1_1"], {"output_1", "l.bias", "buf"}),
+    (
+        {"input_names": ["a", "b", "l.bias", "w"], "export_params": False},
+        ["a", "b", "l.bias", "w", "buf"],
+        ["output_0", "output_1"],
+        set(),
+    ),
+    (
+        {"output_names": ["l.weight"], "export_params": False},
+        ["x", "y", "l.weight_1", "l.bias", "buf"],
+        ["l.weight", "output_1"],
+        set(),
+    ),
+    (
+        {"output_names": ["x"], "dynamic_axes": {"y": {0: "n"}}, "input_names": ["a", "y"]},
+        ["a", "y"],
+        ["x", "output_1"],
+        {*PARAMETERS},
+    ),
+]
+
+
+@pytest.mark.parametrize("route", ["trace", "export"])
+@pytest.mark.parametrize(("options", "inputs", "outputs", "others"), ROWS, ids=[str(row[0]) for row in ROWS])
+def test_names(options: dict[str, Any], inputs: list[str], outputs: list[str], others: set[str], route: str) -> None:
+    """The program is run too, with the parameters that it takes from outside where it does."""
+    program = purexport.export(Two(), (X, Y), capture=route, verify=True, **options)
+    model = onnx.load_from_string(ps.dumps(program.model_proto))
+    onnx.checker.check_model(model, full_check=True)
+    assert [item.name for item in model.graph.input] == inputs
+    assert [item.name for item in model.graph.output] == outputs
+    held = {tensor.name for tensor in model.graph.initializer}
+    assert others <= held | {name for node in model.graph.node for name in node.output}
+    if others:
+        assert len(held) == len(PARAMETERS)
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"input_names": ["a", "b"], "output_names": ["a"]}, "input_names and output_names both give 'a'"),
+    ({"input_names": ["a", "a"]}, "names must differ from each other"),
+    ({"output_names": "ab"}, "are lists of names, not the string 'ab'"),
+    ({"output_names": ["a", "b", "c"]}, "output_names names 3 values, and the model has 2"),
+    ({"output_names": ["x"], "dynamic_axes": {"x": {0: "n"}}}, "dynamic_axes names 'x', which is an input's own name"),
+    ({"dynamic_axes": {"z": {0: "n"}}}, "dynamic_axes names 'z', and the inputs and outputs are x, y, output_0"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED, ids=[row[1][:30] for row in REFUSED])
+def test_names_that_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        purexport.export(Two(), (X, Y), **options)
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return x * self.count
+
+
+def test_a_buffer_that_goes_in_and_out_keeps_its_name() -> None:
+    with pytest.raises(ValueError, match="'count' is the input of a buffer, by mutated_state='io'"):
+        purexport.export(Counts(), (X,), output_names=["count"], mutated_state="io")
+    program = purexport.export(Counts(), (X,), output_names=["x"], mutated_state="io", verify=True)
+    assert program.model_proto.graph is not None
+    assert [item.name for item in program.model_proto.graph.input] == ["x_1", "count"]
+    assert [item.name for item in program.model_proto.graph.output] == ["x", "count_out"]
