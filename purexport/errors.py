@@ -25,6 +25,13 @@ class Gap:
         return f"  {self.target}  at {self.place}  {self.reason}"
 
 
+NO_RULE = "has no rule"
+_WAYS_OUT = (
+    "what has no rule gets one by register_custom_op_symbolic or custom_translation_table, and stays in the file as it "
+    "is with operator_export_type=OperatorExportTypes.ONNX_FALLTHROUGH"
+)
+
+
 class UnsupportedOperatorError(ExportError, NotImplementedError):
     """One or more operators have no faithful form in ONNX at the asked opset.
 
@@ -36,7 +43,10 @@ class UnsupportedOperatorError(ExportError, NotImplementedError):
         self.gaps = tuple(gaps)
         names = {gap.target for gap in gaps}
         what = "1 operator" if len(names) == 1 else f"{len(names)} operators"
-        super().__init__("\n".join([f"{what} cannot be exported at opset {opset}", *map(str, gaps)]))
+        lines = [f"{what} cannot be exported at opset {opset}", *map(str, gaps)]
+        if any(gap.reason.startswith(NO_RULE) for gap in gaps):
+            lines.append(_WAYS_OUT)
+        super().__init__("\n".join(lines))
 
 
 class WeightsError(ValueError):

@@ -198,6 +198,10 @@ def _dtype(code: int | None, sizes: Any) -> str:
 
 def _called(node: ps.NodeProto) -> str:
     domain = node.domain or ""
+    if (domain, node.op_type) == ("prim", "PythonOp"):  # as torch prints it: ^Name(what is no tensor)(%x, %y)
+        held = {item.name: item for item in node.attribute}
+        scalars = [bytes(text).decode() for text in held["scalar_args"].strings]
+        return f"^{bytes(held['name'].s or b'').decode()}({', '.join(scalars)})"
     # the documents know ATen calls by the operator's name alone
     hidden = {"overload_name"} if domain else set()
     shown = [item for item in node.attribute if item.g is None and not item.graphs and item.name not in hidden]

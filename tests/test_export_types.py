@@ -51,6 +51,31 @@ def counted(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
     return x
 
 
+class Scaled(torch.autograd.Function):
+    """With a symbolic that refuses texts, so that such a call can only stay what it is."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, by: float, mode: str | None, y: torch.Tensor) -> Any:
+        return x * by, y.argmax(1)
+
+    @staticmethod
+    def symbolic(g: Any, x: Any, by: float, mode: str | None, y: Any) -> Any:
+        if mode is not None:
+            purexport.symbolic_helper._unimplemented("Scaled", "a mode")
+        return g.op("Mul", x, g.op("Constant", value_t=torch.tensor(by))), g.op("ArgMax", y, axis_i=1, keepdims_i=0)
+
+
+class Halved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x / 2
+
+
+def applied(x: torch.Tensor, y: torch.Tensor) -> Any:
+    first, second = Scaled.apply(x, 0.5, "plain", y)  # type: ignore[no-untyped-call]
+    return first.exp(), second
+
+
 EXP = "%1 : Float(2, 3) = "
 PIECES_ATEN = """\
   %1 : Long() = onnx::Constant[value={1}]()
@@ -80,6 +105,7 @@ LOOP_RAW = """\
       %8 : Bool() = onnx::Identity(%3)
       -> (%8, %7)
 """
+APPLIED = "  %2 : Float(2, 3), %output_1 : Long(2) = ^Scaled(0.5, 'plain')(%x, %y)\n"
 DIV = "(%x, %1)\n"
 ONNX = f"  {EXP}onnx::Exp(%x)\n  %output : Float(2, 3) = onnx::Div{DIV}"
 ATEN = f'  {EXP}aten::ATen[operator="exp"](%x)\n  %output : Float(2, 3) = aten::ATen[operator="div"]{DIV}'
@@ -101,6 +127,13 @@ ROWS: list[tuple[str, Any, tuple[torch.Tensor, ...], Kind, str]] = [
     ("fallthrough-where-there-are-rules", divided, (X,), Kind.ONNX_FALLTHROUGH, ONNX),
     ("fallthrough", custom, (X, Y), Kind.ONNX_FALLTHROUGH, FALLTHROUGH),
     ("arguments", pieces, (X,), Kind.ONNX_ATEN, PIECES_ATEN),
+]
+FUNCTIONS = [
+    # route, kind, the statement after the Function
+    ("trace", Kind.RAW, "aten::exp"),
+    ("export", Kind.RAW, "aten::exp"),
+    ("trace", Kind.ONNX_FALLTHROUGH, "onnx::Exp"),
+    ("export", Kind.ONNX_FALLTHROUGH, "onnx::Exp"),
 ]
 LOOP = ("raw-loop", torch.jit.script(counted), (X, torch.tensor(2)), Kind.RAW, LOOP_RAW)
 
@@ -139,6 +172,25 @@ def test_statements(model: Any, args: tuple[torch.Tensor, ...], kind: Kind, text
     printed = purexport.export_to_pretty_string(as_module(model, route), args, operator_export_type=kind, **captured)
     assert body(printed) == text
     checked(as_module(model, route), args, kind, **captured)
+
+
+@pytest.mark.parametrize(("route", "kind", "then"), FUNCTIONS)
+def test_a_function_stays_one_as_torch_prints_it(route: str, kind: Kind, then: str) -> None:
+    text = purexport.export_to_pretty_string(applied, (X, Y), operator_export_type=kind, capture=route)
+    assert body(text) == f"{APPLIED}  %output_0 : Float(2, 3) = {then}(%2)\n"
+    (function, _) = checked(applied, (X, Y), kind, capture=route).graph.node
+    assert (function.domain, function.op_type) == ("prim", "PythonOp")
+    held = {item.name: item.s or item.strings for item in function.attribute}
+    assert held["module"] == __name__.encode() and held["cconv"] == b"dccd"
+    assert held["name"] == b"Scaled" and held["scalar_args"] == [b"0.5", b"'plain'"]
+
+
+def test_a_script_does_not_apply_functions() -> None:
+    def once(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return Halved.apply(x)
+
+    with pytest.raises(purexport.ExportError, match=r"the script applies the autograd Function Halved at .*; export"):
+        purexport.export(torch.jit.script(once), (X, Y))
 
 
 def test_a_loop_stays_one() -> None:

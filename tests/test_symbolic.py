@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch.autograd import function as autograd
 
 import proto_schema as ps
@@ -277,6 +278,61 @@ class Writing(torch.autograd.Function):
     @staticmethod
     def symbolic(g: Any, x: Any) -> Any:
         return g.op("Abs", x)
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def symbolic(g: Any, x: Any) -> Any:
+        return g.op("Sum", x, x)
+
+
+class Unused(torch.autograd.Function):
+    """Was told to torch's compiler by the user; that stays."""
+
+    @staticmethod
+    def symbolic(g: Any, x: Any) -> Any:
+        return x
+
+
+def in_cond(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: Twice.apply(x), lambda x: x - 1, (x,))
+
+
+def in_loop(x: torch.Tensor, w: torch.Tensor) -> Any:
+    def step(i: torch.Tensor, x: torch.Tensor) -> Any:
+        return i + 1, Twice.apply(x)
+
+    return torch._higher_order_ops.while_loop(lambda i, x: i < 3, step, (torch.tensor(0), x))
+
+
+def in_scan(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return torch._higher_order_ops.scan(lambda c, row: (c + Twice.apply(row), c * 2), torch.zeros(4), x)
+
+
+def in_map(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return torch._higher_order_ops.map(lambda row: Twice.apply(row) + 1, x)
+
+
+def in_checkpoint(x: torch.Tensor, w: torch.Tensor) -> Any:
+    return torch.utils.checkpoint.checkpoint(lambda x: Twice.apply(x) + 1, x, use_reentrant=False)
+
+
+@pytest.mark.parametrize("function", [in_cond, in_loop, in_scan, in_map, in_checkpoint], ids=lambda item: item.__name__)
+def test_functions_inside_bodies(function: Any) -> None:
+    """torch compiles these bodies, and would take the Function apart."""
+    from torch._dynamo import trace_rules
+
+    allowed: Any = trace_rules._allowed_callable_ids
+    torch.compiler.allow_in_graph(Unused)
+    before = set(allowed())
+    program = purexport.export(Model(function), (X,), capture="export", verify=True)
+    assert allowed() == before and id(Unused) in before
+    text = ps.dumps(program.model_proto)
+    assert text.count(b"Sum") > text.count(b"ReduceSum"), "the symbolic was asked"
 
 
 @pytest.mark.parametrize("route", ROUTES)

@@ -124,6 +124,32 @@ def recording() -> Iterator[Functions]:
         _ACTIVE.reset(token)
 
 
+@contextmanager
+def whole_in_bodies() -> Iterator[None]:
+    """Let Functions with a ``symbolic`` be calls in the bodies of ``torch.cond`` and its like too.
+
+    torch compiles these bodies, and its compiler takes Functions apart, unless it is told of the class.
+    """
+    from torch._dynamo import trace_rules
+
+    allowed: Any = trace_rules._allowed_callable_ids
+    told = [kind for kind in _subclasses(torch.autograd.Function) if id(kind) not in allowed]
+    for kind in told:
+        allowed.add(id(kind))
+    try:
+        yield
+    finally:
+        for kind in told:
+            allowed.remove(id(kind))
+
+
+def _subclasses(kind: Any) -> Iterator[Any]:
+    for item in kind.__subclasses__():
+        if callable(getattr(item, "symbolic", None)):
+            yield item
+        yield from _subclasses(item)
+
+
 def _apply(function: Any, *args: Any, **kwargs: Any) -> Any:
     functions = _ACTIVE.get()
     if functions is None or kwargs or not callable(getattr(function, "symbolic", None)):

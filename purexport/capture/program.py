@@ -22,6 +22,7 @@ from torch.utils import _pytree as pytree
 from purexport.capture import exported
 from purexport.capture.assigned import watched
 from purexport.capture.aten import Assigned, Source
+from purexport.capture.functions import whole_in_bodies
 from purexport.capture.quiet import quiet_torch
 from purexport.capture.refusals import Watch
 from purexport.capture.request import Axes, Captured, Flat, Request, Specialised, flatten, named_axes, output_names
@@ -108,7 +109,7 @@ def _exported(
             lambda _, leaf: by_tensor.get(id(leaf)) or None, combined, tree_name="args"
         )
     try:
-        with quiet_torch(), warnings.catch_warnings(), torch.no_grad(), watch.running():
+        with quiet_torch(), warnings.catch_warnings(), torch.no_grad(), watch.running(), whole_in_bodies():
             warnings.simplefilter("ignore")
             return torch.export.export(watch.module, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:

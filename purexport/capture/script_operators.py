@@ -40,6 +40,11 @@ def operate(run: Interpreter, node: Any, operands: list[Any], source: Source) ->
         node.schema() == "(no schema)" and kind != "prim::tolist"
     ):
         raise ExportError(f"{kind} at {source} cannot be exported from a script yet")
+    if kind == "prim::PythonOp":
+        raise ExportError(
+            f"the script applies the autograd Function {node.pyname()} at {source}; export the model without "
+            "torch.jit.script, or declare the operation by torch.library"
+        )
     if any(isinstance(item, Maybe) for item in operands):
         return _is_none(run, kind, operands, source)
     if any(isinstance(item, ComputedText) for item in operands) or _is_message(kind, operands):

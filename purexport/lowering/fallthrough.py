@@ -5,7 +5,8 @@
                         be lowered
     ONNX_FALLTHROUGH    any call that cannot     foo_namespace: bar[alpha=2](x, y)
                         be lowered
-    RAW                 every call               aten: exp(x); prim: Constant, ListConstruct, If, Loop
+    RAW                 every call               aten: exp(x); prim: Constant, ListConstruct, If, Loop,
+                                                 PythonOp for autograd Functions with a symbolic
 
 Tensors are inputs in the order of the schema; trailing absent ones are left out.  For ATen and RAW constants are inputs
 too, as the documents show them; a node of a custom operator has them as attributes, because that is where the kernel of
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from purexport import dtypes
 from purexport.capture.aten import Call, ListType, TensorType
+from purexport.capture.functions import TARGET as AUTOGRAD
 from purexport.enums import OperatorExportTypes as Kind
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Graph, Node, Value
@@ -56,6 +58,10 @@ def keep(run: Lowering, kind: Kind, call: Call, arguments: Mapping[str, Any]) ->
 
     Raises UnsupportedForm for what no node can hold.
     """
+    if call.target == AUTOGRAD:
+        applied: Any = run.custom[AUTOGRAD]
+        run.op.source = call.source
+        return applied.as_it_is(run.op, **arguments)
     target, named = call.target, dict(arguments)
     if target == "prim::getitem":
         target, named = "aten::__getitem__.t", {"list": arguments["list"], "idx": arguments["index"]}

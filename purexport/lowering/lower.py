@@ -21,6 +21,7 @@ from purexport.capture.bind import MISSING, signature
 from purexport.decompose import expand
 from purexport.enums import OperatorExportTypes
 from purexport.errors import (
+    NO_RULE,
     ExportError,
     Gap,
     OpsetError,
@@ -36,12 +37,9 @@ from purexport.lowering.promotion import common_dtype
 from purexport.lowering.qdq import Quantized, constant
 from purexport.lowering.registry import COMPLEX, LAYOUT_ARGUMENTS, QUANTIZED, Rule, registered
 
-NO_RULE = "has no rule, and torch has no decomposition of it"
-NO_COMPLEX_RULE = "has no rule for complex tensors; compute with real and imaginary parts"
-NO_CUSTOM_RULE = (
-    "has no rule; give it one with register_custom_op_symbolic or with custom_translation_table, or declare it in "
-    "torch as a composite of other operators"
-)
+NO_RULE_HERE = f"{NO_RULE}, and torch has no decomposition of it"
+NO_COMPLEX_RULE = f"{NO_RULE} for complex tensors; compute with real and imaginary parts"
+NO_CUSTOM_RULE = f"{NO_RULE}, and is not declared in torch as a composite of other operators"
 TORCHS_OWN = ("aten::", "prim::", "prims::", "quantized", "torchvision::", "python::", "sequence::")
 LEFT_OUT = "takes a result that a symbolic function leaves out (None)"
 NOT_QUANTIZED = "takes no quantized tensors here; dequantize them before it"
@@ -414,7 +412,7 @@ def _is_complex(call: Call) -> bool:
 def _no_rule(call: Call) -> str:
     if not call.target.startswith(TORCHS_OWN):
         return NO_CUSTOM_RULE
-    return NO_COMPLEX_RULE if _is_complex(call) else NO_RULE
+    return NO_COMPLEX_RULE if _is_complex(call) else NO_RULE_HERE
 
 
 def _holds_quantized(item: Any) -> bool:

@@ -15,7 +15,7 @@ import torch
 
 from purexport import dtypes
 from purexport.capture.bind import MISSING, Parameter, code_of_dtype, signature
-from purexport.capture.functions import TARGET, Functions
+from purexport.capture.functions import TARGET, Functions, Slot
 from purexport.errors import ExportError, OpsetError, UnsupportedForm
 from purexport.graph import ir
 from purexport.lowering.emitter import Emitter
@@ -49,10 +49,15 @@ def _translations(table: Mapping[Any, Rule]) -> Iterator[tuple[str, Rule]]:
         name = operator_name(key)
         if not callable(rule) or hasattr(rule, "to_function_proto"):
             raise TypeError(
-                f"custom_translation_table gives {name} a {type(rule).__name__}; give a function of (op, *arguments), "
-                "which writes op.Add(x, y)"
+                f"custom_translation_table gives {name} a {_kind(rule)}; give a function of (op, *arguments), "
+                "as in lambda op, x: op.Relu(x), in which op writes the same operators"
             )
         yield name, rule
+
+
+def _kind(rule: Any) -> str:
+    kind = type(rule).__name__
+    return f"{kind} of onnxscript, which this package does without" if hasattr(rule, "to_function_proto") else kind
 
 
 def operator_name(key: Any) -> str:
@@ -114,6 +119,22 @@ class _Applied:
         # what forward returns beside tensors is no result of the graph
         kept = [item for item, leaf in zip(items, leaves, strict=True) if hasattr(leaf, "index")]
         return _several(op, what, kept, call.dtypes)
+
+    def as_it_is(self, op: Emitter, tensors: Sequence[Any], sizes: Sequence[Any], key: int) -> list[ir.Value]:
+        """The call as a node ``prim::PythonOp``, with the attributes that torch's own graphs give it."""
+        call = self.functions.calls[key]
+        arguments = [leaf for leaf in call.leaves if not isinstance(leaf, Slot)]
+        attributes = {
+            "name": call.name,
+            "module": str(call.function.__module__),
+            "cconv": "".join("d" if isinstance(leaf, Slot) else "c" for leaf in call.leaves),
+            "scalar_args": [repr(leaf) for leaf in arguments],
+        }
+        inputs = [op.const(item) if isinstance(item, int) else item for item in (*tensors, *sizes)]
+        node = ir.Node("PythonOp", inputs, [], attributes, "prim", op.source)
+        node.outputs = [ir.Value(dtypes.onnx_code(dtype), node=node) for dtype in call.dtypes]
+        op.graph.nodes.append(node)
+        return node.outputs
 
 
 def _shown(argument: Any) -> Any:
