@@ -258,7 +258,9 @@ def test_report(file: Path) -> None:
         "ValueInfoProto.name": 1,
         "TensorAnnotation.tensor_name": 1,
     }
-    assert docs.what == "doc strings" and docs.old == "8 of 79 bytes"
+    assert docs.places == {"ModelProto.doc_string": 1, "GraphProto.doc_string": 3, "TensorProto.doc_string": 1} | {
+        "NodeProto.doc_string": 3
+    }
 
 
 # Odd bytes ------------------------------------------------------------------------------------------------------------

@@ -35,9 +35,9 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     parser = verbs.add_parser(
         "edit",
         help="metadata, names, doc strings and versions, without rewriting weights",
-        description="Change metadata, names, doc strings and versions of a model, in place or into a new file. The "
-        "file is at every moment the whole old one or the whole new one. Weights are copied by the kernel or not at "
-        "all: --dry-run says how.",
+        description="Change metadata, names, doc strings and versions of a model, in place or into a new file.\n"
+        "The file is at every moment the whole old one or the whole new one. Weights are copied\n"
+        "by the kernel or not at all: --dry-run says how.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -159,6 +159,8 @@ def _change(change: Change) -> str:
     text = f"{change.what}: {_value(change.old)} -> {_value(change.new)}"
     if not change.places:
         return text
+    if change.old is None:
+        text = f"{change.what}: removed"
     count = sum(change.places.values())
     where = ", ".join(f"{number} {name}" for name, number in sorted(change.places.items()))
     return f"{text}, in {count} place{'' if count == 1 else 's'}: {where}"

@@ -198,9 +198,7 @@ def _version_notes(model: ModelProto, edits: Edits) -> list[str]:
         raise CheckError(f"with these versions the model is not valid: {after}")
     notes = [f"not valid, as before: {after}"] if after else []
     if edits.opsets:
-        notes.append(
-            "opsets are declared numbers: no operator was converted, and its meaning is that of the new version"
-        )
+        notes.append("opsets are declared numbers: no operator was converted, each means now what the new version says")
     lowest = ps.helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True)
     if (model.ir_version or 0) < lowest:
         notes.append(f"these opsets came with IR version {lowest}; the file says {model.ir_version}")

@@ -60,7 +60,10 @@ class Edits:
 
 @dataclass(frozen=True)
 class Change:
-    """`what` went from `old` to `new` (None: absent). `places`: for a name how often it stood in which field."""
+    """`what` went from `old` to `new` (None: absent). `places`: in which fields it stood, how often.
+
+    All doc strings that were removed are one change, without their texts.
+    """
 
     what: str
     old: str | int | None
@@ -95,8 +98,7 @@ class Plan:
             for old, new in names.items():
                 self._renamed(rewriter, kind, old, new)
         if rewriter.doc_strings:
-            sizes = rewriter.doc_strings
-            self.changes.append(Change("doc strings", f"{len(sizes)} of {sum(sizes)} bytes", None))
+            self.changes.append(Change("doc strings", None, None, dict(rewriter.doc_strings)))
         return pieces
 
     def record(self) -> bytes:

@@ -127,13 +127,13 @@ _NOWHERE = _Scope()
 
 
 class Rewriter:
-    """One pass over a model's bytes. `renamed` counts (kind of name, old name, field), `doc_strings` sizes removed."""
+    """One pass over a model's bytes. `renamed` counts (kind of name, old name, field), `doc_strings` fields."""
 
     def __init__(self, view: memoryview, orders: Orders) -> None:
         self.view = view
         self.orders = orders
         self.renamed: Counter[tuple[str, bytes, str]] = Counter()
-        self.doc_strings: list[int] = []
+        self.doc_strings: Counter[str] = Counter()
         self._places = orders.places
         self._inner = dict(orders.names[VALUE])  # those that the main graph does not define
         self._fresh = {kind: set(names.values()) - set(names) for kind, names in orders.names.items()}
@@ -213,7 +213,7 @@ class Rewriter:
     ) -> list[Piece] | None:
         """The new record of a field; None where nothing changes, empty where it goes."""
         if row.name == "doc_string" and self.orders.no_doc_strings:
-            self.doc_strings.append(span.stop - span.start)
+            self.doc_strings[f"{cls.__qualname__}.doc_string"] += 1
             return []
         if row.kind is not MESSAGE:
             kind = _NAMES.get((cls, row.name))
