@@ -21,6 +21,7 @@ from proto_schema.copying import Sources, by_kernel, read_chunks
 from proto_schema.meter import Meter
 from proto_schema.payload import CHUNK, BytesLike, Payload, byte_view, pieces
 
+WRITE_BACK = 1 << 28  # bytes between two requests to bring them to the disk
 JOIN = 1 << 20  # small parts are joined up to this size
 _FAILED_SYNC = {errno.EIO, errno.ENOSPC, errno.EDQUOT}  # others say that folders are not synced here
 _NO_RESERVE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
@@ -123,18 +124,40 @@ def create(path: str, size: int, like: str) -> None:
 def write_parts(descriptor: int, parts: Iterable[BytesLike], sources: Sources, meter: Meter) -> None:
     """Writes the parts to an open file: ranges of files by the kernel, the rest as `gathered` joins and cuts it."""
 
+    told = _writing_back(descriptor, meter.add)
+
     def write(read: Iterable[BytesLike]) -> None:
         for piece in gathered(read):
             write_all(lambda data: os.write(descriptor, data), piece)
-            meter.add(len(piece))
+            told(len(piece))
 
     for copied, group in groupby(parts, by_kernel):
         if not copied:
             write(group)
             continue
         for part in group:
-            if not sources.copy(part, descriptor, meter.add):
+            if not sources.copy(part, descriptor, told):
                 write([part])
+
+
+def _writing_back(descriptor: int, told: Callable[[int], None]) -> Callable[[int], None]:
+    """`told`, and every 256 MB the system is asked to bring them to the disk: else fsync would wait for all at the end.
+
+    Advice that pages are not needed starts writing those that are not on the disk yet, and keeps them.
+    """
+    done = begun = 0
+
+    def add(count: int) -> None:
+        nonlocal done, begun
+        done += count
+        if done - begun >= WRITE_BACK:
+            with suppress(OSError):
+                at = os.lseek(descriptor, 0, os.SEEK_CUR)
+                os.posix_fadvise(descriptor, at - (done - begun), done - begun, os.POSIX_FADV_DONTNEED)
+            begun = done
+        told(count)
+
+    return add if hasattr(os, "posix_fadvise") else told
 
 
 def temporary_name(target: str) -> str:

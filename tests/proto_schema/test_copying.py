@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
-from proto_schema import copying
+from proto_schema import copying, durable
 from proto_schema.copying import Sources, copy_range
 from proto_schema.numpy_helper import from_array, to_array
 from proto_schema.payload import FileMap, file_range, stamp_of
@@ -293,6 +293,27 @@ def test_a_mapping_has_its_bytes_whatever_befalls_the_name(
     befalls(source)
     ps.save(model(ps.FileRange(mapped, 4, SIZE)), tmp_path / "m.onnx")
     assert weights(tmp_path / "m.onnx") == [DATA]
+
+
+def test_the_disk_works_while_the_rest_is_copied(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every so many bytes the system is asked to write them; each byte is named once, and errors do not matter."""
+    asked: list[tuple[int, int]] = []
+
+    def advise(descriptor: int, offset: int, length: int, advice: int) -> None:
+        asked.append((offset, length))
+        raise OSError(errno.ESPIPE, "not supported")
+
+    monkeypatch.setattr(durable, "WRITE_BACK", 100_000)
+    monkeypatch.setattr(copying, "STEP", 50_000)
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    lazy = ps.LazyPayload(SIZE, lambda: [DATA[:150_000], DATA[150_000:]])
+    made = model(ps.FileRange(source, 4, SIZE))
+    assert made.graph is not None
+    made.graph.initializer.append(ps.TensorProto(name="lazy", data_type=2, dims=[SIZE], raw_data=lazy))
+    ps.save(made, tmp_path / "m.onnx", external_data=True, alignment=1)
+    assert weights(tmp_path / "m.onnx") == [DATA, DATA]
+    assert [offset for offset, _ in asked] == list(np.cumsum([0, *(length for _, length in asked)])[:-1])
+    assert sum(length for _, length in asked) == 2 * SIZE and len(asked) == 5
 
 
 def test_a_pipe_as_source_is_read(tmp_path: Path) -> None:
