@@ -6,10 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from fuzz import codecs, decoder, differential, growth, messages
+from fuzz import checkpoints, codecs, decoder, differential, growth, messages
 from fuzz.engine import Session, has_atheris, outcome, plain
 
-HARNESSES = {module.HARNESS.name: module.HARNESS for module in (decoder, differential, codecs, messages, growth)}
+_CODEC = [module.HARNESS for module in (decoder, differential, codecs, messages, growth)]
+HARNESSES = {harness.name: harness for harness in (*_CODEC, *checkpoints.HARNESSES)}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -17,7 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["programs"]:
         return programs(given[1:])
-    parser = argparse.ArgumentParser(prog="python -m fuzz", description="Fuzz proto_schema's codec.")
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description="Fuzz what reads files.")
     parser.add_argument(
         "harness", choices=HARNESSES, help="; ".join(f"{h.name}: {h.invariant}" for h in HARNESSES.values())
     )

@@ -19,8 +19,11 @@ from fuzz.engine import Session
 from fuzz.harness import CLASSES
 from fuzz.mutate import mutated
 from proto_schema import codec, fields, generate, interpret, payload, scalars, wire
+from purexport.weights import index, jsontext, npy, safetensors, stored, strided, torchzip, unpickle, ziparchive
 
-MODULES = (wire, fields, scalars, payload, interpret, codec)
+CODEC = (wire, fields, scalars, payload, interpret, codec)
+READERS = (jsontext, safetensors, torchzip, unpickle, ziparchive, npy, index, stored, strided)
+MODULES = (*CODEC, *READERS)
 
 
 def functions() -> Iterator[Callable[..., Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 import proto_schema as ps
-from fuzz import differential, engine, growth
+from fuzz import checkpoints, differential, engine, growth
 from fuzz.__main__ import HARNESSES, main
 from fuzz.engine import Session, outcome, plain
 from fuzz.harness import CLASSES, difference, joined, split
@@ -32,6 +33,9 @@ RUNS = [
     ("codecs", 1800, 150),
     ("messages", 1500, 150),
     ("growth", 40, 30),
+    ("safetensors", 1200, 30),
+    ("torchzip", 1200, 40),
+    ("checkpoints", 1200, 30),
 ]
 
 
@@ -72,6 +76,10 @@ def crash(*_: Any) -> Any:
 MODEL = models()[1]
 NODE = joined(ps.NodeProto, bytes.fromhex("0a01611a0162"))
 BAD = joined(ps.NodeProto, bytes.fromhex("0a0261"))
+OUTSIDE = bytes([checkpoints.PART]) + b'{"a":{"dtype":"U8","shape":[97],"data_offsets":[0,97]}}'
+TENSOR = bytes([checkpoints.PART]) + checkpoints.PICKLES[0]
+BEFORE = TENSOR.replace(b"tQK\0", b"tQJ\0\0\0\x80")
+MEASURED = next(data for end in range(99) if zlib.crc32(data := b"\0{" + b" " * end) % checkpoints.MEASURED == 0)
 
 # (harness, input, what to replace by what, how the finding begins)
 BROKEN = [
@@ -89,6 +97,23 @@ BROKEN = [
     ("messages", bytes(range(200)), ("proto_schema.interpret.encode", lambda _: b"\0"), "Violation: the generated"),
     ("messages", bytes(range(200)), ("proto_schema.codec.decode", accept), "Violation: encoding and decoding changed"),
     ("growth", NODE, ("fuzz.growth.SLACK", -(1 << 40)), "Violation: it takes more than 512 bytes of memory"),
+    (
+        "safetensors",
+        OUTSIDE,
+        ("purexport.weights.safetensors._check_cover", lambda *_: None),
+        "Violation: a range lies out",
+    ),
+    ("safetensors", OUTSIDE, ("purexport.weights.safetensors._row", crash), "IndexError"),
+    (
+        "safetensors",
+        MEASURED,
+        ("fuzz.checkpoints.SLACK", -(1 << 40)),
+        "Violation: it takes more than 512 bytes of memory a",
+    ),
+    ("torchzip", BEFORE, ("purexport.weights.torchzip._is_size", lambda _: True), "OSError: [Errno 22]"),
+    ("torchzip", TENSOR, ("purexport.weights.torchzip._row", refuse), "DecodeError"),
+    ("torchzip", TENSOR, ("fuzz.checkpoints.SLOWEST", -1.0), "Violation: it takes more than -1.0 seconds"),
+    ("checkpoints", MEASURED, ("purexport.weights.index.parsed", crash), "IndexError"),
 ]
 
 

@@ -1,0 +1,219 @@
+"""Invariant: any bytes at all are tensors that lie in the file, or a WeightsError, in little time and memory.
+
+`open_weights` of a file of any bytes gives rows whose ranges lie inside of it and whose bytes can be read, as many as
+type and shape ask for, or raises WeightsError. Three harnesses: safetensors, torch's archives, and the other kinds.
+The first byte of an input says what the rest is: a whole file; the part of one that is worth mutating (a JSON header, a
+pickle, the header of an array), around which the file is made right; or choices among FRAGMENTS that make that part.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import tempfile
+import time
+import tracemalloc
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from fuzz.harness import Harness, Violation
+from fuzz.seeds import models
+from proto_schema.payload import FileRange, Payload
+from purexport.weights import Stored, WeightsError, open_weights
+from purexport.weights.arrays import MemoryPayload
+from purexport.weights.strided import StridedPayload
+
+SLOWEST = 2.0  # seconds of this thread's time, for some kilobytes
+PER_BYTE, SLACK = 512, 1 << 19
+MEASURED = 8  # one input in so many has its memory measured, which takes long
+READ = 1 << 16  # bytes of a tensor that is read
+WHOLE, PART, CHOICES = range(3)
+DATA = bytes(range(96))
+
+
+def _safetensors(header: bytes) -> bytes:
+    return len(header).to_bytes(8, "little") + header + DATA
+
+
+def _torch_archive(pickled: bytes) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("m/data.pkl", pickled)
+        for name in "01":
+            archive.writestr(f"m/data/{name}", DATA)
+    return made.getvalue()
+
+
+def _array(header: bytes) -> bytes:
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + DATA
+
+
+_JSON = b'{ } [ ] , : 0 1 2 4 8 96 -1 1e3 1.0 null true NaN 9223372036854775807 "a" "b" "U8"'
+_LITERAL = b"{ } ( ) , : - 1 2 4 24 96 ' True False <f4 >f4 |u1 <f2 <c8 |O <U4 9999999999"
+JSON_FRAGMENTS = [
+    *_JSON.split(),
+    *[
+        b'"%s":' % name
+        for name in (b"a", b"b", b"", b"dtype", b"shape", b"data_offsets", b"__metadata__", b"weight_map")
+    ],
+    b'{"dtype":"U8","shape":[96],"data_offsets":[0,96]}',
+    b'{"dtype":"F32","shape":[2,4],"data_offsets":[0,32]}',
+    b'{"dtype":"BF16","shape":[4,8],"data_offsets":[32,96]}',
+    b'{"dtype":"I64","shape":[0,3],"data_offsets":[32,32]}',
+    b'{"format":"pt"}',
+]
+_STORAGE = b"(X\x07\0\0\0storagectorch\n%sStorage\nX\x01\0\0\0%dX\x03\0\0\0cpuK\x18tQ"
+PICKLE_FRAGMENTS = [
+    *[bytes([code]) for code in b"(.0125NRQabdeltsu]})\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x93\x94"],
+    *[b"K" + bytes([number]) for number in (0, 1, 2, 4, 6, 24, 255)],
+    b"J\xff\xff\xff\xff",
+    b"\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f",
+    *[b"q" + bytes([number]) for number in range(3)],
+    *[b"h" + bytes([number]) for number in range(3)],
+    *[b"X\x01\0\0\0" + name for name in (b"a", b"b")],
+    b"X\x0a\0\0\0state_dict",
+    *[b"c" + name.replace(b".", b"\n") + b"\n" for name in (b"torch.Size", b"torch.float16", b"os.system")],
+    b"ctorch.storage\nUntypedStorage\n",
+    b"ccollections\nOrderedDict\n)R",
+    b"ctorch._utils\n_rebuild_tensor_v2\n",
+    b"ctorch._utils\n_rebuild_tensor_v3\n",
+    b"ctorch._utils\n_rebuild_parameter\n",
+    b"ctorch._tensor\n_rebuild_from_type_v2\n",
+    *[_STORAGE % (kind, number) for kind in (b"Float", b"Int") for number in (0, 1)],
+    b"ctorch._utils\n_rebuild_tensor_v2\n(" + _STORAGE % (b"Float", 0) + b"K\0K\4K\6\x86K\1K\4\x86\x89NtR",
+]
+HEADER_FRAGMENTS = [
+    *_LITERAL.split(),
+    b" ",
+    b"'descr': ",
+    b"'fortran_order': ",
+    b"'shape': ",
+    b"'descr': '<f4', ",
+    b"'fortran_order': True, ",
+    b"'shape': (4, 6), ",
+]
+
+
+class Checks:
+    """One kind of file: how a part becomes a file, and the invariant on it."""
+
+    def __init__(self, suffix: str, fragments: list[bytes], whole: Callable[[bytes], bytes]) -> None:
+        self.fragments = fragments
+        self.whole = whole
+        memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a disk may take 10 ms to write a small file anew
+        self._folder = tempfile.TemporaryDirectory(prefix="fuzz-checkpoints-", dir=memory)
+        self.path = Path(self._folder.name, f"m{suffix}")
+
+    def content(self, data: bytes) -> bytes:
+        """The file of an input."""
+        kind, rest = (data[0] % 3, data[1:]) if data else (WHOLE, b"")
+        if kind == WHOLE:
+            return rest
+        part = rest if kind == PART else b"".join(self.fragments[code % len(self.fragments)] for code in rest)
+        return self.whole(part[:0xFFFF])
+
+    def chosen(self, part: bytes) -> bytes:
+        """The input whose choices make this part: fragments, the longest first."""
+        codes = bytearray([CHOICES])
+        longest = sorted(range(len(self.fragments)), key=lambda code: -len(self.fragments[code]))
+        at = 0
+        while at < len(part):
+            code = next(code for code in longest if part.startswith(self.fragments[code], at))
+            codes.append(code)
+            at += len(self.fragments[code])
+        return bytes(codes)
+
+    def __call__(self, data: bytes) -> str:
+        content = self.content(data)
+        self.path.write_bytes(content)
+        measured = zlib.crc32(data) % MEASURED == 0
+        started = time.thread_time()
+        if measured:
+            tracemalloc.start()
+        try:
+            found = open_weights(self.path)
+            for name, row in found.items():
+                _check_row(name, row, content, str(self.path))
+            word = f"accepted {len(found)} {sorted({type(row.payload).__name__ for row in found.values()})}"
+        except WeightsError as error:
+            word = re.sub(r"'.*'|\d+", "", str(error))[:80]
+        finally:
+            peak = tracemalloc.get_traced_memory()[1] if measured else 0
+            tracemalloc.stop()
+        if peak > PER_BYTE * len(content) + SLACK:
+            raise Violation(f"it takes more than {PER_BYTE} bytes of memory a byte of the file")
+        if time.thread_time() - started > SLOWEST:
+            raise Violation(f"it takes more than {SLOWEST} seconds")
+        return word
+
+
+def _check_row(name: str, row: Stored, content: bytes, path: str) -> None:
+    name.encode("utf-8", "surrogatepass")
+    payload = row.payload
+    if isinstance(payload, FileRange):
+        _check_inside(payload, content, path)
+    elif isinstance(payload, StridedPayload):
+        _check_inside(payload.base, content, path)
+    elif not isinstance(payload, MemoryPayload):
+        raise Violation("a tensor is in no file")
+    if payload.nbytes <= READ:
+        data = payload.tobytes()
+        if len(data) != payload.nbytes:
+            raise Violation("a tensor has another size than it says")
+        if isinstance(payload, FileRange) and data != content[payload.offset : payload.offset + payload.nbytes]:
+            raise Violation("a tensor's bytes are not those of its range")
+
+
+def _check_inside(found: Payload, content: bytes, path: str) -> None:
+    assert isinstance(found, FileRange)
+    if found.source != path or found.offset + found.nbytes > len(content):
+        raise Violation("a range lies outside of the file")
+
+
+SAFETENSORS = Checks(".safetensors", JSON_FRAGMENTS, _safetensors)
+TORCH = Checks(".pt", PICKLE_FRAGMENTS, _torch_archive)
+OTHERS = Checks("", HEADER_FRAGMENTS, _array)
+
+_ENTRIES = JSON_FRAGMENTS[-5:-1]
+HEADERS = [
+    b"{}",
+    b'{"a":' + _ENTRIES[0] + b"}",
+    b'{"a":' + _ENTRIES[1] + b',"b":' + _ENTRIES[2] + b',"":' + _ENTRIES[3] + b',"__metadata__":{"format":"pt"}}',
+]
+_TENSOR = PICKLE_FRAGMENTS[-1]
+PICKLES = [
+    b"}X\x01\0\0\0a" + _TENSOR + b"s.",
+    b"}X\x0a\0\0\0state_dict}q\0(X\x01\0\0\0a" + _TENSOR + b"q\1X\x01\0\0\0bh\1uss."[:-2] + b"s.",
+    b"ccollections\nOrderedDict\n)R(X\x01\0\0\0actorch._utils\n_rebuild_parameter\n" + _TENSOR + b"\x88N\x87Ru.",
+]
+ARRAY_HEADERS = [
+    b"{'descr': '<f4', 'fortran_order': False, 'shape': (4, 6), }",
+    b"{'descr': '<f4', 'fortran_order': True, 'shape': (4, 6), }",
+]
+
+
+def _seeds(checks: Checks, parts: list[bytes]) -> list[bytes]:
+    wholes = [bytes([WHOLE]) + checks.whole(part) for part in parts]
+    return [*wholes, *[bytes([PART]) + part for part in parts], *[checks.chosen(part) for part in parts]]
+
+
+def _other_seeds() -> list[bytes]:
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as made:
+        made.writestr("a.npy", _array(ARRAY_HEADERS[0]))
+    index = b'{"metadata":{},"weight_map":{"a":"m","b":"../m"}}'
+    onnx = [model[1:] for model in models()[:4]]
+    return [*_seeds(OTHERS, ARRAY_HEADERS), *[bytes([WHOLE]) + data for data in (archive.getvalue(), index, *onnx)]]
+
+
+_PROMISE = "open_weights(any bytes as {}) is tensors inside of the file, or a WeightsError"
+HARNESSES = [
+    Harness(
+        "safetensors", _PROMISE.format(".safetensors"), WeightsError, SAFETENSORS, lambda: _seeds(SAFETENSORS, HEADERS)
+    ),
+    Harness("torchzip", _PROMISE.format("torch's archive"), WeightsError, TORCH, lambda: _seeds(TORCH, PICKLES)),
+    Harness("checkpoints", _PROMISE.format("npz, npy, index, ONNX"), WeightsError, OTHERS, _other_seeds),
+]
