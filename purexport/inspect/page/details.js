@@ -1,6 +1,6 @@
 // What is known of the chosen field: where it is, what it means, its bytes with their meaning.
 
-const MOST_ROWS = 200, OCTETS = 8, MOST_LINES = 4;
+const MOST_PORTS = 100, MOST_ROWS = 200, OCTETS = 8, MOST_LINES = 4;
 
 class Details {
   constructor(app) {
@@ -100,7 +100,7 @@ class Details {
       row.append(...links);
       list.append(row);
     };
-    for (const name of node.inputs) {
+    for (const name of node.inputs.slice(0, MOST_PORTS)) {
       const links = [];
       if (maker.has(name)) links.push(this.link(`from ${maker.get(name).op}`, maker.get(name).element));
       else if (graph.weights.has(name)) {
@@ -109,7 +109,7 @@ class Details {
       }
       add("in", name, links);
     }
-    for (const name of node.outputs) {
+    for (const name of node.outputs.slice(0, MOST_PORTS)) {
       const users = graph.nodes.filter((one) => one.inputs.includes(name));
       const links = users.slice(0, 6).map((one) => this.link(`to ${one.op}`, one.element));
       if (users.length > 6) links.push(make("span", "faint", `and ${users.length - 6} more`));
@@ -124,6 +124,8 @@ class Details {
       });
       list.append(link);
     }
+    const more = Math.max(0, node.inputs.length - MOST_PORTS) + Math.max(0, node.outputs.length - MOST_PORTS);
+    if (more) list.append(make("span", "faint", `and ${count(more)} more`));
     box.append(list);
   }
 

@@ -20,7 +20,8 @@ const FAMILIES = {
 };
 const FAMILY_OF = new Map(Object.entries(FAMILIES).flatMap(([name, ops]) => ops.split(" ").map((op) => [op, name])));
 const LEAST_TEXT = 0.34;  // the scale from which on boxes have text
-const LEAST_BOX = 0.06;  // and below which only a few of the layers are drawn
+const LEAST_EDGE = 0.03;  // from which on edges are drawn
+const LEAST = 0.02;  // the least of all, at which a layer is a line; the bar shows more
 
 const familyOf = (op) => FAMILY_OF.get(op) ?? "element";
 
@@ -101,20 +102,21 @@ class GraphView {
     this.homeless = !this.canvas.clientWidth;  // not in sight yet
     if (this.homeless) return;
     const { left, right, depth } = this.layout, width = this.canvas.clientWidth, height = this.canvas.clientHeight;
-    const whole = Math.min(width / (right - left + 80), height / (depth * ROW + 60));
+    const whole = Math.min(width / (right - left + 80), height / (depth * ROW + 90));
     this.scale = Math.max(Math.min(1, whole), Math.min(0.8, width / 900));
     const first = this.layout.rows.length ? this.layout.x[this.layout.rows[0][0]] : 0;
     const middle = (right - left + 80) * this.scale < width ? (left + right) / 2 : first;
     this.x = middle - width / 2 / this.scale;
-    this.y = -30 / this.scale;
+    this.y = -52 / this.scale;
     this.invalidate();
   }
 
+  // All of it, as far as it can be seen.
   fit() {
     const { left, right, depth } = this.layout, width = this.canvas.clientWidth, height = this.canvas.clientHeight;
-    this.scale = Math.min(1, width / (right - left + 80), height / (depth * ROW + 60));
+    this.scale = Math.max(LEAST, Math.min(1, width / (right - left + 80), height / (depth * ROW + 60)));
     this.x = (left + right) / 2 - width / 2 / this.scale;
-    this.y = (depth * ROW - (ROW - BOX)) / 2 - height / 2 / this.scale;
+    this.y = Math.min(-30 / this.scale, (depth * ROW - (ROW - BOX)) / 2 - height / 2 / this.scale);
     this.invalidate();
   }
 
@@ -153,9 +155,8 @@ class GraphView {
     const view = { left: this.x, right: this.x + this.canvas.clientWidth / scale };
     const from = Math.max(0, Math.floor(this.y / ROW) - 1);
     const to = Math.min(layout.depth - 1, Math.ceil((this.y + this.canvas.clientHeight / scale) / ROW));
-    const step = scale < LEAST_BOX ? Math.max(1, Math.ceil(0.7 / (ROW * scale))) : 1;
-    if (step === 1 && scale >= LEAST_BOX / 2) this.drawEdges(context, from, to, view, colors);
-    for (let at = from; at <= to; at += step) this.drawRow(context, layout.rows[at], view, colors, step);
+    if (scale >= LEAST_EDGE) this.drawEdges(context, from, to, view, colors);
+    for (let at = from; at <= to; at++) this.drawRow(context, layout.rows[at], view, colors);
     this.drawBar();
   }
 
@@ -230,19 +231,19 @@ class GraphView {
     context.fillText(`from ${names.slice(0, 2).join(", ")}`, x + 4, y - 6, layout.widths[vertex]);
   }
 
-  drawRow(context, row, view, colors, step) {
+  drawRow(context, row, view, colors) {
     const { layout, scale } = this, [low, high] = this.sight(row, view);
     let lastPixel = -Infinity;
     for (let index = low; index < high; index++) {
       const vertex = row[index], kind = layout.kind[vertex], width = layout.widths[vertex];
       if (kind === BEND) continue;
       const x = layout.x[vertex] - width / 2, y = layout.top(vertex);
-      if (scale < LEAST_BOX && (x + width) * scale - lastPixel < 1) continue;
+      if (scale < LEAST_TEXT && (x + width) * scale - lastPixel < 1) continue;  // too small to be seen
       lastPixel = (x + width) * scale;
       const family = kind === NODE ? familyOf(this.graph.nodes[vertex].op) : "outside";
       context.fillStyle = colors[family];
       if (scale < LEAST_TEXT) {
-        context.fillRect(x, y, width, BOX * step);
+        context.fillRect(x, y, width, BOX);
         if (vertex === this.chosen) this.outline(context, vertex, colors);
         continue;
       }
@@ -379,8 +380,7 @@ class GraphView {
 
   zoom(factor, atX = this.canvas.clientWidth / 2, atY = this.canvas.clientHeight / 2) {
     if (!this.ready) return;
-    const least = Math.min(0.2, this.canvas.clientHeight / (this.layout.depth * ROW + 60));
-    const scale = Math.max(least, Math.min(3, this.scale * factor));
+    const scale = Math.max(LEAST, Math.min(3, this.scale * factor));
     this.x += atX / this.scale - atX / scale;
     this.y += atY / this.scale - atY / scale;
     this.scale = scale;

@@ -8,6 +8,7 @@
 
 const ROW = 84, BOX = 42, GAP = 22, BEND_WIDTH = 8;
 const MOST_BENDS = 400;  // of one chain
+const NEAR = 30;  // layers above and below
 const NODE = 0, INPUT = 1, OUTPUT = 2, BEND = 3;
 
 class Layout {
@@ -189,6 +190,7 @@ class Layout {
         this.pull(this.rows[at], round < 3 ? [this.downs] : [this.ups, this.downs]);
       }
     }
+    this.upright();
     this.left = Infinity;
     this.right = -Infinity;
     for (let vertex = 0; vertex < this.x.length; vertex++) {
@@ -196,6 +198,19 @@ class Layout {
       this.right = Math.max(this.right, this.x[vertex] + this.widths[vertex] / 2);
     }
     if (this.left > this.right) this.left = this.right = 0;
+  }
+
+  // Takes out what leans: the middle of the layers near by becomes 0. Within a layer nothing moves against another.
+  upright() {
+    const sums = new Float64Array(this.depth + 1);
+    this.rows.forEach((row, at) => {
+      sums[at + 1] = sums[at] + row.reduce((sum, vertex) => sum + this.x[vertex], 0) / (row.length || 1);
+    });
+    this.rows.forEach((row, at) => {
+      const low = Math.max(0, at - NEAR), high = Math.min(this.depth, at + NEAR + 1);
+      const middle = (sums[high] - sums[low]) / (high - low);
+      for (const vertex of row) this.x[vertex] -= middle;
+    });
   }
 
   // Moves a row as near to its neighbours' middle as the widths allow. Bends weigh more: long edges become straight.

@@ -208,11 +208,18 @@ class Sizes {
     this.app.tip(event, [names.join(" / "), `${count(one.part.size)} bytes, ${share} of what is shown`]);
   }
 
+  // What else is in the file than weights.
+  byFields() {
+    $("sizes-by").value = "fields";
+    this.show(null);
+  }
+
   click(event) {
     const one = this.partAt(event);
     if (one === null) return;
     if (one.part.parts.size) this.show(one.part);
-    else if (one.part.element !== null && one.part.element !== this.app.bytes.root) this.app.select(one.part.element);
+    else if (one.part.element === this.app.bytes.root) this.byFields();
+    else if (one.part.element !== null) this.app.select(one.part.element);
   }
 }
 
