@@ -402,6 +402,25 @@ def test_a_hidden_tensor_without_values() -> None:
         exported(built.hollow(), built, weights=built.state(built.real()))
 
 
+def test_a_trace_without_values_sees_none() -> None:
+    class Branch(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y: torch.Tensor = self.linear(x)
+            return y if y.sum() > 0 else -y
+
+    built = Built(Branch, (numbers(2, 3),))
+    weights = built.state(built.real())
+    with pytest.raises(purexport.ExportError, match="a trace without values cannot follow what depends on them"):
+        exported(built.hollow(), built, weights=weights, capture="trace")
+    with pytest.raises(purexport.ExportError, match="neither route took the model, which has no values"):
+        exported(built.hollow(), built, weights=weights)
+    exported(built.real(seed=1), built, weights=weights, capture="trace")
+
+
 def test_a_changed_checkpoint(tmp_path: Path) -> None:
     built = MODELS["tied weights"]
     path = safetensors(tmp_path / "m.safetensors", built.state(built.real()))

@@ -186,6 +186,11 @@ def _refusals() -> Iterator[None]:
     except ExportError:
         raise
     except Exception as error:
+        if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
+            raise ExportError(
+                f"a trace without values cannot follow what depends on them ({error}); use capture='export', or a model "
+                "with values"
+            ) from error
         if "torch.jit.trace a dynamo-optimized function" in str(error):
             raise ExportError(
                 "a trace cannot record torch.cond, while_loop, scan and other operators that torch compiles first; "
