@@ -66,7 +66,7 @@ class Mapped:
             return None
         mapping = self._mapping(source, again)
         tensor = _over(mapping, dtype, shape, source.offset)
-        if tensor is not None and not isinstance(source.source, mmap.mmap):
+        if tensor is not None:
             self.origins.add(tensor, source, mapping, source.offset)
         return tensor
 

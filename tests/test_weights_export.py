@@ -6,6 +6,7 @@ The truth is the model with the same weights in memory: its file, byte for byte,
 from __future__ import annotations
 
 import copy
+import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -72,8 +73,49 @@ def test_the_model_is_as_before(tmp_path: Path) -> None:
 # Where the weights come from ------------------------------------------------------------------------------------------
 
 
-def index(state: dict[str, torch.Tensor], folder: Path) -> Any:
+def one_file(state: dict[str, torch.Tensor], folder: Path) -> Any:
     return safetensors(folder / "m.safetensors", state)
+
+
+def shards(state: dict[str, torch.Tensor], folder: Path) -> Any:
+    names = list(state)
+    parts = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for part, held in parts.items():
+        safetensors(folder / part, {name: state[name] for name in held})
+    where = {name: part for part, held in parts.items() for name in held}
+    path = folder / "model.safetensors.index.json"
+    path.write_text(json.dumps({"metadata": {}, "weight_map": where}))
+    return path
+
+
+def a_folder(state: dict[str, torch.Tensor], folder: Path) -> Any:
+    shards(state, folder)
+    return folder
+
+
+def torch_archive(state: dict[str, torch.Tensor], folder: Path) -> Any:
+    torch.save({"state_dict": state, "epoch": 3}, folder / "m.pt")
+    return folder / "m.pt"
+
+
+def strided_archive(state: dict[str, torch.Tensor], folder: Path) -> Any:
+    torch.save(strided(state, folder), folder / "m.pt")
+    return folder / "m.pt"
+
+
+def npz(state: dict[str, torch.Tensor], folder: Path) -> Any:
+    arrays = {name: tensor.numpy() for name, tensor in state.items()}
+    np.savez(folder / "m.npz", **arrays)  # type: ignore[arg-type]
+    return folder / "m.npz"
+
+
+def another_model(state: dict[str, torch.Tensor], folder: Path) -> Any:
+    built = MODELS["layers of many kinds"]
+    model = built.real()
+    model.load_state_dict(state)
+    exported(model, built, f=folder / "other.onnx", training=purexport.TrainingMode.TRAINING, external_data=True)
+    held = open_weights(folder / "other.onnx")
+    return [state, {name: held[name] for name in state if name in held}]
 
 
 def unaligned(state: dict[str, torch.Tensor], folder: Path) -> Any:
@@ -121,8 +163,14 @@ def renamed(state: dict[str, torch.Tensor], folder: Path) -> Any:
 SOURCES: list[Callable[[dict[str, torch.Tensor], Path], Any]] = [
     lambda state, folder: state,
     arrays,
-    index,
-    lambda state, folder: str(index(state, folder)),
+    one_file,
+    lambda state, folder: str(one_file(state, folder)),
+    a_folder,
+    another_model,
+    npz,
+    shards,
+    strided_archive,
+    torch_archive,
     mapped_arrays,
     opened,
     prefixed,

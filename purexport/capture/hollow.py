@@ -2,7 +2,7 @@
 
 Inside a fake's own dispatch torch runs Python code that asks for sizes, and while a trace is recorded every size is a
 tensor.  So recording pauses for each operator once it is noted.  What the model makes itself (``torch.arange``) is
-real, so that numbers that follow from sizes are numbers.
+real, so that numbers that follow from sizes are numbers, and so are arguments of whole numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def on_fakes(owned: Sequence[Owned]) -> Iterator[Callable[[torch.Tensor], torch.
         module, name = item.places[0]
         pairs.append((item, mode.from_tensor(getattr(module, name).detach())))
     with placed(pairs):
-        yield mode.from_tensor
+        # whole numbers are positions, lengths and masks, by which a model decides what it does
+        yield lambda tensor: mode.from_tensor(tensor) if tensor.is_floating_point() or tensor.is_complex() else tensor
 
 
 def attributes(owned: Sequence[Owned]) -> State:

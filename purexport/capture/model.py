@@ -188,8 +188,8 @@ def _refusals() -> Iterator[None]:
     except Exception as error:
         if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
             raise ExportError(
-                f"a trace without values cannot follow what depends on them ({error}); use capture='export', or a model "
-                "with values"
+                f"a trace without values cannot follow what depends on them ({error}); use capture='export', or a "
+                "model with values"
             ) from error
         if "torch.jit.trace a dynamo-optimized function" in str(error):
             raise ExportError(
