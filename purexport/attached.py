@@ -25,6 +25,7 @@ from purexport.errors import ExportError, UnsupportedDtypeError, WeightsError
 from purexport.graph.ir import Graph
 from purexport.mapped import Mapped
 from purexport.weights.checkpoint import Checkpoint
+from purexport.weights.convert import cast
 from purexport.weights.match import MOST_LISTED, Wanted, match
 from purexport.weights.stored import Stored
 
@@ -76,9 +77,9 @@ class Attached:
     def _open(self, checkpoint: Checkpoint) -> None:
         weights = checkpoint.open()
         wanted = [slot.wanted() for slot in self.slots]
-        found = match(weights, wanted, strict=checkpoint.strict)
-        for slot, stored in zip(self.slots, found, strict=True):
-            slot.stored = stored
+        found = match(weights, wanted, strict=checkpoint.strict, cast=checkpoint.cast)
+        for slot, item, stored in zip(self.slots, wanted, found, strict=True):
+            slot.stored = None if stored is None else cast(stored, item.dtype)
             if slot.stored is not None:
                 slot.values = self._values(slot, slot.stored)
 

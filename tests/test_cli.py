@@ -115,6 +115,7 @@ GOOD_EXPORTS: list[tuple[str, Sequence[str]]] = [
     ("weights of a script", ["net:script", *X, "--weights", "weights.pt"]),
     ("weights without memory", ["net:Net", *X, "--weights", "weights.pt", "--meta", "--capture", "export"]),
     ("weights under another name", ["net:Net", *X, "--weights", "prefixed.pt", "--rename", "model.="]),
+    ("weights of another type", ["net:Net", *X, "--weights", "double.pt", "--cast"]),
     ("one weight over another", ["net:Net", *X, "--weights", "part.pt", "--weights", "weights.pt", "--partial"]),
     ("places in the source", ["net:Net", *X, "--metadata"]),
     ("data in a file of its own", ["net:Net", *X, "--external-data"]),
@@ -128,6 +129,7 @@ def test_export(name: str, argv: Sequence[str], folder: Path, capsys: pytest.Cap
     torch.save(state, "weights.pt")
     torch.save(state, "old.pt", _use_new_zipfile_serialization=False)
     torch.save({f"model.{name}": tensor for name, tensor in state.items()}, "prefixed.pt")
+    torch.save({name: tensor.double() for name, tensor in state.items()}, "double.pt")
     torch.save({"linear.bias": torch.zeros(2), "more": torch.zeros(1)}, "part.pt")
     assert run("export", *argv, "-o", "out.onnx", "--verify", "--json") == 0
     facts = json.loads(capsys.readouterr().out)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 import proto_schema as ps
 import purexport
@@ -278,6 +279,47 @@ def test_arguments_without_values() -> None:
     assert ps.dumps(made.model_proto) == ps.dumps(exported(loaded, built, capture="export").model_proto)
 
 
+class Wide(nn.Module):
+    """Weights of more than what is read at once: a product, a divisor, a mask, and a table, some read transposed."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(160, 300).to(dtype))
+        self.divisor = nn.Parameter((torch.rand(160, 160) + 1).to(dtype))
+        self.table = nn.Embedding(300, 160, dtype=dtype)
+        self.register_buffer("mask", torch.ones(300, 300).tril().log().to(dtype))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x @ self.weight.t().float() / self.divisor[:5].float()
+        z = functional.scaled_dot_product_attention(y, y, y, attn_mask=self.mask[:5, :5].float())
+        return z + self.table(torch.arange(5)).float() + (self.weight.float() * self.weight.float()).sum(1)
+
+
+WIDE = Built(Wide, (numbers(5, 300),))
+CASTS = [(torch.float32, torch.float32), (torch.bfloat16, torch.float32), (torch.float32, torch.bfloat16)]
+CASTS += [(torch.float16, torch.bfloat16), (torch.float64, torch.float16), (torch.float8_e5m2, torch.float32)]
+
+
+@pytest.mark.parametrize(("held", "wanted"), CASTS, ids=lambda dtype: str(dtype).removeprefix("torch."))
+@pytest.mark.parametrize("layout", ["as it is", "transposed"])
+def test_weights_that_no_rule_sees(held: torch.dtype, wanted: torch.dtype, layout: str, tmp_path: Path) -> None:
+    loaded, built = Built(lambda: Wide(wanted), ()).real(), Built(lambda: Wide(wanted), WIDE.args)
+    state = {name: tensor.to(held) for name, tensor in built.state(loaded).items()}
+    loaded.load_state_dict({name: tensor.to(wanted) for name, tensor in state.items()})
+    if layout == "transposed":
+        state = {name: tensor.t().contiguous().t() for name, tensor in state.items()}
+    torch.save(state, tmp_path / "m.pt")
+    weights = purexport.Checkpoint(tmp_path / "m.pt", cast=True)
+    for model in (built.hollow(), built.real(seed=1)):
+        program = exported(model, built, weights=weights, capture="export")
+        held_bytes = {name: bytes(ps.payload.contiguous(data)) for name, data in payloads(program).items()}
+        for name, tensor in loaded.state_dict().items():
+            if name in held_bytes:
+                assert held_bytes[name] == tensor.contiguous().view(torch.uint8).numpy().tobytes()
+        assert {"weight", "divisor", "table.weight"} <= set(held_bytes)
+        same_results(program, loaded, built.args)
+
+
 def test_what_is_not_strict() -> None:
     built = MODELS["layers of many kinds"]
     loaded, model = built.real(), built.real(seed=1)
@@ -344,7 +386,7 @@ REFUSED: list[tuple[str, Callable[[], Any], Any, dict[str, Any], str]] = [
         MODELS["tied weights"].hollow,
         {"model.table.weight": numbers(11, 6)},
         {},
-        "all that is missing is there under another prefix: rename={'model.': ''}\n(rename and strict",
+        "all that is missing is there under another prefix: rename={'model.': ''}\n(rename, strict",
     ),
     (
         "a prefix too few",
@@ -360,7 +402,8 @@ REFUSED: list[tuple[str, Callable[[], Any], Any, dict[str, Any], str]] = [
         {},
         "does not fit the model: 2 mismatched\n"
         "  mismatched: 'weight' is float[3, 2] in the model and float[2, 3] in the mapping\n"
-        "  mismatched: 'bias' is float[3] in the model and float16[3] in the mapping",
+        "  mismatched: 'bias' is float[3] in the model and float16[3] in the mapping\n"
+        "cast=True converts floating-point types",
     ),
     (
         "tied weights that differ",

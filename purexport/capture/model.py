@@ -43,7 +43,7 @@ def capture(request: Request) -> Captured:
     try:
         return _captured(request)
     except ExportError as failure:
-        if request.hollow and "meta" in str(failure):
+        if request.hollow and any(words in str(failure) for words in ("DeviceMismatch", "different devices")):
             raise ExportError(f"{failure}\n{_ELSEWHERE}") from failure
         raise
 

@@ -61,6 +61,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--weights", action="append", metavar="FILE", help="a checkpoint to fill the model with; a later one wins")
     add("--rename", action="append", default=[], metavar="OLD=NEW", help="the model's name for one of the checkpoint")
     add("--partial", action="store_true", help="the checkpoint may hold more or less than the model")
+    add("--cast", action="store_true", help="floating-point types of the checkpoint become the model's")
     add("--meta", action="store_true", help="make the model without memory; --weights has all its tensors")
     where = "weights into a file of their own, FILE.data (file, the default), or used where they lie (reference)"
     add("--external-data", nargs="?", const="file", choices=("file", "reference"), help=where)

@@ -1,4 +1,4 @@
-"""`--weights`, `--rename` and `--partial`: which checkpoint fills the model.
+"""`--weights`, `--rename`, `--partial` and `--cast`: which checkpoint fills the model.
 
 Its bytes are read when they are written.  Two kinds are loaded into memory instead, as torch does it: the files of
 torch before 1.6, which are no archives, and what fills scripted modules.
@@ -19,20 +19,20 @@ def parse_weights(model: Any, args: argparse.Namespace) -> Any:
     Raises UsageError for weights that cannot be read or do not fit, OSError where there is no such file.
     """
     if not args.weights:
-        if args.rename or args.partial:
-            raise UsageError("--rename and --partial say how --weights fit; name a checkpoint with --weights FILE")
+        if args.rename or args.partial or args.cast:
+            raise UsageError("--rename, --partial and --cast go with --weights; name a checkpoint with --weights FILE")
         return None
     import torch
 
     from purexport.weights.checkpoint import Checkpoint
 
     if isinstance(model, torch.nn.Module) and any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
-        if args.rename or args.partial or len(args.weights) > 1:
+        if args.rename or args.partial or args.cast or len(args.weights) > 1:
             raise UsageError("scripted modules take one --weights FILE, under their own names")
         _fill(model, args.weights[0])
         return None
     sources = [_loaded(path) if _is_pickle(path) else path for path in args.weights]
-    return Checkpoint(sources, rename=_parse_rename(args.rename) or None, strict=not args.partial)
+    return Checkpoint(sources, rename=_parse_rename(args.rename) or None, strict=not args.partial, cast=args.cast)
 
 
 def _parse_rename(texts: Sequence[str]) -> dict[str, str | None]:

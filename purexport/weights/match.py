@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 from proto_schema.dtypes import type_name
 from purexport.errors import WeightsError
+from purexport.weights.convert import SOURCES, TARGETS
 from purexport.weights.stored import Stored, shown
 
 MOST_LISTED = 20
 _WHERE = (
-    "(rename and strict are options of purexport.Checkpoint(source, ...); on the command line --rename and --partial)"
+    "(rename, strict and cast are options of purexport.Checkpoint(source, ...); on the command line --rename, "
+    "--partial and --cast)"
 )
 _GIVE = 'lay them over the checkpoint: weights=[checkpoint, {"NAME": tensor}]'
 
@@ -39,7 +41,9 @@ class Wanted:
         return f"{shown(self.names[0])} {_type(self.dtype, self.shape)}"
 
 
-def match(weights: Mapping[str, Stored], wanted: Sequence[Wanted], *, strict: bool = True) -> list[Stored | None]:
+def match(
+    weights: Mapping[str, Stored], wanted: Sequence[Wanted], *, strict: bool = True, cast: bool = False
+) -> list[Stored | None]:
     """For each wanted tensor what the checkpoint holds of it; None where it may lack it, or it has no elements.
 
     Raises WeightsError that lists everything missing, unexpected and mismatched.
@@ -48,7 +52,7 @@ def match(weights: Mapping[str, Stored], wanted: Sequence[Wanted], *, strict: bo
     missing, mismatched = [], []
     for item in wanted:
         named = [(name, weights[name]) for name in item.names if name in weights]
-        wrong = [line for name, stored in named if (line := _mismatch(name, item, stored))]
+        wrong = [line for name, stored in named if (line := _mismatch(name, item, stored, cast))]
         mismatched += wrong or [line for line in _differing(named) if line]
         found.append(named[0][1] if named else None)
         if not named and strict and not (item.kept and item.filled):
@@ -60,8 +64,9 @@ def match(weights: Mapping[str, Stored], wanted: Sequence[Wanted], *, strict: bo
     return found
 
 
-def _mismatch(name: str, item: Wanted, stored: Stored) -> str:
-    if stored.dtype == item.dtype and stored.shape == item.shape:
+def _mismatch(name: str, item: Wanted, stored: Stored, cast: bool) -> str:
+    fits = stored.dtype == item.dtype or (cast and stored.dtype in SOURCES and item.dtype in TARGETS)
+    if fits and stored.shape == item.shape:
         return ""
     return (
         f"{shown(name)} is {_type(item.dtype, item.shape)} in the model and "
@@ -134,6 +139,10 @@ def _advice(
         lines.append(f"buffers that are not persistent have no values in a model without memory; {_GIVE}")
     if rename is None and unexpected and not absent:
         lines.append("to leave out what the model does not have pass strict=False, or rename={old: None}")
+    if any(" is " in line for line in mismatched):
+        lines.append(
+            "cast=True converts floating-point types to the model's when they are written; shapes must be equal"
+        )
     return [*lines, _WHERE] if lines else lines
 
 
