@@ -224,7 +224,7 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["export", "net:Net", *X, "--kwargs", "[1]"], "JSON object"),
     (["export", "net:Net", *X, "--opset", "99"], "opset_version=99 is not one of 9 to"),
     (["export", "net:Net", *X, "--weights", "none.pt"], "none.pt: No such file"),
-    (["export", "net:Net", *X, "--weights", "net.py"], "net.py: its header would have"),
+    (["export", "net:Net", *X, "--weights", "net.py"], "net.py: it is no checkpoint that is known: safetensors"),
     (["export", "net:Net", *X, "--weights", "pickle"], "--weights pickle: no weights that torch.load"),
     (["export", "net:script", *X, "--weights", "weights.pt"], "--weights weights.pt: does not fit the model"),
     (["export", "net:script", *X, "--weights", "weights.pt", "--partial"], "scripted modules take one --weights FILE"),
