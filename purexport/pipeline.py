@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from proto_schema import operators
 from proto_schema.collection import paused_collection
-from proto_schema.saving import Where
+from proto_schema.saving import Archive, Where
 from purexport import abstract, api, dropin, functions, names, options, printed
 from purexport.alone import alone
 from purexport.api import ONNXProgram, Report
@@ -64,6 +64,8 @@ def export(
     dynamic_shapes: Any = None,
     external_data: Where = None,
     shard_size: int | None = None,
+    archive: Archive = None,
+    resume: bool = False,
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
     verify: bool = False,
     report: bool = False,
@@ -84,7 +86,8 @@ def export(
     while the file is written one that takes ``done`` and ``total`` too hears the bytes.  A failed export
     writes nothing.
 
-    ``external_data`` and ``shard_size`` are those of ``proto_schema.save``: where the weights go.
+    ``external_data``, ``shard_size``, ``archive`` and ``resume`` are those of ``proto_schema.save``: where the weights
+    go, whether model and weights become a tar, and whether an interrupted save goes on.
 
     ``weights`` fills the model's parameters and buffers for this export: a checkpoint's path (.safetensors, an index of
     shards, a torch or ONNX file), a mapping from name to tensor, a sequence of these, or a ``Checkpoint`` with options.
@@ -178,7 +181,8 @@ def export(
     if f is not None:
         stages.at("save")
         where = external_data if external_data is not None else use_external_data_format or None
-        program.save(f, external_data=where, shard_size=shard_size, progress=stages.bytes)
+        stored: dict[str, Any] = {"shard_size": shard_size, "archive": archive, "resume": resume}
+        program.save(f, external_data=where, progress=stages.bytes, **stored)
     return program
 
 

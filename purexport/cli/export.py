@@ -5,15 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from purexport.cli.errors import UsageError
 from purexport.cli.progress import shown
 from purexport.cli.source import load_model
-from purexport.cli.specs import DTYPES, parse_dynamic, parse_input, parse_size
+from purexport.cli.specs import DTYPES, InputSpec, parse_dynamic, parse_input, parse_size
+from purexport.cli.streams import model_to_stdout
 from purexport.cli.weights import parse_weights
-from purexport.cli.written import Stopwatch, written_facts, written_lines
+from purexport.cli.written import Stopwatch, facts_of, written_facts, written_lines
+
+if TYPE_CHECKING:
+    from purexport.api import ONNXProgram
 
 _EXAMPLES = f"""\
 MODULE is importable or a .py file; NAME is a model, a class of nn.Module, or a function without arguments that
@@ -22,6 +28,7 @@ makes one.  The current folder is importable.
 examples:
   purexport export torchvision.models:resnet18 --input x=float32[1,3,224,224] -o resnet18.onnx
   purexport export net.py:Net --input ids=int64[2,16]:0..999 --dynamic ids:0=batch,1=length --verify
+  purexport export net.py:Net --input x=float32[1,8] --tar --external-data -o - | tar x
 
 weights:
   model.safetensors        also an index of shards, a folder, what torch.save wrote, .npz, .onnx: read when written
@@ -53,7 +60,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("source", metavar="MODULE:NAME", help="what to export, as in net.py:Net")
     add("--input", action="append", default=[], metavar="SPEC", help="an example input, in the model's order")
     add("--kwargs", metavar="JSON", help="further keyword arguments that are no tensors, as in '{\"scale\": 2}'")
-    add("-o", "--output", type=Path, metavar="FILE", help="the file to write (default: NAME.onnx)")
+    add("-o", "--output", type=Path, metavar="FILE", help="the file to write (default: NAME.onnx); - for stdout")
     add("--output-name", action="append", metavar="NAME", help="the name of an output, in the model's order")
     add("--opset", type=int, metavar="N", help="the ONNX opset to write (default: 20)")
     add("--dynamic", action="append", default=[], metavar="X:AXIS=NAME", help="let an axis of an input vary")
@@ -66,6 +73,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     where = "weights into a file of their own, FILE.data (file, the default), or used where they lie (reference)"
     add("--external-data", nargs="?", const="file", choices=("file", "reference"), help=where)
     add("--shard-size", metavar="SIZE", help="external data in files of about this size, as in 2GB")
+    add("--tar", action="store_true", help="the model and its external data as one uncompressed tar")
+    add("--resume", action="store_true", help="keep what is finished of an interrupted export, and go on with it")
     add("--dry-run", action="store_true", help="say what would be written, and write nothing")
     add("--metadata", action="store_true", help="say at each node which line and module of the model it comes from")
     add("--verify", action="store_true", help="run the file in onnxruntime on the example and compare with torch")
@@ -83,9 +92,41 @@ def run(args: argparse.Namespace) -> int:
     kwargs = _parse_kwargs(args.kwargs)
     shard = parse_size(args.shard_size)
     stored: dict[str, Any] = {"external_data": _PLACES[args.external_data or ("file" if shard else None)]}
-    stored["shard_size"] = shard
-    path = args.output or Path(f"{args.source.rpartition(':')[2].rpartition('.')[2]}.onnx")
+    stored |= {"shard_size": shard, "archive": "tar" if args.tar else None, "resume": args.resume}
+    name = args.source.rpartition(":")[2].rpartition(".")[2]
+    path = args.output or Path(f"{name}.{'tar' if args.tar else 'onnx'}")
+    streamed = str(path) == "-"
+    if streamed and args.resume:
+        raise UsageError("--resume: what went to standard output is not kept; give a file's name")
+    watch = Stopwatch()
+    with model_to_stdout() if streamed and not args.dry_run else nullcontext() as stream:
+        target = sys.stdout.buffer if streamed and stream is None else stream or path
+        program = _exported(args, specs, None if args.dry_run else target, dynamic, kwargs, stored)
+    if args.dry_run:
+        plan = program.plan(target, **stored)
+        sys.stdout.write((json.dumps(plan.as_dict(), indent=2) if args.json else f"{plan}\n{_NOTHING}") + "\n")
+        return 0 if plan.fits else 1
+    route, seconds = program.report.route, watch.seconds()
+    if stream is not None:
+        facts = facts_of(program.model_proto, "-", {"standard output": stream.written}, route, seconds)
+    elif args.tar:
+        facts = facts_of(program.model_proto, str(path), {path.name: path.stat().st_size}, route, seconds)
+    else:
+        facts = written_facts(path, route, seconds)
+    facts["verified"] = bool(args.verify)
+    report = sys.stdout if stream is None else sys.stderr
+    report.write((json.dumps(facts, indent=2) if args.json else _text(facts)) + "\n")
+    return 0
 
+
+def _exported(
+    args: argparse.Namespace,
+    specs: Sequence[InputSpec],
+    target: Any,
+    dynamic: dict[str, Any],
+    kwargs: dict[str, Any],
+    stored: dict[str, Any],
+) -> ONNXProgram:
     import torch
 
     import purexport
@@ -94,14 +135,13 @@ def run(args: argparse.Namespace) -> int:
     weights = parse_weights(model, args)
     generator = torch.Generator().manual_seed(0)
     inputs = tuple(spec.make(generator) for spec in specs)
-    watch = Stopwatch()
     with shown() as progress:
-        program = purexport.export(
+        return purexport.export(
             model,
             inputs,
-            None if args.dry_run else path,
+            target,
             kwargs=kwargs,
-            input_names=names,
+            input_names=[spec.name for spec in specs],
             output_names=args.output_name,
             opset_version=args.opset,
             dynamic_axes=dynamic or None,
@@ -112,14 +152,6 @@ def run(args: argparse.Namespace) -> int:
             weights=weights,
             **stored,
         )
-    if args.dry_run:
-        plan = program.plan(path, **stored)
-        sys.stdout.write((json.dumps(plan.as_dict(), indent=2) if args.json else f"{plan}\n{_NOTHING}") + "\n")
-        return 0 if plan.fits else 1
-    facts = written_facts(path, program.report.route, watch.seconds())
-    facts["verified"] = bool(args.verify)
-    sys.stdout.write((json.dumps(facts, indent=2) if args.json else _text(facts)) + "\n")
-    return 0
 
 
 def _text(facts: dict[str, Any]) -> str:

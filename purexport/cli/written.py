@@ -24,10 +24,15 @@ class Stopwatch:
 def written_facts(path: Path, route: str, seconds: float) -> dict[str, Any]:
     """The file as it lies on the disk, read back: sizes, nodes, versions, interface."""
     model = ps.load(path)
+    return facts_of(model, str(path), file_sizes(path, model), route, seconds)
+
+
+def facts_of(model: ps.ModelProto, name: str, sizes: dict[str, int], route: str, seconds: float) -> dict[str, Any]:
+    """The same of a model that went to files of these sizes, or to a stream."""
     facts = describe(model)
     return {
-        "file": str(path),
-        "files": file_sizes(path, model),
+        "file": name,
+        "files": sizes,
         "nodes": len(facts["nodes"]),
         "opset": facts["opset_import"].get("ai.onnx"),
         "ir_version": facts["ir_version"],

@@ -1,0 +1,48 @@
+"""Standard output as the place where a model goes: nothing else may get there, and its reader may go away."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from purexport.cli.errors import UsageError
+
+
+class Stdout:
+    """The binary standard output, while what else is printed goes to stderr; counts the bytes."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.written = 0
+
+    def write(self, data: memoryview) -> int:
+        """As a file's: may take less than all."""
+        count = self._file.write(data)
+        if count is None:
+            raise BlockingIOError("standard output does not wait for its reader; give a blocking one")
+        self.written += count
+        return count
+
+
+@contextmanager
+def model_to_stdout() -> Iterator[Stdout]:
+    """Standard output for a model. What models print while they are loaded or run goes to stderr meanwhile.
+
+    Raises UsageError where it is a terminal, OSError where the reader goes away before the end.
+    """
+    if sys.stdout.isatty():
+        raise UsageError("-o -: standard output is a terminal; redirect it, or give a file's name")
+    sys.stdout.flush()
+    place = sys.stdout.fileno()
+    with open(os.dup(place), "wb", buffering=0) as file:
+        os.dup2(sys.stderr.fileno(), place)
+        try:
+            yield Stdout(file)
+        except BrokenPipeError:
+            raise OSError("the reader of standard output went away before the model was complete") from None
+        finally:
+            sys.stdout.flush()
+            os.dup2(file.fileno(), place)
