@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from proto_schema.dtypes import by_numpy_name
+from proto_schema.onnx import TensorProto
 from proto_schema.payload import CHUNK, BytesLike, FileRange, Payload, address, byte_view, pieces, stamp_of
 from proto_schema.tensors import from_array
 from purexport.errors import WeightsError
@@ -58,9 +59,17 @@ def stored(name: str, value: object, origin: str, mappings: Mappings) -> Stored:
         return of_array(name, np.asarray(value), origin, mappings)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        return _of_tensor(name, value, origin)
+        return _of_tensor(name, value, origin, torch.Tensor)
+    if isinstance(value, TensorProto):
+        from purexport.weights.onnxfile import of_tensor
+
+        return of_tensor(name, value, origin)
+    if isinstance(value, Mapping):
+        raise WeightsError(f"{origin}: {shown(name)} is a mapping of its own; pass the one that holds the tensors")
     what = f"tensor {shown(name)} is a {type(value).__module__}.{type(value).__qualname__}"
-    raise WeightsError(f"{origin}: {what}; pass a torch tensor, a numpy array or a purexport.weights.Stored")
+    raise WeightsError(
+        f"{origin}: {what}; pass a torch tensor, a numpy array, a TensorProto or a purexport.weights.Stored"
+    )
 
 
 def of_array(name: str, array: np.ndarray[Any, Any], origin: str, mappings: Mappings) -> Stored:
@@ -74,7 +83,7 @@ def of_array(name: str, array: np.ndarray[Any, Any], origin: str, mappings: Mapp
     return Stored(name, row.code, array.shape, payload_of(b"" if data is None else data), origin)
 
 
-def _of_tensor(name: str, tensor: Any, origin: str) -> Stored:
+def _of_tensor(name: str, tensor: Any, origin: str, plain: Any) -> Stored:
     from purexport.dtypes import onnx_code
     from purexport.errors import UnsupportedDtypeError
     from purexport.graph.payloads import TensorPayload
@@ -82,6 +91,9 @@ def _of_tensor(name: str, tensor: Any, origin: str) -> Stored:
     layout = str(tensor.layout).removeprefix("torch.")
     if tensor.is_meta or type(tensor).__name__ == "FakeTensor":
         raise WeightsError(f"{origin}: tensor {shown(name)} is on the meta device and holds no data")
+    if type(tensor).__torch_dispatch__ is not plain.__torch_dispatch__:  # its memory is not what it shows
+        what = f"is a {type(tensor).__qualname__}, which stands for other tensors"
+        raise WeightsError(f"{origin}: tensor {shown(name)} {what}; pass a plain one, of a DTensor its full_tensor()")
     if layout != "strided" or tensor.is_quantized:
         what = "quantized" if tensor.is_quantized else layout
         raise WeightsError(f"{origin}: tensor {shown(name)} is {what}; pass its dense form")

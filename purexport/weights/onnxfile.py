@@ -7,7 +7,7 @@ The model is mapped while its graph is read; weights that lie in a file as they 
 from __future__ import annotations
 
 from proto_schema.datafiles import payload_of
-from proto_schema.dtypes import DTYPES
+from proto_schema.dtypes import DTYPES, type_name
 from proto_schema.errors import DecodeError, ExternalDataError
 from proto_schema.files import load
 from proto_schema.onnx import TensorProto
@@ -31,19 +31,21 @@ def read(file: CheckpointFile) -> list[Stored]:
             what = "comes twice" if isinstance(name, str) else "has no readable name"
             raise file.error(f"the initializer {shown(name)} {what}; check the model with `purexport check`")
         if tensor.data_type != TensorProto.STRING:
-            found[name] = _stored(file, name, tensor)
+            found[name] = of_tensor(name, tensor, file.label)
     return list(found.values())
 
 
-def _stored(file: CheckpointFile, name: str, tensor: TensorProto) -> Stored:
+def of_tensor(name: str, tensor: TensorProto, origin: str) -> Stored:
+    """A tensor of a model, loaded or made. WeightsError where its data is not what it says, or unsafe to open."""
     row = DTYPES.get(tensor.data_type or 0)
-    if row is None:
-        raise file.error(f"the initializer {shown(name)} has the unknown data type {tensor.data_type}")
+    if row is None or not row.bits:
+        what = f"has the data type {type_name(tensor.data_type)}, which is no number"
+        raise WeightsError(f"{origin}: the tensor {shown(name)} {what}")
     try:
         data: BytesLike | None = payload_of(tensor)
         if data is None:
             data = from_codes(to_codes(tensor), row.code).raw_data
-        payload: Payload = file_range(data or b"") or MemoryPayload(data or b"")
-        return Stored(name, row.code, tuple(tensor.dims), payload, file.label)
+        payload: Payload = data if isinstance(data, Payload) else MemoryPayload(data or b"")
+        return Stored(name, row.code, tuple(tensor.dims), file_range(data or b"") or payload, origin)
     except (DecodeError, ExternalDataError, WeightsError) as error:
-        raise file.error(f"the initializer {shown(name)} cannot be read: {error}") from None
+        raise WeightsError(f"{origin}: the tensor {shown(name)} cannot be read: {error}") from None

@@ -64,16 +64,20 @@ WRONG: list[tuple[str, list[ps.TensorProto], str]] = [
         "the initializer 'a' comes twice; check the model with `purexport check`",
     ),
     ("no name", [T(data_type=1, dims=[0])], "the initializer None has no readable name"),
-    ("an unknown type", [T(name="a", data_type=99, dims=[0])], "the initializer 'a' has the unknown data type 99"),
+    (
+        "an unknown type",
+        [T(name="a", data_type=99, dims=[0])],
+        "the tensor 'a' has the data type 99, which is no number",
+    ),
     (
         "too few bytes",
         [T(name="a", data_type=1, dims=[2], raw_data=b"1234")],
-        "the initializer 'a' cannot be read: m.onnx: tensor 'a' has 4 bytes, but FLOAT [2] needs 8",
+        "the tensor 'a' cannot be read: m.onnx: tensor 'a' has 4 bytes, but FLOAT [2] needs 8",
     ),
     (
         "too few numbers",
         [T(name="a", data_type=1, dims=[2], float_data=[1.0])],
-        "the initializer 'a' cannot be read: tensor ",
+        "the tensor 'a' cannot be read: tensor ",
     ),
     (
         "an absent file",
@@ -92,6 +96,26 @@ def test_what_is_refused(tensors: list[ps.TensorProto], message: str, tmp_path: 
     with pytest.raises(WeightsError) as caught:
         open_weights(tmp_path / "m.onnx")
     assert str(caught.value).startswith("m.onnx: ") and message in str(caught.value)
+
+
+def test_tensors_of_a_loaded_model(tmp_path: Path) -> None:
+    """As values of a mapping: of a model that was loaded with a trust_root, or changed since."""
+    ps.save(model(), tmp_path / "m.onnx", external_data=True, size_threshold=100)
+    (tmp_path / "links").mkdir()
+    for name in ("m.onnx", "m.onnx.data"):
+        (tmp_path / "links" / name).symlink_to(tmp_path / name)
+    with pytest.raises(WeightsError, match="is or contains a link out of the model's folder"):
+        open_weights(tmp_path / "links" / "m.onnx")
+    loaded = ps.load(tmp_path / "links" / "m.onnx", trust_root=tmp_path)
+    assert loaded.graph is not None
+    found = open_weights({str(tensor.name): tensor for tensor in loaded.graph.initializer})
+    assert {name: row.payload.tobytes() for name, row in found.items()} == {name: data for name, _, data in TENSORS}
+    lazy = T(data_type=T.UINT8, dims=[3], raw_data=ps.LazyPayload(3, lambda: b"abc"))
+    assert open_weights({"lazy": lazy})["lazy"].payload is lazy.raw_data
+    with pytest.raises(
+        WeightsError, match=r"^the mapping: the tensor 'a' has the data type STRING, which is no number"
+    ):
+        open_weights({"a": T(data_type=T.STRING, dims=[0])})
 
 
 def test_what_is_no_model(tmp_path: Path) -> None:

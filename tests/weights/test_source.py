@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
 from proto_schema.payload import FileRange
 from purexport.weights import Stored, Weights, WeightsError, open_weights
@@ -109,7 +110,7 @@ WRONG: list[tuple[str, Any, Any, type[Exception], str]] = [
         {"a": 3},
         None,
         WeightsError,
-        "the mapping: tensor 'a' is a builtins.int; pass a torch tensor, a numpy array or a purexport.weights.Stored",
+        "the mapping: tensor 'a' is a builtins.int; pass a torch tensor, a numpy array, a TensorProto or a purexport",
     ),
     (
         "text",
@@ -131,6 +132,20 @@ WRONG: list[tuple[str, Any, Any, type[Exception], str]] = [
         None,
         WeightsError,
         "the mapping: tensor 'a' is on the meta device and holds no data",
+    ),
+    (
+        "a dict in it",
+        {"model": {"a": ONES}},
+        None,
+        WeightsError,
+        "the mapping: 'model' is a mapping of its own; pass the one that holds the tensors",
+    ),
+    (
+        "a tensor of tensors",
+        {"a": TwoTensor(torch.ones(2), torch.ones(2))},
+        None,
+        WeightsError,
+        "the mapping: tensor 'a' is a TwoTensor, which stands for other tensors; pass a plain one, of a",
     ),
     ("sparse", {"a": torch.eye(2).to_sparse()}, None, WeightsError, "tensor 'a' is sparse_coo; pass its dense form"),
     (
