@@ -17,7 +17,7 @@ import pytest
 import proto_schema as ps
 from proto_schema.wire import varint
 from purexport.cli.main import main
-from purexport.inspect import Bytes, compare_files, find, findings
+from purexport.inspect import Bytes, compare, compare_files, find, findings
 from purexport.inspect.edit import Edited, append_durably, edit
 from purexport.inspect.orders import Edits
 
@@ -261,6 +261,46 @@ def test_report(file: Path) -> None:
     assert docs.places == {"ModelProto.doc_string": 1, "GraphProto.doc_string": 3, "TensorProto.doc_string": 1} | {
         "NodeProto.doc_string": 3
     }
+
+
+SHIPPED = sorted((Path(onnx.__file__).parent / "backend" / "test" / "data").rglob("*.onnx"))
+
+
+def bundled() -> list[Any]:
+    """The official package's models: every fifth by default."""
+    small = [path for path in SHIPPED if path.stat().st_size < 200_000]
+    return [
+        pytest.param(path, id=f"{path.parent.name}-{path.stem}", marks=[] if at % 5 == 0 else [pytest.mark.sweep])
+        for at, path in enumerate(small)
+    ]
+
+
+@pytest.mark.parametrize("rotated", [False, True], ids=["fresh", "rotated"])
+@pytest.mark.parametrize("path", bundled())
+def test_all_names_of_what_others_wrote(path: Path, rotated: bool, tmp_path: Path) -> None:
+    """With all values renamed, to new names or to each other's, it is the same model but for names."""
+    before, target = ps.load(path), tmp_path / "out.onnx"
+    graph: Any = before.graph
+    names = sorted(
+        {value.name for value in graph.input}
+        | {tensor.name for tensor in graph.initializer}
+        | {name for node in graph.node for name in node.output if name}
+    )
+    fresh = [*names[1:], names[0]] if rotated else [f"v/{at}" for at in range(len(names))]
+    edit(path, Edits(values=dict(zip(names, fresh, strict=True)), drop_doc_strings=True), target)
+    after: Any = ps.load(target)
+    assert compare(before, after, frozenset({"names", "doc_string"})) == []
+    assert [value.name for value in after.graph.input] == [fresh[names.index(value.name)] for value in graph.input]
+    assert valid(before) == valid(after)
+    assert path.read_bytes() != ps.dumps(before) or target.read_bytes() == ps.dumps(after)
+
+
+def valid(model: Any) -> bool:
+    try:
+        ps.checker.check_model(model)
+    except ps.CheckError:
+        return False
+    return True
 
 
 # Odd bytes ------------------------------------------------------------------------------------------------------------
