@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from proto_schema.checking.context import domain_of
@@ -24,7 +25,7 @@ from proto_schema.onnx import (
     StringStringEntryProto,
     TensorShapeProto,
 )
-from proto_schema.scalars import checked_int
+from proto_schema.scalars import checked_int, text_to_bytes
 from proto_schema.wire import LEN, MASK64, VARINT, varint
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.paths import find, parse
@@ -91,8 +92,8 @@ class Plan:
 
     def pieces(self) -> list[Piece]:
         """The new file. ValueError for names that are not in the model, or taken."""
-        rewriter = Rewriter(self.source.view, self.orders)
         self._expect_ends()
+        rewriter = Rewriter(self.source.view, self.orders, set(self._values()) if self.orders.names[VALUE] else set())
         pieces = rewriter.pieces()
         for kind, names in self.orders.names.items():
             for old, new in names.items():
@@ -237,15 +238,24 @@ class Plan:
             where: count for (what, name, where), count in rewriter.renamed.items() if (what, name) == (kind, old)
         }
         if not places:
-            raise ValueError(f"no {kind} is called {as_text(old)!r}{_close(as_text(old), self._known(rewriter, kind))}")
+            raise ValueError(f"no {kind} is called {as_text(old)!r}{_close(as_text(old), self._known(kind))}")
         if kind == NODE and sum(places.values()) > 1:
             count = sum(places.values())
             raise ValueError(f"{count} nodes are called {as_text(old)!r}: set graph.node[N].name of one, by its place")
         self.changes.append(Change(kind, as_text(old), as_text(new), places))
 
-    def _known(self, rewriter: Rewriter, kind: str) -> list[str]:
+    def _values(self) -> Iterator[bytes]:
+        """The names of the values that the main graph defines."""
+        graph = self.model.graph or GraphProto()
+        sparse = [row.values for row in graph.sparse_initializer if row.values is not None]
+        names = [row.name for rows in (graph.input, graph.initializer, sparse) for row in rows]
+        for name in chain(names, *(node.output for node in graph.node)):
+            if name:
+                yield text_to_bytes(name)
+
+    def _known(self, kind: str) -> list[str]:
         if kind == VALUE:
-            return list(map(as_text, rewriter.values()))
+            return list(map(as_text, self._values()))
         found: list[Any] = []
         if kind == NODE:
             nodes = self.model.graph.node if self.model.graph is not None else []

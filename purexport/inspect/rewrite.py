@@ -127,18 +127,22 @@ _NOWHERE = _Scope()
 
 
 class Rewriter:
-    """One pass over a model's bytes. `renamed` counts (kind of name, old name, field), `doc_strings` fields."""
+    """One pass over a model's bytes. `renamed` counts (kind of name, old name, field), `doc_strings` fields.
 
-    def __init__(self, view: memoryview, orders: Orders) -> None:
+    `values` are the names that the main graph defines.
+    """
+
+    def __init__(self, view: memoryview, orders: Orders, values: set[bytes]) -> None:
         self.view = view
         self.orders = orders
         self.renamed: Counter[tuple[str, bytes, str]] = Counter()
         self.doc_strings: Counter[str] = Counter()
         self._places = orders.places
-        self._inner = dict(orders.names[VALUE])  # those that the main graph does not define
+        # what the main graph does not define is renamed where a subgraph or function does
+        self._inner = {old: new for old, new in orders.names[VALUE].items() if old not in values}
         self._fresh = {kind: set(names.values()) - set(names) for kind, names in orders.names.items()}
         self._fresh[NODE] |= orders.node_names
-        self._main = _NOWHERE
+        self._main = _entered(values, orders.names[VALUE], None)
         self._needles = [name for names in orders.names.values() for pair in names.items() for name in pair]
         self._needles += orders.node_names
         active = {cls for (cls, _), kind in _NAMES.items() if orders.names[kind] or self._fresh[kind]}
@@ -151,18 +155,6 @@ class Rewriter:
         whole = len(self.view)
         return self._message(ModelProto, 0, whole, _NOWHERE) or [(0, whole)]
 
-    def values(self) -> set[bytes]:
-        """The values that the main graph defines, as they are called now."""
-        return _defined(self.view, GraphProto, self._graphs())
-
-    def _graphs(self) -> list[Span]:
-        row = field_of(ModelProto, "graph")
-        return [
-            span
-            for span in _walk(self.view, 0, len(self.view))
-            if row and span.number == row.number and span.wire_type == LEN
-        ]
-
     # Messages ---------------------------------------------------------------------------------------------------------
 
     def _message(self, cls: type[Message], body: int, stop: int, scope: _Scope) -> list[Piece] | None:
@@ -172,8 +164,6 @@ class Rewriter:
         records = dict(self.orders.records.get(body, {}))
         placed: set[int] = set()
         changes: list[tuple[int, int, list[Piece]]] = []
-        if cls is ModelProto and self.orders.names[VALUE]:
-            self._main = self._enter(GraphProto, self._graphs(), None)
         for span in spans:
             row = table.get(span.number)
             if span.start in self.orders.dropped:
@@ -243,31 +233,14 @@ class Rewriter:
         if not self.orders.names[VALUE] or (cls, row.name) in _NO_VALUES_BELOW or row.name == "metadata_props":
             return _NOWHERE
         if child is FunctionProto:
-            return self._enter(child, [span], None)
+            return _entered(_defined(self.view, child, [span]), self._inner, None)
         if child is not GraphProto:
             return scope
         if cls is ModelProto:
             return self._main
         # a field that is there twice is merged by readers: it is one graph
         parts = [span] if row.repeated else [other for other in spans if other.number == row.number]
-        return self._enter(child, parts, scope)
-
-    def _enter(self, cls: type[Message], parts: Sequence[Span], outer: _Scope | None) -> _Scope:
-        """The scope of a graph or function. ValueError where a new name is taken in it."""
-        defined = _defined(self.view, cls, parts)
-        own = {old: new for old, new in self._inner.items() if old in defined}
-        if cls is GraphProto and outer is None:
-            self._inner = {old: new for old, new in self._inner.items() if old not in defined}
-        after = {own.get(name, name) for name in defined}
-        for new in own.values():
-            if (new in defined and new not in own) or (outer is not None and outer.sees(new)):
-                raise ValueError(f"cannot rename a value to {as_text(new)!r}: another value is called so")
-        above = {} if outer is None else {old: new for old, new in outer.names.items() if old not in defined}
-        for old, new in above.items():
-            if new in after:
-                names = f"{as_text(old)!r} to {as_text(new)!r}"
-                raise ValueError(f"cannot rename {names}: a subgraph has a value of its own of that name")
-        return _Scope(outer, after, {**above, **own})
+        return _entered(_defined(self.view, child, parts), self._inner, scope)
 
     def _name(self, cls: type[Message], row: Field, kind: str, span: Span, scope: _Scope) -> list[Piece] | None:
         text = bytes(self.view[span.body : span.stop])
@@ -283,6 +256,21 @@ class Rewriter:
         if new is None:
             new = _IDENTIFIER.sub(lambda match: names.get(match[0], match[0]), text)
         return [_head(row.number, len(new)), new]
+
+
+def _entered(defined: set[bytes], wanted: dict[bytes, bytes], outer: _Scope | None) -> _Scope:
+    """The scope of a graph or function that defines these names. ValueError where a new name is taken in it."""
+    own = {old: new for old, new in wanted.items() if old in defined}
+    after = {own.get(name, name) for name in defined} if own else defined
+    for new in own.values():
+        if (new in defined and new not in own) or (outer is not None and outer.sees(new)):
+            raise ValueError(f"cannot rename a value to {as_text(new)!r}: another value is called so")
+    above = {} if outer is None else {old: new for old, new in outer.names.items() if old not in defined}
+    for old, new in above.items():
+        if new in after:
+            names = f"{as_text(old)!r} to {as_text(new)!r}"
+            raise ValueError(f"cannot rename {names}: a subgraph has a value of its own of that name")
+    return _Scope(outer, after, {**above, **own})
 
 
 def _identifiers(text: bytes) -> list[bytes]:
