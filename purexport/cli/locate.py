@@ -32,7 +32,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")
     add("place", metavar="OFFSET-or-PATH", help='as in 0x1f3a, 7994, or graph.initializer["fc.weight"].raw_data')
-    add("--data", metavar="NAME", help="the offset counts in this data file, named as in the model")
+    add("--data", metavar="NAME", help="the offset counts in this data file, named as in the model or by its path")
     add("--root", metavar="NAME", default="ModelProto", help="the message that the file holds (default: ModelProto)")
     add("--json", action="store_true", help="the same as JSON")
     return parser

@@ -57,12 +57,13 @@ def locate(source: Bytes, offset: int) -> Location:
 
 
 def owners(model_path: str, data_name: str, offset: int) -> list[Owner]:
-    """The tensors of a model whose external data holds byte `offset` of the file `data_name`.
+    """The tensors of a model whose external data holds byte `offset` of the file `data_name` (its path will do, too).
 
     Several where they overlap, none in a gap. Raises ValueError where the model refers to no file of that name.
     """
     model = ps.load(model_path)
     found: list[Owner] = []
+    beside = os.path.relpath(data_name, os.path.dirname(model_path) or ".").replace(os.sep, "/")
     names: set[str] = set()
     for tensor in tensors(model):
         if tensor.data_location != TensorProto.EXTERNAL:
@@ -70,10 +71,10 @@ def owners(model_path: str, data_name: str, offset: int) -> list[Owner]:
         entry = entries(tensor)
         names.add(entry.location)
         length = entry.length if entry.length is not None else _expected(model_path, tensor)
-        if entry.location == data_name and entry.offset <= offset < entry.offset + length:
+        if entry.location in (data_name, beside) and entry.offset <= offset < entry.offset + length:
             detail = value_place(tensor.data_type or 0, list(tensor.dims), offset - entry.offset)
             found.append(Owner(as_text(tensor.name), entry.offset, length, detail))
-    if data_name not in names:
+    if names.isdisjoint((data_name, beside)):
         there = ", ".join(sorted(names)) or "none"
         raise ValueError(f"{model_path}: no tensor lies in a file called {data_name!r}; the files it names: {there}")
     return found
