@@ -15,29 +15,26 @@ from proto_schema.dtypes import DTYPES
 from proto_schema.errors import EncodeError, ExternalDataError
 from proto_schema.external import Folder, set_entries
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import BytesLike, FileRange, file_range, nbytes
+from proto_schema.payload import BytesLike, FileRange, file_range, nbytes, stamp_of
 
 _COPY = "or save with external_data=True, which copies"
 
 
-def referred(stored: Iterable[tuple[TensorProto, BytesLike]], folder: str, threshold: int) -> dict[int, Place]:
-    """Where the tensors (by id) lie that can be referred to from a model in `folder`; small ones stay in the model.
+def referred(stored: Iterable[tuple[TensorProto, BytesLike]], target: str, threshold: int) -> dict[int, Place]:
+    """Where the tensors (by id) lie that can be referred to from a model at `target`; small ones stay in the model.
 
     Raises EncodeError where their files lie elsewhere, cannot be opened by loaders, or where no tensor lies in a file.
     """
-    opened = Folder(folder or ".")
+    opened = Folder(os.path.dirname(target) or ".")
     found: dict[int, Place] = {}
     left: list[str] = []
     for tensor, data in stored:
         if nbytes(data) < max(threshold, 1):
             continue
         source = file_range(data)
-        if source is None:
-            left.append(f"{tensor.name or ''!r} does not lie unchanged in a file")
-            continue
-        if source.offset % _element_size(tensor):
-            at = f"{source.offset} of {source.source}, which is no multiple of the size of its elements"
-            left.append(f"{tensor.name or ''!r} lies at byte {at}")
+        reason = _cannot(tensor, source, target)
+        if source is None or reason:
+            left.append(f"{tensor.name or ''!r} {reason}")
             continue
         location = _location(source, opened.path)
         try:
@@ -48,6 +45,24 @@ def referred(stored: Iterable[tuple[TensorProto, BytesLike]], folder: str, thres
     if left and not found:
         raise EncodeError(f"no tensor can be referred to in place: {left[0]}; save with external_data=True")
     return found
+
+
+def _cannot(tensor: TensorProto, source: FileRange | None, target: str) -> str:
+    """Why the bytes must be written anew; '' where they can be used where they lie."""
+    if source is None:
+        return "does not lie unchanged in a file"
+    path = str(source.source)
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        return f"lies in {path}, which cannot be read any more ({error.strerror})"
+    if source.stamp not in (None, stamp_of(status)):
+        return f"lies in a file that was {path} and has been replaced or changed"
+    if os.path.lexists(target) and os.path.samestat(status, os.lstat(target)):
+        return f"lies in {path}, which is the file to be replaced"
+    if source.offset % _element_size(tensor):
+        return f"lies at byte {source.offset} of {path}, which is no multiple of the size of its elements"
+    return ""
 
 
 def _element_size(tensor: TensorProto) -> int:

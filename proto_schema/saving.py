@@ -201,7 +201,7 @@ def _with_files(model: ModelProto, path: str, stored: Stored, sources: Sources, 
     folder = os.path.dirname(path)
     found: dict[int, Place] = {}
     if options.external_data == "reference":
-        found = referred(stored, folder, options.size_threshold)
+        found = referred(stored, path, options.size_threshold)
     moving = [(tensor, data) for tensor, data in stored if id(tensor) not in found]
     layout = plan(moving, options.size_threshold, options.alignment, options.shard_size)
     names = _names(layout, os.path.basename(path), options.location, {place[0] for place in found.values()})

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import onnx
 import pytest
+import torch
 
+from proto_schema.units import size_text
 from purexport.cli.errors import UsageError
 from purexport.cli.main import main
 from purexport.cli.specs import parse_size
+from tests.weights.models import safetensors
 
 NET = """
 from torch import nn
@@ -111,6 +114,29 @@ def test_dry_run(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     }
     assert plan["kind"] == "external" and plan["target"] == "Net.onnx" and plan["fits"]
     assert sum(tensor["length"] for tensor in plan["tensors"] if tensor["file"] == "Net.onnx.data") == NET_BYTES
+
+
+def test_weights_that_stay_where_they_are(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    state = {
+        f"{index}.{name}": value for index in range(3) for name, value in torch.nn.Linear(64, 64).named_parameters()
+    }
+    safetensors(folder / "w.safetensors", state)
+    reference = ("net:Net", "--meta", *X, "--weights", "w.safetensors", "--external-data", "reference")
+    assert export(*reference, "--dry-run") == 0
+    assert "3 tensors used where they lie (w.safetensors)" in capsys.readouterr().out
+    assert export(*reference) == 0
+    lines = capsys.readouterr().out.splitlines()
+    size = (folder / "w.safetensors").stat().st_size
+    assert lines[0] == f"wrote     Net.onnx {size_text((folder / 'Net.onnx').stat().st_size)}"
+    assert lines[1] == f"refers to w.safetensors {size_text(size)}"
+    onnx.checker.check_model("Net.onnx", full_check=True)
+    assert not (folder / "Net.onnx.data").exists()
+    assert export(*reference, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["referenced"] == ["w.safetensors"]
+    (folder / "out").mkdir()
+    assert export(*reference, "-o", "out/m.onnx") == 2
+    error = capsys.readouterr().err
+    assert "w.safetensors lies outside of" in error and f"write the .onnx file to {folder}, or" in error
 
 
 def test_a_disk_that_is_too_small(

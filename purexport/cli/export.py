@@ -114,6 +114,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         facts = written_facts(path, route, seconds)
     facts["verified"] = bool(args.verify)
+    if args.external_data == "reference":
+        facts["referenced"] = [file.name for file in program.plan(path, **stored).files if file.action == "refer"]
     report = sys.stdout if stream is None else sys.stderr
     report.write((json.dumps(facts, indent=2) if args.json else _text(facts)) + "\n")
     return 0

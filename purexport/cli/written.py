@@ -45,9 +45,14 @@ def facts_of(model: ps.ModelProto, name: str, sizes: dict[str, int], route: str,
 
 def written_lines(facts: dict[str, Any]) -> list[str]:
     """The same for people."""
-    sizes = ", ".join(f"{name} {size_text(size)}" for name, size in facts["files"].items())
+    there = facts.get("referenced", ())
+    sizes = [
+        [f"{name} {size_text(size)}" for name, size in facts["files"].items() if (name in there) is refers]
+        for refers in (False, True)
+    ]
     lines = [
-        f"wrote     {sizes}",
+        f"wrote     {', '.join(sizes[0])}",
+        *([f"refers to {', '.join(sizes[1])}"] if sizes[1] else ()),
         f"graph     {facts['nodes']} nodes, opset {facts['opset']}, IR version {facts['ir_version']}",
         f"export    {facts['seconds']:.2f} s, captured by {facts['capture']}",
     ]

@@ -17,7 +17,7 @@ from onnx import numpy_helper as official
 
 import proto_schema as ps
 from proto_schema.numpy_helper import from_array, to_array
-from proto_schema.payload import FileRange
+from proto_schema.payload import FileRange, file_range
 
 RNG = np.random.default_rng(0)
 A, B, C = (RNG.standard_normal((64, 64)).astype(np.float32) / 8 for _ in range(3))
@@ -251,3 +251,51 @@ def test_a_side_file_never_takes_the_name_of_what_is_referred_to(tmp_path: Path)
     ps.save(ps.load(path), path)
     assert os.listdir(tmp_path) == ["m.onnx"]
     check(path, *arrays)
+
+
+# ---- weights of models that were loaded
+
+
+def test_weights_inside_another_model_are_referred_to(tmp_path: Path) -> None:
+    ps.save(model(from_array(A, "a")), tmp_path / "whole.onnx")
+    loaded = ps.load(tmp_path / "whole.onnx")
+    odd = file_range(loaded.graph.initializer[0].raw_data).offset % 4  # type: ignore[union-attr, arg-type]
+    if odd:  # names of other lengths move the weights
+        assert loaded.graph is not None
+        loaded.producer_name = "x" * (4 - odd - 2 if odd < 2 else 8 - odd - 2)
+        ps.save(loaded, tmp_path / "whole.onnx")
+    path = tmp_path / "m.onnx"
+    ps.save(ps.load(tmp_path / "whole.onnx"), path, external_data="reference")
+    assert locations(path) == ["whole.onnx", None]
+    check(path, A)
+
+
+def test_a_model_does_not_refer_to_the_file_that_it_replaces(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    ps.save(model(from_array(A, "a")), path)
+    loaded = ps.load(path)
+    with pytest.raises(ps.EncodeError, match=r"'a' lies in .*m.onnx, which is the file to be replaced"):
+        ps.save(loaded, path, external_data="reference")
+    found = checkpoint(tmp_path / "c.safetensors", b=B)
+    assert loaded.graph is not None
+    ps.save(model(loaded.graph.initializer[0], tensor("b", B, found["b"])), path, external_data="reference")
+    assert locations(path) == ["m.onnx.data", "c.safetensors", None]
+    check(path, A, B)
+
+
+@pytest.mark.parametrize("befalls", ["replaced", "removed"])
+def test_a_mapped_file_that_is_there_no_more_is_not_referred_to(befalls: str, tmp_path: Path) -> None:
+    """The mapping has the right bytes, the path does not."""
+    path, data = tmp_path / "m.onnx", tmp_path / "w.bin"
+    ps.save(model(from_array(A, "a")), path, external_data=True, location="w.bin")
+    loaded = ps.load(path)
+    assert loaded.graph is not None
+    np.testing.assert_array_equal(to_array(loaded.graph.initializer[0]), A)
+    data.unlink()
+    if befalls == "replaced":
+        data.write_bytes(B.tobytes())
+    found = checkpoint(tmp_path / "c.safetensors", b=B)
+    target = tmp_path / "n.onnx"
+    ps.save(model(loaded.graph.initializer[0], tensor("b", B, found["b"])), target, external_data="reference")
+    assert locations(target) == ["n.onnx.data", "c.safetensors", None]
+    check(target, A, B)
