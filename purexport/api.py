@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy
 import torch
 from torch.utils import _pytree as pytree
 
@@ -33,6 +35,12 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
+
+    def as_text(self) -> str:
+        """For people: a line for each fact."""
+        lines = [f"route: {self.route} ({self.reason})", f"opset: {self.opset}", f"rules: {', '.join(self.rules)}"]
+        lines += [f"decomposed by torch: {', '.join(self.decomposed)}"] if self.decomposed else []
+        return "\n".join([*lines, *(f"warning: {remark}" for remark in self.warnings)])
 
 
 class ONNXProgram:
@@ -253,12 +261,10 @@ def preserved(model: Any, *, runs: bool = True) -> Iterator[None]:
     buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) and runs else []
     versions = {name: _version(parameter) for name, parameter in parameters.items()}
     kept = [(buffer, _version(buffer), buffer.detach(), buffer.detach().clone()) for buffer in buffers]
-    random = torch.get_rng_state()
     try:
-        with attributes_kept(model):
+        with attributes_kept(model), _random_state_kept():
             yield
     finally:
-        torch.set_rng_state(random)
         with torch.no_grad():
             for buffer, version, before, content in kept:
                 if buffer.layout == torch.strided and buffer.shape != before.shape:  # transposed in place, or the like
@@ -268,6 +274,22 @@ def preserved(model: Any, *, runs: bool = True) -> Iterator[None]:
     written = [name for name, parameter in parameters.items() if _version(parameter) != versions[name]]
     if written:
         raise ExportError(f"the model writes to its parameters {', '.join(written)} when it runs; write to buffers")
+
+
+@contextmanager
+def _random_state_kept() -> Iterator[None]:
+    """The global generators of torch, Python and numpy go on afterwards as if nothing had been drawn."""
+    cuda: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    before = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
+    devices = torch.cuda.get_rng_state_all() if cuda else []
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before[0])
+        random.setstate(before[1])
+        numpy.random.set_state(before[2])
+        if cuda:
+            torch.cuda.set_rng_state_all(devices)
 
 
 def _differ(buffer: torch.Tensor, content: torch.Tensor) -> bool:

@@ -6,10 +6,11 @@ keeps them different among their own kind.  Here they are brought together, befo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from purexport.capture.aten import AtenGraph, Input
+from purexport.capture.owned import owned_tensors
 
 
 def check_given(input_names: Sequence[str] | None, output_names: Sequence[str] | None) -> None:
@@ -24,11 +25,27 @@ def check_given(input_names: Sequence[str] | None, output_names: Sequence[str] |
         raise ValueError(f"input_names and output_names both give {both[0]!r}; a name stands for one value of a file")
 
 
-def name_inputs(inputs: Sequence[Input], names: Sequence[str]) -> None:
-    """``input_names`` are those of the flat inputs, then of the parameters, in order.  Raises ValueError for more."""
-    named = _nameable(inputs)
+def order_inputs(inputs: list[Input], model: Any) -> list[Input]:
+    """The inputs of the user, then what the model owns in the order of its ``state_dict``, then the rest.
+
+    Returns those that can be named, in order: what ``state_dict`` does not list cannot.
+    """
+    listed = [item for item in owned_tensors(model) if item.persistent]
+    order = {name: position for position, item in enumerate(listed) for name in item.names}
+    users = [item for item in inputs if item.kind == "user"]
+    own = [item for item in inputs if item.kind in ("parameter", "buffer") and item.name in order]
+    own.sort(key=lambda item: order[item.name])
+    named = {id(item) for item in (*users, *own)}
+    inputs[:] = [*users, *own, *(item for item in inputs if id(item) not in named)]
+    return [*users, *own]
+
+
+def name_inputs(named: Sequence[Input], names: Sequence[str]) -> None:
+    """``input_names`` for the first of those that can be named.  Raises ValueError for more than there are."""
     if len(names) > len(named):
-        raise ValueError(f"input_names names {len(names)} values, and the model has {len(named)} inputs and parameters")
+        raise ValueError(
+            f"input_names names {len(names)} values, and the model has {len(named)} inputs, parameters and buffers"
+        )
     for item, name in zip(named, names, strict=False):
         item.name = name
 
@@ -54,7 +71,8 @@ def make_way(
     """
     given = {*(input_names or ()), *(output_names or ())}
     taken = {*given, *(item.name for item in graph.inputs), *graph.output_names}
-    for item in [item for item in _derived(graph.inputs, len(input_names or ())) if item.name in given]:
+    # what can be named stands first, in the order of the names
+    for item in [item for item in graph.inputs[len(input_names or ()) :] if item.name in given]:
         if item.kind == "user" and item.name in dynamic_axes:
             raise ValueError(
                 f"dynamic_axes names {item.name!r}, which is an input's own name and is given to another value; "
@@ -77,16 +95,6 @@ def check_axes(dynamic_axes: Mapping[str, Any] | None, known: Sequence[str]) -> 
     for name in dynamic_axes or {}:
         if name not in known:
             raise ValueError(f"dynamic_axes names {name!r}, and the inputs and outputs are {', '.join(known)}")
-
-
-def _nameable(inputs: Sequence[Input]) -> list[Input]:
-    return [item for kind in ("user", "parameter") for item in inputs if item.kind == kind]
-
-
-def _derived(inputs: Sequence[Input], count: int) -> Iterable[Input]:
-    """The inputs that the first ``count`` given names do not name."""
-    given = _nameable(inputs)[:count]
-    return [item for item in inputs if not any(item is other for other in given)]
 
 
 def _unused(name: str, taken: set[str]) -> str:

@@ -83,8 +83,9 @@ def export(
     all the same.  With ``keep_initializers_as_inputs=True`` initializers are the defaults of inputs, as up to IR
     version 3.  With ``metadata=True`` each node says the line, module and class of the model that it comes from, and
     the file has IR version 10 or later.  ``progress`` is a function of (stage, number, stages), or True, which logs;
-    while the file is written one that takes ``done`` and ``total`` too hears the bytes.  A failed export
-    writes nothing.
+    while the file is written one that takes ``done`` and ``total`` too hears the bytes.  ``report=True`` logs how the
+    program came about.  A failed export writes nothing, and leaves the model and every generator of random numbers as
+    they were.
 
     ``external_data``, ``shard_size``, ``archive`` and ``resume`` are those of ``proto_schema.save``: where the weights
     go, whether model and weights become a tar, and whether an interrupted save goes on.
@@ -168,6 +169,8 @@ def export(
             (verbose if callable(verbose) else say)(printed.graph_text(proto, found))
 
     summary = Report(captured.route, captured.reason, opset, sorted(lowered.rules), sorted(lowered.decomposed), remarks)
+    if report:
+        say(summary.as_text())
     own = {value.name: tensor for value, tensor in outside}
     program = ONNXProgram(proto, summary, {**kept.first, **own}, kept.written)
     if verify:
@@ -208,7 +211,8 @@ def _capture(request: Request, attached: Attached) -> Captured:
         raise ExportError(f"args holds {unknown[0]}, which is no tensor; pass example tensors")
     captured = capture(request)
     attached.fill(captured.graph)
-    names.name_inputs(captured.graph.inputs, request.input_names or ())
+    named = names.order_inputs(captured.graph.inputs, request.model)
+    names.name_inputs(named, request.input_names or ())
     return captured
 
 

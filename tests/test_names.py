@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import onnx
@@ -39,19 +40,19 @@ ROWS: list[tuple[dict[str, Any], list[str], list[str], set[str]]] = [
     ({"input_names": ["l.bias"]}, ["l.bias", "y"], ["output_0", "output_1"], {"l.weight", "l.bias_1", "buf"}),
     ({"input_names": ["output_0"]}, ["output_0", "y"], ["output_0_1", "output_1"], {*PARAMETERS}),
     ({"input_names": ["Mul_output"]}, ["Mul_output", "y"], ["output_0", "output_1"], {"Mul_output_1", *PARAMETERS}),
-    # the third name is that of the first parameter
-    ({"input_names": ["a", "b", "l.bias"]}, ["a", "b"], ["output_0", "output_1"], {"l.bias", "l.bias_1", "buf"}),
-    ({"input_names": ["a", "b", "buf"]}, ["a", "b"], ["output_0", "output_1"], {"buf", "buf_1", "l.bias"}),
-    ({"input_names": ["a", "b", "output_1"]}, ["a", "b"], ["output_0", "output_1_1"], {"output_1", "l.bias", "buf"}),
+    # the third name is that of the first entry of state_dict, which is the buffer
+    ({"input_names": ["a", "b", "l.bias"]}, ["a", "b"], ["output_0", "output_1"], {"l.bias", "l.bias_1", "l.weight"}),
+    ({"input_names": ["a", "b", "l.weight"]}, ["a", "b"], ["output_0", "output_1"], {"l.weight", "l.weight_1"}),
+    ({"input_names": ["a", "b", "output_1"]}, ["a", "b"], ["output_0", "output_1_1"], {"output_1", "l.bias"}),
     (
         {"input_names": ["a", "b", "l.bias", "w"], "export_params": False},
-        ["a", "b", "l.bias", "w", "buf"],
+        ["a", "b", "l.bias", "w", "l.bias_1"],
         ["output_0", "output_1"],
         set(),
     ),
     (
         {"output_names": ["l.weight"], "export_params": False},
-        ["x", "y", "l.weight_1", "l.bias", "buf"],
+        ["x", "y", "buf", "l.weight_1", "l.bias"],
         ["l.weight", "output_1"],
         set(),
     ),
@@ -79,12 +80,44 @@ def test_names(options: dict[str, Any], inputs: list[str], outputs: list[str], o
         assert len(held) == len(PARAMETERS)
 
 
+def normalized() -> nn.Module:
+    """A buffer between parameters, one that nothing reads, and one that state_dict does not list."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    model.register_buffer("unlisted", torch.ones(3), persistent=False)
+    return model.eval()
+
+
+@pytest.mark.parametrize("route", ["trace", "export"])
+@pytest.mark.parametrize("count", [0, 1, 4, 7, 8, 9, 10])
+def test_what_the_model_owns_is_named_in_the_order_of_its_state_dict(count: int, route: str) -> None:
+    """As in torch.onnx's own files, buffers among it."""
+    options: dict[str, Any] = {"input_names": [f"n{place}" for place in range(count)], "do_constant_folding": False}
+    options["keep_initializers_as_inputs"] = True
+    model = normalized()
+    file = io.BytesIO()
+    torch.onnx.export(model, (X,), file, dynamo=False, **options)
+    theirs = [item.name for item in onnx.load_from_string(file.getvalue()).graph.input]
+    program = purexport.export(model, (X,), capture=route, **options)
+    assert [item.name for item in program.model_proto.graph.input][1:] == theirs[1:]
+    outside = purexport.export(model, (X,), capture=route, export_params=False, **options).model_proto.graph
+    assert [item.name for item in outside.input][1:] == theirs[1:] and not outside.initializer
+
+
+def test_what_a_script_reads_is_in_the_order_of_its_state_dict() -> None:
+    """torch.onnx goes by the place of the first use there."""
+    program = purexport.export(torch.jit.script(normalized()), (X,), export_params=False)
+    read = [name for name in normalized().state_dict() if not name.endswith("num_batches_tracked")]
+    assert program.model_proto.graph is not None
+    assert [item.name for item in program.model_proto.graph.input] == ["input", *read]
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"input_names": ["a", "b"], "output_names": ["a"]}, "input_names and output_names both give 'a'"),
     ({"input_names": ["a", "a"]}, "names must differ from each other"),
     ({"output_names": "ab"}, "are lists of names, not the string 'ab'"),
     ({"output_names": ["a", "b", "c"]}, "output_names names 3 values, and the model has 2"),
     ({"output_names": ["x"], "dynamic_axes": {"x": {0: "n"}}}, "dynamic_axes names 'x', which is an input's own name"),
+    ({"input_names": list("abcdef")}, "input_names names 6 values, and the model has 5 inputs, parameters and buffers"),
     ({"dynamic_axes": {"z": {0: "n"}}}, "dynamic_axes names 'z', and the inputs and outputs are x, y, output_0"),
 ]
 

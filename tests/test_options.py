@@ -232,5 +232,9 @@ def test_progress_names_the_stages(logged: Lines) -> None:
     assert seen == [(stage, number, 6) for number, stage in enumerate(stages, start=1)]
     quiet_export(Scaled(), (X,), progress=True)
     assert logged.lines == [f"export: {stage} ({number}/6)" for number, stage in enumerate(stages[:4], start=1)]
+    logged.lines.clear()
+    quiet_export(nn.GELU("tanh"), (X,), report=True)
+    (text,) = logged.lines
+    assert text.startswith("route: trace (the default)\nopset: 20\nrules: aten::gelu")
     with pytest.raises(ValueError, match="progress=3 is neither True nor a function"):
         purexport.export(Scaled(), (X,), progress=3)
