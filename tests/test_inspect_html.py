@@ -23,7 +23,7 @@ from purexport.cli.main import main
 from purexport.inspect import Bytes, Element, Histogram, histogram, html, text_of
 from tests import browser
 from tests.browser import Browser
-from tests.test_inspect_tree import SAMPLE, SAMPLE_BYTES, damaged_copies, sample_model, sparse_external
+from tests.test_inspect_tree import FILES, SAMPLE, SAMPLE_BYTES, damaged_copies, sample_model, sparse_external
 
 PAGE_FILES = sorted((Path(__file__).parent.parent / "purexport" / "inspect" / "page").iterdir())
 HOSTILE = "</script><img src=x onerror=window.hacked=1><!--<script>\u2028&amp;\"'`${window.hacked=2}"
@@ -450,6 +450,88 @@ def test_a_hundred_thousand_nodes(opened: Opened, record_property: Callable[[str
     """`pytest -m sweep tests/test_inspect_html.py --junit-xml=times.xml` keeps the times, which are no test."""
     for name, value in scrolled(opened(chain_of(100_000)), 100_000).items():
         record_property(name, value)
+
+
+@needs_browser
+def test_cycles_and_graphs_inside(opened: Opened) -> None:
+    """A broken order of nodes is drawn, with stubs; the graphs of an If are graphs of their own, and feed it."""
+    node = ps.helper.make_node
+    then = ps.helper.make_graph([node("Relu", ["outer"], ["t"])], "then", [], [])
+    other = ps.helper.make_graph([node("If", ["c"], ["i"], then_branch=then, else_branch=then)], "else", [], [])
+    nodes = [
+        node("Add", ["b", "x"], ["a"], name="first"),
+        node("Relu", ["a"], ["b"], name="second"),
+        node("Relu", ["self"], ["self"]),
+        node("Neg", ["x"], ["outer"]),
+        node("If", ["c"], ["y"], name="if", then_branch=then, else_branch=other),
+    ]
+    x, c = (ps.helper.make_tensor_value_info(name, ps.TensorProto.FLOAT, []) for name in "xc")
+    window = opened(ps.helper.make_model(ps.helper.make_graph(nodes, "g", [x, c], [])))
+    titles = window.run("return page.model.graphs.map((graph) => graph.title)")
+    assert titles == [
+        "main graph",
+        "If if: else_branch",
+        "If if: then_branch",
+        "If i: else_branch",
+        "If i: then_branch",
+    ]
+    layout = "const { layout } = page.graph; return "
+    assert window.run(layout + "layout.preds[4]") == [6, 3]  # its condition, and what the graphs in it take
+    assert window.run(layout + "[...layout.stubs].map(([to, from]) => [to, ...from])") == [[0, 1]]
+    window.run("page.select(page.bytes.find('graph.node[4]'))")
+    window.click(".ports > button.link")
+    assert window.run("return page.graph.graph.title") == "If if: else_branch"
+
+
+@needs_browser
+def test_keys(opened: Opened) -> None:
+    window = opened(SAMPLE_BYTES)
+    for key, tab in (("2", "sizes"), ("3", "tensors"), ("4", "hex"), ("1", "graph")):
+        window.type("body", key)
+        assert window.run("return page.current") == tab
+    before = window.run("return page.graph.scale")
+    window.type("#graph-canvas", "+")
+    assert window.run("return page.graph.scale") > before
+    window.run("page.select(page.bytes.find('graph'))")
+    window.type("#tree", "\ue015")  # down, past the fields above it: the first node
+    assert window.run("return page.chosen.path") == "graph.node[0]"
+    window.type("#tree", "\ue014\ue015")  # right opens it, down goes in
+    assert window.run("return page.chosen.path") == "graph.node[0].input[0]"
+    window.type("body", "z")
+    assert window.run("return page.strip.high - page.strip.low") < 200
+    window.type("body", "/")
+    assert window.run("return document.activeElement.id") == "search"
+
+
+@needs_browser
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(60))
+def test_every_part_takes_damaged_models(seed: int, opened: Opened) -> None:
+    """Chooses fields, shows every tab and graph; `opened` and the last line see what went wrong."""
+    random_ = random.Random(seed)
+    data = bytearray(random_.choice([path for path in FILES if path.stat().st_size < 400_000]).read_bytes())
+    for _ in range(1 + seed % 6):
+        data[random_.randrange(len(data))] ^= 1 << random_.randrange(8)
+    window = opened(bytes(data if seed % 3 else data[: random_.randrange(len(data))]))
+    window.run("""
+        const all = [], visit = (element) => page.bytes.kids(element).forEach((kid) => {
+          all.push(kid);
+          visit(kid);
+        });
+        visit(page.bytes.root);
+        for (let at = 0; at < all.length; at += Math.max(1, Math.floor(all.length / 40))) page.select(all[at]);
+        for (const by of ["operator", "dtype", "fields"]) {
+          document.getElementById("sizes-by").value = by;
+          page.sizes.show(null);
+        }
+        for (const tab of ["sizes", "tensors", "hex", "graph"]) page.tab(tab);
+        for (const graph of page.model.graphs) {
+          page.graph.open(graph);
+          page.graph.fit();
+          page.graph.draw();
+        }
+    """)
+    assert window.console() == []
 
 
 GRAPHS = [path for path in sorted(Path(onnx.__file__).parent.rglob("*.onnx")) if "light" in path.parts]

@@ -15,6 +15,8 @@ from purexport.cli import pretty
 from purexport.cli.describe import describe, file_sizes
 from purexport.cli.terminal import console, paint, safe
 
+_MOST_ROWS = 5000  # of a table of rich, which measures every cell; more are plain lines
+
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     """The options of the verb."""
@@ -36,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     facts = {"files": file_sizes(args.file, model), **describe(model)}
     if args.no_nodes:
         del facts["nodes"]
-    screen = None if args.json else console()
+    screen = None if args.json or len(facts.get("nodes", ())) > _MOST_ROWS else console()
     if screen is not None:
         pretty.show(screen, facts, _facts(facts))
         return 0

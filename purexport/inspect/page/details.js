@@ -117,7 +117,7 @@ class Details {
     }
     for (const inner of node.graphs) {
       const found = this.app.model.graphs.find((one) => one.element === inner);
-      const link = make("button", "link", `open the graph of ${count(found.nodes.length)} nodes`);
+      const link = make("button", "link", `open the graph of ${many(found.nodes.length, "node")}`);
       link.addEventListener("click", () => {
         this.app.tab("graph");
         this.app.graph.open(found);

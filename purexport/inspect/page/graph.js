@@ -53,7 +53,7 @@ class GraphView {
   fillPicker() {
     const { graphs } = this.app.model, picker = $("graph-picker");
     graphs.forEach((graph, at) => {
-      const option = make("option", "", `${graph.title} (${count(graph.nodes.length)} nodes)`);
+      const option = make("option", "", `${graph.title} (${many(graph.nodes.length, "node")})`);
       option.value = String(at);
       picker.append(option);
     });

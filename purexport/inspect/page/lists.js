@@ -2,6 +2,7 @@
 
 const $ = (id) => document.getElementById(id);
 const count = (number) => number.toLocaleString("en");
+const many = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 const MOST_PIXELS = 8e6;  // a browser's elements are not much higher
 
 // An element with text, never markup: names of a file may say anything.

@@ -49,8 +49,8 @@ class App {
     $("file").textContent = facts.file;
     const info = [sizeText(facts.size)];
     if (this.model.info.has("opset")) info.push(`opset ${this.model.info.get("opset")}`);
-    if (this.model.graphs.length) info.push(`${count(this.model.graphs[0].nodes.length)} nodes`);
-    if (this.model.tensors.length) info.push(`${count(this.model.tensors.length)} tensors`);
+    if (this.model.graphs.length) info.push(many(this.model.graphs[0].nodes.length, "node"));
+    if (this.model.tensors.length) info.push(many(this.model.tensors.length, "tensor"));
     $("info").textContent = info.join(" \u00b7 ");
     if (facts.damage === null) return;
     const box = $("damage"), { at, path, reason, cause } = facts.damage;

@@ -31,7 +31,7 @@ class Tensors {
     const fill = (row, index) => this.fill(row, this.rows[index]);
     this.list = new List($("tensors-list"), 26, () => this.rows.length, fill);
     const total = this.rows.reduce((sum, tensor) => sum + tensor.size, 0);
-    $("tensors-note").textContent = [`${count(this.rows.length)} tensors, ${sizeText(total)}`, app.facts.note,
+    $("tensors-note").textContent = [`${many(this.rows.length, "tensor")}, ${sizeText(total)}`, app.facts.note,
       ...app.facts.files.map(fileText)].filter(Boolean).join("; ");
     app.onSelect((element) => this.selected(element));
     app.onTheme(() => this.list.refresh());
