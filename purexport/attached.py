@@ -10,11 +10,12 @@ Invariant: what the graph holds afterwards has either the checkpoint's values or
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.utils import _pytree as pytree
 
 from proto_schema.payload import FileRange, LazyPayload, Payload
@@ -48,7 +49,17 @@ class Slot(Owned):
 
     def wanted(self) -> Wanted:
         """What a checkpoint must hold."""
-        return Wanted(tuple(self.names), _code(self.own), tuple(self.own.shape), not self.persistent, not self.hollow)
+        # a plain attribute may be made anew in each call: whether it is missed shows in the graph
+        required = self.persistent or (self.hollow and self.kind == "buffer")
+        return Wanted(tuple(self.names), _code(self.own), tuple(self.own.shape), not self.persistent, required)
+
+
+@contextmanager
+def with_values() -> Iterator[None]:
+    """What is made inside has values, also where the caller's own tensors get none."""
+    has_none = torch.get_default_device().type == "meta"
+    with unset_fake_temporarily(), torch.device("cpu") if has_none else nullcontext():
+        yield
 
 
 class Attached:
@@ -63,11 +74,9 @@ class Attached:
         self.mapped = Mapped(runs=not self.hollow)
         if weights is None and not self.hollow:
             return
-        if not found and weights is not None:
-            raise WeightsError(
-                f"weights fill the parameters and buffers of a module, and {type(model).__name__} has none that are "
-                "known; pass an nn.Module or an ExportedProgram"
-            )
+        if weights is not None and not isinstance(model, (torch.nn.Module, torch.export.ExportedProgram)):
+            what = type(model).__name__
+            raise WeightsError(f"weights fill the tensors of an nn.Module or an ExportedProgram, and this is a {what}")
         if isinstance(model, torch.nn.Module) and any(map(_is_script, model.modules())):
             raise WeightsError("weights cannot be put into scripted modules; use load_state_dict before the export")
         self.slots = found
@@ -147,14 +156,14 @@ class Attached:
                 continue
             item.tensor = slot.values
             if slot.values is None:
-                item.stored = slot.stored.payload if slot.stored is not None else _absent(slot)
+                item.stored = slot.stored.payload if slot.stored is not None else Absent(slot)
 
     def refuse_absent(self, graph: Graph) -> None:
         """Raise WeightsError when the graph still needs tensors that nobody gave."""
         absent = [value for value in graph.initializers() if isinstance(value.stored, Absent)]
         if not absent:
             return
-        lines = [f"  {value.name!r} {list(value.shape or ())}" for value in absent[:MOST_LISTED]]
+        lines = [f"  {value.stored!r}" for value in absent[:MOST_LISTED]]
         more = [f"  and {len(absent) - MOST_LISTED} more"] if len(absent) > MOST_LISTED else []
         raise WeightsError(
             "\n".join(
@@ -185,14 +194,17 @@ class Attached:
 
 
 class Absent(LazyPayload):
-    """The bytes of a tensor that nobody gave."""
+    """The bytes of a tensor that nobody gave, which cannot be had."""
 
+    def __init__(self, slot: Slot) -> None:
+        super().__init__(slot.own.numel() * slot.own.element_size(), self._refuse, description=slot.names[0])
+        self.slot = slot
 
-def _absent(slot: Slot) -> Absent:
-    def refuse() -> Any:
-        raise WeightsError(f"the model has no values for {slot.names[0]!r}")
+    def _refuse(self) -> Any:
+        raise WeightsError(f"the model has no values for {self}")
 
-    return Absent(slot.own.numel() * slot.own.element_size(), refuse, description=slot.names[0])
+    def __repr__(self) -> str:
+        return f"{self.slot.names[0]!r} {list(self.slot.own.shape)}"
 
 
 def _is_file(payload: Payload) -> bool:

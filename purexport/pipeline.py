@@ -15,7 +15,7 @@ from proto_schema.saving import Archive, Where
 from purexport import abstract, api, dropin, functions, names, options, printed
 from purexport.alone import alone
 from purexport.api import ONNXProgram, Report
-from purexport.attached import Attached
+from purexport.attached import Attached, with_values
 from purexport.capture.aten import AtenGraph, Input, TensorType, values_in
 from purexport.capture.functions import recording
 from purexport.capture.model import capture
@@ -105,7 +105,7 @@ def export(
     names.check_given(input_names, output_names)
     stages = Progress(progress)
 
-    with alone(), paused_collection(), dropin.told_to_torch(opset), recording() as applied:
+    with alone(), with_values(), paused_collection(), dropin.told_to_torch(opset), recording() as applied:
         stages.at("capture")
         rules = custom_rules(opset, custom_translation_table, applied, dropin.registered_with_torch(opset))
         attached = Attached(model, weights)

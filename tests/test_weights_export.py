@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 import proto_schema as ps
@@ -436,7 +437,7 @@ REFUSED: list[tuple[str, Callable[[], Any], Any, dict[str, Any], str]] = [
         {},
         "begins with 'net.'",
     ),
-    ("a function", lambda: torch.relu, TABLE, {}, "weights fill the parameters and buffers of a module"),
+    ("a function", lambda: torch.relu, TABLE, {}, "weights fill the tensors of an nn.Module or an ExportedProgram"),
     (
         "a script",
         lambda: torch.jit.script(nn.Linear(2, 3)),
@@ -475,6 +476,28 @@ def test_verification_needs_values() -> None:
     meta = torch.zeros(2, 3, dtype=torch.int64, device="meta")
     with pytest.raises(purexport.ExportError, match="args have no values; pass real tensors"):
         purexport.export(built.hollow(), (meta,), weights=weights, verify=True)
+
+
+def test_attributes_that_nobody_gives() -> None:
+    built = MODELS["complex, and an attribute"]
+    state = built.state(built.real())
+    with pytest.raises(purexport.WeightsError, match=r"no values for 1 of its tensors.*\n  'offset' \[5\]\n"):
+        exported(built.hollow(), built, weights=state)
+    # this one is computed anew in each call
+    old_form = Built(lambda: nn.utils.weight_norm(nn.Linear(4, 3)), (numbers(2, 4),))
+    loaded = old_form.real()
+    program = exported(old_form.hollow(), old_form, weights=old_form.state(loaded))
+    assert ps.dumps(program.model_proto) == ps.dumps(exported(loaded, old_form, capture="export").model_proto)
+
+
+@pytest.mark.parametrize("mode", [lambda: torch.device("meta"), FakeTensorMode], ids=["meta", "fake"])
+def test_inside_the_mode_that_made_the_model(mode: Callable[[], Any]) -> None:
+    built = MODELS["layers of many kinds"]
+    loaded = built.real()
+    state = built.state(loaded)
+    with mode():
+        program = exported(built.make().eval(), Built(built.make, (torch.ones(2, 4, 8),)), weights=state)
+    assert ps.dumps(program.model_proto) == ps.dumps(exported(loaded, built, capture="export").model_proto)
 
 
 def test_a_hidden_tensor_without_values() -> None:

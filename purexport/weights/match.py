@@ -27,15 +27,15 @@ _GIVE = 'lay them over the checkpoint: weights=[checkpoint, {"NAME": tensor}]'
 class Wanted:
     """A tensor of the model: its names, data type and shape.
 
-    ``kept`` says that the state_dict does not list it, so that no checkpoint will have it; ``filled`` that the model
-    has values of its own for it.
+    ``kept`` says that the state_dict does not list it, so that no checkpoint will have it; ``required`` that it must be
+    given all the same, because the model has no values of its own.
     """
 
     names: tuple[str, ...]
     dtype: int
     shape: tuple[int, ...]
     kept: bool = False
-    filled: bool = False
+    required: bool = True
 
     def __str__(self) -> str:
         return f"{shown(self.names[0])} {_type(self.dtype, self.shape)}"
@@ -55,7 +55,7 @@ def match(
         wrong = [line for name, stored in named if (line := _mismatch(name, item, stored, cast))]
         mismatched += wrong or [line for line in _differing(named) if line]
         found.append(named[0][1] if named else None)
-        if not named and strict and not (item.kept and item.filled):
+        if not named and strict and item.required:
             missing.append(item)
     known = {name for item in wanted for name in item.names}
     unexpected = [name for name in weights if name not in known] if strict else []
