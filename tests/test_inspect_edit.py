@@ -544,6 +544,7 @@ def other_rows() -> list[tuple[str, Edits, str]]:
         ("too large a number", Edits(fields={"model_version": 2**63}), "is a whole number"),
         ("no IR version", Edits(fields={"ir_version": None}), "can be set but not removed"),
         ("an opset below the operators", Edits(opsets={"": 8}), "with these versions the model is not valid"),
+        ("an opset that does not exist", Edits(opsets={"": 999}), "opset 999 of the domain '' is newer than"),
         ("an IR version without functions", Edits(fields={"ir_version": 7}), "IR version 7 has no functions"),
     ]
 

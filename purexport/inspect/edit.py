@@ -190,6 +190,11 @@ def _version_notes(model: ModelProto, edits: Edits) -> list[str]:
         return []
     before = _verdict(model)
     for domain, version in edits.opsets.items():
+        newest = (
+            ps.operators.newest_opset(domain_of(domain)) if domain_of(domain) in ps.operators.domains() else version
+        )
+        if version > newest:
+            raise CheckError(f"opset {version} of the domain {domain!r} is newer than {newest}, the newest known here")
         _declare(model, domain_of(domain), version)
     if edits.fields.get("ir_version") is not None:
         model.ir_version = int(edits.fields["ir_version"] or 0)
