@@ -20,7 +20,7 @@ from purexport.weights.strided import StridedPayload, is_contiguous
 from purexport.weights.unpickle import Unpickler
 from purexport.weights.ziparchive import Archive
 
-LONGEST_PICKLE = 1 << 28
+LONGEST_PICKLE = 1 << 26  # of half a million tensors; an opcode of one byte may make an object of seventy
 USUAL = ("state_dict", "model_state_dict", "model")
 MOST_AXES = 32  # numpy's limit before 2.0
 DEPTH = 3  # of a state dict within the checkpoint's dicts

@@ -20,7 +20,7 @@ _LOCATOR = struct.Struct("<4sLQL")
 _ENTRY = struct.Struct("<4s6H3L5H2L")
 _LOCAL = struct.Struct("<4s5H3L2H")
 _LONGEST_COMMENT = 0xFFFF
-_LARGEST_DIRECTORY = 1 << 28  # two million members and more
+_LARGEST_DIRECTORY = 1 << 26  # half a million members and more
 _ABSENT = 0xFFFFFFFF  # of a number that stands in the zip64 field instead
 _ENCRYPTED = 1
 _METHODS = {8: "deflate", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz"}
@@ -121,9 +121,8 @@ class Archive:
         """The bytes of a small member, checked against their sum."""
         begin, size = self.range(member, advice)
         if size > most:
-            raise self.file.error(
-                f"member {shown(member.name)} has {size} bytes, more than the {most} that it may have"
-            )
+            what = f"member {shown(member.name)} has {size} bytes, more than the {most} that it may have"
+            raise self.file.error(f"{what}; {advice}")
         data = self.file.read(begin, size)
         if zlib.crc32(data) != member.crc:
             raise self.file.error(f"the bytes of member {shown(member.name)} do not fit its checksum; {COPY_AGAIN}")

@@ -15,7 +15,8 @@ import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
 from proto_schema.payload import FileRange
-from purexport.weights import Stored, Weights, WeightsError, open_weights
+from purexport.weights import Stored, Weights, WeightsError, open_weights, safetensors
+from purexport.weights.stored import CheckpointFile
 from tests.weights import made
 
 ONES = np.ones((2, 3), np.float32)
@@ -240,6 +241,14 @@ def test_files_that_are_no_checkpoint(data: bytes, message: str, tmp_path: Path)
     with pytest.raises(WeightsError) as caught:
         open_weights(tmp_path / "model.bin")
     assert str(caught.value).startswith(f"model.bin: {message}")
+
+
+def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path: Path) -> None:
+    path = made.of_arrays(tmp_path / "m.safetensors", {"a": ONES})
+    with CheckpointFile(path) as file:
+        os.truncate(path, 20)
+        with pytest.raises(WeightsError, match=r"^m.safetensors: the file became shorter while it was read, at 20"):
+            safetensors.read(file)
 
 
 def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:

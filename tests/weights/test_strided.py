@@ -71,6 +71,7 @@ def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     size = 1 << 22
     monkeypatch.setattr(strided, "BLOCK", size // 16)
     monkeypatch.setattr(strided, "READ", size // 16)
+    monkeypatch.setattr(strided, "SMALL", size // 256)
     with (tmp_path / "data").open("wb") as file:
         file.truncate(size)
     payload = StridedPayload(FileRange(tmp_path / "data", 0, size), 4, (1024, 1024), (1, 1024))

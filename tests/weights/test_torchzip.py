@@ -18,7 +18,7 @@ import torch
 from proto_schema import ExternalDataError
 from proto_schema.payload import FileRange
 from purexport.dtypes import onnx_code
-from purexport.weights import WeightsError, open_weights
+from purexport.weights import WeightsError, open_weights, torchzip
 from purexport.weights.strided import StridedPayload
 from tests.weights import made
 
@@ -322,6 +322,20 @@ PICKLES: list[tuple[str, bytes, str]] = [
         b"ctorch._tensor\n_rebuild_from_type_v2\nq\0(h\0ctorch\nTensor\n)NtR",
         "the arguments of a",
     ),
+    ("building on nothing", b"Nb", "it takes more from its stack than is there"),
+    (
+        "a storage of no class",
+        b"(X\x07\0\0\0storageNX\x01\0\0\0" + b"0NK\x18tQ",
+        "it refers to something else than a storage",
+    ),
+    ("no storage", CALL + b"(NK\0))NNtR", "the arguments of a call do not fit"),
+    (
+        "no type",
+        b"ctorch._utils\n_rebuild_tensor_v3\n(" + STORAGE + b"K\0))NNNtR",
+        "the arguments of a call do not fit",
+    ),
+    ("an OrderedDict of items", b"ccollections\nOrderedDict\n]\x85R", "the arguments of a call do not fit"),
+    ("a size of None", b"ctorch\nSize\nN\x85R", "the arguments of a call do not fit"),
     (
         "33 axes",
         CALL + b"(" + STORAGE + b"K\0(" + b"K\x01" * 33 + b"t(" + b"K\x01" * 33 + b"tNNtR",
@@ -383,6 +397,7 @@ def test_values_of_every_opcode(tmp_path: Path) -> None:
         assert Unpickler(pickle.dumps(value, protocol), {}, lambda key: key, "here").load() == value
     sets = pickle.dumps([{1}, frozenset([2]), bytearray(b"c")], 5)
     assert Unpickler(sets, {}, lambda key: key, "here").load() == [[1], [2], b"c"]
+    assert Unpickler(b"(X\x01\0\0\0aK\x07d.", {}, lambda key: key, "here").load() == {"a": 7}
     popped = b"(NN1N(0N20."  # values, and marks, taken back
     assert Unpickler(popped, {}, lambda key: key, "here").load() is None
 
@@ -484,6 +499,15 @@ def test_zip_files_that_are_refused(change: Callable[[bytes], bytes], message: s
     with pytest.raises(WeightsError) as caught:
         open_weights(path)
     assert str(caught.value).startswith("m.pt: ") and message in str(caught.value)
+
+
+def test_a_pickle_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save({"w": GRID}, tmp_path / "m.pt")
+    monkeypatch.setattr(torchzip, "LONGEST_PICKLE", 50)
+    with pytest.raises(
+        WeightsError, match=r"member 'm/data.pkl' has \d+ bytes, more than the 50 that it may have; load"
+    ):
+        open_weights(tmp_path / "m.pt")
 
 
 def test_zip64(tmp_path: Path) -> None:
