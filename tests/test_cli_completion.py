@@ -23,6 +23,8 @@ ROWS: list[tuple[Sequence[str], set[str], set[str]]] = [
     (["show", "--json", "a f"], {"a file.onnx"}, {"net.onnx"}),
     (["diff", "net.onnx", ""], {"net.onnx", "a file.onnx", "folder"}, {"diff"}),
     (["salvage", "net.onnx", "-o", "net"], {"net.onnx"}, {"--output"}),
+    (["export", "--external-data", "--cap"], {"--capture"}, {"net.onnx"}),
+    (["export", "n"], {"net.onnx"}, {"--name"}),
     (["export", "--opset", ""], set(), {"net.onnx", "--opset"}),
     (["completion", ""], {"bash", "zsh", "fish"}, {"net.onnx"}),
 ]
@@ -76,7 +78,7 @@ ZSH = [
     ("export", ["--capture[torch.jit.trace or torch.export]:capture:(auto trace export)", "*--input["]),
     ("salvage", ["(-o --output)--output[the file", "(-o --output)-o[the file"]),
     ("diff", ["1:A:_files", "2:B:_files"]),
-    ("completion", ["1:shell:(bash zsh fish)"]),
+    ("completion", ["1::shell:(bash zsh fish)"]),
 ]
 
 
@@ -99,7 +101,7 @@ def test_rows_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row["name"] for row in rows] == list(VERBS)
     [show] = [row for row in rows if row["name"] == "show"]
     assert show["positionals"] == [
-        {"flags": [], "help": "the .onnx file", "value": "FILE", "choices": [], "many": False}
+        {"flags": [], "help": "the .onnx file", "value": "FILE", "choices": [], "many": False, "optional": False}
     ]
 
 

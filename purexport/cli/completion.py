@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 from purexport.cli.errors import UsageError
 
-_FILES = ("FILE", "A", "B")  # what arguments that are files are called in the help
+_FILES = ("FILE", "A", "B", "MODULE:NAME")  # what arguments that are files are called in the help
 
 _EXAMPLES = """\
 for this session, and for all to come:
@@ -33,6 +33,7 @@ class Argument:
     value: str
     choices: tuple[str, ...]
     many: bool
+    optional: bool
 
     @property
     def is_file(self) -> bool:
@@ -94,7 +95,8 @@ def _argument(action: argparse.Action) -> Argument:
     value = "" if action.nargs == 0 else str(action.metavar or action.dest)
     choices = tuple(map(str, action.choices or ()))
     many = isinstance(action, argparse._AppendAction) or action.nargs in ("*", "+")
-    return Argument(tuple(action.option_strings), action.help or "", value, choices, many)
+    optional = action.nargs == "?"
+    return Argument(tuple(action.option_strings), action.help or "", value, choices, many, optional)
 
 
 # The scripts ----------------------------------------------------------------------------------------------------------
@@ -113,7 +115,7 @@ def _bash(verbs: list[Verb]) -> Iterator[str]:
     yield '    case "$verb $previous" in'
     for verb in verbs:
         for option in verb.options:
-            if option.value:
+            if option.value and not option.optional:
                 patterns = "|".join(f"'{verb.name} {flag}'" for flag in option.flags)
                 yield f"      {patterns}) {_bash_value(option)};;"
     yield "      *)"
@@ -186,7 +188,7 @@ def _zsh_value(row: Argument) -> str:
     if not row.value:
         return ""
     action = f"({' '.join(row.choices)})" if row.choices else "_files" if row.is_file else " "
-    return f":{_plain(row.value)}:{action}"
+    return f"{':' * row.optional}:{_plain(row.value)}:{action}"
 
 
 def _fish(verbs: list[Verb]) -> Iterator[str]:
@@ -207,7 +209,7 @@ def _fish(verbs: list[Verb]) -> Iterator[str]:
 
 
 def _fish_value(option: Argument) -> str:
-    if not option.value:
+    if not option.value or option.optional:
         return ""
     return f" -x -a '{' '.join(option.choices)}'" if option.choices else " -r -F" if option.is_file else " -x"
 

@@ -158,9 +158,9 @@ function lastNotAbove(numbers, value) {
 
 // One field as it lies in the bytes; the names are those of the class of the same name in Python.
 class Element {
-  constructor(parent, step, owner, field, message, number, wire, start, body, stop, problem, bad) {
+  constructor(parent, index, owner, field, message, number, wire, start, body, stop, problem, bad) {
     this.parent = parent;
-    this.step = step;
+    this.index = index;  // among those of its field
     this.owner = owner;
     this.field = field;
     this.message = message;
@@ -172,6 +172,16 @@ class Element {
     this.problem = problem;
     this.bad = bad;
     this.cached = this.begins = null;
+  }
+
+  // Its name within the message: `node[3]`, `?77`, `graph#2`. Most elements are never asked for it.
+  get step() {
+    const { field, index } = this;
+    if (this.parent === null) return "";
+    if (this.wire < 0) return UNREADABLE;
+    if (field !== null && field.repeated) return this.packed ? field.name : `${field.name}[${index}]`;
+    const name = field === null ? `?${this.number}` : field.name;
+    return index === 0 ? name : `${name}#${index + 1}`;
   }
 
   get depth() {
@@ -211,7 +221,7 @@ class Bytes {
       }
       this.tables.set(owner, table);
     }
-    this.root = new Element(null, "", facts.root, null, facts.root, 0, LEN, 0, 0, facts.size, "", -1);
+    this.root = new Element(null, 0, facts.root, null, facts.root, 0, LEN, 0, 0, facts.size, "", -1);
   }
 
   // The fields of a message, kept with it.
@@ -259,7 +269,7 @@ class Bytes {
       }
     } catch (error) {
       if (!(error instanceof Bad)) throw error;
-      return new Element(parent, UNREADABLE, owner, null, null, 0, -1, at, at, end, error.reason, error.at);
+      return new Element(parent, 0, owner, null, null, 0, -1, at, at, end, error.reason, error.at);
     }
     const number = Math.floor(tag / 8), wire = tag % 8;
     let field = table.get(number) ?? null;
@@ -270,8 +280,8 @@ class Bytes {
       problem = problem || `more than ${MAX_DEPTH} nested messages`;
     }
     problem = problem || this.packingProblem(field, wire, body, stop);
-    const step = stepOf(field, tag, counts);
-    return new Element(parent, step, owner, field, message, number, wire, at, body, stop, problem, problem ? stop : -1);
+    const index = indexOf(field, tag, counts), bad = problem ? stop : -1;
+    return new Element(parent, index, owner, field, message, number, wire, at, body, stop, problem, bad);
   }
 
   packingProblem(field, wire, body, stop) {
@@ -309,12 +319,10 @@ class Bytes {
   }
 }
 
-function stepOf(field, tag, counts) {
+// The number of an element among those of its field; packed ones count together with what follows.
+function indexOf(field, tag, counts) {
   const key = field === null ? tag : -field.number;
-  const packed = field !== null && tag % 8 === LEN && field.wire !== LEN;
   const count = counts.get(key) ?? 0;
-  if (!packed) counts.set(key, count + 1);
-  if (field !== null && field.repeated) return packed ? field.name : `${field.name}[${count}]`;
-  const name = field === null ? `?${Math.floor(tag / 8)}` : field.name;
-  return count === 0 ? name : `${name}#${count + 1}`;
+  if (field === null || tag % 8 !== LEN || field.wire === LEN) counts.set(key, count + 1);
+  return count;
 }

@@ -215,6 +215,11 @@ class Layout {
 
   // Moves a row as near to its neighbours' middle as the widths allow. Bends weigh more: long edges become straight.
   pull(row, sides) {
+    if (row.length === 1) {
+      this.ask(row[0], sides);
+      this.x[row[0]] = this.goal;
+      return;
+    }
     const blocks = [];  // [sum of weight * wanted place, weight, number of vertices]
     let offset = 0;
     const offsets = row.map((vertex, at) => {
@@ -222,16 +227,8 @@ class Layout {
       return offset;
     });
     row.forEach((vertex, at) => {
-      let sum = 0, weights = 0;
-      for (const side of sides) {
-        for (const other of side[vertex]) {
-          const weight = this.kind[other] === BEND && this.kind[vertex] === BEND ? 8 : 1;
-          sum += weight * this.x[other];
-          weights += weight;
-        }
-      }
-      const weight = weights || 0.01, wanted = weights ? sum / weights : this.x[vertex];
-      let block = [weight * (wanted - offsets[at]), weight, 1];
+      this.ask(vertex, sides);
+      let block = [this.weight * (this.goal - offsets[at]), this.weight, 1];
       while (blocks.length) {
         const last = blocks[blocks.length - 1];
         if (last[0] / last[1] <= block[0] / block[1]) break;
@@ -244,6 +241,20 @@ class Layout {
     for (const [sum, weight, count] of blocks) {
       for (let step = 0; step < count; step++, at++) this.x[row[at]] = sum / weight + offsets[at];
     }
+  }
+
+  // Sets `goal`, the middle of a vertex's neighbours, and `weight`, how much it counts.
+  ask(vertex, sides) {
+    let sum = 0, weights = 0;
+    for (const side of sides) {
+      for (const other of side[vertex]) {
+        const weight = this.kind[other] === BEND && this.kind[vertex] === BEND ? 8 : 1;
+        sum += weight * this.x[other];
+        weights += weight;
+      }
+    }
+    this.weight = weights || 0.01;
+    this.goal = weights ? sum / weights : this.x[vertex];
   }
 
   top(vertex) {
