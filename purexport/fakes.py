@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -157,7 +158,7 @@ class FakeMachine:
     def _shape_of(self, fake: torch.Tensor) -> torch.Tensor:
         if all(isinstance(size, int) for size in fake.shape):
             with self.outside():
-                sizes = torch.tensor(fake.shape)
+                sizes = torch.tensor(fake.shape, dtype=torch.int64)
             return self.constant(sizes)
         made = torch.empty(fake.dim(), dtype=torch.int64)
         made.sizes_held = (tuple(fake.shape), made._version)  # type: ignore[attr-defined]  # for _reshaped
@@ -279,6 +280,25 @@ def _one_hot(self: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     return self.new_empty((*self.shape, classes))
 
 
+def _slice(self: torch.Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
+    """A length that torch calls a number because it takes the axis for long is written for any size instead."""
+    part: Any = torch.ops.aten.slice.Tensor(self, dim, start, end, step)
+    least: Any = torch.sym_min
+    most: Any = torch.sym_max
+    size = self.shape[dim]
+    if not _is_symbolic(size) or _is_symbolic(start) or _is_symbolic(end) or _is_symbolic(part.shape[dim]):
+        return part
+    if end is None and start is not None and start < 0:
+        length = least(size, -start)
+    else:
+        bounds = [0 if start is None else start, sys.maxsize if end is None else end]
+        first, last = [least(at, size) if at >= 0 else most(size + at, 0) for at in bounds]
+        length = most(last - first, 0) if bounds[0] else last
+    shape = list(part.shape)
+    shape[dim] = (length + step - 1) // step
+    return part.as_strided(shape, part.stride(), part.storage_offset())
+
+
 def _operator(call: Call) -> Any:
     namespace, _, rest = call.target.partition("::")
     name, _, overload = rest.partition(".")
@@ -293,6 +313,8 @@ def _operator(call: Call) -> Any:
         return lambda input, **others: torch.empty(input.shape, dtype=input.dtype)
     if call.target == "aten::one_hot":
         return _one_hot
+    if call.target == "aten::slice.Tensor":
+        return _slice
     if call.target == "aten::view":
         name = "reshape"  # fakes have plain strides, which may refuse a view that the model's own strides allowed
     try:

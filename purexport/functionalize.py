@@ -210,7 +210,8 @@ class Pass:
         source = found.aliased() if found is not None else None
         if call.base in MAY_SHARE | UNSAID_VIEWS:
             source = source or next(iter(call.args))
-        shares = shares_storage(call, source) if source and call.base in MAY_SHARE else source is not None
+        # as it is now: a name may have been transposed in place
+        shares = shares_storage(pure, source) if source and call.base in MAY_SHARE else source is not None
         parent = self.aliases.get(call.args[source]) if source and isinstance(call.args[source], Value) else None
         if parent is None or not shares:
             self._emit(pure)
@@ -351,9 +352,16 @@ class Pass:
                 new = inverse(node.call, node.index, before, new, self.calls.append)
             except UnknownInverse:
                 new = self._scattered(alias, content, call)
-                break  # the parents between are taken again
+                self._forget_between(alias, node)
+                break
             node = node.parent
         self.journal.set(root, new, version)
+
+    def _forget_between(self, alias: Alias, last: Alias) -> None:
+        """The views from ``alias`` up to ``last`` show more than was written: they are to be taken again."""
+        while alias is not last and alias.parent is not None:
+            alias = alias.parent
+            self.journal.set(alias, alias.current, -1)
 
     def _scattered(self, alias: Alias, content: Value, call: Call) -> Value:
         """The storage's base with ``content`` where ``alias`` looks, through views without an inverse of their own."""

@@ -57,10 +57,15 @@ class _Maker:
             tuple(self.steps),
             self._outputs(),
             self.sizes,
-            rng.choice(OPSETS),
+            self._opset(),
             self.branches,
             rng.random() < 0.2,
         )
+
+    def _opset(self) -> int:
+        # onnx's shape inference of Slice at opset 10 calls the size of a part that of the whole, and ONNX Runtime then
+        # puts it where it does not fit
+        return self.rng.choice([opset for opset in OPSETS if opset != 10 or not self.sizes[0]])
 
     def _inputs(self) -> list[Draw]:
         rng = self.rng

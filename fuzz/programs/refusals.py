@@ -9,9 +9,13 @@ KNOWN: list[tuple[str, str]] = [
     (r"at the model \(.*decides on the content of a tensor|its Python code decides on", "torch.export: data decides"),
     (r"torch\.export does not take the model", "torch.export itself refuses"),
     (r"INTERNAL ASSERT FAILED .*alias_analysis", "torch.jit.trace does not know the operator in place"),
-    (r"results? of meshgrid shares?, and the tracer drops such writes", "a write that the tracer drops"),
+    (r"a result of \w+ shares, and the tracer drops such writes", "a write that the tracer drops"),
     (r"Could not guard on data-dependent expression", "a size that data decides, where torch must know it"),
     (r"may or may not have given another name to", "a write to what a branch or loop may have renamed"),
+    (r"may be an element of the list at .*, whose length depends on data", "a write to what may be in a list"),
+    (r"it has several places for one element", "a write through a view that overlaps itself"),
+    (r"does not run: select\(\): index -?\d+ out of range", "a branch that raises an error"),
+    (r"should be broadcastable to \[u\d+", "a size that data decides, where torch must know it"),
     (r"may or may not have copied", "a write through what may be a copy"),
     (r"changes the shape of a tensor in place, inside a branch", "a shape changed in place in a branch or loop"),
     (r"changes the shape of a tensor that .* returned as it is", "a shape changed in place of a returned tensor"),
@@ -20,10 +24,11 @@ KNOWN: list[tuple[str, str]] = [
     (r"the trace holds a size fixed that was declared dynamic", "the trace holds a dynamic size fixed"),
     (r"this view is not supported; write into the base tensor", "a write through a view without an inverse"),
     (r"torch\.export holds a size fixed that follows from a dynamic axis", "torch.export holds a dynamic size fixed"),
+    (r"declare (its axes|that axis) static", "sizes that must be known"),
     (r"fake_quantize_per_\w+ .*does not run", "torch has no shape function for fake quantization"),
 ]
-_GAP = re.compile(r"^  aten::\S+ ", re.MULTILINE)
-_LATER = re.compile(r"^  aten::\S+ .* needs opset \d+ or later", re.MULTILINE)
+_GAP = re.compile(r"^  \w+::\S+ ", re.MULTILINE)
+_LATER = re.compile(r"^  \w+::\S+ .* needs opset \d+ or later", re.MULTILINE)
 
 
 def kind_of(text: str) -> str | None:

@@ -58,7 +58,10 @@ linalg_lu _lu_with_info
         ),
         "torch raises for some matrices, where a file computes on (docs/limits.md)",
     ),
-    **dict.fromkeys(["_weight_int8pack_mm", "histogramdd"], "its arguments are too special to be drawn"),
+    **dict.fromkeys(
+        ["_weight_int8pack_mm", "histogramdd", "_pdist_forward", "_prelu_kernel", "_native_batch_norm_legit"],
+        "its arguments are too special to be drawn",
+    ),
     **dict.fromkeys(
         _words(
             """

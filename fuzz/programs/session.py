@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-WORK = 400  # programs that a child process runs
+WORK = 2000  # programs that a child process runs
 PATIENCE = 120.0  # seconds that one program may take, the shrinking included
 
 

@@ -140,6 +140,14 @@ def _alias(piece: str) -> tuple[str | None, bool]:
     return match.group(1), bool(match.group(2) or match.group(3))
 
 
+def target_of(schema: str) -> str:
+    """The operator's name with its overload, of a TorchScript schema.
+
+    ``index.Tensor_hacked_twin`` and its like only say that a list of tensors was given where some may be None.
+    """
+    return schema[: schema.index("(")].removesuffix("_hacked_twin").removesuffix(".hacked_twin")
+
+
 @functools.cache
 def _dtype_by_code() -> dict[int, torch.dtype]:
     """c10::ScalarType code to dtype, asked of torch itself."""

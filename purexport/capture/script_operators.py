@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from purexport import scalars
 from purexport.capture.aten import Source, TensorType, Value
-from purexport.capture.bind import bind, dtype_from_code
+from purexport.capture.bind import bind, dtype_from_code, target_of
 from purexport.capture.script_lists import evaluate, is_dynamic
 from purexport.capture.script_objects import CHANGING, STRUCTURAL, is_structural
 from purexport.capture.script_pieces import PIECES, is_cut_by_data, to_list
@@ -144,7 +144,7 @@ def _numeric(run: Interpreter, node: Any, operands: list[Any], source: Source) -
     kind, schema = node.kind(), node.schema()
     if kind in _TO_NUMBER:
         return run.to_number(_TO_NUMBER[kind], operands[0], source)
-    target = schema[: schema.index("(")]
+    target = target_of(schema)
     if operands and number_kind(operands[0]) is not None:
         target = scalars.without_write(target)
         kind = target.partition(".")[0]

@@ -35,7 +35,7 @@ from purexport.capture.aten import (
     Type,
     Value,
 )
-from purexport.capture.bind import bind, is_wrapped_number
+from purexport.capture.bind import bind, is_wrapped_number, target_of
 from purexport.errors import ExportError
 
 _FRAME = re.compile(r"^(.*)\((\d+)\): .*$", re.MULTILINE)
@@ -314,7 +314,7 @@ class Reader:
             if same or not isinstance(number, Value):
                 self.env[node.output().unique()] = number if same else cast(number)
                 return
-        target = schema[: schema.index("(")]
+        target = target_of(schema)
         if args and self._is_number(args[0]) and args[0] is not None:
             target = scalars.without_write(target)
             kind = target.partition(".")[0]

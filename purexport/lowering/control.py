@@ -41,6 +41,8 @@ def _refuse_sequences(run: Lowering, call: Call) -> None:
 
 def _branch(run: Lowering, call: Call, arguments: Mapping[str, Any]) -> Sequence[Value]:
     types = [value.type for value in call.outputs]
+    if not run.op.means_today("If") and _shapes_differ(call):
+        raise OpsetError("the branches of ONNX If give one shape", run.op.since_today("If"))
     bodies = []
     for block in call.blocks:
         with run.op.subgraph() as body:
@@ -49,6 +51,12 @@ def _branch(run: Lowering, call: Call, arguments: Mapping[str, Any]) -> Sequence
     condition = run.op.cast(run.op.like(arguments["condition"], Value(dtypes.BOOL)), dtypes.BOOL)
     run.op.source = call.source
     return run.op.multi("If", condition, outputs=len(types), then_branch=bodies[0], else_branch=bodies[1])
+
+
+def _shapes_differ(call: Call) -> bool:
+    """True where two branches give tensors of shapes that are not the same by what is known of them."""
+    pairs = zip(*[[getattr(item, "type", None) for item in block.outputs] for block in call.blocks], strict=True)
+    return any(isinstance(a, TensorType) and isinstance(b, TensorType) and a.shape != b.shape for a, b in pairs)
 
 
 def _loop(run: Lowering, call: Call, arguments: Mapping[str, Any]) -> Sequence[Value]:

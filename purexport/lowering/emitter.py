@@ -32,7 +32,7 @@ from purexport.lowering import folding
 # the same argument under an older name: attribute of old versions -> input of new ones
 _RENAMED = {("TopK", "k"): "K", ("Pad", "value"): "constant_value"}
 # from which version on an operator of the same signature means what it means today
-_MEANS_TODAY = {"Softmax": 13, "LogSoftmax": 13, "GridSample": 20}
+_MEANS_TODAY = {"Softmax": 13, "LogSoftmax": 13, "GridSample": 20, "If": 11}
 _HALVES = (dtypes.FLOAT16, dtypes.BFLOAT16)
 # where the output type is said by an attribute
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
@@ -91,6 +91,11 @@ class Emitter:
     def means_today(self, op_type: str) -> bool:
         """False where this opset's version has the same signature as today's and computes something else."""
         return self.opset >= _MEANS_TODAY[op_type]
+
+    @staticmethod
+    def since_today(op_type: str) -> int:
+        """The lowest opset whose version of such an operator computes what today's does."""
+        return _MEANS_TODAY[op_type]
 
     @property
     def result(self) -> TensorType:
@@ -214,7 +219,8 @@ class Emitter:
         """A node with several outputs: ``op.multi("Split", x, outputs=2, axis=1)``.  Raises as ``emit`` does."""
         schema = operators.schema(op_type, self.opset, domain)
         if schema is None or schema.deprecated:
-            raise OpsetError(f"ONNX {op_type} does not exist at opset {self.opset}", _first_version(op_type, domain))
+            lowest = _first_version(op_type, domain, [name for name, item in named.items() if item is not None])
+            raise OpsetError(f"ONNX {op_type} does not exist at opset {self.opset}", lowest)
         bound, attributes = self._bind(schema, inputs, named)
         if any(_wants_float(schema, item, formal) for item, formal in bound):
             return self._in_float(op_type, inputs, outputs, domain, named)
@@ -380,10 +386,16 @@ def first_with_sequences(op_type: str) -> int | None:
     return next((v for v in operators.versions(op_type) if _knows_sequences(operators.schema(op_type, v))), None)
 
 
-def _first_version(op_type: str, domain: str) -> int | None:
+def _first_version(op_type: str, domain: str, arguments: Sequence[str]) -> int | None:
+    """The lowest opset that has the operator with those arguments."""
     found = operators.versions(op_type, domain)
     schema = operators.schema(op_type, operators.newest_opset(domain), domain) if found else None
-    return None if schema is None or schema.deprecated else found[0]
+    first = operators.schema(op_type, found[0], domain) if found else None
+    if schema is None or first is None or schema.deprecated:
+        return None
+    known = [*first.attributes, *[item.name for item in first.inputs]]
+    later = [_first_with(first, _RENAMED.get((op_type, name), name)) for name in arguments if name not in known]
+    return max([found[0], *[version for version in later if version is not None]])
 
 
 def _first_with(schema: operators.OpSchema, name: str, as_input: bool = False) -> int | None:

@@ -71,7 +71,7 @@ def _range(start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
 def _reduce(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def reduce(data: Tensor, axes: Tensor | None = None, keepdims: int = 1) -> Tensor:
         for axis in range(data.dim()) if axes is None else axes.tolist():
-            data = function(data, axis, keepdim=True)
+            data = function(data, axis, keepdim=True, dtype=data.dtype)
         return data if keepdims else _squeeze(data, axes)
 
     return reduce

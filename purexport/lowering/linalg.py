@@ -10,9 +10,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from purexport import dtypes
 from purexport.graph.ir import Value
-from purexport.lowering.common import axis_of, reshape, reshape_to_result, swap_last
+from purexport.lowering.common import axis_of, full, reshape, reshape_to_result, swap_last
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.kernels import largest
 from purexport.lowering.registry import lower
@@ -22,6 +24,10 @@ _MULTIPLIED = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.FLOAT16, dtypes.BFLOAT16, dty
 
 def multiply(op: Emitter, one: Value, other: Value) -> Value:
     """The matrix product, as numpy and torch.matmul define it for any rank above 0."""
+    if one.is_static and other.is_static and one.sizes[-1] == 0:
+        # ONNX Runtime (1.31) leaves some of these sums of nothing unwritten
+        shapes = [torch.empty(value.sizes, device="meta") for value in (one, other)]
+        return full(op, torch.matmul(*shapes).shape, 0, one.dtype or dtypes.FLOAT)
     if one.dtype in _MULTIPLIED:
         return op.MatMul(one, other)
     product = op.MatMul(op.cast(one, dtypes.INT32), op.cast(other, dtypes.INT32))
@@ -199,7 +205,7 @@ def cosine_similarity(op: Emitter, x1: Value, x2: Value, dim: int = 1, eps: floa
     return op.ReduceSum(product, axes=[rank + back], keepdims=0) if rank else product
 
 
-@lower("aten::pairwise_distance", promote="x1 x2")
+@lower("aten::pairwise_distance", promote="x1 x2", to_float=True)
 def pairwise_distance(
     op: Emitter, x1: Value, x2: Value, p: float = 2, eps: float = 1e-6, keepdim: bool = False
 ) -> Value:
