@@ -25,7 +25,11 @@ class Found:
     branches: bool = False
 
     def program(self) -> Program:
-        draws = [Draw(name, dtype, shape, "lattice", 7) for name, (dtype, shape) in self.tensors.items()]
+        draws = [
+            # int64 buffers are indices
+            Draw(name, dtype, shape, "below 2" if name[0] == "p" and dtype == "int64" else "lattice", 7)
+            for name, (dtype, shape) in self.tensors.items()
+        ]
         steps, rest = steps_of(self.text.strip("\n").split("\n"), 0)
         assert not rest
         return Program(
@@ -57,7 +61,8 @@ def steps_of(lines: list[str], depth: int) -> tuple[tuple[Step, ...], list[str]]
 
 X: Kind = ("float32", (2, 3))
 
-INDEX: Kind = ("int64", (1, 0))
+INDEX: Kind = ("int64", (1, 2))
+PLACES: Kind = ("int64", (2,))
 ROW: Kind = ("float32", (3,))
 SQUARE: Kind = ("float32", (2, 2))
 LESS = ({"n": 6}, {"n": 3})
@@ -135,6 +140,15 @@ else:
         "a-copy-of-what-was-transposed-in-place", "x0.t_()\nv0 = x0.contiguous()\nv0.mul_(3)", "x0 v0", {"x0": SQUARE}
     ),
     Found("a-distance-of-whole-numbers", "v0 = F.pairwise_distance(x0, x0 + 3, 2.0)", "v0", {"x0": ("int64", (2, 3))}),
+    Found(
+        "a-write-to-a-strided-view-that-overlaps-itself",
+        "v0 = torch.as_strided(x0, (3, 2), (1, 1), 0)\nv0[2] = -0.25\nv0[0] *= 3",
+        "v0 x0",
+        {"x0": ("float32", (6,))},
+    ),
+    Found("a-border-of-half-floats", "v0 = F.pad(x0, (1, 0, 1, 0))", "v0", {"x0": ("float16", ("n", 2))}, LESS),
+    Found("sums-of-half-floats", "x0.index_add_(0, self.p0, x0 * 2)", "x0", {"x0": ("float16", (2, 2)), "p0": PLACES}),
+    Found("an-inner-product-of-nothing", "v0 = torch.inner(x0, x0)", "v0", {"x0": ("float32", (0,))}, opset=9),
     Found("a-square-buffer-transposed-in-place", "self.p0.t_()", "self.p0", {"x0": X, "p0": SQUARE}),
 ]
 

@@ -108,9 +108,8 @@ def _joined(
         shape = list(value.shape or ())
         value = op.Concat(*pieces, axis=axis)
         grown = [shape[axis], begins[axis], ends[axis]]
-        if all(isinstance(item, int) for item in grown):
-            shape[axis] = sum(grown)
-            value.shape = tuple(shape)
+        shape[axis] = sum(grown) if all(isinstance(item, int) for item in grown) else None
+        value.shape = tuple(shape)
     return value
 
 

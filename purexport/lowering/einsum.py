@@ -15,7 +15,7 @@ import torch
 from purexport import dtypes
 from purexport.errors import OpsetError, UnsupportedForm
 from purexport.graph.ir import Value
-from purexport.lowering.common import permute, reshape_to_result
+from purexport.lowering.common import full, permute, reshape_to_result
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.pool import product
 from purexport.lowering.registry import lower
@@ -137,6 +137,12 @@ def _grouped(op: Emitter, value: Value, letters: str, groups: tuple[str, str, st
 
 @lower("aten::tensordot")
 def tensordot(op: Emitter, self: Value, other: Value, dims_self: Sequence[int], dims_other: Sequence[int]) -> Value:
+    if self.is_static and other.is_static and 0 in (*self.sizes, *other.sizes):  # sums of nothing
+        kept = [
+            [s for axis, s in enumerate(v.sizes) if axis not in [dim % v.rank for dim in dims]]
+            for v, dims in ((self, dims_self), (other, dims_other))
+        ]
+        return full(op, [*kept[0], *kept[1]], 0, self.dtype or dtypes.FLOAT)
     left = list(string.ascii_lowercase[: self.rank])
     right = list(string.ascii_uppercase[: other.rank])
     for one, two in zip(dims_self, dims_other, strict=True):

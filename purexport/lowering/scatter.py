@@ -229,6 +229,9 @@ def _scattered(op: Emitter, self: Value, axis: int, index: Value, src: Value, re
     """ScatterElements; torch takes from a larger ``src`` the part that ``index`` covers, and zero-dim tensors."""
     if index.shape is not None and 0 in index.shape:
         return self
+    if reduction is not None and self.dtype == dtypes.FLOAT16:  # ONNX Runtime (1.31) has no kernel for it
+        wide = op.cast(self, dtypes.FLOAT)
+        return op.cast(_scattered(op, wide, axis, index, src, reduction), self.dtype)
     if not self.rank:
         row = [reshape(op, item, [1]) for item in (self, index, src)]
         return reshape(op, _scattered(op, row[0], 0, row[1], row[2], reduction), [])
