@@ -288,12 +288,11 @@ def _slice(self: torch.Tensor, dim: int = 0, start: int | None = None, end: int 
     size = self.shape[dim]
     if not _is_symbolic(size) or _is_symbolic(start) or _is_symbolic(end) or _is_symbolic(part.shape[dim]):
         return part
-    if end is None and start is not None and start < 0:
-        length = least(size, -start)
-    else:
-        bounds = [0 if start is None else start, sys.maxsize if end is None else end]
-        first, last = [least(at, size) if at >= 0 else most(size + at, 0) for at in bounds]
-        length = most(last - first, 0) if bounds[0] else last
+    bounds = [0 if start is None else start, sys.maxsize if end is None else end]
+    if bounds[1] == sys.maxsize:
+        return part  # the last few: torch.export takes the axis to have as many, too
+    first, last = [least(at, size) if at >= 0 else most(size + at, 0) for at in bounds]
+    length = most(last - first, 0) if bounds[0] else last
     shape = list(part.shape)
     shape[dim] = (length + step - 1) // step
     return part.as_strided(shape, part.stride(), part.storage_offset())
