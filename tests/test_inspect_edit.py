@@ -15,11 +15,13 @@ import onnxruntime
 import pytest
 
 import proto_schema as ps
+from proto_schema.fields import STRING, reachable
 from proto_schema.wire import varint
 from purexport.cli.main import main
 from purexport.inspect import Bytes, compare, compare_files, find, findings
 from purexport.inspect.edit import Edited, append_durably, edit
 from purexport.inspect.orders import Edits
+from purexport.inspect.rewrite import NAMES
 
 FLOAT, BOOL = ps.TensorProto.FLOAT, ps.TensorProto.BOOL
 make_node, value_info = ps.helper.make_node, ps.helper.make_tensor_value_info
@@ -301,6 +303,29 @@ def valid(model: Any) -> bool:
     except ps.CheckError:
         return False
     return True
+
+
+NO_NAMES = {
+    *("AttributeProto.name", "AttributeProto.ref_attr_name", "DeviceConfigurationProto.name"),
+    *("DeviceConfigurationProto.device", "FunctionProto.name", "FunctionProto.attribute", "FunctionProto.domain"),
+    *("FunctionProto.overload", "GraphProto.name", "ModelProto.producer_name", "ModelProto.producer_version"),
+    *("ModelProto.domain", "NodeDeviceConfigurationProto.configuration_id", "NodeProto.op_type", "NodeProto.domain"),
+    *("NodeProto.overload", "OperatorSetIdProto.domain", "StringStringEntryProto.key", "TypeProto.denotation"),
+    *("TensorShapeProto.Dimension.denotation", "TypeProto.Opaque.domain", "TypeProto.Opaque.name"),
+}
+"""Fields of text that name no value, node or dimension; doc strings aside."""
+
+
+def test_every_field_of_text_is_a_name_or_is_not() -> None:
+    """A field that a new version of the format brings must be put on one side."""
+    every = {
+        f"{cls.__qualname__}.{row.name}"
+        for cls in reachable(ps.ModelProto)
+        for row in cls.FIELDS
+        if row.kind is STRING and row.name != "doc_string"
+    }
+    names = {f"{cls.__qualname__}.{name}" for cls, name in NAMES}
+    assert names | NO_NAMES == every and not names & NO_NAMES
 
 
 # Odd bytes ------------------------------------------------------------------------------------------------------------

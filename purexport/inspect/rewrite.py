@@ -43,7 +43,7 @@ Piece: TypeAlias = "tuple[int, int] | bytes"
 
 VALUE, NODE, DIM = "value", "node", "dim"
 
-_NAMES = {
+NAMES = {
     (NodeProto, "input"): VALUE,
     (NodeProto, "output"): VALUE,
     (ValueInfoProto, "name"): VALUE,
@@ -145,7 +145,7 @@ class Rewriter:
         self._main = _entered(values, orders.names[VALUE], None)
         self._needles = [name for names in orders.names.values() for pair in names.items() for name in pair]
         self._needles += orders.node_names
-        active = {cls for (cls, _), kind in _NAMES.items() if orders.names[kind] or self._fresh[kind]}
+        active = {cls for (cls, _), kind in NAMES.items() if orders.names[kind] or self._fresh[kind]}
         if orders.no_doc_strings:
             active |= {cls for cls in reachable(ModelProto) if field_of(cls, "doc_string")}
         self._classes = {cls for cls in reachable(ModelProto) if reachable(cls) & active}
@@ -206,7 +206,7 @@ class Rewriter:
             self.doc_strings[f"{cls.__qualname__}.doc_string"] += 1
             return []
         if row.kind is not MESSAGE:
-            kind = _NAMES.get((cls, row.name))
+            kind = NAMES.get((cls, row.name))
             return self._name(cls, row, kind, span, scope) if kind is not None else None
         child = message_class(cls, row)
         if not self._may_change(child, span):
@@ -322,4 +322,4 @@ def piece_bytes(pieces: Sequence[Piece]) -> int:
     return sum(len(piece) if isinstance(piece, bytes) else piece[1] - piece[0] for piece in pieces)
 
 
-__all__ = ["DIM", "NODE", "VALUE", "Orders", "Piece", "Rewriter", "piece_bytes"]
+__all__ = ["DIM", "NAMES", "NODE", "VALUE", "Orders", "Piece", "Rewriter", "piece_bytes"]
