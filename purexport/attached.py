@@ -49,8 +49,8 @@ class Slot(Owned):
 
     def wanted(self) -> Wanted:
         """What a checkpoint must hold."""
-        # a plain attribute may be made anew in each call: whether it is missed shows in the graph
-        required = self.persistent or (self.hollow and self.kind == "buffer")
+        # a plain attribute may be made anew in each call: the graph shows whether it is missed, but not of a number
+        required = self.persistent or (self.hollow and (self.kind == "buffer" or self.own.numel() == 1))
         return Wanted(tuple(self.names), _code(self.own), tuple(self.own.shape), not self.persistent, required)
 
 
@@ -97,22 +97,46 @@ class Attached:
         if not self.hollow and (slot.kind == "buffer" or not _is_file(stored.payload)):
             return self.mapped.copy(stored)
         view = self.mapped.view(stored)
-        if view is None and (not self.hollow or stored.nbytes <= SMALL):
+        # the capture may look at a plain attribute, never at a parameter or a buffer
+        if view is None and (slot.kind == "constant" or stored.nbytes <= SMALL):
             return self.mapped.copy(stored)
         return view
 
     @property
     def hollow_tensors(self) -> list[Slot]:
         """What of the model a capture must not take values of; none of a model that has values."""
-        return [slot for slot in self.slots if slot.replaced and slot.places] if self.hollow else []
+        return self._exchanged() if self.hollow else []
+
+    def _exchanged(self) -> list[Slot]:
+        """The tensors that are others for the length of the capture.
+
+        A plain attribute that nobody gave stays what it is, because torch.export reads numbers out of attributes.
+        """
+        found = [slot for slot in self.slots if slot.replaced and slot.places]
+        return [slot for slot in found if slot.kind != "constant" or slot.stored is not None]
 
     # for the length of the capture
 
     @contextmanager
     def swapped(self, *, valued: bool = False) -> Iterator[None]:
         """The model runs inside on what replaces its tensors; ``valued`` says that these must have values."""
-        with placed([(slot, self._inside(slot, valued)) for slot in self.slots if slot.replaced and slot.places]):
+        with placed([(slot, self._inside(slot, valued)) for slot in self._exchanged()]):
             yield
+
+    @contextmanager
+    def captured(self) -> Iterator[None]:
+        """The capture runs inside.  Raises WeightsError where it failed with attributes that have no values."""
+        try:
+            yield
+        except ExportError as failure:
+            empty = [slot for slot in self.slots if slot.hollow and slot.kind == "constant" and slot.stored is None]
+            if not empty:
+                raise
+            names = ", ".join(repr(slot.names[0]) for slot in empty[:MOST_LISTED])
+            raise WeightsError(
+                f"{failure}\n(no values were given for attributes that may be needed: {names}; "
+                'lay them over the checkpoint: weights=[checkpoint, {"NAME": tensor}])'
+            ) from failure
 
     def _inside(self, slot: Slot, valued: bool) -> torch.Tensor:
         if not self.hollow and slot.values is not None:

@@ -209,7 +209,8 @@ def _capture(request: Request, attached: Attached) -> Captured:
     unknown = [item for item in request.args if isinstance(item, torch.dtype)]
     if unknown:
         raise ExportError(f"args holds {unknown[0]}, which is no tensor; pass example tensors")
-    captured = capture(request)
+    with attached.captured():
+        captured = capture(request)
     attached.fill(captured.graph)
     named = names.order_inputs(captured.graph.inputs, request.model)
     names.name_inputs(named, request.input_names or ())

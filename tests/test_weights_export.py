@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import copy
 import json
+import math
+import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +27,7 @@ import proto_schema as ps
 import purexport
 from proto_schema.payload import FileRange, Payload
 from purexport.weights import open_weights
+from tests.weights import made
 from tests.weights.models import MODELS, Built, Tied, numbers, safetensors
 
 
@@ -426,8 +431,8 @@ REFUSED: list[tuple[str, Callable[[], Any], Any, dict[str, Any], str]] = [
         MODELS["a buffer that is not persistent"].hollow,
         {"take.weight": numbers(24, 8), "take.bias": numbers(24), "mask": torch.ones(12, 12).bool()},
         {},
-        "1 missing\n  missing: 'rates' float[4], a buffer that checkpoints do not hold\n"
-        "buffers that are not persistent have no values in a model without memory; lay them over the checkpoint: "
+        "1 missing\n  missing: 'rates' float[4], which checkpoints do not hold\n"
+        "attributes and buffers that are not persistent have no values here; lay them over the checkpoint: "
         'weights=[checkpoint, {"NAME": tensor}]',
     ),
     (
@@ -478,11 +483,33 @@ def test_verification_needs_values() -> None:
         purexport.export(built.hollow(), (meta,), weights=weights, verify=True)
 
 
+class WithNumber(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.number, self.table = nn.Linear(3, 3), torch.tensor(3.5), torch.ones(200, 200).t() * 2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.linear(x) * self.number.item() + self.table[3, 4].item()
+        return result
+
+
 def test_attributes_that_nobody_gives() -> None:
     built = MODELS["complex, and an attribute"]
     state = built.state(built.real())
-    with pytest.raises(purexport.WeightsError, match=r"no values for 1 of its tensors.*\n  'offset' \[5\]\n"):
-        exported(built.hollow(), built, weights=state)
+    for route in ("export", "trace"):
+        with pytest.raises(purexport.WeightsError, match=r"attributes that may be needed: 'offset'; lay them over"):
+            exported(built.hollow(), built, weights=state, capture=route)
+    # a number of it is no number of what stands in its place
+    with_number = Built(WithNumber, (numbers(2, 3),))
+    loaded = with_number.real()
+    state = with_number.state(loaded)
+    with pytest.raises(purexport.WeightsError, match=r"missing: 'number' float\[\], which checkpoints do not hold"):
+        exported(with_number.hollow(), with_number, weights=state)
+    with pytest.raises(purexport.WeightsError, match="attributes that may be needed: 'table'"):
+        exported(with_number.hollow(), with_number, weights=[state, {"number": loaded.number}], capture="trace")
+    rest = {"number": loaded.number, "table": loaded.table}
+    program = exported(with_number.hollow(), with_number, weights=[state, rest])
+    assert ps.dumps(program.model_proto) == ps.dumps(exported(loaded, with_number, capture="export").model_proto)
     # this one is computed anew in each call
     old_form = Built(lambda: nn.utils.weight_norm(nn.Linear(4, 3)), (numbers(2, 4),))
     loaded = old_form.real()
@@ -543,3 +570,37 @@ def test_a_changed_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(ps.ExternalDataError, match="has changed or been replaced"):
         program.save(tmp_path / "m.onnx")
     assert not (tmp_path / "m.onnx").exists()
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="the peak of a process is read from /proc, as Linux has it"
+)
+def test_a_large_model_takes_little_memory(tmp_path: Path) -> None:
+    """The whole process stays under 700 MB, of which torch is the most, with 2.1 GB of weights."""
+    code = """
+import sys, torch, purexport
+with torch.device("meta"):
+    model = torch.nn.Sequential(*(torch.nn.Linear(8192, 8192) for _ in range(8)))
+purexport.export(model, (torch.zeros(1, 8192),), "m.onnx", weights="m.safetensors", external_data="reference")
+sys.stdout.write(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+    layers = [
+        (f"{number}.{name}", shape)
+        for number in range(8)
+        for name, shape in (("weight", [8192, 8192]), ("bias", [8192]))
+    ]
+    header, end = {}, 0
+    for name, shape in layers:
+        begin, end = end, end + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    path = made.safetensors(tmp_path / "m.safetensors", text)
+    os.truncate(path, 8 + len(text) + end)
+    command = [sys.executable, "-c", code]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[1]) < 700_000
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.safetensors"]
+    assert os.path.getsize(tmp_path / "m.onnx") < 300_000

@@ -115,7 +115,7 @@ def _listed(what: str, lines: Iterable[str], count: int) -> list[str]:
 
 def _near(item: Wanted, spare: Sequence[str]) -> str:
     if item.kept:
-        return ", a buffer that checkpoints do not hold"
+        return ", which checkpoints do not hold"
     tail = item.names[0].rpartition(".")[2]
     # only what ends alike is compared: a checkpoint may have 100,000 names
     alike = [name for name in spare if name.rpartition(".")[2] == tail] if len(spare) > 1000 else spare
@@ -136,7 +136,7 @@ def _advice(
     elif absent:
         lines.append(f"for other names pass rename={{old: new}}; for what the checkpoint lacks, {_GIVE}")
     if any(item.kept for item in missing):
-        lines.append(f"buffers that are not persistent have no values in a model without memory; {_GIVE}")
+        lines.append(f"attributes and buffers that are not persistent have no values here; {_GIVE}")
     if rename is None and unexpected and not absent:
         lines.append("to leave out what the model does not have pass strict=False, or rename={old: None}")
     if any(" is " in line for line in mismatched):
