@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from proto_schema.datafiles import Place, expected_size
+from proto_schema.datafiles import Place
 from proto_schema.dtypes import DTYPES
 from proto_schema.errors import EncodeError, ExternalDataError
 from proto_schema.external import Folder, set_entries
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import BytesLike, FileRange, file_range, nbytes, stamp_of
+from proto_schema.payload import BytesLike, FileRange, Stamp, file_range, nbytes, stamp_of
 
 _COPY = "or save with external_data=True, which copies"
 
@@ -25,44 +25,24 @@ def referred(stored: Iterable[tuple[TensorProto, BytesLike]], target: str, thres
 
     Raises EncodeError where their files lie elsewhere, cannot be opened by loaders, or where no tensor lies in a file.
     """
-    opened = Folder(os.path.dirname(target) or ".")
+    files = _Files(target)
     found: dict[int, Place] = {}
-    left: list[str] = []
+    left = ""
     for tensor, data in stored:
         if nbytes(data) < max(threshold, 1):
             continue
         source = file_range(data)
-        reason = _cannot(tensor, source, target)
-        if source is None or reason:
-            left.append(f"{tensor.name or ''!r} {reason}")
-            continue
-        location = _location(source, opened.path)
-        try:
-            _open(opened, tensor, location, source)
-        except ExternalDataError as error:
-            raise EncodeError(f"cannot be referred to in place: {error}; {_COPY}") from error
-        found[id(tensor)] = (location, source.offset, source.nbytes)
+        reason = "does not lie unchanged in a file" if source is None else files.refusal(source)
+        if source is not None and not reason:
+            if source.offset % _element_size(tensor) == 0:
+                found[id(tensor)] = (files.location(source, tensor.name or ""), source.offset, source.nbytes)
+                continue
+            place = f"byte {source.offset} of {source.source}"
+            reason = f"lies at {place}, which is no multiple of the size of its elements"
+        left = left or f"{tensor.name or ''!r} {reason}"
     if left and not found:
-        raise EncodeError(f"no tensor can be referred to in place: {left[0]}; save with external_data=True")
+        raise EncodeError(f"no tensor can be referred to in place: {left}; save with external_data=True")
     return found
-
-
-def _cannot(tensor: TensorProto, source: FileRange | None, target: str) -> str:
-    """Why the bytes must be written anew; '' where they can be used where they lie."""
-    if source is None:
-        return "does not lie unchanged in a file"
-    path = str(source.source)
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        return f"lies in {path}, which cannot be read any more ({error.strerror})"
-    if source.stamp not in (None, stamp_of(status)):
-        return f"lies in a file that was {path} and has been replaced or changed"
-    if os.path.lexists(target) and os.path.samestat(status, os.lstat(target)):
-        return f"lies in {path}, which is the file to be replaced"
-    if source.offset % _element_size(tensor):
-        return f"lies at byte {source.offset} of {path}, which is no multiple of the size of its elements"
-    return ""
 
 
 def _element_size(tensor: TensorProto) -> int:
@@ -70,18 +50,53 @@ def _element_size(tensor: TensorProto) -> int:
     return max(row.bits // 8, 1) if row and row.bits else 1
 
 
-def _location(source: FileRange, folder: str) -> str:
-    path = os.path.abspath(str(source.source))
-    for inner, outer in ((path, folder), (os.path.realpath(path), os.path.realpath(folder))):
-        if inner.startswith(os.path.join(outer, "")):
-            return os.path.relpath(inner, outer).replace(os.sep, "/")
-    raise EncodeError(
-        f"{path} lies outside of {folder}, and loaders open nothing outside of the model's folder: "
-        f"write the .onnx file to {os.path.dirname(path)}, {_COPY}"
-    )
+class _Files:
+    """The files that tensors lie in, as seen from the folder of the model; each of them is looked at once."""
 
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._folder = Folder(os.path.dirname(target) or ".")
+        self._refusals: dict[tuple[str, Stamp | None], str] = {}
+        self._locations: dict[str, str] = {}
 
-def _open(folder: Folder, tensor: TensorProto, location: str, source: FileRange) -> None:
-    probe = TensorProto(name=tensor.name, dims=list(tensor.dims), data_type=tensor.data_type)
-    set_entries(probe, location, source.offset, source.nbytes)
-    folder.view(probe, expected_size(tensor))
+    def refusal(self, source: FileRange) -> str:
+        """Why the bytes must be written anew; '' where they can be used where they lie."""
+        path, stamp = str(source.source), source.stamp
+        if (path, stamp) not in self._refusals:
+            self._refusals[path, stamp] = self._refusal(path, stamp)
+        return self._refusals[path, stamp]
+
+    def _refusal(self, path: str, stamp: Stamp | None) -> str:
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            return f"lies in {path}, which cannot be read any more ({error.strerror})"
+        if stamp not in (None, stamp_of(status)):
+            return f"lies in a file that was {path} and has been replaced or changed"
+        if os.path.lexists(self._target) and os.path.samestat(status, os.lstat(self._target)):
+            return f"lies in {path}, which is the file to be replaced"
+        return ""
+
+    def location(self, source: FileRange, name: str) -> str:
+        """The file as the model names it. EncodeError where loaders would not open it; `name` is the tensor's."""
+        path = str(source.source)
+        if path not in self._locations:
+            location = self._below(os.path.abspath(path))
+            probe = TensorProto(name=name)
+            set_entries(probe, location, source.offset, source.nbytes)
+            try:
+                self._folder.view(probe)
+            except ExternalDataError as error:
+                raise EncodeError(f"cannot be referred to in place: {error}; {_COPY}") from error
+            self._locations[path] = location
+        return self._locations[path]
+
+    def _below(self, path: str) -> str:
+        folder = self._folder.path
+        for inner, outer in ((path, folder), (os.path.realpath(path), os.path.realpath(folder))):
+            if inner.startswith(os.path.join(outer, "")):
+                return os.path.relpath(inner, outer).replace(os.sep, "/")
+        raise EncodeError(
+            f"{path} lies outside of {folder}, and loaders open nothing outside of the model's folder: "
+            f"write the .onnx file to {os.path.dirname(path)}, {_COPY}"
+        )

@@ -188,7 +188,7 @@ class _Inside:
         self._at = 0
 
     def offset(self, data: BytesLike) -> int | None:
-        if isinstance(data, bytes) and len(data) <= SMALL:
+        if not nbytes(data) or (isinstance(data, bytes) and len(data) <= SMALL):
             return None
         for part in self._parts:
             start, self._at = self._at, self._at + nbytes(part)
