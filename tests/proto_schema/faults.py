@@ -9,6 +9,7 @@ taken back: a disk may forget those in just that way. A test walks `at` from 1 u
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -63,7 +64,7 @@ class Disk:
     stopped: bool = False
     undone: int = 0
     log: list[str] = field(default_factory=list)
-    _dirty: set[int] = field(default_factory=set)
+    _dirty: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # what was written and not synced, by inode
     _undo: list[Callable[[], object]] = field(default_factory=list)
 
     @property
@@ -120,16 +121,27 @@ class Disk:
 
     def _done(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         back = self._way_back(name, args) if name in NAMES else None
+        start = self._position(name, args) if name in WRITES else 0
         result = self.real[name](*args, **kwargs)
         if back is not None:
             self._undo.append(back)
-        if name in (*WRITES, "ftruncate"):
-            self._dirty.add(os.fstat(args[1] if name == "copy_file_range" else args[0]).st_ino)
+        if name in WRITES:
+            self._dirty.setdefault(os.fstat(_written(name, args)).st_ino, []).append((start, start + result))
         if name in ("fsync", "fdatasync"):
-            self._dirty.discard(os.fstat(args[0]).st_ino)
+            self._dirty.pop(os.fstat(args[0]).st_ino, None)
             if os.path.sameopenfile(args[0], self._folder()):
                 self._undo.clear()
         return result
+
+    @staticmethod
+    def _position(name: str, args: tuple[Any, ...]) -> int:
+        """Where a write is going to put its bytes."""
+        target = _written(name, args)
+        if name == "pwrite":
+            return int(args[2])
+        if fcntl.fcntl(target, fcntl.F_GETFL) & os.O_APPEND:
+            return os.fstat(target).st_size
+        return os.lseek(target, 0, os.SEEK_CUR)
 
     def _folder(self) -> int:
         if not hasattr(self, "_handle"):
@@ -155,8 +167,9 @@ class Disk:
 
     def _forget(self) -> None:
         for path in self.folder.iterdir():
-            if path.stat().st_ino in self._dirty:
-                path.write_bytes(bytes(path.stat().st_size))
+            for start, stop in self._dirty.get(path.stat().st_ino, []):
+                data = path.read_bytes()
+                path.write_bytes(data[:start] + bytes(len(data[start:stop])) + data[stop:])
         while self._undo and self.undone < self.lost:
             self._undo.pop()()
             self.undone += 1
@@ -165,6 +178,12 @@ class Disk:
         """Gives back what the disk itself holds."""
         if hasattr(self, "_handle"):
             self.real["close"](self._handle)
+
+
+def _written(name: str, args: tuple[Any, ...]) -> int:
+    """The descriptor that a call of `WRITES` writes to."""
+    descriptor: int = args[1] if name == "copy_file_range" else args[0]
+    return descriptor
 
 
 def _halved(name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -332,6 +332,23 @@ def test_an_error_before_anything_is_finished_leaves_nothing(folder: Path) -> No
     assert names(folder) == []
 
 
+def test_the_plan_knows_what_is_there_already(folder: Path) -> None:
+    """The disk must have room for the rest only."""
+    stop_at_half(folder, in_memory)
+    options: dict[str, Any] = {"external_data": True, "size_threshold": 1}
+    given, path = model(in_memory(content(), folder)), folder / "out" / "m.onnx"
+    anew, rest = (ps.plan(given, path, **options, resume=resume) for resume in (False, True))
+    assert anew.needed > sum(SIZES) and rest.needed < 4096
+
+
+def test_a_reserved_part_counts_as_not_written(folder: Path, expected: dict[str, bytes]) -> None:
+    """Zeros that were only reserved are not taken for finished ones, though some weights are zeros."""
+    zeros = [np.zeros(size, np.uint8) for size in SIZES]
+    stop_at_half(folder, in_memory)
+    save(folder, in_memory, zeros)
+    assert weights(folder) == [array.tobytes() for array in zeros]
+
+
 def test_shards_and_inline(folder: Path, expected: dict[str, bytes]) -> None:
     save(folder, mixed, shard_size=150_000)
     assert len(names(folder)) == 1 + 4 and weights(folder) == new_bytes()

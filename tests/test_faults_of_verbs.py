@@ -1,0 +1,107 @@
+"""The verbs that write a file, on a disk that fails at any one call: the old file or the new one, to the byte."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import proto_schema as ps
+from proto_schema.numpy_helper import from_array
+from purexport import inspect
+from tests.proto_schema.faults import FAULTS, Disk, Fault
+
+MOST_CALLS = 60
+EDITS = inspect.Edits(metadata={"author": "somebody"})
+
+
+@dataclass(frozen=True)
+class Verb:
+    """`run` makes `target` of the model of 200 kB at a path. Where it `appends`, a part of the new end may be there."""
+
+    name: str
+    run: Callable[[Path], object]
+    target: str = "m.onnx"
+    appends: bool = False
+
+
+VERBS = [
+    Verb("edit", lambda path: inspect.edit(path, EDITS)),
+    Verb("edit --append", lambda path: inspect.edit(path, EDITS, append=True), appends=True),
+    Verb("canonicalize", lambda path: inspect.canonicalize(path, path)),
+    Verb("salvage", lambda path: inspect.salvage(path, path.with_name("out.onnx")), "out.onnx"),
+    Verb("extract, tensor", lambda path: inspect.tensor_to_npy(path, "w1", path.with_name("w.npy")), "w.npy"),
+    Verb("extract, all", lambda path: inspect.to_safetensors(path, path.with_name("w.safetensors")), "w.safetensors"),
+    Verb("extract, graph", lambda path: inspect.extract_subgraph(path, path.with_name("s.onnx"), ["y"]), "s.onnx"),
+    Verb("html", lambda path: inspect.html(path, path.with_name("m.html")), "m.html"),
+]
+
+
+def model() -> bytes:
+    """Not in canonical form: its fields come in another order than they are written."""
+    weights = [from_array(np.arange(25_000, dtype=np.float32), "w0"), from_array(np.ones(9, np.int64), "w1")]
+    node = ps.NodeProto(op_type="Identity", input=["w0"], output=["y"])
+    out = ps.helper.make_tensor_value_info("y", ps.TensorProto.FLOAT, [25_000])
+    graph = ps.GraphProto(name="g", node=[node], initializer=weights, output=[out])
+    opset = ps.OperatorSetIdProto(domain="", version=17)
+    head = ps.ModelProto(ir_version=8, opset_import=[opset]).SerializeToString()
+    return ps.ModelProto(graph=graph).SerializeToString() + head
+
+
+class Walking:
+    """One verb, on a folder that is laid out anew for each run."""
+
+    def __init__(self, verb: Verb, folder: Path) -> None:
+        self.verb, self.folder, self.path = verb, folder, folder / "m.onnx"
+        self.model = model()
+        self.lay_out()
+        verb.run(self.path)
+        self.new = (folder / verb.target).read_bytes()
+        self.before = {"m.onnx": self.model, verb.target: b"what was there"} | {"m.onnx": self.model}
+        self.old = self.before[verb.target]
+        assert self.new != self.old
+
+    def lay_out(self) -> None:
+        for item in self.folder.iterdir():
+            item.unlink()
+        for name, data in getattr(self, "before", {"m.onnx": self.model}).items():
+            (self.folder / name).write_bytes(data)
+
+    def run(self, fault: Fault, at: int, lost: int = 0) -> Disk:
+        self.lay_out()
+        disk, ended = Disk(self.folder, at, fault, lost), False
+        with disk.mounted():
+            try:
+                self.verb.run(self.path)
+                ended = True
+            except (OSError, ValueError, KeyboardInterrupt):
+                assert fault.kind not in ("killed", "torn", "power") and (self.verb.appends or fault.kind != "short")
+        disk.close()
+        where = f"{fault} at call {at} ({disk.log[-1]}), {lost} names lost"
+        found = (self.folder / self.verb.target).read_bytes()
+        begun = self.verb.appends and disk.stopped and found.startswith(self.old) and len(found) <= len(self.new)
+        assert found == self.new or (found == self.old and not ended) or begun, where
+        extra = {item.name for item in self.folder.iterdir()} - {"m.onnx", self.verb.target}
+        undone = fault.kind == "error" and disk.log[at - 1 :][:1] == ["unlink"]
+        assert not extra or undone or (disk.stopped and all(name.endswith(".tmp") for name in extra)), where
+        return disk
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_every_call(verb: Verb, fault: Fault, quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # counted all the same
+    walking = Walking(verb, quick_folder)
+    for at in range(1, MOST_CALLS):
+        disk = walking.run(fault, at)
+        for lost in range(1, 10):
+            if fault.kind != "power" or disk.undone < lost - 1:
+                break
+            disk = walking.run(fault, at, lost)
+        if not disk.met:
+            return
+    raise AssertionError("the verb makes more calls than this test walks through")
