@@ -376,6 +376,22 @@ def test_a_damaged_file_shows_the_place(opened: Opened) -> None:
 
 
 @needs_browser
+def test_the_field_under_the_pointer(opened: Opened) -> None:
+    """Over the strip of bytes: the field, what it says, and of a weight which value it is."""
+    window = opened(SAMPLE_BYTES)
+    [raw] = [element for element in Bytes(SAMPLE_BYTES).walk() if element.payload == 16384]
+    box = window.run("const box = page.strip.canvas.getBoundingClientRect(); return [box.left, box.top, box.width]")
+    offset = raw.body + 8000
+    window.press(box[0] + box[2] * offset / len(SAMPLE_BYTES), box[1] + 20)
+    assert window.run("return page.chosen.path") == "graph.initializer[0].raw_data"
+    said = window.text("#tip").splitlines()
+    assert said[0].endswith(" graph.initializer[0].raw_data") and said[1] == "16,384 bytes"
+    [number] = re.findall(r"value ([\d,]+) of FLOAT\[64, 64\]", said[2])
+    assert abs(int(number.replace(",", "")) - 2000) < 10
+    assert "graph.initializer[0].raw_data" in window.text("#status")
+
+
+@needs_browser
 def test_names_do_not_run(opened: Opened) -> None:
     model = sample_model()
     assert model.graph is not None

@@ -88,8 +88,18 @@ class Strip {
     const offset = Math.floor(this.offsetAt(event.offsetX)), chain = this.app.bytes.chainAt(offset);
     if (!chain.length) return;
     const inner = chain[chain.length - 1];
-    this.app.tip(event, [`${offsetText(offset)}  ${inner.path}`, textOf(this.app.bytes, inner)]);
+    const lines = [`${offsetText(offset)}  ${inner.path}`, textOf(this.app.bytes, inner), this.value(inner, offset)];
+    this.app.tip(event, lines);
     this.hover(inner);
+  }
+
+  // Which value of a tensor a byte of its raw data belongs to.
+  value(element, offset) {
+    if (element.owner !== "TensorProto" || element.step !== "raw_data" || offset < element.body) return "";
+    const [code, dims] = typeAndDims(this.app.bytes, element.parent), bits = this.app.bytes.dtypes[code]?.[1] ?? 0;
+    if (!bits) return "";
+    const index = Math.floor((offset - element.body) * 8 / bits);
+    return `value ${count(index)} of ${dtypeName(this.app.bytes, code)}[${dims.join(", ")}]`;
   }
 
   // Marks where a field lies and says so below.
