@@ -183,9 +183,10 @@ def _from_list(view: Call, index: int, base: Value, new: Value, emit: Emit) -> t
     whole = Value(ListType())
     emit(Call(view.target, {**view.args, "self": base}, [whole], view.source))
     pieces = [new] * _count(view, base, dim)
+    shape = new.tensor.shape if view.base == "aten::unbind" else None  # other pieces may differ in size
     for position in range(len(pieces)):
         if position != index:
-            pieces[position] = Value(TensorType(base.tensor.dtype))
+            pieces[position] = Value(TensorType(base.tensor.dtype, shape))
             emit(Call("prim::getitem", {"list": whole, "index": position}, [pieces[position]], view.source))
     joined = "aten::stack" if view.base == "aten::unbind" else "aten::cat"
     return joined, {"tensors": pieces, "dim": dim}

@@ -149,6 +149,13 @@ else:
     Found("a-border-of-half-floats", "v0 = F.pad(x0, (1, 0, 1, 0))", "v0", {"x0": ("float16", ("n", 2))}, LESS),
     Found("sums-of-half-floats", "x0.index_add_(0, self.p0, x0 * 2)", "x0", {"x0": ("float16", (2, 2)), "p0": PLACES}),
     Found("an-inner-product-of-nothing", "v0 = torch.inner(x0, x0)", "v0", {"x0": ("float32", (0,))}, opset=9),
+    Found(
+        "a-write-to-a-piece-of-unknown-size",
+        "v0 = torch.unbind(x0, -1)[-1]\nv0 -= 1",
+        "x0",
+        {"x0": ("float32", ("n", 2))},
+        LESS,
+    ),
     Found("a-square-buffer-transposed-in-place", "self.p0.t_()", "self.p0", {"x0": X, "p0": SQUARE}),
 ]
 

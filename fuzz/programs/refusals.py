@@ -15,7 +15,6 @@ KNOWN: list[tuple[str, str]] = [
     (r"may be an element of the list at .*, whose length depends on data", "a write to what may be in a list"),
     (r"it has several places for one element", "a write through a view that overlaps itself"),
     (r"does not run: select\(\): index -?\d+ out of range", "a branch that raises an error"),
-    (r"should be broadcastable to \[u\d+", "a size that data decides, where torch must know it"),
     (r"may or may not have copied", "a write through what may be a copy"),
     (r"changes the shape of a tensor in place, inside a branch", "a shape changed in place in a branch or loop"),
     (r"changes the shape of a tensor that .* returned as it is", "a shape changed in place of a returned tensor"),
@@ -25,6 +24,8 @@ KNOWN: list[tuple[str, str]] = [
     (r"this view is not supported; write into the base tensor", "a write through a view without an inverse"),
     (r"torch\.export holds a size fixed that follows from a dynamic axis", "torch.export holds a dynamic size fixed"),
     (r"declare (its axes|that axis) static", "sizes that must be known"),
+    (r"carries changes its type at every step", "two types for one name"),
+    (r"should be broadcastable to", "a size that data decides, where torch must know it"),
     (r"fake_quantize_per_\w+ .*does not run", "torch has no shape function for fake quantization"),
 ]
 _GAP = re.compile(r"^  \w+::\S+ ", re.MULTILINE)

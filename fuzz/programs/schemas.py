@@ -21,6 +21,7 @@ def _words(text: str) -> list[str]:
 
 # name -> why no call of it is made
 NOT_CALLED = {
+    "to": "torch takes a zero-dim tensor for the number of a dtype",
     **dict.fromkeys(
         _words(
             """
