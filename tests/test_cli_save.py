@@ -58,8 +58,11 @@ PLACES: list[tuple[Sequence[str], set[str]]] = [
 
 
 @pytest.mark.parametrize(("argv", "files"), PLACES, ids=[" ".join(row[0]) for row in PLACES])
-def test_where_the_weights_go(argv: Sequence[str], files: set[str], folder: Path) -> None:
+def test_where_the_weights_go(
+    argv: Sequence[str], files: set[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert export(*argv) == 0
+    assert capsys.readouterr().err == ""  # progress is for terminals
     assert set(os.listdir(folder)) - {"net.py", "__pycache__"} == {"Net.onnx", *files}
     onnx.checker.check_model("Net.onnx", full_check=True)
 
