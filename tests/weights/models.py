@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
+import purexport
 from tests.weights import made
 
 NAMES = {
@@ -204,3 +206,9 @@ MODELS = {
     ),
     "float64": Built(lambda: nn.Linear(4, 3, dtype=torch.float64), (numbers(2, 4).double(),)),
 }
+
+
+def exported(model: Any, built: Built, **options: Any) -> purexport.ONNXProgram:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return purexport.export(model, built.args, **options)
