@@ -16,6 +16,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from proto_schema.payload import FileRange
 from purexport.weights import Stored, Weights, WeightsError, open_weights, safetensors
+from purexport.weights.arrays import Mappings
 from purexport.weights.stored import CheckpointFile
 from tests.weights import made
 
@@ -307,12 +308,21 @@ MAPPED: list[tuple[str, str, Callable[[Any], Any], int | None]] = [
 ]
 
 
+def names_the_file(path: Path) -> bool:
+    """Whether a mapping of the file, which must be there, is listed under the device and inode of the file."""
+    status = path.stat()
+    return any(row[3:5] == (status.st_dev, status.st_ino) for row in Mappings()._rows)
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mappings are listed by Linux only")
 @pytest.mark.parametrize(("mode", "view", "offset"), [row[1:] for row in MAPPED], ids=[row[0] for row in MAPPED])
 def test_memory_mapped(mode: Any, view: Callable[[Any], Any], offset: int | None, tmp_path: Path) -> None:
     path = tmp_path / "data of a model"
     path.write_bytes(bytes(64) + np.arange(100, dtype="<f4").tobytes())
-    array = view(np.memmap(path, "<f4", mode, offset=64, shape=(100,)))
+    whole = np.memmap(path, "<f4", mode, offset=64, shape=(100,))
+    if offset is not None and not names_the_file(path):
+        pytest.skip("this file system lists its mappings under another device than its files")
+    array = view(whole)
     if mode != "r":
         array[0] = 77
     found = open_weights({"w": array})["w"]
