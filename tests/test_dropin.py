@@ -26,6 +26,7 @@ from torch import nn
 import purexport
 from purexport import dropin
 from tests import foreign_library as foreign
+from tests.torchvision_shim import torchvision
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*legacy TorchScript-based:DeprecationWarning")
 
@@ -264,6 +265,38 @@ def test_two_threads_that_overlap() -> None:
     assert seen == {"first": "purexport", "second": "purexport"}
 
 
+def words_of_a_hub(model: nn.Module, args: Any, file: io.BytesIO) -> Any:
+    """Named arguments as one dict, outputs as a dict, axes of both, and what is asked by names imported inside."""
+    from torch.onnx import export
+
+    axes = {name: {0: "batch", 1: "length"} for name in ("ids", "mask", "hidden")} | {"pooled": {0: "batch"}}
+    options: Any = {"input_names": ["ids", "mask"], "output_names": ["hidden", "pooled"], "dynamic_axes": axes}
+    return export(model, args, file, do_constant_folding=True, opset_version=14, **options)
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(10, 4)
+
+    def forward(self, ids: Any = None, mask: Any = None, labels: Any = None) -> dict[str, torch.Tensor]:
+        hidden = self.table(ids) * mask[..., None]
+        return {"hidden": hidden, "pooled": hidden.mean(1)}
+
+
+def test_a_model_hub() -> None:
+    file, ids = io.BytesIO(), torch.randint(0, 10, (2, 5))
+    model = Words()
+    with purexport.patch():
+        words_of_a_hub(model, ({"ids": ids, "mask": torch.ones(2, 5)},), file)
+    session = onnxruntime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
+    assert [item.shape for item in session.get_outputs()] == [["batch", "length", 4], ["batch", 4]]
+    more, mask = torch.randint(0, 10, (3, 2)), torch.rand(3, 2)
+    results = session.run(None, {"ids": more.numpy(), "mask": mask.numpy()})
+    for got, want in zip(results, model(more, mask).values(), strict=True):
+        np.testing.assert_allclose(got, want.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
 # What libraries ask for -----------------------------------------------------------------------------------------------
 
 
@@ -358,18 +391,42 @@ def test_what_is_registered_inside_is_registered_with_both() -> None:
     assert not purexport.export(nn.ReLU(), (X,)).model_proto.graph.node[0].domain
 
 
+class Regions(nn.Module):
+    def forward(self, x: torch.Tensor, boxes: torch.Tensor, scores: torch.Tensor) -> Any:
+        ops = torchvision().ops
+        kept = ops.nms(boxes, scores, 0.5)
+        return ops.roi_align(x, [boxes[kept]], (2, 2), 1.0, 2, True)
+
+
 def test_operators_of_a_library_that_we_know_better() -> None:
     """torchvision registers symbolic functions with torch.onnx when it is loaded; our rules are more exact."""
+    boxes = torch.tensor([[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.2, 4.0], [2.0, 2.0, 7.0, 7.0]])
+    args = (torch.randn(1, 3, 8, 8), boxes, torch.tensor([0.9, 0.8, 0.7]))
+    torchvision()
+    registry = sys.modules[torch.onnx.register_custom_op_symbolic.__module__].registration.registry  # type: ignore[attr-defined]
+    assert registry.is_registered_op("torchvision::roi_align", 15)
+    with purexport.patch(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program: Any = torch.onnx.export(Regions(), args, dynamo=False, opset_version=15)  # below 16 theirs is inexact
+    assert {"torchvision::nms", "torchvision::roi_align"} <= set(program.report.rules)
+    torch.testing.assert_close(program(*args)[0], Regions()(*args), rtol=1e-5, atol=1e-5)
 
-    def coarse(g: Any, *args: Any) -> Any:
-        raise AssertionError("never asked")
 
-    torch.onnx.register_custom_op_symbolic("torchvision::nms", coarse, 11)
+class Squeezed(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.foreign.scaled(x, 0.5, [1])
+
+
+def test_blocks_by_the_internals_of_torch_are_refused() -> None:
+    def symbolic(g: Any, x: Any, by: Any, dims: Any) -> Any:
+        return torch.onnx.symbolic_opset11.squeeze(g, g.op("foreign::Any", x), 0)  # type: ignore[attr-defined]
+
+    torch.onnx.register_custom_op_symbolic("foreign::scaled", symbolic, 9)
     try:
-        with purexport.patch():
-            assert "torchvision::nms" not in dropin.registered_with_torch(17)
+        with purexport.patch(), pytest.raises(purexport.ExportError, match=r"write them with g.block\(\)"):
+            torch.onnx.export(Squeezed(), (X,))
     finally:
-        torch.onnx.unregister_custom_op_symbolic("torchvision::nms", 11)
+        torch.onnx.unregister_custom_op_symbolic("foreign::scaled", 9)
 
 
 def test_without_torch_onnx_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,10 @@ class Node:
         """Whether there is an attribute of that name."""
         return name in self._attributes()
 
+    def addBlock(self) -> Any:  # noqa: N802
+        """Refused: a body here is written by ``g.block()``, and is an attribute of its node from the start."""
+        raise UnsupportedForm("has a symbolic function that adds blocks to a node; write them with g.block()")
+
     def __getitem__(self, name: str) -> Any:
         return self._attributes()[name]
 
