@@ -60,11 +60,14 @@ class Functionalized:
     mutations: list[Mutation] = field(default_factory=list)
 
 
-def functionalize(graph: AtenGraph) -> Functionalized:
-    """``graph`` without in-place operators.  Raises ExportError for a write that cannot be followed faithfully."""
+def functionalize(graph: AtenGraph, *, sizes_of_example: bool = False) -> Functionalized:
+    """``graph`` without in-place operators.  Raises ExportError for a write that cannot be followed faithfully.
+
+    ``sizes_of_example`` says that the types hold for the example only: no positions may be computed of them.
+    """
     if not any(_writes(call) for call in graph.calls):
         return Functionalized(graph, [Mutation(item.input, item.value, item.place) for item in graph.assigned])
-    return Pass(graph).run()
+    return Pass(graph, sizes_of_example).run()
 
 
 def _signature(call: Call) -> Signature | None:
@@ -83,8 +86,9 @@ def _writes(call: Call) -> bool:
 
 
 class Pass:
-    def __init__(self, graph: AtenGraph) -> None:
+    def __init__(self, graph: AtenGraph, sizes_of_example: bool = False) -> None:
         self.graph = graph
+        self.sizes_of_example = sizes_of_example
         self.calls: list[Call] = []
         self.aliases: dict[Value, Alias] = {}
         self.lists: dict[Value, tuple[Call, Alias]] = {}
@@ -366,6 +370,8 @@ class Pass:
     def _scattered(self, alias: Alias, content: Value, call: Call) -> Value:
         """The storage's base with ``content`` where ``alias`` looks, through views without an inverse of their own."""
         try:
+            if self.sizes_of_example:
+                raise UnknownInverse("its sizes must be known, and an axis is dynamic")
             return scattered(alias.chain, alias.root.current, content, self._constant, self.calls.append)
         except UnknownInverse as error:
             views = " of ".join(f"{view.target} ({view.source})" for view, _ in reversed(alias.chain))

@@ -122,7 +122,7 @@ def export(
             attached.refuse_verification((arguments, keywords))
         _refuse_parts(captured.graph, (arguments, keywords))
         stages.at("functionalize")
-        pure = functionalize(captured.graph)
+        pure = functionalize(captured.graph, sizes_of_example=bool(captured.axes) and not captured.typed)
         _refuse_shared_inputs(pure, (arguments, keywords))
         remarks = [
             *captured.notes,

@@ -18,7 +18,10 @@ KNOWN: list[tuple[str, str]] = [
     (r"may or may not have copied", "a write through what may be a copy"),
     (r"changes the shape of a tensor in place, inside a branch", "a shape changed in place in a branch or loop"),
     (r"changes the shape of a tensor that .* returned as it is", "a shape changed in place of a returned tensor"),
-    (r"its sizes must be known; write into the base", "a write through a view of unknown sizes"),
+    (
+        r"its sizes must be known(, and an axis is dynamic)?; write into the base",
+        "a write through a view of unknown sizes",
+    ),
     (r"which has no form in ONNX; make both of one type", "two types for one name"),
     (r"the trace holds a size fixed that was declared dynamic", "the trace holds a dynamic size fixed"),
     (r"this view is not supported; write into the base tensor", "a write through a view without an inverse"),
