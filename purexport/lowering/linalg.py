@@ -197,12 +197,33 @@ def linalg_cross(op: Emitter, self: Value, other: Value, dim: int = -1) -> Value
 def cosine_similarity(op: Emitter, x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
     rank = max(x1.rank, x2.rank)
     back = axis_of(dim, rank) - rank
+    if not _same_size(op, x1, x2, back):  # the norms are those of the broadcast vectors
+        x1, x2 = _wide(op, x1, x2), _wide(op, x2, x1)
     units = []
     for value in (x1, x2):
         norm = op.ReduceL2(value, axes=[value.rank + back], keepdims=1) if value.rank else op.Abs(value)
         units.append(op.Div(value, largest(op, norm, op.like(eps, value))))
     product = op.Mul(*units)
     return op.ReduceSum(product, axes=[rank + back], keepdims=0) if rank else product
+
+
+def _wide(op: Emitter, value: Value, other: Value) -> Value:
+    """``value`` in the shape that it has together with ``other``."""
+    if not other.rank:
+        return value
+    result: Value = op.Expand(value, op.shape(other))
+    result.shape = (None,) * max(value.rank, other.rank)
+    if value.is_static and other.is_static:
+        result.shape = tuple(torch.broadcast_shapes(value.sizes, other.sizes))  # type: ignore[no-untyped-call]
+    return result
+
+
+def _same_size(op: Emitter, one: Value, other: Value, axis: int) -> bool:
+    """Whether both have this axis (negative), with the same known size."""
+    if min(one.rank, other.rank) < -axis:
+        return one.rank == other.rank == 0
+    sizes = [op.dim(value, value.rank + axis) for value in (one, other)]
+    return isinstance(sizes[0], int) and sizes[0] == sizes[1]
 
 
 @lower("aten::pairwise_distance", promote="x1 x2", to_float=True)

@@ -13,7 +13,7 @@ import torch
 
 from purexport import dtypes
 from purexport.graph.ir import Value
-from purexport.lowering.common import dims_of, reshape
+from purexport.lowering.common import axis_of, dims_of, reshape
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.registry import lower
 
@@ -337,7 +337,8 @@ def norm_except_dim(op: Emitter, v: Value, pow: int = 2, dim: int = 0) -> Value:
 
 
 def _axes_but(value: Value, dim: int) -> list[int]:
-    return [axis for axis in range(value.rank) if axis != dim]
+    kept = dim if dim == -1 else axis_of(dim, value.rank)
+    return [axis for axis in range(value.rank) if axis != kept]
 
 
 @lower("aten::_weight_norm")

@@ -115,7 +115,9 @@ def dequantize(op: Emitter, integers: Value, scale: Value, zero_point: Value | N
     if dtype in (INT32, INT64) and zero_point is not None and _is_zero(zero_point):
         zero_point = None
     plain = zero_point is None or (dtype != INT32 and zero_point.dtype == dtype)
-    if plain and (_native(op, "DequantizeLinear", dtype, 0, axis) or not op.has("DequantizeLinear")):
+    if plain and not op.has("DequantizeLinear"):
+        op.DequantizeLinear(integers, scale, zero_point)  # refused; the next opsets take an axis by the steps below
+    if plain and _native(op, "DequantizeLinear", dtype, 0, axis):
         return alike(op.DequantizeLinear(integers, scale, zero_point, axis=axis), integers)
     number = op.cast(integers, FLOAT)
     if zero_point is not None:

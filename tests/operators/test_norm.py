@@ -183,6 +183,8 @@ WEIGHTS = [
     Row("_weight_norm_interface", lambda v, g: aten._weight_norm_interface(v, g, 0), f32(3, 2), f32(3, 1)),
     Row("weight-norm-layer", layer(_weight_normed), f32(2, 3), routes=("trace", "export")),  # it refuses scripts
     Row("norm_except_dim", lambda v: torch.norm_except_dim(v, 2, 1), f32(3, 2, 2)),
+    Row("norm_except_dim-back", lambda v: torch.norm_except_dim(v, 2, -3), f32(3, 2, 2)),
+    Row("norm_except_dim-back-2", lambda v: torch.norm_except_dim(v, 2, -2), f32(3, 2, 2)),
     Row("norm_except_dim-3", lambda v: torch.norm_except_dim(v, 3, 0), f32(3, 2, 2)),
 ]
 
