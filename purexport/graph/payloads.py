@@ -65,9 +65,16 @@ class TensorPayload(Payload):
     def _pieces(self, limit: int) -> Iterator[memoryview]:
         size = self.tensor.element_size()
         for piece in _contiguous_pieces(self.tensor, max(limit // size, 1)):
-            view = _memory(piece.contiguous().cpu())
+            view = _memory(_in_memory(piece))
             for start in range(0, len(view), limit):
                 yield view[start : start + limit]
+
+
+def _in_memory(piece: torch.Tensor) -> torch.Tensor:
+    """A contiguous copy in CPU memory; from CUDA through pinned memory, of which torch keeps a pool."""
+    if piece.is_cuda:
+        return torch.empty(piece.shape, dtype=piece.dtype, pin_memory=True).copy_(piece)
+    return piece.contiguous().cpu()
 
 
 def _contiguous_pieces(tensor: torch.Tensor, limit: int) -> Iterator[torch.Tensor]:
