@@ -24,3 +24,8 @@ def quick_folder(tmp_path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         yield Path(folder)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The one long test goes first, so that no worker is left alone with it at the end."""
+    items.sort(key=lambda item: item.name != "test_every_rule_has_a_row")
