@@ -39,7 +39,7 @@ def safe_softmax(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value
 
 
 def _highest(op: Emitter, value: Value, axis: int) -> Value:
-    return op.ReduceMax(value, axes=[axis], keepdims=1) if value.rank else value
+    return value if value.shape == () else op.ReduceMax(value, axes=[axis], keepdims=1)
 
 
 def _along(op: Emitter, op_type: str, value: Value, dim: int) -> Value:
