@@ -220,7 +220,7 @@ def _wide(op: Emitter, value: Value, other: Value) -> Value:
 
 def _same_size(op: Emitter, one: Value, other: Value, axis: int) -> bool:
     """Whether both have this axis (negative), with the same known size."""
-    if min(one.rank, other.rank) < -axis:
+    if min(one.rank, other.rank) < max(-axis, 1):
         return one.rank == other.rank == 0
     sizes = [op.dim(value, value.rank + axis) for value in (one, other)]
     return isinstance(sizes[0], int) and sizes[0] == sizes[1]
