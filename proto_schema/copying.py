@@ -1,8 +1,7 @@
 """Bytes from file to file by the kernel: Python never sees them, and file systems that can do so share the blocks.
 
 Strategy: `os.copy_file_range`, then `os.sendfile`, then bounded reads and writes; each goes on where the last one
-stopped, so a file system that lacks one (or a kernel that refuses halfway) costs speed only. Large ranges that come to
-lie elsewhere within their pages go through one buffer at once: the kernel would take twice as long, and share nothing.
+stopped, so a file system that lacks one (or a kernel that refuses halfway) costs speed only.
 Invariant: what is copied comes from one and the same file from the first look at it to the last. A file that another
 has taken the place of, that was written to or cut meanwhile, is an ExternalDataError that names it.
 """
@@ -30,7 +29,6 @@ from proto_schema.payload import (
 )
 
 STEP = 1 << 24  # bytes a system call: few calls, and a signal or a progress callback waits some milliseconds
-PAGE = 4096
 WORTH = 1 << 16  # from this size on a range of a file is not read but copied by the kernel
 
 # the kernel's ways of saying "not between these two files"; EIO, so that reads show which of the two is damaged
@@ -65,17 +63,6 @@ def _read_and_write(source: int, target: int, offset: int, count: int) -> int:
     with reading():
         data = os.pread(source, min(count, CHUNK), offset)
     return os.write(target, data) if data else 0
-
-
-def _through(buffer: memoryview) -> Way:
-    """Reads and writes that use one and the same memory."""
-
-    def way(source: int, target: int, offset: int, count: int) -> int:
-        with reading():
-            taken = os.preadv(source, [buffer[: min(count, len(buffer))]], offset)
-        return os.write(target, buffer[:taken]) if taken else 0
-
-    return way
 
 
 def _ways() -> list[Way]:
@@ -120,17 +107,14 @@ def copy_range(source: int, offset: int, length: int, target: int, told: Callabl
     system calls do, ExternalDataError where the source cannot be read.
     """
     at, end = offset, offset + length
-    ways = _ways()
-    if length >= CHUNK and (offset - os.lseek(target, 0, os.SEEK_CUR)) % PAGE and hasattr(os, "preadv"):
-        ways = [_through(memoryview(bytearray(CHUNK)))]
-    for way in ways:
+    for way in _ways():
         while at < end:
             try:
                 count = way(source, target, at, min(STEP, end - at))
             except InterruptedError:
                 continue
             except OSError as error:
-                if error.errno not in _ANOTHER_WAY or way is ways[-1]:
+                if error.errno not in _ANOTHER_WAY or way is _read_and_write:
                     raise
                 break
             if count == 0:  # the end of the file, or one of those that tell the kernel nothing of their size

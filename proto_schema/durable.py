@@ -22,6 +22,7 @@ from proto_schema.meter import Meter
 from proto_schema.payload import CHUNK, BytesLike, Payload, byte_view, pieces
 
 WRITE_BACK = 1 << 28  # bytes between two requests to bring them to the disk
+WRITE = 1 << 16  # bytes a call to write: for more at a time Linux looks for large pages, which takes longer than the copy
 JOIN = 1 << 20  # small parts are joined up to this size
 _FAILED_SYNC = {errno.EIO, errno.ENOSPC, errno.EDQUOT}  # others say that folders are not synced here
 _NO_RESERVE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
@@ -124,11 +125,11 @@ def create(path: str, size: int, like: str) -> None:
 def write_parts(descriptor: int, parts: Iterable[BytesLike], sources: Sources, meter: Meter) -> None:
     """Writes the parts to an open file: ranges of files by the kernel, the rest as `gathered` joins and cuts it."""
 
-    told = _writing_back(descriptor, meter.add)
-
     def write(read: Iterable[BytesLike]) -> None:
+        told = _writing_back(descriptor, meter.add)
         for piece in gathered(read):
-            write_all(lambda data: os.write(descriptor, data), piece)
+            for step in pieces(byte_view(piece), WRITE):
+                write_all(lambda data: os.write(descriptor, data), step)
             told(len(piece))
 
     for copied, group in groupby(parts, by_kernel):
@@ -136,14 +137,15 @@ def write_parts(descriptor: int, parts: Iterable[BytesLike], sources: Sources, m
             write(group)
             continue
         for part in group:
-            if not sources.copy(part, descriptor, told):
+            if not sources.copy(part, descriptor, meter.add):
                 write([part])
 
 
 def _writing_back(descriptor: int, told: Callable[[int], None]) -> Callable[[int], None]:
     """`told`, and every 256 MB the system is asked to bring them to the disk: else fsync would wait for all at the end.
 
-    Advice that pages are not needed starts writing those that are not on the disk yet, and keeps them.
+    Advice that pages are not needed starts writing those that are not on the disk yet, and keeps them. Only for bytes
+    that this process writes: what the kernel copies takes 1.4 times as long with it.
     """
     done = begun = 0
 

@@ -13,7 +13,7 @@ import pytest
 
 import proto_schema as ps
 from proto_schema import copying, durable
-from proto_schema.copying import CHUNK, Sources, copy_range
+from proto_schema.copying import Sources, copy_range
 from proto_schema.numpy_helper import from_array, to_array
 from proto_schema.payload import FileMap, file_range, stamp_of
 
@@ -118,28 +118,6 @@ def test_every_way_copies_the_same(
     assert (tmp_path / "target").read_bytes() == b"<" + DATA + b">"
     assert sum(told) == SIZE
     assert {name for name, count in moved.items() if count} == movers
-
-
-@pytest.mark.parametrize(
-    ("offset", "position", "mover"), [(4096, 0, "copy_file_range"), (4097, 8193, "copy_file_range"), (4096, 1, "write")]
-)
-def test_a_large_range_that_moves_within_its_pages_is_read(
-    offset: int, position: int, mover: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = np.random.default_rng(3).bytes(2 * CHUNK + 11)
-    (tmp_path / "source").write_bytes(bytes(offset) + data)
-    moved = counted(monkeypatch)
-    real = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda file, views, at: real(file, [views[0][:1_000_003]], at))
-    with (tmp_path / "source").open("rb") as opened, (tmp_path / "target").open("wb", buffering=0) as target:
-        target.truncate(position)
-        target.seek(position)
-        copy_range(opened.fileno(), offset, len(data), target.fileno())
-        movers = {name for name, count in moved.items() if count}
-        with pytest.raises(EOFError, match=r"9 of 4194304 bytes at \d+ are missing"):
-            copy_range(opened.fileno(), offset + CHUNK + 20, CHUNK, target.fileno())
-    assert (tmp_path / "target").read_bytes()[position : position + len(data)] == data
-    assert movers == {mover}
 
 
 @pytest.mark.parametrize("missing", [["copy_file_range"], ["copy_file_range", "sendfile"]], ids=str)
