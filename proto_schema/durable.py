@@ -22,7 +22,7 @@ from proto_schema.meter import Meter
 from proto_schema.payload import CHUNK, BytesLike, Payload, byte_view, pieces
 
 WRITE_BACK = 1 << 28  # bytes between two requests to bring them to the disk
-WRITE = 1 << 16  # bytes a call to write: for more at a time Linux looks for large pages, which takes longer than the copy
+WRITE = 1 << 16  # bytes a call to write: for more, Linux looks for large pages, which takes longer than the copy
 JOIN = 1 << 20  # small parts are joined up to this size
 _FAILED_SYNC = {errno.EIO, errno.ENOSPC, errno.EDQUOT}  # others say that folders are not synced here
 _NO_RESERVE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
