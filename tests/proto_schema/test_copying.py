@@ -295,8 +295,13 @@ def test_a_mapping_has_its_bytes_whatever_befalls_the_name(
     assert weights(tmp_path / "m.onnx") == [DATA]
 
 
-def test_the_disk_works_while_the_rest_is_copied(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every so many bytes the system is asked to write them; each byte is named once, and errors do not matter."""
+def test_the_disk_works_while_the_rest_is_written(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every so many bytes the system is asked to write back those that were written, not those that the kernel copies.
+
+    Each byte is named once, and errors do not matter.
+    """
     asked: list[tuple[int, int]] = []
 
     def advise(descriptor: int, offset: int, length: int, advice: int) -> None:
@@ -304,7 +309,6 @@ def test_the_disk_works_while_the_rest_is_copied(source: Path, tmp_path: Path, m
         raise OSError(errno.ESPIPE, "not supported")
 
     monkeypatch.setattr(durable, "WRITE_BACK", 100_000)
-    monkeypatch.setattr(copying, "STEP", 50_000)
     monkeypatch.setattr(os, "posix_fadvise", advise)
     lazy = ps.LazyPayload(SIZE, lambda: [DATA[:150_000], DATA[150_000:]])
     made = model(ps.FileRange(source, 4, SIZE))
@@ -312,8 +316,7 @@ def test_the_disk_works_while_the_rest_is_copied(source: Path, tmp_path: Path, m
     made.graph.initializer.append(ps.TensorProto(name="lazy", data_type=2, dims=[SIZE], raw_data=lazy))
     ps.save(made, tmp_path / "m.onnx", external_data=True, alignment=1)
     assert weights(tmp_path / "m.onnx") == [DATA, DATA]
-    assert [offset for offset, _ in asked] == list(np.cumsum([0, *(length for _, length in asked)])[:-1])
-    assert sum(length for _, length in asked) == 2 * SIZE and len(asked) == 5
+    assert asked == [(SIZE, 150_000), (SIZE + 150_000, SIZE - 150_000)]
 
 
 def test_a_pipe_as_source_is_read(tmp_path: Path) -> None:
