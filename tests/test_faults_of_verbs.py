@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,3 +106,23 @@ def test_every_call(verb: Verb, fault: Fault, quick_folder: Path, monkeypatch: p
         if not disk.met:
             return
     raise AssertionError("the verb makes more calls than this test walks through")
+
+
+TO_ANOTHER = [verb for verb in VERBS if verb.target != "m.onnx"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("verb", TO_ANOTHER, ids=lambda verb: verb.name)
+def test_a_pipe_is_written_to_and_stays(verb: Verb, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model())
+    target = tmp_path / verb.target
+    verb.run(path)
+    expected = target.read_bytes()
+    target.unlink()
+    os.mkfifo(target)
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(target.read_bytes)
+        verb.run(path)
+        assert found.result(10) == expected
+    assert target.is_fifo()

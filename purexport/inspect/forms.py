@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import proto_schema as ps
 from proto_schema.codec import encode_parts
 from proto_schema.commit import Commit
-from proto_schema.durable import blamed_on
+from proto_schema.durable import blamed_on, takes_rename, write_stream
 from proto_schema.external import tensors
 from proto_schema.fields import Field
 from proto_schema.onnx import TensorProto
@@ -80,14 +80,23 @@ def canonicalize(path: str | os.PathLike[str], target: str | os.PathLike[str]) -
     folders = [os.path.realpath(os.path.dirname(os.fspath(name)) or ".") for name in (path, target)]
     if folders[0] != folders[1] and any(tensor.data_location == TensorProto.EXTERNAL for tensor in tensors(model)):
         raise ValueError(f"{target}: the model has external data, write it to the same folder: {folders[0]}")
-    replace_file(target, *encode_parts(model))
-    return os.path.getsize(target)
+    parts, size = encode_parts(model)
+    replace_file(target, parts, size)
+    return size
 
 
 def replace_file(
     target: str, parts: Sequence[BytesLike], size: int, before_renaming: Callable[[], None] = lambda: None
 ) -> None:
-    """Writes the parts to a file that appears whole or not at all: the latter, too, if `before_renaming` raises."""
+    """Writes the parts to a file that appears whole or not at all: the latter, too, if `before_renaming` raises.
+
+    What is no regular file (a pipe, a device) is written to and stays what it is.
+    """
+    if not takes_rename(target):
+        before_renaming()
+        with blamed_on(target), open(target, "wb", buffering=0) as file:
+            write_stream(file, parts)
+        return
     with blamed_on(target), Commit(target, []) as commit:
         temporary = commit.write_model(parts, size, [])
         before_renaming()
