@@ -15,8 +15,10 @@ import onnxruntime
 import pytest
 import torch
 
+import proto_schema as ps
 from proto_schema.units import size_text
 from purexport.cli import demo
+from purexport.cli.describe import attribute_text
 from purexport.cli.main import VERBS, main
 
 ROOT = Path(__file__).parent.parent
@@ -396,3 +398,17 @@ def test_a_reader_that_stops_early() -> None:
     pipe = f"set -o pipefail; {sys.executable} -m purexport show --json {FILES[0]} | true"
     done = process(["bash", "-c", pipe])
     assert (done.returncode, done.stderr) == (0, "")
+
+
+ATTRIBUTES = [
+    (b"plain", "a='plain'"),
+    (b'back\\slash "q"\n', "a='back\\\\slash \"q\"\\n'"),
+    ("\u00fc".encode(), "a='\\xfc'"),
+    (b"\xff\\n\x00", "a=b'\\xff\\\\n\\x00'"),
+    ([b"\xfe", b"ok"], "a=[b'\\xfe', 'ok']"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), ATTRIBUTES, ids=[text for _, text in ATTRIBUTES])
+def test_show_writes_strings_as_python_does(value: bytes | list[bytes], text: str) -> None:
+    assert attribute_text(ps.helper.make_attribute("a", value)) == text

@@ -114,7 +114,11 @@ def _number(value: float | None) -> str:
 
 
 def _text(data: bytes | str) -> str:
-    return ascii(as_text(data))
+    """As Python would write it: text in quotes, and what is no UTF-8 as bytes."""
+    try:
+        return ascii(data if isinstance(data, str) else data.decode())
+    except UnicodeDecodeError:
+        return repr(bytes(data))
 
 
 def _cut(text: str) -> str:
