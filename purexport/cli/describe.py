@@ -118,7 +118,7 @@ def _text(data: bytes | str) -> str:
     try:
         return ascii(data if isinstance(data, str) else data.decode())
     except UnicodeDecodeError:
-        return repr(bytes(data))
+        return repr(data)
 
 
 def _cut(text: str) -> str:
