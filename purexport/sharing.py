@@ -48,6 +48,9 @@ RETURNS_ITSELF = MAY_SHARE - {"aten::reshape", "aten::reshape_as", "aten::flatte
 # Views without an annotation: pieces of one storage.
 UNSAID_VIEWS = frozenset(f"aten::{name}" for name in ["unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"])
 
+# torch.export writes ``lift_fresh``, which shares, as ``lift_fresh_copy``, which copies: which it was, is not told.
+_MAY_HAVE_COPIED = frozenset(["aten::lift_fresh_copy"])
+
 # Composite operators that always compute: their results are their own.  Asking torch of each of them would cost more
 # than all the rest of an export.
 _COMPUTE = frozenset(
@@ -93,6 +96,8 @@ def seen_by(view: Call, base: torch.Tensor) -> Any:
 
 def hidden_sources(call: Call) -> list[Value]:
     """The arguments whose storage a result of a composite operator shares, though its schema does not say so."""
+    if call.base in _MAY_HAVE_COPIED:
+        return list(values_in(call.args.values()))
     if not _is_composite(call.target):
         return []
     result, made = _on_meta(call)

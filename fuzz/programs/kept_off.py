@@ -1,6 +1,7 @@
 """What the generator keeps off, because a runtime or torch is wrong there and not the file: a row a case, and why.
 
-A row is (what the statement holds, whether the case needs a tensor without elements, the reason).
+A row is (what the statement holds, what else the case needs, the reason): "empty" is a tensor without elements, and
+"shared" two tensors that share memory.
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from collections.abc import Iterable
 
 import torch
 
-# (pattern of the statement, only with an empty tensor, reason)
-CASES: list[tuple[str, bool, str]] = [
-    (r"^(\S+)\.masked_scatter_\(.*, \1\)", False, "torch reads what it has just written"),
-    (r"einsum", True, "ONNX Runtime 1.31 divides by zero in Einsum of empty tensors, which ends the process"),
+# (pattern of the statement, "", "empty" or "shared", reason)
+CASES: list[tuple[str, str, str]] = [
+    (r"^(\S+)\.masked_scatter_\(.*, \1\)", "", "torch reads what it has just written"),
+    (r"\.masked_scatter_\(", "shared", "torch reads what it has just written"),
+    (r"einsum", "empty", "ONNX Runtime 1.31 divides by zero in Einsum of empty tensors, which ends the process"),
 ]
 
 
 def is_kept_off(statement: str, tensors: Iterable[torch.Tensor]) -> bool:
     """Whether a statement on these tensors is one of the cases."""
-    empty = any(not tensor.numel() for tensor in tensors)
-    return any((empty or not needs) and re.search(pattern, statement) for pattern, needs, _ in CASES)
+    given = list(tensors)
+    places = {tensor.untyped_storage().data_ptr() for tensor in given}
+    holds = {"", *["empty"] * any(not tensor.numel() for tensor in given), *["shared"] * (len(places) < len(given))}
+    return any(needs in holds and re.search(pattern, statement) for pattern, needs, _ in CASES)

@@ -29,7 +29,14 @@ KNOWN: list[tuple[str, str]] = [
     (r"declare (its axes|that axis) static", "sizes that must be known"),
     (r"carries changes its type at every step", "two types for one name"),
     (r"should be broadcastable to", "a size that data decides, where torch must know it"),
-    (r"fake_quantize_per_\w+ .*does not run", "torch has no shape function for fake quantization"),
+    (r"(fake_quantize_per_\w+|aten::histogram\S*) .*does not run", "torch has no shape function for it"),
+    (r"with zero points that are no integers has no ONNX form", "zero points that are no integers"),
+    (r"needs spatial axes of known size", "sizes that must be known"),
+    (r"with more tolerances than matrices has no rule", "more tolerances than matrices"),
+    # on these torch's kernels run, and its shape functions, which a script is read with, do not
+    (r"aten::tile .*Repeats cannot be negative", "torch's shape function is stricter than its kernel"),
+    (r"expected predicate to be bool, got torch.uint8", "torch's shape function is stricter than its kernel"),
+    (r"more than one element of the written-to tensor refers", "torch's shape function is stricter than its kernel"),
 ]
 _GAP = re.compile(r"^  \w+::\S+ ", re.MULTILINE)
 _LATER = re.compile(r"^  \w+::\S+ .* needs opset \d+ or later", re.MULTILINE)

@@ -286,6 +286,12 @@ def joined(run: Recorder, one: Any, other: Any, source: Source) -> Any:
         )
     if not isinstance(kinds[0], tuple):
         return run.machine.unknown(kinds[0])
+    ranks = [run.fakes[item].dim() for item in (one, other)]
+    if ranks[0] != ranks[1]:  # one path has changed its shape in place
+        raise ExportError(
+            f"at {source} a tensor has {ranks[0]} axes on one path and {ranks[1]} on the other, which has no form in "
+            "ONNX; make both of one type"
+        )
     fake = run.machine.joined(run.fakes[one], run.fakes[other])
     run.memory.share(fake, run.fakes[one])
     run.memory.share(fake, run.fakes[other])

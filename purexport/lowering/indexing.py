@@ -104,6 +104,8 @@ def _combined(op: Emitter, items: Sequence[Value], sizes: Sequence[Any]) -> Valu
     result = places[0]
     for place, size in zip(places[1:], sizes[1:], strict=True):
         result = op.Add(op.Mul(result, as_value(op, size)), place)
+    if result.shape is None and all(place.shape is not None for place in places):
+        result.shape = (None,) * max(place.rank for place in places)
     return result
 
 
@@ -122,7 +124,7 @@ def index_put(
     wide = op.Expand(values, shape)
     row = op.Reshape(found.positions, op.const([-1]))
     row.shape = (None,) if found.positions.const is None else row.shape
-    one_axis = op.Reshape(wide, op.Concat(_sizes(op, before), op.const([-1]), _sizes(op, after), axis=0))
+    one_axis = _merged(op, wide, found, row, _sizes(op, before), _sizes(op, after))
     one_axis.shape = tuple([None] * (len(before) + 1 + len(after)))
     if accumulate:
         new = _added(op, found.flat, found.axis, row, one_axis)
@@ -131,6 +133,17 @@ def index_put(
     back = new if found.count == 1 else reshape(op, new, found.dims)
     back.shape = tuple(self.shape[axis] for axis in found.order) if self.shape is not None else None
     return permute(op, back, [found.order.index(axis) for axis in range(self.rank)])
+
+
+def _merged(op: Emitter, wide: Value, found: _Indexed, row: Value, before: Value, after: Value) -> Value:
+    """``wide`` with the axes of the positions as one.  Any size may be 0 at run time, so that no size is left open."""
+    shape = found.positions.shape
+    if shape is not None and len(shape) == 1:
+        return wide
+    if shape == ():
+        return op.Unsqueeze(wide, [found.axis])
+    sizes = op.Concat(before, op.Shape(row), after, axis=0)
+    return op.Reshape(wide, sizes, allowzero=1 if op.has("Reshape", "allowzero") else None)
 
 
 def _sizes(op: Emitter, dims: Sequence[Any]) -> Value:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from purexport import dtypes
+from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.common import axis_of, dims_of, reshape
 from purexport.lowering.emitter import Emitter
@@ -343,10 +344,15 @@ def _axes_but(value: Value, dim: int) -> list[int]:
 
 @lower("aten::_weight_norm")
 def weight_norm(op: Emitter, v: Value, g: Value, dim: int = 0) -> Value:
+    if dim in (0, v.rank - 1) and v.dtype in (dtypes.FLOAT, dtypes.DOUBLE):
+        return weight_norm_interface(op, v, g, dim)[0]
     return op.Mul(v, op.Div(g, norm_except_dim(op, v, 2, dim)))
 
 
 @lower("aten::_weight_norm_interface")
 def weight_norm_interface(op: Emitter, v: Value, g: Value, dim: int = 0) -> tuple[Value, Value]:
+    """torch's kernel takes as many numbers from the memory of g as v has slices, whatever g's shape is."""
+    if v.shape is None or g.shape != tuple(size if axis == dim else 1 for axis, size in enumerate(v.shape)):
+        raise UnsupportedForm("with scales in another shape than that of the norms has no rule; reshape them")
     norm = norm_except_dim(op, v, 2, dim)
     return op.Mul(v, op.Div(g, norm)), norm

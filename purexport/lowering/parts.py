@@ -138,6 +138,7 @@ def chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> list[Value]:
 
 def _chunk_dynamic(op: Emitter, value: Value, chunks: int, dim: int, size: Value) -> list[Value]:
     """As many pieces as asked for; where torch gives fewer, the last size is negative, which no runtime takes."""
+    op.remark(f"makes {chunks} pieces; for a size of which torch makes fewer, the file stops with an error")
     step = op.Div(op.Add(size, op.const(chunks - 1)), op.const(chunks))
     rest = op.Sub(size, op.Mul(step, op.const(chunks - 1)))
     # 4 in 3 chunks is 2, 2, and no empty third one; but an empty axis has as many empty pieces as asked for

@@ -144,6 +144,10 @@ def _above(op: Emitter, matrix: Value, values: Value, atol: Any, rtol: Any) -> V
 def _beside(op: Emitter, tolerance: Any, values: Value) -> Value:
     """A tolerance, one for all or one for each matrix, beside the values of each."""
     if isinstance(tolerance, Value) and tolerance.rank:
+        batch = (values.shape or ())[:-1]
+        wider = zip(reversed(tolerance.shape or ()), reversed(batch), strict=False)
+        if tolerance.rank > len(batch) or any(size != 1 == own for size, own in wider):
+            raise UnsupportedForm("with more tolerances than matrices has no rule; expand the matrices")
         return upright(op, alike(op.cast(tolerance, values.dtype), tolerance))
     return op.like(tolerance, values)
 
