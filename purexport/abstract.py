@@ -61,10 +61,14 @@ class Inference:
 
     specialised: list[Specialised] = field(default_factory=list)
     merged: list[str] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
 
     def remarks(self) -> list[str]:
         """All of it as sentences."""
-        return [*map(str, self.specialised), *self.merged]
+        held = [
+            f"the trace holds that {'; '.join(self.assumed)}; for sizes where it does not hold, the file may not run"
+        ]
+        return [*map(str, self.specialised), *self.merged, *(held if self.assumed else [])]
 
 
 def infer_types(graph: AtenGraph, axes: Mapping[str, Axes]) -> Inference:
@@ -113,6 +117,7 @@ class _Abstract:
         for value, result in self.env.items():
             value.type = self._type(result, value)
         self.found.merged = self.machine.merged()
+        self.found.assumed = self.machine.assumed()
         return self.found
 
     def _run(self, call: Call) -> None:

@@ -22,6 +22,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import Source as GuardSource
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, statically_known_true
+from torch.utils._sympy.functions import Max, Min
 
 from purexport import linalg_shapes, quantized_shapes, recurrent, scalars
 from purexport.capture.aten import Call, ScalarType, TensorType, Value, map_values, tensor_type
@@ -264,6 +265,14 @@ class FakeMachine:
                 found.append(f"axes {other!r} and {name!r} were declared apart; the model takes them for one size")
         return found
 
+    def assumed(self) -> list[str]:
+        """What the model takes the size of a part to be, where the part may be shorter for other sizes."""
+        found = (guard.expr.xreplace(self.shapes.replacements) for guard in self.shapes.guards)
+        equal = [
+            item for item in found if getattr(item, "rel_op", "") == "==" and item.free_symbols and item.has(Min, Max)
+        ]
+        return [self.named(f"{item.lhs} = {item.rhs}") for item in dict.fromkeys(equal)]
+
     def fixed(self) -> dict[str, int]:
         """The axes that were forced to one size so far."""
         found = {name: symbol.node.expr for name, symbol in self.symbols.items()}
@@ -280,22 +289,32 @@ def _one_hot(self: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     return self.new_empty((*self.shape, classes))
 
 
+def _index(self: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
+    """torch's own shape function does not broadcast zero-dim positions on a CPU with the others."""
+    if any(item is not None and item.dim() for item in indices):
+        indices = [
+            item.reshape(1)
+            if item is not None and not item.dim() and item.dtype not in (torch.bool, torch.uint8)
+            else item
+            for item in indices
+        ]
+    return torch.ops.aten.index.Tensor(self, indices)
+
+
 def _slice(self: torch.Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
     """A length that torch calls a number because it takes the axis for long is written for any size instead."""
-    part: Any = torch.ops.aten.slice.Tensor(self, dim, start, end, step)
     least: Any = torch.sym_min
     most: Any = torch.sym_max
     size = self.shape[dim]
-    if not _is_symbolic(size) or _is_symbolic(start) or _is_symbolic(end) or _is_symbolic(part.shape[dim]):
-        return part
     bounds = [0 if start is None else start, sys.maxsize if end is None else end]
-    if bounds[1] == sys.maxsize:
-        return part  # the last few: torch.export takes the axis to have as many, too
+    if not _is_symbolic(size) or _is_symbolic(start) or _is_symbolic(end) or bounds[1] == sys.maxsize:
+        # of the last few: torch.export takes the axis to have as many, too
+        return torch.ops.aten.slice.Tensor(self, dim, start, end, step)
     first, last = [least(at, size) if at >= 0 else most(size + at, 0) for at in bounds]
     length = most(last - first, 0) if bounds[0] else last
-    shape = list(part.shape)
-    shape[dim] = (length + step - 1) // step
-    return part.as_strided(shape, part.stride(), part.storage_offset())
+    shape, strides = list(self.shape), list(self.stride())
+    shape[dim], strides[dim] = (length + step - 1) // step, strides[dim] * step
+    return self.as_strided(shape, strides, self.storage_offset())
 
 
 def _operator(call: Call) -> Any:
@@ -312,6 +331,8 @@ def _operator(call: Call) -> Any:
         return lambda input, **others: torch.empty(input.shape, dtype=input.dtype)
     if call.target == "aten::one_hot":
         return _one_hot
+    if call.target in ("aten::index.Tensor", "aten::_unsafe_index.Tensor"):
+        return _index
     if call.target == "aten::slice.Tensor":
         return _slice
     if call.target == "aten::view":

@@ -167,6 +167,85 @@ else:
         refused="a write through a view of unknown sizes",
     ),
     Found("a-square-buffer-transposed-in-place", "self.p0.t_()", "self.p0", {"x0": X, "p0": SQUARE}),
+    Found(
+        "a-copy-that-torch-export-made-of-a-name",
+        "v0 = torch.ops.aten.lift_fresh(x0)\nx0.copy_(self.p0)",
+        "v0",
+        {"x0": ROW, "p0": ROW},
+        refused="a write through what may be a copy",
+    ),
+    Found(
+        "a-write-by-numbers-to-a-part-that-is-empty-here",
+        "x0[-1:2:3, 0:1, self.p0] = 2.0",
+        "x0",
+        {"x0": ("float32", ("n", 1, 2)), "p0": PLACES},
+        ({"n": 6}, {"n": 3}),
+    ),
+    Found(
+        "a-write-by-indices-to-a-part-that-may-be-empty",
+        "x0[self.p0, 4:, self.p1] += x1",
+        "x0",
+        {"x0": ("float32", (3, "n", 2)), "x1": ("float32", ()), "p0": ("int64", (2, 2)), "p1": PLACES},
+        LESS,
+    ),
+    Found(
+        "a-write-to-a-part-that-the-trace-takes-for-one-row",
+        "x0[2:4:3, ..., self.p0] *= self.p1",
+        "x0",
+        {"x0": ("float32", ("n", 2)), "p0": PLACES, "p1": ("float32", ())},
+        ({"n": 4}, {"n": 2}),
+    ),
+    Found(
+        "chunks-of-a-short-axis", "v0 = x0.chunk(4, 0)[0]", "v0", {"x0": ("float32", ("n", 2))}, ({"n": 4}, {"n": 3})
+    ),
+    Found(
+        "scales-as-they-lie-in-memory",
+        "v0, v1 = torch.ops.aten._weight_norm_interface(x0, x1)",
+        "v0 v1",
+        {"x0": ("float32", (1,)), "x1": ("float32", ())},
+        refused="scales that torch takes as they lie in memory",
+    ),
+    Found(
+        "more-tolerances-than-matrices",
+        "v0 = torch.ops.aten.linalg_pinv(x0, rtol=x0)",
+        "v0",
+        {"x0": ("float32", (2, 1))},
+        refused="more tolerances than matrices",
+    ),
+    Found(
+        "a-condition-asked-twice",
+        """
+if bool(x0.any()):
+    pass
+else:
+    if bool(x0.any()):
+        pass
+    else:
+        x0.zero_()
+""",
+        "x0",
+        {"x0": ("bool", ())},
+        branches=True,
+    ),
+    Found(
+        "a-shape-changed-in-place-on-one-path",
+        """
+if bool(x0.max() > 0):
+    v0 = x0 * 2.0
+    x0 = v0
+else:
+    x0.unsqueeze_(0)
+""",
+        "x0",
+        {"x0": ("float32", ())},
+        branches=True,
+    ),
+    Found(
+        "positions-of-no-axes-beside-others",
+        "x0[self.p0, self.p1] *= self.p1",
+        "x0",
+        {"x0": SQUARE, "p0": PLACES, "p1": ("int64", ())},
+    ),
 ]
 
 

@@ -33,6 +33,7 @@ KNOWN: list[tuple[str, str]] = [
     (r"with zero points that are no integers has no ONNX form", "zero points that are no integers"),
     (r"needs spatial axes of known size", "sizes that must be known"),
     (r"with more tolerances than matrices has no rule", "more tolerances than matrices"),
+    (r"with scales in another shape than that of the norms", "scales that torch takes as they lie in memory"),
     # on these torch's kernels run, and its shape functions, which a script is read with, do not
     (r"aten::tile .*Repeats cannot be negative", "torch's shape function is stricter than its kernel"),
     (r"expected predicate to be bool, got torch.uint8", "torch's shape function is stricter than its kernel"),

@@ -134,6 +134,8 @@ def all_rule(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -
 
 
 def _exists(op: Emitter, truth: Value, dim: Any, keepdim: bool) -> Value:
+    if not truth.rank:
+        return truth
     # a sum, since it is defined for no elements; int64, since ONNX Runtime adds no bool
     return op.cast(reduce(op, "ReduceSum", op.cast(truth, dtypes.INT64), dim, keepdim), dtypes.BOOL)
 
