@@ -198,6 +198,13 @@ else:
     Found(
         "chunks-of-a-short-axis", "v0 = x0.chunk(4, 0)[0]", "v0", {"x0": ("float32", ("n", 2))}, ({"n": 4}, {"n": 3})
     ),
+    Found("a-number-transposed", "v0 = torch.ops.aten.mT(x0)", "v0", {"x0": ("float32", ())}),
+    Found(
+        "an-attention-that-drops-all",
+        "v0 = F.scaled_dot_product_attention(x0, x0, x0, dropout_p=1.0)",
+        "v0",
+        {"x0": ("float32", (1, 2, 2, 3))},
+    ),
     Found(
         "scales-as-they-lie-in-memory",
         "v0, v1 = torch.ops.aten._weight_norm_interface(x0, x1)",

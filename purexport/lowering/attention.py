@@ -79,6 +79,7 @@ def scaled_dot_product_attention(
     if is_causal:
         scores = op.Where(_causal(op, query, key), scores, op.like(-math.inf, scores))
     weights = op.Softmax(_masked(op, scores, attn_mask), axis=query.rank - 1)
+    weights.shape = (*[None] * (max(query.rank, key.rank) - 2), (query.shape or ())[-2], (key.shape or ())[-2])
     result = op.MatMul(dropout(op, weights, dropout_p, True) if dropout_p else weights, value)
     return result if attn_mask is None else _without_hidden(op, result, attn_mask)
 

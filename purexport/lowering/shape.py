@@ -119,7 +119,7 @@ def t(op: Emitter, self: Value) -> Value:
 
 @lower("aten::mT")
 def m_t(op: Emitter, self: Value) -> Value:
-    return swap_last(op, self)
+    return swap_last(op, self) if self.rank > 1 else self
 
 
 @lower("aten::mH", "aten::adjoint")
