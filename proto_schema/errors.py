@@ -1,9 +1,20 @@
 """The errors of the package: each says where, what is wrong and what to do next.
 
 All four are `ValueError`s, so code that guards a parse with `except ValueError` keeps working.
+Names and values from a file stand in them, and a file may have such of a gigabyte: their texts are cut in the middle.
 """
 
 from __future__ import annotations
+
+LONGEST = 2000  # characters of a text
+
+
+def bounded(text: str) -> str:
+    """The text, or its beginning, which says where and what, and its end, which says what next."""
+    if len(text) <= LONGEST:
+        return text
+    half = LONGEST // 2
+    return f"{text[:half]} [{len(text) - 2 * half} characters] {text[-half:]}"
 
 
 class DecodeError(ValueError):
@@ -20,7 +31,7 @@ class DecodeError(ValueError):
         self.path = path
         self.file = file
         place = path if offset is None else f"{path} @{offset:#x}".lstrip()
-        super().__init__(": ".join(part for part in (file, place, reason) if part))
+        super().__init__(bounded(": ".join(part for part in (file, place, reason) if part)))
 
     def __reduce__(self) -> tuple[type[DecodeError], tuple[str, int | None, str, str]]:
         return type(self), (self.reason, self.offset, self.path, self.file)
@@ -39,7 +50,7 @@ class EncodeError(ValueError):
     def __init__(self, reason: str, path: str = "") -> None:
         self.reason = reason
         self.path = path
-        super().__init__(f"{path}: {reason}" if path else reason)
+        super().__init__(bounded(f"{path}: {reason}" if path else reason))
 
     def __reduce__(self) -> tuple[type[EncodeError], tuple[str, str]]:
         return type(self), (self.reason, self.path)
@@ -52,6 +63,12 @@ class EncodeError(ValueError):
 class ExternalDataError(ValueError):
     """A tensor's external data is missing, unsafe to open, or not what the tensor says it is."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(bounded(text))
+
 
 class CheckError(ValueError):
     """A model breaks a rule of the ONNX specification; the message names the place in the model."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(bounded(text))

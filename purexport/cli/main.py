@@ -15,8 +15,9 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from proto_schema import CheckError
+from proto_schema.errors import bounded
 from purexport.cli.errors import UsageError
-from purexport.cli.terminal import paint
+from purexport.cli.terminal import paint, shown
 from purexport.errors import ExportError
 from purexport.version import VERSION
 
@@ -100,7 +101,7 @@ class _Parser(argparse.ArgumentParser):
 def _judge(error: Exception) -> tuple[int, str]:
     """(exit status, text) of an error that ended a verb.  ValueErrors are bad options and unreadable files."""
     if isinstance(error, (ExportError, CheckError)):
-        return 1, str(error)
+        return 1, "\n".join(map(shown, str(error).splitlines()))
     if isinstance(error, (UsageError, ValueError)):
         return 2, _one_line(str(error))
     if isinstance(error, OSError):
@@ -109,4 +110,4 @@ def _judge(error: Exception) -> tuple[int, str]:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return bounded(shown(" ".join(text.split())))

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
 
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 Piece = tuple[str, str]
 """Text and its style: one of bold, dim, red, green, yellow, blue, cyan, or nothing."""
@@ -52,7 +52,11 @@ def console() -> Any:
 
 def safe(text: str) -> str:
     """ASCII without control characters: a name in a file must not move the cursor."""
-    text = text.encode("ascii", "backslashreplace").decode()
+    return shown(text).encode("ascii", "backslashreplace").decode()
+
+
+def shown(text: str) -> str:
+    """Text of any language without control characters."""
     return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
