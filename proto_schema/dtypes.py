@@ -10,7 +10,7 @@ the values instead of `raw_data`: as numbers, or as bit patterns where the row i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -73,6 +73,24 @@ DTYPES: dict[int, DType] = {
         DType(28, "FLOAT6E3M2", 6, "<f4", "u1", "int32_data", 14, "float6_e3m2fn"),
     )
 }
+
+
+MOST_ELEMENTS = 1 << 63
+
+
+def element_count(dims: Sequence[int]) -> int:
+    """The number of elements of a shape, 0 with a negative size.
+
+    MOST_ELEMENTS stands for all that are as many: a product of a million sizes takes hours to multiply out.
+    """
+    if min(dims, default=1) <= 0:
+        return 0
+    count = 1
+    for size in dims:
+        count *= size
+        if count >= MOST_ELEMENTS:
+            return MOST_ELEMENTS
+    return count
 
 
 def dtype_of(code: int | None) -> DType:

@@ -6,13 +6,12 @@ yields pieces of text, and the whole is joined once. The text equals the officia
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from proto_schema.dtypes import DTYPES
+from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.onnx import (
     AttributeProto,
     FunctionProto,
@@ -223,7 +222,7 @@ def _elements(tensor: TensorProto) -> str:
 
 def _raw_elements(tensor: TensorProto, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     data = contiguous(tensor.raw_data or b"")
-    expected = math.prod(tensor.dims) * dtype.itemsize
+    expected = element_count(tensor.dims) * dtype.itemsize
     if len(data) != expected:
         needs = f"its shape {list(tensor.dims)} needs {expected}"
         raise ValueError(f"tensor {tensor.name or ''!r}: raw_data has {len(data)} bytes, {needs}")

@@ -9,7 +9,6 @@ Sizes are checked against the shape before anything is allocated.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from proto_schema.dtypes import DType, by_numpy_name, dtype_of
+from proto_schema.dtypes import MOST_ELEMENTS, DType, by_numpy_name, dtype_of, element_count
 from proto_schema.errors import DecodeError
 from proto_schema.minifloat import FORMATS, Format, bfloat16_codes, codes, float8e8m0_codes
 from proto_schema.onnx import TensorProto
@@ -174,8 +173,8 @@ def _count(tensor: TensorProto) -> int:
     """The number of elements; DecodeError for a negative or absurd dimension, before anything is allocated."""
     if any(dim < 0 for dim in tensor.dims):
         raise DecodeError(f"{_name(tensor)}: dims {tensor.dims} has a negative dimension")
-    count = math.prod(tensor.dims)
-    if count >= 2**63 or any(dim >= 2**63 for dim in tensor.dims):
+    count = element_count(tensor.dims)
+    if count >= MOST_ELEMENTS or any(dim >= MOST_ELEMENTS for dim in tensor.dims):
         raise DecodeError(f"{_name(tensor)}: dims {tensor.dims} overflow 64 bits")
     return count
 

@@ -41,7 +41,8 @@ def check_model(model: ModelProto, folder: Folder | None, skip_compatibility: bo
     _check_calls(model)
     everywhere = dict(opsets)
     for function in model.functions:
-        everywhere = {**imported(function.opset_import), **everywhere}
+        for domain, version in imported(function.opset_import).items():
+            everywhere.setdefault(domain, version)
     for place, function in enumerate(model.functions):
         with inside("functions", place):
             check_function(function, context, everywhere)

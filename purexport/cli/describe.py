@@ -6,10 +6,13 @@ A file may hold text that is no UTF-8, which is bytes in a message: it is shown 
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import proto_schema as ps
+from proto_schema.dtypes import element_count
+from proto_schema.external import entries
 from purexport.inspect.values import as_text
 
 _SHORT_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
@@ -41,13 +44,12 @@ def describe(model: ps.ModelProto) -> dict[str, Any]:
 
 
 def file_sizes(path: Path, model: ps.ModelProto) -> dict[str, int]:
-    """{file name: bytes} of the model and the data files it names (a missing one counts 0)."""
-    names = {
-        as_text(entry.value)
-        for tensor in (model.graph.initializer if model.graph else ())
-        for entry in tensor.external_data
-        if entry.key == "location" and entry.value
-    }
+    """{file name: bytes} of the model and the data files beside it that it names (a missing one counts 0)."""
+    names = set()
+    for tensor in model.graph.initializer if model.graph else ():
+        if tensor.data_location == ps.TensorProto.EXTERNAL:
+            with suppress(ps.ExternalDataError):
+                names.add(entries(tensor).location)
     files = [path, *(path.parent / name for name in sorted(names))]
     return {file.name: file.stat().st_size if file.is_file() else 0 for file in files}
 
@@ -141,7 +143,4 @@ def _shape(shape: ps.TensorShapeProto | None) -> str:
 
 
 def _elements(tensor: ps.TensorProto) -> int:
-    count = 1
-    for size in tensor.dims:
-        count *= size
-    return count
+    return element_count(tensor.dims)

@@ -85,9 +85,14 @@ def _node_cells(node: dict[str, Any]) -> tuple[str, str]:
     return kind, f"{text}  {{{', '.join(node['attributes'])}}}" if node["attributes"] else text
 
 
+_WIDEST = 100  # characters of a column: a name may have a million, and rows may be as many
+
+
 def table(rows: Iterable[Sequence[str]], indent: str = "  ") -> Iterator[str]:
     """Rows of cells as safe lines, the columns aligned."""
     kept = [[safe(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*kept, strict=True)]
     for row in kept:
-        yield (indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
+        yield (
+            indent + "  ".join(cell.ljust(min(width, _WIDEST)) for cell, width in zip(row, widths, strict=True))
+        ).rstrip()

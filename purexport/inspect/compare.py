@@ -18,7 +18,7 @@ from typing import Any
 
 import proto_schema as ps
 from proto_schema.datafiles import payload_of
-from proto_schema.dtypes import DTYPES, type_name
+from proto_schema.dtypes import DTYPES, element_count, type_name
 from proto_schema.external import entries, origin
 from proto_schema.fields import MESSAGE, Field, Message
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
@@ -237,7 +237,7 @@ def _values_text(tensor: TensorProto, a: BytesLike, b: BytesLike) -> str:
     """How far the values of two payloads of one size are apart; empty for equal bytes."""
     row = DTYPES.get(tensor.data_type or 0)
     count, largest, relative, odd, same = 0, 0.0, 0.0, 0, True
-    left = math.prod(tensor.dims)
+    left = element_count(tensor.dims)
     for mine, theirs in zip(chunks(a, _CHUNK), chunks(b, _CHUNK), strict=True):
         here = min(left, _CHUNK * 8 // row.bits) if row is not None and row.bits else 0
         left -= here
@@ -249,7 +249,7 @@ def _values_text(tensor: TensorProto, a: BytesLike, b: BytesLike) -> str:
         found = _apart(*(_array(tensor, chunk, here) for chunk in (mine, theirs)))
         count, odd = count + found[0], odd + found[3]
         largest, relative = max(largest, found[1]), max(relative, found[2])
-    return "" if same else _apart_text(count, math.prod(tensor.dims), largest, relative, odd)
+    return "" if same else _apart_text(count, element_count(tensor.dims), largest, relative, odd)
 
 
 def _alike(a: memoryview, b: memoryview) -> bool:

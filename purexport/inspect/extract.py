@@ -10,7 +10,6 @@ from __future__ import annotations
 import difflib
 import io
 import json
-import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Any, TypeAlias
 
 import proto_schema as ps
 from proto_schema.datafiles import payload_of
-from proto_schema.dtypes import DTYPES, type_name
+from proto_schema.dtypes import DTYPES, element_count, type_name
 from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from proto_schema.payload import BytesLike, byte_view, nbytes
 from purexport.inspect.forms import replace_file
@@ -118,7 +117,7 @@ def _little_endian(tensor: TensorProto) -> BytesLike:
     """The bytes as raw_data would hold them. ValueError where they do not fit type and shape."""
     codes = ps.numpy_helper.to_codes(tensor) if tensor.data_type != TensorProto.COMPLEX64 else None
     data = payload_of(tensor)
-    if data is not None and nbytes(data) == DTYPES[tensor.data_type or 0].nbytes(math.prod(tensor.dims)):
+    if data is not None and nbytes(data) == DTYPES[tensor.data_type or 0].nbytes(element_count(tensor.dims)):
         return data
     return byte_view(ps.numpy_helper.to_array(tensor) if codes is None else codes)
 

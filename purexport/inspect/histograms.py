@@ -13,7 +13,7 @@ from typing import Any
 
 import proto_schema as ps
 from proto_schema.datafiles import payload_of
-from proto_schema.dtypes import DTYPES, DType
+from proto_schema.dtypes import DTYPES, DType, element_count
 from proto_schema.onnx import TensorProto
 from proto_schema.payload import contiguous
 
@@ -48,7 +48,7 @@ def histogram(tensor: TensorProto, limit: int | None = None) -> Histogram | None
     import numpy as np
 
     row = DTYPES.get(tensor.data_type or 0)
-    total = math.prod(max(size, 0) for size in tensor.dims)
+    total = element_count(tensor.dims)
     if row is None or not row.bits or row.numpy.startswith("<c") or not total:
         return None
     seen = zeros = odd = 0

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 
 import proto_schema as ps
-from proto_schema.dtypes import DTYPES
+from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.external import entries, tensors
 from proto_schema.onnx import TensorProto
 from purexport.inspect.elements import Bytes, Element
@@ -101,10 +101,7 @@ def _expected(model_path: str, tensor: TensorProto) -> int:
     """Without a length the data reaches to the end that type and shape ask for, else to that of the file."""
     row = DTYPES.get(tensor.data_type or 0)
     if row is not None and row.bits:
-        count = 1
-        for size in tensor.dims:
-            count *= max(size, 0)
-        return row.nbytes(count)
+        return row.nbytes(element_count(tensor.dims))
     entry = entries(tensor)
     file = os.path.join(os.path.dirname(model_path), entry.location)
     return max(0, os.path.getsize(file) - entry.offset) if os.path.isfile(file) else 0

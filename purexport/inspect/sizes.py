@@ -7,7 +7,6 @@ uses them. Weights are counted by their headers; only `duplicates` reads those t
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import re
 from collections import Counter, defaultdict
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 
 import proto_schema as ps
 from proto_schema.datafiles import payload_of
-from proto_schema.dtypes import DTYPES, type_name
+from proto_schema.dtypes import DTYPES, element_count, type_name
 from proto_schema.errors import ExternalDataError
 from proto_schema.external import Entries, entries, tensors
 from proto_schema.fields import STRING
@@ -203,7 +202,7 @@ def _nbytes(tensor: TensorProto) -> int:
     row = DTYPES.get(tensor.data_type or 0)
     if row is None or not row.bits:
         return sum(map(len, tensor.string_data))
-    return row.nbytes(math.prod(max(size, 0) for size in tensor.dims))
+    return row.nbytes(element_count(tensor.dims))
 
 
 def duplicates(path: str | os.PathLike[str]) -> list[tuple[list[str], int]]:

@@ -8,7 +8,6 @@ afterwards are ranges that know the file they were taken of, so that a file chan
 from __future__ import annotations
 
 import io
-import math
 import os
 import stat
 from dataclasses import dataclass
@@ -16,14 +15,13 @@ from reprlib import Repr
 from types import TracebackType
 from typing import TypeAlias
 
-from proto_schema.dtypes import DTYPES, type_name
+from proto_schema.dtypes import DTYPES, MOST_ELEMENTS, element_count, type_name
 from proto_schema.payload import FileRange, Payload, stamp_of
 from purexport.errors import WeightsError
 
 Path: TypeAlias = "str | os.PathLike[str]"
 LONGEST_SHOWN = 120
 MOST_SHOWN = 5
-ELEMENTS = 1 << 63  # as many have no size in 64 bits
 
 
 @dataclass(frozen=True)
@@ -53,8 +51,8 @@ def size_of(dtype: int, shape: tuple[int, ...]) -> int:
     row = DTYPES.get(dtype)
     if row is None or not row.bits:
         raise WeightsError(f"data type {type_name(dtype)} has no fixed size: weights are numbers")
-    count = math.prod(shape)
-    if count >= ELEMENTS or (shape and (min(shape) < 0 or max(shape) >= ELEMENTS)):
+    count = element_count(shape)
+    if count >= MOST_ELEMENTS or (shape and (min(shape) < 0 or max(shape) >= MOST_ELEMENTS)):
         raise WeightsError(f"the shape {shown(list(shape))} is negative or overflows 64 bits")
     return row.nbytes(count)
 
