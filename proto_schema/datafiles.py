@@ -7,7 +7,6 @@ bytes from one source (the same buffer, the same payload) are stored once. So th
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TypeAlias, TypeVar, cast
 
-from proto_schema.dtypes import DTYPES
+from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.external import entries, origin, set_entries
 from proto_schema.fields import Field, Message, fields_to
 from proto_schema.onnx import TensorProto
@@ -66,13 +65,13 @@ def payload_of(tensor: TensorProto) -> BytesLike | None:
     if tensor.data_location != TensorProto.EXTERNAL:
         return tensor.raw_data
     folder = origin(tensor)
-    return None if folder is None else folder.view(tensor, expected_size(tensor))
+    return None if folder is None else folder.payload(tensor, expected_size(tensor))
 
 
 def expected_size(tensor: TensorProto) -> int | None:
     """The size that type and dims ask for; None where the type is not known, and the entries decide."""
     row = DTYPES.get(tensor.data_type or 0)
-    return row.nbytes(math.prod(max(dim, 0) for dim in tensor.dims)) if row and row.bits else None
+    return row.nbytes(element_count(tensor.dims)) if row and row.bits else None
 
 
 def plan(found: Iterable[tuple[TensorProto, BytesLike]], threshold: int, alignment: int, shard: int | None) -> Plan:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 
@@ -20,7 +21,7 @@ from proto_schema.errors import ExternalDataError
 from proto_schema.fields import Message
 from proto_schema.generate import finder
 from proto_schema.onnx import StringStringEntryProto, TensorProto
-from proto_schema.payload import FileMap, stamp_of
+from proto_schema.payload import KEEPS_OPEN, FileMap, FileRange, stamp_of
 
 KEYS = ("location", "offset", "length", "checksum", "basepath")
 _FOLLOW_NOT = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -82,6 +83,18 @@ def _check_location(tensor: TensorProto, location: str) -> None:
         raise _error(tensor, f"the external location {location!r} leaves the model's folder")
 
 
+@contextmanager
+def _told(tensor: TensorProto, path: str) -> Iterator[None]:
+    """Errors inside name the tensor, and the file that cannot be opened."""
+    try:
+        yield
+    except ExternalDataError as error:
+        raise _error(tensor, str(error)) from None
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise _error(tensor, f"cannot open {path}: {reason}") from error
+
+
 def _error(tensor: TensorProto, reason: str) -> ExternalDataError:
     return ExternalDataError(f"tensor {tensor.name or ''!r}: {reason}")
 
@@ -92,23 +105,34 @@ class Folder:
     def __init__(self, path: str | os.PathLike[str], trust_root: str | os.PathLike[str] | None = None) -> None:
         self.path = os.path.abspath(path)
         self.trust_root = None if trust_root is None else os.path.realpath(trust_root)
-        self._maps: dict[str, memoryview] = {}
+        self._maps: dict[str, memoryview | FileRange] = {}
         self._mapped_files: dict[str, tuple[int, ...]] = {}
         self._lock = Lock()
 
     def view(self, tensor: TensorProto, expected: int | None = None) -> memoryview:
         """The tensor's bytes, mapped read-only. `expected` is the size that type and shape ask for."""
+        data = self.payload(tensor, expected)
+        if isinstance(data, memoryview):
+            return data
+        with _told(tensor, self.file(entries(tensor).location)):
+            return memoryview(data.tobytes())
+
+    def payload(self, tensor: TensorProto, expected: int | None = None) -> memoryview | FileRange:
+        """The same; where mappings cost descriptors and few are left, a range, of a file that must not change."""
         entry = entries(tensor)
-        data = self._mapped(tensor, entry.location)
+        data = self._found(tensor, entry.location)
+        size = data.nbytes
         length = entry.length if entry.length is not None else expected
-        stop = len(data) if length is None else entry.offset + length
-        if entry.offset > len(data) or stop > len(data):
+        stop = size if length is None else entry.offset + length
+        if entry.offset > size or stop > size:
             wanted = f"bytes {entry.offset} to {stop}"
-            raise _error(tensor, f"{wanted} of {self.file(entry.location)}, which has {len(data)}; is it complete?")
+            raise _error(tensor, f"{wanted} of {self.file(entry.location)}, which has {size}; is it complete?")
         if expected is not None and stop - entry.offset != expected:
             raise _error(
                 tensor, f"the external length is {stop - entry.offset}, but its type and dims need {expected} bytes"
             )
+        if isinstance(data, FileRange):
+            return FileRange(data.source, entry.offset, stop - entry.offset, data.stamp)
         return data[entry.offset : stop]
 
     def file(self, location: str) -> str:
@@ -122,20 +146,15 @@ class Folder:
         except OSError:
             return False
 
-    def _mapped(self, tensor: TensorProto, location: str) -> memoryview:
+    def _found(self, tensor: TensorProto, location: str) -> memoryview | FileRange:
         with self._lock:
             found = self._maps.get(location)
             if found is None:
-                try:
+                with _told(tensor, self.file(location)):
                     found = self._maps[location] = self._map(location)
-                except ExternalDataError as error:
-                    raise _error(tensor, str(error)) from None
-                except OSError as error:
-                    reason = f"cannot open {self.file(location)}: {error.strerror or error}"
-                    raise _error(tensor, reason) from error
         return found
 
-    def _map(self, location: str) -> memoryview:
+    def _map(self, location: str) -> memoryview | FileRange:
         descriptor = self._open(location)
         try:
             status = os.fstat(descriptor)
@@ -146,6 +165,8 @@ class Folder:
             self._mapped_files[location] = _identity(status)
             if status.st_size == 0:
                 return memoryview(b"")
+            if KEEPS_OPEN and len(self._maps) >= _most_mapped():
+                return FileRange(self.file(location), 0, status.st_size, stamp_of(status))
             return memoryview(FileMap.of(descriptor, self.file(location)))
         finally:
             os.close(descriptor)
@@ -166,6 +187,16 @@ class Folder:
             here = sum(entry.inode() == status.st_ino for entry in found)
         if here < status.st_nlink:
             raise ExternalDataError(_link_refusal(self.file(location)))
+
+
+def _most_mapped() -> int:
+    """How many files of a model stay mapped where each costs a descriptor: a quarter of what the process may have."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 1024
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 30 if soft == resource.RLIM_INFINITY else max(soft // 4, 1)
 
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:

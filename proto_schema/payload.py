@@ -11,14 +11,18 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from proto_schema.errors import ExternalDataError
 
 CHUNK = 1 << 22  # a size that amortizes a system call and bounds a writer's memory
+# before Python 3.13 a mapping keeps a descriptor open, of which a process has few
+_UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) and os.name == "posix" else {}
+KEEPS_OPEN = not _UNTRACKED
 _LONG, _OFTEN = 1 << 16, 8  # after this many pieces of this size or more, a mapping lets go of its pages
 
 
@@ -92,7 +96,7 @@ class FileMap(mmap.mmap):
     @classmethod
     def of(cls, descriptor: int, path: str) -> FileMap:
         """The mapping of an open file that is not empty; `path` is where it can be opened again."""
-        made = cls(descriptor, 0, access=mmap.ACCESS_READ)
+        made = cls(descriptor, 0, access=mmap.ACCESS_READ, **_UNTRACKED)
         made.path = os.path.abspath(path)
         made.stamp = stamp_of(os.fstat(descriptor))
         return made

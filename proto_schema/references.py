@@ -85,7 +85,7 @@ class _Files:
             probe = TensorProto(name=name)
             set_entries(probe, location, source.offset, source.nbytes)
             try:
-                self._folder.view(probe)
+                self._folder.payload(probe)
             except ExternalDataError as error:
                 raise EncodeError(f"cannot be referred to in place: {error}; {_COPY}") from error
             self._locations[path] = location

@@ -7,13 +7,11 @@ may be negative.
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 import numpy.typing as npt
 
 from proto_schema.checking.place import Problem, inside, require
-from proto_schema.dtypes import DTYPES, DType
+from proto_schema.dtypes import DTYPES, DType, element_count
 from proto_schema.errors import DecodeError, ExternalDataError
 from proto_schema.external import Folder, entries, origin
 from proto_schema.onnx import SparseTensorProto, TensorProto
@@ -51,7 +49,7 @@ def _count(tensor: TensorProto) -> int:
     for place, size in enumerate(tensor.dims):
         if size < 0:
             raise Problem(f"{size} is negative; a tensor's shape is known", "dims", place)
-    count = prod(tensor.dims)
+    count = element_count(tensor.dims)
     if count >= 2**60:
         raise Problem(f"the shape {tensor.dims} is too large to be true", "dims")
     return count
@@ -96,7 +94,7 @@ def _check_external(tensor: TensorProto, row: DType, count: int, used: list[str]
         said = entries(tensor)
         place = folder or origin(tensor)
         if place is not None:
-            place.view(tensor, row.nbytes(count))
+            place.payload(tensor, row.nbytes(count))
         elif said.length not in (None, row.nbytes(count)):
             raise Problem(f"the length is {said.length}; the shape needs {row.nbytes(count)} bytes", "external_data")
     except ExternalDataError as error:
@@ -138,7 +136,7 @@ def _check_indices(indices: TensorProto, dims: list[int], count: int) -> None:
         found = to_array(indices)
     except DecodeError as error:
         raise Problem(str(error)) from error
-    sizes = dims if found.ndim == 2 else [prod(dims)]
+    sizes = dims if found.ndim == 2 else [element_count(dims)]
     limits = np.array([min(size, _LARGEST) for size in sizes], np.int64)
     rows = found.reshape(count, len(limits))
     outside = np.flatnonzero(((rows < 0) | (rows >= limits)).any(axis=1))
