@@ -31,6 +31,7 @@ from proto_schema.onnx import (
     Version,
 )
 from proto_schema.operators import newest_opset
+from proto_schema.wire import MAX_LENGTH
 
 __all__ = [
     "DEFAULT_CONTEXT",
@@ -83,7 +84,12 @@ def check_model(
         from proto_schema.files import load
 
         folder = Folder(os.path.dirname(os.path.abspath(model)))
+        size = os.path.getsize(model)
         model = load(model)
+        if size > MAX_LENGTH:
+            raise CheckError(
+                f"the file has {size} bytes, past protobuf's limit of 2 GiB: save it with external_data=True"
+            )
     elif not isinstance(model, ModelProto):
         model = ModelProto.FromString(model)
     _reported(models.check_model, model, folder, skip_opset_compatibility_check, check_custom_domain)

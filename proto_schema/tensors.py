@@ -63,7 +63,7 @@ def to_codes(tensor: TensorProto, base_dir: str | PathLike[str] = "") -> Array:
         found = octets if row.bits >= 8 else _unpacked(octets, row.bits, count)
     else:
         found = _typed_codes(tensor, row, count)
-    return found.reshape(tensor.dims)
+    return _shaped(found, tensor)
 
 
 def from_array(array: Array, name: str | None = None, data_type: int | None = None) -> TensorProto:
@@ -113,21 +113,29 @@ def _native(tensor: TensorProto, row: DType, base_dir: str | PathLike[str]) -> A
     count = _count(tensor)
     data = _raw(tensor, row, count, base_dir)
     if data is not None:
-        return np.frombuffer(data, row.numpy).reshape(tensor.dims) if count else np.empty(tensor.dims, row.numpy)
+        return _shaped(np.frombuffer(data, row.numpy) if count else np.empty(0, row.numpy), tensor)
     parts = 2 if row.numpy.startswith("<c") else 1
     values = _typed(tensor, row, count * parts)
     if parts == 2:
-        return np.array(values, LISTS[row.field]).view(row.numpy).reshape(tensor.dims)
+        return _shaped(np.array(values, LISTS[row.field]).view(row.numpy), tensor)
     if row.name == "FLOAT16":
-        return _as_codes(values, np.uint16).view("<f2").reshape(tensor.dims)
-    return np.array(values, LISTS[row.field]).astype(row.numpy, copy=False).reshape(tensor.dims)
+        return _shaped(_as_codes(values, np.uint16).view("<f2"), tensor)
+    return _shaped(np.array(values, LISTS[row.field]).astype(row.numpy, copy=False), tensor)
 
 
 def _strings(tensor: TensorProto, row: DType) -> Array:
     values = _typed(tensor, row, _count(tensor))
     array = np.empty(len(values), object)
     array[:] = [_text(value) for value in values]
-    return array.reshape(tensor.dims)
+    return _shaped(array, tensor)
+
+
+def _shaped(array: Array, tensor: TensorProto) -> Array:
+    """The array in the tensor's shape. DecodeError for what numpy has no arrays of: 65 axes (33 before numpy 2)."""
+    try:
+        return array.reshape(tensor.dims)
+    except ValueError as error:
+        raise DecodeError(f"{_name(tensor)}: numpy has no arrays of the shape {tensor.dims}: {error}") from None
 
 
 def _raw(tensor: TensorProto, row: DType, count: int, base_dir: str | PathLike[str]) -> memoryview | bytes | None:
