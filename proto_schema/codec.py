@@ -113,7 +113,7 @@ def encode(message: Message) -> bytes:
 
 
 def size(message: Message) -> int:
-    """The size of the encoding. Raises EncodeError where a value has no encoding."""
+    """The size of the encoding. Raises EncodeError where a value has none; numbers are counted, not checked."""
     try:
         return sizer(type(message))(message)
     except MemoryError:

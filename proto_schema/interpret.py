@@ -91,8 +91,7 @@ def _decode(cls: type[M], view: memoryview, pos: int, end: int, budget: Budget, 
 
 
 def _accepts(field: Field, wire_type: int) -> bool:
-    packable = field.repeated and field.kind.wire_type != LEN
-    return wire_type == field.kind.wire_type or (packable and wire_type == LEN)
+    return wire_type == field.kind.wire_type or (field.repeated and wire_type == LEN)
 
 
 def _store(

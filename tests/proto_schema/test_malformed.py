@@ -17,7 +17,19 @@ import proto_schema as ps
 from fuzz.differential import rewritten
 from fuzz.harness import CLASSES, difference
 from proto_schema import interpret
-from proto_schema.fields import ENUM, MESSAGE, Field, Message, message_class
+from proto_schema.fields import (
+    BYTES,
+    ENUM,
+    INT32,
+    INT64,
+    MESSAGE,
+    PAYLOAD,
+    STRING,
+    UINT64,
+    Field,
+    Message,
+    message_class,
+)
 from proto_schema.generate import decoder
 from proto_schema.scalars import enum_values
 from proto_schema.wire import EGROUP, I32, I64, LEN, MAX_DEPTH, SGROUP, VARINT, varint
@@ -300,6 +312,29 @@ def enums() -> Iterator[Row]:
         yield f"{name} = {beyond}, length-delimited", cls, delimited(field.number, varint(beyond)), SAME
 
 
+def widths() -> Iterator[Row]:
+    """Numbers on both sides of each step of a varint's size, and lengths on both sides of the first two."""
+    steps = [*(1 << bits for bits in range(7, 64, 7)), 1 << 31, 1 << 32, 1 << 63]
+    numbers = sorted({0, *steps, *(step - 1 for step in steps), 2**64 - 1})
+    lengths = [0, 1, 126, 127, 128, 1023, 1024, 1025, 16383, 16384]
+    for cls, field in every_field():
+        name, head = name_of(cls, field), tag(field.number, field.kind.wire_type)
+        if field.kind in (INT32, INT64, UINT64):
+            for number in numbers:
+                yield f"{name} = {number}", cls, head + varint(number), None
+        elif field.kind in (STRING, BYTES, PAYLOAD):
+            yield from ((f"{name} of {n} bytes", cls, delimited(field.number, b"a" * n), SAME) for n in lengths)
+        elif field.kind is MESSAGE:
+            for n in (2, 126, 127, 128, 129, 16383, 16384):
+                body = tag(free_number(message_class(cls, field)), LEN)
+                body += varint(n) + b"a" * n
+                yield f"{name} with {n} bytes", cls, delimited(field.number, body), SAME
+        if field.packed:
+            value = b"\x01" if field.kind.wire_type == VARINT else VALUES[field.kind.wire_type]
+            for count in (1, 15, 16, 31, 32, 63, 64, 65, 127, 128, 129):
+                yield f"{name} of {count}", cls, delimited(field.number, value * count), SAME
+
+
 CATEGORIES: list[tuple[Callable[[], Iterator[Row]], int]] = [  # and at least how many rows that makes
     (cut_known_fields, 700),
     (cut_other_wire_types, 3500),
@@ -312,6 +347,7 @@ CATEGORIES: list[tuple[Callable[[], Iterator[Row]], int]] = [  # and at least ho
     (merges, 900),
     (repeated_scalars, 120),
     (enums, 90),
+    (widths, 1500),
 ]
 
 
@@ -343,6 +379,8 @@ def complaint(row: Row) -> str:
         return f"generated code accepts it; interpreted: {error}" if any(generated) else _located(cls, data, error)
     if official is None:
         return "accepted"
+    if message.ByteSize() != len(official):
+        return f"ByteSize says {message.ByteSize()}, it is {len(official)}"
     if any(made is None or difference(message, made) for made in generated):
         return "generated code does not give the interpreter's message"
     written = {message.SerializeToString(), interpret.encode(message)}

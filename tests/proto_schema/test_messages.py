@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import copy
 import linecache
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -116,8 +118,24 @@ def test_copies_are_deep_and_share_payloads() -> None:
         assert made != model
     shallow = copy.copy(model)
     assert shallow.graph is model.graph
+    assert model.graph is not None
+    graph = model.graph
     model.CopyFrom(model)
+    assert model.graph is graph
     assert pickle.loads(pickle.dumps(model)) == model
+
+
+def test_copies_know_where_external_data_lies(tmp_path: Path) -> None:
+    tensor = ps.TensorProto(name="w", dims=[4], data_type=2, raw_data=b"abcd")
+    model = ps.ModelProto(graph=ps.GraphProto(initializer=[tensor]))
+    ps.save(model, tmp_path / "m", external_data=True, size_threshold=0)
+    loaded: Any = ps.load(tmp_path / "m")
+    external = loaded.graph.initializer[0]
+    assert ps.numpy_helper.to_array(external).tobytes() == b"abcd"
+    taken = ps.TensorProto()
+    taken.CopyFrom(external)
+    for made in (taken, copy.copy(external), copy.deepcopy(external)):
+        assert ps.numpy_helper.to_array(made).tobytes() == b"abcd"
 
 
 def test_equality() -> None:
@@ -150,6 +168,8 @@ def test_repr_is_bounded() -> None:
     tensor = ps.TensorProto(raw_data=bytes(10**6), int64_data=range(10**6))
     assert len(repr(tensor)) < 300
     assert "<1000000 bytes>" in repr(tensor) and "... 999984 more" in repr(tensor)
+    floats = memoryview(array.array("f", [0.0] * 20))
+    assert repr(ps.TensorProto(raw_data=floats)) == "TensorProto(raw_data=<80 bytes>)"
     assert "unknown_fields=b'" in repr(ps.NodeProto.FromString(bytes.fromhex("a00601")))
 
 
@@ -194,6 +214,19 @@ def test_encode_errors_name_the_field(model: ps.ModelProto, step: str, reason: s
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
+def test_what_has_no_size_is_refused_with_the_same_words() -> None:
+    refused = 0
+    for model, _, _ in ENCODE_ERRORS:
+        with pytest.raises(ps.EncodeError) as caught:
+            model.SerializeToString()
+        try:
+            model.ByteSize()  # numbers are counted, not checked
+        except ps.EncodeError as error:
+            assert str(error) == str(caught.value)
+            refused += 1
+    assert refused == 13
+
+
 def test_numbers_of_other_kinds_encode() -> None:
     import numpy as np
 
@@ -219,6 +252,8 @@ DECODE_ERRORS = [  # hex of a ModelProto, the message
     ),
     ("0b", "@0x1: group 1 is not closed"),
     ("ff", "@0x0: truncated tag"),
+    ("0c", "@0x1: end of group 1, which is not open here"),
+    ("0e", "@0x1: wire type 6 does not exist"),
 ]
 
 
@@ -282,6 +317,18 @@ def test_an_error_in_a_huge_model_reads_no_payload() -> None:
     def never() -> bytes:
         raise AssertionError("read")
 
-    tensor = ps.TensorProto(raw_data=ps.LazyPayload(1 << 40, never), name=3)  # type: ignore[arg-type]
-    with pytest.raises(ps.EncodeError, match=r"^name: 3"):
+    tensor = ps.TensorProto(raw_data=ps.LazyPayload(1 << 40, never), doc_string=3)  # type: ignore[arg-type]
+    with pytest.raises(ps.EncodeError, match=r"^doc_string: 3"):
         tensor.SerializeToString()
+
+
+@pytest.mark.parametrize("write", [ps.AttributeProto.SerializeToString, ps.AttributeProto.ByteSize])
+def test_memory_that_runs_out_is_no_fault_of_a_field(write: Any) -> None:
+    class Spent:
+        def __index__(self, *_: Any) -> int:
+            raise MemoryError
+
+        __ge__ = __and__ = __index__
+
+    with pytest.raises(MemoryError):
+        write(ps.AttributeProto(i=Spent()))  # type: ignore[arg-type]

@@ -7,6 +7,8 @@ memoryview, the interpreter, both encoders, the sizers, and a cut at every byte.
 
 from __future__ import annotations
 
+import struct
+
 import onnx
 import pytest
 from google.protobuf.message import DecodeError as OfficialDecodeError
@@ -242,3 +244,63 @@ def test_row(name: str, data: str, expected: str | None) -> None:
     assert verdict(ours, whole) == wanted
     for cut in range(len(whole)):
         assert verdict(ours, whole[:cut]) == official(theirs, whole[:cut])
+
+
+def test_the_largest_length() -> None:
+    largest = bytes.fromhex("ffffffff07")
+    assert wire.read_length(largest, 0, 5 + 2**31 - 1) == (2**31 - 1, 5)
+    with pytest.raises(ps.DecodeError, match="2147483646 are left"):
+        wire.read_length(largest, 0, 5 + 2**31 - 2)
+    with pytest.raises(ps.DecodeError, match="above the limit"):
+        wire.read_length(bytes.fromhex("8080808008"), 0, 2**40)
+
+
+# (hex of the bytes, what walk gives: number, wire type, start of the tag, of the value, and end)
+WALKED = [
+    ("", []),
+    ("0801", [(1, 0, 0, 1, 2)]),
+    ("08010a026161", [(1, 0, 0, 1, 2), (1, 2, 2, 4, 6)]),
+    ("0d01020304" + "fa0600", [(1, 5, 0, 1, 5), (111, 2, 5, 8, 8)]),
+    ("0b08010c" + "110102030405060708", [(1, 3, 0, 1, 4), (2, 1, 4, 5, 13)]),
+]
+
+
+@pytest.mark.parametrize(("data", "spans"), WALKED, ids=[row[0] for row in WALKED])
+def test_walk(data: str, spans: list[tuple[int, ...]]) -> None:
+    assert [tuple(span) for span in wire.walk(bytes.fromhex(data))] == spans
+
+
+def test_walk_refuses_what_decoders_refuse() -> None:
+    refused = 0
+    for name, data, expected in (row[1:] for row in ROWS):
+        try:
+            spans = list(wire.walk(bytes.fromhex(data)))
+        except ps.DecodeError:
+            assert expected is None, (name, data)
+            refused += 1
+        else:
+            starts = [0, *(span.stop for span in spans)]
+            assert [*(span.start for span in spans), len(data) // 2] == starts
+    assert refused > 30
+    assert list(wire.walk(bytes.fromhex("000008010000"), 2, 4)) == [wire.Span(1, wire.VARINT, 2, 3, 4)]
+
+
+# (bits of a float64 NaN, of the float32 that is written)
+NANS = [
+    ("000000000000f07f", None),  # an infinity, to see that the row runs
+    ("010000000000f07f", "0000c07f"),  # a payload that a float32 has no room for
+    ("ffffff1f0000f07f", "0000c07f"),
+    ("000000200000f07f", "0100807f"),
+    ("010000000000f0ff", "0000c0ff"),
+    ("0000000000fff8ff", None),
+]
+
+
+@pytest.mark.parametrize(("wide", "narrow"), NANS, ids=[row[0] for row in NANS])
+def test_a_nan_stays_one_when_it_becomes_a_float32(wide: str, narrow: str | None) -> None:
+    (value,) = struct.unpack("<d", bytes.fromhex(wide))
+    written = ps.AttributeProto(f=value).SerializeToString()[1:]
+    if narrow is None:
+        assert written == struct.pack("<f", value)
+    else:
+        assert written.hex() == narrow
