@@ -201,6 +201,13 @@ def write_in_a_chain_of_calls(x: Tensor) -> Any:
 
 
 @program(f32(3, 4))
+def floor_of_a_quotient_in_place(x: Tensor) -> Any:
+    y = x * 10
+    y.floor_divide_(x.abs() + 1)
+    return y
+
+
+@program(f32(3, 4))
 def write_after_last_read_of_base(x: Tensor) -> Any:
     y = x * 2
     view = y.t()
@@ -331,6 +338,9 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "hsplit": lambda y: y.hsplit(3)[1],
     "vsplit": lambda y: y.vsplit(2)[1],
     "dsplit": lambda y: y.dsplit(2)[0],
+    "split-into-one": lambda y: y.split(4, 2)[0],
+    "unbind-one": lambda y: y[:, :1].unbind(1)[0],
+    "unfold-of-a-piece": lambda y: y.split(2, 2)[1].unfold(1, 1, 2),
     "view-of-view": lambda y: y[1].t()[1:, ::2].unsqueeze(0),
     "split-of-a-view": lambda y: y.transpose(0, 2).split(2)[1][0],
 }

@@ -454,6 +454,12 @@ def _list_of_writes(x: Tensor) -> Any:
     return y
 
 
+def _no_pure_form(x: Tensor) -> Any:
+    quasi = torch.zeros(1, dtype=torch.int64)
+    torch._sobol_engine_ff_(quasi, 1, torch.ones(1, 30, dtype=torch.int64), 1, 0)
+    return x + quasi
+
+
 def _overlapping_windows(x: Tensor) -> Any:
     y = x.clone()
     y.unfold(1, 2, 1).add_(1)
@@ -506,6 +512,7 @@ REFUSED = [
     pytest.param(_resized, ("export",), "resize_ at .* writes in a way that cannot be followed", id="resize"),
     pytest.param(_two_outs, ("trace", "export"), "writes in a way that cannot be followed", id="two-outs"),
     pytest.param(_list_of_writes, ("export",), "writes in a way that cannot be followed", id="foreach"),
+    pytest.param(_no_pure_form, ("trace",), "writes in place, and torch has no pure form of it", id="sobol"),
     pytest.param(_overlapping_windows, ("trace", "export"), r"writes through aten::unfold", id="unfold"),
     pytest.param(_bits, ("export",), r"writes through aten::view.dtype", id="view-dtype"),
     pytest.param(_hidden_views, ("export",), r"broadcast_tensors.* may or may not have copied", id="broadcast"),

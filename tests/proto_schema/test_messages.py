@@ -159,6 +159,11 @@ def test_parse_and_merge() -> None:
     assert model == ps.ModelProto(graph=ps.GraphProto(name="g", doc_string="d"), ir_version=3)
 
 
+def test_no_field_is_required() -> None:
+    assert ps.ModelProto().IsInitialized() and relu().IsInitialized()
+    assert relu().SerializePartialToString() == NODE
+
+
 def test_list_fields_ascend() -> None:
     node = ps.NodeProto(doc_string="d", attribute=[ps.AttributeProto()], input=["x"])
     assert [field.name for field, _ in node.ListFields()] == ["input", "attribute", "doc_string"]
@@ -168,6 +173,9 @@ def test_repr_is_bounded() -> None:
     tensor = ps.TensorProto(raw_data=bytes(10**6), int64_data=range(10**6))
     assert len(repr(tensor)) < 300
     assert "<1000000 bytes>" in repr(tensor) and "... 999984 more" in repr(tensor)
+    shown = [repr(ps.AttributeProto(s=bytes(size), ints=[0] * count)) for size, count in ((64, 16), (65, 17))]
+    assert "..." not in shown[0] and "bytes>" not in shown[0]
+    assert "s=<65 bytes>" in shown[1] and "0, ... 1 more]" in shown[1]
     floats = memoryview(array.array("f", [0.0] * 20))
     assert repr(ps.TensorProto(raw_data=floats)) == "TensorProto(raw_data=<80 bytes>)"
     assert "unknown_fields=b'" in repr(ps.NodeProto.FromString(bytes.fromhex("a00601")))
@@ -235,6 +243,8 @@ def test_numbers_of_other_kinds_encode() -> None:
     )
     again = ps.AttributeProto.FromString(attribute.SerializeToString())
     assert (again.i, again.f, again.ints, again.floats) == (-5, 1.5, [3, 1], [1.0, float("inf"), float("-inf")])
+    beyond = ps.TensorProto(float_data=[1e300, 1.0, -1e300])
+    assert ps.TensorProto.FromString(beyond.SerializeToString()).float_data == [float("inf"), 1.0, float("-inf")]
     long = ps.TensorProto(int64_data=np.arange(-100, 100), uint64_data=[2**64 - 1] * 70, float_data=np.ones(99))
     assert ps.TensorProto.FromString(long.SerializeToString()) == long
 
@@ -250,6 +260,11 @@ DECODE_ERRORS = [  # hex of a ModelProto, the message
         "3a0a" + "2a08" + "2206" + "000000000000",
         "graph.initializer[0].float_data @0x6: a packed float field of 6 bytes",
     ),
+    (
+        "3a4d2a4b2a49" + "01" * 64 + "80" * 9,
+        "graph.initializer[0].int32_data @0x46: truncated varint in a packed field",
+    ),
+    ("3a4e2a4c2a4a" + "01" * 64 + "80" * 10, "graph.initializer[0].int32_data @0x46: varint of more than 10 bytes"),
     ("0b", "@0x1: group 1 is not closed"),
     ("ff", "@0x0: truncated tag"),
     ("0c", "@0x1: end of group 1, which is not open here"),

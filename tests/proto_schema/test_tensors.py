@@ -261,6 +261,15 @@ def test_optionals(value: Any) -> None:
     np.testing.assert_equal(numpy_helper.to_optional(ours), official.to_optional(theirs))
 
 
+def test_optionals_inside_of_values() -> None:
+    held = numpy_helper.from_optional([np.ones(1)])
+    nested = ps.OptionalProto(elem_type=ps.OptionalProto.OPTIONAL, optional_value=held)
+    assert numpy_helper.to_optional(nested) == [np.ones(1)]
+    elements = [held, numpy_helper.from_optional(None)]
+    sequence = ps.SequenceProto(elem_type=ps.SequenceProto.OPTIONAL, optional_values=elements)
+    assert numpy_helper.to_list(sequence) == [[np.ones(1)], None]
+
+
 @pytest.mark.parametrize(
     ("call", "error"),
     [
@@ -271,6 +280,8 @@ def test_optionals(value: Any) -> None:
         (lambda: numpy_helper.from_list([np.ones(1), [1]]), TypeError),
         (lambda: numpy_helper.to_list(ps.SequenceProto(elem_type=2)), TypeError),
         (lambda: numpy_helper.to_optional(ps.OptionalProto(elem_type=2)), TypeError),
+        (lambda: numpy_helper.from_list([], dtype=ps.SequenceProto.OPTIONAL), TypeError),
+        (lambda: numpy_helper.from_optional(np.ones(1), dtype=ps.OptionalProto.OPTIONAL), TypeError),
         (lambda: numpy_helper.from_optional(None, dtype=77), TypeError),
         (lambda: numpy_helper.to_dict(ps.MapProto(keys=[1], key_type=7)), IndexError),
     ],

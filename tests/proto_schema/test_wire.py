@@ -255,6 +255,13 @@ def test_the_largest_length() -> None:
         wire.read_length(bytes.fromhex("8080808008"), 0, 2**40)
 
 
+@pytest.mark.parametrize("bits", range(64))
+def test_sizes_of_varints(bits: int) -> None:
+    for number in ((1 << bits) - 1, 1 << bits):
+        assert wire.varint_size(number) == len(wire.varint(number))
+        assert wire.read_varint(wire.varint(number), 0, 10) == (number, wire.varint_size(number))
+
+
 # (hex of the bytes, what walk gives: number, wire type, start of the tag, of the value, and end)
 WALKED = [
     ("", []),
