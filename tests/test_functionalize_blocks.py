@@ -406,6 +406,16 @@ def either_name(x: Tensor) -> Tuple[Tensor, Tensor, Tensor]:  # noqa: UP006
     return a, b, c
 
 
+def perhaps_one(x: Tensor) -> Tuple[Tensor, Tensor]:  # noqa: UP006
+    if bool(x.sum() > 0):
+        a = x + 1
+        b = a
+    else:
+        a, b = x + 1, x + 2
+    a.add_(1)
+    return a, b
+
+
 def swapped(x: Tensor, times: Tensor) -> Tuple[Tensor, Tensor]:  # noqa: UP006
     a, b = x.clone(), x.clone()
     for _ in range(int(times)):
@@ -441,6 +451,7 @@ def transposed_inside(x: Tensor) -> Tensor:
 TIMES = torch.tensor(2)
 REFUSED = {
     "a tensor with either of two names": (either_name, (X,), r"aten::add_.* the branch at .* another name"),
+    "two results of a branch that may be one": (perhaps_one, (X,), r"aten::add_.* the branch at .* another name"),
     "tensors that swap their names": (swapped, (X, TIMES), r"aten::add_.* the loop at .* another name"),
     "a write outside at the first step only": (first_step_writes_outside, (X, TIMES), r"aten::add_.* the loop at"),
     "a write to an input at the first step only": (may_write_to_its_input, (X, TIMES), r"aten::add_.*input 'x'"),

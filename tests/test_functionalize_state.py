@@ -366,6 +366,15 @@ class Plain(nn.Module):
         return x + self.state
 
 
+class PlainStatistics(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.var = torch.zeros(3), torch.ones(3)
+
+    def forward(self, x: Tensor) -> Any:
+        return torch.ops.aten._batch_norm_with_update(x, None, None, self.mean, self.var, 0.1, 1e-5)[0]
+
+
 class Tied(nn.Module):
     """Two buffers in one memory."""
 
@@ -448,6 +457,12 @@ def _two_outs(x: Tensor) -> Any:
     return values
 
 
+def _written_last(x: Tensor) -> Any:
+    gradient = torch.zeros(2, 3)
+    torch.ops.aten.gelu_backward.grad_input(x, x, grad_input=gradient)
+    return gradient
+
+
 def _list_of_writes(x: Tensor) -> Any:
     y = x.clone()
     torch._foreach_add_([y], 1.0)
@@ -511,6 +526,7 @@ REFUSED = [
     # model, routes, what the error says
     pytest.param(_resized, ("export",), "resize_ at .* writes in a way that cannot be followed", id="resize"),
     pytest.param(_two_outs, ("trace", "export"), "writes in a way that cannot be followed", id="two-outs"),
+    pytest.param(_written_last, ("trace",), "writes in a way that cannot be followed", id="neither-first-nor-out"),
     pytest.param(_list_of_writes, ("export",), "writes in a way that cannot be followed", id="foreach"),
     pytest.param(_no_pure_form, ("trace",), "writes in place, and torch has no pure form of it", id="sobol"),
     pytest.param(_overlapping_windows, ("trace", "export"), r"writes through aten::unfold", id="unfold"),
@@ -520,6 +536,7 @@ REFUSED = [
     pytest.param(_out_with_views, ("trace",), r"resizes its out= tensor, of which there are views", id="out-resized"),
     pytest.param(_same_object, ("export",), r"changes the shape of a tensor that aten::dropout", id="same-object"),
     pytest.param(Plain(), ("trace", "export"), r"no input, parameter or buffer.*register_buffer", id="attribute"),
+    pytest.param(PlainStatistics(), ("trace",), r"no input, parameter or buffer.*register_buffer", id="statistics"),
     pytest.param(Tied(), ("trace",), r"'whole' and 'part' share memory; make one of them a copy", id="tied-buffers"),
 ]
 
@@ -546,3 +563,14 @@ def test_a_reshape_whose_strides_are_unknown_is_refused_only_when_it_matters() -
     with pytest.raises(purexport.ExportError, match=r"may or may not have copied; call .clone\(\) there"):
         purexport.export(_reshaped, torch.randn(3, 2), **options)
     purexport.export(lambda x: _reshaped(x)[1], torch.randn(3, 2), **options)
+
+
+def test_a_write_to_one_of_an_unknown_number_of_pieces_is_refused() -> None:
+    def first_of_pieces(x: Tensor) -> Any:
+        y = x.clone()
+        y.chunk(2)[0].add_(1)
+        return y
+
+    options: dict[str, Any] = {"dynamic_axes": {"x": {0: "batch"}}, "input_names": ["x"], "capture": "export"}
+    with pytest.raises(purexport.ExportError, match=r"add_.* writes through aten::chunk.* must be known"):
+        purexport.export(first_of_pieces, torch.randn(4, 3), **options)

@@ -224,13 +224,13 @@ class Runner:
         slot.change = None
 
 
-def drawn_changes(group: Group, seed: int, at: str | None) -> list[tuple[str, Change, str]]:
-    """Every change of the group's modules in an order that the seed decides, or those of one line."""
+def drawn_changes(group: Group, seed: int, at: list[str] | None) -> list[tuple[str, Change, str]]:
+    """Every change of the group's modules, or those of some lines, in an order that the seed decides."""
     found = []
     for module in group.modules:
         tree = ast.parse((ROOT / module).read_text())
         for change in changes(tree, texts=module in group.texts):
-            if at is None or at in (module, f"{module}:{change.line}"):
+            if at is None or module in at or f"{module}:{change.line}" in at:
                 found.append((module, change, change.source(tree)))
     random.Random(seed).shuffle(found)
     return found
@@ -247,16 +247,18 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="children at a time")
-    parser.add_argument("--all", action="store_true", help="run the slow tests too")
-    parser.add_argument("--at", help="FILE or FILE:LINE: only changes there")
+    parser.add_argument("--tests", nargs="+", help="files to run instead of the group's, on every route and opset")
+    parser.add_argument("--at", action="append", help="FILE or FILE:LINE: only changes there; may be given again")
     asked = parser.parse_args()
     group = GROUPS[asked.group]
+    if asked.tests:
+        group = replace(group, tests=tuple(asked.tests), without="", once=False)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"  # a process with threads cannot be forked
     for name in group.imports:
         importlib.import_module(name)
     with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
-        runner = Runner(replace(group, without="") if asked.all else group, Path(folder), asked.jobs)
+        runner = Runner(group, Path(folder), asked.jobs)
         runner.run(drawn_changes(group, asked.seed, asked.at), asked.seconds)
     counts = runner.counts
     say(
