@@ -223,6 +223,15 @@ def detached_shares(x: Tensor) -> Any:
     return y, d
 
 
+@program(f32(3, 4))
+def windows_see_what_is_written_through_one(x: Tensor) -> Any:
+    y = x.clone()
+    windows = y.unfold(1, 2, 1)
+    first = windows[0]
+    first[1].add_(10)
+    return windows, first, y
+
+
 @program(f32(3, 4), routes=TRACE)
 def data_shares(x: Tensor) -> Any:
     y = x.clone()
@@ -308,6 +317,8 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "slice-out-of-range": lambda y: y[:, -100:100, 2:100],
     "slice-empty": lambda y: y[:, 3:1],
     "narrow": lambda y: y.narrow(2, 1, 2),
+    "narrow-one": lambda y: y.narrow(2, 1, 1),
+    "narrow-nothing": lambda y: y.narrow(2, 0, 0),
     "narrow-to-the-end": lambda y: y.narrow(2, -2, 2),
     "select": lambda y: y[1],
     "select-negative": lambda y: y[:, -1],
