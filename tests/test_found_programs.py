@@ -206,6 +206,12 @@ else:
         {"x0": ("float32", (1, 2, 2, 3))},
     ),
     Found(
+        "the-one-unique-number-squeezed", "v0 = torch.unique(x0)\nv1 = v0.squeeze(-1)", "v1", {"x0": ("float32", ())}
+    ),
+    Found(
+        "a-shift-of-more-bits-than-there-are", "v0 = torch.bitwise_right_shift(0, x0)", "v0", {"x0": ("int32", (9,))}
+    ),
+    Found(
         "scales-as-they-lie-in-memory",
         "v0, v1 = torch.ops.aten._weight_norm_interface(x0, x1)",
         "v0 v1",

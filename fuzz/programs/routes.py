@@ -29,6 +29,7 @@ AGREEMENT = 0.25  # of the tolerance, between two files
 # warnings: an axis that was to be dynamic is not, or the file is right for some sizes only
 HOLDS = ("the file takes that size only", "for sizes where it does not hold")
 STOPS = "the file stops with an error"  # a warning says so of some sizes
+LONGER = "the file has an axis more than torch"  # likewise
 DOES_NOT_RUN = "the file does not run"
 
 
@@ -137,6 +138,10 @@ def _run_route(program: Program, route: str, module: Any, wanted: list[list[torc
                 if _all_near(found, right):
                     outcome.count("a script computes something else than eager torch, and its file the same")
                     continue
+            longer = any(LONGER in text for text in exported.report.warnings) and not _all_near(found, right)
+            if longer and _all_near(_flat(found), _flat(right)):
+                outcome.count("an axis of size 1 stays where a warning says that it does")
+                continue
             outcome.results[route, feed] = found
             _compare(route, f"feed {feed}", found, right, outcome)
     except _Finding as error:
@@ -204,6 +209,10 @@ def _compare(route: str, where: str, found: list[torch.Tensor], wanted: list[tor
 
 def _all_near(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> bool:
     return len(found) == len(wanted) and all(near(a, b) for a, b in zip(found, wanted, strict=True))
+
+
+def _flat(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [tensor.flatten() for tensor in tensors]
 
 
 def _compare_routes(outcome: Outcome) -> None:

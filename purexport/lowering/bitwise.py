@@ -46,7 +46,7 @@ def _is_signed(value: Value) -> bool:
 
 
 def _all_ones(value: Value) -> int:
-    return int(2 ** (8 * dtypes.torch_dtype(value.dtype or dtypes.INT64).itemsize) - 1)
+    return int(2 ** _bits(value) - 1)
 
 
 @lower(
@@ -58,7 +58,11 @@ def _all_ones(value: Value) -> int:
     promote="self other",
 )
 def bitwise_left_shift(op: Emitter, self: Value, other: Value) -> Value:
-    return wide(op, "Mul", self, _power_of_two(op, other))
+    """self * 2**other; 0 for a shift that is negative or moves all bits out."""
+    beyond, zero = _beyond(op, other, _bits(self)), op.like(0, self)
+    places = other if beyond is None else choose(op, beyond, zero, other)
+    shifted = wide(op, "Mul", self, _power_of_two(op, places))
+    return shifted if beyond is None else choose(op, beyond, zero, shifted)
 
 
 @lower(
@@ -70,10 +74,30 @@ def bitwise_left_shift(op: Emitter, self: Value, other: Value) -> Value:
     promote="self other",
 )
 def bitwise_right_shift(op: Emitter, self: Value, other: Value) -> Value:
-    # the sign is shifted in: division by a power of two that rounds down
+    """self / 2**other, rounded down: the sign is shifted in, and is all that a negative or too large shift leaves."""
+    beyond, zero = _beyond(op, other, _bits(self) - _is_signed(self)), op.like(0, self)
+    places = other if beyond is None else choose(op, beyond, zero, other)
     if op.has("BitShift") and self.dtype in (dtypes.UINT8, dtypes.UINT32, dtypes.UINT64):
-        return op.BitShift(self, other, direction="RIGHT")
-    return floor_divide(op, self, _power_of_two(op, other))
+        shifted = op.BitShift(self, places, direction="RIGHT")
+    else:
+        shifted = floor_divide(op, self, _power_of_two(op, places))
+    if beyond is None:
+        return shifted
+    sign = choose(op, wide(op, "Less", self, zero), op.like(-1, self), zero) if _is_signed(self) else zero
+    return choose(op, beyond, sign, shifted)
+
+
+def _bits(value: Value) -> int:
+    return 8 * dtypes.torch_dtype(value.dtype or dtypes.INT64).itemsize
+
+
+def _beyond(op: Emitter, places: Value, most: int) -> Value | None:
+    """Where a shift is not one of 0 to ``most`` - 1 places; None where that is known to be nowhere."""
+    if places.const is not None and bool(((places.const >= 0) & (places.const < most)).all()):
+        return None
+    number = op.cast(places, dtypes.INT64)
+    beyond: Value = op.Or(op.Less(number, op.const(0)), op.Less(op.const(most - 1), number))
+    return beyond
 
 
 def _power_of_two(op: Emitter, exponent: Any) -> Value:
@@ -85,7 +109,7 @@ def _power_of_two(op: Emitter, exponent: Any) -> Value:
 @lower("aten::gcd", promote="self other")
 def gcd(op: Emitter, self: Value, other: Value) -> Value:
     """gcd(self, other) by Euclid's steps, as many as the type's largest numbers can need (Lame's bound)."""
-    bits = 8 * dtypes.torch_dtype(self.dtype or dtypes.INT64).itemsize - _is_signed(self)
+    bits = _bits(self) - _is_signed(self)
     one, two = wide(op, "Abs", self), wide(op, "Abs", other)
     nought, unit = op.like(0, self), op.like(1, self)
     for _ in range(int(bits / 0.694) + 2):

@@ -59,10 +59,14 @@ def reshape_as(op: Emitter, self: Value, other: Value) -> Value:
     "aten::squeeze_copy.dims",
 )
 def squeeze(op: Emitter, self: Value, dim: Any = None) -> Value:
-    """squeeze.dim leaves an axis whose size is not 1."""
+    """squeeze.dim leaves an axis whose size is not 1.  A size that only the run knows is taken for another."""
     dims = range(self.rank) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
     axes = sorted({axis_of(item, self.rank) for item in dims})
     assert self.shape is not None
+    if self.rank and any(not isinstance(self.shape[axis], int) for axis in axes):
+        op.remark(
+            "takes an axis for longer than 1; for sizes where it does not hold, the file has an axis more than torch"
+        )
     axes = [axis for axis in axes if self.rank and self.shape[axis] == 1]
     return op.Squeeze(self, axes) if axes else self
 
