@@ -151,6 +151,20 @@ def test_bytes_are_the_last_thing(tmp_path: Path) -> None:
     assert (item.path, item.kind) == ("producer_name", "bytes")
 
 
+def test_elements_that_share_a_key_are_compared_in_their_order() -> None:
+    first, second = model(), model()
+    for made in (first, second):
+        made.graph.input.append(ps.helper.make_tensor_value_info("x", FLOAT, [7]))
+        made.metadata_props += [ps.StringStringEntryProto(key=key, value="w") for key in ("k", "", "")]
+    assert compare(first, second) == []
+    second.graph.input[1].type.tensor_type.elem_type = 7
+    second.metadata_props.pop()
+    assert [(item.path, item.kind) for item in compare(first, second)] == [
+        ('graph.input["x"].type.tensor_type.elem_type', "value"),
+        ("metadata_props[3]", "only in a"),
+    ]
+
+
 def test_the_same_data_file_is_not_read(tmp_path: Path) -> None:
     made = model()
     tensor = made.graph.initializer[0]

@@ -1,8 +1,8 @@
 """What differs between two models: structure first, then fields, then the values of tensors, then bytes.
 
-Strategy: lists of messages are aligned by their names or keys; what is left over (renamed nodes, for instance) by their
-operators in order. Values of tensors are compared chunk by chunk, however they are stored; a tensor that lies in the
-same place of the same file is not read.
+Strategy: lists of messages are aligned by their names or keys, those that share one in their order; what is left over
+of nodes (renamed ones, for instance) by their operators in order. Values of tensors are compared chunk by chunk,
+however they are stored; a tensor that lies in the same place of the same file is not read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -138,17 +139,17 @@ def _aligned(a: Sequence[Message], b: Sequence[Message]) -> tuple[list[tuple[int
     return pairs, keyed == sorted(keyed)
 
 
-def _by_key(messages: Sequence[Message]) -> dict[str, int]:
-    """Indices by key, for the keys that are there once."""
-    found: dict[str, int] = {}
-    twice = set()
+def _by_key(messages: Sequence[Message]) -> dict[object, int]:
+    """Indices by key, and by the how-manieth of that key it is; of nodes only those whose key is there once."""
+    found: dict[object, int] = {}
+    counts = Counter[object]()
     for at, message in enumerate(messages):
         key = _key(message)
-        if key in found:
-            twice.add(key)
-        if key is not None:
-            found[key] = at
-    return {key: at for key, at in found.items() if key not in twice}
+        found[key, counts[key]] = at
+        counts[key] += 1
+    if messages and isinstance(messages[0], NodeProto):
+        return {(key, 0): found[key, 0] for key, count in counts.items() if count == 1 and key is not None}
+    return found
 
 
 def _key(message: Message) -> str | None:
@@ -165,12 +166,8 @@ def _key(message: Message) -> str | None:
 def _by_structure(
     a: Sequence[Message], b: Sequence[Message], rest_a: list[int], rest_b: list[int]
 ) -> Iterator[tuple[int, int]]:
-    """Pairs among what has no partner by key: nodes of the same operator in the same order, else by position."""
-    if not rest_a or not rest_b:
-        return
-    if not isinstance(a[0], NodeProto):
-        if _key(a[rest_a[0]]) is None:
-            yield from zip(rest_a, rest_b, strict=False)
+    """Pairs of nodes among what has no partner by key: the same operators in the same order."""
+    if not rest_a or not rest_b or not isinstance(a[0], NodeProto):
         return
     if max(len(rest_a), len(rest_b)) > _ALIGNED:
         yield from zip(rest_a, rest_b, strict=False)
