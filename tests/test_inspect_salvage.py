@@ -97,6 +97,16 @@ def test_salvage(name: str, data: bytes, nodes: list[str], weights: list[str], c
         assert out.read_bytes() == WHOLE
 
 
+def test_nothing_of_a_sound_file_is_lost(tmp_path: Path) -> None:
+    """Fields that the schema does not know count as damage only where there is damage."""
+    whole = whole_model()
+    for message in (whole, whole.graph, whole.graph.node[3], whole.graph.initializer[2]):
+        message.unknown_fields = b"\xe8\x04\x05"
+    (tmp_path / "a.onnx").write_bytes(ps.dumps(whole))
+    assert salvage(tmp_path / "a.onnx", tmp_path / "b.onnx").dropped == []
+    assert (tmp_path / "b.onnx").read_bytes() == ps.dumps(whole)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_cut_anywhere(seed: int, tmp_path: Path) -> None:
     """Every node and weight that lies before the cut is kept, and nothing else."""

@@ -173,13 +173,14 @@ class _Keeper:
         return True
 
     def _sound(self, child: Element) -> bool:
-        """Whether a decoder takes the field, and a message has no field that the schema does not know."""
+        """Whether a decoder takes the field; in a damaged file, too, whether the schema knows all fields in it."""
         if child.problem:
             return False
         try:
             if child.message is not None:
                 decode(child.message, self.source.view[child.body : child.stop])
-                return all(inner.field is not None for inner in self.source.children(child))
+                whole = self.found.first_bad < 0
+                return whole or all(inner.field is not None for inner in self.source.children(child))
             if child.field is not None and child.packed:
                 unpack(child.field.kind, bytes(self.source.view[child.body : child.stop]), child.body)
         except DecodeError:
