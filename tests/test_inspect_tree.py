@@ -186,6 +186,12 @@ def test_strange_but_not_broken(name: str, data: bytes, steps: list[str]) -> Non
     assert not any(element.problem for element in source.walk())
 
 
+def test_what_is_said_of_a_node_is_ascii_on_one_line() -> None:
+    node = ps.NodeProto(op_type="R\u00e9lu\n\x1b[2J", name="\u00e9")
+    source = Bytes(ps.ModelProto(graph=ps.GraphProto(node=[node])).SerializeToString())
+    assert text_of(source, find(source, "graph.node[0]")[0]) == "R\\xe9lu\\n\\x1b[2J '\\xe9'"
+
+
 def damaged_copies(seed: int) -> bytes:
     """A copy that is cut, has bits flipped, or a piece of itself spliced in."""
     random_ = random.Random(seed)

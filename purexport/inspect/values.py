@@ -111,6 +111,7 @@ def summary(source: Bytes, element: Element) -> str:
     if element.message is NodeProto:
         kind, name = text_field(source, element, "op_type"), text_field(source, element, "name")
         output = "" if name else text_field(source, element, "output")
+        kind = ascii(kind)[1:-1] if kind else ""
         return " ".join(filter(None, [kind, ascii(name) if name else "", f"-> {output!a}" if output else ""]))
     if element.message is TensorProto:
         return tensor_summary(source, element)
