@@ -6,11 +6,11 @@ import argparse
 import sys
 from pathlib import Path
 
-from fuzz import checkpoints, codecs, decoder, differential, growth, messages
+from fuzz import checker, checkpoints, codecs, decoder, differential, external, growth, inspector, messages
 from fuzz.engine import Session, has_atheris, outcome, plain
 
-_CODEC = [module.HARNESS for module in (decoder, differential, codecs, messages, growth)]
-HARNESSES = {harness.name: harness for harness in (*_CODEC, *checkpoints.HARNESSES)}
+_SINGLE = (decoder, differential, codecs, messages, growth, external, inspector, checker)
+HARNESSES = {harness.name: harness for harness in (*(module.HARNESS for module in _SINGLE), *checkpoints.HARNESSES)}
 
 
 def main(arguments: list[str] | None = None) -> int:

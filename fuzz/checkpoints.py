@@ -9,16 +9,12 @@ pickle, the header of an array), around which the file is made right; or choices
 from __future__ import annotations
 
 import io
-import os
 import re
-import tempfile
-import time
-import tracemalloc
 import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+from fuzz.bounds import bounded, folder
 from fuzz.harness import Harness, Violation
 from fuzz.seeds import models
 from proto_schema.payload import FileRange, Payload
@@ -26,9 +22,6 @@ from purexport.weights import Stored, WeightsError, open_weights
 from purexport.weights.arrays import MemoryPayload
 from purexport.weights.strided import StridedPayload
 
-SLOWEST = 2.0  # seconds of this thread's time, for some kilobytes
-PER_BYTE, SLACK = 512, 1 << 19
-MEASURED = 8  # one input in so many has its memory measured, which takes long
 READ = 1 << 16  # bytes of a tensor that is read
 WHOLE, PART, CHOICES = range(3)
 DATA = bytes(range(96))
@@ -103,8 +96,7 @@ class Checks:
     def __init__(self, suffix: str, fragments: list[bytes], whole: Callable[[bytes], bytes]) -> None:
         self.fragments = fragments
         self.whole = whole
-        memory = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a disk may take 10 ms to write a small file anew
-        self._folder = tempfile.TemporaryDirectory(prefix="fuzz-checkpoints-", dir=memory)
+        self._folder = folder("checkpoints")
         self.path = Path(self._folder.name, f"m{suffix}")
 
     def content(self, data: bytes) -> bytes:
@@ -129,25 +121,14 @@ class Checks:
     def __call__(self, data: bytes) -> str:
         content = self.content(data)
         self.path.write_bytes(content)
-        measured = zlib.crc32(data) % MEASURED == 0
-        started = time.thread_time()
-        if measured:
-            tracemalloc.start()
-        try:
-            found = open_weights(self.path)
-            for name, row in found.items():
-                _check_row(name, row, content, str(self.path))
-            word = f"accepted {len(found)} {sorted({type(row.payload).__name__ for row in found.values()})}"
-        except WeightsError as error:
-            word = re.sub(r"'.*'|\d+", "", str(error))[:80]
-        finally:
-            peak = tracemalloc.get_traced_memory()[1] if measured else 0
-            tracemalloc.stop()
-        if peak > PER_BYTE * len(content) + SLACK:
-            raise Violation(f"it takes more than {PER_BYTE} bytes of memory a byte of the file")
-        if time.thread_time() - started > SLOWEST:
-            raise Violation(f"it takes more than {SLOWEST} seconds")
-        return word
+        with bounded(data, len(content)):
+            try:
+                found = open_weights(self.path)
+                for name, row in found.items():
+                    _check_row(name, row, content, str(self.path))
+            except WeightsError as error:
+                return re.sub(r"'.*'|\d+", "", str(error))[:80]
+        return f"accepted {len(found)} {sorted({type(row.payload).__name__ for row in found.values()})}"
 
 
 def _check_row(name: str, row: Stored, content: bytes, path: str) -> None:

@@ -69,4 +69,5 @@ HARNESS = Harness(
     check,
     long_messages,
     longest=1 << 15,
+    head=1,
 )

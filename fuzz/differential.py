@@ -65,5 +65,10 @@ def check(data: bytes) -> str:
 
 
 HARNESS = Harness(
-    "differential", "our verdict and our re-encoding are the official parser's", ps.DecodeError, check, messages
+    "differential",
+    "our verdict and our re-encoding are the official parser's",
+    ps.DecodeError,
+    check,
+    messages,
+    head=1,
 )

@@ -95,7 +95,7 @@ def plain(session: Session, seed: int) -> None:
             return
         words.add(session.execute(data))
     while not session.over:
-        data = mutated(rng.choice(kept), rng.choice(kept), rng, harness.longest)
+        data = mutated(rng.choice(kept), rng.choice(kept), rng, harness.longest, harness.head)
         word = session.execute(data)
         if word not in words and len(kept) < MOST_KEPT:
             words.add(word)

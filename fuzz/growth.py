@@ -69,5 +69,6 @@ HARNESS = Harness(
     check,
     small_messages,
     longest=256,
+    head=1,
     timed=True,
 )

@@ -65,7 +65,7 @@ def run(session: Session, seed: int, finish: Callable[[Session], int]) -> None:
         if rng.random() < 0.5:
             changed: bytes = atheris.Mutate(data, most)
             return changed
-        return mutated(bytes(data), rng.choice(seeds), rng, most)
+        return mutated(bytes(data), rng.choice(seeds), rng, most, session.harness.head)
 
     for at, data in enumerate(seeds):
         Path(folder.name, f"{at:04}").write_bytes(data)

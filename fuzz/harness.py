@@ -26,6 +26,7 @@ class Harness:
     check: Callable[[bytes], str]
     seeds: Callable[[], list[bytes]]
     longest: int = 4096  # bytes of a mutated input
+    head: int = 0  # bytes before the encoding, which are choices: the encoding is mutated as one
     timed: bool = False  # it measures time, which instrumentation would distort: always the plain engine
 
 

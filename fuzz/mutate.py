@@ -11,8 +11,14 @@ BYTES_THAT_MATTER = (0, 1, 2, 3, 4, 5, 7, 8, 0x0A, 0x0B, 0x0C, 0x12, 0x7F, 0x80,
 VARINTS = (0, 1, 2, 3, 99, 127, 128, 300, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63, 2**64 - 1)
 
 
-def mutated(data: bytes, other: bytes, rng: Random, longest: int) -> bytes:
-    """One to four changes; `other` is an input to take pieces from."""
+def mutated(data: bytes, other: bytes, rng: Random, longest: int, head: int = 0) -> bytes:
+    """One to four changes behind the first `head` bytes, and now and then other ones there.
+
+    `other` is an input to take pieces from.
+    """
+    if head:
+        first = rng.randbytes(head) if rng.random() < 0.15 else data[:head]
+        return first + mutated(data[head:], other[head:], rng, longest - head)
     for _ in range(rng.choice((1, 1, 1, 2, 2, 4))):
         data = _in_field(data, other, rng) if rng.random() < 0.6 else _anywhere(data, other, rng)
     return data[:longest]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -16,13 +17,16 @@ from typing import Any
 import pytest
 
 import proto_schema as ps
-from fuzz import checkpoints, differential, engine, growth
+from fuzz import bounds, checker, checkpoints, differential, engine, external, growth, inspector
 from fuzz.__main__ import HARNESSES, main
 from fuzz.engine import Session, outcome, plain
 from fuzz.harness import CLASSES, difference, joined, split
 from fuzz.mutate import mutated
 from fuzz.seeds import models
 from proto_schema import codec, generate, interpret
+from proto_schema import external as external_data
+from tests.proto_schema.checker_models import valid, value
+from tests.proto_schema.checker_rows_data import STRICTER
 
 ROOT = Path(__file__).parent.parent
 
@@ -36,6 +40,9 @@ RUNS = [
     ("safetensors", 1200, 30),
     ("torchzip", 1200, 40),
     ("checkpoints", 1200, 30),
+    ("external", 250, 70),
+    ("inspect", 250, 80),
+    ("checker", 400, 50),
 ]
 
 
@@ -73,13 +80,56 @@ def crash(*_: Any) -> Any:
     raise IndexError("out of range")
 
 
+def ignore(*_: Any) -> None:
+    """Neither a check nor a result."""
+
+
+def nothing(*_: Any) -> Any:
+    return iter(())
+
+
+def emptied(path: Path, *_: Any) -> None:
+    path.write_bytes(b"")
+
+
 MODEL = models()[1]
 NODE = joined(ps.NodeProto, bytes.fromhex("0a01611a0162"))
 BAD = joined(ps.NodeProto, bytes.fromhex("0a0261"))
 OUTSIDE = bytes([checkpoints.PART]) + b'{"a":{"dtype":"U8","shape":[97],"data_offsets":[0,97]}}'
 TENSOR = bytes([checkpoints.PART]) + checkpoints.PICKLES[0]
 BEFORE = TENSOR.replace(b"tQK\0", b"tQJ\0\0\0\x80")
-MEASURED = next(data for end in range(99) if zlib.crc32(data := b"\0{" + b" " * end) % checkpoints.MEASURED == 0)
+MEASURED = next(data for end in range(99) if zlib.crc32(data := b"\0{" + b" " * end) % bounds.MEASURED == 0)
+
+VALID_MODEL, NO_MODEL = bytes([*bytes(7), 1]), bytes([*bytes(7), 12])
+
+
+def at(location: str, dims: int = 0) -> bytes:
+    """One tensor of floats at this location, whose values are asked for."""
+    return bytes([0, 0, 0, 1, 0, external.PIECES.index(location), 0, 0, dims, 0, 5, 0])
+
+
+def room(name: str) -> Any:
+    """A module of purexport.inspect, some of which are called as a function in it."""
+    return importlib.import_module(f"purexport.inspect.{name}")
+
+
+def tool(number: int, *arguments: int, content: bytes = MODEL) -> bytes:
+    """A file for a tool of the inspector."""
+    return bytes([number, *arguments]).ljust(inspector.HEAD, b"\0") + content
+
+
+def careless(target: str, *_: Any) -> None:
+    Path(target).write_bytes(b"")
+    Path(target).with_name("w.bin").unlink()
+
+
+def is_no_name(_: Any, child: Any) -> bool:
+    return bool(child.field.name != "producer_name")
+
+
+def complain(*_: Any) -> None:
+    raise ps.CheckError("no")
+
 
 # (harness, input, what to replace by what, how the finding begins)
 BROKEN = [
@@ -107,19 +157,44 @@ BROKEN = [
     (
         "safetensors",
         MEASURED,
-        ("fuzz.checkpoints.SLACK", -(1 << 40)),
+        ("fuzz.bounds.SLACK", -(1 << 40)),
         "Violation: it takes more than 512 bytes of memory a",
     ),
     ("torchzip", BEFORE, ("purexport.weights.torchzip._is_size", lambda _: True), "OSError: [Errno 22]"),
     ("torchzip", TENSOR, ("purexport.weights.torchzip._row", refuse), "DecodeError"),
-    ("torchzip", TENSOR, ("fuzz.checkpoints.SLOWEST", -1.0), "Violation: it takes more than -1.0 seconds"),
+    ("torchzip", TENSOR, ("fuzz.bounds.SLOWEST", -1.0), "Violation: it takes more than -1.0 seconds"),
     ("checkpoints", MEASURED, ("purexport.weights.index.parsed", crash), "IndexError"),
+    ("external", at("../outside/w.bin"), (external_data, "_check_location", ignore), "Violation: bytes from outside"),
+    ("external", at("linked"), (external_data, "_FILE", os.O_NONBLOCK), "Violation: a file outside of the folder is o"),
+    (
+        "external",
+        at("hard", 3),
+        (external_data.Folder, "_refuse_foreign_links", ignore),
+        "Violation: a file that has",
+    ),
+    ("external", at("w.bin"), (external, "to_array", crash), "IndexError"),
+    ("external", at("w.bin"), (bounds, "SLOWEST", -1.0), "Violation: it takes more than -1.0 seconds"),
+    ("external", b"\x0d", (room("forms"), "replace_file", careless), "Violation: a file that is not the result"),
+    ("inspect", tool(0), (room("elements").Bytes, "children", nothing), "Violation: elements do not end where"),
+    ("inspect", tool(1, 1, 9), (room("locate"), "_part", ignore), "Violation: an unknown part"),
+    ("inspect", tool(3), (inspector, "_model", ignore), "Violation: the findings and the decoder give two verdicts"),
+    ("inspect", tool(3), (ps, "dumps", ignore), "Violation: findings and encoder disagree"),
+    ("inspect", tool(4), (room("sizes"), "_use", lambda _: "weights in data files"), "Violation: the bytes by use"),
+    ("inspect", tool(5), (ps.checker, "check_model", emptied), "Violation: the file itself was changed"),
+    ("inspect", tool(6, 0, 1), (room("compare"), "_by_key", lambda _: {}), "Violation: two files are said to be"),
+    ("inspect", tool(7), (room("orders"), "_record", lambda *_: b""), "Violation: an edit does other than"),
+    ("inspect", tool(9), (room("forms"), "encode_parts", lambda _: ([], 0)), "Violation: it is not the model's"),
+    ("inspect", tool(11), (room("salvage")._Keeper, "_sound", is_no_name), "Violation: something of a sound file"),
+    ("inspect", tool(12), (room("html"), "_parts", lambda *_: ["\u00e9"]), "Violation: the page is not what"),
+    ("checker", NO_MODEL, (ps.checker, "check_model", ignore), "Violation: ours: valid; the official one: The model"),
+    ("checker", VALID_MODEL, (ps.checker, "check_model", complain), "Violation: ours: no; the official one: valid"),
+    ("checker", VALID_MODEL, (ps.checker, "check_model", crash), "IndexError"),
 ]
 
 
 @pytest.mark.parametrize(("name", "data", "change", "finding"), BROKEN, ids=[row[3] for row in BROKEN])
 def test_broken_invariant_is_found(
-    name: str, data: bytes, change: tuple[str, Any], finding: str, monkeypatch: pytest.MonkeyPatch
+    name: str, data: bytes, change: tuple[Any, ...], finding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert outcome(HARNESSES[name], data)[1] == ""
     monkeypatch.setattr(*change)
@@ -149,6 +224,35 @@ def test_what_is_excused(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert [reason for excused, reason in differential.KNOWN if excused(ps.DecodeError("no", 0))] == []
     assert len(differential.KNOWN) == 1
+
+
+def test_what_the_checkers_may_disagree_on() -> None:
+    """The rows of where we are stricter are those of the table, which has some more of the official checker's own."""
+    used = set()
+    for name, change, _ in STRICTER:
+        model = valid()
+        change(model)
+        theirs = checker.official(model.SerializeToString(), False)
+        with pytest.raises(ps.CheckError) as caught:
+            ps.checker.check_model(model)
+        reason = checker.excused(str(caught.value), theirs, model)
+        assert reason or theirs, name
+        used.add(reason)
+    others = [
+        ("", "Data of TensorProto ( tensor name: n) should be stored in a.bin, but it is not regular file."),
+        (
+            "",
+            "[TypeInferenceError] Cannot infer type and shape for node name . No opset import for domain  optype Relu",
+        ),
+        ("", "[ShapeInferenceError] Inferred shape and existing shape differ in rank: (2) vs (4)"),
+    ]
+    used.update(checker.excused(*pair, valid()) for pair in others)
+    again = valid()
+    again.graph.output.append(value("x", code=7))
+    used.add(checker.excused("graph.node[0].input[0]: is tensor(int64)", "", again))
+    assert used - {""} == {reason for _, reason in checker.KNOWN}
+    for pair in (("graph.name: is required", ""), ("", "Field 'name' is required"), ("calls are nested more", "too")):
+        assert not checker.excused(*pair, valid())
 
 
 def test_a_finding_is_written_shown_and_replayed(

@@ -1,7 +1,7 @@
 """Attributes and nodes: well-formed in themselves, and as the operator's schema at the model's opset says.
 
-Stricter than the official checker: a reference to a function's attribute is refused outside a function, and a call of
-a model-local function must not pass more inputs, outputs or attributes than the function has.
+Stricter than the official checker: a reference to a function's attribute is refused outside a function and beside a
+value, and a call of a model-local function must not pass more inputs, outputs or attributes than the function has.
 """
 
 from __future__ import annotations

@@ -419,6 +419,11 @@ STRICTER: list[Row] = [
         'graph.node[3].attribute["alpha"].ref_attr_name: refers to an attribute of a function',
     ),
     (
+        "value and reference",
+        lambda m: setattr(m.functions[0].node[1].attribute[0], "f", 1.0),
+        'functions[0].node[1].attribute["alpha"]: has a value, although it refers to the function',
+    ),
+    (
         "function output that nobody makes",
         put("functions[0]", output=["q"]),
         "functions[0].output[0]: 'q' is not made in this function",

@@ -12,20 +12,10 @@ from collections.abc import Callable
 import pytest
 
 import proto_schema as ps
+from fuzz.checker import odd
 from proto_schema import checker, text
-from tests.proto_schema.checker_models import loop, valid
-from tests.proto_schema.checker_rows_data import VALID
 
 ROUNDS = 600
-
-
-def _seeds() -> list[bytes]:
-    models = []
-    for change in [loop("c", "x"), *(row[1] for row in VALID if "nested calls" not in row[0])]:
-        model = valid()
-        change(model)
-        models.append(model.SerializeToString())
-    return models
 
 
 def _flip(data: bytearray, rng: random.Random) -> None:
@@ -56,7 +46,7 @@ def _damaged(seed: int) -> ps.ModelProto | None:
         return None
 
 
-_SEEDS = _seeds()
+_SEEDS = odd()
 
 
 @pytest.mark.parametrize("block", range(4))
