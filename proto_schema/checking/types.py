@@ -224,6 +224,8 @@ def _text(proto: TypeProto | None) -> Type:
     if proto.map_type is not None:
         key, value = _dtype(proto.map_type.key_type), _text(proto.map_type.value_type)
         return f"map({key},{value})" if key and value else None
+    if proto.opaque_type is not None:
+        return f"opaque({proto.opaque_type.domain or ''},{proto.opaque_type.name or ''})"
     return None
 
 

@@ -353,6 +353,11 @@ TYPES: list[Row] = [
         'graph.node[2].attribute["then_branch"].g.node[0].input[0]: is tensor(float); Not takes tensor(bool)',
     ),
     (
+        "opaque value for a tensor",
+        put("graph.input[0].type", opaque_type=ps.TypeProto.Opaque(domain="d", name="n")),
+        "graph.node[0].input[0]: is opaque(d,n); Conv takes tensor(double) or tensor(float) or tensor(float16)",
+    ),
+    (
         "sequence for a tensor",
         both(node("SequenceConstruct", ["x"], ["a"]), node("Relu", ["a"], ["b"])),
         "graph.node[6].input[0]: is seq(tensor(float)); Relu takes",
