@@ -73,9 +73,14 @@ KNOWN: list[tuple[Excuse, str]] = [
     (_only_ours(r"put: the call has \d+ (in|out)puts; the function .* has"), "a call with more than a function takes"),
     (_only_ours("the function .* has no such attribute$"), "a call with an attribute that the function has not"),
     (_only_ours("is required by the function .*, but absent$"), "a call without an attribute that the function needs"),
+    (_only_ours("output.*: is declared as .*, but .* makes"), "inference there follows the first input, ours any"),
     (
         _only_theirs("should be stored in .*, but it"),
-        "without a folder we look for no files, and it in the current one",
+        "without a folder we look for no file",
+    ),
+    (
+        _only_theirs("^(Invalid tensor data type|Unsupported type proto)"),
+        "an empty type within a type, which we leave",
     ),
     (_only_theirs("No opset import for domain *optype"), "IR versions 1 and 2 have no imports; inference expects them"),
     (_only_theirs(r"^\[ShapeInferenceError\]"), "our full check is about types, not about shapes"),

@@ -25,6 +25,7 @@ class Session:
     seconds: float | None = None
     folder: Path | None = None
     executions: int = 0
+    coverage: str = ""  # what a guided run has reached
     findings: dict[str, bytes] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
 
@@ -51,10 +52,11 @@ class Session:
             print(f"  file: {path}\n  again: python -m fuzz {self.harness.name} --replay {path}", flush=True)
 
     def summary(self) -> str:
-        """One line: executions, their rate, findings."""
+        """One line: executions, their rate, coverage where it is known, findings."""
         taken = time.monotonic() - self.started
         rate = self.executions / taken if taken else 0.0
-        return f"{self.harness.name}: {self.executions} executions, {rate:.0f}/s, {len(self.findings)} findings"
+        said = [f"{self.executions} executions", f"{rate:.0f}/s", self.coverage, f"{len(self.findings)} findings"]
+        return f"{self.harness.name}: {', '.join(filter(None, said))}"
 
 
 def outcome(harness: Harness, data: bytes) -> tuple[str, str]:

@@ -1,5 +1,6 @@
 """Mutation guided by coverage: atheris (libFuzzer) sees the branches of the codec, the generated functions included.
 
+What libFuzzer says of coverage goes to stderr alone, which is read back for the summary.
 Generated functions never pass an import hook, so each is instrumented when it has been made. libFuzzer ends the
 process itself, hence the session is over, summed up and left inside the callback.
 """
@@ -7,8 +8,10 @@ process itself, hence the session is over, summed up and left inside the callbac
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -51,10 +54,14 @@ def run(session: Session, seed: int, finish: Callable[[Session], int]) -> None:
         atheris.instrument_func(function)
     seeds = session.harness.seeds()
     folder = tempfile.TemporaryDirectory()  # of libFuzzer's corpus
+    said = os.memfd_create("said")
 
     def one_input(data: bytes) -> None:
         session.execute(data)
         if session.over:
+            lines = os.pread(said, os.fstat(said).st_size, 0)
+            reached = re.findall(rb"cov: (\d+) ft: (\d+)", lines) or [(b"0", b"0")]
+            session.coverage = "coverage of {} branches, {} with counts".format(*map(bytes.decode, reached[-1]))
             status = finish(session)
             folder.cleanup()
             sys.stdout.flush()
@@ -69,7 +76,9 @@ def run(session: Session, seed: int, finish: Callable[[Session], int]) -> None:
 
     for at, data in enumerate(seeds):
         Path(folder.name, f"{at:04}").write_bytes(data)
-    options = [f"-max_len={session.harness.longest}", f"-seed={seed + 1}", "-verbosity=0", "-timeout=600"]
+    options = [f"-max_len={session.harness.longest}", f"-seed={seed + 1}", "-verbosity=1", "-timeout=600"]
     options += [f"-artifact_prefix={folder.name}/", "-report_slow_units=600"]
     atheris.Setup(["fuzz", *options, folder.name], one_input, custom_mutator=mutate, internal_libfuzzer=True)
+    session.started = time.monotonic()  # instrumenting took its time
+    os.dup2(said, sys.stderr.fileno())
     atheris.Fuzz()

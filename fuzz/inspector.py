@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,14 @@ class _Files:
 
 @cache
 def _files() -> _Files:
-    return _Files()
+    """The paths, after each tool has run: what it imports is no memory of its own."""
+    files, small = _Files(), models()[1]
+    for tool, documented in TOOLS:
+        files.model.write_bytes(small)
+        files.out.unlink(missing_ok=True)
+        with suppress(*documented):
+            tool(files, small, Choices(b""))
+    return files
 
 
 def _model(content: bytes) -> ps.ModelProto | None:
