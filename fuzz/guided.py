@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from types import FunctionType, ModuleType
@@ -21,12 +22,18 @@ from typing import Any
 from fuzz.engine import Session
 from fuzz.harness import CLASSES
 from fuzz.mutate import mutated
-from proto_schema import codec, fields, generate, interpret, payload, scalars, wire
+from proto_schema import codec, external, fields, generate, interpret, payload, scalars, tensors, wire
+from proto_schema.checking import graphs, models, nodes, types
+from proto_schema.checking import tensors as checking_tensors
 from purexport.weights import index, jsontext, npy, safetensors, stored, strided, torchzip, unpickle, ziparchive
 
 CODEC = (wire, fields, scalars, payload, interpret, codec)
 READERS = (jsontext, safetensors, torchzip, unpickle, ziparchive, npy, index, stored, strided)
-MODULES = (*CODEC, *READERS)
+CHECKER = (external, tensors, graphs, models, nodes, types, checking_tensors)
+_LOOK = ("elements", "values", "paths", "locate", "sizes", "forms", "compare", "histograms", "html")
+_WRITE = ("orders", "rewrite", "edit", "extract", "salvage")
+TOOLS = [import_module(f"purexport.inspect.{name}") for name in (*_LOOK, *_WRITE)]  # some are called as a function
+MODULES = (*CODEC, *READERS, *CHECKER, *TOOLS)
 
 
 def functions() -> Iterator[Callable[..., Any]]:
