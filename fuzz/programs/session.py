@@ -83,6 +83,7 @@ def _listen(mine: Connection, base: str, at: int, report: Report, started: float
             message = mine.recv()
         except EOFError:
             report.crashes.append(f"{stage}: --seed {base}:{at}")
+            print(f"CRASH {report.crashes[-1]}", flush=True)
             return at + 1
         if isinstance(message, str):
             stage = message
