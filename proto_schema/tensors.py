@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 Array: TypeAlias = npt.NDArray[Any]
 BFLOAT16, FLOAT8E8M0 = TensorProto.BFLOAT16, TensorProto.FLOAT8E8M0
 LISTS = {"int32_data": "<i4", "int64_data": "<i8", "uint64_data": "<u8", "float_data": "<f4", "double_data": "<f8"}
-_MOST_DIMS = 32 if np.__version__.startswith("1.") else 64
 COPY_BELOW = 1 << 16  # a strided array of fewer bytes is copied at once, a larger one when it is written
 
 
@@ -185,8 +184,6 @@ def _count(tensor: TensorProto) -> int:
     count = element_count(tensor.dims)
     if count >= MOST_ELEMENTS or any(dim >= MOST_ELEMENTS for dim in tensor.dims):
         raise DecodeError(f"{_name(tensor)}: dims {tensor.dims} overflow 64 bits")
-    if len(tensor.dims) > _MOST_DIMS:
-        raise DecodeError(f"{_name(tensor)}: has {len(tensor.dims)} dims; numpy arrays have at most {_MOST_DIMS}")
     return count
 
 
