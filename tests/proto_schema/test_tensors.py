@@ -193,8 +193,8 @@ BAD = [  # what is wrong, the tensor, the error, a part of its message
     ("huge int4", ps.TensorProto(data_type=22, dims=[2**60], int32_data=[1]), ps.DecodeError, "int32_data has 1"),
     ("int4 short", ps.TensorProto(data_type=22, dims=[3], raw_data=b"1"), ps.DecodeError, "raw_data has 1"),
     ("float6 long", ps.TensorProto(data_type=27, dims=[3], raw_data=b"1234"), ps.DecodeError, "needs 3"),
-    ("65 dims", ps.TensorProto(data_type=1, dims=[1] * 65, raw_data=b"1234"), ps.DecodeError, "numpy has no arrays of the shape"),
-    ("65 dims, empty", ps.TensorProto(data_type=1, dims=[0] * 65), ps.DecodeError, "numpy has no arrays of the shape"),
+    ("65 dims", ps.TensorProto(data_type=1, dims=[1] * 65, raw_data=b"1234"), ps.DecodeError, "numpy has no arrays"),
+    ("65 dims, empty", ps.TensorProto(data_type=1, dims=[0] * 65), ps.DecodeError, "numpy has no arrays"),
     ("segment", ps.TensorProto(data_type=1, segment=ps.TensorProto.Segment()), ps.DecodeError, "segment"),
     ("strings short", ps.TensorProto(data_type=8, dims=[2], string_data=[b""]), ps.DecodeError, "string_data has 1"),
 ]
