@@ -53,6 +53,16 @@ def program(*inputs: tuple[Tensor, ...], axes: Any = None) -> Callable[[Any], An
 
 
 @program(*BOTH_SIGNS)
+def two_results_that_are_never_one(x: Tensor) -> Tuple[Tensor, Tensor]:  # noqa: UP006
+    if bool(x.sum() > 0):
+        a, b = x + 1, x + 2
+    else:
+        a, b = x - 1, x - 2
+    a.add_(1)
+    return a, b
+
+
+@program(*BOTH_SIGNS)
 def in_one_branch(x: Tensor) -> Tensor:
     y = x.clone()
     if bool(x.sum() > 0):

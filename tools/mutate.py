@@ -88,6 +88,7 @@ class Verdict:
         self.order = order
         self.group = group
 
+    @pytest.hookimpl(trylast=True)  # behind the choice by marks
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         without = self.group.without
         chosen = [item for item in items if not (without and re.search(without, item.nodeid))]
@@ -224,13 +225,14 @@ class Runner:
         slot.change = None
 
 
-def drawn_changes(group: Group, seed: int, at: list[str] | None) -> list[tuple[str, Change, str]]:
+def drawn_changes(group: Group, seed: int, at: list[str]) -> list[tuple[str, Change, str]]:
     """Every change of the group's modules, or those of some lines, in an order that the seed decides."""
     found = []
     for module in group.modules:
         tree = ast.parse((ROOT / module).read_text())
         for change in changes(tree, texts=module in group.texts):
-            if at is None or module in at or f"{module}:{change.line}" in at:
+            place = f"{module}:{change.line}"
+            if not at or {module, place, f"{place}: {change.text}"} & set(at):
                 found.append((module, change, change.source(tree)))
     random.Random(seed).shuffle(found)
     return found
@@ -247,6 +249,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, help="children at a time")
+    parser.add_argument("--again", type=Path, help="only what survived in this output of an earlier run")
     parser.add_argument("--tests", nargs="+", help="files to run instead of the group's, on every route and opset")
     parser.add_argument("--at", action="append", help="FILE or FILE:LINE: only changes there; may be given again")
     asked = parser.parse_args()
@@ -259,7 +262,9 @@ def main() -> int:
         importlib.import_module(name)
     with tempfile.TemporaryDirectory(prefix="mutate-") as folder:
         runner = Runner(group, Path(folder), asked.jobs)
-        runner.run(drawn_changes(group, asked.seed, asked.at), asked.seconds)
+        lines = asked.again.read_text().splitlines() if asked.again else []
+        again = [line.removeprefix("survived: ") for line in lines if line.startswith("survived: ")]
+        runner.run(drawn_changes(group, asked.seed, again + (asked.at or [])), asked.seconds)
     counts = runner.counts
     say(
         f"{sum(counts.values())} made, {counts['killed']} killed, {counts['survived']} survived, "
