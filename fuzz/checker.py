@@ -53,6 +53,9 @@ def _only_theirs(pattern: str) -> Excuse:
     return lambda ours, theirs, _: not ours and re.search(pattern, theirs) is not None
 
 
+_NO_TYPE = r"Invalid tensor data type|Unsupported type proto|.*mismatch. existing=(sequence|optional|map)_type inferred"
+
+
 def _declared_twice(_: str, theirs: str, model: ps.ModelProto) -> bool:
     graph = model.graph or ps.GraphProto()
     types = {value.name: value.type for value in graph.input}
@@ -78,10 +81,7 @@ KNOWN: list[tuple[Excuse, str]] = [
         _only_theirs("should be stored in .*, but it"),
         "without a folder we look for no file",
     ),
-    (
-        _only_theirs("^(Invalid tensor data type|Unsupported type proto)"),
-        "an empty type within a type, which we leave",
-    ),
+    (_only_theirs(f"^({_NO_TYPE})"), "an empty type within a type, which we leave"),
     (_only_theirs("No opset import for domain *optype"), "IR versions 1 and 2 have no imports; inference expects them"),
     (_only_theirs(r"^\[ShapeInferenceError\]"), "our full check is about types, not about shapes"),
     (_declared_twice, "an input that is declared again with another type: official inference takes the last"),
