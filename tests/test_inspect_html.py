@@ -356,6 +356,7 @@ def test_tensors_sizes_and_light(opened: Opened) -> None:
     window.click("#tensors-head .size")  # they are in the order of size already: the other way round
     assert window.run("return page.tensors.rows.map((one) => one.name)") == ["shift", "fc.weight"]
     window.click("#tab-sizes")
+    window.wait("return page.sizes.rectangles.length > 0")  # drawn when the canvas has a size
     names = "return page.sizes.rectangles.map((one) => [one.name, one.part.size])"
     assert ["fc.weight", 16384] in window.run(names)
     for by, name in (("operator", "MatMul.fc.weight"), ("dtype", "FLOAT.fc.weight"), ("fields", "graph")):
