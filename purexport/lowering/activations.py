@@ -12,6 +12,7 @@ from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.common import axis_of
 from purexport.lowering.compare import clamp
+from purexport.lowering.elementwise import expm1
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.kernels import largest
 from purexport.lowering.registry import lower
@@ -89,7 +90,11 @@ def prelu(op: Emitter, self: Value, weight: Value) -> Value:
 @lower("aten::elu")
 def elu(op: Emitter, self: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Value:
     """elu(...): scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
-    if self.dtype == dtypes.DOUBLE:  # the attribute is a float32
+    if not isinstance(input_scale, Value) and input_scale < 0:
+        # what is below zero comes above it, where Elu is its argument
+        bend = op.Mul(expm1(op, op.Mul(self, op.like(input_scale, self))), op.like(alpha, self))
+        bent = op.Where(op.Greater(self, op.like(0, self)), self, bend)
+    elif self.dtype == dtypes.DOUBLE:  # the attribute is a float32
         negative = op.Mul(op.Elu(op.Mul(self, op.like(input_scale, self))), op.like(alpha, self))
         bent = op.Where(op.Greater(self, op.like(0, self)), self, negative)
     elif input_scale == 1:

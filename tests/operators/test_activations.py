@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.harness import Row, f16, f32, i64, layer, row_params, run_row, values
+from tests.harness import Row, f16, f32, f64, i64, layer, row_params, run_row, values
 
 BORDERS = values([-math.inf, -30.0, -3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0, 30.0, math.inf])
 
@@ -34,6 +34,9 @@ ROWS = [
     Row("elu", functional.elu, BORDERS),
     Row("elu-alpha", lambda x: functional.elu(x, 0.7), f32(9)),
     Row("elu-scales", lambda x: torch.ops.aten.elu(x, 0.7, 1.3, 0.5), f32(9)),
+    Row("elu-negative-scale", lambda x: torch.ops.aten.elu(x, 0.7, 1.3, -1.5), f32(9)),
+    Row("elu-negative-scale-f64", lambda x: torch.ops.aten.elu(x, 0.7, 1.3, -1.5), f64(9)),
+    Row("celu-negative-alpha", lambda x: functional.celu(x, -0.5), f32(9)),
     Row("selu", functional.selu, f32(9)),
     Row("celu", functional.celu, f32(9)),
     Row("celu-alpha", lambda x: functional.celu(x, 0.5), f32(9)),
