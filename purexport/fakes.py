@@ -25,6 +25,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, statical
 from torch.utils._sympy.functions import Max, Min
 
 from purexport import linalg_shapes, quantized_shapes, recurrent, scalars
+from purexport.broadcasting import widened
 from purexport.capture.aten import Call, ScalarType, TensorType, Value, map_values, tensor_type
 from purexport.capture.bind import signature
 from purexport.capture.exported import Symbols
@@ -73,6 +74,7 @@ class FakeMachine:
         self.symbols: dict[str, Any] = {}
         self.names: dict[str, str] = {}
         self.examples: dict[Any, int] = {}
+        self.alternatives: list[Any] = []  # sizes that differ between two paths
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -153,7 +155,9 @@ class FakeMachine:
             self.forget(args[name])
         result = self._made(call, args)
         if result is None:
-            result = _operator(call)(**self._as_tensors(call.target, args))
+            operator = _operator(call)
+            given = widened(call.target, operator, self._as_tensors(call.target, args), self.unknown_size)
+            result = operator(**given)
         return list(result) if len(call.outputs) != 1 else [result]
 
     def _shape_of(self, fake: torch.Tensor) -> torch.Tensor:
@@ -239,8 +243,21 @@ class FakeMachine:
         ``free`` names the unknown sizes of ``one`` that stand for any size already.
         """
         pairs = zip(one.shape, other.shape, strict=True)
-        sizes = [a if str(a) in free or _equal(a, b) else self.unknown_size() for a, b in pairs]
+        sizes = [a if str(a) in free or _equal(a, b) else self._either() for a, b in pairs]
         return torch.empty(sizes, dtype=one.dtype)
+
+    def _either(self) -> Any:
+        self.alternatives.append(self.unknown_size())
+        return self.alternatives[-1]
+
+    def settled(self) -> list[str]:
+        """What torch's shape functions have taken sizes to be that differ between two paths, a sentence each."""
+        found = [size.node.expr for size in self.alternatives if size.node.expr != size.node._expr]
+        return [
+            f"a size that differs between two paths is taken to be {self.named(str(taken))}, which torch's shape "
+            "functions want; the file may stop with an error where it is not"
+            for taken in dict.fromkeys(found)
+        ]
 
     @staticmethod
     def known(number: Any) -> Any:

@@ -259,6 +259,35 @@ else:
         "x0",
         {"x0": SQUARE, "p0": PLACES, "p1": ("int64", ())},
     ),
+    Found(
+        "two-sizes-of-two-paths-beside-a-known-one",
+        """
+if bool(x1.sum() > 0):
+    x0 = x0.amax([0], keepdim=True)
+v0 = self.p0 + x0
+v1 = v0 * x0.shape[0]
+v2 = x0.reshape(-1)
+""",
+        "v1 v2",
+        {"x0": ("float32", (3, 1)), "x1": ("float32", (2,)), "p0": ("float32", (3, 1))},
+        branches=True,
+    ),
+    Found(
+        "two-sizes-of-two-paths-beside-two-others",
+        """
+if bool(x1.sum() > 0):
+    x0 = x0.amax([0], keepdim=True)
+v0 = x0
+if bool(x1.sum() > 1):
+    v0 = torch.cat((x0, x0))[:3]
+v0.mul_(2)
+v1 = x0 + v0
+v2 = v1.reshape(-1) * v0.shape[0]
+""",
+        "v1 v2",
+        {"x0": ("float32", (3, 1)), "x1": ("float32", (2,))},
+        branches=True,
+    ),
 ]
 
 

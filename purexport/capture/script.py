@@ -146,7 +146,7 @@ class Interpreter(Recorder):
             f"axis {axis!r} was declared dynamic, but the script holds it at {size}; the file takes that size only"
             for axis, size in self.machine.fixed().items()
         ]
-        return [*written, *fixed, *self.machine.merged(), *dict.fromkeys(self.remarks)]
+        return [*written, *fixed, *self.machine.merged(), *self.machine.settled(), *dict.fromkeys(self.remarks)]
 
     # -- blocks
 
