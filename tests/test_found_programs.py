@@ -288,6 +288,18 @@ v2 = v1.reshape(-1) * v0.shape[0]
         {"x0": ("float32", (3, 1)), "x1": ("float32", (2,))},
         branches=True,
     ),
+    Found(
+        "an-axis-that-one-path-takes-away-in-place",
+        """
+if int(x0.count_nonzero()) > 2:
+    x0.squeeze_()
+v0 = x1 + 1
+""",
+        "v0",
+        {"x0": ("float32", (1, "n")), "x1": ("float32", ())},
+        ({"n": 4}, {"n": 2}),
+        branches=True,
+    ),
 ]
 
 

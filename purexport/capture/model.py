@@ -132,7 +132,8 @@ def _traced(request: Request, reason: str, fake: Callable[[torch.Tensor], torch.
 
     def record(tensors: Sequence[torch.Tensor]) -> torchscript.Recorded:
         with _refusals(), attributes_kept(request.model), paused() if fake else nullcontext():
-            given = tensors if fake is None else list(map(fake, tensors))
+            # the model may write to what it is given, and each further trace is to see the same
+            given = [tensor.detach().clone() for tensor in tensors] if fake is None else list(map(fake, tensors))
             return torchscript.trace(function, given, flat.names, state, modules, bool(axes))
 
     def again(tensors: Sequence[torch.Tensor]) -> AtenGraph:
