@@ -300,6 +300,34 @@ v0 = x1 + 1
         ({"n": 4}, {"n": 2}),
         branches=True,
     ),
+    Found(
+        "a-write-by-a-mask-to-its-own-rows",
+        "x0[x0 > 0] *= -1\nx1[self.p0] *= self.p0",
+        "x0 x1",
+        {"x0": ("float32", (1, "n")), "x1": ("float32", (1, "n")), "p0": ("bool", (1,))},
+        LESS,
+        refused="a write through what may be a copy",
+    ),
+    Found("a-row-written-to-one", "x0[0] = x1", "x0", {"x0": ("float32", (3, "n")), "x1": ("float32", (1, "n"))}, LESS),
+    Found(
+        "a-row-written-to-some",
+        "x0[0:2] = x1\nx0[..., None, 1:] = x1[:, None, 1:]",
+        "x0",
+        {"x0": ("float32", (3, "n")), "x1": ("float32", (1, "n"))},
+        LESS,
+    ),
+    Found(
+        "a-row-written-by-indices",
+        "x0[:, self.p0, 1:] = x1[:, :, 1:]\nx0[1, self.p1] = x1[0]\nx0[self.p0] = x1[0]",
+        "x0",
+        {
+            "x0": ("float32", (2, 2, "n")),
+            "x1": ("float32", (1, 1, "n")),
+            "p0": ("int64", (2,)),
+            "p1": ("bool", (2,)),
+        },
+        LESS,
+    ),
 ]
 
 

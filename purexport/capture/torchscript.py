@@ -21,7 +21,7 @@ from torch.jit import _trace as jit_trace
 from torch.overrides import TorchFunctionMode
 
 from purexport import scalars
-from purexport.capture import prepacked, whole
+from purexport.capture import prepacked, setitem, whole
 from purexport.capture.aten import (
     INSIDE_TORCH,
     AtenGraph,
@@ -173,6 +173,8 @@ class _Visible(TorchFunctionMode):
             return args[0]
         if name in _AT_LEAST and len(args) == 1 and isinstance(args[0], torch.Tensor):
             return _with_axes(args[0], _AT_LEAST[name])
+        if name == "__setitem__" and self.dynamic and setitem.written(*args):
+            return None
         result = _SAFE.get(name, function)(*args, **(kwargs or {}))
         if name in _UNSEEN_SHARING:
             found = [item for item in result if not item.is_inference()]
