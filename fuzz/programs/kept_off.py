@@ -1,7 +1,7 @@
 """What the generator keeps off, because a runtime or torch is wrong there and not the file: a row a case, and why.
 
-A row is (what the statement holds, what else the case needs, the reason): "empty" is a tensor without elements, and
-"shared" two tensors that share memory.
+A row is (what the statement holds, what else the case needs, the reason): "empty" is a tensor without elements,
+"shared" two tensors that share memory, "sizes" tensors of different shapes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import torch
 
-# (pattern of the statement, "", "empty" or "shared", reason)
+# (pattern of the statement, "", "empty", "shared" or "sizes", reason)
 CASES: list[tuple[str, str, str]] = [
     (r"^(\S+)\.masked_scatter_\(.*, \1\)", "", "torch reads what it has just written"),
     (r"\.masked_scatter_\(", "shared", "torch reads what it has just written"),
@@ -21,6 +21,11 @@ CASES: list[tuple[str, str, str]] = [
         "",
         "torch 2.13 damaged its memory in a program with it, which ended the process",
     ),
+    (
+        r"aten\.binary_cross_entropy\(",
+        "sizes",
+        "torch.nn.functional refuses it, and the kernel resizes its own result, which torch is to give up",
+    ),
     (r"einsum", "empty", "ONNX Runtime 1.31 divides by zero in Einsum of empty tensors, which ends the process"),
 ]
 
@@ -29,5 +34,10 @@ def is_kept_off(statement: str, tensors: Iterable[torch.Tensor]) -> bool:
     """Whether a statement on these tensors is one of the cases."""
     given = list(tensors)
     places = {tensor.untyped_storage().data_ptr() for tensor in given}
-    holds = {"", *["empty"] * any(not tensor.numel() for tensor in given), *["shared"] * (len(places) < len(given))}
+    holds = {
+        "",
+        *["empty"] * any(not tensor.numel() for tensor in given),
+        *["shared"] * (len(places) < len(given)),
+        *["sizes"] * (len({tensor.shape for tensor in given}) > 1),
+    }
     return any(needs in holds and re.search(pattern, statement) for pattern, needs, _ in CASES)
