@@ -23,7 +23,7 @@ from purexport.errors import ExportError
 from purexport.functionalize_blocks import Order
 from purexport.inverse_views import UnknownInverse, inverse, positions, scattered
 from purexport.pure_forms import pure_exists, pure_target, renamed
-from purexport.sharing import MAY_SHARE, RETURNS_ITSELF, UNSAID_VIEWS, hidden_sources, result_dtype, shares_storage
+from purexport.sharing import MAY_SHARE, UNSAID_VIEWS, hidden_sources, may_return_itself, result_dtype, shares_storage
 from purexport.statistics import new_statistics
 from purexport.storages import Alias, Journal
 
@@ -449,7 +449,7 @@ class Pass:
                 "depends on data; use the form that is not in place"
             )
         for one in (alias, *(other for other in self.aliases.values() if other.parent is alias)):
-            if one.call is not None and one.call.base in RETURNS_ITSELF:
+            if one.call is not None and may_return_itself(one.call):
                 raise ExportError(
                     f"{call.target} at {call.source} changes the shape of a tensor that {one.call.target} "
                     f"({one.call.source}) returned as it is; use the form that is not in place"

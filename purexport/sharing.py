@@ -44,7 +44,8 @@ MAY_SHARE = frozenset(
     ]
 )
 # Those of them, and others, that give back the argument itself, not a view of it, when there is nothing to do.
-RETURNS_ITSELF = MAY_SHARE - {"aten::reshape", "aten::reshape_as", "aten::flatten", "aten::ravel"} | {"aten::positive"}
+_RETURNS_ITSELF = MAY_SHARE - {"aten::reshape", "aten::reshape_as", "aten::flatten", "aten::ravel"}
+_RETURNS_ITSELF |= {"aten::positive", "aten::sum_to_size"}
 # Views without an annotation: pieces of one storage.
 UNSAID_VIEWS = frozenset(f"aten::{name}" for name in ["unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"])
 
@@ -74,6 +75,16 @@ _COMPARISONS = frozenset(
         *("less", "less_equal", "greater", "greater_equal", "not_equal"),
     ]
 )
+
+
+def may_return_itself(call: Call) -> bool:
+    """Whether the result may be the very tensor that the call was given, and no other name for its memory."""
+    if call.base != "aten::flatten":
+        return call.base in _RETURNS_ITSELF
+    given = call.args["self"]
+    rank = given.type.rank if isinstance(given, Value) and isinstance(given.type, TensorType) else None
+    ends = [call.args["start_dim"], call.args["end_dim"]]
+    return rank is None or (rank > 0 and ends[0] % rank == ends[1] % rank)
 
 
 def shares_storage(call: Call, source: str) -> bool | None:

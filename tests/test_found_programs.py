@@ -328,6 +328,13 @@ v0 = x1 + 1
         },
         LESS,
     ),
+    Found(
+        "another-name-that-flatten-gives",
+        "v0 = x0.flatten(0)\nv0.unsqueeze_(0)",
+        "x0",
+        {"x0": ROW},
+        refused="a shape changed in place of a returned tensor",
+    ),
 ]
 
 
