@@ -459,6 +459,11 @@ class Pass:
         """out= of another shape: torch gives the tensor new memory, and its views keep the old."""
         if new.tensor.shape == alias.current.tensor.shape:
             return
+        if alias.depth < self.journal.depth:
+            raise ExportError(
+                f"{call.target} at {call.source} may resize its out= tensor, inside a branch or loop that depends on "
+                "data; pass a tensor of the result's shape"
+            )
         if alias.parent is not None or any(
             other.parent is not None and other.root is alias for other in self.aliases.values()
         ):

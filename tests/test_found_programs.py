@@ -335,6 +335,19 @@ v0 = x1 + 1
         {"x0": ROW},
         refused="a shape changed in place of a returned tensor",
     ),
+    Found(
+        "an-out-of-another-shape-on-one-path",
+        """
+if bool(x0.sum() > -1):
+    torch.add(x0, 1, out=self.p0)
+v0 = self.p0 * 2
+""",
+        "v0",
+        {"x0": ("float32", (2, "n")), "p0": SQUARE},
+        LESS,
+        branches=True,
+        refused="a shape changed in place in a branch or loop",
+    ),
 ]
 
 
