@@ -28,7 +28,8 @@ def _words(text: str) -> list[str]:
     return text.split()
 
 
-# operators that move, compare, choose or round once as IEEE says; views are exact by their schemas
+# operators that move, compare, choose or round once as IEEE says; views are exact by their schemas; kthvalue is none of
+# them, for which of equal numbers it points at is left open
 EXACT = frozenset(
     _words(
         """
@@ -36,7 +37,7 @@ abs all amax amin aminmax any arange argmax argmin argsort as_strided_scatter bi
 bitwise_not bitwise_or bitwise_xor bucketize cat ceil clamp clamp_max clamp_min clone col2im
 constant_pad_nd copy copysign count_nonzero cummax cummin diag_embed diagonal_scatter embedding eq
 fill fix flip floor fmax fmin frac full full_like gather ge gt hardtanh heaviside im2col index
-index_copy index_fill index_put index_select isfinite isinf isnan kthvalue le leaky_relu logical_and
+index_copy index_fill index_put index_select isfinite isinf isnan le leaky_relu logical_and
 logical_not logical_or logical_xor lt masked_fill masked_scatter masked_select max
 max_pool2d_with_indices max_pool3d_with_indices maximum median min minimum mul div sub add neg ne
 nonzero ones ones_like positive put reflection_pad1d reflection_pad2d reflection_pad3d relu repeat
