@@ -1,16 +1,25 @@
-"""Settings for every test: one computing thread a worker, so that pytest-xdist's workers do not fight over cores.
+"""Settings for every test, and one question at the end: did the operator rows run every rule?
 
-The variable is read when torch (and numpy's BLAS) is first imported, which happens after this file.
+One computing thread a worker, so that pytest-xdist's workers do not fight over cores: the variable is read when torch
+(and numpy's BLAS) is first imported, which happens after this file.
+
+A run of all tests knows which rules the rows of tests/operators ran, so nothing is exported a second time to tell.
+Each worker hands its rules on (``RULES``), and the run fails where one is missing.  Of a part of the tests nothing is
+said; ``pytest -m sweep tests/test_rules_have_rows.py`` asks for itself.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+RULES = "rules run by operator rows"
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[_name] = "1"
@@ -26,6 +35,49 @@ def quick_folder(tmp_path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The one long test goes first, so that no worker is left alone with it at the end."""
-    items.sort(key=lambda item: item.name != "test_every_rule_has_a_row")
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A worker hands on what its rows ran; the run itself is judged where all of it comes together."""
+    run = _rules_run()
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[RULES] = sorted(run)
+        return
+    found = session.config.stash.setdefault(_FOUND, set())
+    found |= run
+    if exitstatus == pytest.ExitCode.OK and _is_whole(session.config):
+        from tests.test_rules_have_rows import rules_wanted
+
+        missing = sorted(rules_wanted() - found)
+        session.config.stash[_MISSING] = missing
+        if missing:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """pytest-xdist tells that a worker has ended."""
+    node.config.stash.setdefault(_FOUND, set()).update(node.workeroutput.get(RULES, ()))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    missing = config.stash.get(_MISSING, None)
+    if missing is not None:
+        said = f"FAILED: no row in tests/operators runs {', '.join(missing)}" if missing else "a row runs every rule"
+        terminalreporter.write_line(said)
+
+
+_FOUND = pytest.StashKey[set[str]]()
+_MISSING = pytest.StashKey[list[str]]()
+
+
+def _rules_run() -> set[str]:
+    harness = sys.modules.get("tests.harness")
+    return set(harness.RULES_RUN) if harness is not None else set()
+
+
+def _is_whole(config: pytest.Config) -> bool:
+    """Whether all the default tests are asked for."""
+    narrowed = config.option.keyword or config.option.deselect or config.option.ignore or config.option.maxfail
+    asked = set(config.args) <= {"tests", str(config.rootpath), str(config.rootpath / "tests")}
+    return asked and not narrowed and config.option.markexpr == "not sweep" and not config.option.collectonly

@@ -49,6 +49,7 @@ ROUTES = (*CAPTURES, "script")
 OPSETS = (9, 13, 17, 20, 23, 26)
 PROGRAM_OPSETS = (11, 13, 17, 20, 23)  # from the first that has what programs need
 SAMPLED = 4  # of these by default, others for each row and route; all of them, and the newest, with `pytest -m sweep`
+RULES_RUN: set[str] = set()  # by the rows that were exported in this process; see tests/conftest.py
 ORT_NEWEST_OPSET = 26  # beyond it, onnx's own reference evaluator computes
 
 
@@ -323,7 +324,9 @@ def export_row(row: Row, route: str, opset: int) -> Any:
     if route == "script":
         model, args, kwargs = scripted(model, args, kwargs)
         capture = "auto"
-    return export(model, args, kwargs, opset=opset, capture=capture, dynamic_axes=axes)
+    program = export(model, args, kwargs, opset=opset, capture=capture, dynamic_axes=axes)
+    RULES_RUN.update(program.report.rules)
+    return program
 
 
 def scripted(
