@@ -307,12 +307,11 @@ def _one_hot(self: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
 
 
 def _index(self: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
-    """torch's own shape function does not broadcast zero-dim positions on a CPU with the others."""
+    """torch's own shape function does not broadcast zero-dim positions with the others, and knows no masks of uint8."""
+    indices = [item != 0 if item is not None and item.dtype is torch.uint8 else item for item in indices]
     if any(item is not None and item.dim() for item in indices):
         indices = [
-            item.reshape(1)
-            if item is not None and not item.dim() and item.dtype not in (torch.bool, torch.uint8)
-            else item
+            item.reshape(1) if item is not None and not item.dim() and item.dtype is not torch.bool else item
             for item in indices
         ]
     return torch.ops.aten.index.Tensor(self, indices)

@@ -348,6 +348,21 @@ v0 = self.p0 * 2
         branches=True,
         refused="a shape changed in place in a branch or loop",
     ),
+    Found(
+        "a-shape-that-one-path-changes-and-another-call-takes",
+        """
+if bool(x0.sum() > -99):
+    v0 = x0 * 2
+else:
+    self.p0.transpose_(0, 1)
+v1 = self.p0.expand(3, 0, 3, 2)
+""",
+        "v1",
+        {"x0": X, "p0": ("float32", (0, 3, 2))},
+        branches=True,
+        refused="a shape changed in place in a branch or loop",
+    ),
+    Found("a-mask-of-bytes", "v0 = torch.ops.aten.index(x0, [x0])", "v0", {"x0": ("uint8", ("n",))}, LESS, opset=11),
 ]
 
 

@@ -17,8 +17,6 @@ KNOWN: list[tuple[str, str]] = [
     (r"does not run: select\(\): index -?\d+ out of range", "a branch that raises an error"),
     (r"may or may not have copied", "a write through what may be a copy"),
     (r"changes the shape of a tensor in place, inside a branch", "a shape changed in place in a branch or loop"),
-    # the fakes of a script have one shape only, which a later call may not take
-    (r"does not run: expand: attempting to expand a dimension", "a shape changed in place in a branch or loop"),
     (r"may resize its out= tensor, inside a branch", "a shape changed in place in a branch or loop"),
     (r"changes the shape of a tensor that .* returned as it is", "a shape changed in place of a returned tensor"),
     (
@@ -31,6 +29,7 @@ KNOWN: list[tuple[str, str]] = [
     (r"torch\.export holds a size fixed that follows from a dynamic axis", "torch.export holds a dynamic size fixed"),
     (r"declare (its axes|that axis) static", "sizes that must be known"),
     (r"carries changes its type at every step", "two types for one name"),
+    (r"Could not extract specialized integer", "a size that data decides, where torch must know it"),
     (r"should be broadcastable to", "a size that data decides, where torch must know it"),
     (r"(fake_quantize_per_\w+|aten::histogram\S*) .*does not run", "torch has no shape function for it"),
     (r"with zero points that are no integers has no ONNX form", "zero points that are no integers"),

@@ -69,6 +69,15 @@ def signature(target: str) -> Signature:
     return _builtin(target) if target.startswith(("aten::", "prim::")) else _found(target)
 
 
+@functools.cache
+def changes_shape(target: str) -> bool:
+    """Whether an operator gives a tensor another shape in place (torch's tag ``inplace_view``)."""
+    namespace, _, rest = target.partition("::")
+    name, _, overload = rest.partition(".")
+    operator = getattr(getattr(getattr(torch.ops, namespace), name, None), overload or "default", None)
+    return name != "detach_" and torch.Tag.inplace_view in getattr(operator, "tags", ())
+
+
 def _found(target: str) -> Signature:
     name, _, overload = target.partition(".")
     try:

@@ -22,7 +22,7 @@ from purexport.capture.aten import (
     same_bytes,
     tensor_type,
 )
-from purexport.capture.bind import signature
+from purexport.capture.bind import changes_shape, signature
 from purexport.capture.script_memory import Memory
 from purexport.capture.script_scope import Scope
 from purexport.capture.script_values import FakeSequence, ScriptDict, ScriptList, holds_value
@@ -135,6 +135,7 @@ class Recorder:
         """
         args = {name: map_values(arg, lambda value: value) for name, arg in args.items()}  # lists may change later
         call = Call(target, args, [Value(ListType())], source)
+        self._refuse_new_shape(call)
         if scalars.is_scalar_operator(call.base) and not any(_is_tensor(arg) for arg in args.values()):
             call.outputs[0].type = ScalarType(int)
         try:
@@ -165,6 +166,17 @@ class Recorder:
         call.outputs = [self.value(result)]
         self.add(call)
         return call.outputs[0]
+
+    def _refuse_new_shape(self, call: Call) -> None:
+        """A tensor from outside of a body keeps its shape in it: what follows knows one shape of it only."""
+        changed = call.args.get("self")
+        if self.scope is None or not isinstance(changed, Value) or not changes_shape(call.target):
+            return
+        if next(place for place, value in enumerate(self.fakes) if value is changed) < self.scope.first:
+            raise ExportError(
+                f"{call.target} at {call.source} changes the shape of a tensor in place, inside a branch or loop that "
+                "depends on data; use the form that is not in place"
+            )
 
     def _number(self, call: Call, result: Any) -> Any:
         """A symbolic number: plain where it is known, and one value for all sizes that are equal by their symbols."""

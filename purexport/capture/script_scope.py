@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Scope:
-    """One body: its calls, the objects that it made itself, and those from outside with their content around it."""
+    """One body: its calls, the objects that it made itself, and those from outside with their content around it.
+
+    ``first`` is the number of values that existed when it began.
+    """
 
     calls: list[Call] = field(default_factory=list)
     made: dict[int, Any] = field(default_factory=dict)
@@ -30,6 +33,7 @@ class Scope:
     after: dict[int, tuple[Any, Any]] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     numbers: dict[str, Value] = field(default_factory=dict)
+    first: int = 0
 
     def owns(self, item: Any) -> bool:
         """True when ``item`` was made in this body."""
@@ -43,7 +47,7 @@ def scope(run: Recorder, condition: Value | None = None, holds: bool = True) -> 
     ``condition`` is known in it to be ``holds``.
     """
     outer = run.graph.calls, run.scope, run.numbers, run.facts, run.remarks
-    run.scope = inner = Scope(numbers=dict(run.numbers))
+    run.scope = inner = Scope(numbers=dict(run.numbers), first=len(run.fakes))
     run.graph.calls, run.numbers, run.remarks = inner.calls, inner.numbers, inner.remarks
     run.facts = dict(run.facts)
     if condition is not None:
