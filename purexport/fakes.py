@@ -9,6 +9,8 @@ with them.  It is forgotten where a call writes to them.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import re
 import sys
@@ -296,6 +298,9 @@ class FakeMachine:
         return {name: int(expression) for name, expression in found.items() if expression.is_Integer}
 
 
+_PIECES = frozenset(["aten::tensor_split.indices", "aten::hsplit.array", "aten::vsplit.array", "aten::dsplit.array"])
+
+
 def _equal(one: Any, other: Any) -> bool:
     return bool(statically_known_true(one == other))
 
@@ -333,6 +338,13 @@ def _slice(self: torch.Tensor, dim: int = 0, start: int | None = None, end: int 
     return self.as_strided(shape, strides, self.storage_offset())
 
 
+def _pieces(base: str, self: torch.Tensor, indices: Sequence[Any], dim: int = 0) -> list[torch.Tensor]:
+    """The pieces between positions, each as ``_slice`` gives it."""
+    axis = {"aten::hsplit": 1 if self.dim() > 1 else 0, "aten::vsplit": 0, "aten::dsplit": 2}.get(base, dim)
+    ends = [0, *indices, sys.maxsize]
+    return [_slice(self, axis, start, end) for start, end in itertools.pairwise(ends)]
+
+
 def _operator(call: Call) -> Any:
     namespace, _, rest = call.target.partition("::")
     name, _, overload = rest.partition(".")
@@ -351,6 +363,8 @@ def _operator(call: Call) -> Any:
         return _index
     if call.target == "aten::slice.Tensor":
         return _slice
+    if call.target in _PIECES:
+        return functools.partial(_pieces, call.base)
     if call.target == "aten::view":
         name = "reshape"  # fakes have plain strides, which may refuse a view that the model's own strides allowed
     try:

@@ -443,6 +443,7 @@ class Pass:
         if call.target == "aten::detach_":  # it keeps the shape
             return
         alias = self.aliases[call.args["self"]]
+        self._refuse_doubt(alias, call)
         if alias.depth < self.journal.depth:
             raise ExportError(
                 f"{call.target} at {call.source} changes the shape of a tensor in place, inside a branch or loop that "

@@ -351,7 +351,7 @@ v0 = self.p0 * 2
     Found(
         "a-shape-that-one-path-changes-and-another-call-takes",
         """
-if bool(x0.sum() > -99):
+if bool(x0.abs().sum() > -99):
     v0 = x0 * 2
 else:
     self.p0.transpose_(0, 1)
@@ -363,6 +363,39 @@ v1 = self.p0.expand(3, 0, 3, 2)
         refused="a shape changed in place in a branch or loop",
     ),
     Found("a-mask-of-bytes", "v0 = torch.ops.aten.index(x0, [x0])", "v0", {"x0": ("uint8", ("n",))}, LESS, opset=11),
+    Found("a-tensor-written-to-itself", "x0[None, None, ..., :] = x0", "x0", {"x0": ("float32", ("n",))}, LESS),
+    Found(
+        "another-name-that-type-as-gives",
+        "v0 = torch.ops.aten.type_as(x0, x0)\nv0.transpose_(0, 1)",
+        "v0 x0",
+        {"x0": ("float32", (2, "n"))},
+        LESS,
+        refused="a shape changed in place of a returned tensor",
+    ),
+    Found(
+        "rows-of-no-places-repeated", "v0 = torch.argwhere(x0).repeat_interleave(2, -2)", "v0", {"x0": ("float32", ())}
+    ),
+    Found(
+        "half-floats-added-by-indices",
+        "x0.index_put_((self.p0,), x0[:2] + 1, accumulate=True)\nx0.put_(self.p0, x0[:2] * 2, accumulate=True)",
+        "x0",
+        {"x0": ("float16", (3,)), "p0": PLACES},
+    ),
+    Found(
+        "a-convolution-of-no-channels",
+        "v0 = F.conv1d(x0, self.p0)",
+        "v0",
+        {"x0": ("float32", (1, 0, "n")), "p0": ("float32", (2, 0, 2))},
+        LESS,
+        refused="a convolution of no channels",
+    ),
+    Found(
+        "the-first-of-pieces-that-may-be-shorter",
+        "v0 = torch.diag_embed(torch.tensor_split(x0, [6, 1, 2])[0])",
+        "v0",
+        {"x0": ("float32", ("n",))},
+        ({"n": 4}, {"n": 9}),
+    ),
 ]
 
 

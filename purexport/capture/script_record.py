@@ -172,7 +172,9 @@ class Recorder:
         changed = call.args.get("self")
         if self.scope is None or not isinstance(changed, Value) or not changes_shape(call.target):
             return
-        if next(place for place, value in enumerate(self.fakes) if value is changed) < self.scope.first:
+        place = next(place for place, value in enumerate(self.fakes) if value is changed)
+        # what the model owns is read where it is first needed
+        if place < self.scope.first or any(item.value is changed for item in self.graph.inputs):
             raise ExportError(
                 f"{call.target} at {call.source} changes the shape of a tensor in place, inside a branch or loop that "
                 "depends on data; use the form that is not in place"

@@ -26,6 +26,8 @@ def convolution(
     groups: int,
 ) -> Value:
     spatial = weight.rank - 2
+    if op.known(op.dim(weight, 1)) == 0:
+        raise UnsupportedForm("without input channels has no ONNX form: torch's result has no channels then")
     batched = input if input.rank == weight.rank else op.Unsqueeze(input, [0])
     begins = each_axis(padding, spatial)
     options: dict[str, Any] = {

@@ -20,7 +20,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.common import axis_of, dims_of, permute, reshape
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.kernels import carrier
-from purexport.lowering.positions import as_value, count_up, in_range, replaced, times
+from purexport.lowering.positions import added, as_value, count_up, in_range, replaced, times
 from purexport.lowering.registry import lower
 
 _MASKS = (dtypes.BOOL, 2)  # bool, and uint8 as older code has it
@@ -155,7 +155,7 @@ def _added(op: Emitter, flat: Value, axis: int, row: Value, values: Value) -> Va
     """Values added along an axis; equal positions add up."""
     rank = len(values.shape or ())
     thin = op.Reshape(row, op.const([-1 if place == axis else 1 for place in range(rank)]))
-    return op.ScatterElements(flat, op.Expand(thin, op.Shape(values)), values, axis=axis, reduction="add")
+    return added(op, flat, axis, op.Expand(thin, op.Shape(values)), values)
 
 
 def _one_mask(indices: Sequence[Value | None]) -> tuple[int, Value] | None:

@@ -14,6 +14,7 @@ from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.common import axis_of, dims_of, permute, reshape, reshape_to_result
 from purexport.lowering.emitter import Emitter
+from purexport.lowering.positions import times
 from purexport.lowering.registry import lower
 from purexport.lowering.shape import atleast_1d, atleast_2d, atleast_3d
 
@@ -154,7 +155,8 @@ def repeat_interleave(op: Emitter, self: Value, repeats: Any, dim: int | None = 
     counts: list[Any] = [1] * (rank + 1)
     counts[axis + 1] = repeats
     sizes = dims_of(op, self) if dim is not None else []
-    return reshape_to_result(op, op.Expand(thick, op.ints(counts)), [*sizes[:axis], -1, *sizes[axis + 1 :]])
+    merged = times(op, sizes[axis], repeats) if sizes else -1  # any size beside it may be 0
+    return reshape_to_result(op, op.Expand(thick, op.ints(counts)), [*sizes[:axis], merged, *sizes[axis + 1 :]])
 
 
 @lower("aten::combinations")

@@ -63,6 +63,15 @@ def in_range(op: Emitter, positions: Value, size: Any) -> Value:
     return counted
 
 
+def added(op: Emitter, value: Value, axis: int, positions: Value, parts: Value) -> Value:
+    """``value`` with ``parts`` added at ``positions`` (as many, in range) along ``axis``; at equal ones they add up."""
+    if value.dtype == dtypes.FLOAT16:  # ONNX Runtime (1.31) has no kernel for it
+        wide = [op.cast(item, dtypes.FLOAT) for item in (value, parts)]
+        return op.cast(added(op, wide[0], axis, positions, wide[1]), dtypes.FLOAT16)
+    result: Value = op.ScatterElements(value, positions, parts, axis=axis, reduction="add")
+    return result
+
+
 def replaced(op: Emitter, value: Value, axis: int, positions: Value, parts: Value, *, same_part: bool = False) -> Value:
     """``value`` with ``parts`` at ``positions`` (one axis, in range) of ``axis``.
 

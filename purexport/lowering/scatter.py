@@ -16,7 +16,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.common import INT64_MAX, axis_of, dims_of, full, permute, reshape
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.parts import diagonal_positions, slice_axis, with_last
-from purexport.lowering.positions import count_up, in_range, replaced, times
+from purexport.lowering.positions import added, count_up, in_range, replaced, times
 from purexport.lowering.registry import lower
 
 
@@ -272,10 +272,7 @@ def put(op: Emitter, self: Value, index: Value, source: Value, accumulate: bool 
     flat.shape = (size if isinstance(size, int) else None,)
     positions = in_range(op, reshape(op, index, [-1]), size)
     values = reshape(op, source, [-1])
-    if accumulate:
-        new = op.ScatterElements(flat, positions, values, axis=0, reduction="add")
-    else:
-        new = replaced(op, flat, 0, positions, values)
+    new = (added if accumulate else replaced)(op, flat, 0, positions, values)
     result = reshape(op, new, dims_of(op, self))
     result.shape = self.shape
     return result
