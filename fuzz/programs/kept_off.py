@@ -15,12 +15,6 @@ import torch
 CASES: list[tuple[str, str, str]] = [
     (r"^(\S+)\.masked_scatter_\(.*, \1\)", "", "torch reads what it has just written"),
     (r"\.masked_scatter_\(", "shared", "torch reads what it has just written"),
-    # tests/operators has rows of it
-    (
-        r"_weight_norm",
-        "",
-        "torch 2.13 checks no sizes or strides of it, and damages its memory, which ends the process",
-    ),
     (
         r"aten\.binary_cross_entropy\(",
         "sizes",

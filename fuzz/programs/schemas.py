@@ -63,7 +63,7 @@ linalg_lu _lu_with_info
         ["searchsorted", "bucketize"], "boundaries that are not sorted have no places; rows make sorted ones"
     ),
     **dict.fromkeys(
-        ["_weight_norm", "_weight_norm_interface"], "torch reads past the end of a scale that has too few numbers"
+        ["_weight_norm", "_weight_norm_interface"], "torch checks no sizes or strides of them, and damages its memory"
     ),
     **dict.fromkeys(
         ["_weight_int8pack_mm", "histogramdd", "_pdist_forward", "_prelu_kernel", "_native_batch_norm_legit"],
