@@ -248,6 +248,11 @@ def test_what_the_checkers_may_disagree_on() -> None:
         ("", "Invalid tensor data type 0."),
         ("", "[TypeInferenceError] type case mismatch. existing=sequence_type inferred=tensor_type"),
         ("", "[ShapeInferenceError] Inferred shape and existing shape differ in rank: (2) vs (4)"),
+        (
+            "",
+            "[ShapeInferenceError] Inference error(s): (op_type:Twice, node name: call): [ShapeInferenceError] "
+            "Inference error(s): (op_type:Add): [TypeInferenceError] Input 0 expected to have type but instead is null",
+        ),
     ]
     used.update(checker.excused(*pair, valid()) for pair in others)
     again = valid()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from proto_schema.checking.place import Problem
 from proto_schema.external import Folder
 from proto_schema.onnx import FunctionProto, NodeProto, OperatorSetIdProto
 
@@ -28,7 +29,13 @@ def function_id(function: FunctionProto) -> FunctionId:
 
 
 def imported(opset_import: list[OperatorSetIdProto]) -> dict[str, int]:
-    """Domain -> version; of two entries for a domain the last counts, as in the official checker."""
+    """Domain -> version; of two entries for a domain the last counts, as in the official checker.
+
+    Raises Problem for a version that is no int32.
+    """
+    for place, entry in enumerate(opset_import):
+        if not -(2**31) <= (entry.version or 0) < 2**31:
+            raise Problem(f"the version {entry.version} is out of range", "opset_import", place)
     return {domain_of(entry.domain): entry.version or 0 for entry in opset_import}
 
 

@@ -40,9 +40,10 @@ def check_model(model: ModelProto, folder: Folder | None, skip_compatibility: bo
         check_graph(model.graph, context, None)
     _check_calls(model)
     everywhere = dict(opsets)
-    for function in model.functions:
-        for domain, version in imported(function.opset_import).items():
-            everywhere.setdefault(domain, version)
+    for place, function in enumerate(model.functions):
+        with inside("functions", place):
+            for domain, version in imported(function.opset_import).items():
+                everywhere.setdefault(domain, version)
     for place, function in enumerate(model.functions):
         with inside("functions", place):
             check_function(function, context, everywhere)
@@ -67,14 +68,12 @@ def _check_metadata(model: ModelProto) -> None:
 
 
 def _checked_opsets(model: ModelProto, ir_version: int) -> dict[str, int]:
-    for place, entry in enumerate(model.opset_import):
-        if not -(2**31) <= (entry.version or 0) < 2**31:
-            raise Problem(f"the version {entry.version} is out of range", "opset_import", place)
+    opsets = imported(model.opset_import)
     if ir_version >= 3 and not model.opset_import:
         raise Problem("is empty; from IR version 3 on a model says which opsets it uses", "opset_import")
     if ir_version < 3 and model.opset_import:
         raise Problem(f"IR version {ir_version} has no opset imports; they came with 3", "opset_import")
-    return imported(model.opset_import) or {"": 1}
+    return opsets or {"": 1}
 
 
 # -- the functions as a whole ------------------------------------------------------------------------------------------

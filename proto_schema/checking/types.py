@@ -238,8 +238,9 @@ def _wrapped(form: str, inner: Type) -> Type:
 
 
 def _dtype(code: int | None) -> Type:
+    """The name of a data type; the number of one that does not exist, which fits no other."""
     known = TensorProto.DataType._value2member_map_
-    return TensorProto.DataType(code).name.lower() if code and code in known else None
+    return (TensorProto.DataType(code).name.lower() if code in known else str(code)) if code else None
 
 
 # -- operators whose output types are said elsewhere -------------------------------------------------------------------

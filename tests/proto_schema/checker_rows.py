@@ -42,6 +42,11 @@ STRUCTURE: list[Row] = [
         "opset_import[0]: the version 2147483648 is out of range",
     ),
     (
+        "opset of a function out of range",
+        put("functions[0].opset_import[0]", version=-(2**31) - 1),
+        "functions[0].opset_import[0]: the version -2147483649 is out of range",
+    ),
+    (
         "metadata twice",
         lambda m: helper.set_model_props(m, {"k": "v"}) or m.metadata_props.append(m.metadata_props[0]),
         "metadata_props[1]: the key 'k' appears more than once",

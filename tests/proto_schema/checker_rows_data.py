@@ -338,6 +338,11 @@ TYPES: list[Row] = [
         "graph.node[2].output[0]: is tensor(int64) from then_branch, but tensor(float)",
     ),
     (
+        "output of a branch of a type that does not exist",
+        put("graph.node[2].attribute[0].g.output[0].type.tensor_type", elem_type=99),
+        'graph.node[2].attribute["else_branch"].g.node[0].output[0]: is declared as tensor(99), but Neg makes',
+    ),
+    (
         "condition that is not a bool",
         put("graph.node[2]", input=["x"]),
         "graph.node[2].input[0]: is tensor(float); If takes tensor(bool)",

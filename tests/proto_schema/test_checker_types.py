@@ -152,7 +152,7 @@ TEXTS: list[tuple[ps.TypeProto | None, str | None]] = [
     (helper.make_map_type_proto(T.STRING, FLOAT), "map(string,tensor(float))"),
     (helper.make_map_type_proto(T.STRING, ps.TypeProto()), None),
     (helper.make_sequence_type_proto(ps.TypeProto()), None),
-    (helper.make_tensor_type_proto(99, []), None),
+    (helper.make_tensor_type_proto(99, []), "tensor(99)"),
     (ps.TypeProto(opaque_type=ps.TypeProto.Opaque(name="n")), "opaque(,n)"),
     (ps.TypeProto(sequence_type=ps.TypeProto.Sequence()), None),
 ]
