@@ -34,7 +34,7 @@ def widened(target: str, operator: Any, args: Mapping[str, Any], unknown: Callab
     if torch.Tag.pointwise not in getattr(operator, "tags", ()) and target.partition(".")[0] not in _OTHERS:
         return args
     tensors = {name: arg for name, arg in args.items() if isinstance(arg, torch.Tensor)}
-    if len(tensors) < 2 or not any(free_unbacked_symbols(tensor) for tensor in tensors.values()):
+    if len(tensors) < 2 or not any(_is_unknown(size) for tensor in tensors.values() for size in tensor.shape):
         return args
     written = next((tensors[name] for name in signature(target).writes if name in tensors), None)
     rank = max(tensor.dim() for tensor in tensors.values())
