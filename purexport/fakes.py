@@ -338,6 +338,14 @@ def _slice(self: torch.Tensor, dim: int = 0, start: int | None = None, end: int 
     return self.as_strided(shape, strides, self.storage_offset())
 
 
+def _kron(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """torch's own writes sizes as numbers."""
+    rank = max(self.dim(), other.dim())
+    shapes = [(1,) * (rank - tensor.dim()) + tuple(tensor.shape) for tensor in (self, other)]
+    sizes = [one * two for one, two in zip(*shapes, strict=True)]
+    return torch.empty(sizes, dtype=torch.result_type(self, other))
+
+
 def _pieces(base: str, self: torch.Tensor, indices: Sequence[Any], dim: int = 0) -> list[torch.Tensor]:
     """The pieces between positions, each as ``_slice`` gives it."""
     axis = {"aten::hsplit": 1 if self.dim() > 1 else 0, "aten::vsplit": 0, "aten::dsplit": 2}.get(base, dim)
@@ -363,6 +371,10 @@ def _operator(call: Call) -> Any:
         return _index
     if call.target == "aten::slice.Tensor":
         return _slice
+    if call.target == "aten::fill_diagonal_":  # torch's own asks for numbers
+        return lambda self, **others: self
+    if call.target == "aten::kron":
+        return _kron
     if call.target in _PIECES:
         return functools.partial(_pieces, call.base)
     if call.target == "aten::view":

@@ -390,6 +390,20 @@ v1 = self.p0.expand(3, 0, 3, 2)
         refused="a convolution of no channels",
     ),
     Found(
+        "a-product-of-every-two",
+        "v0 = torch.kron(x0, self.p0)\nv0.fill_diagonal_(0.0)",
+        "v0",
+        {"x0": ("float32", ("m", "n")), "p0": ("float32", (2,))},
+        ({"m": 3, "n": 4}, {"m": 2, "n": 3}),
+    ),
+    Found(
+        "an-axis-that-is-held-after-it-was-used",
+        "v0 = torch.kron(x0, self.p0)\nv1 = x0.unflatten(1, (2, 2))",
+        "v0 v1",
+        {"x0": ("float32", ("m", "n")), "p0": ("float32", (2,))},
+        ({"m": 3, "n": 4}, {"m": 2, "n": 4}),
+    ),
+    Found(
         "the-first-of-pieces-that-may-be-shorter",
         "v0 = torch.diag_embed(torch.tensor_split(x0, [6, 1, 2])[0])",
         "v0",

@@ -77,6 +77,8 @@ class Noise(TorchDispatchMode):
         if not isinstance(value, torch.Tensor) or value.dtype not in ERROR:
             return value
         noise = torch.rand(value.shape, generator=self.generator, dtype=torch.float64) * 2 - 1
+        if value.dtype is torch.float16:  # by one unit at least: a runtime may compute in float32 and never round
+            noise = noise.sign()
         error = ERROR[value.dtype] * noise  # what is nearly zero may be so because parts cancelled inside the operation
         moved = (value * (1 + error) + 0.05 * error).to(value.dtype)
         # and it may be zero where that happens in another order

@@ -104,15 +104,13 @@ class Interpreter(Recorder):
         self.attributes: dict[tuple[str, str], ScriptDict] = {}
         self.assigned: dict[tuple[str, str], Source] = {}
         self.env: dict[int, Any] = {}
-        self.entered: dict[Value, Any] = {}  # fakes of the inputs as they come
         self.steps = 0
 
     def run(self, given: Callable[[Interpreter], list[Any]]) -> Script:
         """Interpret the graph on the inputs that ``given`` makes."""
         with self.machine.running():
             results = [returned(item) for item in self.body(self.script, [imported(item) for item in given(self)])]
-            for value, fake in self.entered.items():  # an axis that the script holds is a number now
-                value.type = self.machine.type(fake)
+            self.settle_sizes()
         result = results[0] if len(results) == 1 else tuple(results)
         self._note_buffers()
         prune(self.graph, [result, [item.value for item in self.graph.assigned]])
@@ -131,9 +129,7 @@ class Interpreter(Recorder):
     def input(self, name: str, type_: TensorType, axes: Axes) -> Value:
         """A graph input."""
         fake = self.machine.tensor(type_, axes)
-        value = Value(self.machine.type(fake))
-        self.fakes[value] = fake
-        self.entered[value] = fake.detach()  # its shape stays when the script changes that of the input in place
+        value = self.value(fake)
         self.graph.inputs.append(Input(value, name, "user"))
         return value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -45,6 +46,7 @@ class Recorder:
         self.machine = machine
         self.graph = AtenGraph()
         self.fakes: dict[Value, Any] = {}
+        self.sizes: dict[Value, tuple[Any, ...]] = {}  # of tensors that have symbolic ones, as they are made
         self.producers: dict[Value, Call] = {}
         self.owned: dict[tuple[Any, ...], Value] = {}
         self.owners: dict[Value, str] = {}  # parameters, by the path of their module
@@ -64,7 +66,15 @@ class Recorder:
         else:
             value = Value(self.machine.type(fake))
         self.fakes[value] = fake
+        if isinstance(value.type, TensorType) and any(isinstance(size, str) for size in value.type.shape or ()):
+            self.sizes[value] = tuple(fake.shape)  # the fake may be given another shape in place
         return value
+
+    def settle_sizes(self) -> None:
+        """Sizes that follow from axes which the script holds by now are numbers, also of what came before."""
+        for value, sizes in self.sizes.items() if self.machine.fixed() else ():
+            settled = self.machine.type(torch.empty(sizes, dtype=value.tensor.dtype))
+            value.type = replace(value.tensor, shape=settled.shape)
 
     def constant(self, tensor: torch.Tensor, name: str = "constant") -> Value:
         """A tensor that is known."""
