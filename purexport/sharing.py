@@ -45,7 +45,7 @@ MAY_SHARE = frozenset(
 )
 # Those of them, and others, that give back the argument itself, not a view of it, when there is nothing to do.
 _RETURNS_ITSELF = MAY_SHARE - {"aten::reshape", "aten::reshape_as", "aten::flatten", "aten::ravel"}
-_RETURNS_ITSELF |= {"aten::positive", "aten::sum_to_size"}
+_RETURNS_ITSELF |= {"aten::positive", "aten::sum_to_size", "aten::lift_fresh"}
 # Views without an annotation: pieces of one storage.
 UNSAID_VIEWS = frozenset(f"aten::{name}" for name in ["unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"])
 

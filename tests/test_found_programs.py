@@ -404,6 +404,26 @@ v1 = self.p0.expand(3, 0, 3, 2)
         ({"m": 3, "n": 4}, {"m": 2, "n": 4}),
     ),
     Found(
+        "another-name-that-lift-fresh-gives",
+        "v0 = torch.ops.aten.lift_fresh(x0)\nx0.unsqueeze_(0)",
+        "v0",
+        {"x0": ("float32", ())},
+        refused="a shape changed in place of a returned tensor",
+    ),
+    Found(
+        "all-that-unique-gives-along-an-axis",
+        "v0, v1, v2 = torch.ops.aten.unique_consecutive(x0, True, dim=0)",
+        "v0 v1 v2",
+        {"x0": SQUARE},
+    ),
+    Found(
+        "differences-of-a-piece",
+        "v0 = torch.diff(torch.ops.aten.tensor_split(x0, 3, 0)[0], dim=-1)",
+        "v0",
+        {"x0": ("float32", ("n",))},
+        LESS,
+    ),
+    Found(
         "the-first-of-pieces-that-may-be-shorter",
         "v0 = torch.diag_embed(torch.tensor_split(x0, [6, 1, 2])[0])",
         "v0",

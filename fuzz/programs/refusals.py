@@ -43,6 +43,7 @@ KNOWN: list[tuple[str, str]] = [
     (r"aten::copy_ .*requested shape has too few dimensions", "a script itself does not run it"),
     # on these torch's kernels run, and its shape functions, which a script is read with, do not
     (r"aten::tile .*Repeats cannot be negative", "torch's shape function is stricter than its kernel"),
+    (r"native_batch_norm .*must not be None in eval mode", "torch's shape function is stricter than its kernel"),
     (r"aten::narrow.Tensor .*start must be an 0-dim integral", "torch's shape function is stricter than its kernel"),
     (r"log_softmax.* with two bool tensors is not supported", "torch's shape function is stricter than its kernel"),
     (r"expected predicate to be bool, got torch.uint8", "torch's shape function is stricter than its kernel"),

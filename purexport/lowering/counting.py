@@ -63,7 +63,7 @@ def unique_consecutive(
     op: Emitter, self: Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> tuple[Value, Value, Value]:
     """unique_consecutive(self) -> (values, inverse, counts): one of each run of equals."""
-    wanted = (return_inverse, return_counts)
+    wanted = (return_inverse, return_counts) if dim is None else (True, True)  # torch gives both along an axis
     axis = 0 if dim is None else axis_of(dim, self.rank)
     value = _flat(op, self) if dim is None or self.rank == 0 else self
     order = [axis, *[i for i in range(value.rank) if i != axis]]

@@ -1,4 +1,4 @@
-"""Running sums, products, extremes and logarithms of sums along an axis.
+"""Running sums, products, extremes and logarithms of sums along an axis, and differences, which undo sums.
 
 ONNX has CumSum from opset 11 and CumProd from 26.  All others are reductions of a triangle: the axis is laid out twice,
 what comes later is replaced by the neutral element, and one of the two is reduced.  That takes the square of the axis.
@@ -13,10 +13,11 @@ import torch
 
 from purexport import dtypes
 from purexport.graph.ir import Value
-from purexport.lowering.common import axis_of
+from purexport.lowering.common import INT64_MAX, axis_of
 from purexport.lowering.create import positions
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.kernels import alike, carrier, choose, wide
+from purexport.lowering.parts import slice_axis
 from purexport.lowering.registry import lower
 
 
@@ -49,6 +50,21 @@ def running_sum(op: Emitter, value: Value, dim: int) -> Value:
         inside = op.cast(value, carrier(op, "CumSum", value.dtype) or value.dtype)
         return op.cast(op.CumSum(inside, op.const(axis_of(dim, value.rank))), value.dtype)
     return _running(op, "ReduceSum", value, dim, 0)
+
+
+@lower("aten::diff", promote="prepend self append")
+def diff(
+    op: Emitter, self: Value, n: int = 1, dim: int = -1, prepend: Value | None = None, append: Value | None = None
+) -> Value:
+    """Each element less the one before it, ``n`` times over; of booleans, whether they differ."""
+    axis = axis_of(dim, self.rank)
+    parts = [part for part in (prepend, self, append) if part is not None]
+    value = op.Concat(*parts, axis=axis) if len(parts) > 1 else self
+    size = op.dim(value, axis)
+    for _ in range(min(n, size) if isinstance(size, int) else n):
+        after, before = slice_axis(op, value, axis, 1, INT64_MAX), slice_axis(op, value, axis, 0, -1)
+        value = op.Xor(after, before) if value.dtype == dtypes.BOOL else wide(op, "Sub", after, before)
+    return value
 
 
 @lower("aten::cumprod")

@@ -96,6 +96,12 @@ QUANTILES = [
 ]
 
 CUMULATIVE = [
+    Row("diff", lambda x: torch.diff(x, n=2), f32(3, 6)),
+    Row("diff-dynamic", lambda x: torch.diff(x, n=2, dim=0), f32(3, 6), dynamic=BOTH, routes=["trace", "script"]),
+    Row("diff-bool", lambda x: torch.diff(x), boolean(2, 5), opsets=FEW, trap="logical_xor"),
+    Row("diff-int8", lambda x: torch.diff(x, dim=0), i8(4, 2), opsets=FEW, trap="wraps"),
+    Row("diff-between", lambda x, y: torch.diff(x, dim=0, prepend=y, append=y), i64(2, 3), f32(1, 3), opsets=FEW),
+    Row("diff-of-few", lambda x: torch.diff(x, n=5), f32(2, 3), opsets=FEW, trap="nothing is left"),
     Row("cumsum", lambda x: x.cumsum(1), f32(3, 4)),
     Row("cumsum-dynamic", lambda x: x.cumsum(-1), f32(3, 4), dynamic=BOTH),
     Row("cumsum-int", lambda x: x.cumsum(0), i32(5), trap="int64"),
