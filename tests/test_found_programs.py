@@ -424,6 +424,33 @@ v1 = self.p0.expand(3, 0, 3, 2)
         LESS,
     ),
     Found(
+        "a-write-by-a-mask-and-a-place",
+        "v0 = torch.stack([x0, x0], 0).transpose(-4, 2)\nv0[self.p0, self.p1, ...] *= self.p1",
+        "v0",
+        {"x0": ("float32", (2, 2, "n")), "p0": ("bool", (2,)), "p1": ("int64", ())},
+        ({"n": 4}, {"n": 2}),
+    ),
+    Found(
+        "windows-of-no-places",
+        "v0 = F.adaptive_avg_pool2d(x0, [0, 2])\nv1, v2 = F.adaptive_max_pool2d(x0, [2, 0], return_indices=True)",
+        "v0 v1 v2",
+        {"x0": ("float32", ("n", 1, 2))},
+        LESS,
+    ),
+    Found(
+        "whole-numbers-between-bounds-that-are-not",
+        """
+v0 = torch.logspace(x0, 1, 3, dtype=torch.int64)
+v1 = torch.linspace(x0 - 0.1, x0 + 2.9, 4, dtype=torch.int64)
+""",
+        "v0 v1",
+        {"x0": ("float32", ())},
+        opset=21,
+    ),
+    Found(
+        "an-inner-product-of-two-types", "v0 = torch.inner(x0, x1)", "v0", {"x0": ("float32", ()), "x1": ("int64", ())}
+    ),
+    Found(
         "the-first-of-pieces-that-may-be-shorter",
         "v0 = torch.diag_embed(torch.tensor_split(x0, [6, 1, 2])[0])",
         "v0",

@@ -54,13 +54,13 @@ def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def _read(tensor: torch.Tensor, items: Sequence[Any]) -> _Index | None:
-    """None of what has other parts than numbers, slices, None, an ellipsis and tensors with axes."""
+    """None of what has other parts than numbers, slices, None, an ellipsis and tensors."""
     found = _Index()
     taken = 0
     for item in items:
         if isinstance(item, torch.Tensor) and item.dim():
             taken += item.dim() if item.dtype in _MASKS else 1
-        elif type(item) is int or isinstance(item, slice):
+        elif _is_number(item) or isinstance(item, slice):
             taken += 1
         elif item is not None and item is not Ellipsis:
             return None
@@ -69,15 +69,20 @@ def _read(tensor: torch.Tensor, items: Sequence[Any]) -> _Index | None:
             rest = tensor.dim() - taken
             found.view += [slice(None)] * rest
             found.chosen += [None] * rest
-        elif isinstance(item, torch.Tensor):
+        elif isinstance(item, torch.Tensor) and item.dim():
             found.view += [slice(None)] * (item.dim() if item.dtype in _MASKS else 1)
             found.chosen.append(item)
         else:
             found.view.append(item)
-            found.chosen += [] if type(item) is int else [None]
+            found.chosen += [] if _is_number(item) else [None]
     if all(isinstance(item, slice) and item == slice(None) for item in found.view):
         found.view = []
     return found
+
+
+def _is_number(item: Any) -> bool:
+    """Whether a part of an index takes one place, and its axis away."""
+    return type(item) is int or (isinstance(item, torch.Tensor) and not item.dim() and item.dtype not in _MASKS)
 
 
 def _without(value: torch.Tensor, rank: int) -> torch.Tensor:

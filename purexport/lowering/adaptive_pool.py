@@ -14,7 +14,7 @@ from typing import Any
 
 from purexport import dtypes
 from purexport.graph.ir import Value
-from purexport.lowering.common import dims_of, permute, reshape
+from purexport.lowering.common import dims_of, full, permute, reshape
 from purexport.lowering.emitter import Emitter
 from purexport.lowering.kernels import smallest
 from purexport.lowering.pool import batched, max_pool_with_indices, product, spatial_rank, unbatched
@@ -31,6 +31,9 @@ from purexport.lowering.registry import lower
 def adaptive_avg_pool(op: Emitter, self: Value, output_size: Sequence[Any]) -> Value:
     rank = spatial_rank(op)
     value = batched(op, self, rank)
+    if 0 in output_size:
+        nothing = full(op, [*dims_of(op, value)[:-rank], *output_size], 0, value.dtype or dtypes.FLOAT)
+        return unbatched(op, nothing, self, rank)
     if all(size == 1 for size in output_size):
         return unbatched(op, op.GlobalAveragePool(value), self, rank)
     sizes = dims_of(op, value)
@@ -85,6 +88,9 @@ def _counted_to(op: Emitter, size: Any) -> Value:
 def adaptive_max_pool(op: Emitter, self: Value, output_size: Sequence[Any]) -> tuple[Value, ...]:
     rank = spatial_rank(op)
     lead = self.rank - rank
+    if 0 in output_size:
+        sizes = [*dims_of(op, self)[:lead], *output_size]
+        return full(op, sizes, 0, self.dtype or dtypes.FLOAT), full(op, sizes, 0, dtypes.INT64)
     if all(size == 1 for size in output_size):
         flat = op.Reshape(self, [*[0] * lead, -1])
         best = op.ReduceMax(self, axes=list(range(lead, self.rank)), keepdims=1)

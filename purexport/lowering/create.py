@@ -161,6 +161,8 @@ def linspace(op: Emitter, start: Any, end: Any, steps: Any, dtype: Any = None) -
 
 def _spaced(op: Emitter, start: Any, end: Any, steps: Any) -> Value:
     double = Value(dtypes.DOUBLE)
+    if not dtypes.is_floating(op.result_dtype):  # torch takes whole bounds then
+        start, end = (op.cast(item, dtypes.INT64) if isinstance(item, Value) else int(item) for item in (start, end))
     first, last = op.like(start, double), op.like(end, double)
     number = op.like(steps, double)
     place = op.cast(positions(op, op.known(steps)), dtypes.DOUBLE)

@@ -152,7 +152,7 @@ def tensordot(op: Emitter, self: Value, other: Value, dims_self: Sequence[int], 
     return contract(op, [self, other], ["".join(left), "".join(right)], result)
 
 
-@lower("aten::inner")
+@lower("aten::inner", promote="self other")
 def inner(op: Emitter, self: Value, other: Value) -> Value:
     if self.rank == 0 or other.rank == 0:
         return op.Mul(self, other)

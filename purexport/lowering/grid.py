@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from purexport import dtypes
-from purexport.errors import OpsetError
+from purexport.errors import OpsetError, UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.common import dims_of
 from purexport.lowering.emitter import Emitter
@@ -29,6 +29,8 @@ _BORDERS = ("zeros", "border", "reflection")
 def grid_sampler(
     op: Emitter, input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Value:
+    if interpolation_mode >= len(_MODES) or padding_mode >= len(_BORDERS):
+        raise UnsupportedForm(f"of mode {interpolation_mode} and padding {padding_mode} has no ONNX form")
     mode, border = _MODES[interpolation_mode], _BORDERS[padding_mode]
     if op.has("GridSample") and (input.rank == 4 or op.means_today("GridSample")):
         name = _RENAMED.get(mode, mode) if op.means_today("GridSample") else mode

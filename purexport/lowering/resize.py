@@ -19,6 +19,7 @@ from purexport.errors import OpsetError, UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.common import dims_of, permute
 from purexport.lowering.emitter import Emitter
+from purexport.lowering.positions import as_value, count_up
 from purexport.lowering.registry import lower
 
 _KERNELS = (dtypes.FLOAT, dtypes.FLOAT16, dtypes.BFLOAT16)  # dtypes that runtimes resize
@@ -88,8 +89,8 @@ def _is_native(op: Emitter, value: Value, method: Method, axes: Sequence[tuple[i
         return False
     if not op.has("Resize", "coordinate_transformation_mode") and method is not _NEAREST:
         return False
-    if not op.has("Resize") and any(new < old for old, new, _ in axes):
-        return False  # Upsample does not shrink
+    if not op.has("Resize", "coordinate_transformation_mode") and any(new < old for old, new, _ in axes):
+        return False  # Upsample does not shrink, and which neighbours the first Resize takes then is not said
     return all(_same_sizes(*axis) and (not method.is_nearest or _same_nearest(method, *axis)) for axis in axes)
 
 
@@ -135,19 +136,28 @@ def _all_known(sizes: Sequence[Any]) -> bool:
 def _native_before_coordinates(
     op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]
 ) -> Value:
-    """Upsample, or the first Resize: nearest neighbours by factors only."""
+    """Upsample, or the first Resize: nearest neighbours by factors that do not shrink, or that skip whole places."""
     if method is not _NEAREST:
         raise OpsetError(f"ONNX Resize has no coordinates like {method.coordinates!r} before", 11)
-    if not op.has("Resize") and any(scale is not None and scale < 1 for scale in scales):
+    shrinks = [scale for scale in scales if scale is not None and scale < 1]
+    if shrinks and not op.has("Resize"):
         raise OpsetError("ONNX Upsample does not shrink", 10)
+    if any(1 / scale % 1 for scale in shrinks):
+        raise OpsetError("ONNX Resize does not say which neighbours it takes before", 11)
     if sizes is None or (_all_known(sizes) and all(scales)):
         factors = op.const([1.0, 1.0, *scales], dtypes.FLOAT)
-    else:
-        old = op.cast(op.Slice(op.shape(value), [2], [2 + len(sizes)], axes=[0]), dtypes.FLOAT)
-        wanted = op.ints(sizes)
-        new = op.cast(wanted if isinstance(wanted, Value) else op.const(wanted), dtypes.FLOAT)
-        factors = op.Concat(op.const([1.0, 1.0], dtypes.FLOAT), op.Div(new, old), axis=0)
-    return op.emit("Resize" if op.has("Resize") else "Upsample", value, factors, mode="nearest")
+        return op.emit("Resize" if op.has("Resize") else "Upsample", value, factors, mode="nearest")
+    for axis, size in enumerate(sizes, 2):
+        value = op.Gather(value, _places(op, op.dim(value, axis), size), axis=axis)
+    return value
+
+
+def _places(op: Emitter, old: Any, new: Any) -> Value:
+    """Which of ``old`` elements are the neighbours of ``new`` ones, in float32 as torch computes it."""
+    sizes = [op.cast(as_value(op, size), dtypes.FLOAT) for size in (old, new)]
+    steps = op.cast(count_up(op, 0, new), dtypes.FLOAT)
+    found = op.Floor(op.Mul(steps, op.Div(sizes[0], sizes[1])))
+    return op.Cast(op.Min(found, op.Sub(sizes[0], op.const(1.0, dtypes.FLOAT))), to=dtypes.INT64)
 
 
 # Tables -------------------------------------------------------------------------------------------------------------
