@@ -45,6 +45,11 @@ KNOWN: list[tuple[str, str]] = [
     # on these torch's kernels run, and its shape functions, which a script is read with, do not
     (r"aten::tile .*Repeats cannot be negative", "torch's shape function is stricter than its kernel"),
     (r"native_batch_norm .*must not be None in eval mode", "torch's shape function is stricter than its kernel"),
+    (r"__rshift__.* Expected input tensor to have an integral", "torch's shape function is stricter than its kernel"),
+    (
+        r"native_channel_shuffle .*dimension size -1 .* is ambiguous",
+        "torch's shape function is stricter than its kernel",
+    ),
     (r"aten::narrow.Tensor .*start must be an 0-dim integral", "torch's shape function is stricter than its kernel"),
     (r"log_softmax.* with two bool tensors is not supported", "torch's shape function is stricter than its kernel"),
     (r"expected predicate to be bool, got torch.uint8", "torch's shape function is stricter than its kernel"),

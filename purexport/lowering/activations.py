@@ -147,7 +147,10 @@ def hardshrink(op: Emitter, self: Value, lambd: Any = 0.5) -> Value:
 
 @lower("aten::glu")
 def glu(op: Emitter, self: Value, dim: int = -1) -> Value:
-    one, gate = op.multi("Split", self, outputs=2, axis=axis_of(dim, self.rank), **_halves(op))
+    axis = axis_of(dim, self.rank)
+    if op.known(op.dim(self, axis)) == 0:  # which ONNX Runtime (1.31) does not split
+        return self
+    one, gate = op.multi("Split", self, outputs=2, axis=axis, **_halves(op))
     return op.Mul(one, op.Sigmoid(gate))
 
 
