@@ -450,6 +450,12 @@ v1 = torch.linspace(x0 - 0.1, x0 + 2.9, 4, dtype=torch.int64)
     Found(
         "an-inner-product-of-two-types", "v0 = torch.inner(x0, x1)", "v0", {"x0": ("float32", ()), "x1": ("int64", ())}
     ),
+    Found(
+        "an-attention-that-drops-less-than-nothing",
+        "v0 = torch.ops.aten.scaled_dot_product_attention(x0, x0, x0, x0, -1.0)",
+        "v0",
+        {"x0": ("float32", (3, 3))},
+    ),
     Found("a-gate-of-nothing", "v0 = F.glu(x0[:, 2:-1], 1)", "v0", {"x0": ("float32", (1, 2))}),
     Found(
         "the-first-of-pieces-that-may-be-shorter",

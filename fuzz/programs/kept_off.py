@@ -21,7 +21,7 @@ CASES: list[tuple[str, str, str]] = [
         "torch.nn.functional refuses it, and the kernel resizes its own result, which torch is to give up",
     ),
     (
-        r"_native_batch_norm_legit_no_training",
+        r"_native_batch_norm_legit_(no_training|functional)",
         "empty",
         "of nothing torch's kernel gives another shape than its shape function, where the statistics are no vectors",
     ),

@@ -30,6 +30,7 @@ KNOWN: list[tuple[str, str]] = [
     (r"declare (its axes|that axis) static", "sizes that must be known"),
     (r"carries changes its type at every step", "two types for one name"),
     (r"Could not extract specialized integer", "a size that data decides, where torch must know it"),
+    (r"must have same reduction dim, but got .*\bu\d", "a size that data decides, where torch must know it"),
     (r"should be broadcastable to", "a size that data decides, where torch must know it"),
     (r"(fake_quantize_per_\w+|aten::histogram\S*) .*does not run", "torch has no shape function for it"),
     (r"with zero points that are no integers has no ONNX form", "zero points that are no integers"),

@@ -66,7 +66,7 @@ def scaled_dot_product_attention(
     scale: Any = None,
     enable_gqa: bool = False,
 ) -> Value:
-    if op.has("Attention") and not dropout_p and _has_four_axes(query, key, value) and _is_full(attn_mask, query, key):
+    if op.has("Attention") and dropout_p <= 0 and _has_four_axes(query, key, value) and _is_full(attn_mask, query, key):
         mask = (
             op.cast(attn_mask, query.dtype) if attn_mask is not None and attn_mask.dtype != dtypes.BOOL else attn_mask
         )
@@ -80,7 +80,7 @@ def scaled_dot_product_attention(
         scores = op.Where(_causal(op, query, key), scores, op.like(-math.inf, scores))
     weights = op.Softmax(_masked(op, scores, attn_mask), axis=query.rank - 1)
     weights.shape = (*[None] * (max(query.rank, key.rank) - 2), (query.shape or ())[-2], (key.shape or ())[-2])
-    result = op.MatMul(dropout(op, weights, dropout_p, True) if dropout_p else weights, value)
+    result = op.MatMul(dropout(op, weights, dropout_p, True) if dropout_p > 0 else weights, value)
     return result if attn_mask is None else _without_hidden(op, result, attn_mask)
 
 
