@@ -58,15 +58,21 @@ def positions(chain: Chain, base: Value) -> torch.Tensor:
         raise UnknownInverse("its sizes must be known")
     if math.prod(shape) > _MOST_POSITIONS:
         raise UnknownInverse(f"this is supported for up to {_MOST_POSITIONS} elements")
-    seen: Any = torch.empty_strided(shape, type_.strides, dtype=torch.int64)
-    seen.copy_(torch.arange(math.prod(shape)).reshape(shape))
+    # of a complex tensor the positions have an imaginary part too, which shows what is a part or a conjugate
+    dtype, mark = (torch.complex128, 1j) if type_.dtype.is_complex else (torch.int64, 0)
+    seen: Any = torch.empty_strided(shape, type_.strides, dtype=dtype)
+    seen.copy_(torch.arange(math.prod(shape)).reshape(shape) + mark)
     for view, index in chain:
         seen = None if view.target == "aten::view.dtype" else seen_by(view, seen)
         seen = seen[index] if index is not None and seen is not None else seen
         if not isinstance(seen, torch.Tensor):
             raise UnknownInverse("this view is not supported")
     assert isinstance(seen, torch.Tensor)
-    return seen
+    if not type_.dtype.is_complex:
+        return seen
+    if not seen.is_complex() or not bool((seen.imag == 1).all()):
+        raise UnknownInverse("a part or a conjugate is not written through")
+    return seen.real.long()
 
 
 def scattered(chain: Chain, base: Value, new: Value, constant: Constant, emit: Emit) -> Value:

@@ -458,6 +458,17 @@ def transposed_inside(x: Tensor) -> Tensor:
     return y.sum(0)
 
 
+def read_at_the_next_step(x: Tensor, times: Tensor) -> Tensor:
+    """Whether ``flat`` is a view of ``y`` is not known where sizes are not."""
+    y = x * 2
+    flat = y.reshape(-1)
+    total = flat.sum()
+    for _ in range(int(times)):
+        total = total + flat.sum()
+        y.add_(1)
+    return total
+
+
 TIMES = torch.tensor(2)
 REFUSED = {
     "a tensor with either of two names": (either_name, (X,), r"aten::add_.* the branch at .* another name"),
@@ -474,3 +485,9 @@ def test_refused(name: str) -> None:
     function, args, message = REFUSED[name]
     with pytest.raises(purexport.ExportError, match=message):
         purexport.export(torch.jit.script(function), args)
+
+
+def test_a_write_is_refused_that_the_next_step_may_read() -> None:
+    script, axes = torch.jit.script(read_at_the_next_step), {"x": {0: "n"}}
+    with pytest.raises(purexport.ExportError, match=r"aten::reshape .* may or may not have copied"):
+        purexport.export(script, (X, TIMES), input_names=["x", "times"], dynamic_axes=axes)

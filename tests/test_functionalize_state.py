@@ -508,6 +508,15 @@ def _out_with_views(x: Tensor) -> Any:
     return y, view
 
 
+def _part_of_complex(take: Any) -> Any:
+    def run(x: Tensor) -> Any:
+        z = torch.complex(x, x * 2)
+        take(z)[0].fill_(1)
+        return torch.view_as_real(z)
+
+    return run
+
+
 def _same_object(x: Tensor) -> Any:
     y = x.clone()
     z = torch.dropout(y, 0.5, False)
@@ -534,6 +543,21 @@ REFUSED = [
     pytest.param(_hidden_views, ("export",), r"broadcast_tensors.* may or may not have copied", id="broadcast"),
     pytest.param(_hidden_grids, ("export",), r"meshgrid.* may or may not have copied", id="meshgrid"),
     pytest.param(_out_with_views, ("trace",), r"resizes its out= tensor, of which there are views", id="out-resized"),
+    *[
+        pytest.param(
+            _part_of_complex(take),
+            ("trace", "export"),
+            r"a part or a conjugate is not written through",
+            id=f"through-{name}",
+        )
+        for name, take in {
+            "mH": lambda z: z.mH,
+            "adjoint": lambda z: z.adjoint(),
+            "conj": lambda z: z.conj(),
+            "real": lambda z: z.real,
+            "imag-windows": lambda z: z.imag.unfold(0, 2, 1),
+        }.items()
+    ],
     pytest.param(_same_object, ("export",), r"changes the shape of a tensor that aten::dropout", id="same-object"),
     pytest.param(Plain(), ("trace", "export"), r"no input, parameter or buffer.*register_buffer", id="attribute"),
     pytest.param(PlainStatistics(), ("trace",), r"no input, parameter or buffer.*register_buffer", id="statistics"),
