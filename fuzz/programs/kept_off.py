@@ -20,11 +20,6 @@ CASES: list[tuple[str, str, str]] = [
         "sizes",
         "torch.nn.functional refuses it, and the kernel resizes its own result, which torch is to give up",
     ),
-    (
-        r"_native_batch_norm_legit_(no_training|functional)",
-        "empty",
-        "of nothing torch's kernel gives another shape than its shape function, where the statistics are no vectors",
-    ),
     (r"aten\.histogram\(", "empty", "torch's bounds of nothing are what lay in its memory"),
     (r"einsum", "empty", "ONNX Runtime 1.31 divides by zero in Einsum of empty tensors, which ends the process"),
 ]

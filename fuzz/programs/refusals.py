@@ -45,7 +45,6 @@ KNOWN: list[tuple[str, str]] = [
     (r"aten::copy_ .*requested shape has too few dimensions", "a script itself does not run it"),
     # on these torch's kernels run, and its shape functions, which a script is read with, do not
     (r"aten::tile .*Repeats cannot be negative", "torch's shape function is stricter than its kernel"),
-    (r"native_batch_norm .*must not be None in eval mode", "torch's shape function is stricter than its kernel"),
     (r"__rshift__.* Expected input tensor to have an integral", "torch's shape function is stricter than its kernel"),
     (
         r"native_channel_shuffle .*dimension size -1 .* is ambiguous",

@@ -66,7 +66,15 @@ linalg_lu _lu_with_info
         ["_weight_norm", "_weight_norm_interface"], "torch checks no sizes or strides of them, and damages its memory"
     ),
     **dict.fromkeys(
-        ["_weight_int8pack_mm", "histogramdd", "_pdist_forward", "_prelu_kernel", "_native_batch_norm_legit"],
+        _words(
+            """
+native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_no_training _native_batch_norm_legit_functional
+"""
+        ),
+        "torch's kernels check no shapes of what they are given; rows make fitting ones",
+    ),
+    **dict.fromkeys(
+        ["_weight_int8pack_mm", "histogramdd", "_pdist_forward", "_prelu_kernel"],
         "its arguments are too special to be drawn",
     ),
     **dict.fromkeys(
