@@ -73,7 +73,7 @@ GROUPS = {
             f"purexport/{name}.py"
             for name in ("functionalize", "functionalize_blocks", "storages", "inverse_views", "pure_forms", "sharing")
         ),
-        ("tests/test_functionalize.py", "tests/test_functionalize_blocks.py", "tests/test_functionalize_state.py"),
+        tuple(f"tests/test_functionalize{name}.py" for name in ("", "_blocks", "_state", "_refused")),
         ("torch", "torch.export", "onnx", "onnxruntime", "sympy"),
         once=True,
     ),
