@@ -71,7 +71,8 @@ def diff(
 def cumprod(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
     value = op.cast(self, op.result_dtype)
     if value.rank and op.has("CumProd"):
-        return op.CumProd(value, op.const(axis_of(dim, value.rank)))
+        inside = op.cast(value, carrier(op, "CumProd", value.dtype) or value.dtype)
+        return op.cast(op.CumProd(inside, op.const(axis_of(dim, value.rank))), value.dtype)
     return _running(op, "ReduceProd", value, dim, 1)
 
 

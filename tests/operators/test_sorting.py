@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from tests.harness import Row, boolean, f16, f32, f64, i8, i32, i64, row_params, run_row, values
+from tests.harness import Row, boolean, f16, f32, f64, i8, i32, i64, row_params, run_row, u8, values
 
 INF, NAN = math.inf, math.nan
 FEW = (9, 13, 20)
@@ -108,6 +108,7 @@ CUMULATIVE = [
     Row("cumsum-bool", lambda x: x.cumsum(0), boolean(5)),
     Row("cumsum-dtype", lambda x: x.cumsum(0, dtype=torch.float32), i64(5), opsets=FEW),
     Row("cumsum-int8", lambda x: x.cumsum(0, dtype=torch.int8), i8(5), opsets=FEW, trap="wraps"),
+    Row("cumprod-uint8", lambda x: x.cumprod(0, dtype=torch.uint8), u8(5, high=9), opsets=(20, 26), trap="wraps"),
     Row("cumsum-zero-dim", lambda x: x.cumsum(0), f32(), opsets=FEW),
     Row("cumsum-double", lambda x: x.cumsum(0), f64(5), opsets=FEW),
     Row("cumprod", lambda x: x.cumprod(1), f32(3, 4), opsets=(9, 13, 20, 26)),
