@@ -338,6 +338,11 @@ def _slice(self: torch.Tensor, dim: int = 0, start: int | None = None, end: int 
     return self.as_strided(shape, strides, self.storage_offset())
 
 
+def _unique(operator: Any, self: torch.Tensor, dim: int | None = None, **others: Any) -> Any:
+    """torch's own takes a negative axis for another one."""
+    return operator(self, dim=dim % self.dim() if dim is not None and self.dim() else dim, **others)
+
+
 def _kron(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """torch's own writes sizes as numbers."""
     rank = max(self.dim(), other.dim())
@@ -371,6 +376,8 @@ def _operator(call: Call) -> Any:
         return _index
     if call.target == "aten::slice.Tensor":
         return _slice
+    if call.base in ("aten::unique_consecutive", "aten::unique_dim"):
+        return functools.partial(_unique, getattr(torch.ops.aten, name).default)
     if call.target == "aten::fill_diagonal_":  # torch's own asks for numbers
         return lambda self, **others: self
     if call.target == "aten::kron":

@@ -411,6 +411,19 @@ v1 = self.p0.expand(3, 0, 3, 2)
         refused="a shape changed in place of a returned tensor",
     ),
     Found(
+        "all-that-unique-gives-along-the-last-axis",
+        """
+v1, v2, v3 = torch.unique_consecutive(x0, return_counts=True, return_inverse=True, dim=-1)
+if bool((v1 > 0).any()):
+    pass
+else:
+    v3 = v3.flatten(-1)
+""",
+        "v3",
+        {"x0": X},
+        branches=True,
+    ),
+    Found(
         "all-that-unique-gives-along-an-axis",
         "v0, v1, v2 = torch.ops.aten.unique_consecutive(x0, True, dim=0)",
         "v0 v1 v2",

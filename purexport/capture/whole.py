@@ -195,6 +195,14 @@ def _tensors(args: Sequence[Any]) -> int:
     return sum(isinstance(arg, Tensor) for arg in args)
 
 
+_UNIQUE = (torch.unique, torch.unique_consecutive, torch.Tensor.unique, torch.Tensor.unique_consecutive)
+
+
+def _along_axis(function: Callable[..., Any], input: Tensor, *args: Any, dim: int | None = None, **others: Any) -> Any:
+    """``unique`` and its like: torch's shape function takes a negative axis for another one."""
+    return function(input, *args, dim=dim % input.dim() if dim is not None and input.dim() else dim, **others)
+
+
 @functools.cache
 def _forms() -> dict[Any, Callable[..., Any]]:
     forms: Sequence[tuple[Callable[..., Any], Sequence[Any]]] = [
@@ -206,5 +214,6 @@ def _forms() -> dict[Any, Callable[..., Any]]:
         (_one_hot, (functional.one_hot,)),
         (_narrow, (torch.narrow, torch.Tensor.narrow)),
         (_gaussian_nll_loss, (functional.gaussian_nll_loss,)),
+        *((functools.partial(_along_axis, function), (function,)) for function in _UNIQUE),
     ]
     return VERDICTS | {function: form for form, functions in forms for function in functions}
