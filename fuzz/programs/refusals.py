@@ -40,6 +40,7 @@ KNOWN: list[tuple[str, str]] = [
     (r"linalg_solve_triangular .*takes no tensor\(bool\)", "torch's kernel takes booleans for numbers"),
     (r"without input channels has no ONNX form", "a convolution of no channels"),
     (r"grid_sampler .*of mode \d+ and padding \d+ has no ONNX form", "modes that torch does not document"),
+    (r"fill_diagonal_ .* is supported on matrices without wrap", "a diagonal of more than a matrix"),
     (r"with more tolerances than matrices has no rule", "more tolerances than matrices"),
     (r"with scales in another shape than that of the norms", "scales that torch takes as they lie in memory"),
     (r"aten::copy_ .*requested shape has too few dimensions", "a script itself does not run it"),
