@@ -71,10 +71,11 @@ class Recorder:
         return value
 
     def settle_sizes(self) -> None:
-        """Sizes that follow from axes which the script holds by now are numbers, also of what came before."""
-        for value, sizes in self.sizes.items() if self.machine.fixed() else ():
-            settled = self.machine.type(torch.empty(sizes, dtype=value.tensor.dtype))
-            value.type = replace(value.tensor, shape=settled.shape)
+        """Sizes of axes that the script holds by now, or takes for one, are said so, also of what came before."""
+        settled = self.machine.fixed() or self.machine.merged()
+        for value, sizes in self.sizes.items() if settled else ():
+            now = self.machine.type(torch.empty(sizes, dtype=value.tensor.dtype))
+            value.type = replace(value.tensor, shape=now.shape)
 
     def constant(self, tensor: torch.Tensor, name: str = "constant") -> Value:
         """A tensor that is known."""
