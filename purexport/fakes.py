@@ -9,11 +9,8 @@ with them.  It is forgotten where a call writes to them.
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
 import re
-import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -26,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, statically_known_true
 from torch.utils._sympy.functions import Max, Min
 
-from purexport import linalg_shapes, quantized_shapes, recurrent, scalars
+from purexport import linalg_shapes, plain_shapes, quantized_shapes, recurrent, scalars
 from purexport.broadcasting import widened
 from purexport.capture.aten import Call, ScalarType, TensorType, Value, map_values, tensor_type
 from purexport.capture.bind import signature
@@ -298,92 +295,18 @@ class FakeMachine:
         return {name: int(expression) for name, expression in found.items() if expression.is_Integer}
 
 
-_PIECES = frozenset(["aten::tensor_split.indices", "aten::hsplit.array", "aten::vsplit.array", "aten::dsplit.array"])
-
-
 def _equal(one: Any, other: Any) -> bool:
     return bool(statically_known_true(one == other))
-
-
-def _one_hot(self: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
-    """torch's own shape function wants to know the largest class; here that is a size that only the run knows."""
-    classes = num_classes if num_classes >= 0 else self.reshape(-1).nonzero().shape[0]
-    return self.new_empty((*self.shape, classes))
-
-
-def _index(self: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
-    """torch's own shape function does not broadcast zero-dim positions with the others, and knows no masks of uint8."""
-    indices = [item != 0 if item is not None and item.dtype is torch.uint8 else item for item in indices]
-    if any(item is not None and item.dim() for item in indices):
-        indices = [
-            item.reshape(1) if item is not None and not item.dim() and item.dtype is not torch.bool else item
-            for item in indices
-        ]
-    return torch.ops.aten.index.Tensor(self, indices)
-
-
-def _slice(self: torch.Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1) -> Any:
-    """A length that torch calls a number because it takes the axis for long is written for any size instead."""
-    least: Any = torch.sym_min
-    most: Any = torch.sym_max
-    size = self.shape[dim]
-    bounds = [0 if start is None else start, sys.maxsize if end is None else end]
-    if not _is_symbolic(size) or _is_symbolic(start) or _is_symbolic(end) or bounds[1] == sys.maxsize:
-        # of the last few: torch.export takes the axis to have as many, too
-        return torch.ops.aten.slice.Tensor(self, dim, start, end, step)
-    first, last = [least(at, size) if at >= 0 else most(size + at, 0) for at in bounds]
-    length = most(last - first, 0) if bounds[0] else last
-    shape, strides = list(self.shape), list(self.stride())
-    shape[dim], strides[dim] = (length + step - 1) // step, strides[dim] * step
-    return self.as_strided(shape, strides, self.storage_offset())
-
-
-def _unique(operator: Any, self: torch.Tensor, dim: int | None = None, **others: Any) -> Any:
-    """torch's own takes a negative axis for another one."""
-    return operator(self, dim=dim % self.dim() if dim is not None and self.dim() else dim, **others)
-
-
-def _kron(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """torch's own writes sizes as numbers."""
-    rank = max(self.dim(), other.dim())
-    shapes = [(1,) * (rank - tensor.dim()) + tuple(tensor.shape) for tensor in (self, other)]
-    sizes = [one * two for one, two in zip(*shapes, strict=True)]
-    return torch.empty(sizes, dtype=torch.result_type(self, other))
-
-
-def _pieces(base: str, self: torch.Tensor, indices: Sequence[Any], dim: int = 0) -> list[torch.Tensor]:
-    """The pieces between positions, each as ``_slice`` gives it."""
-    axis = {"aten::hsplit": 1 if self.dim() > 1 else 0, "aten::vsplit": 0, "aten::dsplit": 2}.get(base, dim)
-    ends = [0, *indices, sys.maxsize]
-    return [_slice(self, axis, start, end) for start, end in itertools.pairwise(ends)]
 
 
 def _operator(call: Call) -> Any:
     namespace, _, rest = call.target.partition("::")
     name, _, overload = rest.partition(".")
-    own = recurrent.shape_function(call.target) or linalg_shapes.shape_function(call.target)
+    families = (recurrent, linalg_shapes, plain_shapes)
+    own = next((own for own in (family.shape_function(call.target) for family in families) if own is not None), None)
     own = own or quantized_shapes.shape_function(call)
     if own is not None:
         return own
-    if call.target == "aten::max_pool1d":
-        return lambda **arguments: torch.ops.aten.max_pool1d_with_indices(**arguments)[0]  # keeps symbols
-    if call.target == "aten::batch_norm":
-        # torch's own chooses a kernel first, and asks for that whether there are elements
-        return lambda input, **others: torch.empty(input.shape, dtype=input.dtype)
-    if call.target == "aten::one_hot":
-        return _one_hot
-    if call.target in ("aten::index.Tensor", "aten::_unsafe_index.Tensor"):
-        return _index
-    if call.target == "aten::slice.Tensor":
-        return _slice
-    if call.base in ("aten::unique_consecutive", "aten::unique_dim"):
-        return functools.partial(_unique, getattr(torch.ops.aten, name).default)
-    if call.target == "aten::fill_diagonal_":  # torch's own asks for numbers
-        return lambda self, **others: self
-    if call.target == "aten::kron":
-        return _kron
-    if call.target in _PIECES:
-        return functools.partial(_pieces, call.base)
     if call.target == "aten::view":
         name = "reshape"  # fakes have plain strides, which may refuse a view that the model's own strides allowed
     try:
