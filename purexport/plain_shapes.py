@@ -47,9 +47,9 @@ def _slice(self: torch.Tensor, dim: int = 0, start: int | None = None, end: int 
     return self.as_strided(shape, strides, self.storage_offset())
 
 
-def _unique(operator: Any, self: torch.Tensor, dim: int | None = None, **others: Any) -> Any:
-    """torch's own takes a negative axis for another one."""
-    return operator(self, dim=dim % self.dim() if dim is not None and self.dim() else dim, **others)
+def along_axis(function: Any, self: torch.Tensor, *args: Any, dim: int | None = None, **others: Any) -> Any:
+    """``unique`` and its like, of which torch's own takes a negative axis for another one."""
+    return function(self, *args, dim=dim + self.dim() if dim is not None and dim < 0 else dim, **others)
 
 
 def _kron(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -95,8 +95,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "aten::index.Tensor": _index,
     "aten::_unsafe_index.Tensor": _index,
     "aten::slice.Tensor": _slice,
-    "aten::unique_consecutive": functools.partial(_unique, torch.ops.aten.unique_consecutive.default),
-    "aten::unique_dim": functools.partial(_unique, torch.ops.aten.unique_dim.default),
+    "aten::unique_consecutive": functools.partial(along_axis, torch.ops.aten.unique_consecutive.default),
+    "aten::unique_dim": functools.partial(along_axis, torch.ops.aten.unique_dim.default),
     "aten::fill_diagonal_": _fill_diagonal,
     "aten::kron": _kron,
     "aten::tensor_split.indices": _pieces,

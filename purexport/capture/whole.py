@@ -19,6 +19,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from purexport.linalg_shapes import shape_function
+from purexport.plain_shapes import along_axis
 
 NAMESPACE = "purexport"
 
@@ -198,11 +199,6 @@ def _tensors(args: Sequence[Any]) -> int:
 _UNIQUE = (torch.unique, torch.unique_consecutive, torch.Tensor.unique, torch.Tensor.unique_consecutive)
 
 
-def _along_axis(function: Callable[..., Any], input: Tensor, *args: Any, dim: int | None = None, **others: Any) -> Any:
-    """``unique`` and its like: torch's shape function takes a negative axis for another one."""
-    return function(input, *args, dim=dim % input.dim() if dim is not None and input.dim() else dim, **others)
-
-
 @functools.cache
 def _forms() -> dict[Any, Callable[..., Any]]:
     forms: Sequence[tuple[Callable[..., Any], Sequence[Any]]] = [
@@ -214,6 +210,6 @@ def _forms() -> dict[Any, Callable[..., Any]]:
         (_one_hot, (functional.one_hot,)),
         (_narrow, (torch.narrow, torch.Tensor.narrow)),
         (_gaussian_nll_loss, (functional.gaussian_nll_loss,)),
-        *((functools.partial(_along_axis, function), (function,)) for function in _UNIQUE),
+        *((functools.partial(along_axis, function), (function,)) for function in _UNIQUE),
     ]
     return VERDICTS | {function: form for form, functions in forms for function in functions}
