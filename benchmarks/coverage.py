@@ -423,7 +423,7 @@ def _import_early(peer: bool) -> None:
     import torch.export
 
     import purexport
-    from purexport.lowering.registry import registered
+    from purexport.lowering.rules import registered
 
     registered()
     with contextlib.suppress(Exception), tempfile.TemporaryDirectory():

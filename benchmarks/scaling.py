@@ -23,13 +23,13 @@ from torch import Tensor
 
 import proto_schema as ps
 from proto_schema.collection import paused_collection
-from purexport.capture.model import capture
-from purexport.capture.request import Request
-from purexport.functionalize import functionalize
+from purexport.capture.choose import capture
+from purexport.capture.core.request import Request
+from purexport.functionalize.graph import functionalize
 from purexport.graph.build import build_model
+from purexport.graph.passes.cse import share_equal_nodes
 from purexport.graph.passes.dce import remove_dead_nodes
 from purexport.graph.passes.naming import assign_names
-from purexport.graph.passes.sharing import share_equal_nodes
 from purexport.lowering.lower import lower_graph
 
 ROUTES = ("trace", "script", "export")

@@ -23,13 +23,13 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 
 from proto_schema.collection import paused_collection  # noqa: E402
-from purexport.capture.model import capture  # noqa: E402
-from purexport.capture.request import Request  # noqa: E402
-from purexport.functionalize import functionalize  # noqa: E402
+from purexport.capture.choose import capture  # noqa: E402
+from purexport.capture.core.request import Request  # noqa: E402
+from purexport.functionalize.graph import functionalize  # noqa: E402
 from purexport.graph.build import build_model  # noqa: E402
+from purexport.graph.passes.cse import share_equal_nodes  # noqa: E402
 from purexport.graph.passes.dce import remove_dead_nodes  # noqa: E402
 from purexport.graph.passes.naming import assign_names  # noqa: E402
-from purexport.graph.passes.sharing import share_equal_nodes  # noqa: E402
 from purexport.lowering.lower import lower_graph  # noqa: E402
 from tests.torchvision_shim import torchvision  # noqa: E402
 

@@ -16,32 +16,28 @@ from purexport.version import VERSION as __version__  # noqa: N811
 
 if TYPE_CHECKING:
     from purexport import distributed, operators, symbolic_helper
-    from purexport.api import (
-        ONNXProgram,
-        Report,
-        is_in_onnx_export,
-        select_model_mode_for_export,
-    )
-    from purexport.dropin import patch
-    from purexport.enums import OperatorExportTypes, TrainingMode
+    from purexport.capture.core.mode import is_in_onnx_export, select_model_mode_for_export
+    from purexport.compat.patch.substitutes import patch
+    from purexport.compat.symbolic.registry import register_custom_op_symbolic, unregister_custom_op_symbolic
+    from purexport.options import OperatorExportTypes, TrainingMode
     from purexport.pipeline import export, export_to_pretty_string
-    from purexport.symbolic.registry import register_custom_op_symbolic, unregister_custom_op_symbolic
+    from purexport.program import ONNXProgram, Report
     from purexport.weights.checkpoint import Checkpoint
 
 # each name and its room, which is opened when the name is asked for
 _ROOMS = {
     "Checkpoint": "weights.checkpoint",
-    "ONNXProgram": "api",
-    "OperatorExportTypes": "enums",
-    "Report": "api",
-    "TrainingMode": "enums",
+    "ONNXProgram": "program",
+    "OperatorExportTypes": "options",
+    "Report": "program",
+    "TrainingMode": "options",
     "export": "pipeline",
     "export_to_pretty_string": "pipeline",
-    "is_in_onnx_export": "api",
-    "patch": "dropin",
-    "register_custom_op_symbolic": "symbolic.registry",
-    "select_model_mode_for_export": "api",
-    "unregister_custom_op_symbolic": "symbolic.registry",
+    "is_in_onnx_export": "capture.core.mode",
+    "patch": "compat.patch.substitutes",
+    "register_custom_op_symbolic": "compat.symbolic.registry",
+    "select_model_mode_for_export": "capture.core.mode",
+    "unregister_custom_op_symbolic": "compat.symbolic.registry",
 }
 _MODULES = ("distributed", "operators", "symbolic_helper")
 

@@ -1,198 +1,34 @@
-"""Options as code written for torch.onnx gives them: by position, under older names, or without a meaning today.
-
-``takes_past_options`` stands around ``export``: what old signatures take after the eighth position becomes keywords,
-an option of the past is taken with a warning that says what became of it, and an unknown one is a TypeError that names
-the nearest.  Source: the signatures of torch.onnx.export from torch 0.3 to 2.13, whose options end up in one table.
-"""
+"""The two enums of the public surface; every room may know them."""
 
 from __future__ import annotations
 
-import difflib
-import functools
-import inspect
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec, cast
+import enum
+from typing import Any, TypeVar
 
-import torch
-
-from purexport import dropin
-from purexport.api import ONNXProgram, training_mode
-from purexport.capture.request import script_parameters
-from purexport.enums import OperatorExportTypes, TrainingMode, ours
-from purexport.errors import ExportError
-
-P = ParamSpec("P")
-
-# torch 2.0 on, after output_names
-_NEWER = (
-    "operator_export_type",
-    "opset_version",
-    "do_constant_folding",
-    "dynamic_axes",
-    "keep_initializers_as_inputs",
-    "custom_opsets",
-    "export_modules_as_functions",
-    "autograd_inlining",
-)
-# torch 1.2 to 1.9; the first is a bool, by which the two are told apart
-_OLDER = (
-    "aten",
-    "export_raw_ir",
-    "operator_export_type",
-    "opset_version",
-    "_retain_param_name",
-    "do_constant_folding",
-    "example_outputs",
-    "strip_doc_string",
-    "dynamic_axes",
-    "keep_initializers_as_inputs",
-    "custom_opsets",
-    "enable_onnx_checker",
-    "use_external_data_format",
-)
-# older names of an operator_export_type, when they are true
-_KINDS = {"aten": OperatorExportTypes.ONNX_ATEN, "export_raw_ir": OperatorExportTypes.RAW}
-
-_NOT_NEEDED = "dtypes and shapes follow from the model"
-_ROUTE = "capture='trace' or 'export' chooses the route"
-_REPORT = "the report lies in ONNXProgram.report"
-_VERIFY = "verify=True compares the file with the model"
-_PAST = {
-    "_retain_param_name": "parameters always keep their state_dict names",
-    "add_node_names": "nodes always have names",
-    "artifacts_dir": _REPORT,
-    "autograd_inlining": "a Function without a symbolic is always inlined",
-    "dump_exported_program": "torch.export.export gives the program, and purexport.export takes it",
-    "dynamo": _ROUTE,
-    "enable_onnx_checker": "purexport check, or proto_schema.checker.check_model, checks a file",
-    "example_outputs": _NOT_NEEDED,
-    "export_type": "f is a path or a binary file",
-    "fallback": _ROUTE,
-    "fixed_batch_size": "dynamic_axes says which sizes may change",
-    "onnx_shape_inference": "types are always inferred",
-    "optimize": "what is computed once or never is always found",
-    "profile": _REPORT,
-    "propagate": _NOT_NEEDED,
-    "strip_doc_string": "no source lines are written into the file",
-    "val": _VERIFY,
-}
+Kind = TypeVar("Kind", bound=enum.Enum)
 
 
-def takes_past_options(export: Callable[P, ONNXProgram]) -> Callable[P, ONNXProgram]:
-    """``export`` as callers of every torch.onnx call it.
+class TrainingMode(enum.Enum):
+    """The mode in which the model is captured."""
 
-    Raises TypeError for an unknown option, and for one that is given twice.
-    """
-    parameters = inspect.signature(export).parameters.values()
-    known = [item.name for item in parameters]
-    positions = sum(item.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for item in parameters)
-
-    @functools.wraps(export)
-    def call(*args: Any, **given: Any) -> ONNXProgram:
-        options, remarks = translated({**given, **_by_position(args[positions:], given)}, known)
-        for remark in remarks if not dropin.patched() else ():  # whose code is not to be changed need not hear it
-            warnings.warn(remark, UserWarning, stacklevel=2)
-        with dropin.errors_of_torch():
-            program = cast(Callable[..., ONNXProgram], export)(*args[:positions], **options)
-        program.report.warnings[:0] = remarks
-        return program
-
-    return cast(Callable[P, ONNXProgram], call)
+    EVAL = 0
+    PRESERVE = 1
+    TRAINING = 2
 
 
-def _by_position(values: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands after the eighth position, by name."""
-    names = _OLDER if values and isinstance(values[0], bool) else _NEWER
-    if len(values) > len(names):
-        raise TypeError(f"export() takes at most {8 + len(names)} arguments by position, {8 + len(values)} were given")
-    twice = [name for name, _ in zip(names, values, strict=False) if name in given]
-    if twice:
-        raise TypeError(f"export() got {twice[0]!r} by position and by name")
-    return dict(zip(names, values, strict=False))
+class OperatorExportTypes(enum.Enum):
+    """What becomes of ATen operators."""
+
+    ONNX = 0
+    ONNX_ATEN = 1
+    ONNX_ATEN_FALLBACK = 2
+    RAW = 3
+    ONNX_FALLTHROUGH = 4
 
 
-def translated(given: Mapping[str, Any], known: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The options that ``known`` lists, and a remark on each other one.  Raises TypeError for an unknown option."""
-    options, remarks = {}, []
-    for name, value in given.items():
-        if name in _KINDS:
-            remarks.append(f"{name} is an older name: operator_export_type=OperatorExportTypes.{_KINDS[name].name}")
-            if value:
-                options["operator_export_type"] = _KINDS[name]
-        elif name in _PAST and (name not in known or value is not None):
-            remarks.append(f"the option {name!r} has no effect any more: {_PAST[name]}")
-        elif name in known:
-            options.setdefault(name, value)
-        elif name not in _PAST:
-            raise TypeError(f"export() has no option {name!r}; the nearest is {_nearest(name, known)!r}")
-    kind = options.get("operator_export_type", OperatorExportTypes.ONNX)
-    if kind is None:
-        del options["operator_export_type"]  # the default of older signatures
-    elif "operator_export_type" in options:
-        options["operator_export_type"] = ours(OperatorExportTypes, kind)
-    return options, remarks
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    return difflib.get_close_matches(name, [*known, *_PAST, *_KINDS], n=1, cutoff=0.0)[0]
-
-
-# Arguments of the model -----------------------------------------------------------------------------------------------
-
-
-def arguments_of(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """``args`` and ``kwargs`` of a call of the model: a dict at the end of ``args`` is its keyword arguments.
-
-    As in torch.onnx an empty dict at the end says that what stands before it is meant by position.  A dict is taken by
-    position too where ``forward`` cannot take its keys as names.  ``kwargs`` given apart leave ``args`` as they are.
-    Raises ExportError where some of the keys are parameters of ``forward`` and others are not.
-    """
-    given = args if isinstance(args, tuple) else (args,)
-    if kwargs is not None or not given or type(given[-1]) is not dict:
-        return given, dict(kwargs or {})
-    *first, last = given
-    if not last:
-        return tuple(first), {}
-    parameters = _parameters(model)
-    if parameters is None or not all(isinstance(key, str) for key in last):
-        return given, {}
-    try:
-        parameters.bind(*first, **last)
-    except TypeError as failure:
-        if not _is_call(parameters, given):
-            raise ExportError(
-                f"args end with a dict of keyword arguments ({', '.join(last)}) that the model does not take: "
-                f"{failure}; its parameters are {', '.join(parameters.parameters)}"
-            ) from None
-        return given, {}
-    return tuple(first), dict(last)
-
-
-def _parameters(model: Any) -> inspect.Signature | None:
-    if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
-        kind, none = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty
-        return inspect.Signature(
-            [
-                inspect.Parameter(item.name, kind, default=item.default_value if item.has_default_value() else none)
-                for item in script_parameters(model)
-            ]
-        )
-    try:
-        return inspect.signature(model.forward if isinstance(model, torch.nn.Module) else model)
-    except (TypeError, ValueError):
-        return None
-
-
-def _is_call(parameters: inspect.Signature, args: Sequence[Any]) -> bool:
-    try:
-        parameters.bind(*args)
-    except TypeError:
-        return False
-    return True
-
-
-def trains(model: Any, training: TrainingMode | bool) -> bool:
-    """Whether the file is for training, so that nothing may be computed of its parameters beforehand."""
-    mode = training_mode(training)
-    return mode is TrainingMode.TRAINING or (mode is TrainingMode.PRESERVE and bool(getattr(model, "training", False)))
+def ours(kind: type[Kind], value: Any) -> Any:
+    """A member of torch's enum of the same name as ours; anything else as it is."""
+    theirs = type(value)
+    if theirs.__name__ == kind.__name__ and theirs.__module__.startswith("torch."):
+        return kind.__members__.get(value.name, value)
+    return value

@@ -12,35 +12,41 @@ from torch.utils import _pytree as pytree
 from proto_schema import operators
 from proto_schema.collection import paused_collection
 from proto_schema.saving import Archive, Where
-from purexport import abstract, api, dropin, functions, names, options, printed
-from purexport.alone import alone
-from purexport.api import ONNXProgram, Report
-from purexport.attached import Attached, with_values
-from purexport.capture.aten import AtenGraph, Input, TensorType, values_in
-from purexport.capture.functions import recording
-from purexport.capture.model import capture
-from purexport.capture.modules import module_classes
-from purexport.capture.program import plain_shapes
-from purexport.capture.request import Captured, Request
-from purexport.enums import OperatorExportTypes, TrainingMode
+from purexport.aten.autograd_functions import recording
+from purexport.aten.graph import AtenGraph, Input, TensorType, values_in
+from purexport.capture.choose import capture
+from purexport.capture.core import names
+from purexport.capture.core.mode import copied, exporting, preserved, select_model_mode_for_export, training_mode
+from purexport.capture.core.module_classes import module_classes
+from purexport.capture.core.request import Captured, Request
+from purexport.capture.export.program import plain_shapes
+from purexport.compat import past_options, torch_onnx
+from purexport.compat.symbolic.rules import custom_rules
 from purexport.errors import ExportError
-from purexport.functionalize import Functionalized, functionalize
+from purexport.functionalize.graph import Functionalized, functionalize
+from purexport.functionalize.state import State, keep_state
+from purexport.graph import printer
 from purexport.graph.build import build_model
 from purexport.graph.ir import Graph, Value
+from purexport.graph.passes import outline
+from purexport.graph.passes.cse import share_equal_nodes
 from purexport.graph.passes.dce import remove_dead_nodes
+from purexport.graph.passes.metadata import add_metadata
 from purexport.graph.passes.naming import assign_names
-from purexport.graph.passes.sharing import share_equal_nodes
+from purexport.lock import alone
 from purexport.lowering.lower import lower_graph
-from purexport.metadata import add_metadata
+from purexport.options import OperatorExportTypes, TrainingMode
+from purexport.program import ONNXProgram, Report
+from purexport.program import verify as verify_program
 from purexport.progress import Progress, say
-from purexport.state import State, keep_state
-from purexport.symbolic.rules import custom_rules
+from purexport.shapes import abstract_run
+from purexport.weights.model.attach import Attached, with_values
 
 OLDEST_OPSET, DEFAULT_OPSET = 9, 20
 MUTATION_POLICIES = ("warn", "error", "io")
 
 
-@options.takes_past_options
+@past_options.takes_past_options
 def export(
     model: Any,
     args: Any = (),
@@ -100,23 +106,23 @@ def export(
     """
     opset = _opset(opset_version)
     _check_choices(operator_export_type, mutated_state)
-    functions.check_wanted(export_modules_as_functions, model, opset)
-    arguments, keywords = options.arguments_of(model, args, kwargs)
+    outline.check_wanted(export_modules_as_functions, model, opset)
+    arguments, keywords = past_options.arguments_of(model, args, kwargs)
     names.check_given(input_names, output_names)
     stages = Progress(progress)
 
-    with alone(), with_values(), paused_collection(), dropin.told_to_torch(opset), recording() as applied:
+    with alone(), with_values(), paused_collection(), torch_onnx.told_to_torch(opset), recording() as applied:
         stages.at("capture")
-        rules = custom_rules(opset, custom_translation_table, applied, dropin.registered_with_torch(opset))
+        rules = custom_rules(opset, custom_translation_table, applied, torch_onnx.registered_with_torch(opset))
         attached = Attached(model, weights)
         # the model runs on copies, because it may write to its arguments
-        copies, copied_keywords = attached.arguments(api.copied((arguments, keywords)))
+        copies, copied_keywords = attached.arguments(copied((arguments, keywords)))
         shapes = plain_shapes(dynamic_shapes, model, arguments, keywords)
         request = Request(
             model, copies, copied_keywords, capture, input_names, dynamic_axes, shapes, attached.hollow_tensors
         )
-        mode = api.select_model_mode_for_export(model, api.training_mode(training))
-        with mode, attached.swapped(), api.preserved(model, runs=not attached.hollow), api.exporting():
+        mode = select_model_mode_for_export(model, training_mode(training))
+        with mode, attached.swapped(), preserved(model, runs=not attached.hollow), exporting():
             captured = _capture(request, attached)
         if verify:
             attached.refuse_verification((arguments, keywords))
@@ -139,13 +145,13 @@ def export(
         names.check_axes(dynamic_axes, [*users, *pure.graph.output_names])
         stages.at("lower")
         # what is computed of parameters would not follow those that come from outside
-        fold = do_constant_folding and export_params and not options.trains(model, training)
+        fold = do_constant_folding and export_params and not past_options.trains(model, training)
         kind, listed = operator_export_type, captured.listed
         lowered = lower_graph(pure.graph, opset, rules, fold=fold, kind=kind, listed=listed)
         remarks += lowered.remarks
         outside = [] if export_params else _parameters_as_inputs(lowered.graph, pure.graph.inputs)
         stages.at("build")
-        outlined = functions.modules_as_functions(lowered.graph, model, export_modules_as_functions)
+        outlined = outline.modules_as_functions(lowered.graph, model, export_modules_as_functions)
         share_equal_nodes(lowered.graph)
         remove_dead_nodes(lowered.graph)
         attached.refuse_absent(lowered.graph)
@@ -159,14 +165,14 @@ def export(
             all_inputs=bool(keep_initializers_as_inputs),
             origins=attached.mapped.origins,
         )
-        functions.add_functions(proto, outlined, opset)
+        outline.add_functions(proto, outlined, opset)
         if metadata:
             add_metadata(proto, lowered.graph, outlined, module_classes(model))
 
         if verbose:
             parameters = [value.name for value in owned]
-            found = printed.origins(lowered.graph, model, parameters, lines=captured.scripted)
-            (verbose if callable(verbose) else say)(printed.graph_text(proto, found))
+            found = printer.origins(lowered.graph, model, parameters, lines=captured.scripted)
+            (verbose if callable(verbose) else say)(printer.graph_text(proto, found))
 
     summary = Report(captured.route, captured.reason, opset, sorted(lowered.rules), sorted(lowered.decomposed), remarks)
     if report:
@@ -177,10 +183,10 @@ def export(
         stages.at("verify")
         with (
             alone(),
-            api.select_model_mode_for_export(model, api.training_mode(training)),
+            select_model_mode_for_export(model, training_mode(training)),
             attached.swapped(valued=True),
         ):
-            api.verify(program, model, arguments, keywords, rtol=1e-3, atol=1e-5)
+            verify_program(program, model, arguments, keywords, rtol=1e-3, atol=1e-5)
     if f is not None:
         stages.at("save")
         where = external_data if external_data is not None else use_external_data_format or None
@@ -275,10 +281,10 @@ def _types(captured: Captured, pure: Functionalized) -> list[str]:
     if (
         captured.typed
         or captured.route != "trace"
-        or not (captured.axes or abstract.has_data_dependent_sizes(pure.graph))
+        or not (captured.axes or abstract_run.has_data_dependent_sizes(pure.graph))
     ):
         return []
-    found = abstract.infer_types(pure.graph, captured.axes)
+    found = abstract_run.infer_types(pure.graph, captured.axes)
     return _said(found.remarks())
 
 

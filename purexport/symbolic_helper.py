@@ -14,9 +14,9 @@ from typing import Any, NoReturn, TypeVar
 import torch
 
 from purexport import dtypes
-from purexport.capture.bind import dtype_from_code
+from purexport.aten.schema import dtype_from_code
+from purexport.compat.symbolic.values import Value
 from purexport.errors import ExportError, UnsupportedForm
-from purexport.symbolic.values import Value
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -3,9 +3,9 @@
 One computing thread a worker, so that pytest-xdist's workers do not fight over cores: the variable is read when torch
 (and numpy's BLAS) is first imported, which happens after this file.
 
-A run of all tests knows which rules the rows of tests/operators ran, so nothing is exported a second time to tell.
+A run of all tests knows which rules the rows of tests/lowering ran, so nothing is exported a second time to tell.
 Each worker hands its rules on (``RULES``), and the run fails where one is missing.  Of a part of the tests nothing is
-said; ``pytest -m sweep tests/test_rules_have_rows.py`` asks for itself.
+said; ``pytest -m sweep tests/lowering/test_rules_have_rows.py`` asks for itself.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     found = session.config.stash.setdefault(_FOUND, set())
     found |= run
     if exitstatus == pytest.ExitCode.OK and _is_whole(session.config):
-        from tests.test_rules_have_rows import rules_wanted
+        from tests.lowering.test_rules_have_rows import rules_wanted
 
         missing = sorted(rules_wanted() - found)
         session.config.stash[_MISSING] = missing
@@ -63,7 +63,7 @@ def pytest_testnodedown(node: Any, error: object) -> None:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     missing = config.stash.get(_MISSING, None)
     if missing is not None:
-        said = f"FAILED: no row in tests/operators runs {', '.join(missing)}" if missing else "a row runs every rule"
+        said = f"FAILED: no row in tests/lowering runs {', '.join(missing)}" if missing else "a row runs every rule"
         terminalreporter.write_line(said)
 
 

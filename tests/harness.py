@@ -18,7 +18,7 @@ An operator file is data and one function:
         run_row(row, route, opset)
 
 A row runs on every route and on sampled opsets.  Inputs are descriptions; the numbers are drawn when the row runs, the
-same ones each time for the same row.  Lists of rows in tests/operators are found by tests/test_rules_have_rows.py.
+same ones each time for the same row.  Lists of rows in tests/lowering are found by test_rules_have_rows.py there.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from torch.export import Dim
 
 import proto_schema as ps
 import purexport
-from purexport import api
+from purexport.program import run_in_onnxruntime
 from tests.harness import CAPTURES
 
 routes = pytest.mark.parametrize("route", CAPTURES)
@@ -268,7 +268,7 @@ def test_parameters_as_inputs_are_computed_with() -> None:
 
     program = purexport.export(Scaled(), (torch.ones(1, 3),), export_params=False)
     assert list(interface(program)[0]) == ["x", "scale"]
-    found = api.run_in_onnxruntime(program.model_proto, [torch.ones(1, 3), torch.full((3,), 5.0)])
+    found = run_in_onnxruntime(program.model_proto, [torch.ones(1, 3), torch.full((3,), 5.0)])
     assert torch.equal(found[0], torch.full((1, 3), 11.0))
 
 

@@ -1,96 +1,259 @@
-"""The architecture, linted: who may import what, and the house rules that a program can check."""
+"""The architecture, linted: who may import what, and the house rules that a program can check.
+
+``LAYERS`` is the list.  Each row names the modules of a layer and the layers that they may reach, over any number of
+imports; ``docs/architecture.md`` shows the same table.  Each check is a function of the sources, so that the rows of
+``PLANTED`` can show that it finds what it is for.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests import imports
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("proto_schema", "purexport")
-FILES = sorted(path.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-PYTHON_FILES = [path.as_posix() for path in FILES]
+TEXTS = imports.sources(ROOT, PACKAGES)
+PYTHON_FILES = [path.relative_to(ROOT).as_posix() for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
 LONGEST_FILE = 600
+MOST_AT_THE_TOP = 12
 
-# (files under this path, but not these, may not import these modules, because)
+# layer: (what is in it, the layers that it may reach)
+LAYERS: dict[str, tuple[str, str]] = {
+    "toolkit": ("proto_schema", ""),
+    "base": ("errors version options dtypes progress lock torch_patches", "toolkit"),
+    "aten": ("aten", "base toolkit"),
+    "shapes": ("shapes", "aten base toolkit"),
+    "fx": ("fx", "shapes aten base toolkit"),
+    "functionalize": ("functionalize", "aten base toolkit"),
+    "graph": ("graph", "aten base toolkit"),
+    "weights": ("weights", "graph base toolkit"),
+    "inspect": ("inspect", "base toolkit"),
+    "capture": ("capture", "fx shapes aten base toolkit"),
+    "lowering": ("lowering", "graph functionalize fx shapes aten base toolkit"),
+    "weights.model": ("weights.model", "capture weights graph fx shapes aten base toolkit"),
+    "distributed": ("distributed", "weights graph base toolkit"),
+    "program": ("program", "capture fx shapes aten base toolkit"),
+    "compat": ("compat", "program lowering capture graph functionalize fx shapes aten base toolkit"),
+    "pipeline": (
+        "pipeline",
+        "compat program weights.model lowering capture weights graph functionalize fx shapes aten base toolkit",
+    ),
+    "models": ("operators", ""),
+    "helpers": ("symbolic_helper", "compat lowering program capture graph functionalize fx shapes aten base toolkit"),
+    "public": (
+        "purexport compat.patch",
+        "models helpers pipeline compat distributed program weights.model lowering capture weights graph functionalize "
+        "fx shapes aten base toolkit",
+    ),
+    "command line": (
+        "cli __main__",
+        "public models helpers pipeline compat distributed program weights.model lowering capture weights inspect "
+        "graph functionalize fx shapes aten base toolkit",
+    ),
+}
+
+# (the modules of a layer may not import, because): what is not ours, wherever the import stands
 BANNED = [
-    ("", (), ("onnx", "google", "onnxscript", "onnx_ir", "ml_dtypes"), "the point of the project"),
-    ("", (), ("torch.onnx",), "its exporters are the peers, not a part"),
-    ("proto_schema", (), ("torch", "purexport"), "an ONNX toolkit that is useful without torch"),
-    ("purexport", ("purexport/cli", "purexport/__main__.py"), ("purexport.cli",), "the command line sits on top"),
-    (
-        "purexport/lowering",
-        (),
-        ("purexport.capture.torchscript", "purexport.capture.exported", "purexport.export", "purexport.api"),
-        "rules know no front end",
+    ("", ("onnx", "google", "onnxscript", "onnx_ir", "ml_dtypes"), "the point of the project"),
+    ("", ("torch.onnx",), "its exporters are the peers, not a part"),
+    ("proto_schema", ("torch",), "an ONNX toolkit that is useful without torch"),
+    ("purexport.inspect", ("torch",), "files are looked at where torch is not installed"),
+]
+
+# Modules that must load without these, whatever they load: they are of use where these are not, or slow to import.
+LOADED_WITHOUT = [
+    ("purexport", ("torch",), "the name of the package alone must not load torch"),
+    ("purexport.inspect", ("torch",), "files are looked at where torch is not installed"),
+    ("purexport.weights", ("torch",), "checkpoints are read where torch is not installed"),
+    ("purexport.cli.main", ("torch",), "verbs on files must not wait for torch"),
+]
+
+# Files that import each other, and why they may.
+CIRCLES = {
+    "proto_schema.codec proto_schema.fields proto_schema.generate proto_schema.interpret proto_schema.scalars": (
+        "a message generates its codec on first use, and the codec reads messages inside messages"
     ),
-    (
-        "purexport/graph",
-        (),
-        ("purexport.capture.torchscript", "purexport.capture.exported", "purexport.lowering", "purexport.export"),
-        "the ONNX graph knows neither where it came from nor how",
+    "proto_schema.checking.graphs proto_schema.checking.nodes": "a node's attributes hold graphs, which hold nodes",
+    "proto_schema.files proto_schema.owned proto_schema.saveplan proto_schema.saving": (
+        "a save reads the model that it replaces"
     ),
-    ("purexport/inspect", (), ("torch",), "files are looked at where torch is not installed"),
-    (
-        "purexport/weights",
-        (),
-        ("torch", "purexport.capture", "purexport.lowering", "purexport.pipeline", "purexport.api"),
-        "checkpoints are read where torch is not installed",
+    "purexport.fx.higher_order purexport.fx.reader": "operands of a node are programs, which hold nodes",
+    "purexport.functionalize.blocks purexport.functionalize.graph": "calls hold blocks, which hold calls",
+    "purexport.lowering.blocks purexport.lowering.control purexport.lowering.fallthrough purexport.lowering.lower": (
+        "calls hold blocks, which hold calls"
     ),
-    ("purexport/capture", (), ("purexport.graph", "purexport.lowering", "purexport.export"), "capture comes first"),
+    "purexport.capture.script.record purexport.capture.script.scope": "branches hold nodes, which hold branches",
+    "purexport.capture.script.control purexport.capture.script.interpreter purexport.capture.script.loop "
+    "purexport.capture.script.operators purexport.capture.script.prims": "nodes hold blocks, which hold nodes",
+    "purexport.weights.arrays purexport.weights.onnxfile": "an ONNX tensor in memory is an array too",
+}
+
+
+def modules_of(row: str) -> list[str]:
+    """The full names of what a row lists."""
+    return [name if name in PACKAGES else f"purexport.{name}" for name in row.split()]
+
+
+def layer_of(module: str) -> str:
+    """The layer whose row names the module, or a package around it: the innermost."""
+    owners = {name: layer for layer, (row, _) in LAYERS.items() for name in modules_of(row)}
+    parts = module.split(".")
+    prefixes = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
+    inner = [prefix for prefix in prefixes if prefix in owners and (prefix != "purexport" or module == "purexport")]
+    return owners[inner[0]] if inner else ""
+
+
+def unknown_modules(texts: imports.Sources) -> list[str]:
+    """Rows that name what does not exist, modules in no layer, and layers that do not exist."""
+    names = [name for row, _ in LAYERS.values() for name in modules_of(row)]
+    found = [f"no module {name}" for name in names if name not in texts]
+    found += [f"{module} is in no layer" for module in texts if not layer_of(module)]
+    named = {*(name for _, allowed in LAYERS.values() for name in _split(allowed))}
+    return found + [f"no layer {name}" for name in sorted(named - set(LAYERS))]
+
+
+def _split(allowed: str) -> list[str]:
+    return allowed.split()
+
+
+def arrows_against_layers(texts: imports.Sources) -> list[str]:
+    """Each module that reaches a layer which its own may not, by the shortest way."""
+    edges = imports.graph(texts)
+    found = []
+    for module in texts:
+        layer = layer_of(module)
+        allowed = {layer, *_split(LAYERS[layer][1])} if layer else set()
+        reached = imports.reachable(edges, module)
+        found += [imports.way(reached, other) for other in sorted(reached) if layer_of(other) not in allowed]
+    return found
+
+
+def banned_imports(texts: imports.Sources) -> list[str]:
+    return [
+        f"{module}:{line} imports {name}: {because}"
+        for under, names, because in BANNED
+        for module, text in texts.items()
+        if not under or is_inside(module, under)
+        for line, name in imports.imported(text)
+        if any(is_inside(name, banned) for banned in names)
+    ]
+
+
+def loads_too_much(texts: imports.Sources) -> list[str]:
+    """What is loaded, over any number of imports, that must not be."""
+    edges = imports.graph(texts, at_load=True)
+    outside = {module: imports.loaded(text) for module, text in texts.items()}
+    found = []
+    for under, names, because in LOADED_WITHOUT:
+        for module in [name for name in texts if name == under or (under != "purexport" and is_inside(name, under))]:
+            if module.startswith("purexport.weights.model"):
+                continue
+            reached = imports.reachable(edges, module)
+            for other in [module, *reached]:
+                wrong = [name for name in outside[other] if any(is_inside(name, banned) for banned in names)]
+                found += [f"{imports.way(reached, other)} loads {name}: {because}" for name in wrong]
+    return found
+
+
+def circles_of_files(texts: imports.Sources) -> list[str]:
+    found = [" ".join(group) for group in imports.circles(imports.graph(texts))]
+    return [f"a circle: {group}" for group in found if group not in CIRCLES] + [
+        f"no such circle any more: {group}" for group in CIRCLES if group not in found
+    ]
+
+
+def circles_of_folders(texts: imports.Sources) -> list[str]:
+    own = {module: text for module, text in texts.items() if is_inside(module, "purexport")}
+    packages = {module for module in own if any(other.startswith(f"{module}.") for other in own)}
+    edges = imports.between_folders(imports.graph(own), packages)
+    return [f"a circle: {' '.join(group)}" for group in imports.circles(edges)]
+
+
+CHECKS: dict[str, Callable[[imports.Sources], list[str]]] = {
+    check.__name__: check
+    for check in (
+        unknown_modules,
+        arrows_against_layers,
+        banned_imports,
+        loads_too_much,
+        circles_of_files,
+        circles_of_folders,
+    )
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_imports(check: str) -> None:
+    found = CHECKS[check](TEXTS)
+    assert not found, "\n".join(found)
+
+
+# (a module, what is added to it, the check that finds it): each of these passed before the layers were a list
+PLANTED = [
+    ("purexport.lowering.nn.conv", "from purexport import pipeline", "arrows_against_layers"),
+    ("purexport.lowering.decompose", "from purexport.capture.export import reader", "arrows_against_layers"),
+    (
+        "purexport.graph.payloads",
+        "def f():\n    import purexport.capture.script.interpreter",
+        "arrows_against_layers",
+    ),
+    ("purexport.aten.graph", "if TYPE_CHECKING:\n    from purexport.shapes import fakes", "arrows_against_layers"),
+    ("purexport.errors", "from purexport.cli import main", "arrows_against_layers"),
+    ("purexport.inspect.sizes", "def f():\n    import torch", "banned_imports"),
+    ("purexport.lowering.core.emitter", "import torch.onnx.utils", "banned_imports"),
+    ("purexport.errors", "import torch", "loads_too_much"),
+    ("purexport.lowering.core.emitter", "from purexport.lowering.nn import conv", "circles_of_folders"),
+    ("purexport.lowering.nn.pool", "from purexport.lowering.nn import adaptive_pool", "circles_of_files"),
+    ("purexport.new_room", "", "unknown_modules"),
 ]
 
 
-def imports_of(path: Path, run_time_only: bool = False) -> Iterator[tuple[int, str]]:
-    """(line, module) for each import anywhere in a file; `from a import b` gives both a and a.b."""
-    tree = ast.parse(path.read_text())
-    if run_time_only:
-        tree.body = [node for node in tree.body if not is_for_type_checkers(node)]
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: write the absolute import"
-            yield node.lineno, node.module or ""
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+@pytest.mark.parametrize(("module", "added", "check"), PLANTED, ids=[f"{row[0]}-{row[2]}" for row in PLANTED])
+def test_planted_violations_are_found(module: str, added: str, check: str) -> None:
+    found = CHECKS[check](TEXTS | {module: TEXTS.get(module, "") + f"\n{added}\n"})
+    assert set(found) - set(CHECKS[check](TEXTS))
 
 
-def is_for_type_checkers(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+def test_rows_name_what_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LAYERS, "pipeline", ("export", "base"))
+    assert "no module purexport.export" in unknown_modules(TEXTS)
+
+
+def test_architecture_shows_the_layers() -> None:
+    """The table of docs/architecture.md, row by row."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    rows = re.findall(r"^\| ([\w. ]+) \| ([^|]+) \| ([^|]*) \|$", text, re.MULTILINE)
+    shown = {layer: (re.findall(r"`([\w./]+)`", row), re.findall(r"[\w.]+", reach)) for layer, row, reach in rows}
+    for layer, (row, allowed) in LAYERS.items():
+        names = [name.removeprefix("purexport.").replace(".", "/") for name in modules_of(row)]
+        assert shown.get(layer) == (names, allowed.split()), f"docs/architecture.md, layer {layer!r}"
+
+
+def test_few_files_at_the_top() -> None:
+    """Folders show the architecture; what lies beside them is the picture, and what everything knows."""
+    top = [path.name for path in (ROOT / "purexport").glob("*.py")]
+    assert len(top) <= MOST_AT_THE_TOP, sorted(top)
 
 
 def is_inside(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
-@pytest.mark.parametrize(
-    ("under", "but", "banned", "because"), BANNED, ids=[f"{b[0] or 'all'}-{b[2][0]}" for b in BANNED]
-)
-def test_banned_imports(under: str, but: tuple[str, ...], banned: tuple[str, ...], because: str) -> None:
-    files = [
-        path for path in FILES if path.as_posix().startswith(under) and not path.as_posix().startswith(but or ("?",))
-    ]
-    assert files, f"nothing under {under}"
-    found = [
-        f"{path}:{line} imports {module}: {because}"
-        for path in files
-        for line, module in imports_of(ROOT / path)
-        if any(is_inside(module, name) for name in banned)
-    ]
-    assert not found, "\n".join(found)
-
-
 def test_proto_schema_needs_numpy_only() -> None:
     allowed = {*sys.stdlib_module_names, "numpy", "proto_schema"}
     found = [
-        f"{path}:{line} imports {module}"
-        for path in FILES
-        if path.parts[0] == "proto_schema"
-        for line, module in imports_of(ROOT / path, run_time_only=True)
-        if module.partition(".")[0] not in allowed
+        f"{module} loads {name}"
+        for module, text in TEXTS.items()
+        if is_inside(module, "proto_schema")
+        for name in imports.loaded(text)
+        if name.partition(".")[0] not in allowed
     ]
     assert not found, "\n".join(found)
 

@@ -70,10 +70,10 @@ GROUPS = {
     ),
     "functionalize": Group(
         tuple(
-            f"purexport/{name}.py"
-            for name in ("functionalize", "functionalize_blocks", "storages", "inverse_views", "pure_forms", "sharing")
+            f"purexport/functionalize/{name}.py"
+            for name in ("graph", "blocks", "storages", "view_inverses", "out_of_place", "aliasing")
         ),
-        tuple(f"tests/test_functionalize{name}.py" for name in ("", "_blocks", "_state", "_refused")),
+        tuple(f"tests/functionalize/test_{name}.py" for name in ("order", "blocks", "writes", "refused")),
         ("torch", "torch.export", "onnx", "onnxruntime", "sympy"),
         once=True,
     ),

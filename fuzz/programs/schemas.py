@@ -12,7 +12,7 @@ import torch
 
 from fuzz.programs.choose import CLASSES, Chooser
 from fuzz.programs.worlds import Unfit
-from purexport.lowering.registry import registered
+from purexport.lowering.rules import registered
 
 
 def _words(text: str) -> list[str]:

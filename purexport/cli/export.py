@@ -19,7 +19,7 @@ from purexport.cli.weights import parse_weights
 from purexport.cli.written import Stopwatch, facts_of, written_facts, written_lines
 
 if TYPE_CHECKING:
-    from purexport.api import ONNXProgram
+    from purexport.program import ONNXProgram
 
 _EXAMPLES = f"""\
 MODULE is importable or a .py file; NAME is a model, a class of nn.Module, or a function without arguments that

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from proto_schema.payload import Payload
-from purexport.capture.aten import Dim, Source
+from purexport.aten.graph import Dim, Source
 
 
 class Value:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from purexport import dtypes
-from purexport.capture.aten import Block, Dim, ScalarType, SequenceType, TensorType, Type
-from purexport.capture.aten import Value as AtenValue
+from purexport.aten.graph import Block, Dim, ScalarType, SequenceType, TensorType, Type
+from purexport.aten.graph import Value as AtenValue
 from purexport.graph.ir import Graph, Value
-from purexport.lowering import sequence
-from purexport.lowering.pairs import Pair, join, part_code, split
+from purexport.lowering.support.pairs import Pair, join, part_code, split
+from purexport.lowering.tensor import sequence
 
 if TYPE_CHECKING:
     from purexport.lowering.lower import Lowering

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from purexport import dtypes
-from purexport.capture.aten import Call, ScalarType, SequenceType, TensorType, Type
+from purexport.aten.graph import Call, ScalarType, SequenceType, TensorType, Type
 from purexport.errors import OpsetError
 from purexport.graph.ir import Value
 from purexport.lowering.blocks import block_input, fill, from_border, to_border, typed
-from purexport.lowering.emitter import first_with_sequences
-from purexport.lowering.pairs import Pair, join
+from purexport.lowering.core.emitter import first_with_sequences
+from purexport.lowering.support.pairs import Pair, join
 
 if TYPE_CHECKING:
     from purexport.lowering.lower import Lowering

@@ -21,12 +21,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from purexport import dtypes
-from purexport.capture.aten import Call, ListType, TensorType
-from purexport.capture.functions import TARGET as AUTOGRAD
-from purexport.enums import OperatorExportTypes as Kind
+from purexport.aten.autograd_functions import TARGET as AUTOGRAD
+from purexport.aten.graph import Call, ListType, TensorType
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Graph, Node, Value
 from purexport.lowering.blocks import typed
+from purexport.options import OperatorExportTypes as Kind
 
 if TYPE_CHECKING:
     from purexport.lowering.lower import Lowering

@@ -14,12 +14,11 @@ from typing import Any
 import torch
 
 from proto_schema.payload import Payload
-from purexport import dtypes, scalars
-from purexport.capture.aten import AtenGraph, Call, ScalarType, SequenceType, Source, TensorType, same_bytes
-from purexport.capture.aten import Value as AtenValue
-from purexport.capture.bind import MISSING, signature
-from purexport.decompose import expand
-from purexport.enums import OperatorExportTypes
+from purexport import dtypes
+from purexport.aten import scalars
+from purexport.aten.graph import AtenGraph, Call, ScalarType, SequenceType, Source, TensorType, same_bytes
+from purexport.aten.graph import Value as AtenValue
+from purexport.aten.schema import MISSING, signature
 from purexport.errors import (
     NO_RULE,
     ExportError,
@@ -30,12 +29,17 @@ from purexport.errors import (
     UnsupportedOperatorError,
 )
 from purexport.graph.ir import Graph, Value
-from purexport.lowering import blocks, control, fallthrough, pairs, sequence
-from purexport.lowering.emitter import Emitter
-from purexport.lowering.pairs import Pair
-from purexport.lowering.promotion import common_dtype
-from purexport.lowering.qdq import Quantized, constant
-from purexport.lowering.registry import COMPLEX, LAYOUT_ARGUMENTS, QUANTIZED, Rule, registered
+from purexport.lowering import blocks, control, fallthrough
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.promotion import common_dtype
+from purexport.lowering.core.registry import COMPLEX, LAYOUT_ARGUMENTS, QUANTIZED, Rule
+from purexport.lowering.decompose import expand
+from purexport.lowering.rules import registered
+from purexport.lowering.support import pairs
+from purexport.lowering.support.pairs import Pair
+from purexport.lowering.support.qdq import Quantized, constant
+from purexport.lowering.tensor import sequence
+from purexport.options import OperatorExportTypes
 
 NO_RULE_HERE = f"{NO_RULE}, and torch has no decomposition of it"
 NO_COMPLEX_RULE = f"{NO_RULE} for complex tensors; compute with real and imaginary parts"

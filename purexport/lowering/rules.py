@@ -1,63 +1,37 @@
-"""Imports every rule file; each registers its rules."""
+"""All rules: the rule files, imported by name, register themselves."""
 
-from purexport.lowering import (  # noqa: F401
-    activations,
-    adaptive_pool,
-    attention,
-    bits,
-    bitwise,
-    borders,
-    compare,
-    complex_arithmetic,
-    complex_functions,
-    complex_matrices,
-    complex_parts,
-    complex_products,
-    conv,
-    counting,
-    covariance,
-    create,
-    ctc,
-    cumulative,
-    eigen,
-    einsum,
-    elementwise,
-    factorizations,
-    fourier,
-    gamma,
-    grid,
-    indexing,
-    joins,
-    ldl,
-    linalg,
-    losses,
-    norm,
-    numbers,
-    packed,
-    parts,
-    patches,
-    polynomials,
-    pool,
-    powers,
-    quantized,
-    quantized_decomposed,
-    quantized_layers,
-    quantized_moves,
-    quantized_ops,
-    random,
-    reduce,
-    resize,
-    rnn,
-    scatter,
-    sequence,
-    shape,
-    solve,
-    sorting,
-    special,
-    spectral,
-    spectrogram,
-    strided,
-    vision,
-    vision_deform,
-    vision_pool,
-)
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+
+from purexport.lowering.complex.by_parts import rule_by_parts
+from purexport.lowering.core.registry import COMPLEX, Rule, declared, declared_by_parts
+
+# every rule file, by folder
+FILES = {
+    "complex": "arithmetic by_parts functions matrices products",
+    "elementwise": "activations arithmetic bits bitwise compare numbers",
+    "fft": "fourier spectrogram",
+    "linalg": "eigen einsum factorizations ldl powers products solve spectral",
+    "nn": "adaptive_pool attention conv ctc grid im2col losses norm packed_sequences pool random resize rnn",
+    "quantized": "conversions decomposed layers moves operators",
+    "reduce": "counting covariance cumulative reductions sorting",
+    "special": "functions gamma polynomials",
+    "tensor": "as_strided concat create indexing layout padding scatter sequence slices",
+    "vision": "boxes deform pool",
+}
+
+
+@functools.cache
+def registered() -> Mapping[str, Rule]:
+    """Every rule by name: those for quantized and complex tensors by the names with their suffix."""
+    for folder, files in FILES.items():
+        for file in files.split():
+            import_module(f"purexport.lowering.{folder}.{file}")
+    rules = declared()
+    by_parts = declared_by_parts().items()
+    pairs = {target + COMPLEX: rule_by_parts(rules[target], operands) for target, operands in by_parts}
+    return MappingProxyType({**rules, **pairs})

@@ -1,0 +1,22 @@
+"""Dynamic axes: their names, and those that the model makes static."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+Axes = dict[int, str]
+
+
+@dataclass(frozen=True)
+class Specialised:
+    """An axis that was declared dynamic and that the model makes static."""
+
+    axis: str
+    size: int
+    place: str
+
+    def __str__(self) -> str:
+        return (
+            f"axis {self.axis!r} was declared dynamic, but the model holds it at {self.size} at {self.place}; "
+            "the file takes that size only"
+        )

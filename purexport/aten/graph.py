@@ -1,0 +1,264 @@
+"""The neutral graph: what a model computes, as calls of ATen operators, whichever front end recorded it.
+
+A ``Call`` names its operator as ATen does (``aten::sum.dim_IntList``; the default overload has no suffix) and holds
+its arguments by name with the schema's defaults filled in.  An argument is a ``Value``, a Python constant, or a list
+of those.  Invariants: a value has one producer (a call or a graph input); calls are in execution order; no object of a
+front end (TorchScript node, fx node) appears here, except behind ``Source``, which only makes text of it.
+
+Dimensions are ``int`` where they cannot change, otherwise a string: an expression of the declared axis names
+(``"batch"``, ``"2*batch"``), equal when the sizes are equal.  ``None`` is a dimension that nothing is known of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from proto_schema.payload import Payload
+
+Dim = int | str | None
+
+# Operators of ours, of the very schema of ``aten::name``, which a reader gives their own name again.
+OWN_NAMESPACE = "purexport"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A tensor's dtype and, where known, shape and strides (strides only where the front end recorded them)."""
+
+    dtype: torch.dtype
+    shape: tuple[Dim, ...] | None = None
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def rank(self) -> int | None:
+        """The number of dimensions, None when unknown."""
+        return None if self.shape is None else len(self.shape)
+
+    def __str__(self) -> str:
+        dims = "*" if self.shape is None else ", ".join("?" if dim is None else str(dim) for dim in self.shape)
+        return f"{str(self.dtype).removeprefix('torch.')}[{dims}]"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarType:
+    """A Python number (``int``, ``float``, ``bool``) that the graph computes, such as a size."""
+
+    kind: type
+
+    def __str__(self) -> str:
+        return self.kind.__name__
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    """A Python list or tuple whose elements are taken out by ``prim::getitem`` calls."""
+
+    def __str__(self) -> str:
+        return "list"
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceType:
+    """A list of tensors whose length only the run knows: an ONNX sequence.  Sizes that elements differ in are None."""
+
+    element: TensorType
+
+    def __str__(self) -> str:
+        return f"list of {self.element}"
+
+
+Type = TensorType | ScalarType | ListType | SequenceType
+
+
+class Value:
+    """One result in the graph.  Identity is what counts: two values are the same only if they are one object."""
+
+    __slots__ = ("type",)
+
+    def __init__(self, type: Type) -> None:
+        self.type = type
+
+    @property
+    def tensor(self) -> TensorType:
+        """The type, for a value that must be a tensor.  Raises TypeError when it is not."""
+        if not isinstance(self.type, TensorType):
+            raise TypeError(f"a tensor is needed here, and this is a value of type {self.type}")
+        return self.type
+
+
+Arg = Any  # Value | None | bool | int | float | complex | str | torch.dtype | ... | list["Arg"]
+
+Frame = tuple[str, int]  # file and line
+
+INSIDE_TORCH = ("/torch/", "\\torch\\", "/purexport/capture/", "\\purexport\\capture\\", "<eval_with_key>")
+
+
+class Source:
+    """Where a call comes from: the user's line and the module path.  The frames are parsed only when asked for."""
+
+    __slots__ = ("_frames", "scope")
+
+    def __init__(self, scope: str = "", frames: Callable[[], list[Frame]] | None = None) -> None:
+        self.scope = scope
+        self._frames = frames
+
+    @property
+    def line(self) -> str:
+        """``model.py:42``: the innermost frame outside torch itself; empty when nothing was recorded."""
+        frames = self._frames() if self._frames else []
+        users = [frame for frame in frames if not any(part in frame[0] for part in INSIDE_TORCH)]
+        return next((f"{path}:{line}" for path, line in users or frames), "")
+
+    def within(self, path: str) -> Source:
+        """The same place, as the module at ``path`` sees it."""
+        return Source(self.scope.removeprefix(path).removeprefix("."), self._frames)
+
+    def __str__(self) -> str:
+        line = self.line
+        scope = self.scope or "the model"
+        return f"{scope} ({line})" if line else scope
+
+
+@dataclass(slots=True, eq=False)
+class Block:
+    """The body of a branch or a loop: it sees the values outside, and has inputs of its own in a loop."""
+
+    calls: list[Call]
+    outputs: list[Arg]
+    inputs: list[Value] = field(default_factory=list)
+
+    def outer(self) -> Iterator[Value]:
+        """The values from outside that the body uses."""
+        own = set(self.inputs)
+        for call in self.calls:
+            yield from (value for value in call.inputs() if value not in own)
+            own.update(call.outputs)
+        yield from (value for value in values_in(self.outputs) if value not in own)
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One operator call: ``outputs = target(**args)``.
+
+    ``prim::If`` has two blocks and the argument ``condition``.  ``prim::Loop`` has one, whose inputs are the step and
+    the carried values and whose outputs the condition and the carried values; its arguments are ``most`` (None: no
+    bound), ``condition`` and ``carried``.
+    ``prim::Scan`` has one block, which runs on one row after the other of the tensors ``rows``: its inputs are the
+    carried values (``init`` at first) and a row of each, its outputs the carried values and what is stacked.
+    """
+
+    target: str
+    args: dict[str, Arg]
+    outputs: list[Value]
+    source: Source = field(default_factory=Source)
+    blocks: list[Block] = field(default_factory=list)
+
+    def inputs(self) -> Iterator[Value]:
+        """Every value among the arguments, lists included, and what the blocks use from outside."""
+        yield from values_in(self.args.values())
+        for block in self.blocks:
+            yield from block.outer()
+
+    @property
+    def base(self) -> str:
+        """The target without its overload: ``aten::sum`` of ``aten::sum.dim_IntList``."""
+        return self.target.partition(".")[0]
+
+
+@dataclass(slots=True, eq=False)
+class Input:
+    """A graph input: what the user passes, or what the model owns.
+
+    That is a ``tensor``, or, where its values are only for the file and not for rules to see, the bytes in ``stored``.
+    """
+
+    value: Value
+    name: str
+    kind: str  # "user" | "parameter" | "buffer" | "constant"
+    tensor: torch.Tensor | None = None
+    stored: Payload | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A buffer that the model gives another tensor (``self.state = new``), and that tensor; None when it is unknown."""
+
+    input: Input
+    value: Arg
+    place: str = "the model"
+
+
+@dataclass(slots=True, eq=False)
+class AtenGraph:
+    """Inputs, calls and outputs; ``outputs`` holds one argument per flat output, named in ``output_names``."""
+
+    inputs: list[Input] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    outputs: list[Arg] = field(default_factory=list)
+    output_names: list[str] = field(default_factory=list)
+    assigned: list[Assigned] = field(default_factory=list)
+
+    def constant(self, tensor: torch.Tensor, name: str = "constant") -> Value:
+        """A value that holds ``tensor``; the tensor is referred to, not copied."""
+        value = Value(tensor_type(tensor))
+        self.inputs.append(Input(value, name, "constant", tensor))
+        return value
+
+    def __str__(self) -> str:
+        return format_graph(self)
+
+
+def values_in(args: Iterable[Arg]) -> Iterator[Value]:
+    """Every value in ``args``, nested lists included, in order."""
+    for arg in args:
+        if isinstance(arg, Value):
+            yield arg
+        elif isinstance(arg, (list, tuple)):
+            yield from values_in(arg)
+
+
+def map_values(arg: Arg, function: Callable[[Value], Arg]) -> Arg:
+    """``arg`` with ``function`` applied to each value in it, nested lists included."""
+    if isinstance(arg, Value):
+        return function(arg)
+    if isinstance(arg, (list, tuple)):
+        return [map_values(item, function) for item in arg]
+    return arg
+
+
+def tensor_type(tensor: torch.Tensor) -> TensorType:
+    """The type of a tensor that exists."""
+    strides = tuple(tensor.stride()) if tensor.layout == torch.strided else None
+    return TensorType(tensor.dtype, tuple(tensor.shape), strides)
+
+
+def same_bytes(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """A key that two tensors share when they are the same bytes seen the same way: tied weights are one."""
+    if tensor.numel() == 0 or tensor.is_meta:
+        return (id(tensor),)
+    storage = tensor.untyped_storage().data_ptr()
+    return (storage or id(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+
+
+def format_graph(graph: AtenGraph) -> str:
+    """The graph as text, a line a call, for logs and for people who debug a rule."""
+    names: dict[Value, str] = {item.value: f"%{item.name}" for item in graph.inputs}
+
+    def show(arg: Arg) -> str:
+        if isinstance(arg, Value):
+            return names.setdefault(arg, f"%{len(names)}")
+        if isinstance(arg, (list, tuple)):
+            return "[" + ", ".join(map(show, arg)) + "]"
+        return repr(arg)
+
+    lines = []
+    for call in graph.calls:
+        args = ", ".join(f"{name}={show(arg)}" for name, arg in call.args.items())
+        outputs = ", ".join(f"{show(value)}: {value.type}" for value in call.outputs)
+        lines.append(f"{outputs} = {call.target}({args})  # {call.source}")
+    lines.append("return " + ", ".join(map(show, graph.outputs)))
+    return "\n".join(lines)

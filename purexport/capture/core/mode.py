@@ -1,0 +1,124 @@
+"""A model while it is captured: its mode, and what a run of it would leave changed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy
+import torch
+from torch.utils import _pytree as pytree
+
+from purexport.capture.core.attributes import attributes_kept
+from purexport.errors import ExportError
+from purexport.options import TrainingMode, ours
+
+_EXPORTING: ContextVar[bool] = ContextVar("purexport_exporting", default=False)
+
+
+def is_in_onnx_export() -> bool:
+    """True inside the capture of ``purexport.export``, in this thread."""
+    return _EXPORTING.get()
+
+
+@contextmanager
+def exporting() -> Iterator[None]:
+    """Marks the capture for ``is_in_onnx_export``, and shows attention layers as their plain operators.
+
+    In eval mode torch runs attention by a fused operator that has no other form; its switch is a process-wide one,
+    so it is put back as it was found.
+    """
+    token = _EXPORTING.set(True)
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+        _EXPORTING.reset(token)
+
+
+@contextmanager
+def select_model_mode_for_export(model: Any, mode: TrainingMode | bool | None) -> Iterator[None]:
+    """Put ``model`` into ``mode`` and restore the mode of each of its modules afterwards, also after an error."""
+    mode = training_mode(mode)
+    if not isinstance(model, torch.nn.Module) or mode is TrainingMode.PRESERVE:
+        yield
+        return
+    before = {module: module.training for module in model.modules()}
+    try:
+        model.train(mode is TrainingMode.TRAINING)
+        yield
+    finally:
+        for module, training in before.items():
+            module.training = training
+
+
+@contextmanager
+def preserved(model: Any, *, runs: bool = True) -> Iterator[None]:
+    """Run the model inside without a trace of it: buffers, attributes and the random state are put back afterwards.
+
+    Parameters are not copied, because they are large and a forward pass does not write to them; one that does is
+    refused with ExportError.  Unless it ``runs`` on values, buffers are not copied either: nothing can be written.
+    """
+    parameters = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
+    buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) and runs else []
+    versions = {name: _version(parameter) for name, parameter in parameters.items()}
+    kept = [(buffer, _version(buffer), buffer.detach(), buffer.detach().clone()) for buffer in buffers]
+    try:
+        with attributes_kept(model), _random_state_kept():
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, version, before, content in kept:
+                if buffer.layout == torch.strided and buffer.shape != before.shape:  # transposed in place, or the like
+                    buffer.as_strided_(before.size(), before.stride(), before.storage_offset())
+                if _version(buffer) != version or version < 0 or _differ(buffer, content):
+                    buffer.copy_(content)
+    written = [name for name, parameter in parameters.items() if _version(parameter) != versions[name]]
+    if written:
+        raise ExportError(f"the model writes to its parameters {', '.join(written)} when it runs; write to buffers")
+
+
+@contextmanager
+def _random_state_kept() -> Iterator[None]:
+    """The global generators of torch, Python and numpy go on afterwards as if nothing had been drawn."""
+    cuda: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    before = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
+    devices = torch.cuda.get_rng_state_all() if cuda else []
+    try:
+        yield
+    finally:
+        torch.set_rng_state(before[0])
+        random.setstate(before[1])
+        numpy.random.set_state(before[2])
+        if cuda:
+            torch.cuda.set_rng_state_all(devices)
+
+
+def _differ(buffer: torch.Tensor, content: torch.Tensor) -> bool:
+    """Normalization in training mode writes to its statistics without counting it."""
+    return buffer.layout == torch.strided and not buffer.is_meta and not torch.equal(buffer, content)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """How often a tensor was written to; -1 for inference tensors, which do not count."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+def copied(tree: Any) -> Any:
+    """Arguments with their tensors copied, so that a model may write to them."""
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), tree)
+
+
+def training_mode(value: TrainingMode | bool | None) -> TrainingMode:
+    """``training`` as old code gives it: a bool, the enum, or torch's own."""
+    value = ours(TrainingMode, value)
+    if isinstance(value, TrainingMode):
+        return value
+    if value is None or isinstance(value, bool):
+        return TrainingMode.TRAINING if value else TrainingMode.EVAL
+    raise ExportError(f"training={value!r} is neither a bool nor a TrainingMode")

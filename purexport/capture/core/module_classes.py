@@ -1,0 +1,29 @@
+"""The classes of a model's modules, by module path: what a graph of calls no longer knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from purexport.fx.reader import module_path
+
+
+def module_classes(model: Any) -> dict[str, str]:
+    """``{"": "my.Net", "layer": "torch.nn.modules.linear.Linear"}``; of a script the bare names; of a function none."""
+    if isinstance(model, torch.export.ExportedProgram):
+        stacks = [node.meta.get("nn_module_stack") or {} for node in model.graph.nodes]
+        found = {module_path(path): owner for stack in stacks for path, owner in stack.values()}
+        return {path: owner if isinstance(owner, str) else _full_name(owner) for path, owner in found.items()}
+    if isinstance(model, torch.nn.Module):
+        return {path: _class(module) for path, module in model.named_modules(remove_duplicate=False)}
+    return {}
+
+
+def _class(module: torch.nn.Module) -> str:
+    script = getattr(module, "original_name", None)
+    return str(script) if isinstance(module, torch.jit.ScriptModule) and script else _full_name(type(module))
+
+
+def _full_name(owner: type) -> str:
+    return f"{owner.__module__}.{owner.__qualname__}"

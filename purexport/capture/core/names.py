@@ -1,0 +1,105 @@
+"""Names of inputs, parameters and outputs: what the caller gives stands, and what is derived makes way for it.
+
+Derived names come from the parameters of ``forward``, from ``state_dict`` and from the keys of the results; the capture
+keeps them different among their own kind.  Here they are brought together, before anything refers to them by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from purexport.aten.graph import AtenGraph, Input
+from purexport.capture.core.module_tensors import owned_tensors
+
+
+def check_given(input_names: Sequence[str] | None, output_names: Sequence[str] | None) -> None:
+    """Raises ValueError for a text instead of a list, and for a name that is given twice."""
+    for names in (input_names, output_names):
+        if isinstance(names, str):
+            raise ValueError(f"input_names and output_names are lists of names, not the string {names!r}")
+        if names is not None and len(set(names)) != len(names):
+            raise ValueError(f"names must differ from each other: {list(names)}")
+    both = [name for name in input_names or () if name in (output_names or ())]
+    if both:
+        raise ValueError(f"input_names and output_names both give {both[0]!r}; a name stands for one value of a file")
+
+
+def order_inputs(inputs: list[Input], model: Any) -> list[Input]:
+    """The inputs of the user, then what the model owns in the order of its ``state_dict``, then the rest.
+
+    Returns those that can be named, in order: what ``state_dict`` does not list cannot.
+    """
+    listed = [item for item in owned_tensors(model) if item.persistent]
+    order = {name: position for position, item in enumerate(listed) for name in item.names}
+    users = [item for item in inputs if item.kind == "user"]
+    own = [item for item in inputs if item.kind in ("parameter", "buffer") and item.name in order]
+    own.sort(key=lambda item: order[item.name])
+    named = {id(item) for item in (*users, *own)}
+    inputs[:] = [*users, *own, *(item for item in inputs if id(item) not in named)]
+    return [*users, *own]
+
+
+def name_inputs(named: Sequence[Input], names: Sequence[str]) -> None:
+    """``input_names`` for the first of those that can be named.  Raises ValueError for more than there are."""
+    if len(names) > len(named):
+        raise ValueError(
+            f"input_names names {len(names)} values, and the model has {len(named)} inputs, parameters and buffers"
+        )
+    for item, name in zip(named, names, strict=False):
+        item.name = name
+
+
+def name_outputs(names: list[str], given: Sequence[str] | None) -> list[str]:
+    """``output_names`` for the first outputs.  Raises ValueError for more than there are."""
+    if given is not None and len(given) > len(names):
+        raise ValueError(f"output_names names {len(given)} values, and the model has {len(names)}")
+    return [*(given or ()), *names[len(given or ()) :]]
+
+
+def make_way(
+    graph: AtenGraph,
+    input_names: Sequence[str] | None,
+    output_names: Sequence[str] | None,
+    dynamic_axes: Collection[str],
+    state: Collection[Input] = (),
+) -> None:
+    """Rename, in place, what has a derived name that is given to another value: ``x`` becomes ``x_1``.
+
+    Raises ValueError where ``dynamic_axes`` speaks of such a name, which could mean either, and where a buffer of the
+    ``state`` that goes in and out of the file has it, which is found by its name.
+    """
+    given = {*(input_names or ()), *(output_names or ())}
+    taken = {*given, *(item.name for item in graph.inputs), *graph.output_names}
+    # what can be named stands first, in the order of the names
+    for item in [item for item in graph.inputs[len(input_names or ()) :] if item.name in given]:
+        if item.kind == "user" and item.name in dynamic_axes:
+            raise ValueError(
+                f"dynamic_axes names {item.name!r}, which is an input's own name and is given to another value; "
+                "name the input too, by input_names"
+            )
+        if item.kind != "user" and item in state:
+            raise ValueError(
+                f"{item.name!r} is the input of a buffer, by mutated_state='io', and is given to another value; "
+                "give that another name"
+            )
+        item.name = _unused(item.name, taken)
+    start = len(output_names or ())
+    graph.output_names[start:] = [
+        _unused(name, taken) if name in given else name for name in graph.output_names[start:]
+    ]
+
+
+def check_axes(dynamic_axes: Mapping[str, Any] | None, known: Sequence[str]) -> None:
+    """Raises ValueError for a name that is neither an input's nor an output's."""
+    for name in dynamic_axes or {}:
+        if name not in known:
+            raise ValueError(f"dynamic_axes names {name!r}, and the inputs and outputs are {', '.join(known)}")
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    count = 1
+    while f"{name}_{count}" in taken:
+        count += 1
+    taken.add(f"{name}_{count}")
+    return f"{name}_{count}"

@@ -1,0 +1,214 @@
+"""Functions that torch.export does not get through, because they look at numbers: recorded in a form that does not.
+
+Some look whether an argument is valid (``cov``, ``gaussian_nll_loss``), some give a number or a size that data decides
+(``equal``, ``one_hot``), some have results of which torch does not know the shape (``ctc_loss``, ``lstsq``).  Those of
+which a rule takes the whole call become operators ``purexport::name`` of the very schema of ``aten::name``, which have
+a shape and no kernel; the reader gives them their own name again.  The others are written in other operators.
+Checks of arguments are left out; a remark says so.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from purexport.aten.graph import OWN_NAMESPACE
+from purexport.shapes.linalg_functions import shape_function
+from purexport.shapes.tensor_functions import along_axis
+
+Tensor = torch.Tensor
+
+
+class Rewriting(TorchFunctionMode):
+    """Inside, such functions are recorded in another form.  ``remarks`` says which checks are not in the file."""
+
+    def __init__(self, remarks: list[str]) -> None:
+        super().__init__()
+        self.remarks = remarks
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        form = _forms().get(function) if not torch.compiler.is_dynamo_compiling() else None
+        if form is None:
+            return function(*args, **(kwargs or {}))
+        count, check = _CHECKS.get(form, (0, ""))
+        if check and check not in self.remarks and _tensors((*args, *(kwargs or {}).values())) >= count:
+            self.remarks.append(check)
+        return form(*args, **(kwargs or {}))
+
+
+# Operators without a kernel -------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _operators() -> torch.library.Library:
+    """The operators ``purexport::name``, declared at the first use; torch keeps them for as long as it runs."""
+    library = torch.library.Library(OWN_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
+    for name, shape in _SHAPES.items():
+        base, _, overload = name.partition(".")
+        schema = str(torch._C._get_schema(f"aten::{base}", overload))
+        library.define(schema.removeprefix("aten::"))  # type: ignore[no-untyped-call]
+        torch.library.register_fake(f"{OWN_NAMESPACE}::{name}", shape, lib=library)
+    return library
+
+
+def _operator(name: str) -> Any:
+    _operators()
+    base, _, overload = name.partition(".")
+    return getattr(getattr(getattr(torch.ops, OWN_NAMESPACE), base), overload or "default")
+
+
+def _by_name(name: str) -> Callable[..., Any]:
+    """A shape function that takes arguments by name as a kernel, which takes them by position too."""
+    base, _, overload = name.partition(".")
+    arguments = torch._C._get_schema(f"aten::{base}", overload).arguments
+    names = [argument.name for argument in arguments]
+    defaults = {argument.name: argument.default_value for argument in arguments}
+    function = shape_function(f"aten::{name}")
+    assert function is not None
+
+    def shape(*args: Any, **kwargs: Any) -> Any:
+        return function(**{**defaults, **dict(zip(names, args, strict=False)), **kwargs})
+
+    return shape
+
+
+def _combinations_shape(self: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
+    count = int(self.shape[0])
+    rows = math.comb(count + r - 1, r) if with_replacement else math.comb(count, r)
+    return self.new_empty((rows, r) if r else (0,))
+
+
+def _one_hot_shape(self: Tensor, num_classes: int = -1) -> Tensor:
+    classes = torch.library.get_ctx().new_dynamic_size(min=1)
+    return self.new_empty((*self.shape, classes), dtype=torch.int64)
+
+
+_SHAPES: dict[str, Callable[..., Any]] = {
+    **{name: _by_name(name) for name in ("cov", "corrcoef", "linalg_lstsq", "ctc_loss.IntList", "ctc_loss.Tensor")},
+    "combinations": _combinations_shape,
+    "one_hot": _one_hot_shape,
+}
+
+
+# Forms ----------------------------------------------------------------------------------------------------------------
+
+
+def _cov(input: Tensor, *, correction: int = 1, fweights: Tensor | None = None, aweights: Tensor | None = None) -> Any:
+    return _operator("cov")(input, correction=correction, fweights=fweights, aweights=aweights)
+
+
+def _corrcoef(input: Tensor) -> Any:
+    return _operator("corrcoef")(input)
+
+
+def _lstsq(a: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
+    found = _operator("linalg_lstsq")(a, b, rcond, driver=driver)
+    return torch.return_types.linalg_lstsq(found)  # type: ignore[attr-defined]
+
+
+def _ctc_loss(
+    log_probs: Tensor,
+    targets: Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: Any = 1,
+    zero_infinity: bool = False,
+) -> Any:
+    """By the name of the reduction, as torch.nn.functional, or by its number, as torch."""
+    number = functional._Reduction.get_enum(reduction) if isinstance(reduction, str) else reduction  # type: ignore[attr-defined]
+    overload = "Tensor" if isinstance(input_lengths, Tensor) else "IntList"
+    return _operator(f"ctc_loss.{overload}")(
+        log_probs, targets, input_lengths, target_lengths, blank, number, zero_infinity
+    )
+
+
+def _combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Any:
+    if isinstance(input.shape[0], torch.SymInt):
+        return torch.combinations(input, r, with_replacement)
+    return _operator("combinations")(input, r, with_replacement)
+
+
+def _one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
+    if isinstance(num_classes, torch.SymInt) or num_classes >= 0:
+        return functional.one_hot(tensor, num_classes)
+    return _operator("one_hot")(tensor, num_classes)
+
+
+def _narrow(input: Tensor, dim: int, start: Any, length: Any) -> Tensor:
+    """A start in a tensor becomes a number first: a position from the front, which torch has to know."""
+    if not isinstance(start, Tensor):
+        return torch.narrow(input, dim, start, length)
+    size = input.shape[dim]
+    position = torch.where(start < 0, start + size, start).item()
+    torch._check(position >= 0)  # type: ignore[no-untyped-call]
+    torch._check(position <= size - length)  # type: ignore[no-untyped-call]
+    return torch.narrow(input, dim, position, length)  # type: ignore[arg-type]
+
+
+def _equal(input: Tensor, other: Tensor) -> Any:
+    """Whether all are equal, as a tensor."""
+    if input.dim() != other.dim() or input.shape != other.shape:
+        return False
+    return (input == other).all()
+
+
+def _allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Any:
+    """Whether all are close, as a tensor."""
+    return torch.isclose(input, other, rtol, atol, equal_nan).all()
+
+
+def _gaussian_nll_loss(
+    input: Tensor, target: Tensor, var: Any, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Tensor:
+    """The loss, for a variance of each number, of each row, or of all."""
+    variance = var if isinstance(var, Tensor) else torch.full_like(input, var)
+    if variance.dim() == input.dim() - 1:
+        variance = variance.unsqueeze(-1)
+    variance = variance.clamp(min=eps)
+    loss = 0.5 * (torch.log(variance) + (input - target) ** 2 / variance)
+    if full:
+        loss = loss + 0.5 * math.log(2 * math.pi)
+    return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
+
+
+VERDICTS: dict[Any, Callable[..., Any]] = {
+    torch.equal: _equal,
+    torch.Tensor.equal: _equal,
+    torch.allclose: _allclose,
+    torch.Tensor.allclose: _allclose,
+}
+# from how many tensors on torch looks at the last ones, and what it looks for
+_CHECKS = {
+    _gaussian_nll_loss: (3, "gaussian_nll_loss raises an error for a negative variance; the file does not check it"),
+    _cov: (2, "cov raises an error for negative weights; the file does not check it"),
+}
+
+
+def _tensors(args: Sequence[Any]) -> int:
+    return sum(isinstance(arg, Tensor) for arg in args)
+
+
+_UNIQUE = (torch.unique, torch.unique_consecutive, torch.Tensor.unique, torch.Tensor.unique_consecutive)
+
+
+@functools.cache
+def _forms() -> dict[Any, Callable[..., Any]]:
+    forms: Sequence[tuple[Callable[..., Any], Sequence[Any]]] = [
+        (_cov, (torch.cov, torch.Tensor.cov)),
+        (_corrcoef, (torch.corrcoef, torch.Tensor.corrcoef)),
+        (_lstsq, (torch.linalg.lstsq,)),
+        (_ctc_loss, (torch.ctc_loss, functional.ctc_loss)),
+        (_combinations, (torch.combinations,)),
+        (_one_hot, (functional.one_hot,)),
+        (_narrow, (torch.narrow, torch.Tensor.narrow)),
+        (_gaussian_nll_loss, (functional.gaussian_nll_loss,)),
+        *((functools.partial(along_axis, function), (function,)) for function in _UNIQUE),
+    ]
+    return VERDICTS | {function: form for form, functions in forms for function in functions}

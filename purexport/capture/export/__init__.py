@@ -1,0 +1,1 @@
+"""The route by torch.export."""

@@ -1,0 +1,179 @@
+"""``torch.export`` programs to the neutral graph.
+
+The program is read as ``torch.export.export`` leaves it, before ``run_decompositions``: in-place operators and views
+are still there under the names that a trace records, and our own functionalization removes them.
+Arithmetic on sizes arrives as Python operators on symbolic integers and becomes the same scalar calls that a trace
+records.  Symbols take the names of the declared axes; expressions are written in those names.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from purexport.aten.graph import (
+    AtenGraph,
+    Call,
+    Input,
+    Value,
+    same_bytes,
+)
+from purexport.errors import ExportError
+from purexport.fx.reader import Reader
+from purexport.shapes.symbols import Symbols
+from purexport.torch_patches.quiet import quiet_torch
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+
+
+def read(
+    program: torch.export.ExportedProgram, names: Sequence[str] | None, axes: Mapping[str, Mapping[int, str]]
+) -> AtenGraph:
+    """The neutral graph of a program.
+
+    ``names`` are those of the user's tensor inputs, in order (None: torch's own); ``axes`` gives the names of dynamic
+    axes by input name.
+    """
+    program = _resolved(program)
+    symbols = Symbols(axis_names(program, names, axes))
+    reader = Reader(AtenGraph(), symbols)
+    env = _placeholders(program, names, symbols, reader.graph)
+    outputs = reader.body(program.graph_module, env)
+    specs = program.graph_signature.output_specs
+    reader.graph.outputs = []
+    for output, spec in zip(outputs, specs, strict=True):
+        if spec.kind.name == "USER_OUTPUT":
+            reader.graph.outputs.append(output)
+        elif spec.kind.name in _MUTATIONS:
+            args = {"self": _written(program, spec, env), "src": output, "non_blocking": False}
+            reader.graph.calls.append(Call("aten::copy_", args, [Value(output.type)]))
+        else:
+            raise ExportError(f"the program has an output of kind {spec.kind.name}, and ONNX has no place for it")
+    return reader.graph
+
+
+# What the program of a decomposed model gives back beside its results: new values of what it writes to.
+_MUTATIONS = ("BUFFER_MUTATION", "PARAMETER_MUTATION", "USER_INPUT_MUTATION")
+
+
+def _written(program: torch.export.ExportedProgram, spec: Any, env: Mapping[torch.fx.Node, Any]) -> Any:
+    """The input whose new value an output is."""
+    names = {item.target: item.arg.name for item in program.graph_signature.input_specs if item.target is not None}
+    wanted = names.get(spec.target, spec.target)
+    return next(value for node, value in env.items() if node.name == wanted)
+
+
+def _resolved(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """The program without ``vmap`` and ``autocast``, which change what the calls inside them mean.
+
+    torch itself resolves them, and writes in place with them; nothing else is decomposed.
+    """
+    bodies = [module for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
+    targets = [node.target for body in bodies for node in body.graph.nodes if node.op == "call_function"]
+    if not any(str(target) == "wrap_with_autocast" or "predispatch" in _home(target) for target in targets):
+        return program
+    try:
+        with quiet_torch(), warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            resolved: torch.export.ExportedProgram = program.run_decompositions({})
+            return resolved
+    except Exception as error:
+        raise ExportError(
+            f"torch cannot resolve vmap or autocast in the program: {type(error).__name__}: {_first_line(error)}"
+        ) from error
+
+
+def _home(target: Any) -> str:
+    return str(getattr(target, "__module__", ""))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+def user_tensors(program: torch.export.ExportedProgram) -> list[torch.Tensor]:
+    """What torch recorded of the program's tensor inputs, in order."""
+    users = set(program.graph_signature.user_inputs)
+    placeholders = (node for node in program.graph.nodes if node.op == "placeholder" and node.name in users)
+    return [node.meta["val"] for node in placeholders if isinstance(node.meta["val"], torch.Tensor)]
+
+
+def shape_env(program: torch.export.ExportedProgram) -> Any:
+    """torch's book of what it assumed of symbolic sizes; None for a program without such."""
+    modes = (getattr(tensor, "fake_mode", None) for tensor in user_tensors(program))
+    return next((mode.shape_env for mode in modes if mode is not None), None)
+
+
+def axis_names(
+    program: torch.export.ExportedProgram, names: Sequence[str] | None, axes: Mapping[str, Mapping[int, str]]
+) -> dict[str, str]:
+    """The name of each of torch's symbols: as declared, else after the first input and axis that has this size."""
+    tensors = user_tensors(program)
+    labelled = list(zip(names or tensor_names(program), tensors, strict=False))
+    found: dict[str, str] = {}
+    for name, tensor in labelled:
+        for axis, label in axes.get(name, {}).items():
+            size = tensor.shape[axis]
+            if not isinstance(size, torch.SymInt):
+                continue
+            symbols = [str(symbol) for symbol in size.node.expr.free_symbols]
+            roots = _IDENTIFIER.findall(label)
+            if size.node.expr.is_Symbol:
+                found.setdefault(symbols[0], label)
+            elif len(symbols) == len(roots) == 1 and roots[0] != label:  # a derived dimension, such as "2*batch"
+                found.setdefault(symbols[0], roots[0])
+    for name, tensor in labelled:
+        for axis, size in enumerate(tensor.shape):
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                found.setdefault(str(size.node.expr), f"{name}_dim_{axis}")
+    return found
+
+
+def tensor_names(program: torch.export.ExportedProgram) -> list[str]:
+    """torch's own names of the program's tensor inputs, in order."""
+    users = set(program.graph_signature.user_inputs)
+    return [
+        node.name
+        for node in program.graph.nodes
+        if node.op == "placeholder" and node.name in users and isinstance(node.meta["val"], torch.Tensor)
+    ]
+
+
+def _placeholders(
+    program: torch.export.ExportedProgram, names: Sequence[str] | None, symbols: Symbols, graph: AtenGraph
+) -> dict[torch.fx.Node, Any]:
+    """The graph's inputs, and what each placeholder stands for.  Tied weights become one input."""
+    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    state = {**program.constants, **dict(program.state_dict)}
+    env: dict[torch.fx.Node, Any] = {}
+    owned: dict[tuple[Any, ...], Value] = {}
+    users = iter(names) if names is not None else None
+    for node in program.graph.nodes:
+        if node.op != "placeholder":
+            continue
+        spec = specs[node.name]
+        kind = spec.kind.name
+        if kind == "USER_INPUT":
+            recorded = node.meta["val"]
+            if not isinstance(recorded, torch.Tensor) and not isinstance(recorded, torch.SymInt):
+                env[node] = recorded
+                continue
+            value = Value(symbols.type(recorded))
+            name = next(users) if users is not None else node.name
+            graph.inputs.append(Input(value, name, "user"))
+        else:
+            tensor = state.get(spec.target)
+            if not isinstance(tensor, torch.Tensor):
+                raise ExportError(f"the program's input {spec.target!r} is no tensor, and ONNX has no place for it")
+            key = same_bytes(tensor)
+            value = owned.get(key) or Value(symbols.type(tensor))
+            if key not in owned:
+                owned[key] = value
+                name = {"PARAMETER": "parameter", "BUFFER": "buffer"}.get(kind, "constant")
+                graph.inputs.append(Input(value, spec.target, name, tensor))
+        env[node] = value
+    return env

@@ -1,0 +1,157 @@
+"""Where torch.export stopped, or took a size for fixed, in the user's terms: one sentence and the user's line.
+
+The model's ``forward`` runs under watch.  An error is seen as it leaves the user's code, with the whole stack, and is
+handed on as an error of our own, for which torch prints no partial graphs.  After each operator the watch asks which
+dynamic sizes have become fixed.  Functions that torch.export does not get through are recorded in another form.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from purexport.aten.graph import Frame, Source
+from purexport.capture.core.request import refuse_output
+from purexport.capture.core.whole import Rewriting
+from purexport.errors import ExportError
+
+_LONGEST = 300
+_OUTPUTS = (torch.Tensor, bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class _Stopped(Exception):  # noqa: N818  it carries an error out of torch, and never reaches a user
+    """An error of the model's code."""
+
+
+class Watch:
+    """The watch over one module.
+
+    ``signature`` is what torch.export is to see, ``arguments`` are the example's by parameter name, ``names`` the input
+    names of their tensors by identity.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        signature: inspect.Signature,
+        arguments: Mapping[str, Any],
+        names: Mapping[int, str],
+    ) -> None:
+        self.module = module
+        self.signature = signature
+        self.names = [names.get(id(leaf), "") for leaf in pytree.tree_leaves(arguments)]
+        self.paths = {id(part): path for path, part in module.named_modules()}
+        self.free: dict[tuple[str, int], Any] = {}
+        self.places: dict[tuple[str, int], Source] = {}
+        self.remarks: list[str] = []
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The module's ``forward`` is watched inside."""
+        forward = self.module.forward
+        own = self.module.__dict__.get("forward")
+        self.module.forward = self._watched(forward)
+        try:
+            yield
+        finally:
+            del self.module.forward
+            if own is not None:
+                self.module.forward = own
+
+    def _watched(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(forward)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            leaves = pytree.tree_leaves(self.signature.bind(*args, **kwargs).arguments)
+            self.free = {
+                (name, axis): size
+                for name, leaf in zip(self.names, leaves, strict=True)
+                for axis, size in enumerate(leaf.shape if isinstance(leaf, torch.Tensor) else ())
+                if isinstance(size, torch.SymInt)
+            }
+            try:
+                with Rewriting(self.remarks), _AfterEachCall(self._look):
+                    result = forward(*args, **kwargs)
+                for leaf in pytree.tree_leaves(result):
+                    if leaf is not None and not isinstance(leaf, _OUTPUTS):
+                        raise refuse_output(leaf)
+                return result
+            except Exception as error:
+                raise _Stopped from error
+
+        watched.__signature__ = self.signature  # type: ignore[attr-defined]
+        return watched
+
+    def _look(self) -> None:
+        fixed = [key for key, size in self.free.items() if size.node.expr.is_Integer]
+        for key in fixed:
+            del self.free[key]
+            self.places[key] = self._source(_outwards(sys._getframe(1)))
+
+    def place(self, name: str, axis: int) -> Source:
+        """The line at which an axis was first seen to be fixed; no line where it was not seen."""
+        return self.places.get((name, axis), Source())
+
+    def explained(self, error: Exception) -> ExportError:
+        """The error in our own words."""
+        cause = error.__cause__ if isinstance(error, _Stopped) and isinstance(error.__cause__, Exception) else error
+        stack = [frame for frame, _ in traceback.walk_tb(cause.__traceback__)][::-1]
+        lines = [line for _, line in traceback.walk_tb(cause.__traceback__)][::-1]
+        place = self._source(stack, lines)
+        if isinstance(cause, ExportError):
+            return cause
+        if isinstance(cause, GuardOnDataDependentSymNode):
+            return ExportError(
+                f"torch.export does not take the model: its Python code decides on the content of a tensor at {place}; "
+                "use torch.where or torch.cond there, say what holds with torch._check, or script the function"
+            )
+        where = f" at {place}" if place.line else ""
+        return ExportError(f"torch.export does not take the model: {_short(cause)}{where}")
+
+    def _source(self, stack: Sequence[FrameType], lines: Sequence[int] | None = None) -> Source:
+        """The user's line and module of a stack, the innermost frame first."""
+        frames: list[Frame] = [
+            (frame.f_code.co_filename, frame.f_lineno if lines is None else lines[place])
+            for place, frame in enumerate(stack)
+        ]
+        owners = (self.paths.get(id(frame.f_locals.get("self"))) for frame in stack)
+        return Source(next((path for path in owners if path is not None), ""), lambda: frames)
+
+
+def _outwards(frame: FrameType | None) -> list[FrameType]:
+    found = []
+    while frame is not None:
+        found.append(frame)
+        frame = frame.f_back
+    return found
+
+
+def _short(error: BaseException) -> str:
+    """What an error says, without torch's advice: its first line, or the explanation that it gives."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = next((line for line in lines if line.startswith("Explanation:")), lines[0] if lines else "")
+    text = said.removeprefix("Explanation:").strip()
+    text = text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class _AfterEachCall(TorchFunctionMode):
+    def __init__(self, look: Callable[[], None]) -> None:
+        super().__init__()
+        self.look = look
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if not torch.compiler.is_dynamo_compiling():  # the subprograms of torch.cond and the like
+            self.look()
+        return result

@@ -1,0 +1,1 @@
+"""The route of scripts: TorchScript is interpreted once, on what is known at export."""

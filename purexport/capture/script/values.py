@@ -1,0 +1,219 @@
+"""What a script's variables hold while it is interpreted, besides values of the graph and plain numbers and texts.
+
+Lists, dicts and class instances are objects that several names may share, as in the script: a change through one name
+is seen through the others.  A list is known (a Python list of its elements) or, after a loop or branch on data changed
+its length, a value of the graph; every way of looking into it as a Python list then raises, so that it is never taken
+for an empty one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from purexport.aten.graph import Source, Value
+from purexport.errors import ExportError
+
+
+@dataclass(frozen=True)
+class Module:
+    """A script module and the path that leads to it."""
+
+    module: Any
+    path: str
+
+    def join(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+
+@dataclass(frozen=True)
+class ComputedText:
+    """A text with numbers in it that only the run knows: good for messages only."""
+
+    text: str
+
+
+class Uninitialized:
+    """What a variable holds on a path that never reads it."""
+
+
+class Raised(ExportError):  # noqa: N818  it is raised where the script raises
+    """The script raises here, whatever the data: the path is not taken by a run that ends well."""
+
+    def __init__(self, place: Source, reason: str) -> None:
+        self.place = place
+        self.reason = reason
+        super().__init__(f"the script raises at {place} on these args: {reason}")
+
+
+@dataclass(frozen=True)
+class Maybe:
+    """None where ``present`` is false when the model runs, otherwise ``item`` (which then holds fillers)."""
+
+    present: Value
+    item: Any
+    source: Source
+
+
+def split(item: Any) -> tuple[Any, Any]:
+    """Whether an item is there, and the item."""
+    if isinstance(item, Maybe):
+        return item.present, item.item
+    return (False, Uninitialized()) if item is None else (True, item)
+
+
+@dataclass(frozen=True)
+class FakeSequence:
+    """The fake of a list of tensors.  ``free`` names the sizes of ``element`` in which elements may differ."""
+
+    element: torch.Tensor
+    free: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A list of tuples whose length only the run knows: a list for each place of the tuples."""
+
+    lists: tuple[ScriptList, ...]
+
+
+class ScriptList(list[Any]):
+    """A list of the script: its elements, or ``value`` when the run decides.
+
+    ``value`` is a sequence, a tensor of numbers, or a list of each for a list of tuples.
+    ``kind`` is the element type as TorchScript writes it, empty where it is not known; ``frozen`` says why the list
+    must not be changed, because other names may or may not be the same list.
+    """
+
+    __slots__ = ("frozen", "kind", "value")
+
+    def __init__(self, items: Any = (), kind: str = "", value: Value | Columns | None = None) -> None:
+        super().__init__(items)
+        self.kind = kind
+        self.value = value
+        self.frozen = ""
+
+    def clone(self) -> ScriptList:
+        """A list of its own with the same content."""
+        return ScriptList(() if self.value is not None else self, self.kind, self.value)
+
+    def become(self, other: ScriptList) -> None:
+        """Take the content of ``other``."""
+        self.value = None
+        self[:] = () if other.value is not None else list(other)
+        self.value, self.kind = other.value, other.kind or self.kind
+
+    def _known(self) -> None:
+        if self.value is not None:
+            raise ExportError("the length of a list depends on data here, and this operation wants to know it")
+
+    def __iter__(self) -> Iterator[Any]:
+        self._known()
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self._known()
+        return super().__len__()
+
+    def __getitem__(self, index: Any) -> Any:
+        self._known()
+        return super().__getitem__(index)
+
+    def __contains__(self, item: Any) -> bool:
+        self._known()
+        return super().__contains__(item)
+
+    def __add__(self, other: Any) -> Any:
+        self._known()
+        return [*self, *other]
+
+    def __repr__(self) -> str:
+        return "a list of unknown length" if self.value is not None else super().__repr__()
+
+
+class ScriptDict(dict[Any, Any]):
+    """A dict of the script; its keys are always known."""
+
+    frozen = ""
+
+    def clone(self) -> ScriptDict:
+        """A dict of its own with the same content."""
+        return type(self)(self)
+
+    def become(self, other: ScriptDict) -> None:
+        """Take the content of ``other``."""
+        self.clear()
+        self.update(other)
+
+
+class ScriptObject(ScriptDict):
+    """An instance of a scripted class: its attributes."""
+
+
+Changeable = ScriptList | ScriptDict
+
+
+def imported(item: Any) -> Any:
+    """Lists and dicts from outside, nested ones included, as the interpretation holds them."""
+    if isinstance(item, (ScriptList, ScriptDict)):
+        return item
+    if isinstance(item, list):
+        return ScriptList(map(imported, item))
+    if isinstance(item, tuple):
+        items = [imported(part) for part in item]
+        return type(item)(*items) if hasattr(item, "_fields") else tuple(items)
+    if isinstance(item, dict):
+        return ScriptDict({key: imported(part) for key, part in item.items()})
+    return item
+
+
+def returned(item: Any) -> Any:
+    """A result as plain lists and dicts, with a list of unknown length as its value.
+
+    Raises ExportError for what has no form as an output.
+    """
+    if isinstance(item, Maybe):
+        raise ExportError(
+            f"the script returns what is None on one path at {item.source} and a value on the other, which no ONNX "
+            "output can say; return a tensor on both paths, and a flag beside it"
+        )
+    if isinstance(item, ScriptObject):
+        raise ExportError("the script returns an instance of a class; return its attributes, as a tuple")
+    if isinstance(item, ScriptList) and isinstance(item.value, Columns):
+        raise ExportError(
+            "the script returns a list of tuples whose length depends on data; return a list for each part"
+        )
+    if isinstance(item, ScriptList):
+        return item.value if item.value is not None else [returned(part) for part in item]
+    if isinstance(item, dict):
+        return {key: returned(part) for key, part in item.items()}
+    if isinstance(item, tuple):
+        return tuple(returned(part) for part in item)
+    return item
+
+
+def holds_value(item: Any) -> bool:
+    """True when a value of the graph is in ``item``."""
+    if isinstance(item, ScriptList) and item.value is not None:
+        return True
+    if isinstance(item, (list, tuple)):
+        return any(map(holds_value, item))
+    return isinstance(item, Value)
+
+
+def is_plain(item: Any) -> bool:
+    """True for what a TorchScript constant may be, besides tensors."""
+    return item is None or isinstance(item, (bool, int, float, str, torch.device, torch.dtype))
+
+
+def same(one: Any, other: Any) -> bool:
+    """One object, or equal constants (0.0 and -0.0 are two)."""
+    if one is other:
+        return True
+    if not is_plain(one) or type(one) is not type(other) or one != other:
+        return False
+    return not isinstance(one, float) or math.copysign(1, one) == math.copysign(1, other)

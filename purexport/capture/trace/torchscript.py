@@ -1,0 +1,411 @@
+"""TorchScript graphs to the neutral graph, and the trace that makes one.
+
+The trace passes the model's parameters and buffers as further inputs, so that each keeps its identity and its
+``state_dict`` name, and the module path of every node is recorded by the tracer's own scopes.
+Numbers that the trace wraps as tensors (``x.size(0)`` becomes ``prim::NumToTensor``, a literal a zero-dim constant)
+become numbers again, because type promotion and constant folding need to know them as such.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.jit import _trace as jit_trace
+from torch.overrides import TorchFunctionMode
+
+from purexport.aten import scalars
+from purexport.aten.graph import (
+    INSIDE_TORCH,
+    AtenGraph,
+    Call,
+    Frame,
+    Input,
+    ListType,
+    ScalarType,
+    Source,
+    TensorType,
+    Type,
+    Value,
+)
+from purexport.aten.schema import bind, is_wrapped_number, target_of
+from purexport.capture.core import prepacked, whole
+from purexport.capture.trace import setitem
+from purexport.errors import ExportError
+
+_FRAME = re.compile(r"^(.*)\((\d+)\): .*$", re.MULTILINE)
+_SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": float}
+_CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::IntImplicit": int}
+# the trace holds the tensors that these return, so that a write would reach what it holds
+_LITERALS = frozenset([torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy])
+_DROPOUTS = frozenset(["dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d"])
+_AT_LEAST = {"atleast_1d": 1, "atleast_2d": 2, "atleast_3d": 3}
+_SIZES = frozenset(["aten::size", "aten::numel", "aten::dim", "prim::Constant"])
+_UNSEEN_SHARING = frozenset(["broadcast_tensors", "meshgrid"])
+# these share memory without saying so, even to the count of writes; their safe forms compute the same
+_SAFE: dict[str, Callable[..., Any]] = {
+    "unsafe_split": torch.split,
+    "unsafe_chunk": torch.chunk,
+    "unsafe_split_with_sizes": torch.split_with_sizes,
+}
+_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+_CASTS |= {"aten::FloatImplicit": float}
+
+
+@dataclass
+class Recorded:
+    """A trace: TorchScript's graph, what its inputs are, the tracer's warnings, and the packed weights it met."""
+
+    script: Any
+    inputs: list[Input]
+    notes: list[str]
+    objects: list[Any]
+
+    def read(self) -> AtenGraph:
+        """The neutral graph of a trace that calls no scripts."""
+        return Reader(self.script, self.inputs, self.objects).read()
+
+    @property
+    def calls_scripts(self) -> bool:
+        """True when the model called scripted functions, which hold code of their own."""
+        return any(node.kind() == "prim::CallFunction" for node in self.script.nodes())
+
+
+def trace(
+    function: Callable[..., Sequence[Any]],
+    tensors: Sequence[torch.Tensor],
+    names: Sequence[str],
+    state: Sequence[tuple[str, str, torch.Tensor]],
+    modules: Sequence[tuple[str, torch.nn.Module]],
+    dynamic: bool = False,
+) -> Recorded:
+    """Trace ``function(*tensors)``, which returns a flat tuple of tensors.
+
+    ``state`` lists ``(kind, name, tensor)`` of what the model owns, ``modules`` its modules by path.
+    ``dynamic`` says that sizes may change.  Each warning is about a value that the trace holds fixed.
+    """
+    scopes: dict[torch.nn.Module, str] = {}
+    for path, module in modules:
+        scopes.setdefault(module, path)
+    flat = [*tensors, *(tensor for _, _, tensor in state)]
+    outer = jit_trace._trace_module_map
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad(), _Visible(dynamic, caught) as visible:
+        warnings.simplefilter("always", category=jit_trace.TracerWarning)
+        try:
+            jit_trace._trace_module_map = scopes
+            graph, _ = torch._C._create_graph_by_tracing(
+                lambda *values: tuple(function(*values[: len(tensors)])),
+                tuple(flat),
+                lambda tensor: "",
+                True,  # strict: containers of tensors are refused as outputs; ours are flat
+                False,  # force_outplace: in-place operators stay, the functionalization handles them
+                None,
+                [],
+            )
+        finally:
+            jit_trace._trace_module_map = outer
+    visible.refuse_unseen_writes()
+    inputs = [Input(Value(_missing), name, "user") for name in names]
+    inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
+    for warning in caught:  # noted for the report, and passed on
+        warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    tracers = [warning for warning in caught if issubclass(warning.category, jit_trace.TracerWarning)]
+    notes = [f"{warning.message} ({warning.filename}:{warning.lineno})" for warning in tracers]
+    return Recorded(graph, inputs, notes, visible.packed.objects)
+
+
+def traced_frames(place: str) -> list[Frame]:
+    """The frames of a traced node's ``sourceRange()``, innermost first."""
+    return [(path, int(line)) for path, line in _FRAME.findall(place)]
+
+
+class _Visible(TorchFunctionMode):
+    """What the tracer would not see: a literal that is written to later, and ``x.data``, which shares x's memory.
+
+    A dropout that is off returns its input and ``atleast_1d`` a view, which their schemas do not say: the tracer would
+    take writes after them for dead code.  Some functions share memory in a way that cannot be shown to it at all: a
+    write after one of them is refused.  Where Python asks for the number in a tensor as an index (``range(n)``), the
+    tracer says nothing: we do, unless the number is a size that cannot change.
+    """
+
+    def __init__(self, dynamic: bool, caught: list[warnings.WarningMessage]) -> None:
+        super().__init__()
+        self.caught = caught
+        self.packed = prepacked.Recorder()
+        self.dynamic = dynamic
+        self.shared: list[tuple[str, torch.Tensor, int]] = []
+
+    def refuse_unseen_writes(self) -> None:
+        """Raise ExportError when memory was written that the tracer did not see to be shared."""
+        for name, tensor, version in self.shared:
+            if tensor._version != version:
+                raise ExportError(
+                    f"the model writes to memory that a result of {name} shares, and the tracer drops such writes; "
+                    "call .clone() on the results, or export with capture='export'"
+                )
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = len(self.caught)
+        result = self._call(function, args, kwargs)
+        for warning in self.caught[before:]:  # the tracer takes this function for the user's
+            if any(part in warning.filename for part in INSIDE_TORCH):
+                warning.filename, warning.lineno = _users_line()
+        return result
+
+    def _call(self, function: Any, args: Any, kwargs: Any) -> Any:
+        if prepacked.holds_object((*args, *(kwargs or {}).values())):
+            return self.packed.call(function, args, kwargs or {})
+        if function is torch.fused_moving_avg_obs_fake_quant and len(args) > 1 and not args[1].any():
+            return _fake_quantized(*args, **(kwargs or {}))
+        if function == _DATA:
+            return args[0].detach()
+        if function in whole.VERDICTS:  # a Python bool would be the example's, and the tracer would not warn
+            return whole.VERDICTS[function](*args, **(kwargs or {}))
+        name = getattr(function, "__name__", "")
+        if name == "__index__" and (self.dynamic or not _is_size(args[0])):
+            _warn_of_index()
+        if name in _DROPOUTS and args and not _drops(args, kwargs or {}):
+            return args[0]
+        if name in _AT_LEAST and len(args) == 1 and isinstance(args[0], torch.Tensor):
+            return _with_axes(args[0], _AT_LEAST[name])
+        if name == "__setitem__" and self.dynamic and setitem.written(*args):
+            return None
+        result = _SAFE.get(name, function)(*args, **(kwargs or {}))
+        if name in _UNSEEN_SHARING:
+            found = [item for item in result if not item.is_inference()]
+            self.shared += [(name, item, item._version) for item in found]
+        if function in _LITERALS and not isinstance(args[0] if args else None, torch.Tensor):
+            return result.clone()
+        return result
+
+
+def _is_size(tensor: torch.Tensor) -> bool:
+    """Whether a number follows from sizes and constants only."""
+    value = torch._C._get_value_trace(tensor) if torch._C._is_tracing() else None  # type: ignore[attr-defined]
+    nodes = [] if value is None else [value.node()]
+    while nodes:
+        node = nodes.pop()
+        if node.kind() == "prim::Param":
+            return False
+        if node.kind() not in _SIZES:
+            nodes += [item.node() for item in node.inputs()]
+    return True
+
+
+def _users_line() -> Frame:
+    """The innermost line outside torch and this package."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and any(part in frame.f_code.co_filename for part in INSIDE_TORCH):
+        frame = frame.f_back
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
+
+
+def _warn_of_index() -> None:
+    text = "a tensor is used as a Python index or a number of steps here; the trace holds the example's number fixed"
+    warnings.warn_explicit(text, jit_trace.TracerWarning, *_users_line())
+
+
+def _fake_quantized(
+    value: torch.Tensor,
+    observes: torch.Tensor,
+    enabled: torch.Tensor,
+    low: torch.Tensor,
+    high: torch.Tensor,
+    scale: torch.Tensor,
+    zero_point: torch.Tensor,
+    constant: float,
+    quant_min: int,
+    quant_max: int,
+    axis: int,
+    per_row_fake_quant: bool = False,
+    symmetric_quant: bool = False,
+) -> torch.Tensor:
+    """``fused_moving_avg_obs_fake_quant`` whose observer is off: plain fake quantization, nothing is written."""
+    if not enabled.any():
+        return value
+    if per_row_fake_quant:
+        return torch.fake_quantize_per_channel_affine(value, scale, zero_point, axis, quant_min, quant_max)
+    return torch.fake_quantize_per_tensor_affine(value, scale, zero_point, quant_min, quant_max)
+
+
+def _with_axes(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    """``atleast_1d``, ``atleast_2d`` or ``atleast_3d``, as the views that they are."""
+    if tensor.dim() == 0:
+        return tensor.view([1] * count)
+    if tensor.dim() == 1 and count > 1:
+        tensor = tensor.unsqueeze(0)
+    return tensor.unsqueeze(2) if tensor.dim() == 2 and count > 2 else tensor
+
+
+def _drops(args: Any, kwargs: Any) -> bool:
+    """Whether a dropout is in training mode: by keyword (of torch.nn.functional or of torch), else the third place."""
+    given = kwargs.get("training", kwargs.get("train"))
+    return bool(given if given is not None else args[2] if len(args) > 2 else True)
+
+
+_missing = ListType()  # replaced by the recorded type as soon as the graph's inputs are read
+
+
+class Reader:
+    """Reads one TorchScript graph.  Keeps the graph alive, because sources are texts made on demand from its nodes."""
+
+    def __init__(self, graph: Any, inputs: list[Input], objects: Sequence[Any] = ()) -> None:
+        self.script = graph
+        self.objects = objects
+        self.unpacked: dict[int, list[Any]] = {}
+        self.graph = AtenGraph(inputs=inputs)
+        self.env: dict[int, Any] = {}
+
+    def read(self) -> AtenGraph:
+        """The neutral graph."""
+        for item, value in zip(list(self.graph.inputs), self.script.inputs(), strict=True):
+            item.value.type = _type(value.type())
+            self.env[value.unique()] = item.value
+        self._block(self.script)
+        for output in self.script.outputs():
+            result = self.env[output.unique()]
+            self.graph.outputs += result if isinstance(result, list) else [result]
+        return self.graph
+
+    def _block(self, block: Any) -> None:
+        for node in block.nodes():
+            handler = _PRIM.get(node.kind())
+            if handler is not None:
+                handler(self, node)
+            else:
+                self._call(node)
+
+    def _args(self, node: Any) -> list[Any]:
+        return [self.env[value.unique()] for value in node.inputs()]
+
+    def _source(self, node: Any) -> Source:
+        # "(root)/l/l.0": the last element is the module's whole path
+        scope = node.scopeName().rpartition("/")[2]
+        graph = self.script  # the node belongs to it
+
+        def frames() -> list[Frame]:
+            assert graph is not None
+            return traced_frames(node.sourceRange())
+
+        return Source("" if scope == "(root)" else scope, frames)
+
+    def _emit(self, node: Any, target: str, args: dict[str, Any]) -> None:
+        outputs = []
+        for output in node.outputs():
+            value = Value(_type(output.type()))
+            self.env[output.unique()] = value
+            outputs.append(value)
+        self.graph.calls.append(Call(target, args, outputs, self._source(node)))
+
+    def _call(self, node: Any) -> None:
+        schema = node.schema()
+        args = self._args(node)
+        kind = node.kind()
+        if schema == "(no schema)":
+            self._emit(node, kind, {str(position): arg for position, arg in enumerate(args)})
+            return
+        if kind in _CASTS and self._is_number(args[0]):
+            cast = _CASTS[kind]
+            number = args[0]
+            same = isinstance(number, Value) and number.type == ScalarType(cast)
+            if same or not isinstance(number, Value):
+                self.env[node.output().unique()] = number if same else cast(number)
+                return
+        target = target_of(schema)
+        if args and self._is_number(args[0]) and args[0] is not None:
+            target = scalars.without_write(target)
+            kind = target.partition(".")[0]
+        self._emit(node, target, bind(target, args, {}))
+        if scalars.is_scalar_operator(kind) and all(self._is_number(arg) for arg in args):
+            output = self.graph.calls[-1].outputs[0]
+            output.type = _as_scalar(output.type)
+
+    @staticmethod
+    def _is_number(arg: Any) -> bool:
+        if isinstance(arg, Value):
+            return isinstance(arg.type, ScalarType)
+        return arg is None or isinstance(arg, (bool, int, float, str))
+
+    def _constant(self, node: Any) -> None:
+        output = node.output()
+        if output.type().kind() == "TensorType" and node.hasAttribute("value"):
+            tensor = node.t("value")
+            number = is_wrapped_number(tensor)
+            self.env[output.unique()] = tensor.item() if number else self.graph.constant(tensor)
+        else:
+            self.env[output.unique()] = output.toIValue()
+
+    def _object(self, node: Any) -> None:
+        """Packed weights: unpacked once, however often they are used."""
+        found = self.objects[node.i(prepacked.ATTRIBUTE)]
+        if id(found) not in self.unpacked:
+            scope = self._source(node).scope
+            self.unpacked[id(found)] = prepacked.unpacked(found, scope, self.graph.constant)
+        self.env[node.output().unique()] = self.unpacked[id(found)]
+
+    def _list(self, node: Any) -> None:
+        self.env[node.output().unique()] = self._args(node)
+
+    def _unpack(self, node: Any) -> None:
+        container = self.env[next(node.inputs()).unique()]
+        for index, output in enumerate(node.outputs()):
+            if isinstance(container, list):
+                self.env[output.unique()] = container[index]
+                continue
+            value = Value(_type(output.type()))
+            self.env[output.unique()] = value
+            args = {"list": container, "index": index}
+            self.graph.calls.append(Call("prim::getitem", args, [value], self._source(node)))
+
+    def _alias(self, node: Any) -> None:
+        self.env[node.output().unique()] = self.env[next(node.inputs()).unique()]
+
+    def _python(self, node: Any) -> None:
+        """An autograd Function: its recorded inner graph is read in its place."""
+        if not node.hasAttribute("Subgraph"):
+            self._emit(node, "prim::PythonOp", {str(i): arg for i, arg in enumerate(self._args(node))})
+            return
+        inner = node.g("Subgraph")
+        for value, arg in zip(inner.inputs(), self._args(node), strict=True):
+            self.env[value.unique()] = arg
+        self._block(inner)
+        for value, output in zip(inner.outputs(), node.outputs(), strict=True):
+            self.env[output.unique()] = self.env[value.unique()]
+
+
+_PRIM: dict[str, Callable[[Reader, Any], None]] = {
+    "prim::Constant": Reader._constant,
+    prepacked.NODE: Reader._object,
+    "prim::ListConstruct": Reader._list,
+    "prim::TupleConstruct": Reader._list,
+    "prim::ListUnpack": Reader._unpack,
+    "prim::TupleUnpack": Reader._unpack,
+    "prim::NumToTensor": Reader._alias,
+    "prim::PythonOp": Reader._python,
+}
+
+
+def _type(type_: Any) -> Type:
+    kind = type_.kind()
+    if kind == "TensorType":
+        sizes, strides, dtype = type_.sizes(), type_.strides(), type_.dtype()
+        shape = None if sizes is None else tuple(sizes)
+        # a tensor of which nothing is recorded (an undefined one) is never read; float32 stands for it
+        return TensorType(dtype or torch.float32, shape, tuple(strides) if strides else () if shape == () else None)
+    if kind in _SCALARS:
+        return ScalarType(_SCALARS[kind])
+    return ListType()
+
+
+def _as_scalar(type_: Type) -> Type:
+    if not isinstance(type_, TensorType):
+        return type_
+    if type_.dtype is torch.bool:
+        return ScalarType(bool)
+    return ScalarType(float if type_.dtype.is_floating_point else int)

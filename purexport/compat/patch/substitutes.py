@@ -1,0 +1,165 @@
+"""``patch``: for a while, whoever calls torch.onnx in this process exports with purexport.
+
+Code of others finds the exporter by three ways, and all are served: as an attribute (``torch.onnx.export``), as a name
+that it imported before (``from torch.onnx import export``), and as ``torch.onnx.utils.export``.  So our functions stand
+under the public names and under the two inner functions that torch.onnx.export itself calls.  Torch's symbolic helpers
+stay what they are for torch's own values and are ours for the values of our graph, by which symbolic functions that
+were written, decorated and registered before count too.  Torch's enums and error classes stay the same objects.
+
+``torch_onnx`` keeps what was put where, and takes it back.  Nothing here imports torch.onnx: torch loads it when it is
+asked for the attribute.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from purexport import operators, pipeline, symbolic_helper
+from purexport.capture.core import mode
+from purexport.compat.symbolic import registry
+from purexport.compat.symbolic.context import GraphContext
+from purexport.compat.symbolic.values import Value
+from purexport.compat.torch_onnx import ABSENT, INNER, PLACES, registering_module
+from purexport.options import OperatorExportTypes
+from purexport.program import ONNXProgram
+
+
+@contextmanager
+def patch() -> Iterator[None]:
+    """Inside, code that calls ``torch.onnx.export`` and its friends gets ours; a decorator too.
+
+    Serves the whole process, nests, and is undone on exit, also after an error.  Functions that are registered inside
+    by ``torch.onnx.register_custom_op_symbolic`` stay registered, with torch.onnx as with us.
+    Raises ImportError where torch.onnx cannot be loaded.
+    """
+    PLACES.enter(_substitutes, _export_compat)
+    try:
+        yield
+    finally:
+        PLACES.leave()
+
+
+# What is put in place -------------------------------------------------------------------------------------------------
+
+
+def _substitutes() -> Iterator[tuple[Any, str, Any]]:
+    """(holder, name, what it becomes)."""
+    try:
+        theirs: Any = torch.onnx
+    except ImportError as error:
+        raise ImportError(f"patch() replaces functions of torch.onnx, which cannot be loaded here: {error}") from error
+    functions = {
+        "export": pipeline.export,
+        "_export": pipeline.export,
+        "export_to_pretty_string": pipeline.export_to_pretty_string,
+        "select_model_mode_for_export": mode.select_model_mode_for_export,
+    }
+    registering = {
+        "register_custom_op_symbolic": _both(theirs.register_custom_op_symbolic, registry.register_custom_op_symbolic),
+        "unregister_custom_op_symbolic": _both(theirs.unregister_custom_op_symbolic, registry.REGISTRY.unregister),
+    }
+    passing_on = [sys.modules["torch.onnx.utils"]] if "torch.onnx.utils" in sys.modules else []
+    for holder in dict.fromkeys([theirs, registering_module(), *passing_on]):
+        for name, function in (functions | registering).items():
+            yield holder, name, function
+    yield theirs, "ONNXProgram", ONNXProgram
+    compat = sys.modules.get(INNER[0])
+    if compat is not None:
+        yield compat, INNER[1], _export_compat
+    yield theirs.OperatorExportTypes, "RAW", OperatorExportTypes.RAW
+    for name in ("shape_as_tensor", "reshape_from_tensor_shape"):
+        yield import_module(f"{theirs.__name__}.operators"), name, getattr(operators, name)
+    helpers: Any = sys.modules[theirs.symbolic_helper.parse_args.__module__]
+    for name, ours in _functions_of(symbolic_helper):
+        yield helpers, name, _either(getattr(helpers, name, None), ours)
+    yield helpers, "parse_args", _parse_args(helpers.parse_args, symbolic_helper.parse_args)
+    yield helpers, "_parse_arg", _either(helpers._parse_arg, _parse_arg)
+    scalar_type = helpers._type_utils.JitScalarType
+    yield scalar_type, "from_value", classmethod(_from_value(vars(scalar_type)["from_value"].__func__))
+
+
+def _functions_of(module: types.ModuleType) -> Iterable[tuple[str, Callable[..., Any]]]:
+    """The functions that a module defines itself, but for decorators."""
+    own = [(name, item) for name, item in vars(module).items() if isinstance(item, types.FunctionType)]
+    decorators = ("parse_args", "quantized_args")
+    return [(name, item) for name, item in own if item.__module__ == module.__name__ and name not in decorators]
+
+
+def _both(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    """Registers with both, so that torch.onnx knows afterwards what it would have known."""
+
+    @functools.wraps(theirs)
+    def call(symbolic_name: str, *rest: Any, **named: Any) -> None:
+        name = f"aten{symbolic_name}" if symbolic_name.startswith("::") else symbolic_name  # an old form of ATen names
+        ours(name, *rest, **named)
+        theirs(name, *rest, **named)
+
+    return call
+
+
+def _is_ours(item: Any) -> bool:
+    items = item if isinstance(item, (list, tuple)) else (item,)
+    return any(isinstance(each, (GraphContext, Value)) for each in items)
+
+
+def _either(theirs: Callable[..., Any] | None, ours: Callable[..., Any]) -> Callable[..., Any]:
+    """Ours where one of the arguments is a value of our graph, else torch's."""
+    if theirs is None:
+        return ours
+
+    @functools.wraps(theirs)
+    def call(*args: Any, **named: Any) -> Any:
+        chosen = ours if any(map(_is_ours, (*args, *named.values()))) else theirs
+        return chosen(*args, **named)
+
+    return call
+
+
+def _parse_args(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    """The decorator of symbolic functions: which of the two it is shows when the function is called."""
+
+    @functools.wraps(theirs)
+    def decorator(*descriptors: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        return lambda function: _either(theirs(*descriptors)(function), ours(*descriptors)(function))
+
+    return decorator
+
+
+def _parse_arg(value: Any, desc: str, arg_name: str | None = None, node_name: str | None = None) -> Any:
+    """What functions that torch's own ``parse_args`` decorated do with a value of our graph."""
+    return symbolic_helper.parsed(value, desc, arg_name or "an argument", node_name or "")
+
+
+def _from_value(theirs: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(theirs)
+    def from_value(cls: Any, value: Any, default: Any = None) -> Any:
+        if not _is_ours(value):
+            return theirs(cls, value, default)
+        dtype = value.type().dtype()
+        return theirs(cls, None, default) if dtype is None else cls.from_dtype(dtype)
+
+    return from_value
+
+
+# what torch.onnx.export gives to its inner function when the caller said nothing, and what has no effect here
+_UNSAID: Mapping[str, Any] = {
+    "optimize": True,
+    "profile": False,
+    "dump_exported_program": False,
+    "artifacts_dir": ".",
+    "fallback": False,
+}
+
+
+def _export_compat(model: Any, args: Any, f: Any = None, **options: Any) -> Any:
+    """In the place of the inner function, to which torch.onnx.export gives all its options."""
+    said = {name: value for name, value in options.items() if _UNSAID.get(name, ABSENT) != value}
+    return pipeline.export(model, args, f, **said)

@@ -1,0 +1,238 @@
+"""Symbolic functions as rules of the lowering, and the order of who goes first.
+
+``custom_translation_table`` of the export, then what is registered, then our own rules.  A Function's ``symbolic`` is
+the rule of the one call that the capture recorded for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from purexport import dtypes
+from purexport.aten.autograd_functions import TARGET, Functions, Slot
+from purexport.aten.schema import MISSING, Parameter, code_of_dtype, signature
+from purexport.compat.symbolic.context import GraphContext
+from purexport.compat.symbolic.registry import REGISTRY
+from purexport.compat.symbolic.values import Value
+from purexport.errors import ExportError, OpsetError, UnsupportedForm
+from purexport.graph import ir
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.support.pairs import Pair
+from purexport.lowering.support.qdq import Quantized
+
+Rule = Callable[..., Any]
+
+
+def custom_rules(
+    opset: int, table: Mapping[Any, Rule] | None, functions: Functions, elsewhere: Mapping[str, Rule]
+) -> dict[str, Rule]:
+    """The rules that go before ours, by ATen name with or without its overload: ``rule(op, *arguments)``.
+
+    ``elsewhere`` are symbolic functions that are registered with torch.onnx, not with us.
+
+    Raises TypeError for a key of ``table`` that names no operator, and for a value that is no function of ``op``.
+    """
+    symbolics = {**elsewhere, **REGISTRY.at(opset)}
+    rules: dict[str, Rule] = {name: Symbolic(name, function) for name, function in symbolics.items()}
+    rules.update((name, Translation(rule)) for name, rule in _translations(table or {}))
+    rules[TARGET] = _Applied(functions)
+    return rules
+
+
+def _translations(table: Mapping[Any, Rule]) -> Iterator[tuple[str, Rule]]:
+    for key, rule in table.items():
+        name = operator_name(key)
+        if not callable(rule) or hasattr(rule, "to_function_proto"):
+            raise TypeError(
+                f"custom_translation_table gives {name} a {_kind(rule)}; give a function of (op, *arguments), "
+                "as in lambda op, x: op.Relu(x), in which op writes the same operators"
+            )
+        yield name, rule
+
+
+def _kind(rule: Any) -> str:
+    kind = type(rule).__name__
+    return f"{kind} of onnxscript, which this package does without" if hasattr(rule, "to_function_proto") else kind
+
+
+def operator_name(key: Any) -> str:
+    """``"ns::op"`` or ``"ns::op.overload"`` of a key: a text, ``torch.ops.ns.op`` or ``torch.ops.ns.op.default``."""
+    if isinstance(key, torch._ops.OpOverload):
+        return key._schema.name + (f".{key._schema.overload_name}" if key._schema.overload_name else "")
+    if isinstance(key, torch._ops.OpOverloadPacket):
+        return str(key._qualified_op_name)
+    if isinstance(key, str):
+        return key
+    raise TypeError(f"custom_translation_table has the key {key!r}; give 'ns::op' or torch.ops.ns.op.default")
+
+
+@dataclass(frozen=True)
+class Symbolic:
+    """The rule of an operator whose symbolic function is registered."""
+
+    name: str
+    function: Callable[..., Any]
+
+    def __call__(self, op: Emitter, *arguments: Any) -> Any:
+        parameters = signature(op.target).parameters
+        positional, keywords = _taken(self.function, parameters, [_shown(argument) for argument in arguments])
+        expected = [None if type_ is None else type_.dtype for type_ in op.results]
+        what = f"the symbolic function {_named(self.function)} of {op.target}"
+        result = _run(op, what, self.function, positional, keywords)
+        if len(expected) == 1:
+            return _single(op, what, result, expected[0])
+        items = list(result) if isinstance(result, (list, tuple)) else [result]
+        return _several(op, what, items, expected)
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The rule of an operator that ``custom_translation_table`` names: the emitter's own interface."""
+
+    function: Rule
+
+    def __call__(self, op: Emitter, *arguments: Any) -> Any:
+        what = f"the function {_named(self.function)} that custom_translation_table gives {op.target}"
+        return _guarded(op, what, lambda: self.function(op, *arguments))
+
+
+@dataclass(frozen=True)
+class _Applied:
+    """The rule of an autograd Function with a ``symbolic``: its results as a list, None where it says nothing."""
+
+    functions: Functions
+
+    def __call__(self, op: Emitter, tensors: Sequence[Any], sizes: Sequence[Any], key: int) -> list[Any]:
+        call = self.functions.calls[key]
+        what = f"the symbolic of the autograd Function {call.name}"
+        arguments = call.arguments([_shown(item) for item in tensors], [_shown(item) for item in sizes])
+        result = _run(op, what, call.function.symbolic, arguments, {})
+        items = list(result) if isinstance(result, (list, tuple)) else [result]
+        leaves = call.result if isinstance(call.result, (list, tuple)) else [call.result]
+        if len(items) != len(leaves):
+            raise ExportError(f"{what} at {op.source} gives {len(items)} results, and its forward gives {len(leaves)}")
+        # what forward returns beside tensors is no result of the graph
+        kept = [item for item, leaf in zip(items, leaves, strict=True) if hasattr(leaf, "index")]
+        return _several(op, what, kept, call.dtypes)
+
+    def as_it_is(self, op: Emitter, tensors: Sequence[Any], sizes: Sequence[Any], key: int) -> list[ir.Value]:
+        """The call as a node ``prim::PythonOp``, with the attributes that torch's own graphs give it."""
+        call = self.functions.calls[key]
+        arguments = [leaf for leaf in call.leaves if not isinstance(leaf, Slot)]
+        attributes = {
+            "name": call.name,
+            "module": str(call.function.__module__),
+            "cconv": "".join("d" if isinstance(leaf, Slot) else "c" for leaf in call.leaves),
+            "scalar_args": [repr(leaf) for leaf in arguments],
+        }
+        inputs = [op.const(item) if isinstance(item, int) else item for item in (*tensors, *sizes)]
+        node = ir.Node("PythonOp", inputs, [], attributes, "prim", op.source)
+        node.outputs = [ir.Value(dtypes.onnx_code(dtype), node=node) for dtype in call.dtypes]
+        op.graph.nodes.append(node)
+        return node.outputs
+
+
+def _shown(argument: Any) -> Any:
+    """An argument of a rule as a symbolic function sees it."""
+    if isinstance(argument, ir.Value):
+        return Value(argument)
+    if isinstance(argument, (Pair, Quantized)):
+        raise UnsupportedForm(
+            "takes complex or quantized tensors, which a symbolic function cannot; convert them before"
+        )
+    if isinstance(argument, (list, tuple)):
+        plain = not any(isinstance(item, (ir.Value, list, tuple, Pair, Quantized)) for item in argument)
+        return Value(known=list(argument)) if plain and argument else Value(items=[_shown(item) for item in argument])
+    if isinstance(argument, torch.dtype):
+        return Value(known=code_of_dtype(argument))
+    if isinstance(argument, (torch.layout, torch.device, torch.memory_format)):
+        return Value(known=None)
+    return Value(known=argument)
+
+
+def _taken(
+    function: Callable[..., Any], parameters: Sequence[Parameter], arguments: Sequence[Value]
+) -> tuple[list[Value], dict[str, Value]]:
+    """The arguments as the function takes them; those at their defaults may be more than it takes.
+
+    Raises UnsupportedForm when it does not take one that says something.
+    """
+    own = list(inspect.signature(function).parameters.values())[1:]
+    count = sum(item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD) for item in own)
+    if any(item.kind is item.VAR_POSITIONAL for item in own):
+        count = len(arguments)
+    by_name = {item.name for item in own if item.kind is item.KEYWORD_ONLY}
+    keywords = {}
+    for parameter, argument in list(zip(parameters, arguments, strict=True))[count:]:
+        if parameter.name in by_name:
+            keywords[parameter.name] = argument
+        elif parameter.default is MISSING or not argument.is_known or argument.known != parameter.default:
+            raise UnsupportedForm(
+                f"with {parameter.name}={argument!r} has a symbolic function that takes only {count} arguments"
+            )
+    return list(arguments[:count]), keywords
+
+
+def _run(
+    op: Emitter, what: str, function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
+) -> Any:
+    return _guarded(op, what, lambda: function(GraphContext(op), *arguments, **keywords))
+
+
+def _guarded(op: Emitter, what: str, run: Callable[[], Any]) -> Any:
+    """What ``run`` gives; an error says that it is the user's function that failed, and where."""
+    try:
+        return run()
+    except OpsetError as error:
+        raise OpsetError(f"{what}: {error}", error.lowest) from error
+    except UnsupportedForm:
+        raise
+    except Exception as error:
+        text = str(error).replace("; this is a mistake in a lowering rule, please report it", "")
+        raise ExportError(f"{what} at {op.source} failed: {type(error).__name__}: {text}") from error
+
+
+def _single(op: Emitter, what: str, result: Any, expected: torch.dtype | None) -> Any:
+    if isinstance(result, (list, tuple)) and expected is None:  # the operator gives a list
+        return [_unwrapped(op, what, item) for item in result]
+    if isinstance(result, (list, tuple)):
+        if len(result) != 1:
+            raise ExportError(f"{what} at {op.source} gives {len(result)} results, and the operator gives one")
+        result = result[0]
+    if isinstance(result, Value) and result.items is not None:
+        return [_unwrapped(op, what, item) for item in result.items]
+    return _several(op, what, [result], [expected])[0]
+
+
+def _several(op: Emitter, what: str, results: Sequence[Any], expected: Sequence[torch.dtype | None]) -> list[Any]:
+    if len(results) != len(expected):
+        raise ExportError(f"{what} at {op.source} gives {len(results)} results, and the operator gives {len(expected)}")
+    found = []
+    for result, dtype in zip(results, expected, strict=True):
+        item = _unwrapped(op, what, result)
+        if isinstance(item, ir.Value) and dtype is not None:
+            code = dtypes.onnx_code(dtype)
+            if item.dtype not in (None, code):
+                raise ExportError(
+                    f"{what} at {op.source} gives {dtypes.type_string(item.dtype or 0)} where torch gives "
+                    f"{dtypes.type_string(code)}; cast the result in it"
+                )
+        found.append(item)
+    return found
+
+
+def _unwrapped(op: Emitter, what: str, result: Any) -> Any:
+    if isinstance(result, Value):
+        return result.operand()
+    if result is None or isinstance(result, (bool, int, float)):
+        return result
+    raise ExportError(f"{what} at {op.source} gives a {type(result).__name__} where it should give a value of g")
+
+
+def _named(function: Any) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))

@@ -1,0 +1,161 @@
+"""What an open ``patch`` has put into torch.onnx, and what an export does while one is open.
+
+What is replaced belongs to the process, as torch.onnx does: all threads see it.  The first ``patch`` puts everything
+in its place and the last that ends takes it back, in whichever order threads leave; what somebody else has replaced
+meanwhile is left alone.  Nothing here imports torch.onnx: torch loads it when it is asked for the attribute.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from purexport.errors import ExportError
+from purexport.lowering.rules import registered
+
+# the exporters of torch 2.6 and later, which torch.onnx.export calls: by module and name
+INNER = ("torch.onnx._internal.exporter._compat", "export_compat")
+ABSENT = object()
+
+
+class Places:
+    """What was put where.  One object behind a lock, because torch.onnx, which it changes, is one for the process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._depth = 0
+        self._put: list[tuple[Any, str, Any, Any]] = []  # holder, name, what was there, what is there
+        self._modules: dict[str, types.ModuleType] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether a ``patch`` is open."""
+        return self._depth > 0
+
+    def enter(self, substitutes: Callable[[], Iterable[tuple[Any, str, Any]]], inner: Callable[..., Any]) -> None:
+        """Open one more ``patch``: ``substitutes`` gives (holder, name, what it becomes), ``inner`` goes to INNER."""
+        with self._lock:
+            if not self._depth:
+                try:
+                    self._fill(substitutes(), inner)
+                except BaseException:
+                    self._clear()
+                    raise
+            self._depth += 1
+
+    def leave(self) -> None:
+        """Close one; the last takes everything back."""
+        with self._lock:
+            self._depth -= 1
+            if not self._depth:
+                self._clear()
+
+    def _fill(self, substitutes: Iterable[tuple[Any, str, Any]], inner: Callable[..., Any]) -> None:
+        for holder, name, ours in substitutes:
+            before = vars(holder).get(name, ABSENT)
+            setattr(holder, name, ours)
+            self._put.append((holder, name, before, ours))
+        self._replace({(name, id(before)): ours for _, name, before, ours in self._put})
+        name, function = INNER
+        if name not in sys.modules:  # torch loads it on the first export, and would find its own
+            module = types.ModuleType(name, "Stands for the module of torch while purexport.patch() is open.")
+            setattr(module, function, inner)
+            sys.modules[name] = self._modules[name] = module
+
+    def _clear(self) -> None:
+        for name, module in self._modules.items():
+            if sys.modules.get(name) is module:
+                del sys.modules[name]
+        self._modules = {}
+        # a module of torch.onnx that was loaded meanwhile took our functions for torch's
+        self._replace({(name, id(ours)): before for _, name, before, ours in self._put if before is not ABSENT})
+        for holder, name, before, ours in reversed(self._put):
+            if vars(holder).get(name) is ours:
+                if before is ABSENT:
+                    delattr(holder, name)
+                else:
+                    setattr(holder, name, before)
+        self._put = []
+
+    def _replace(self, replacements: Mapping[tuple[str, int], Any]) -> None:
+        """In every loaded module of torch.onnx, what it holds under the same name."""
+        places = {(id(holder), name) for holder, name, _, _ in self._put}
+        for module in [module for key, module in sys.modules.items() if f"{key}.".startswith("torch.onnx.")]:
+            for name, value in list(vars(module).items()):
+                if (name, id(value)) in replacements and (id(module), name) not in places:
+                    setattr(module, name, replacements[name, id(value)])
+
+
+PLACES = Places()
+
+
+def registering_module() -> Any:
+    """The module that defines the functions of torch.onnx.utils, which may only pass them on."""
+    theirs: Any = torch.onnx
+    return sys.modules[theirs.register_custom_op_symbolic.__module__]
+
+
+def patched() -> bool:
+    """Whether a ``patch`` is open in this process."""
+    return PLACES.active
+
+
+@contextmanager
+def told_to_torch(opset: int) -> Iterator[None]:
+    """While a ``patch`` is open, an export is one for torch.onnx too: ``torch.onnx.is_in_onnx_export()`` is true."""
+    if not PLACES.active:
+        yield
+        return
+    state = registering_module().GLOBALS
+    before = state._in_onnx_export, state._export_onnx_opset_version
+    state._in_onnx_export, state._export_onnx_opset_version = True, opset
+    try:
+        yield
+    finally:
+        state._in_onnx_export, state._export_onnx_opset_version = before
+
+
+@contextmanager
+def errors_of_torch() -> Iterator[None]:
+    """While a ``patch`` is open, our errors are torch.onnx's too, for those who catch these."""
+    try:
+        yield
+    except ExportError as error:
+        if PLACES.active:
+            theirs: Any = torch.onnx.errors
+            name = "UnsupportedOperatorError" if isinstance(error, NotImplementedError) else "OnnxExporterError"
+            ours: Any = type(error)
+            error.__class__ = _as_both(ours, getattr(theirs, name))
+        raise
+
+
+@functools.cache
+def _as_both(ours: Any, theirs: Any) -> Any:
+    if issubclass(ours, theirs):
+        return ours
+    return type(ours.__name__, (ours, theirs), {"__module__": ours.__module__, "__doc__": ours.__doc__})
+
+
+def registered_with_torch(opset: int) -> dict[str, Callable[..., Any]]:
+    """While a ``patch`` is open: what is registered with torch.onnx and applies at ``opset``.
+
+    What libraries register for operators of their own for which there are rules here is left out.
+    """
+    if not PLACES.active:
+        return {}
+    groups = registering_module().registration.registry
+    rules = registered()
+    found = {}
+    for name in sorted(groups.all_functions()):
+        custom = groups.get_function_group(name)._functions._overrides
+        fitting = [version for version in custom if version <= opset]
+        if fitting and (name.startswith("aten::") or name not in rules):
+            found[name] = custom[max(fitting)]
+    return found

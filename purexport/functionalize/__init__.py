@@ -1,0 +1,1 @@
+"""In-place operators and writes through views become pure calls."""

@@ -1,0 +1,219 @@
+"""Writes in place inside branches and loops.
+
+A storage from outside that a branch writes becomes a further output of the ``prim::If``; one that a loop writes is
+carried by the ``prim::Loop``.  Afterwards its base is that output, and every view of it is taken again.
+
+A variable that a loop carries and that is the same tensor before and after each step (``x.add_(1)``) stays that tensor.
+Any other carried variable, and what a branch returns, may be one of several tensors: which of them it shares memory
+with is not known, so a write that would show the difference is refused.
+
+Bodies of loops are read until nothing new is found: which storages are written, which variables stay themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from purexport.aten.graph import AtenGraph, Block, Call, TensorType, Value, map_values, values_in
+from purexport.functionalize.storages import Alias, Written
+
+if TYPE_CHECKING:
+    from purexport.functionalize.graph import Pass
+
+
+class Order:
+    """The position of every call, those of bodies included, and where each value is used last.
+
+    What a loop uses from outside is used until the loop ends.
+    """
+
+    def __init__(self, graph: AtenGraph) -> None:
+        self.positions: dict[Call, int] = {}
+        self.last_use: dict[Value, int] = {}
+        self._calls(graph.calls)
+        self._use(graph.outputs)
+
+    def _calls(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            self.positions[call] = len(self.positions)
+            self._use(call.args.values())
+            for block in call.blocks:
+                self._calls(block.calls)
+                self._use(block.outputs)
+                if call.target == "prim::Loop":
+                    self.last_use.update(dict.fromkeys(block.outer(), len(self.positions)))
+
+    def _use(self, args: Any) -> None:
+        self.last_use.update(dict.fromkeys(values_in(args), len(self.positions)))
+
+
+def control(run: Pass, call: Call, args: dict[str, Any]) -> None:
+    """Read ``prim::If`` or ``prim::Loop``; ``args`` are its arguments as they are now."""
+    if call.target == "prim::If":
+        _branch(run, call, args)
+    else:
+        _loop(run, call, args)
+
+
+@dataclass
+class _Body:
+    """A body that was read: pure, and what it wrote outside.
+
+    ``aliases`` are those of its outputs: none for a number, nor for a tensor that stands where nothing is ever read.
+    """
+
+    block: Block
+    aliases: list[Alias | None]
+    written: Written = field(default_factory=Written)
+
+
+def _read(run: Pass, block: Block, carried: Mapping[Alias, Value]) -> _Body:
+    """Read a body; ``carried`` gives the storages from outside that come in anew at each step."""
+    outer, run.calls = run.calls, []
+    try:
+        with run.journal.body() as written:
+            for root, value in carried.items():
+                run.journal.set(root, value, root.version + 1)
+            run.run_calls(block.calls)
+            aliases = [_alias(run, item) for item in block.outputs]
+            outputs = [map_values(item, run.read) for item in block.outputs]
+        return _Body(Block(run.calls, outputs, list(block.inputs)), aliases, written)
+    finally:
+        run.calls = outer
+
+
+def _alias(run: Pass, item: Any) -> Alias | None:
+    if not isinstance(item, Value) or item in run.fillers or not isinstance(item.type, TensorType):
+        return None
+    return run.aliases.get(item)
+
+
+def _branch(run: Pass, call: Call, args: dict[str, Any]) -> None:
+    bodies = [_read(run, block, {}) for block in call.blocks]
+    roots = list(dict.fromkeys(root for body in bodies for root in body.written.values))
+    for body in bodies:
+        body.block.outputs += [body.written.values.get(root, root.current) for root in roots]
+    after = [Value(root.current.type) for root in roots]
+    blocks = [body.block for body in bodies]
+    run.calls.append(Call(call.target, args, [*call.outputs, *after], call.source, blocks))
+    for root, value in zip(roots, after, strict=True):
+        run.write(root, value, call)
+    pairs = zip(*(body.aliases for body in bodies), strict=True)
+    _outputs(run, call, [[item for item in pair if item is not None] for pair in pairs])
+
+
+def _outputs(run: Pass, call: Call, sources: Sequence[Sequence[Alias]]) -> None:
+    """Aliases for what comes out of a call; ``sources`` are the tensors that each output may be."""
+    made: list[tuple[Alias, set[Alias]]] = []
+    for value, found in zip(call.outputs, sources, strict=True):
+        if not isinstance(value.type, TensorType):
+            continue
+        if found and found[0].depth <= run.journal.depth and all(other is found[0] for other in found):
+            run.aliases[value] = found[0]
+            continue
+        alias = run.aliases[value] = run.new(value)
+        roots = {item.root for item in found}
+        run.doubtful += [(root, alias, _doubt(call)) for root in roots if root.depth <= run.journal.depth]
+        run.doubtful += [(other, alias, _doubt(call)) for other, theirs in made if theirs & roots]
+        made.append((alias, roots))
+
+
+def _doubt(call: Call) -> str:
+    what = "branch" if call.target == "prim::If" else "loop"
+    return (
+        f"the {what} at {call.source} may or may not have given another name to; call .clone() on what comes out of "
+        f"the {what}, or on what goes in"
+    )
+
+
+@dataclass
+class _Variable:
+    """One carried variable: ``same`` as long as it was not seen to become another tensor."""
+
+    start: Any
+    inner: Value
+    result: Any
+    after: Value
+    outer: Alias | None
+    same: bool
+
+
+def _loop(run: Pass, call: Call, args: dict[str, Any]) -> None:
+    (block,) = call.blocks
+    step, *inner = block.inputs
+    columns = zip(call.args["carried"], inner, block.outputs[1:], call.outputs, strict=True)
+    variables = [_Variable(*column, *_start(run, column[0], column[1])) for column in columns]
+    carried: dict[Alias, Value] = {}
+    edges: set[tuple[Alias | int, int]] = set()
+    while True:
+        marked = len(run.doubtful)
+        _enter(run, variables, edges, call)
+        body = _read(run, block, carried)
+        if not _learn(run, variables, body, carried, edges):
+            break
+        del run.doubtful[marked:]
+    kept = [index for index, item in enumerate(variables) if not item.same]
+    pure = Block(body.block.calls, [], [step, *(variables[index].inner for index in kept), *carried.values()])
+    pure.outputs = [body.block.outputs[0], *(body.block.outputs[1 + index] for index in kept)]
+    pure.outputs += [body.written.values[root] for root in carried]
+    start = [map_values(variables[index].start, run.read) for index in kept] + [root.current for root in carried]
+    after = [Value(root.current.type) for root in carried]
+    outputs = [*(variables[index].after for index in kept), *after]
+    run.calls.append(Call(call.target, {**args, "carried": start}, outputs, call.source, [pure]))
+    for root, value in zip(carried, after, strict=True):
+        run.write(root, value, call)
+    ends = zip(variables, body.aliases[1:], strict=True)
+    either = [(item.outer, None if item.same else found) for item, found in ends]
+    _outputs(run, call, [[alias for alias in pair if alias is not None] for pair in either])
+
+
+def _start(run: Pass, start: Any, inner: Value) -> tuple[Alias | None, bool]:
+    alias = _alias(run, start) if isinstance(inner.type, TensorType) else None
+    return alias, alias is not None
+
+
+def _enter(run: Pass, variables: Sequence[_Variable], edges: set[tuple[Alias | int, int]], call: Call) -> None:
+    """Aliases for the variables at the begin of a step."""
+    for item in variables:
+        if item.same and item.outer is not None:
+            run.aliases[item.inner] = item.outer
+        elif isinstance(item.inner.type, TensorType):
+            alias = run.aliases[item.inner] = Alias(item.inner, depth=run.journal.depth + 1)
+            if item.outer is not None:
+                run.doubtful.append((item.outer, alias, _doubt(call)))
+    for source, index in edges:
+        other = run.aliases[variables[source].inner] if isinstance(source, int) else source
+        run.doubtful.append((other, run.aliases[variables[index].inner], _doubt(call)))
+
+
+def _learn(
+    run: Pass,
+    variables: Sequence[_Variable],
+    body: _Body,
+    carried: dict[Alias, Value],
+    edges: set[tuple[Alias | int, int]],
+) -> bool:
+    """Note what a reading of the body showed; True when it must be read again with that knowledge."""
+    before = len(carried), len(edges), sum(item.same for item in variables)
+    for root in body.written.values:
+        carried.setdefault(root, Value(root.current.type))
+    for item, found in zip(variables, body.aliases[1:], strict=True):
+        item.same = item.same and found is item.outer
+    edges.update(_shared(run, variables, body))
+    return before != (len(carried), len(edges), sum(item.same for item in variables))
+
+
+def _shared(run: Pass, variables: Sequence[_Variable], body: _Body) -> Iterator[tuple[Alias | int, int]]:
+    """Which variables may share memory at the next step: with a tensor from outside, or with each other."""
+    roots = [found.root if found is not None else None for found in body.aliases[1:]]
+    inner = {id(run.aliases[item.inner]): index for index, item in enumerate(variables) if item.inner in run.aliases}
+    for index, root in enumerate(roots):
+        if root is None or variables[index].same:
+            continue
+        if root.depth <= run.journal.depth:
+            yield root, index
+        elif id(root) in inner and inner[id(root)] != index:
+            yield inner[id(root)], index
+        yield from ((other, index) for other in range(index) if roots[other] is root and not variables[other].same)

@@ -1,0 +1,485 @@
+"""In-place operators and writes through views become pure calls, by alias annotation.
+
+Every tensor belongs to a storage.  A view remembers the view it was taken from and the call that made it.  A write
+through a view becomes the inverse chain (``slice_scatter``, ``select_scatter``, ...) up to the storage's base; a later
+read of any other view of that storage takes its chain again from the new base.
+
+Where it is not known whether two tensors share storage (``sharing``) and a write would make the difference, the export
+is refused.  Graphs that write nothing pass through untouched.  Branches and loops are in ``functionalize_blocks``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from purexport.aten.graph import AtenGraph, Call, Input, ListType, TensorType, Value, map_values, values_in
+from purexport.aten.schema import Signature, signature
+from purexport.errors import ExportError
+from purexport.functionalize import blocks
+from purexport.functionalize.aliasing import (
+    MAY_SHARE,
+    UNSAID_VIEWS,
+    hidden_sources,
+    may_return_itself,
+    result_dtype,
+    shares_storage,
+)
+from purexport.functionalize.blocks import Order
+from purexport.functionalize.out_of_place import pure_exists, pure_target, renamed
+from purexport.functionalize.running_stats import new_statistics
+from purexport.functionalize.storages import Alias, Journal
+from purexport.functionalize.view_inverses import UnknownInverse, inverse, positions, scattered
+
+# These change what a name sees, not the bytes: the name becomes a view of what it was.
+_METADATA = {
+    "aten::transpose_": "aten::transpose.int",
+    "aten::t_": "aten::t",
+    "aten::squeeze_": "aten::squeeze",
+    "aten::squeeze_.dim": "aten::squeeze.dim",
+    "aten::squeeze_.dims": "aten::squeeze.dims",
+    "aten::unsqueeze_": "aten::unsqueeze",
+    "aten::swapaxes_": "aten::swapaxes",
+    "aten::swapdims_": "aten::swapdims",
+    "aten::detach_": "aten::detach",
+    "aten::requires_grad_": "aten::alias",
+}
+_REFUSED = frozenset({"aten::resize_", "aten::set_", "aten::as_strided_", "aten::resize_as_"})
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A graph input that the model writes to, and its value at the end; None when the capture does not know it."""
+
+    input: Input
+    value: Value | None
+    place: str
+
+
+@dataclass
+class Functionalized:
+    """The pure graph, and what the model would have written to its inputs, parameters and buffers."""
+
+    graph: AtenGraph
+    mutations: list[Mutation] = field(default_factory=list)
+
+
+def functionalize(graph: AtenGraph, *, sizes_of_example: bool = False) -> Functionalized:
+    """``graph`` without in-place operators.  Raises ExportError for a write that cannot be followed faithfully.
+
+    ``sizes_of_example`` says that the types hold for the example only: no positions may be computed of them.
+    """
+    if not any(_writes(call) for call in graph.calls):
+        return Functionalized(graph, [Mutation(item.input, item.value, item.place) for item in graph.assigned])
+    return Pass(graph, sizes_of_example).run()
+
+
+def _signature(call: Call) -> Signature | None:
+    try:
+        return signature(call.target)
+    except LookupError:
+        return None
+
+
+def _writes(call: Call) -> bool:
+    if call.blocks:
+        return any(_writes(inner) for block in call.blocks for inner in block.calls)
+    found = _signature(call)
+    strided = call.target == "aten::as_strided"  # what it shows depends on what shares its memory
+    return strided or (found is not None and bool(found.writes)) or bool(new_statistics(call))
+
+
+class Pass:
+    def __init__(self, graph: AtenGraph, sizes_of_example: bool = False) -> None:
+        self.graph = graph
+        self.sizes_of_example = sizes_of_example
+        self.calls: list[Call] = []
+        self.aliases: dict[Value, Alias] = {}
+        self.lists: dict[Value, tuple[Call, Alias]] = {}
+        self.doubtful: list[tuple[Alias, Alias, str]] = []
+        self.written: dict[Input, tuple[Alias, Call]] = {}
+        self.fillers: set[Value] = set()  # they stand where nothing is ever read
+        self.journal = Journal()
+        self.order = Order(graph)
+        self.position = 0
+
+    def run(self) -> Functionalized:
+        """The pure graph."""
+        self._inputs()
+        self.run_calls(self.graph.calls)
+        outputs = [map_values(arg, self.read) for arg in self.graph.outputs]
+        mutations = [
+            Mutation(item, self._current(alias), str(call.source)) for item, (alias, call) in self.written.items()
+        ]
+        mutations += [
+            Mutation(item.input, map_values(item.value, self.read), item.place) for item in self.graph.assigned
+        ]
+        pure = AtenGraph(self.graph.inputs, self.calls, outputs, self.graph.output_names)
+        return Functionalized(pure, mutations)
+
+    def _inputs(self) -> None:
+        owners: dict[int, Alias] = {}
+        for item in self.graph.inputs:
+            alias = self.aliases[item.value] = Alias(item.value, origin=item)
+            if item.tensor is None or item.tensor.is_meta or not item.tensor.numel():
+                continue
+            owner = owners.setdefault(item.tensor.untyped_storage().data_ptr(), alias)
+            if owner is not alias and owner.origin is not None:
+                made = f"{owner.origin.name!r} and {item.name!r} share memory; make one of them a copy"
+                self.doubtful.append((owner, alias, made))
+
+    def run_calls(self, calls: Sequence[Call]) -> None:
+        """Read ``calls`` into the pure calls."""
+        for call in calls:
+            self.position = self.order.positions.get(call, self.position)
+            self._call(call)
+
+    # -- reading
+
+    def read(self, value: Value) -> Value:
+        alias = self.aliases.get(value)
+        return value if alias is None else self._current(alias)
+
+    def _current(self, alias: Alias) -> Value:
+        """The alias's value now: its view chain taken again if the storage was written since."""
+        version = alias.root.version
+        if alias.parent is not None and alias.version != version:
+            assert alias.call is not None
+            self.journal.set(alias, self._replay(alias, self._current(alias.parent)), version)
+        return alias.current
+
+    def _replay(self, alias: Alias, parent: Value) -> Value:
+        call = alias.call
+        assert call is not None
+        if call.target == "aten::as_strided":
+            return self._strided(alias, call)
+        found = _signature(call)
+        source = found.aliased() if found else None
+        args = {**call.args, source or next(iter(call.args)): parent}
+        result = Value(alias.current.type)
+        if alias.index is None:
+            self.calls.append(Call(call.target, args, [result], call.source))
+        else:
+            whole = Value(ListType())
+            self.calls.append(Call(call.target, args, [whole], call.source))
+            self.calls.append(Call("prim::getitem", {"list": whole, "index": alias.index}, [result], call.source))
+        return result
+
+    def _strided(self, alias: Alias, call: Call) -> Value:
+        """What as_strided shows, taken from the storage's base: it counts in the storage, not in its argument."""
+        root = alias.root
+        offset = (
+            root.origin.tensor.storage_offset() if root.origin is not None and root.origin.tensor is not None else 0
+        )
+        try:
+            if offset and call.args["storage_offset"] is not None:
+                raise UnknownInverse("its argument does not begin where its memory does")
+            places = positions(alias.chain, root.current)
+        except UnknownInverse as error:
+            raise ExportError(f"{call.target} at {call.source}: {error}; use slices and reshape") from None
+        type_ = root.current.tensor
+        base, result = Value(type_), Value(TensorType(type_.dtype, tuple(places.shape)))
+        # the places are those for these sizes: say so, for a trace whose axes are declared dynamic
+        self.calls.append(
+            Call("aten::reshape", {"self": root.current, "shape": list(type_.shape or ())}, [base], call.source)
+        )
+        self.calls.append(Call("aten::take", {"self": base, "index": self._constant(places)}, [result], call.source))
+        return result
+
+    # -- calls
+
+    def _call(self, call: Call) -> None:
+        found = _signature(call)
+        args = {name: map_values(arg, self.read) for name, arg in call.args.items()}
+        if call.blocks:
+            blocks.control(self, call, args)
+        elif call.target == "prim::Uninitialized":
+            self._emit(call)
+            self.fillers.update(call.outputs)
+        elif call.target == "prim::getitem" and call.args["list"] in self.lists:
+            self._take(call, args)
+        elif call.target in _METADATA:
+            self._refuse_same_object(call)
+            args.pop("requires_grad", None)
+            view = Call(_METADATA[call.target], args, call.outputs, call.source)
+            self.aliases[call.args["self"]] = self._view(view, self.aliases[call.args["self"]])
+        elif call.target == "aten::as_strided":
+            self.aliases[call.outputs[0]] = self.new(call.outputs[0], self.aliases[call.args["self"]], call, version=-1)
+        elif call.base == "aten::fill_diagonal_":
+            self._fill_diagonal(call)
+        elif found is not None and found.writes:
+            self._write_call(call, found, args)
+        else:
+            self._pure_call(Call(call.target, args, call.outputs, call.source), call, found)
+            if call.target == "prim::getitem":
+                self._take_doubtful(call)
+
+    def _pure_call(self, pure: Call, call: Call, found: Signature | None) -> None:
+        source = found.aliased() if found is not None else None
+        if call.base in MAY_SHARE | UNSAID_VIEWS:
+            source = source or next(iter(call.args))
+        # as it is now: a name may have been transposed in place
+        shares = shares_storage(pure, source) if source and call.base in MAY_SHARE else source is not None
+        parent = self.aliases.get(call.args[source]) if source and isinstance(call.args[source], Value) else None
+        if parent is None or not shares:
+            self._emit(pure)
+            if parent is not None and shares is None:
+                self._doubt(parent, call)
+            hidden = hidden_sources(call) if found is not None and source is None else ()
+            for value in values_in(call.args.values()) if call.target.startswith("sequence::") else hidden:
+                if value in self.aliases:
+                    self._doubt(self.aliases[value], call)
+        elif isinstance(call.outputs[0].type, ListType):
+            self.calls.append(pure)
+            self.lists[call.outputs[0]] = (pure, parent)
+        elif len(call.outputs) > 1:
+            self.calls.append(pure)
+            for index, value in enumerate(call.outputs):
+                self.aliases[value] = self.new(value, parent, pure, index, parent.root.version)
+        else:
+            self._view(pure, parent)
+        for name, new in new_statistics(pure).items():
+            written = self.aliases[call.args[name]]
+            self._refuse_doubt(written, call)
+            self.write(written, new(self._current(written), self.calls.append), call)
+
+    def _take_doubtful(self, call: Call) -> None:
+        """An element of a list that may share storage may share it too."""
+        whole, element = self.aliases.get(call.args["list"]), self.aliases[call.outputs[0]]
+        for _, other, made in list(self.doubtful):
+            if other is whole:
+                self.doubtful.append((whole, element, made))
+                return
+
+    def _doubt(self, source: Alias, call: Call) -> None:
+        """The results of ``call`` may or may not share storage with ``source``."""
+        text = f"{call.target} ({call.source}) may or may not have copied; call .clone() there to make it a copy"
+        for value in call.outputs:
+            self.doubtful.append((source, self.aliases[value], text))
+
+    def new(
+        self,
+        value: Value,
+        parent: Alias | None = None,
+        call: Call | None = None,
+        index: int | None = None,
+        version: int = 0,
+    ) -> Alias:
+        """An alias that is made here."""
+        return Alias(value, parent, call, index, version, depth=self.journal.depth)
+
+    def _emit(self, call: Call) -> None:
+        self.calls.append(call)
+        for value in call.outputs:
+            self.aliases[value] = self.new(value)
+
+    def _view(self, call: Call, parent: Alias) -> Alias:
+        self.calls.append(call)
+        alias = self.new(call.outputs[0], parent, call, version=parent.root.version)
+        self.aliases[call.outputs[0]] = alias
+        return alias
+
+    def _take(self, call: Call, args: dict[str, Any]) -> None:
+        """An element of a list of views: a view of what the list was taken from."""
+        made, parent = self.lists[call.args["list"]]
+        index = call.args["index"]
+        self.calls.append(Call(call.target, args, call.outputs, call.source))
+        alias = self.new(call.outputs[0], parent, made, index, -1 if parent.root.version else 0)
+        self.aliases[call.outputs[0]] = alias
+
+    # -- writing
+
+    def _write_call(self, call: Call, found: Signature, args: dict[str, Any]) -> None:
+        writes = [name for name in found.writes if call.args[name] is not None]
+        if not writes:
+            self._pure_call(Call(call.target, args, call.outputs, call.source), call, found)
+            return
+        name = writes[0]
+        first = found.parameters[0].name
+        twin = call.base + "_functional"
+        if len(writes) > 1 and pure_exists(twin):
+            self._write_by_twin(call, twin, args, writes)
+            return
+        followed = len(writes) == 1 and name in ("out", first) and isinstance(call.args[name], Value)
+        if not followed or call.base in _REFUSED:
+            raise ExportError(
+                f"{call.target} at {call.source} writes in a way that cannot be followed; write it as an "
+                "assignment of a new tensor"
+            )
+        alias = self.aliases[call.args[name]]
+        self._refuse_doubt(alias, call)
+        self._refuse_constant(alias, call)
+        new = self._pure_form(call, found, args, name)
+        self._refuse_resize(alias, new, call)
+        self.write(alias, new, call)
+        for output in call.outputs:
+            self.aliases[output] = alias
+
+    def _write_by_twin(self, call: Call, twin: str, args: dict[str, Any], writes: list[str]) -> None:
+        """``_batch_norm_with_update`` and the like: a pure twin also gives back what was written."""
+        values = [Value(args[name].type) for name in writes]
+        self.calls.append(Call(twin, args, [*call.outputs, *values], call.source))
+        for output in call.outputs:
+            self.aliases[output] = self.new(output)
+        for name, value in zip(writes, values, strict=True):
+            alias = self.aliases[call.args[name]]
+            self._refuse_doubt(alias, call)
+            self._refuse_constant(alias, call)
+            self.write(alias, value, call)
+
+    def _pure_form(self, call: Call, found: Signature, args: dict[str, Any], name: str) -> Value:
+        """Emit the pure operator; the value that the written tensor has afterwards, in that tensor's dtype."""
+        written = args[name].tensor  # as it is now: a name may have been transposed in place
+        target = pure_target(call, found)
+        args = renamed(args, found, signature(target), name)
+        dtype = result_dtype(target, args) or written.dtype
+        shape, strides = written.shape, written.strides
+        if name == "out" and call.outputs and isinstance(call.outputs[0].type, TensorType):
+            shape, strides = call.outputs[0].type.shape, call.outputs[0].type.strides
+        result = Value(TensorType(dtype, shape, strides))
+        self.calls.append(Call(target, args, [result], call.source))
+        if dtype == written.dtype:
+            return result
+        same = Value(TensorType(written.dtype, shape, strides))
+        convert = {"self": result, "dtype": written.dtype, "non_blocking": False, "copy": False, "memory_format": None}
+        self.calls.append(Call("aten::to.dtype", convert, [same], call.source))
+        return same
+
+    def write(self, alias: Alias, new: Value, call: Call) -> None:
+        """``call`` makes ``new`` the content of ``alias``: so it goes up the chain to the storage's base."""
+        root = alias.root
+        if root.origin is not None and (not call.blocks or root.origin not in self.written):
+            self.written[root.origin] = (root, call)
+        version, content, node = root.version + 1, new, alias
+        while node.parent is not None:
+            assert node.call is not None
+            self.journal.set(node, new, version)
+            # the parent's own value from before this write
+            before = self._before(node.parent, version - 1)
+            try:
+                new = inverse(node.call, node.index, before, new, self.calls.append)
+            except UnknownInverse:
+                new = self._scattered(alias, content, call)
+                self._forget_between(alias, node)
+                break
+            node = node.parent
+        self.journal.set(root, new, version)
+
+    def _forget_between(self, alias: Alias, last: Alias) -> None:
+        """The views from ``alias`` up to ``last`` show more than was written: they are to be taken again."""
+        while alias is not last and alias.parent is not None:
+            alias = alias.parent
+            self.journal.set(alias, alias.current, -1)
+
+    def _scattered(self, alias: Alias, content: Value, call: Call) -> Value:
+        """The storage's base with ``content`` where ``alias`` looks, through views without an inverse of their own."""
+        try:
+            if self.sizes_of_example:
+                raise UnknownInverse("its sizes must be known, and an axis is dynamic")
+            return scattered(alias.chain, alias.root.current, content, self._constant, self.calls.append)
+        except UnknownInverse as error:
+            views = " of ".join(f"{view.target} ({view.source})" for view, _ in reversed(alias.chain))
+            raise ExportError(
+                f"{call.target} at {call.source} writes through {views}: {error}; write into the base tensor, or build "
+                "a new tensor"
+            ) from None
+
+    def _constant(self, tensor: torch.Tensor) -> Value:
+        return self.graph.constant(tensor, "positions")
+
+    def _before(self, alias: Alias, version: int) -> Value:
+        if alias.parent is None or alias.version == version:
+            return alias.current
+        self.journal.set(alias, self._replay(alias, self._before(alias.parent, version)), version)
+        return alias.current
+
+    def _fill_diagonal(self, call: Call) -> None:
+        """fill_diagonal_ of a matrix is a write through its diagonal."""
+        type_ = call.args["self"].tensor
+        if call.args["wrap"] or type_.rank != 2:
+            raise ExportError(
+                f"aten::fill_diagonal_ at {call.source} is supported on matrices without wrap; write to .diagonal()"
+            )
+        known = [size for size in type_.shape or () if isinstance(size, int)]
+        view = Value(TensorType(type_.dtype, (min(known) if len(known) == 2 else None,)))
+        self._call(
+            Call("aten::diagonal", {"self": call.args["self"], "offset": 0, "dim1": 0, "dim2": 1}, [view], call.source)
+        )
+        filled = [Value(view.type)]
+        self._call(Call("aten::fill_.Scalar", {"self": view, "value": call.args["fill_value"]}, filled, call.source))
+        for output in call.outputs:
+            self.aliases[output] = self.aliases[call.args["self"]]
+
+    # -- refusing
+
+    def _refuse_doubt(self, alias: Alias, call: Call) -> None:
+        """A write matters to the other side of a maybe-shared storage only if that side is read later."""
+        reached = {alias.root}
+        while True:
+            edges = [
+                (theirs.root, made)
+                for one, other, made in self.doubtful
+                for mine, theirs in ((one, other), (other, one))
+                if mine.root in reached and theirs.root not in reached
+            ]
+            if not edges:
+                return
+            for root, made in edges:
+                if self._read_later(root):
+                    raise ExportError(f"{call.target} at {call.source} writes to a tensor that {made}")
+                if root.origin is not None and root.origin.kind != "constant":
+                    kind = "input" if root.origin.kind == "user" else root.origin.kind
+                    what = f"what may be the model's {kind} {root.origin.name!r}"
+                    raise ExportError(f"{call.target} at {call.source} writes to {what}, which {made}")
+                reached.add(root)
+
+    @staticmethod
+    def _refuse_constant(alias: Alias, call: Call) -> None:
+        origin = alias.root.origin
+        if origin is not None and origin.kind == "constant":
+            raise ExportError(
+                f"{call.target} at {call.source} writes to a tensor that is no input, parameter or buffer; its value "
+                "from before the call is not known. Register it with register_buffer, or write to a .clone() of it"
+            )
+
+    def _refuse_same_object(self, call: Call) -> None:
+        """A shape changed in place changes for every name of the tensor, and these return the very tensor."""
+        if call.target == "aten::detach_":  # it keeps the shape
+            return
+        alias = self.aliases[call.args["self"]]
+        self._refuse_doubt(alias, call)
+        if alias.depth < self.journal.depth:
+            raise ExportError(
+                f"{call.target} at {call.source} changes the shape of a tensor in place, inside a branch or loop that "
+                "depends on data; use the form that is not in place"
+            )
+        for one in (alias, *(other for other in self.aliases.values() if other.parent is alias)):
+            if one.call is not None and may_return_itself(one.call):
+                raise ExportError(
+                    f"{call.target} at {call.source} changes the shape of a tensor that {one.call.target} "
+                    f"({one.call.source}) returned as it is; use the form that is not in place"
+                )
+
+    def _refuse_resize(self, alias: Alias, new: Value, call: Call) -> None:
+        """out= of another shape: torch gives the tensor new memory, and its views keep the old."""
+        if new.tensor.shape == alias.current.tensor.shape:
+            return
+        if alias.depth < self.journal.depth:
+            raise ExportError(
+                f"{call.target} at {call.source} may resize its out= tensor, inside a branch or loop that depends on "
+                "data; pass a tensor of the result's shape"
+            )
+        if alias.parent is not None or any(
+            other.parent is not None and other.root is alias for other in self.aliases.values()
+        ):
+            raise ExportError(
+                f"{call.target} at {call.source} resizes its out= tensor, of which there are views; pass a tensor of "
+                "the result's shape"
+            )
+
+    def _read_later(self, root: Alias) -> bool:
+        last = self.order.last_use
+        return any(last.get(value, -1) > self.position for value, alias in self.aliases.items() if alias.root is root)

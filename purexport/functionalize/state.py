@@ -1,0 +1,59 @@
+"""``mutated_state="io"``: what a model writes to its inputs and buffers goes in and out of the file.
+
+A buffer becomes an input of the file, under its own name, and what it holds after the call an output (``cache`` and
+``cache_out``).  So whoever runs the file keeps the state.  Inputs that the model writes to get an output likewise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+
+from purexport.aten.graph import Input
+from purexport.errors import ExportError
+from purexport.functionalize.graph import Functionalized
+
+
+@dataclass
+class State:
+    """The buffers that are inputs now, with their first values, and the names of all that is written."""
+
+    first: dict[str, torch.Tensor] = field(default_factory=dict)
+    written: list[str] = field(default_factory=list)
+
+
+def keep_state(pure: Functionalized) -> State:
+    """Add the inputs and outputs: those of the user first, then the model's own, in their order.
+
+    Raises ExportError for a buffer whose new value the capture does not know.
+    """
+    graph, found = pure.graph, State()
+    written = {item.input: item for item in pure.mutations}
+    kept: list[Input] = []
+    for item in sorted(written, key=lambda item: (item.kind != "user", graph.inputs.index(item))):
+        if written[item].value is None:
+            raise ExportError(
+                f"the model assigns its buffer {item.name!r}, and torch.export does not record what; "
+                "export with capture='trace', or write into the buffer (.copy_())"
+            )
+        found.written.append(item.name)
+        graph.outputs.append(written[item].value)
+        graph.output_names.append(_unused(f"{item.name}_out", graph.output_names))
+        if item.stored is not None:
+            raise ExportError(
+                f"the model writes to its buffer {item.name!r}, whose first value is not at hand; give that one as a "
+                'tensor: weights=[checkpoint, {"NAME": tensor}]'
+            )
+        if item.tensor is not None:
+            found.first[item.name] = item.tensor.detach().clone()
+            item.kind, item.tensor = "state", None
+            kept.append(item)
+    graph.inputs = [item for item in graph.inputs if item not in kept] + kept
+    return found
+
+
+def _unused(name: str, taken: list[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name

@@ -1,0 +1,1 @@
+"""Rules of complex tensors, which are pairs of real ones."""

@@ -1,0 +1,1 @@
+"""What every rule is written with: the emitter, the registry, type promotion and constant folding."""

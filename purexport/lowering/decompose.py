@@ -1,0 +1,168 @@
+"""The safety net: one call without a rule, expanded by torch's own decomposition of that one call.
+
+The call is traced on fake tensors of its recorded types, its decomposition is recorded, and the pieces come back as a
+neutral graph without writes.  Sizes that can change are symbols while the call is traced, so that the pieces compute
+what follows from them.  A decomposition that took another way for other sizes is not used: whatever it asked of a
+symbol must hold for all sizes but the smallest few, which torch's own shape functions leave open too.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from purexport.aten.graph import AtenGraph, Call, Input, ListType, TensorType, Value, map_values
+from purexport.errors import ExportError
+from purexport.functionalize.graph import functionalize
+from purexport.fx.reader import Reader, read_module
+from purexport.shapes.fakes import FakeMachine
+from purexport.shapes.symbols import Symbols
+
+_FAILURES = (RuntimeError, TypeError, ValueError, NotImplementedError, LookupError, ExportError)
+
+
+def expand(call: Call) -> AtenGraph | None:
+    """The pieces of ``call`` as a graph over the call's own input values; None when it cannot be expanded.
+
+    The graph's outputs are those of the call; a call that gives one list has one output, a list.
+    """
+    overload = _overload(call.target)
+    values = list(dict.fromkeys(call.inputs()))
+    if overload is None or not all(_is_known(value) for value in (*values, *call.outputs)):
+        return None
+    if not overload.has_kernel_for_dispatch_key("CompositeImplicitAutograd") and overload not in _table():
+        return None
+
+    def run(*tensors: torch.Tensor) -> Any:
+        known = dict(zip(values, tensors, strict=True))
+        return overload(**{name: map_values(arg, known.__getitem__) for name, arg in call.args.items()})
+
+    graph = AtenGraph(inputs=[Input(value, f"input_{index}", "user") for index, value in enumerate(values)])
+    try:
+        if all(_is_static(value) for value in values):
+            examples = [_example(value.tensor) for value in values]
+            read_module(make_fx(run, decomposition_table=_table(), tracing_mode="fake")(*examples), graph)
+        elif not _traced_with_symbols(run, values, graph):
+            return None
+        outputs = graph.outputs
+        graph = functionalize(graph).graph
+    except _FAILURES:
+        return None
+    if any(piece.target == call.target for piece in graph.calls):
+        return None
+    if len(call.outputs) == 1 and isinstance(call.outputs[0].type, ListType):
+        graph.outputs = [graph.outputs]
+    return graph if len(graph.outputs) == len(call.outputs) or not outputs else None
+
+
+def _traced_with_symbols(run: Any, values: Sequence[Value], graph: AtenGraph) -> bool:
+    """Read the decomposition into ``graph``; False where it depends on sizes that can change."""
+    machine = FakeMachine(distinct=True)
+    with machine.running():
+        examples = [_symbolic(machine, value.tensor) for value in values]
+    module = make_fx(run, decomposition_table=_table(), tracing_mode="symbolic")(*examples)
+    if machine.fixed() or not all(_is_harmless(guard.expr) for guard in machine.shapes.guards):
+        return False
+    placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+    env = {node: item.value for node, item in zip(placeholders, graph.inputs, strict=True)}
+    graph.outputs = Reader(graph, Symbols(machine.names)).body(module, env)
+    return True
+
+
+def _example(type_: TensorType) -> torch.Tensor:
+    shape = [size for size in type_.shape or () if isinstance(size, int)]
+    return torch.empty(shape, dtype=type_.dtype, device="meta")
+
+
+def _symbolic(machine: FakeMachine, type_: TensorType) -> torch.Tensor:
+    shape = [size if isinstance(size, int) else _size(machine, str(size)) for size in type_.shape or ()]
+    return torch.empty(shape, dtype=type_.dtype)
+
+
+def _size(machine: FakeMachine, expression: str) -> Any:
+    """The symbolic size that an expression of axis names says; what is no such expression is a name of its own."""
+    try:
+        return _computed(machine, ast.parse(expression, mode="eval").body)
+    except (SyntaxError, KeyError):
+        return machine.symbol(expression, _EXAMPLE)
+
+
+def _computed(machine: FakeMachine, node: Any) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name):
+        return machine.symbol(node.id, _EXAMPLE)
+    if isinstance(node, ast.UnaryOp):
+        return _OPERATORS[type(node.op)](_computed(machine, node.operand))
+    if isinstance(node, ast.BinOp):
+        return _OPERATORS[type(node.op)](_computed(machine, node.left), _computed(machine, node.right))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return _FUNCTIONS[node.func.id](*(_computed(machine, item) for item in node.args))
+    raise KeyError(type(node))
+
+
+_EXAMPLE = 12  # only a hint: it stands for any size
+_OPERATORS: Mapping[Any, Any] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+}
+_FUNCTIONS: Mapping[str, Any] = {
+    "Max": lambda *sizes: functools.reduce(torch.sym_max, sizes),
+    "Min": lambda *sizes: functools.reduce(torch.sym_min, sizes),
+    "Mod": lambda one, other: one % other,
+    "PythonMod": lambda one, other: one % other,
+}
+
+
+# Sizes at which what a decomposition asked must hold: from a few on, equal to each other and different.
+_PROBES = (4, 5, 6, 7, 8, 12, 30, 31, 64, 100, 1000, 4096)
+
+
+def _is_harmless(guard: Any) -> bool:
+    """True for a question that all sizes but the smallest answer alike: ``Ne(s0, 1)``, ``s0 <= 2**24``."""
+    symbols = sorted(guard.free_symbols, key=str)
+    for shift in range(len(symbols) and 3):
+        for first in range(len(_PROBES)):
+            sizes = [_PROBES[(first + shift * place) % len(_PROBES)] for place in range(len(symbols))]
+            if not guard.subs(dict(zip(symbols, sizes, strict=True))):
+                return False
+    return True
+
+
+def _is_known(value: Value) -> bool:
+    """True for a tensor whose sizes are all numbers or expressions of axis names, and for a list of results."""
+    type_ = value.type
+    if isinstance(type_, ListType):
+        return True
+    return isinstance(type_, TensorType) and type_.shape is not None and None not in type_.shape
+
+
+def _is_static(value: Value) -> bool:
+    return all(isinstance(size, int) for size in value.tensor.shape or ())
+
+
+@functools.cache
+def _table() -> Mapping[Any, Any]:
+    from torch._decomp import core_aten_decompositions
+
+    return dict(core_aten_decompositions())
+
+
+def _overload(target: str) -> Any:
+    namespace, _, rest = target.partition("::")
+    name, _, overload = rest.partition(".")
+    try:
+        return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
+    except AttributeError:
+        return None

@@ -1,0 +1,181 @@
+"""Activations: the operator where this opset has it, else its formula.
+
+ONNX attributes of activations are float32 numbers; torch's defaults are kept where they differ.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from purexport import dtypes
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.elementwise.arithmetic import expm1
+from purexport.lowering.elementwise.compare import clamp
+from purexport.lowering.support.common import axis_of
+from purexport.lowering.support.kernels import largest
+
+
+@lower("aten::relu")
+def relu(op: Emitter, self: Value) -> Value:
+    return op.Relu(self) if dtypes.is_floating(self.dtype) else largest(op, self, op.like(0, self))
+
+
+@lower("aten::hardtanh")
+def hardtanh(op: Emitter, self: Value, min_val: Any = -1, max_val: Any = 1) -> Value:
+    return clamp(op, self, op.like(min_val, self), op.like(max_val, self))
+
+
+@lower("aten::relu6")
+def relu6(op: Emitter, self: Value) -> Value:
+    return hardtanh(op, self, 0, 6)
+
+
+@lower("aten::gelu")
+def gelu(op: Emitter, self: Value, approximate: str = "none") -> Value:
+    if op.has("Gelu"):
+        return op.Gelu(self, approximate=approximate)
+    half = op.Mul(self, op.like(0.5, self))
+    if approximate == "tanh":
+        cubed = op.Mul(op.Mul(op.Mul(self, self), self), op.like(0.044715, self))
+        bend = op.Tanh(op.Mul(op.Add(self, cubed), op.like(math.sqrt(2 / math.pi), self)))
+    else:
+        bend = op.Erf(op.Mul(self, op.like(math.sqrt(0.5), self)))
+    return op.Mul(half, op.Add(bend, op.like(1, self)))
+
+
+@lower("aten::silu")
+def silu(op: Emitter, self: Value) -> Value:
+    return op.Mul(self, op.Sigmoid(self))
+
+
+@lower("aten::mish")
+def mish(op: Emitter, self: Value) -> Value:
+    return op.Mul(self, op.Tanh(op.Softplus(self)))
+
+
+@lower("aten::hardsigmoid")
+def hardsigmoid(op: Emitter, self: Value) -> Value:
+    if self.dtype == dtypes.DOUBLE:  # the attribute 1/6 is a float32
+        return op.Div(op.Clip(op.Add(self, 3.0), min=0.0, max=6.0), 6.0)
+    return op.HardSigmoid(self, alpha=1 / 6, beta=0.5)
+
+
+@lower("aten::hardswish")
+def hardswish(op: Emitter, self: Value) -> Value:
+    if op.has("HardSwish") and self.dtype != dtypes.DOUBLE:
+        return op.HardSwish(self)
+    return op.Mul(self, hardsigmoid(op, self))
+
+
+@lower("aten::leaky_relu")
+def leaky_relu(op: Emitter, self: Value, negative_slope: Any = 0.01) -> Value:
+    if self.dtype == dtypes.DOUBLE and isinstance(negative_slope, (int, float)):  # the attribute is a float32
+        return op.Where(op.Less(self, 0.0), op.Mul(self, float(negative_slope)), self)
+    return op.LeakyRelu(self, alpha=negative_slope)
+
+
+@lower("aten::prelu", "aten::_prelu_kernel")
+def prelu(op: Emitter, self: Value, weight: Value) -> Value:
+    """prelu(Tensor self, Tensor weight): one slope, or one a channel (axis 1)."""
+    if weight.rank == 1 and self.rank > 2 and weight.shape not in ((1,), None):
+        weight = op.Unsqueeze(weight, axes=list(range(1, self.rank - 1)))
+    if self.rank == 0:
+        weight = op.Reshape(weight, op.shape(self))
+    return op.PRelu(self, weight)
+
+
+@lower("aten::elu")
+def elu(op: Emitter, self: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Value:
+    """elu(...): scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
+    if not isinstance(input_scale, Value) and input_scale < 0:
+        # what is below zero comes above it, where Elu is its argument
+        bend = op.Mul(expm1(op, op.Mul(self, op.like(input_scale, self))), op.like(alpha, self))
+        bent = op.Where(op.Greater(self, op.like(0, self)), self, bend)
+    elif self.dtype == dtypes.DOUBLE:  # the attribute is a float32
+        negative = op.Mul(op.Elu(op.Mul(self, op.like(input_scale, self))), op.like(alpha, self))
+        bent = op.Where(op.Greater(self, op.like(0, self)), self, negative)
+    elif input_scale == 1:
+        bent = op.Elu(self, alpha=alpha)
+    else:
+        negative = op.Elu(op.Mul(self, op.like(input_scale, self)), alpha=alpha)
+        bent = op.Where(op.Greater(self, op.like(0, self)), self, negative)
+    return bent if scale == 1 else op.Mul(bent, op.like(scale, self))
+
+
+@lower("aten::selu")
+def selu(op: Emitter, self: Value) -> Value:
+    return op.Selu(self)
+
+
+@lower("aten::celu")
+def celu(op: Emitter, self: Value, alpha: Any = 1) -> Value:
+    return elu(op, self, alpha=alpha, input_scale=1 / alpha)
+
+
+@lower("aten::softplus")
+def softplus(op: Emitter, self: Value, beta: Any = 1, threshold: Any = 20) -> Value:
+    scaled = self if beta == 1 else op.Mul(self, op.like(beta, self))
+    soft = op.Softplus(scaled) if beta == 1 else op.Div(op.Softplus(scaled), op.like(beta, self))
+    return op.Where(op.Greater(scaled, op.like(threshold, self)), self, soft)
+
+
+@lower("aten::log_sigmoid")
+def log_sigmoid(op: Emitter, self: Value) -> Value:
+    return op.Neg(op.Softplus(op.Neg(self)))
+
+
+@lower("aten::log_sigmoid_forward")
+def log_sigmoid_forward(op: Emitter, self: Value) -> tuple[Value, Value]:
+    # the second result serves the backward pass only
+    return log_sigmoid(op, self), op.Exp(op.Neg(op.Abs(self)))
+
+
+@lower("aten::softshrink")
+def softshrink(op: Emitter, self: Value, lambd: Any = 0.5) -> Value:
+    """softshrink(self, lambd): towards zero by lambd; NaN stays."""
+    return op.Sub(self, clamp(op, self, op.like(-lambd, self), op.like(lambd, self)))
+
+
+@lower("aten::hardshrink")
+def hardshrink(op: Emitter, self: Value, lambd: Any = 0.5) -> Value:
+    outside = op.Greater(op.Abs(self), op.like(lambd, self))
+    return op.Where(op.Or(outside, op.IsNaN(self)), self, op.like(0, self))
+
+
+@lower("aten::glu")
+def glu(op: Emitter, self: Value, dim: int = -1) -> Value:
+    axis = axis_of(dim, self.rank)
+    if op.known(op.dim(self, axis)) == 0:  # which ONNX Runtime (1.31) does not split
+        return self
+    one, gate = op.multi("Split", self, outputs=2, axis=axis, **_halves(op))
+    return op.Mul(one, op.Sigmoid(gate))
+
+
+def _halves(op: Emitter) -> dict[str, Any]:
+    # equal parts: said by their number at some opsets, by nothing at all at others
+    return {"num_outputs": 2} if op.has("Split", "num_outputs") else {}
+
+
+@lower("aten::rrelu")
+def rrelu(
+    op: Emitter,
+    self: Value,
+    lower: Any = 0.125,
+    upper: Any = 1 / 3,
+    training: bool = False,
+    generator: Any = None,
+) -> Value:
+    if not training:
+        return leaky_relu(op, self, (lower + upper) / 2)
+    slope = op.RandomUniformLike(self, low=lower, high=upper)
+    return op.Where(op.Less(self, op.like(0, self)), op.Mul(self, slope), self)
+
+
+@lower("aten::logit", "aten::special_logit", promote="self", to_float=True)
+def logit(op: Emitter, self: Value, eps: float | None = None) -> Value:
+    if eps is not None:
+        self = clamp(op, self, op.like(eps, self), op.like(1 - eps, self))
+    return op.Log(op.Div(self, op.Sub(op.like(1, self), self)))

@@ -1,0 +1,434 @@
+"""Elementwise arithmetic: one row where ONNX has the same, a short function where it has not.
+
+Type promotion has happened before a rule runs.  Traps are about NaN, integers, rounding and the sign of zero; a comment
+line says what torch does.  Integers go through ``kernels.wide``, which computes them where ONNX Runtime can.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from purexport import dtypes
+from purexport.errors import UnsupportedForm
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import Rule, add, lower, unary
+from purexport.lowering.support.kernels import choose, wide
+
+for _names, _op_type in {
+    "sigmoid special_expit": "Sigmoid",
+    "tanh": "Tanh",
+    "exp": "Exp",
+    "log": "Log",
+    "sqrt": "Sqrt",
+    "sin": "Sin",
+    "cos": "Cos",
+    "tan": "Tan",
+    "asin arcsin": "Asin",
+    "acos arccos": "Acos",
+    "atan arctan": "Atan",
+    "sinh": "Sinh",
+    "cosh": "Cosh",
+    "asinh arcsinh": "Asinh",
+    "acosh arccosh": "Acosh",
+    "atanh arctanh": "Atanh",
+    "reciprocal": "Reciprocal",
+}.items():
+    for _name in _names.split():
+        unary(f"aten::{_name}", _op_type, to_float=True)
+
+
+def _integers_too(op_type: str, *targets: str) -> None:
+    """A row for an operator of one operand that keeps its dtype."""
+
+    def rule(op: Emitter, self: Value) -> Value:
+        return wide(op, op_type, self)
+
+    add(Rule(rule, ("self",)), *targets)
+
+
+_integers_too("Abs", "aten::abs", "aten::absolute")
+_integers_too("Neg", "aten::neg", "aten::negative")
+
+
+def _scaled(op: Emitter, value: Value, alpha: Any) -> Value:
+    return value if not isinstance(alpha, Value) and alpha == 1 else wide(op, "Mul", value, op.like(alpha, value))
+
+
+def wider_float(dtype: int | None) -> int:
+    """double for a float: where a difference of nearly equal numbers would lose what float has."""
+    return dtypes.BFLOAT16 if dtype == dtypes.BFLOAT16 else dtypes.DOUBLE
+
+
+# Arithmetic ---------------------------------------------------------------------------------------------------------
+
+
+@lower("aten::add.Tensor", "aten::add.Scalar", promote="self other")
+def add_rule(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
+    if self.dtype == dtypes.BOOL:
+        return op.Or(self, other) if alpha else self  # torch adds booleans as "or"
+    return wide(op, "Add", self, _scaled(op, other, alpha))
+
+
+@lower("aten::sub.Tensor", "aten::sub.Scalar", "aten::subtract.Tensor", "aten::subtract.Scalar", promote="self other")
+def sub(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
+    return wide(op, "Sub", self, _scaled(op, other, alpha))
+
+
+@lower("aten::rsub.Tensor", "aten::rsub.Scalar", promote="self other")
+def rsub(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
+    return wide(op, "Sub", other, _scaled(op, self, alpha))
+
+
+@lower("aten::mul.Tensor", "aten::mul.Scalar", "aten::multiply.Tensor", "aten::multiply.Scalar", promote="self other")
+def mul(op: Emitter, self: Value, other: Value) -> Value:
+    return op.And(self, other) if self.dtype == dtypes.BOOL else wide(op, "Mul", self, other)
+
+
+@lower(
+    "aten::div.Tensor",
+    "aten::div.Scalar",
+    "aten::divide.Tensor",
+    "aten::divide.Scalar",
+    "aten::true_divide.Tensor",
+    "aten::true_divide.Scalar",
+    promote="self other",
+    to_float=True,
+)
+def div(op: Emitter, self: Value, other: Value) -> Value:
+    return op.Div(self, other)
+
+
+@lower(
+    "aten::div.Tensor_mode",
+    "aten::div.Scalar_mode",
+    "aten::divide.Tensor_mode",
+    "aten::divide.Scalar_mode",
+    promote="self other",
+)
+def div_mode(op: Emitter, self: Value, other: Value, rounding_mode: str | None = None) -> Value:
+    if rounding_mode is None:
+        return op.Div(op.cast(self, op.result_dtype), op.cast(other, op.result_dtype))
+    return floor_divide(op, self, other) if rounding_mode == "floor" else _trunc_divide(op, self, other)
+
+
+@lower("aten::floor_divide", "aten::floor_divide.Scalar", promote="self other")
+def floor_divide(op: Emitter, self: Value, other: Value) -> Value:
+    """floor_divide(Tensor self, Tensor other): rounds towards minus infinity."""
+    if dtypes.is_floating(self.dtype):
+        return _floor_divide_floats(op, self, other)
+    # ONNX Div truncates integers: take one off where signs differ and something is left over
+    quotient = wide(op, "Div", self, other)
+    if _is_unsigned(self):
+        return quotient
+    left = wide(op, "Sub", self, wide(op, "Mul", quotient, other))
+    zero = op.like(0, self)
+    differs = op.Xor(op.Less(left, zero), op.Less(other, zero))
+    down = op.And(differs, op.cast(left, dtypes.BOOL))
+    return wide(op, "Sub", quotient, op.cast(down, self.dtype))
+
+
+def _floor_divide_floats(op: Emitter, self: Value, other: Value) -> Value:
+    if _is_power_of_two(other):
+        return op.Floor(op.Div(self, other))
+    # torch goes by the exact remainder: 1.0 // 0.1 is 9, though 1.0 / 0.1 rounds to 10
+    left = _truncated_remainder(op, self, other)
+    zero = op.like(0, self)
+    whole = op.Div(op.Sub(self, left), other)
+    down = op.And(op.Xor(op.Less(left, zero), op.Less(other, zero)), op.cast(left, dtypes.BOOL))
+    quotient = round_rule(op, op.Sub(whole, op.cast(down, self.dtype)))
+    if other.const is not None and bool((other.const != 0).all()):
+        return quotient
+    return op.Where(op.cast(other, dtypes.BOOL), quotient, op.Div(self, other))
+
+
+def _is_power_of_two(value: Value) -> bool:
+    return value.const is not None and value.const.numel() == 1 and math.frexp(abs(value.const.item()))[0] == 0.5
+
+
+def _is_unsigned(value: Value) -> bool:
+    return value.dtype in (dtypes.BOOL, dtypes.UINT8, dtypes.UINT16, dtypes.UINT32, dtypes.UINT64)
+
+
+def _trunc_divide(op: Emitter, self: Value, other: Value) -> Value:
+    quotient = wide(op, "Div", self, other)
+    return trunc(op, quotient) if dtypes.is_floating(self.dtype) else quotient
+
+
+@lower("aten::fmod.Tensor", "aten::fmod.Scalar", promote="self other")
+def fmod(op: Emitter, self: Value, other: Value) -> Value:
+    """fmod(Tensor self, Tensor other): what is left has the sign of self."""
+    if dtypes.is_floating(self.dtype):
+        return _truncated_remainder(op, self, other)
+    if op.has("Mod"):
+        return wide(op, "Mod", self, other, fmod=1)
+    return wide(op, "Sub", self, wide(op, "Mul", wide(op, "Div", self, other), other))
+
+
+@lower("aten::remainder.Tensor", "aten::remainder.Scalar", "aten::remainder.Scalar_Tensor", promote="self other")
+def remainder(op: Emitter, self: Value, other: Value) -> Value:
+    """remainder(Tensor self, Tensor other): what is left has the sign of other."""
+    if not dtypes.is_floating(self.dtype):
+        if op.has("Mod"):
+            return wide(op, "Mod", self, other)
+        return wide(op, "Sub", self, wide(op, "Mul", floor_divide(op, self, other), other))
+    left = _truncated_remainder(op, self, other)
+    zero = op.like(0, self)
+    differs = op.And(op.Xor(op.Less(left, zero), op.Less(other, zero)), op.cast(left, dtypes.BOOL))
+    return op.Where(differs, op.Add(left, other), left)
+
+
+def _truncated_remainder(op: Emitter, self: Value, other: Value) -> Value:
+    if op.has("Mod"):
+        return op.Mod(self, other, fmod=1)
+    # exact for float, whose quotients and products double holds
+    one, by = op.cast(self, dtypes.DOUBLE), op.cast(other, dtypes.DOUBLE)
+    quotient = trunc(op, op.Div(one, by))
+    left = op.Where(op.cast(quotient, dtypes.BOOL), op.Sub(one, op.Mul(quotient, by)), one)
+    return op.cast(left, self.dtype)
+
+
+@lower("aten::addcmul", promote="self tensor1 tensor2")
+def addcmul(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
+    return wide(op, "Add", self, _scaled(op, wide(op, "Mul", tensor1, tensor2), value))
+
+
+@lower("aten::addcdiv", promote="self tensor1 tensor2")
+def addcdiv(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
+    return op.Add(self, _scaled(op, op.Div(tensor1, tensor2), value))
+
+
+@lower("aten::lerp.Scalar")
+def lerp(op: Emitter, self: Value, end: Value, weight: Any) -> Value:
+    """lerp(Tensor self, Tensor end, weight): self where the weight is 0, end where it is 1."""
+    return op.Add(self, op.Mul(op.Sub(end, self), op.like(weight, self)))
+
+
+@lower("aten::lerp.Tensor")
+def lerp_tensor(op: Emitter, self: Value, end: Value, weight: Value) -> Value:
+    return lerp(op, self, end, weight)
+
+
+@lower("aten::hypot", promote="self other")
+def hypot(op: Emitter, self: Value, other: Value) -> Value:
+    # in double squares of floats do not overflow
+    one, two = op.cast(self, wider_float(self.dtype)), op.cast(other, wider_float(self.dtype))
+    return op.cast(op.Sqrt(op.Add(op.Mul(one, one), op.Mul(two, two))), self.dtype)
+
+
+# Rounding -----------------------------------------------------------------------------------------------------------
+
+
+@lower("aten::ceil")
+def ceil(op: Emitter, self: Value) -> Value:
+    return op.Ceil(self) if dtypes.is_floating(self.dtype) else self
+
+
+@lower("aten::floor")
+def floor(op: Emitter, self: Value) -> Value:
+    return op.Floor(self) if dtypes.is_floating(self.dtype) else self
+
+
+@lower("aten::trunc", "aten::fix")
+def trunc(op: Emitter, self: Value) -> Value:
+    if not dtypes.is_floating(self.dtype):
+        return self
+    return op.Mul(op.Sign(self), op.Floor(op.Abs(self)))
+
+
+@lower("aten::frac")
+def frac(op: Emitter, self: Value) -> Value:
+    return op.Sub(self, trunc(op, self))
+
+
+@lower("aten::round")
+def round_rule(op: Emitter, self: Value) -> Value:
+    """round(Tensor self): ties go to the even number."""
+    if not dtypes.is_floating(self.dtype):
+        return self
+    if op.has("Round"):
+        return op.Round(self)
+    below = op.Floor(self)
+    left = op.Sub(self, below)
+    half = op.like(0.5, self)
+    odd = op.Greater(op.Sub(below, op.Mul(op.Floor(op.Mul(below, half)), op.like(2, self))), half)
+    tie = op.Not(op.Or(op.Less(left, half), op.Greater(left, half)))
+    return op.Add(below, op.cast(op.Or(op.Greater(left, half), op.And(tie, odd)), self.dtype))
+
+
+@lower("aten::round.decimals", "aten::special_round")
+def round_decimals(op: Emitter, self: Value, decimals: int = 0) -> Value:
+    if decimals == 0 or not dtypes.is_floating(self.dtype):
+        return round_rule(op, self)
+    scale = op.like(10.0 ** abs(decimals), self)
+    if decimals > 0:
+        return op.Div(round_rule(op, op.Mul(self, scale)), scale)
+    return op.Mul(round_rule(op, op.Div(self, scale)), scale)
+
+
+# Powers, exponentials, logarithms -----------------------------------------------------------------------------------
+
+
+@lower("aten::pow.Tensor_Tensor", "aten::pow.Scalar", promote="self exponent")
+def pow_tensor(op: Emitter, self: Value, exponent: Value) -> Value:
+    if dtypes.is_floating(self.dtype):
+        return op.Pow(self, exponent)
+    # exact up to 2**53; ONNX Runtime computes integer powers in double too
+    wide_ = op.Pow(op.cast(self, dtypes.DOUBLE), op.cast(exponent, dtypes.DOUBLE))
+    return op.cast(wide_, self.dtype)
+
+
+@lower("aten::pow.Tensor_Scalar", promote="self exponent")
+def pow_scalar(op: Emitter, self: Value, exponent: Value) -> Value:
+    number = exponent.const.item() if exponent.const is not None and exponent.const.numel() == 1 else None
+    if self.dtype == dtypes.BOOL:
+        return op.Or(self, op.const(number == 0, dtypes.BOOL))
+    if number in (1, 2, 3):
+        # as torch computes it, and exact for integers
+        result = self
+        for _ in range(int(number) - 1):
+            result = wide(op, "Mul", result, self)
+        return result
+    if number == 0.5:
+        return op.Sqrt(self)
+    if number == -0.5:
+        return rsqrt(op, self)
+    if number == -1 and dtypes.is_floating(self.dtype):
+        return op.Reciprocal(self)
+    return pow_tensor(op, self, exponent)
+
+
+@lower("aten::float_power.Tensor_Tensor", "aten::float_power.Scalar", "aten::float_power.Tensor_Scalar")
+def float_power(op: Emitter, self: Any, exponent: Any) -> Value:
+    double = Value(dtypes.DOUBLE)
+    return op.Pow(op.like(self, double), op.like(exponent, double))
+
+
+@lower("aten::square")
+def square(op: Emitter, self: Value) -> Value:
+    # of booleans torch makes int64
+    return op.cast(self, op.result_dtype) if self.dtype == dtypes.BOOL else wide(op, "Mul", self, self)
+
+
+@lower("aten::rsqrt", promote="self", to_float=True)
+def rsqrt(op: Emitter, self: Value) -> Value:
+    return op.Reciprocal(op.Sqrt(self))
+
+
+@lower("aten::exp2", "aten::special_exp2", promote="self", to_float=True)
+def exp2(op: Emitter, self: Value) -> Value:
+    return op.Pow(op.like(2, self), self)
+
+
+@lower("aten::expm1", "aten::special_expm1", promote="self", to_float=True)
+def expm1(op: Emitter, self: Value) -> Value:
+    # near zero the difference lives in the digits that double has and float has not
+    inside = op.Exp(op.cast(self, wider_float(self.dtype)))
+    return op.cast(op.Sub(inside, op.like(1, inside)), self.dtype)
+
+
+@lower("aten::log1p", "aten::special_log1p", promote="self", to_float=True)
+def log1p(op: Emitter, self: Value) -> Value:
+    inside = op.cast(self, wider_float(self.dtype))
+    return op.cast(op.Log(op.Add(inside, op.like(1, inside))), self.dtype)
+
+
+@lower("aten::log2", promote="self", to_float=True)
+def log2(op: Emitter, self: Value) -> Value:
+    return op.Div(op.Log(self), op.like(math.log(2), self))
+
+
+@lower("aten::log10", promote="self", to_float=True)
+def log10(op: Emitter, self: Value) -> Value:
+    return op.Div(op.Log(self), op.like(math.log(10), self))
+
+
+@lower("aten::logaddexp", promote="self other")
+def logaddexp(op: Emitter, self: Value, other: Value) -> Value:
+    return _logaddexp(op, self, other, 1.0)
+
+
+@lower("aten::logaddexp2", promote="self other")
+def logaddexp2(op: Emitter, self: Value, other: Value) -> Value:
+    return _logaddexp(op, self, other, math.log(2))
+
+
+def _logaddexp(op: Emitter, self: Value, other: Value, base: float) -> Value:
+    """The logarithm of a sum, stable; ``base`` is the natural logarithm of the base."""
+    difference = op.Abs(op.Sub(self, other))
+    # equal infinities differ by NaN, and their sum is the same infinity; NaN comes back through Max
+    difference = op.Where(op.IsNaN(difference), op.like(0, self), difference)
+    rest = log1p(op, op.Exp(op.Mul(difference, op.like(-base, self))))
+    return op.Add(op.Max(self, other), op.Div(rest, op.like(base, self)))
+
+
+@lower("aten::deg2rad")
+def deg2rad(op: Emitter, self: Value) -> Value:
+    return op.Mul(op.cast(self, op.result_dtype), op.const(math.pi / 180, op.result_dtype))
+
+
+@lower("aten::rad2deg")
+def rad2deg(op: Emitter, self: Value) -> Value:
+    return op.Mul(op.cast(self, op.result_dtype), op.const(180 / math.pi, op.result_dtype))
+
+
+# Signs and angles ---------------------------------------------------------------------------------------------------
+
+
+def negative(op: Emitter, value: Value) -> Value:
+    """True below zero and for the negative zero, which only its reciprocal shows."""
+    zero = op.like(0, value)
+    below = wide(op, "Less", value, zero)
+    return op.Or(below, op.Less(op.Reciprocal(value), zero)) if dtypes.is_floating(value.dtype) else below
+
+
+@lower("aten::signbit")
+def signbit(op: Emitter, self: Value) -> Value:
+    return negative(op, self)
+
+
+@lower("aten::copysign.Tensor", "aten::copysign.Scalar", promote="self other", to_float=True)
+def copysign(op: Emitter, self: Value, other: Value) -> Value:
+    size = op.Abs(self)
+    return op.Where(negative(op, other), op.Neg(size), size)
+
+
+@lower("aten::atan2", "aten::arctan2", promote="self other", to_float=True)
+def atan2(op: Emitter, self: Value, other: Value) -> Value:
+    """atan2(y, x): the angle of the point (x, y), from -pi to pi; zeros keep their signs."""
+    zero = op.like(0, self)
+    ratio = op.Div(self, other)
+    # 0/0 is an angle of zero, inf/inf one of 45 degrees
+    ratio = op.Where(op.IsNaN(ratio), op.Mul(op.Sign(self), op.Sign(other)), ratio)
+    left = op.Where(negative(op, self), op.like(-math.pi, self), op.like(math.pi, self))
+    angle = op.Add(op.Atan(ratio), op.Where(negative(op, other), left, zero))
+    return op.Where(op.Or(op.IsNaN(self), op.IsNaN(other)), op.Add(self, other), angle)
+
+
+@lower("aten::angle")
+def angle(op: Emitter, self: Value) -> Value:
+    """angle(Tensor self) of real numbers: pi below zero, NaN of NaN."""
+    if self.dtype is not None and dtypes.torch_dtype(self.dtype).is_complex:
+        raise UnsupportedForm("on complex numbers has no rule yet; use atan2 of the imaginary and the real part")
+    value = op.cast(self, op.result_dtype)
+    zero = op.like(0, value)
+    result = op.Where(op.Less(value, zero), op.like(math.pi, value), zero)
+    return op.Where(op.IsNaN(value), value, result)
+
+
+@lower("aten::sign", "aten::sgn")
+def sign(op: Emitter, self: Value) -> Value:
+    """sign(Tensor self): 0 for NaN, which ONNX hands on."""
+    if not dtypes.is_floating(self.dtype):
+        return wide(op, "Sign", self)
+    return op.Where(op.IsNaN(self), op.like(0, self), op.Sign(self))
+
+
+@lower("aten::heaviside", promote="self values")
+def heaviside(op: Emitter, self: Value, values: Value) -> Value:
+    # NaN is neither below nor above, and torch gives 0 for it
+    zero = op.like(0, self)
+    positive = op.cast(wide(op, "Greater", self, zero), self.dtype)
+    is_zero = op.Not(op.cast(self, dtypes.BOOL))
+    return choose(op, is_zero, values, positive)

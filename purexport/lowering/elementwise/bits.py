@@ -1,0 +1,80 @@
+"""Exponents and neighbours of floats: frexp and nextafter, without reading bits.
+
+ONNX reads the bits of a float only since its newest opset, so the exponent comes from a logarithm in double, corrected
+by one where rounding took it across a power of two.  All products are with powers of two, and so exact.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from purexport import dtypes
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.elementwise.compare import eq
+from purexport.lowering.support.kernels import alike
+
+
+def _double(op: Emitter, number: float) -> Value:
+    return op.const(float(number), dtypes.DOUBLE)
+
+
+def _power(op: Emitter, exponent: Value) -> Value:
+    """2 ** exponent, a double."""
+    return op.Pow(_double(op, 2), exponent)
+
+
+def _scaled(op: Emitter, value: Value, exponent: Value) -> Value:
+    """value * 2 ** -exponent, in two steps that neither overflow nor vanish."""
+    half = op.Floor(op.Mul(exponent, _double(op, 0.5)))
+    return op.Mul(op.Mul(value, _power(op, op.Neg(half))), _power(op, op.Sub(half, exponent)))
+
+
+def _split(op: Emitter, value: Value) -> tuple[Value, Value, Value]:
+    """(mantissa in [0.5, 1), exponent, whether there are such) of a double, all doubles."""
+    size = alike(op.Abs(value), value)
+    regular = op.And(op.Greater(size, _double(op, 0)), op.Less(size, _double(op, math.inf)))
+    safe = op.Where(regular, value, _double(op, 1))
+    exponent = op.Floor(op.Mul(op.Log(op.Abs(safe)), _double(op, 1 / math.log(2))))
+    exponent = op.Add(exponent, _double(op, 1))
+    for _ in range(2):
+        found = op.Abs(_scaled(op, safe, exponent))
+        up = op.cast(op.Not(op.Less(found, _double(op, 1))), dtypes.DOUBLE)
+        down = op.cast(op.Less(found, _double(op, 0.5)), dtypes.DOUBLE)
+        exponent = op.Sub(op.Add(exponent, up), down)
+    return _scaled(op, safe, exponent), exponent, regular
+
+
+@lower("aten::frexp.Tensor")
+def frexp(op: Emitter, self: Value) -> tuple[Value, Value]:
+    """frexp(self) -> (mantissa, exponent): zero, infinity and NaN are their own mantissa, with exponent 0."""
+    value = op.cast(self, dtypes.DOUBLE)
+    mantissa, exponent, regular = _split(op, value)
+    mantissa = op.Where(regular, mantissa, value)
+    exponent = op.Where(regular, exponent, _double(op, 0))
+    return op.cast(alike(mantissa, self), self.dtype), op.cast(alike(exponent, self), dtypes.INT32)
+
+
+@lower("aten::nextafter", promote="self other")
+def nextafter(op: Emitter, self: Value, other: Value) -> Value:
+    """nextafter(self, other): the next number of the dtype towards other; NaN where either is."""
+    kind = torch.finfo(dtypes.torch_dtype(self.dtype or dtypes.FLOAT))
+    least = kind.smallest_normal * kind.eps
+    here, there = op.cast(self, dtypes.DOUBLE), op.cast(other, dtypes.DOUBLE)
+    mantissa, exponent, regular = _split(op, here)
+    inwards = op.Less(op.Mul(op.Sign(here), op.Sub(there, here)), _double(op, 0))
+    # below a power of two the numbers stand twice as close
+    close = op.cast(op.And(inwards, eq(op, op.Abs(mantissa), _double(op, 0.5))), dtypes.DOUBLE)
+    gap = op.Mul(_scaled(op, _double(op, kind.eps / 2), op.Neg(op.Sub(exponent, close))), _double(op, 1))
+    gap = op.Max(gap, _double(op, least))
+    gap = op.Where(regular, gap, _double(op, least))
+    moved = op.Where(op.Less(here, there), op.Add(here, gap), op.Sub(here, gap))
+    # from infinity to the largest number
+    endless = eq(op, op.Abs(here), _double(op, math.inf))
+    moved = op.Where(endless, op.Mul(op.Sign(here), _double(op, kind.max)), moved)
+    result = op.Where(eq(op, here, there), there, moved)
+    missing = op.Or(op.IsNaN(here), op.IsNaN(there))
+    return op.cast(op.Where(missing, _double(op, math.nan), result), self.dtype)

@@ -1,0 +1,134 @@
+"""Bits of integers.  ONNX has them from opset 18; before that and/or/xor of booleans and ``~`` can still be said.
+
+ONNX BitShift takes unsigned integers only, so shifts of signed ones multiply and divide by powers of two.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from purexport import dtypes
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import Rule, add, lower
+from purexport.lowering.elementwise.arithmetic import floor_divide
+from purexport.lowering.support.kernels import choose, wide
+
+
+def _bitwise(name: str, logical: str, bits: str) -> None:
+    """A row: the operator on booleans, and on integers."""
+
+    def rule(op: Emitter, self: Value, other: Value) -> Value:
+        result: Value = op.emit(logical if self.dtype == dtypes.BOOL else bits, self, other)
+        return result
+
+    targets = [f"aten::bitwise_{name}.{form}" for form in ("Tensor", "Scalar", "Scalar_Tensor")]
+    targets += [f"aten::__{name}__.{form}" for form in ("Tensor", "Scalar")]
+    add(Rule(rule, ("self", "other"), ("self", "other")), *targets)
+
+
+_bitwise("and", "And", "BitwiseAnd")
+_bitwise("or", "Or", "BitwiseOr")
+_bitwise("xor", "Xor", "BitwiseXor")
+
+
+@lower("aten::bitwise_not")
+def bitwise_not(op: Emitter, self: Value) -> Value:
+    if self.dtype == dtypes.BOOL:
+        return op.Not(self)
+    if op.has("BitwiseNot"):
+        return op.BitwiseNot(self)
+    return wide(op, "Sub", op.like(-1 if _is_signed(self) else _all_ones(self), self), self)
+
+
+def _is_signed(value: Value) -> bool:
+    return dtypes.torch_dtype(value.dtype or dtypes.INT64).is_signed
+
+
+def _all_ones(value: Value) -> int:
+    return int(2 ** _bits(value) - 1)
+
+
+@lower(
+    "aten::bitwise_left_shift.Tensor",
+    "aten::bitwise_left_shift.Tensor_Scalar",
+    "aten::bitwise_left_shift.Scalar_Tensor",
+    "aten::__lshift__.Tensor",
+    "aten::__lshift__.Scalar",
+    promote="self other",
+)
+def bitwise_left_shift(op: Emitter, self: Value, other: Value) -> Value:
+    """self * 2**other; 0 for a shift that is negative or moves all bits out."""
+    beyond, zero = _beyond(op, other, _bits(self)), op.like(0, self)
+    places = other if beyond is None else choose(op, beyond, zero, other)
+    shifted = wide(op, "Mul", self, _power_of_two(op, places))
+    return shifted if beyond is None else choose(op, beyond, zero, shifted)
+
+
+@lower(
+    "aten::bitwise_right_shift.Tensor",
+    "aten::bitwise_right_shift.Tensor_Scalar",
+    "aten::bitwise_right_shift.Scalar_Tensor",
+    "aten::__rshift__.Tensor",
+    "aten::__rshift__.Scalar",
+    promote="self other",
+)
+def bitwise_right_shift(op: Emitter, self: Value, other: Value) -> Value:
+    """self / 2**other, rounded down: the sign is shifted in, and is all that a negative or too large shift leaves."""
+    beyond, zero = _beyond(op, other, _bits(self) - _is_signed(self)), op.like(0, self)
+    places = other if beyond is None else choose(op, beyond, zero, other)
+    if op.has("BitShift") and self.dtype in (dtypes.UINT8, dtypes.UINT32, dtypes.UINT64):
+        shifted = op.BitShift(self, places, direction="RIGHT")
+    else:
+        shifted = floor_divide(op, self, _power_of_two(op, places))
+    if beyond is None:
+        return shifted
+    sign = choose(op, wide(op, "Less", self, zero), op.like(-1, self), zero) if _is_signed(self) else zero
+    return choose(op, beyond, sign, shifted)
+
+
+def _bits(value: Value) -> int:
+    return 8 * dtypes.torch_dtype(value.dtype or dtypes.INT64).itemsize
+
+
+def _beyond(op: Emitter, places: Value, most: int) -> Value | None:
+    """Where a shift is not one of 0 to ``most`` - 1 places; None where that is known to be nowhere."""
+    if places.const is not None and bool(((places.const >= 0) & (places.const < most)).all()):
+        return None
+    number = op.cast(places, dtypes.INT64)
+    beyond: Value = op.Or(op.Less(number, op.const(0)), op.Less(op.const(most - 1), number))
+    return beyond
+
+
+def _power_of_two(op: Emitter, exponent: Any) -> Value:
+    """2**exponent, wrapping as a shift does; exact, since double holds every power of two."""
+    power = op.Pow(op.const(2.0, dtypes.DOUBLE), op.cast(exponent, dtypes.DOUBLE))
+    return op.cast(power, exponent.dtype)
+
+
+@lower("aten::gcd", promote="self other")
+def gcd(op: Emitter, self: Value, other: Value) -> Value:
+    """gcd(self, other) by Euclid's steps, as many as the type's largest numbers can need (Lame's bound)."""
+    bits = _bits(self) - _is_signed(self)
+    one, two = wide(op, "Abs", self), wide(op, "Abs", other)
+    nought, unit = op.like(0, self), op.like(1, self)
+    for _ in range(int(bits / 0.694) + 2):
+        done = op.Not(op.cast(two, dtypes.BOOL))
+        left = wide(op, "Mod", one, choose(op, done, unit, two))
+        one, two = choose(op, done, one, two), choose(op, done, nought, left)
+    return one
+
+
+@lower("aten::lcm", promote="self other")
+def lcm(op: Emitter, self: Value, other: Value) -> Value:
+    common = gcd(op, self, other)
+    nothing = op.Not(op.cast(common, dtypes.BOOL))
+    part = wide(op, "Div", self, choose(op, nothing, op.like(1, self), common))
+    return wide(op, "Abs", wide(op, "Mul", part, other))
+
+
+@lower("aten::ldexp.Tensor")
+def ldexp(op: Emitter, self: Value, other: Value) -> Value:
+    """ldexp(self, other): self * 2**other."""
+    power = op.Pow(op.const(2.0, op.result_dtype), op.cast(other, op.result_dtype))
+    return op.Mul(op.cast(self, op.result_dtype), power)

@@ -1,0 +1,1 @@
+"""Rules of discrete and short-time Fourier transforms."""

@@ -1,0 +1,386 @@
+"""Discrete Fourier transforms of torch.fft, one axis after the other.
+
+Up to ``_LARGEST_MATRIX`` points a transform is a product with a matrix of cosines and sines, which every opset has and
+which is the more accurate.  The matrix is gathered from a table of one turn, so that the file holds n numbers, not n
+squared.  Beyond that, and where the number of points is dynamic, it is DFT (opset 17).  ONNX Runtime's DFT of floats is
+wrong in the second digit where the number of points is no power of two, therefore those are computed in double.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from purexport import dtypes
+from purexport.errors import UnsupportedForm
+from purexport.graph.ir import Value
+from purexport.lowering.complex.arithmetic import Operand, conj, result_code, scaled
+from purexport.lowering.complex.by_parts import part_results
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower, lower_complex
+from purexport.lowering.support.common import axis_of, permute
+from purexport.lowering.support.kernels import alike, largest
+from purexport.lowering.support.pairs import Pair, join, operand, pair_of, split
+from purexport.lowering.support.positions import as_value, times
+from purexport.lowering.tensor.concat import flip
+from purexport.lowering.tensor.create import positions
+from purexport.lowering.tensor.padding import constant_pad_nd, roll
+from purexport.lowering.tensor.slices import minus, plus, slice_axis
+
+_LARGEST_MATRIX = 512
+_NORMS = {None: 0, "backward": 0, "ortho": 1, "forward": 2}
+
+
+# One axis -----------------------------------------------------------------------------------------------------------
+
+
+def turns(op: Emitter, rows: Any, columns: Any, points: Any, dtype: int) -> tuple[Value, Value]:
+    """cos and sin of 2 pi j k / points, each of shape [rows, columns]."""
+    double = Value(dtypes.DOUBLE)
+    if isinstance(points, int):
+        angles = torch.arange(points, dtype=torch.float64) * (2 * math.pi / max(points, 1))
+        tables = [op.const(function(angles).to(dtypes.torch_dtype(dtype))) for function in (torch.cos, torch.sin)]
+    else:
+        step = op.Div(op.like(2 * math.pi, double), op.cast(points, dtypes.DOUBLE))
+        angle = op.Mul(op.cast(positions(op, points), dtypes.DOUBLE), step)
+        tables = [op.cast(function(angle), dtype) for function in (op.Cos, op.Sin)]
+    products = op.Mul(op.Unsqueeze(positions(op, rows), [1]), op.Unsqueeze(positions(op, columns), [0]))
+    count = as_value(op, points)
+    places = op.Sub(products, op.Mul(op.Div(products, count), count))
+    cosine, sine = (op.Gather(table, places, axis=0) for table in tables)
+    return cosine, sine
+
+
+def _half(op: Emitter, points: Any) -> Any:
+    """How many frequencies a real signal has."""
+    return points // 2 + 1 if isinstance(points, int) else op.Add(op.Div(points, op.const(2)), op.const(1))
+
+
+def _by_matrix(op: Emitter, points: Any) -> bool:
+    return not op.has("DFT") or (isinstance(points, int) and points <= _LARGEST_MATRIX)
+
+
+def forward(op: Emitter, value: Operand, points: Any, *, onesided: bool = False) -> Pair:
+    """The transform along the last axis, of size ``points``; with ``onesided`` the first half of the frequencies."""
+    if not _by_matrix(op, points):
+        return _by_operator(op, value, points, onesided=onesided)
+    dtype = value.dtype or dtypes.FLOAT
+    cosine, sine = turns(op, points, _half(op, points) if onesided else points, points, dtype)
+    if not isinstance(value, Pair):
+        return Pair(op.MatMul(value, cosine), op.Neg(op.MatMul(value, sine)))
+    real = op.Add(op.MatMul(value.real, cosine), op.MatMul(value.imag, sine))
+    return Pair(real, op.Sub(op.MatMul(value.imag, cosine), op.MatMul(value.real, sine)))
+
+
+def _by_operator(op: Emitter, value: Operand, points: Any, *, onesided: bool) -> Pair:
+    dtype = value.dtype or dtypes.FLOAT
+    rank = value.rank
+    exact = dtype == dtypes.FLOAT and isinstance(points, int) and points & (points - 1) == 0
+    joined = join(op, value) if isinstance(value, Pair) else op.Unsqueeze(value, [rank])
+    joined = op.cast(joined if rank > 1 else op.Unsqueeze(joined, [0]), dtype if exact else dtypes.DOUBLE)
+    found = op.DFT(joined, axis=max(rank - 1, 1), onesided=int(onesided))
+    found = op.cast(found if rank > 1 else op.Squeeze(found, [0]), dtype)
+    found.shape = (*((value.shape or ())[:-1]), None, 2)
+    return split(op, found)
+
+
+def backward(op: Emitter, value: Pair, points: Any) -> Pair:
+    """The inverse transform along the last axis, not divided by the number of points."""
+    return conj(op, forward(op, _turned(op, value), points))
+
+
+def _turned(op: Emitter, value: Pair) -> Pair:
+    return Pair(value.real, alike(op.Neg(value.imag), value.imag))
+
+
+def backward_to_real(op: Emitter, value: Operand, points: Any) -> Value:
+    """The real signal of ``points`` whose first half of frequencies lies on the last axis; not divided either."""
+    pair = pair_of(op, value, value.dtype or dtypes.FLOAT)
+    if not _by_matrix(op, points):
+        return forward(op, _turned(op, _completed(op, pair, points)), points).real
+    cosine, sine = half_turns(op, points, pair.dtype or dtypes.FLOAT)
+    return op.Sub(op.MatMul(pair.real, cosine), op.MatMul(pair.imag, sine))
+
+
+def half_turns(op: Emitter, points: Any, dtype: int) -> tuple[Value, Value]:
+    """``turns`` from half of the frequencies to points.
+
+    Those but the first, and but the middle one of an even number, count twice: for their mirror images too.
+    """
+    count = _half(op, points)
+    cosine, sine = turns(op, count, points, points, dtype)
+    place = positions(op, count)
+    middle = op.Equal(op.Add(place, place), as_value(op, points))
+    once = op.Or(op.Equal(place, op.const(0)), middle)
+    weight = op.Unsqueeze(op.Sub(op.const(2.0, dtype), op.cast(once, dtype)), [1])
+    return op.Mul(cosine, weight), op.Mul(sine, weight)
+
+
+def _completed(op: Emitter, value: Pair, points: Any) -> Pair:
+    """All frequencies of a real signal: the first half, and its mirror image, conjugated."""
+    axis = value.rank - 1
+    end = plus(op, minus(op, points, _half(op, points)), 1)
+    mirrored = value.map(lambda part: flip(op, _kept(slice_axis(op, part, axis, 1, end), part), [axis]))
+    real = op.Concat(value.real, mirrored.real, axis=axis)
+    imag = op.Concat(value.imag, op.Neg(mirrored.imag), axis=axis)
+    real.shape = imag.shape = (*(value.shape or ())[:-1], None)
+    return Pair(real, imag)
+
+
+def _kept(value: Value, like: Value) -> Value:
+    """``value``, which differs from ``like`` in the size of its last axis only."""
+    value.shape = value.shape or (*(like.shape or ())[:-1], None)
+    return value
+
+
+def _along(op: Emitter, value: Operand, axis: int, points: Any, transform: Any) -> Operand:
+    """``transform`` along any axis, of which ``points`` are taken: more are cut off, and zeros fill what is missing."""
+    order = [*(place for place in range(value.rank) if place != axis), axis]
+    back = [order.index(place) for place in range(value.rank)]
+    last = each(value, lambda part: _sized(op, permute(op, part, order), points))
+    like = last.real if isinstance(last, Pair) else last
+    result: Operand = each(transform(last), lambda part: permute(op, _kept(part, like), back))
+    return result
+
+
+def each(value: Operand, function: Any) -> Any:
+    """``function`` of each part, or of what is real."""
+    return value.map(function) if isinstance(value, Pair) else function(value)
+
+
+def _sized(op: Emitter, value: Value, points: Any) -> Value:
+    """The first ``points`` on the last axis, with zeros behind; all of it for None."""
+    axis, size = value.rank - 1, op.dim(value, -1)
+    if points is None or points is size or (isinstance(points, int) and points == size):
+        return value
+    if isinstance(points, int) and isinstance(size, int):
+        if points < size:
+            return slice_axis(op, value, axis, 0, points)
+        return _kept(constant_pad_nd(op, value, [0, points - size], 0), value)
+    missing = largest(op, as_value(op, minus(op, points, size)), op.const(0))
+    padded = _kept(constant_pad_nd(op, value, [0, missing], 0), value)
+    padded.shape = (*(value.shape or ())[:-1], None)
+    cut = slice_axis(op, padded, axis, 0, points)
+    cut.shape = (*(value.shape or ())[:-1], points if isinstance(points, int) else None)
+    return cut
+
+
+def scale(op: Emitter, value: Operand, sizes: Sequence[Any], power: int) -> Operand:
+    """``value`` divided by the product of ``sizes`` (power 2) or by its root (power 1); itself for power 0."""
+    if power == 0:
+        return value
+    total = times(op, *sizes)
+    dtype = value.dtype or dtypes.FLOAT
+    if isinstance(total, int):
+        return scaled(op, value, op.const(1 / (total if power == 2 else math.sqrt(total)), dtype))
+    divisor = op.cast(total, dtype)
+    return scaled(op, value, op.Reciprocal(divisor if power == 2 else op.Sqrt(divisor)))
+
+
+def _power(norm: str | None, inverse: bool) -> int:
+    return 2 - _NORMS[norm] if inverse else _NORMS[norm]
+
+
+# Several axes -------------------------------------------------------------------------------------------------------
+
+
+def _complex_axes(op: Emitter, value: Operand, axes: Sequence[int], points: Sequence[Any], *, inverse: bool) -> Operand:
+    for axis, count in zip(axes, points, strict=True):
+        if inverse:
+            pair = pair_of(op, value, value.dtype or dtypes.FLOAT)
+            value = _along(op, pair, axis, count, lambda last, count=count: backward(op, last, count))
+        else:
+            value = _along(op, value, axis, count, lambda last, count=count: forward(op, last, count))
+    return value
+
+
+def _c2c(op: Emitter, value: Operand, axes: Sequence[int], points: Sequence[Any], power: int, *, inverse: bool) -> Pair:
+    value = operand(op, value, result_code(op))
+    found = scale(op, _complex_axes(op, value, axes, points, inverse=inverse), points, power)
+    return pair_of(op, found, result_code(op))
+
+
+def _r2c(op: Emitter, value: Value, axes: Sequence[int], points: Sequence[Any], power: int) -> Operand:
+    value = op.like(value, Value(result_code(op)))
+    last = points[-1]
+    half = _along(op, value, axes[-1], last, lambda item: forward(op, item, last, onesided=True))
+    found = _complex_axes(op, half, axes[:-1], points[:-1], inverse=False)
+    return scale(op, found, points, power)
+
+
+def _c2r(
+    op: Emitter, value: Operand, axes: Sequence[int], points: Sequence[Any], power: int, *, whole: bool = False
+) -> Value:
+    """To real numbers on the last of ``axes``; ``whole``: from all frequencies there, not from half of the points."""
+    value = operand(op, value, result_code(op))
+    others = _complex_axes(op, value, axes[:-1], points[:-1], inverse=True)
+    last, count = points[-1], None if whole else _half(op, points[-1])
+    found = _along(op, others, axes[-1], count, lambda item: backward_to_real(op, item, last))
+    result = scale(op, found, points, power)
+    assert isinstance(result, Value), "what is real stays one value"
+    return result
+
+
+def _axes(op: Emitter, value: Operand, sizes: Any, dim: Any) -> tuple[list[int], list[Any]]:
+    """The axes that ``dim`` names (none: the last ones, or all) and the points of each (-1: as many as there are)."""
+    rank = value.rank
+    if dim is None:
+        dim = list(range(rank)) if sizes is None else list(range(rank - len(sizes), rank))
+    axes = [axis_of(item, rank) for item in dim]
+    points = [-1] * len(axes) if sizes is None else [op.known(item) for item in sizes]
+    whole = value.real if isinstance(value, Pair) else value
+    return axes, [op.dim(whole, axis) if _is_whole(count) else count for axis, count in zip(axes, points, strict=True)]
+
+
+def _is_whole(count: Any) -> bool:
+    return isinstance(count, int) and count == -1
+
+
+def _to_real(op: Emitter, value: Operand, sizes: Any, dim: Any, power: int) -> Value:
+    """``_c2r``, where without a size the last axis has 2 (frequencies - 1) points."""
+    axes, points = _axes(op, value, sizes, dim)
+    whole = sizes is None or _is_whole(op.known(sizes[-1]))
+    if whole:
+        points[-1] = times(op, minus(op, points[-1], 1), 2)
+    return _c2r(op, value, axes, points, power, whole=whole)
+
+
+def _one(n: Any) -> Any:
+    return None if n is None else [n]
+
+
+@lower_complex("aten::fft_fft")
+def fft_fft(op: Emitter, self: Operand, n: Any = None, dim: int = -1, norm: str | None = None) -> Pair:
+    return fft_fftn(op, self, _one(n), [dim], norm)
+
+
+@lower_complex("aten::fft_ifft")
+def fft_ifft(op: Emitter, self: Operand, n: Any = None, dim: int = -1, norm: str | None = None) -> Pair:
+    return fft_ifftn(op, self, _one(n), [dim], norm)
+
+
+@lower_complex("aten::fft_fftn", "aten::fft_fft2")
+def fft_fftn(op: Emitter, self: Operand, s: Any = None, dim: Any = None, norm: str | None = None) -> Pair:
+    return _c2c(op, self, *_axes(op, self, s, dim), _power(norm, False), inverse=False)
+
+
+@lower_complex("aten::fft_ifftn", "aten::fft_ifft2")
+def fft_ifftn(op: Emitter, self: Operand, s: Any = None, dim: Any = None, norm: str | None = None) -> Pair:
+    return _c2c(op, self, *_axes(op, self, s, dim), _power(norm, True), inverse=True)
+
+
+@lower_complex("aten::fft_rfft")
+def fft_rfft(op: Emitter, self: Value, n: Any = None, dim: int = -1, norm: str | None = None) -> Operand:
+    return fft_rfftn(op, self, _one(n), [dim], norm)
+
+
+@lower_complex("aten::fft_rfftn", "aten::fft_rfft2")
+def fft_rfftn(op: Emitter, self: Value, s: Any = None, dim: Any = None, norm: str | None = None) -> Operand:
+    return _r2c(op, self, *_axes(op, self, s, dim), _power(norm, False))
+
+
+@lower("aten::fft_irfft")
+@lower_complex("aten::fft_irfft")
+def fft_irfft(op: Emitter, self: Operand, n: Any = None, dim: int = -1, norm: str | None = None) -> Value:
+    return fft_irfftn(op, self, _one(n), [dim], norm)
+
+
+@lower("aten::fft_irfftn", "aten::fft_irfft2")
+@lower_complex("aten::fft_irfftn", "aten::fft_irfft2")
+def fft_irfftn(op: Emitter, self: Operand, s: Any = None, dim: Any = None, norm: str | None = None) -> Value:
+    return _to_real(op, self, s, dim, _power(norm, True))
+
+
+@lower("aten::fft_hfft")
+@lower_complex("aten::fft_hfft")
+def fft_hfft(op: Emitter, self: Operand, n: Any = None, dim: int = -1, norm: str | None = None) -> Value:
+    return fft_hfftn(op, self, _one(n), [dim], norm)
+
+
+@lower("aten::fft_hfftn", "aten::fft_hfft2")
+@lower_complex("aten::fft_hfftn", "aten::fft_hfft2")
+def fft_hfftn(op: Emitter, self: Operand, s: Any = None, dim: Any = None, norm: str | None = None) -> Value:
+    """The transform of a signal whose other half mirrors this one: the real inverse one, turned the other way round."""
+    turned = _turned(op, self) if isinstance(self, Pair) else self
+    return _to_real(op, turned, s, dim, _power(norm, False))
+
+
+@lower_complex("aten::fft_ihfft")
+def fft_ihfft(op: Emitter, self: Value, n: Any = None, dim: int = -1, norm: str | None = None) -> Pair:
+    return fft_ihfftn(op, self, _one(n), [dim], norm)
+
+
+@lower_complex("aten::fft_ihfftn", "aten::fft_ihfft2")
+def fft_ihfftn(op: Emitter, self: Value, s: Any = None, dim: Any = None, norm: str | None = None) -> Pair:
+    found = _r2c(op, self, *_axes(op, self, s, dim), _power(norm, True))
+    assert isinstance(found, Pair), "a transform is complex"
+    return _turned(op, found)
+
+
+# What torch.fft is made of ------------------------------------------------------------------------------------------
+
+
+@lower_complex("aten::_fft_c2c")
+def _fft_c2c(op: Emitter, self: Pair, dim: Sequence[int], normalization: int, forward: bool) -> Pair:
+    return _c2c(op, self, *_axes(op, self, None, dim), normalization, inverse=not forward)
+
+
+@lower_complex("aten::_fft_r2c")
+def _fft_r2c(op: Emitter, self: Value, dim: Sequence[int], normalization: int, onesided: bool) -> Operand:
+    axes, points = _axes(op, self, None, dim)
+    if onesided:
+        return _r2c(op, self, axes, points, normalization)
+    return _c2c(op, self, axes, points, normalization, inverse=False)
+
+
+@lower_complex("aten::_fft_c2r")
+def _fft_c2r(op: Emitter, self: Pair, dim: Sequence[int], normalization: int, last_dim_size: Any) -> Value:
+    axes, points = _axes(op, self, None, dim)
+    return _c2r(op, self, axes, [*points[:-1], op.known(last_dim_size)], normalization)
+
+
+# Helpers ------------------------------------------------------------------------------------------------------------
+
+
+@lower("aten::fft_fftshift")
+@lower_complex("aten::fft_fftshift")
+def fft_fftshift(op: Emitter, self: Operand, dim: Any = None) -> Operand:
+    return _rolled(op, self, dim, 0)
+
+
+@lower("aten::fft_ifftshift")
+@lower_complex("aten::fft_ifftshift")
+def fft_ifftshift(op: Emitter, self: Operand, dim: Any = None) -> Operand:
+    return _rolled(op, self, dim, 1)
+
+
+def _rolled(op: Emitter, value: Operand, dim: Any, more: int) -> Operand:
+    axes, sizes = _axes(op, value, None, dim)
+    shifts = [_halved(op, plus(op, size, more)) for size in sizes]
+    with part_results(op):
+        result: Operand = each(value, lambda part: roll(op, part, shifts, axes))
+    return result
+
+
+def _halved(op: Emitter, size: Any) -> Any:
+    return size // 2 if isinstance(size, int) else op.Div(size, op.const(2))
+
+
+@lower("aten::fft_fftfreq")
+def fft_fftfreq(op: Emitter, n: Any, d: float = 1.0, dtype: Any = None) -> Value:
+    return op.const(torch.fft.fftfreq(_known(op, n), d, dtype=dtypes.torch_dtype(op.result_dtype)))
+
+
+@lower("aten::fft_rfftfreq")
+def fft_rfftfreq(op: Emitter, n: Any, d: float = 1.0, dtype: Any = None) -> Value:
+    return op.const(torch.fft.rfftfreq(_known(op, n), d, dtype=dtypes.torch_dtype(op.result_dtype)))
+
+
+def _known(op: Emitter, size: Any) -> int:
+    known = op.known(size)
+    if not isinstance(known, int):
+        raise UnsupportedForm("of a dynamic number of points has no rule; divide torch.arange by that number")
+    return known

@@ -1,0 +1,65 @@
+"""Powers and the exponential of matrices."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from purexport import dtypes
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.linalg.products import multiply
+from purexport.lowering.linalg.solve import inverse, unit_like
+from purexport.lowering.support.common import reshape
+from purexport.lowering.support.kernels import alike
+from purexport.lowering.support.loops import repeat
+from purexport.lowering.support.matrices import kept
+
+
+@lower("aten::matrix_power", "aten::linalg_matrix_power")
+def matrix_power(op: Emitter, self: Value, n: int) -> Value:
+    if n < 0:
+        return matrix_power(op, alike(inverse(op, self), self), -n)
+    if n == 0:
+        return unit_like(op, self)
+    powers = [self]
+    while 2 ** len(powers) <= n:
+        powers.append(multiply(op, powers[-1], powers[-1]))
+    chosen = [power for bit, power in enumerate(powers) if n >> bit & 1]
+    return functools.reduce(functools.partial(multiply, op), chosen)
+
+
+# the largest norm for which so many terms of the series are exact in a dtype; torch's own bounds, rounded down
+_TERMS = 18
+_SMALL = {dtypes.FLOAT: 3.0, dtypes.DOUBLE: 1.0}
+
+
+@lower("aten::matrix_exp", "aten::linalg_matrix_exp")
+def matrix_exp(op: Emitter, self: Value) -> Value:
+    """Taylor's series of each matrix, halved until its norm is small, then squared as often."""
+    if 0 in (self.shape or ()):
+        return self
+    axes, dtype = [self.rank - 2, self.rank - 1], self.dtype or dtypes.FLOAT
+    norm = op.ReduceMax(op.ReduceSum(op.Abs(self), axes=[axes[0]], keepdims=1), axes=[axes[1]], keepdims=1)
+    excess = op.Div(norm, op.like(_SMALL[dtype], self))
+    # no halving helps one with infinities
+    halved = op.And(op.Greater(excess, op.like(1, self)), op.Less(excess, op.like(1e30, self)))
+    log2 = op.Div(op.Log(kept(op, halved, excess, 1)), op.like(math.log(2), self))
+    times = op.Ceil(log2)
+    small = op.Mul(self, op.Pow(op.like(0.5, self), times))
+    unit = unit_like(op, self)
+    # the factors go with the unit: ONNX Runtime fuses a number beside a MatMul into it, rounded to float32
+    shares = [op.Mul(unit, op.like(1 / math.factorial(term), self)) for term in range(_TERMS + 1)]
+    result = shares[-1]
+    for share in reversed(shares[:-1]):
+        result = alike(op.Add(share, op.MatMul(small, result)), self)
+
+    def step(at: Value, result: Value) -> list[Value]:
+        needed = op.Less(op.cast(at, dtype), times)
+        return [alike(op.Where(needed, op.MatMul(result, result), result), self)]
+
+    # the batch may be empty
+    counts = op.Concat(reshape(op, times, [-1]), op.const([0.0], dtype), axis=0)
+    most = op.cast(op.ReduceMax(counts, axes=[0], keepdims=0), dtypes.INT64)
+    return repeat(op, most, step, result)[0]

@@ -1,0 +1,256 @@
+"""Matrix products.  A transposed weight is a Transpose node: runtimes fold it, and the file holds the weight once.
+
+Gemm and MatMul of small integers have no kernels: those are computed in int32, which wraps to the same bits.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from purexport import dtypes
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.support.common import axis_of, full, reshape, reshape_to_result, swap_last
+from purexport.lowering.support.kernels import largest
+
+_MULTIPLIED = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.FLOAT16, dtypes.BFLOAT16, dtypes.INT32, dtypes.INT64)
+
+
+def multiply(op: Emitter, one: Value, other: Value) -> Value:
+    """The matrix product, as numpy and torch.matmul define it for any rank above 0."""
+    if one.is_static and other.is_static and one.sizes[-1] == 0:
+        # ONNX Runtime (1.31) leaves some of these sums of nothing unwritten
+        shapes = [torch.empty(value.sizes, device="meta") for value in (one, other)]
+        return full(op, torch.matmul(*shapes).shape, 0, one.dtype or dtypes.FLOAT)
+    if one.dtype in _MULTIPLIED:
+        return op.MatMul(one, other)
+    product = op.MatMul(op.cast(one, dtypes.INT32), op.cast(other, dtypes.INT32))
+    return op.cast(product, one.dtype)
+
+
+@lower("aten::linear")
+def linear(op: Emitter, input: Value, weight: Value, bias: Value | None = None) -> Value:
+    if input.rank == 2 and weight.rank == 2 and dtypes.is_floating(input.dtype) and op.takes("Gemm", input.dtype):
+        return op.Gemm(input, weight, bias if bias is not None else _no_bias(op, input), transB=1)
+    product = multiply(op, input, swap_last(op, weight) if weight.rank > 1 else weight)
+    return product if bias is None else op.Add(product, bias)
+
+
+def _no_bias(op: Emitter, value: Value) -> Value | None:
+    """Gemm's C is optional since opset 11; before that a zero stands for it."""
+    return None if op.optional("Gemm", "C") else op.like(0, value)
+
+
+@lower("aten::matmul", "aten::linalg_matmul")
+def matmul(op: Emitter, self: Value, other: Value) -> Value:
+    return multiply(op, self, other)
+
+
+@lower("aten::mm", "aten::bmm")
+def mm(op: Emitter, self: Value, mat2: Value) -> Value:
+    return multiply(op, self, mat2)
+
+
+@lower("aten::mv")
+def mv(op: Emitter, self: Value, vec: Value) -> Value:
+    return multiply(op, self, vec)
+
+
+@lower("aten::dot")
+def dot(op: Emitter, self: Value, tensor: Value) -> Value:
+    return multiply(op, self, tensor)
+
+
+@lower("aten::vdot")
+def vdot(op: Emitter, self: Value, other: Value) -> Value:
+    return multiply(op, self, other)
+
+
+@lower("aten::linalg_vecdot", promote="x y")
+def linalg_vecdot(op: Emitter, x: Value, y: Value, dim: int = -1) -> Value:
+    rank = max(x.rank, y.rank)
+    product = op.Mul(x, y)
+    return op.ReduceSum(product, axes=[axis_of(dim, rank)], keepdims=0) if rank else product
+
+
+@lower("aten::outer", "aten::ger", promote="self vec2")
+def outer(op: Emitter, self: Value, vec2: Value) -> Value:
+    return op.Mul(op.Reshape(self, [-1, 1]), vec2)
+
+
+# Products added to something ----------------------------------------------------------------------------------------
+
+
+@lower("aten::addmm")
+def addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    plain = not isinstance(beta, Value) and not isinstance(alpha, Value) and beta != 0
+    if not _is(beta, 1) and op.dim(mat1, 1) == 0:
+        plain = False  # ONNX Runtime's Gemm forgets beta where nothing is summed
+    if self.dtype == dtypes.DOUBLE and not (_is(beta, 1) and _is(alpha, 1)):
+        plain = False  # the attributes are float32
+    if plain and dtypes.is_floating(self.dtype) and op.takes("Gemm", self.dtype):
+        return op.Gemm(mat1, mat2, self, alpha=float(alpha), beta=float(beta))
+    return _added(op, self, multiply(op, mat1, mat2), beta, alpha)
+
+
+def _added(op: Emitter, self: Value, product: Value, beta: Any, alpha: Any) -> Value:
+    """beta * self + alpha * product; with beta 0 nothing of self counts, not even NaN."""
+    product = product if _is(alpha, 1) else op.Mul(product, op.like(alpha, product))
+    if _is(beta, 0):
+        return product
+    return op.Add(self if _is(beta, 1) else op.Mul(self, op.like(beta, self)), product)
+
+
+def _is(number: Any, wanted: int) -> bool:
+    return not isinstance(number, Value) and bool(number == wanted)
+
+
+@lower("aten::baddbmm")
+def baddbmm(op: Emitter, self: Value, batch1: Value, batch2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    return _added(op, self, multiply(op, batch1, batch2), beta, alpha)
+
+
+@lower("aten::addbmm")
+def addbmm(op: Emitter, self: Value, batch1: Value, batch2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    product = op.ReduceSum(multiply(op, batch1, batch2), axes=[0], keepdims=0)
+    return _added(op, self, product, beta, alpha)
+
+
+@lower("aten::addmv")
+def addmv(op: Emitter, self: Value, mat: Value, vec: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    return _added(op, self, multiply(op, mat, vec), beta, alpha)
+
+
+@lower("aten::addr")
+def addr(op: Emitter, self: Value, vec1: Value, vec2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    return _added(op, self, outer(op, vec1, vec2), beta, alpha)
+
+
+# Products of several ------------------------------------------------------------------------------------------------
+
+
+@lower("aten::chain_matmul")
+def chain_matmul(op: Emitter, matrices: Sequence[Value]) -> Value:
+    return functools.reduce(functools.partial(multiply, op), matrices)
+
+
+@lower("aten::linalg_multi_dot")
+def linalg_multi_dot(op: Emitter, tensors: Sequence[Value]) -> Value:
+    return functools.reduce(functools.partial(multiply, op), tensors)
+
+
+@lower("aten::kron", promote="self other")
+def kron(op: Emitter, self: Value, other: Value) -> Value:
+    """Every element of self times all of other: axes interleaved, then joined in pairs."""
+    rank = max(self.rank, other.rank)
+    one = reshape(op, self, [1] * (rank - self.rank) + [op.dim(self, axis) for axis in range(self.rank)])
+    two = reshape(op, other, [1] * (rank - other.rank) + [op.dim(other, axis) for axis in range(other.rank)])
+    spread = op.Mul(
+        op.Unsqueeze(one, list(range(1, 2 * rank, 2))) if rank else one,
+        op.Unsqueeze(two, list(range(0, 2 * rank, 2))) if rank else two,
+    )
+    return reshape_to_result(op, spread)
+
+
+# Vectors ------------------------------------------------------------------------------------------------------------
+
+
+@lower("aten::trace")
+def trace(op: Emitter, self: Value) -> Value:
+    rows, columns = (_counted(op, self, axis) for axis in (0, 1))
+    diagonal = op.Equal(op.Unsqueeze(rows, [1]), op.Unsqueeze(columns, [0]))
+    value = op.cast(self, op.result_dtype)
+    return op.ReduceSum(op.Where(diagonal, value, op.like(0, value)), axes=[0, 1], keepdims=0)
+
+
+def _counted(op: Emitter, value: Value, axis: int) -> Value:
+    size = op.dim(value, axis)
+    return op.Range(op.const(0), op.const(size) if isinstance(size, int) else size, op.const(1))
+
+
+@lower("aten::cross", promote="self other")
+def cross(op: Emitter, self: Value, other: Value, dim: int | None = None) -> Value:
+    # without a dim it is the first axis of size 3
+    axis = (op.result.shape or ()).index(3) - len(op.result.shape or ()) if dim is None else dim
+    return linalg_cross(op, self, other, axis)
+
+
+@lower("aten::linalg_cross", promote="self other")
+def linalg_cross(op: Emitter, self: Value, other: Value, dim: int = -1) -> Value:
+    rank = max(self.rank, other.rank)
+    back = axis_of(dim, rank) - rank
+
+    def turned(value: Value, order: list[int]) -> Value:
+        return op.Gather(value, op.const(order), axis=value.rank + back)
+
+    one = op.Mul(turned(self, [1, 2, 0]), turned(other, [2, 0, 1]))
+    return op.Sub(one, op.Mul(turned(self, [2, 0, 1]), turned(other, [1, 2, 0])))
+
+
+@lower("aten::cosine_similarity", promote="x1 x2")
+def cosine_similarity(op: Emitter, x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
+    rank = max(x1.rank, x2.rank)
+    back = axis_of(dim, rank) - rank
+    if not _same_size(op, x1, x2, back):  # the norms are those of the broadcast vectors
+        x1, x2 = _wide(op, x1, x2), _wide(op, x2, x1)
+    units = []
+    for value in (x1, x2):
+        norm = op.ReduceL2(value, axes=[value.rank + back], keepdims=1) if value.rank else op.Abs(value)
+        units.append(op.Div(value, largest(op, norm, op.like(eps, value))))
+    product = op.Mul(*units)
+    return op.ReduceSum(product, axes=[rank + back], keepdims=0) if rank else product
+
+
+def _wide(op: Emitter, value: Value, other: Value) -> Value:
+    """``value`` in the shape that it has together with ``other``."""
+    if not other.rank:
+        return value
+    result: Value = op.Expand(value, op.shape(other))
+    result.shape = (None,) * max(value.rank, other.rank)
+    if value.is_static and other.is_static:
+        result.shape = tuple(torch.broadcast_shapes(value.sizes, other.sizes))  # type: ignore[no-untyped-call]
+    return result
+
+
+def _same_size(op: Emitter, one: Value, other: Value, axis: int) -> bool:
+    """Whether both have this axis (negative), with the same known size."""
+    if min(one.rank, other.rank) < max(-axis, 1):
+        return one.rank == other.rank == 0
+    sizes = [op.dim(value, value.rank + axis) for value in (one, other)]
+    return isinstance(sizes[0], int) and sizes[0] == sizes[1]
+
+
+@lower("aten::pairwise_distance", promote="x1 x2", to_float=True)
+def pairwise_distance(
+    op: Emitter, x1: Value, x2: Value, p: float = 2, eps: float = 1e-6, keepdim: bool = False
+) -> Value:
+    # eps is added to the difference, not to the norm
+    difference = op.Add(op.Sub(x1, x2), op.like(eps, x1))
+    if x1.rank == x2.rank == 0 and p:
+        return op.Abs(difference)
+    return _norm(op, difference, max(x1.rank, x2.rank) - 1, p, keepdim)
+
+
+@lower("aten::cdist", "aten::_cdist_forward", promote="x1 x2")
+def cdist(op: Emitter, x1: Value, x2: Value, p: float = 2, compute_mode: Any = None) -> Value:
+    # how torch computes it is about speed
+    one, other = op.Unsqueeze(x1, [x1.rank - 1]), op.Unsqueeze(x2, [x2.rank - 2])
+    return _norm(op, op.Sub(one, other), max(x1.rank, x2.rank), p, False)
+
+
+def _norm(op: Emitter, value: Value, axis: int, p: float, keepdim: bool) -> Value:
+    options: dict[str, Any] = {"axes": [axis], "keepdims": int(keepdim)}
+    if p in (1, 2):
+        return op.emit(f"ReduceL{int(p)}", value, **options)
+    size = op.Abs(value)
+    if p == math.inf:
+        return op.ReduceMax(size, **options)
+    if p == 0:
+        return op.ReduceSum(op.cast(op.Greater(size, op.like(0, value)), value.dtype), **options)
+    return op.Pow(op.ReduceSum(op.Pow(size, op.like(p, value)), **options), op.like(1 / p, value))

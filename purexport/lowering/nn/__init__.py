@@ -1,0 +1,1 @@
+"""Rules of the layers of networks: convolution, pooling, normalization, attention, recurrence, loss, dropout."""

@@ -1,0 +1,99 @@
+"""unfold and fold: an image as the columns of its patches, and back by adding up.
+
+Patches are gathered by position, row by row and column by column, so dynamic sizes work.  Folding is Col2Im since
+opset 18; before, a transposed convolution whose weights put each element in its place (there an infinite element makes
+its neighbours NaN, as 0 times infinity does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from purexport import dtypes
+from purexport.errors import UnsupportedForm
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.nn.pool import batched, product, unbatched
+from purexport.lowering.support.common import dims_of
+
+
+@lower("aten::im2col")
+def im2col(
+    op: Emitter,
+    self: Value,
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Value:
+    value = batched(op, self, 2)
+    batch, channels, *sizes = dims_of(op, value)
+    if any(padding):
+        value = op.Pad(value, op.ints([0, 0, *padding] * 2), mode="constant")
+    # [N, C, kh, oh, kw, ow]
+    for axis, (size, kernel, step, border, gap) in enumerate(
+        zip(sizes, kernel_size, stride, padding, dilation, strict=True)
+    ):
+        value = op.Gather(value, _positions(op, size, kernel, step, border, gap), axis=2 + 2 * axis)
+    columns = op.Transpose(value, perm=[0, 1, 2, 4, 3, 5])
+    depth = op.known(product(op, [channels, *kernel_size]))
+    result = op.Reshape(columns, op.ints([batch, depth, -1]))
+    return result if self.rank == 4 else op.Squeeze(result, [0])
+
+
+def _positions(op: Emitter, size: Any, kernel: int, step: int, border: int, gap: int) -> Value:
+    """[kernel, places]: which row of the padded image each row of the kernel sees at each place."""
+    inside = op.const(torch.arange(kernel).reshape(kernel, 1) * gap)
+    reach = op.Sub(product(op, [size]), op.const(gap * (kernel - 1) - 2 * border))
+    places = op.Range(op.const(0), reach, op.const(step))
+    return op.Add(inside, op.Unsqueeze(places, [0]))
+
+
+@lower("aten::col2im")
+def col2im(
+    op: Emitter,
+    self: Value,
+    output_size: Sequence[Any],
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Value:
+    value = batched(op, self, 1)
+    begins = list(padding)
+    if op.has("Col2Im"):
+        image = op.Col2Im(
+            value,
+            op.ints(output_size),
+            list(kernel_size),
+            dilations=list(dilation),
+            pads=[*begins, *begins],
+            strides=list(stride),
+        )
+        return unbatched(op, image, self, 1)
+    if any(isinstance(size, Value) for size in output_size):
+        raise UnsupportedForm("to computed sizes needs opset 18 or later")
+    places, missing = [], []
+    for size, kernel, step, border, gap in zip(output_size, kernel_size, stride, padding, dilation, strict=True):
+        span = gap * (kernel - 1) + 1
+        places.append((size + 2 * border - span) // step + 1)
+        missing.append(size + 2 * border - span - (places[-1] - 1) * step)
+    count = kernel_size[0] * kernel_size[1]
+    dtype = dtypes.torch_dtype(value.dtype or dtypes.FLOAT)
+    weights = torch.eye(count, dtype=dtype).reshape(count, 1, *kernel_size)
+    planes = op.ConvTranspose(
+        op.Reshape(value, op.ints([-1, count, *places])),
+        op.const(weights),
+        kernel_shape=list(kernel_size),
+        dilations=list(dilation),
+        pads=[*begins, *begins],
+        strides=list(stride),
+        output_padding=missing,
+    )
+    batch, rows = dims_of(op, value)[:2]
+    channels = rows // count if isinstance(rows, int) else op.Div(rows, op.const(count))
+    return unbatched(op, op.Reshape(planes, op.ints([batch, channels, *output_size])), self, 1)

@@ -1,0 +1,358 @@
+"""Normalizations: native operators where the opset has them, otherwise their arithmetic.
+
+The arithmetic of half-precision tensors is done in float32, as torch does it: an eps of 1e-8 is nothing in float16.
+ONNX stashes statistics in float32, so float64 takes the arithmetic too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from purexport import dtypes
+from purexport.errors import UnsupportedForm
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.support.common import axis_of, dims_of, reshape
+
+
+def _filled(op: Emitter, number: float, size: int, like: Value) -> Value:
+    return op.const(torch.full((size,), number, dtype=dtypes.torch_dtype(like.dtype or dtypes.FLOAT)))
+
+
+def _wide(op: Emitter, value: Value) -> Value:
+    """``value`` in the dtype in which torch computes on it."""
+    return op.cast(value, dtypes.FLOAT) if value.dtype in (dtypes.FLOAT16, dtypes.BFLOAT16) else value
+
+
+def _statistics(op: Emitter, value: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:
+    """Mean, value - mean, and biased variance over ``axes``, which stay with size 1."""
+    mean = op.ReduceMean(value, axes=list(axes), keepdims=1)
+    centered = op.Sub(value, mean)
+    return mean, centered, op.ReduceMean(op.Mul(centered, centered), axes=list(axes), keepdims=1)
+
+
+def _deviation(op: Emitter, variance: Value, eps: float) -> Value:
+    return op.Sqrt(op.Add(variance, op.like(eps, variance)))
+
+
+def _standardized(op: Emitter, value: Value, axes: Sequence[int], eps: float) -> Value:
+    """(x - mean) / sqrt(var + eps) over ``axes``, in the dtype that ``_wide`` gives."""
+    _, centered, variance = _statistics(op, _wide(op, value), axes)
+    return op.Div(centered, _deviation(op, variance, eps))
+
+
+def _scaled(op: Emitter, value: Value, weight: Value | None, bias: Value | None, dtype: int | None) -> Value:
+    """value * weight + bias, and back in ``dtype``."""
+    if weight is not None:
+        value = op.Mul(value, op.cast(weight, value.dtype))
+    if bias is not None:
+        value = op.Add(value, op.cast(bias, value.dtype))
+    return op.cast(value, dtype)
+
+
+def _by_channel(op: Emitter, value: Value | None, rank: int) -> Value | None:
+    """A vector of channels in the shape that broadcasts against [N, C, ...] of that rank."""
+    return None if value is None else _spread(op, value, rank)
+
+
+def _spread(op: Emitter, value: Value, rank: int) -> Value:
+    return value if rank < 3 else op.Unsqueeze(value, list(range(1, rank - 1)))
+
+
+# Batch statistics ---------------------------------------------------------------------------------------------------
+
+
+@lower("aten::batch_norm")
+def batch_norm(
+    op: Emitter,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Value:
+    if not training and running_mean is not None and running_var is not None:
+        return _with_given_statistics(op, input, weight, bias, running_mean, running_var, eps)
+    result = _standardized(op, input, _all_but_channels(input), eps)
+    return _scaled(op, result, _by_channel(op, weight, input.rank), _by_channel(op, bias, input.rank), input.dtype)
+
+
+def _all_but_channels(value: Value) -> list[int]:
+    return [0, *range(2, value.rank)]
+
+
+def _with_given_statistics(
+    op: Emitter, value: Value, weight: Value | None, bias: Value | None, mean: Value, var: Value, eps: float
+) -> Value:
+    channels = op.dim(value, 1)
+    computed = op.cast(value, mean.dtype)  # under autocast the statistics are wider than the input
+    if not isinstance(channels, int) or computed.dtype == dtypes.DOUBLE:  # the attribute epsilon is a float32
+        centered = op.Sub(computed, _spread(op, mean, value.rank))
+        result = op.Div(centered, _deviation(op, _spread(op, var, value.rank), eps))
+        return _scaled(op, result, _by_channel(op, weight, value.rank), _by_channel(op, bias, value.rank), value.dtype)
+    scale = _filled(op, 1, channels, mean) if weight is None else op.cast(weight, mean.dtype)
+    shift = _filled(op, 0, channels, mean) if bias is None else op.cast(bias, mean.dtype)
+    return op.cast(op.BatchNormalization(computed, scale, shift, mean, var, epsilon=eps), value.dtype)
+
+
+@lower("aten::_native_batch_norm_legit_no_training")
+def native_batch_norm_no_training(
+    op: Emitter,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    # the saved statistics are for gradients, and empty
+    empty = op.const(torch.empty(0, dtype=dtypes.torch_dtype(running_mean.dtype or dtypes.FLOAT)))
+    return _with_given_statistics(op, input, weight, bias, running_mean, running_var, eps), empty, empty
+
+
+@lower("aten::_native_batch_norm_legit.no_stats")
+def native_batch_norm_no_stats(
+    op: Emitter,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    axes = _all_but_channels(input)
+    mean, _, variance = _statistics(op, _wide(op, input), axes)
+    saved = op.Squeeze(mean, axes), op.Reciprocal(op.Squeeze(_deviation(op, variance, eps), axes))
+    return batch_norm(op, input, weight, bias, None, None, True, momentum, eps), *saved
+
+
+@lower("aten::_native_batch_norm_legit_functional")
+def native_batch_norm_functional(
+    op: Emitter,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    if not training:
+        found = native_batch_norm_no_training(op, input, weight, bias, running_mean, running_var, momentum, eps)
+        return *found, running_mean, running_var
+    axes = _all_but_channels(input)
+    mean, _, variance = _statistics(op, _wide(op, input), axes)
+    count = op.Div(op.Size(input), op.Size(running_mean))
+    # the running variance takes the unbiased one
+    counted = op.cast(count, variance.dtype)
+    unbiased = op.Div(op.Mul(variance, counted), op.Sub(counted, op.like(1, counted)))
+    running = [
+        op.Add(op.Mul(old, op.like(1 - momentum, old)), op.Mul(op.cast(op.Squeeze(new, axes), old.dtype), step))
+        for old, new in ((running_mean, mean), (running_var, unbiased))
+        for step in [op.like(momentum, old)]
+    ]
+    return *native_batch_norm_no_stats(op, input, weight, bias, True, momentum, eps), *running
+
+
+@lower("aten::_batch_norm_with_update_functional")
+def batch_norm_with_update(
+    op: Emitter,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value,
+    running_var: Value,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    """Like _native_batch_norm_legit_functional in training; what a backward pass would keep is empty."""
+    found = native_batch_norm_functional(op, input, weight, bias, running_mean, running_var, True, momentum, eps)
+    return *found[:3], op.const([], dtypes.UINT8), *found[3:]
+
+
+@lower("aten::native_batch_norm")
+def native_batch_norm(
+    op: Emitter,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Value, ...]:
+    if training or running_mean is None or running_var is None:
+        return native_batch_norm_no_stats(op, input, weight, bias, True, momentum, eps)
+    return native_batch_norm_no_training(op, input, weight, bias, running_mean, running_var, momentum, eps)
+
+
+# Statistics of each sample ------------------------------------------------------------------------------------------
+
+
+@lower("aten::instance_norm")
+def instance_norm(
+    op: Emitter,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+) -> Value:
+    if not use_input_stats:
+        return batch_norm(op, input, weight, bias, running_mean, running_var, False, momentum, eps)
+    channels = op.dim(input, 1)
+    if not _is_stashable(input) or not isinstance(channels, int):
+        result = _standardized(op, input, range(2, input.rank), eps)
+        return _scaled(op, result, _by_channel(op, weight, input.rank), _by_channel(op, bias, input.rank), input.dtype)
+    scale = _filled(op, 1, channels, input) if weight is None else op.cast(weight, input.dtype)
+    shift = _filled(op, 0, channels, input) if bias is None else op.cast(bias, input.dtype)
+    return op.InstanceNormalization(input, scale, shift, epsilon=eps)
+
+
+def _is_stashable(value: Value) -> bool:
+    """True when ONNX's float32 statistics lose nothing, and eps keeps its value."""
+    return value.dtype == dtypes.FLOAT
+
+
+@lower("aten::layer_norm")
+def layer_norm(
+    op: Emitter,
+    input: Value,
+    normalized_shape: Sequence[Any],
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+) -> Value:
+    count, sizes = len(normalized_shape), op.ints(normalized_shape)
+    if (
+        op.has("LayerNormalization")
+        and input.dtype != dtypes.DOUBLE
+        and (weight is not None or isinstance(sizes, list))
+    ):
+        dtype = input.dtype if weight is None else weight.dtype
+        scale = weight
+        if scale is None:
+            scale = op.const(torch.ones(tuple(normalized_shape), dtype=dtypes.torch_dtype(dtype or dtypes.FLOAT)))
+        shift = None if bias is None else op.cast(bias, dtype)
+        result = op.LayerNormalization(op.cast(input, dtype), scale, shift, axis=-count, epsilon=eps)
+        return op.cast(result, input.dtype)
+    return _scaled(op, _standardized(op, input, _last(input, count), eps), weight, bias, input.dtype)
+
+
+def _last(value: Value, count: int) -> list[int]:
+    return list(range(value.rank - count, value.rank))
+
+
+@lower("aten::native_layer_norm")
+def native_layer_norm(
+    op: Emitter, input: Value, normalized_shape: Sequence[Any], weight: Value | None, bias: Value | None, eps: float
+) -> tuple[Value, ...]:
+    mean, _, variance = _statistics(op, _wide(op, input), _last(input, len(normalized_shape)))
+    saved = [op.cast(item, op.result_dtype) for item in (mean, op.Reciprocal(_deviation(op, variance, eps)))]
+    return layer_norm(op, input, normalized_shape, weight, bias, eps), *saved
+
+
+@lower("aten::rms_norm")
+def rms_norm(
+    op: Emitter, input: Value, normalized_shape: Sequence[Any], weight: Value | None = None, eps: float | None = None
+) -> Value:
+    axes = _last(input, len(normalized_shape))
+    # without an eps torch takes the smallest step of the input's dtype at 1
+    small = torch.finfo(dtypes.torch_dtype(input.dtype or dtypes.FLOAT)).eps if eps is None else eps
+    if op.has("RMSNormalization") and weight is not None and input.dtype == weight.dtype != dtypes.DOUBLE:
+        return op.RMSNormalization(input, weight, axis=-len(axes), epsilon=small)
+    value = _wide(op, input)
+    power = op.ReduceMean(op.Mul(value, value), axes=axes, keepdims=1)
+    return _scaled(op, op.Div(value, _deviation(op, power, small)), weight, None, input.dtype)
+
+
+@lower("aten::group_norm")
+def group_norm(
+    op: Emitter,
+    input: Value,
+    num_groups: int,
+    weight: Value | None = None,
+    bias: Value | None = None,
+    eps: float = 1e-5,
+) -> Value:
+    channels = op.dim(input, 1)
+    if op.has("GroupNormalization") and _is_stashable(input) and isinstance(channels, int) and input.rank > 2:
+        scale = _filled(op, 1, channels, input) if weight is None else op.cast(weight, input.dtype)
+        shift = _filled(op, 0, channels, input) if bias is None else op.cast(bias, input.dtype)
+        return op.GroupNormalization(input, scale, shift, num_groups=num_groups, epsilon=eps)
+    # a group is an instance of its own: normalize [N, G, rest], then scale by channel
+    groups = op.Reshape(input, [0, num_groups, -1])
+    if _is_stashable(input):
+        ones, zeros = _filled(op, 1, num_groups, input), _filled(op, 0, num_groups, input)
+        result = op.InstanceNormalization(groups, ones, zeros, epsilon=eps)
+    else:
+        result = _standardized(op, groups, [2], eps)
+    result = reshape(op, result, dims_of(op, input))
+    return _scaled(op, result, _by_channel(op, weight, input.rank), _by_channel(op, bias, input.rank), input.dtype)
+
+
+@lower("aten::native_group_norm")
+def native_group_norm(
+    op: Emitter,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    N: Any,  # noqa: N803  the names are ATen's
+    C: Any,  # noqa: N803
+    HxW: Any,  # noqa: N803
+    group: int,
+    eps: float,
+) -> tuple[Value, ...]:
+    groups = op.Reshape(_wide(op, input), [0, group, -1])
+    mean, _, variance = _statistics(op, groups, [2])
+    saved = [op.Squeeze(item, [2]) for item in (mean, op.Reciprocal(_deviation(op, variance, eps)))]
+    return group_norm(op, input, group, weight, bias, eps), *(op.cast(item, input.dtype) for item in saved)
+
+
+# Weights ------------------------------------------------------------------------------------------------------------
+
+
+@lower("aten::norm_except_dim")
+def norm_except_dim(op: Emitter, v: Value, pow: int = 2, dim: int = 0) -> Value:
+    """The norm of each slice along ``dim``, the other axes kept with size 1; -1 stands for all axes, and no slices."""
+    if not _axes_but(v, dim):
+        return op.Abs(v)
+    if pow not in (1, 2):
+        exponent = op.like(pow, v)
+        power = op.ReduceSum(op.Pow(op.Abs(v), exponent), axes=_axes_but(v, dim), keepdims=int(dim != -1))
+        return op.Pow(power, op.Reciprocal(exponent))
+    return op.emit(f"ReduceL{pow}", v, axes=_axes_but(v, dim), keepdims=int(dim != -1))
+
+
+def _axes_but(value: Value, dim: int) -> list[int]:
+    kept = dim if dim == -1 else axis_of(dim, value.rank)
+    return [axis for axis in range(value.rank) if axis != kept]
+
+
+@lower("aten::_weight_norm")
+def weight_norm(op: Emitter, v: Value, g: Value, dim: int = 0) -> Value:
+    if dim in (0, v.rank - 1) and v.dtype in (dtypes.FLOAT, dtypes.DOUBLE):
+        return weight_norm_interface(op, v, g, dim)[0]
+    return op.Mul(v, op.Div(g, norm_except_dim(op, v, 2, dim)))
+
+
+@lower("aten::_weight_norm_interface")
+def weight_norm_interface(op: Emitter, v: Value, g: Value, dim: int = 0) -> tuple[Value, Value]:
+    """torch's kernel takes as many numbers from the memory of g as v has slices, whatever g's shape is."""
+    if v.shape is None or g.shape != tuple(size if axis == dim else 1 for axis, size in enumerate(v.shape)):
+        raise UnsupportedForm("with scales in another shape than that of the norms has no rule; reshape them")
+    norm = norm_except_dim(op, v, 2, dim)
+    return op.Mul(v, op.Div(g, norm)), norm

@@ -1,0 +1,253 @@
+"""Pooling.  The traps are all at the border.
+
+With ``ceil_mode`` torch lets a last window hang over the end if it starts inside the input or its left padding.  ONNX's
+own ceil_mode came late and runtimes differ about that last window, so the overhang is written as padding at the end:
+exact at every opset where the sizes are known, and a Pad by a computed amount where they are dynamic.  An average
+leaves the overhang out of its count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from purexport import dtypes
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.support.common import dims_of, each_axis, full
+from purexport.lowering.support.kernels import largest
+
+
+class _Window:
+    """Kernel, stride, padding and dilation, one number an axis; ``extra`` is the overhang of ceil_mode."""
+
+    def __init__(
+        self,
+        op: Emitter,
+        value: Value,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int] = (1,),
+        ceil_mode: bool = False,
+    ) -> None:
+        self.rank = rank = spatial_rank(op)
+        self.kernel = each_axis(kernel_size, rank)
+        self.stride = each_axis(stride, rank) if stride else self.kernel
+        self.padding = each_axis(padding, rank)
+        self.dilation = each_axis(dilation, rank)
+        self.sizes = dims_of(op, value)[-rank:]
+        self.extra = [self._overhang(op, axis) if ceil_mode else 0 for axis in range(rank)]
+
+    def _overhang(self, op: Emitter, axis: int) -> Any:
+        size, padding, stride = self.sizes[axis], self.padding[axis], self.stride[axis]
+        span = self.dilation[axis] * (self.kernel[axis] - 1) + 1
+        if isinstance(size, int):
+            steps = -(-(size + 2 * padding - span) // stride)
+            if steps * stride >= size + padding:
+                steps -= 1  # the last window would start in the right padding
+            return max(steps * stride + span - (size + 2 * padding), 0)
+        reach = op.Div(op.Add(size, op.const(2 * padding - span + stride - 1)), op.const(stride))
+        reach = op.Mul(reach, op.const(stride))
+        outside = op.Not(op.Less(reach, op.Add(size, op.const(padding))))
+        reach = op.Sub(reach, op.Mul(op.cast(outside, dtypes.INT64), op.const(stride)))
+        return largest(op, op.Sub(reach, op.Add(size, op.const(2 * padding - span))), op.const(0))
+
+    @property
+    def is_computed(self) -> bool:
+        """True when the overhang follows from a dynamic size."""
+        return any(isinstance(item, Value) for item in self.extra)
+
+    @property
+    def is_wide(self) -> bool:
+        """True when runtimes refuse the padding as an attribute: it must be less than the kernel."""
+        return any(pad >= self.kernel[axis % self.rank] for axis, pad in enumerate(self.pads()))
+
+    def pads(self, padding: Sequence[int] | None = None) -> list[int]:
+        """ONNX pads: begins, then ends with the overhang, which must be known."""
+        begins = self.padding if padding is None else list(padding)
+        return [*begins, *(begin + extra for begin, extra in zip(begins, self.extra, strict=True))]
+
+    def pad(self, op: Emitter, value: Value, begins: Sequence[int], ends: Sequence[int], filler: Any = 0) -> Value:
+        """``value`` with begins, ends and the overhang added to its spatial axes."""
+        after = [
+            op.Add(extra, op.const(end)) if isinstance(extra, Value) else end + extra
+            for end, extra in zip(ends, self.extra, strict=True)
+        ]
+        constant = op.like(filler, value) if filler else None
+        return op.Pad(value, op.ints([0, 0, *begins, 0, 0, *after]), constant_value=constant, mode="constant")
+
+
+def spatial_rank(op: Emitter) -> int:
+    """The number of spatial axes, from the operator's own name: ``max_pool2d_with_indices`` has 2."""
+    return int(next(char for char in op.target.partition(".")[0].partition("pool")[2] if char.isdigit()))
+
+
+def batched(op: Emitter, value: Value, rank: int) -> Value:
+    """``value`` with a batch axis in front of channels and spatial axes."""
+    if value.rank == rank + 2:
+        return value
+    wide = op.Unsqueeze(value, [0])
+    wide.shape = (1, *(value.shape or ()))
+    return wide
+
+
+def unbatched(op: Emitter, result: Value, value: Value, rank: int) -> Value:
+    """``result`` without the batch axis that ``batched`` gave to ``value``."""
+    return result if value.rank == rank + 2 else op.Squeeze(result, [0])
+
+
+# Maximum ------------------------------------------------------------------------------------------------------------
+
+
+@lower("aten::max_pool1d", "aten::max_pool2d", "aten::max_pool3d")
+def max_pool(
+    op: Emitter,
+    self: Value,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> Value:
+    window = _Window(op, self, kernel_size, stride, padding, dilation, ceil_mode)
+    (result,) = _maximum(op, batched(op, self, window.rank), window, outputs=1)
+    return unbatched(op, result, self, window.rank)
+
+
+@lower("aten::max_pool1d_with_indices", "aten::max_pool2d_with_indices", "aten::max_pool3d_with_indices")
+def max_pool_with_indices(
+    op: Emitter,
+    self: Value,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Value, ...]:
+    window = _Window(op, self, kernel_size, stride, padding, dilation, ceil_mode)
+    found = _maximum(op, batched(op, self, window.rank), window, outputs=2)
+    return tuple(unbatched(op, item, self, window.rank) for item in found)
+
+
+def _maximum(op: Emitter, value: Value, window: _Window, outputs: int) -> tuple[Value, ...]:
+    explicit = window.is_computed or window.is_wide
+    padded = value
+    if explicit:
+        dtype = dtypes.torch_dtype(value.dtype or dtypes.FLOAT)
+        lowest = -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
+        padded = window.pad(op, value, window.padding, window.padding, lowest)
+    found = op.multi(
+        "MaxPool",
+        padded,
+        outputs=outputs,
+        kernel_shape=window.kernel,
+        strides=window.stride,
+        pads=None if explicit else window.pads(),
+        dilations=window.dilation if any(item != 1 for item in window.dilation) else None,
+    )
+    return found if outputs == 1 else (found[0], _positions(op, found[1], padded, window, explicit))
+
+
+def _positions(op: Emitter, indices: Value, padded: Value, window: _Window, explicit: bool) -> Value:
+    """ONNX counts over the whole tensor that was pooled, torch within one plane of its input."""
+    if not explicit:
+        return _modulo(op, indices, product(op, window.sizes))
+    position, rest, shape = op.const(0), indices, op.Shape(padded)
+    for axis in reversed(range(window.rank)):
+        size = op.Gather(shape, op.const(axis + 2), axis=0)
+        step = op.Sub(_modulo(op, rest, size), op.const(window.padding[axis]))
+        position = op.Add(position, op.Mul(step, product(op, window.sizes[axis + 1 :])))
+        rest = op.Div(rest, size)
+    return position
+
+
+def _modulo(op: Emitter, value: Value, divisor: Value) -> Value:
+    return op.Mod(value, divisor) if op.has("Mod") else op.Sub(value, op.Mul(op.Div(value, divisor), divisor))
+
+
+def product(op: Emitter, sizes: Sequence[Any]) -> Value:
+    """The product of sizes that may be computed, as a zero-dim int64 value."""
+    result = op.const(math.prod(size for size in sizes if not isinstance(size, Value)))
+    for size in sizes:
+        result = op.Mul(result, size) if isinstance(size, Value) else result
+    return result
+
+
+@lower("aten::max_unpool2d", "aten::max_unpool3d")
+def max_unpool(
+    op: Emitter, self: Value, indices: Value, output_size: Sequence[Any], stride: Any = None, padding: Any = None
+) -> Value:
+    # the sizes say it all: stride and padding were needed to compute them
+    lead = dims_of(op, self)[: self.rank - spatial_rank(op)]
+    flat = [*[0] * len(lead), -1]
+    zeros = full(op, [*lead, product(op, output_size)], 0, op.result_dtype)
+    write = "ScatterElements" if op.has("ScatterElements") else "Scatter"
+    written = op.emit(write, zeros, op.Reshape(indices, flat), op.Reshape(self, flat), axis=len(lead))
+    return op.Reshape(written, op.ints([*flat[:-1], *output_size]))
+
+
+# Average ------------------------------------------------------------------------------------------------------------
+
+
+@lower("aten::avg_pool1d", "aten::avg_pool2d", "aten::avg_pool3d")
+def avg_pool(
+    op: Emitter,
+    self: Value,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Value:
+    window = _Window(op, self, kernel_size, stride, padding, ceil_mode=ceil_mode)
+    value = batched(op, self, window.rank)
+    if divisor_override is not None:
+        # then every window is a sum over the whole kernel
+        mean = _mean_over_kernel(op, value, window)
+        result = op.Mul(mean, op.like(math.prod(window.kernel) / divisor_override, mean))
+    elif window.is_computed:
+        counted = _counted(op, value, window, count_include_pad)
+        result = op.Div(_mean_over_kernel(op, value, window), counted)
+    else:
+        result = _average(op, value, window, count_include_pad)
+    return unbatched(op, result, self, window.rank)
+
+
+def _average(op: Emitter, value: Value, window: _Window, count_include_pad: bool) -> Value:
+    pads, include = window.pads(), count_include_pad and not any(window.extra)
+    if any(window.extra) and count_include_pad and any(window.padding):
+        # padding counts and the overhang does not: pad first, then leave the overhang out
+        value = op.Pad(value, op.ints([0, 0, *window.padding] * 2), mode="constant")
+        pads = window.pads([0] * window.rank)
+    return _pooled(op, value, window, pads, include)
+
+
+def _pooled(op: Emitter, value: Value, window: _Window, pads: list[int] | None, include: bool) -> Value:
+    return op.AveragePool(
+        value, kernel_shape=window.kernel, strides=window.stride, pads=pads, count_include_pad=int(include)
+    )
+
+
+def _mean_over_kernel(op: Emitter, value: Value, window: _Window) -> Value:
+    """The mean with padding and overhang counted as zeros."""
+    if not window.is_computed:
+        return _pooled(op, value, window, window.pads(), True)
+    return _pooled(op, window.pad(op, value, window.padding, window.padding), window, None, True)
+
+
+def _counted(op: Emitter, value: Value, window: _Window, count_include_pad: bool) -> Value:
+    """The part of each window that an average counts, in [0, 1]; shape [1, 1, *output]."""
+    border = window.padding if count_include_pad else [0] * window.rank
+    sizes = [
+        op.Add(size, op.const(2 * pad)) if isinstance(size, Value) else size + 2 * pad
+        for size, pad in zip(window.sizes, border, strict=True)
+    ]
+    rest = [pad - counted for pad, counted in zip(window.padding, border, strict=True)]
+    ones = full(op, [1, 1, *sizes], 1, value.dtype or dtypes.FLOAT)
+    return _pooled(op, window.pad(op, ones, rest, rest), window, None, True)

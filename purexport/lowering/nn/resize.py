@@ -1,0 +1,272 @@
+"""Interpolation: ONNX Resize where it computes what torch computes, tables where it does not.
+
+torch scales coordinates by the given factor, or by the ratio of sizes where none is given; Resize does so with
+``scales`` and ``sizes``.  Where the sizes are known, all else is a table: interpolation of one axis is linear, so its
+matrix is what torch itself makes of the identity, and the nearest neighbours are what it makes of 0, 1, 2, ...
+Tables serve opsets before 11, dtypes without a kernel, antialiasing, and the rare factor that rounds to another size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from purexport import dtypes
+from purexport.errors import OpsetError, UnsupportedForm
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.support.common import dims_of, permute
+from purexport.lowering.support.positions import as_value, count_up
+
+_KERNELS = (dtypes.FLOAT, dtypes.FLOAT16, dtypes.BFLOAT16)  # dtypes that runtimes resize
+
+
+@dataclass(frozen=True)
+class Method:
+    """How one family interpolates: its name in ONNX and the coordinates, and torch's operator for tables."""
+
+    mode: str
+    coordinates: str
+    operator: str  # of two axes; of one where there is none of two
+    nearest: str = ""
+    cubic: float | None = None
+    antialias: bool = False
+
+    @property
+    def is_nearest(self) -> bool:
+        """True when each element is a copy of one of the input."""
+        return self.mode == "nearest"
+
+
+_NEAREST = Method("nearest", "asymmetric", "upsample_nearest1d", nearest="floor")
+_EXACT = Method("nearest", "half_pixel", "_upsample_nearest_exact1d", nearest="round_prefer_ceil")
+
+
+def _linear(align_corners: bool, antialias: bool = False) -> Method:
+    operator = "_upsample_bilinear2d_aa" if antialias else "upsample_bilinear2d"
+    return Method("linear", _coordinates(align_corners), operator, antialias=antialias)
+
+
+def _cubic(align_corners: bool, antialias: bool = False) -> Method:
+    operator = "_upsample_bicubic2d_aa" if antialias else "upsample_bicubic2d"
+    return Method("cubic", _coordinates(align_corners), operator, cubic=-0.75, antialias=antialias)
+
+
+def _coordinates(align_corners: bool) -> str:
+    return "align_corners" if align_corners else "half_pixel"
+
+
+def resize(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]) -> Value:
+    """``value`` [N, C, ...] interpolated to ``sizes``, or by ``scales`` where there are none.
+
+    ``scales`` holds a factor an axis, or None where the ratio of sizes is to be taken.
+    """
+    if not method.is_nearest and not dtypes.is_floating(value.dtype):
+        raise UnsupportedForm("of integers has no rule yet; convert the input to a floating dtype first")
+    before, after = (value.shape or ())[2:], (op.result.shape or ())[2:]
+    known = [
+        (old, new, scale)
+        for old, new, scale in zip(before, after, scales, strict=True)
+        if isinstance(old, int) and isinstance(new, int)
+    ]
+    if len(known) == len(before) and not _is_native(op, value, method, known):
+        return _by_tables(op, value, method, known)
+    if method.antialias and method.coordinates == "align_corners":
+        raise UnsupportedForm("with antialias=True and align_corners=True needs spatial axes of known size")
+    return _native(op, value, method, list(after) if len(known) == len(before) else sizes, scales)
+
+
+# Native -------------------------------------------------------------------------------------------------------------
+
+
+def _is_native(op: Emitter, value: Value, method: Method, axes: Sequence[tuple[int, int, Any]]) -> bool:
+    """True when Resize of this opset gives torch's numbers."""
+    if value.dtype not in _KERNELS or method.antialias:
+        return False
+    if not op.has("Resize", "coordinate_transformation_mode") and method is not _NEAREST:
+        return False
+    if not op.has("Resize", "coordinate_transformation_mode") and any(new < old for old, new, _ in axes):
+        return False  # Upsample does not shrink, and which neighbours the first Resize takes then is not said
+    return all(_same_sizes(*axis) and (not method.is_nearest or _same_nearest(method, *axis)) for axis in axes)
+
+
+def _same_sizes(old: int, new: int, scale: float | None) -> bool:
+    """True when the ratio of sizes is the given factor."""
+    return scale is None or old * scale == new
+
+
+def _same_nearest(method: Method, old: int, new: int, scale: float | None) -> bool:
+    """True when ONNX's arithmetic in float32 finds torch's neighbours."""
+    steps = torch.arange(new, dtype=torch.float32)
+    ratio = torch.tensor(new, dtype=torch.float32) / torch.tensor(old, dtype=torch.float32)
+    middle = 0.0 if method is _NEAREST else 0.5
+    found = torch.floor((steps + middle) / ratio - middle + middle)
+    return torch.equal(found.clamp(0, old - 1).long(), _neighbours(method, old, new, scale))
+
+
+def _native(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]) -> Value:
+    if value.dtype == dtypes.DOUBLE:
+        return op.cast(_native(op, op.cast(value, dtypes.FLOAT), method, sizes, scales), dtypes.DOUBLE)
+    if not op.has("Resize", "coordinate_transformation_mode"):
+        return _native_before_coordinates(op, value, method, sizes, scales)
+    options: dict[str, Any] = {"mode": method.mode, "coordinate_transformation_mode": method.coordinates}
+    if method.nearest:
+        options["nearest_mode"] = method.nearest
+    if method.cubic is not None:
+        options["cubic_coeff_a"] = -0.5 if method.antialias else method.cubic
+    if method.antialias:
+        # torch spreads the weights of pixels that do not exist over the others
+        options |= {"antialias": 1, "exclude_outside": 1}
+    by_sizes = sizes is not None and (method.coordinates == "align_corners" or not all(scales) or _all_known(sizes))
+    nothing = None if op.optional("Resize", "roi") else op.const(torch.empty(0))
+    if by_sizes:
+        assert sizes is not None
+        return op.Resize(value, nothing, nothing, op.ints([*dims_of(op, value)[:2], *sizes]), **options)
+    return op.Resize(value, nothing, op.const([1.0, 1.0, *scales], dtypes.FLOAT), **options)
+
+
+def _all_known(sizes: Sequence[Any]) -> bool:
+    return all(isinstance(size, int) for size in sizes)
+
+
+def _native_before_coordinates(
+    op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]
+) -> Value:
+    """Upsample, or the first Resize: nearest neighbours by factors that do not shrink, or that skip whole places."""
+    if method is not _NEAREST:
+        raise OpsetError(f"ONNX Resize has no coordinates like {method.coordinates!r} before", 11)
+    shrinks = [scale for scale in scales if scale is not None and scale < 1]
+    if shrinks and not op.has("Resize"):
+        raise OpsetError("ONNX Upsample does not shrink", 10)
+    if any(1 / scale % 1 for scale in shrinks):
+        raise OpsetError("ONNX Resize does not say which neighbours it takes before", 11)
+    if sizes is None or (_all_known(sizes) and all(scales)):
+        factors = op.const([1.0, 1.0, *scales], dtypes.FLOAT)
+        return op.emit("Resize" if op.has("Resize") else "Upsample", value, factors, mode="nearest")
+    for axis, size in enumerate(sizes, 2):
+        value = op.Gather(value, _places(op, op.dim(value, axis), size), axis=axis)
+    return value
+
+
+def _places(op: Emitter, old: Any, new: Any) -> Value:
+    """Which of ``old`` elements are the neighbours of ``new`` ones, in float32 as torch computes it."""
+    sizes = [op.cast(as_value(op, size), dtypes.FLOAT) for size in (old, new)]
+    steps = op.cast(count_up(op, 0, new), dtypes.FLOAT)
+    found = op.Floor(op.Mul(steps, op.Div(sizes[0], sizes[1])))
+    return op.Cast(op.Min(found, op.Sub(sizes[0], op.const(1.0, dtypes.FLOAT))), to=dtypes.INT64)
+
+
+# Tables -------------------------------------------------------------------------------------------------------------
+
+
+def _by_tables(op: Emitter, value: Value, method: Method, axes: Sequence[tuple[int, int, Any]]) -> Value:
+    for axis, (old, new, scale) in enumerate(axes, 2):
+        if method.is_nearest:
+            value = op.Gather(value, op.const(_neighbours(method, old, new, scale)), axis=axis)
+        elif not (old == new and scale in (None, 1)):
+            value = _along(op, value, axis, 2 + len(axes), _matrix(method, old, new, scale))
+    return value
+
+
+def _along(op: Emitter, value: Value, axis: int, rank: int, matrix: torch.Tensor) -> Value:
+    """The product of ``matrix`` [new, old] with one axis of ``value``."""
+    weights = op.const(matrix.to(dtypes.torch_dtype(value.dtype or dtypes.FLOAT)))
+    if axis == rank - 1:
+        return op.MatMul(value, op.Transpose(weights, perm=[1, 0]))
+    order = list(range(rank))
+    order[axis], order[-2] = order[-2], order[axis]
+    return permute(op, op.MatMul(weights, permute(op, value, order)), order)
+
+
+def _neighbours(method: Method, old: int, new: int, scale: float | None) -> torch.Tensor:
+    """Which element of the input each element of the output is."""
+    operator: Callable[..., torch.Tensor] = getattr(torch.ops.aten, method.operator)
+    return operator(torch.arange(old, dtype=torch.float32).reshape(1, 1, old), [new], scale).reshape(new).long()
+
+
+def _matrix(method: Method, old: int, new: int, scale: float | None) -> torch.Tensor:
+    """[new, old]: what torch makes of each unit vector along one axis."""
+    operator: Callable[..., torch.Tensor] = getattr(torch.ops.aten, method.operator)
+    # along the last axis: torch's antialiasing goes astray where that one has size 1
+    units = torch.eye(old, dtype=torch.float64).reshape(1, old, 1, old)
+    found = operator(units, [1, new], method.coordinates == "align_corners", None, scale)
+    return found.reshape(old, new).t().contiguous()
+
+
+# Rules --------------------------------------------------------------------------------------------------------------
+
+
+def _register_nearest(name: str, rank: int, method: Method) -> None:
+    @lower(f"aten::{name}{rank}d.vec")
+    def by_list(op: Emitter, input: Value, output_size: Any, scale_factors: Any) -> Value:
+        return resize(op, input, method, output_size, scale_factors or [None] * rank)
+
+    if rank == 1:
+
+        @lower(f"aten::{name}1d")
+        def of_one(op: Emitter, self: Value, output_size: Any, scales: Any = None) -> Value:
+            return resize(op, self, method, output_size, [scales])
+    elif rank == 2:
+
+        @lower(f"aten::{name}2d")
+        def of_two(op: Emitter, self: Value, output_size: Any, scales_h: Any = None, scales_w: Any = None) -> Value:
+            return resize(op, self, method, output_size, [scales_h, scales_w])
+    else:
+
+        @lower(f"aten::{name}3d")
+        def of_three(
+            op: Emitter, self: Value, output_size: Any, scales_d: Any = None, scales_h: Any = None, scales_w: Any = None
+        ) -> Value:
+            return resize(op, self, method, output_size, [scales_d, scales_h, scales_w])
+
+
+for _rank in (1, 2, 3):
+    _register_nearest("upsample_nearest", _rank, _NEAREST)
+    _register_nearest("_upsample_nearest_exact", _rank, _EXACT)
+
+
+@lower("aten::upsample_linear1d")
+def upsample_linear1d(op: Emitter, self: Value, output_size: Any, align_corners: bool, scales: Any = None) -> Value:
+    return resize(op, self, _linear(align_corners), output_size, [scales])
+
+
+@lower("aten::upsample_trilinear3d")
+def upsample_trilinear3d(
+    op: Emitter,
+    self: Value,
+    output_size: Any,
+    align_corners: bool,
+    scales_d: Any = None,
+    scales_h: Any = None,
+    scales_w: Any = None,
+) -> Value:
+    return resize(op, self, _linear(align_corners), output_size, [scales_d, scales_h, scales_w])
+
+
+@lower("aten::upsample_linear1d.vec", "aten::upsample_bilinear2d.vec", "aten::upsample_trilinear3d.vec")
+def upsample_linear(op: Emitter, input: Value, output_size: Any, align_corners: bool, scale_factors: Any) -> Value:
+    return resize(op, input, _linear(align_corners), output_size, scale_factors or [None] * (input.rank - 2))
+
+
+def _register_planes(name: str, method: Callable[[bool], Method], vector: bool = True) -> None:
+    @lower(f"aten::{name}")
+    def by_size(
+        op: Emitter, self: Value, output_size: Any, align_corners: bool, scales_h: Any = None, scales_w: Any = None
+    ) -> Value:
+        return resize(op, self, method(align_corners), output_size, [scales_h, scales_w])
+
+    if vector:
+
+        @lower(f"aten::{name}.vec")
+        def by_list(op: Emitter, input: Value, output_size: Any, align_corners: bool, scale_factors: Any) -> Value:
+            return resize(op, input, method(align_corners), output_size, scale_factors or [None, None])
+
+
+_register_planes("upsample_bilinear2d", _linear, vector=False)
+_register_planes("upsample_bicubic2d", _cubic)
+_register_planes("_upsample_bilinear2d_aa", lambda align_corners: _linear(align_corners, antialias=True))
+_register_planes("_upsample_bicubic2d_aa", lambda align_corners: _cubic(align_corners, antialias=True))

@@ -1,0 +1,1 @@
+"""Rules of quantized tensors and of PT2E graphs."""

@@ -1,0 +1,395 @@
+"""Counting: unique values and runs, bins and histograms, one-hot, and sums of segments and bags.
+
+Runs of equals are found where neighbours differ, so NaN is a run of its own, as in torch.  Segments, bags and bins are
+the rows of a table of ones: which element belongs to which; sums are then one product with it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from purexport import dtypes
+from purexport.errors import UnsupportedForm
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.elementwise.compare import eq, ge, le, lt, ne
+from purexport.lowering.reduce.cumulative import running_sum
+from purexport.lowering.reduce.reductions import linalg_vector_norm
+from purexport.lowering.reduce.sorting import top
+from purexport.lowering.support.common import axis_of, full, permute, reshape
+from purexport.lowering.support.kernels import alike
+from purexport.lowering.support.positions import as_value, count_up, times
+from purexport.lowering.tensor.indexing import nonzero
+from purexport.lowering.tensor.scatter import index_add, scatter_add
+from purexport.lowering.tensor.slices import slice_axis
+
+_END = 2**63 - 1
+
+
+def _flat(op: Emitter, value: Value) -> Value:
+    return value if value.rank == 1 else reshape(op, value, [times(op, *[op.dim(value, i) for i in range(value.rank)])])
+
+
+# Unique -------------------------------------------------------------------------------------------------------------
+
+
+def _runs(op: Emitter, rows: Value, size: Any, wanted: Sequence[bool]) -> tuple[Value, Value, Value]:
+    """(positions of the firsts of runs of equal neighbours, the run of each, their lengths) along axis 0."""
+    differs = ne(op, slice_axis(op, rows, 0, 1, _END), slice_axis(op, rows, 0, 0, -1))
+    if rows.rank > 1:
+        differs = op.ReduceMax(op.cast(differs, dtypes.FLOAT), axes=list(range(1, rows.rank)), keepdims=0)
+    later = op.cast(differs, dtypes.INT64)
+    later.shape = (None,)
+    # the first element, if there is one, begins a run
+    first = slice_axis(op, full(op, [size], 1, dtypes.INT64), 0, 0, 1)
+    starts = op.Concat(first, later, axis=0)
+    places = op.Reshape(op.NonZero(op.cast(starts, dtypes.BOOL)), [-1])
+    places.shape = starts.shape = (None,)
+    nothing = op.const([])
+    inverse = op.Sub(running_sum(op, starts, 0), op.const(1)) if wanted[0] else nothing
+    ends = op.Concat(slice_axis(op, places, 0, 1, _END), op.Reshape(as_value(op, size), [1]), axis=0)
+    # of nothing there is an end and no start
+    ends = slice_axis(op, ends, 0, 0, op.Gather(op.Shape(places), op.const(0), axis=0))
+    counts = op.Sub(ends, places) if wanted[1] else nothing
+    return places, inverse, counts
+
+
+@lower("aten::unique_consecutive")
+def unique_consecutive(
+    op: Emitter, self: Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> tuple[Value, Value, Value]:
+    """unique_consecutive(self) -> (values, inverse, counts): one of each run of equals."""
+    wanted = (return_inverse, return_counts) if dim is None else (True, True)  # torch gives both along an axis
+    axis = 0 if dim is None else axis_of(dim, self.rank)
+    value = _flat(op, self) if dim is None or self.rank == 0 else self
+    order = [axis, *[i for i in range(value.rank) if i != axis]]
+    places, inverse, counts = _runs(op, permute(op, value, order), op.dim(value, axis), wanted)
+    if dim is None and return_inverse:
+        inverse = reshape(op, inverse, [op.dim(self, i) for i in range(self.rank)])
+    return op.Gather(value, places, axis=axis), inverse, counts
+
+
+@lower("aten::_unique2", "aten::_unique")
+def unique(
+    op: Emitter, self: Value, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> tuple[Value, ...]:
+    """_unique2(self) -> (values, inverse, counts): sorted, each NaN for itself."""
+    flat = _flat(op, self)
+    size = op.dim(flat, 0)
+    ordered, order = (flat, count_up(op, 0, size)) if size == 0 else top(op, flat, size, 0, greatest=False)
+    places, inverse, counts = _runs(op, ordered, size, (return_inverse, return_counts))
+    if return_inverse:
+        inverse = op.ScatterElements(inverse, order, inverse, axis=0)
+        inverse = reshape(op, inverse, [op.dim(self, i) for i in range(self.rank)])
+    found = op.Gather(ordered, places, axis=0)
+    return (found, inverse) if op.target == "aten::_unique" else (found, inverse, counts)
+
+
+@lower("aten::unique_dim")
+def unique_dim(
+    op: Emitter, self: Value, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> tuple[Value, Value, Value]:
+    """unique_dim(self, dim) -> (values, inverse, counts): slices in the order of their elements."""
+    axis = axis_of(dim, self.rank)
+    dtype = self.dtype if self.dtype in _UNIQUE else dtypes.DOUBLE if self.dtype == dtypes.FLOAT16 else dtypes.INT64
+    found, _, inverse, counts = op.multi("Unique", op.cast(self, dtype), outputs=4, axis=axis, sorted=1)
+    return op.cast(found, self.dtype), inverse, counts
+
+
+_UNIQUE = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT64, dtypes.INT8)
+
+
+# Bins ---------------------------------------------------------------------------------------------------------------
+
+
+@lower("aten::bincount")
+def bincount(op: Emitter, self: Value, weights: Value | None = None, minlength: int = 0) -> Value:
+    """bincount(self): how often (with what weight) each of 0, 1, ... occurs, up to the largest or ``minlength``."""
+    places = op.cast(self, dtypes.INT64)
+    last = op.ReduceMax(op.Concat(places, op.const([minlength - 1]), axis=0), axes=[0], keepdims=0)
+    size = op.Add(last, op.const(1))
+    size.shape = ()
+    parts = full(op, [op.dim(self, 0)], 1, op.result_dtype) if weights is None else op.cast(weights, op.result_dtype)
+    if op.has("ScatterElements", "reduction"):
+        empty = full(op, [size], 0, op.result_dtype)
+        empty.shape = (None,)
+        return index_add(op, empty, 0, places, parts)
+    hits = op.cast(eq(op, op.Unsqueeze(count_up(op, 0, size), [1]), places), op.result_dtype)
+    return op.ReduceSum(op.Mul(hits, parts), axes=[1], keepdims=0)
+
+
+@lower("aten::one_hot")
+def one_hot(op: Emitter, self: Value, num_classes: int = -1) -> Value:
+    """one_hot(self, num_classes): without a number, as many classes as the largest says."""
+    classes: Any = num_classes
+    if num_classes < 0:
+        classes = op.Add(op.ReduceMax(_flat(op, self), axes=[0], keepdims=0), op.const(1))
+        classes.shape = ()
+    column = op.Unsqueeze(op.cast(self, dtypes.INT64), [self.rank])
+    return op.cast(eq(op, column, count_up(op, 0, classes)), dtypes.INT64)
+
+
+@lower("aten::nonzero_static")
+def nonzero_static(op: Emitter, self: Value, size: int, fill_value: int = -1) -> Value:
+    """nonzero_static(self, size): the first ``size`` places, filled up with ``fill_value``."""
+    found = nonzero(op, self)
+    filled = op.Concat(found, full(op, [size, self.rank], fill_value, dtypes.INT64), axis=0)
+    return slice_axis(op, filled, 0, 0, size)
+
+
+def _edges(op: Emitter, value: Value, bins: int, bounds: Sequence[float] | None) -> Value:
+    """bins + 1 numbers from the least to the largest, or between given bounds; from either end, as torch counts."""
+    if bounds is not None:
+        low, high = (op.like(bound, value) for bound in bounds)
+    else:
+        low, high = op.ReduceMin(value, axes=[0], keepdims=0), op.ReduceMax(value, axes=[0], keepdims=0)
+    alone = op.Mul(op.cast(op.Not(op.Less(low, high)), value.dtype), op.like(0.5, value))
+    low, high = op.Sub(low, alone), op.Add(high, alone)
+    step = op.Div(op.Sub(high, low), op.like(bins, value))
+    front = op.const([float(i) for i in range(bins + 1)], value.dtype or dtypes.FLOAT)
+    back = op.const([float(bins - i) for i in range(bins + 1)], value.dtype or dtypes.FLOAT)
+    is_front = op.const([i < (bins + 1) // 2 for i in range(bins + 1)], dtypes.BOOL)
+    edges = op.Where(is_front, op.Add(low, op.Mul(front, step)), op.Sub(high, op.Mul(back, step)))
+    edges.shape = (bins + 1,)
+    return edges
+
+
+def _in_bins(op: Emitter, value: Value, edges: Value) -> Value:
+    """[elements, bins] of zeros and ones; the last bin is closed."""
+    column = op.Unsqueeze(value, [1])
+    low, high = slice_axis(op, edges, 0, 0, -1), slice_axis(op, edges, 0, 1, _END)
+    count = edges.sizes[0] - 1
+    last = op.const([i == count - 1 for i in range(count)], dtypes.BOOL)
+    below = op.Or(lt(op, column, high), op.And(last, le(op, column, high)))
+    return op.cast(op.And(ge(op, column, low), below), value.dtype)
+
+
+@lower("aten::histogram.bin_ct", "aten::histogram.bins_tensor")
+def histogram(
+    op: Emitter,
+    self: Value,
+    bins: int | Value,
+    range: Sequence[float] | None = None,
+    weight: Value | None = None,
+    density: bool = False,
+) -> tuple[Value, Value]:
+    """histogram(self, bins) -> (counts, edges)."""
+    flat = _flat(op, self)
+    edges = bins if isinstance(bins, Value) else _edges(op, flat, bins, range)
+    counts, _ = _histogram(op, [flat], [edges], None if weight is None else _flat(op, weight), density)
+    return counts, edges
+
+
+@lower("aten::histogramdd", "aten::histogramdd.int_bins", "aten::histogramdd.TensorList_bins")
+def histogramdd(
+    op: Emitter,
+    self: Value,
+    bins: Any,
+    range: Sequence[float] | None = None,
+    weight: Value | None = None,
+    density: bool = False,
+) -> tuple[Value, list[Value]]:
+    """histogramdd(self, bins) -> (counts, edges of each axis): the last axis of self holds the coordinates."""
+    width = op.dim(self, -1)
+    if not isinstance(width, int):
+        raise UnsupportedForm("with a dynamic number of coordinates has no rule; declare that axis static")
+    points = reshape(op, self, [-1, width])
+    columns = []
+    for axis in builtins.range(width):
+        column = op.Gather(points, op.const(axis), axis=1)
+        column.shape = (None,)
+        columns.append(column)
+    counts = [bins] * width if isinstance(bins, int) else list(bins)
+    edges = [
+        item if isinstance(item, Value) else _edges(op, column, item, None if not range else range[2 * i : 2 * i + 2])
+        for i, (item, column) in enumerate(zip(counts, columns, strict=True))
+    ]
+    found, _ = _histogram(op, columns, edges, None if weight is None else _flat(op, weight), density)
+    return found, edges
+
+
+def _histogram(
+    op: Emitter, columns: Sequence[Value], edges: Sequence[Value], weight: Value | None, density: bool
+) -> tuple[Value, int]:
+    """The counts in the boxes between the edges of each axis, as the product of tables of ones."""
+    tables = [_in_bins(op, column, edge) for column, edge in zip(columns, edges, strict=True)]
+    sizes = [edge.sizes[0] - 1 for edge in edges]
+    total = tables[0] if weight is None else op.Mul(tables[0], op.Unsqueeze(op.cast(weight, tables[0].dtype), [1]))
+    boxes = sizes[0]
+    for table, size in zip(tables[1:], sizes[1:], strict=True):
+        pairs = op.Mul(op.Unsqueeze(total, [2]), op.Unsqueeze(table, [1]))
+        boxes *= size
+        total = op.Reshape(pairs, [-1, boxes])
+    counts = op.Reshape(op.ReduceSum(total, axes=[0], keepdims=0), sizes)
+    counts.shape = tuple(sizes)
+    if density:
+        everything = op.ReduceSum(counts, axes=list(range(len(sizes))), keepdims=0)
+        counts = op.Div(counts, everything)
+        for axis, edge in enumerate(edges):
+            width = op.Sub(slice_axis(op, edge, 0, 1, _END), slice_axis(op, edge, 0, 0, -1))
+            counts = op.Div(counts, op.Reshape(width, [-1, *[1] * (len(sizes) - axis - 1)]))
+    return counts, boxes
+
+
+# Segments and bags --------------------------------------------------------------------------------------------------
+
+
+def _members(op: Emitter, starts: Value, ends: Value, size: Any) -> Value:
+    """[segments, elements]: which element lies in which segment."""
+    place = op.Unsqueeze(count_up(op, 0, size), [0])
+    return op.And(ge(op, place, op.Unsqueeze(starts, [1])), lt(op, place, op.Unsqueeze(ends, [1])))
+
+
+def _extremes(op: Emitter, members: Value, rows: Value, op_type: str, neutral: float) -> Value:
+    """The largest or smallest of the members of each segment: [segments, ...] from rows [elements, ...]."""
+    inside = members
+    for axis in range(2, rows.rank + 1):
+        inside = op.Unsqueeze(inside, [axis])
+    masked = op.Where(inside, op.Unsqueeze(rows, [0]), op.like(neutral, rows))
+    result: Value = op.emit(op_type, masked, axes=[1], keepdims=0)
+    return result
+
+
+@lower("aten::segment_reduce")
+def segment_reduce(
+    op: Emitter,
+    data: Value,
+    reduce: str,
+    lengths: Value | None = None,
+    indices: Value | None = None,
+    offsets: Value | None = None,
+    axis: int = 0,
+    unsafe: bool = False,
+    initial: Any = None,
+) -> Value:
+    """segment_reduce(data, reduce, lengths or offsets): one result for each run of elements on the first axis."""
+    if axis != 0 or (lengths is None) == (offsets is None) or indices is not None:
+        raise UnsupportedForm("has a rule for lengths or offsets of the first axis only; transpose the data before")
+    if offsets is not None:
+        bounds = op.cast(offsets, dtypes.INT64)
+        starts, ends = slice_axis(op, bounds, 0, 0, -1), slice_axis(op, bounds, 0, 1, _END)
+    else:
+        assert lengths is not None
+        ends = running_sum(op, op.cast(lengths, dtypes.INT64), 0)
+        starts = op.Sub(ends, op.cast(lengths, dtypes.INT64))
+    members = _members(op, starts, ends, op.dim(data, 0))
+    op_type, neutral = _REDUCTIONS[reduce]
+    start = neutral if initial is None else initial
+    total = _extremes(op, members, data, op_type, neutral)
+    begin = op.like(start, data)
+    if reduce in ("max", "min"):
+        return op.emit(reduce.capitalize(), total, begin)
+    if reduce == "prod":
+        return op.Mul(total, begin)
+    total = op.Add(total, begin)
+    if reduce == "sum":
+        return total
+    number = op.cast(op.Sub(ends, starts), data.dtype)
+    number = reshape(op, number, [-1, *[1] * (data.rank - 1)])
+    if initial is not None:  # the mean of nothing is then the start itself
+        number = op.Max(number, op.like(1, data))
+    return op.Div(total, number)
+
+
+_REDUCTIONS = {
+    "sum": ("ReduceSum", 0.0),
+    "mean": ("ReduceSum", 0.0),
+    "prod": ("ReduceProd", 1.0),
+    "max": ("ReduceMax", -math.inf),
+    "min": ("ReduceMin", math.inf),
+}
+
+
+@lower(
+    "aten::embedding_bag",
+    "aten::embedding_bag.padding_idx",
+    "aten::_embedding_bag",
+    "aten::_embedding_bag_forward_only",
+)
+def embedding_bag(
+    op: Emitter,
+    weight: Value,
+    indices: Value,
+    offsets: Value,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Value | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> tuple[Any, ...]:
+    """embedding_bag(weight, indices, offsets): sum (0), mean (1) or maximum (2) of the rows of each bag."""
+    places, starts = op.cast(indices, dtypes.INT64), op.cast(offsets, dtypes.INT64)
+    size = op.dim(indices, 0)
+    if include_last_offset:
+        starts, ends = slice_axis(op, starts, 0, 0, -1), slice_axis(op, starts, 0, 1, _END)
+    else:
+        last = op.Reshape(as_value(op, size), [1])
+        ends = op.Concat(slice_axis(op, starts, 0, 1, _END), last, axis=0)
+    members = _members(op, starts, ends, size)
+    # -1 is no row where the argument is no optional one
+    if padding_idx is not None and (padding_idx >= 0 or op.target.endswith(".padding_idx")):
+        members = op.And(members, op.Unsqueeze(ne(op, places, _row(op, weight, padding_idx)), [0]))
+    rows = op.Gather(weight, places, axis=0)
+    rows.shape = (None, *(weight.shape or ())[1:])
+    if per_sample_weights is not None:
+        rows = op.Mul(rows, op.Unsqueeze(per_sample_weights, [1]))
+    table = op.cast(members, weight.dtype)
+    number = op.ReduceSum(table, axes=[1], keepdims=1)
+    if mode == 2:
+        found = _extremes(op, members, rows, "ReduceMax", -math.inf)
+        found = op.Where(op.Greater(number, op.like(0, weight)), found, op.like(0, weight))
+    else:
+        found = op.MatMul(table, rows)
+    if mode == 1:
+        found = op.Div(found, op.Max(number, op.like(1, weight)))
+    bag_of = op.ArgMax(op.cast(members, dtypes.FLOAT), axis=0, keepdims=0)
+    return found, bag_of, op.cast(op.Squeeze(number, [1]), dtypes.INT64), []
+
+
+def _row(op: Emitter, weight: Value, index: int) -> Value:
+    """A row's number, counted from the front."""
+    if index >= 0:
+        return op.const(index)
+    result: Value = op.Add(as_value(op, op.dim(weight, 0)), op.const(index))
+    return result
+
+
+# Others that gather or scatter --------------------------------------------------------------------------------------
+
+
+@lower("aten::pdist", "aten::_pdist_forward")
+def pdist(op: Emitter, self: Value, p: float = 2.0) -> Value:
+    """pdist(self, p): the distances of each two rows, of the first to all behind it, of the second, ..."""
+    place = count_up(op, 0, op.dim(self, 0))
+    before = op.Less(op.Unsqueeze(place, [1]), op.Unsqueeze(place, [0]))
+    pairs = op.NonZero(before)
+    one, other = (op.Gather(self, op.Gather(pairs, op.const(side), axis=0), axis=0) for side in (0, 1))
+    difference = op.Sub(one, other)
+    difference.shape = (None, (self.shape or (None, None))[1])
+    return linalg_vector_norm(op, difference, p, [1])
+
+
+@lower("aten::max_pool2d_with_indices_backward")
+def max_pool2d_with_indices_backward(
+    op: Emitter,
+    grad_output: Value,
+    self: Value,
+    kernel_size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    indices: Value,
+) -> Value:
+    """The gradient of max_pool2d: each goes to the place that its maximum came from."""
+    front = [op.dim(self, axis) for axis in range(self.rank - 2)]
+    flat = times(op, op.dim(self, -2), op.dim(self, -1))
+    windows = times(op, op.dim(indices, -2), op.dim(indices, -1))
+    places, parts = (reshape(op, value, [*front, windows]) for value in (indices, grad_output))
+    found = scatter_add(op, full(op, [*front, flat], 0, self.dtype or dtypes.FLOAT), -1, places, parts)
+    return alike(reshape(op, found, [*front, op.dim(self, -2), op.dim(self, -1)]), self)

@@ -1,0 +1,125 @@
+"""Running sums, products, extremes and logarithms of sums along an axis, and differences, which undo sums.
+
+ONNX has CumSum from opset 11 and CumProd from 26.  All others are reductions of a triangle: the axis is laid out twice,
+what comes later is replaced by the neutral element, and one of the two is reduced.  That takes the square of the axis.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from purexport import dtypes
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.support.common import INT64_MAX, axis_of
+from purexport.lowering.support.kernels import alike, carrier, choose, wide
+from purexport.lowering.tensor.create import positions
+from purexport.lowering.tensor.slices import slice_axis
+
+
+def _triangle(op: Emitter, value: Value, axis: int) -> Value:
+    """True where place j (axis + 1) does not come after place i (axis), broadcast against the doubled axis."""
+    place = positions(op, op.dim(value, axis))
+    later = op.Less(op.Unsqueeze(place, axes=[1]), op.Unsqueeze(place, axes=[0]))
+    behind = value.rank - axis - 1
+    earlier = op.Not(later)
+    return op.Unsqueeze(earlier, axes=list(range(2, 2 + behind))) if behind else earlier
+
+
+def _running(op: Emitter, op_type: str, value: Value, dim: int, neutral: Any) -> Value:
+    if value.rank == 0:
+        return value
+    axis = axis_of(dim, value.rank)
+    doubled = op.Unsqueeze(value, axes=[axis])
+    masked = choose(op, _triangle(op, value, axis), doubled, op.like(neutral, value))
+    return alike(wide(op, op_type, masked, axes=[axis + 1], keepdims=0), value)
+
+
+@lower("aten::cumsum")
+def cumsum(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
+    return running_sum(op, op.cast(self, op.result_dtype), dim)
+
+
+def running_sum(op: Emitter, value: Value, dim: int) -> Value:
+    """The sums so far along ``dim``, in the dtype of ``value``."""
+    if value.rank and op.has("CumSum"):
+        inside = op.cast(value, carrier(op, "CumSum", value.dtype) or value.dtype)
+        return op.cast(op.CumSum(inside, op.const(axis_of(dim, value.rank))), value.dtype)
+    return _running(op, "ReduceSum", value, dim, 0)
+
+
+@lower("aten::diff", promote="prepend self append")
+def diff(
+    op: Emitter, self: Value, n: int = 1, dim: int = -1, prepend: Value | None = None, append: Value | None = None
+) -> Value:
+    """Each element less the one before it, ``n`` times over; of booleans, whether they differ."""
+    axis = axis_of(dim, self.rank)
+    parts = [part for part in (prepend, self, append) if part is not None]
+    value = op.Concat(*parts, axis=axis) if len(parts) > 1 else self
+    size = op.dim(value, axis)
+    for _ in range(min(n, size) if isinstance(size, int) else n):
+        after, before = slice_axis(op, value, axis, 1, INT64_MAX), slice_axis(op, value, axis, 0, -1)
+        value = op.Xor(after, before) if value.dtype == dtypes.BOOL else wide(op, "Sub", after, before)
+    return value
+
+
+@lower("aten::cumprod")
+def cumprod(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
+    value = op.cast(self, op.result_dtype)
+    if value.rank and op.has("CumProd"):
+        inside = op.cast(value, carrier(op, "CumProd", value.dtype) or value.dtype)
+        return op.cast(op.CumProd(inside, op.const(axis_of(dim, value.rank))), value.dtype)
+    return _running(op, "ReduceProd", value, dim, 1)
+
+
+@lower("aten::logcumsumexp")
+def logcumsumexp(op: Emitter, self: Value, dim: int) -> Value:
+    """logcumsumexp(self, dim): stable, by the running maximum."""
+    if self.rank == 0:
+        return self
+    axis = axis_of(dim, self.rank)
+    top = _running(op, "ReduceMax", self, dim, -math.inf)
+    finite = op.Where(op.Less(op.Abs(top), op.like(math.inf, top)), top, op.like(0, top))
+    terms = op.Exp(op.Sub(op.Unsqueeze(self, axes=[axis]), op.Unsqueeze(finite, axes=[axis + 1])))
+    masked = op.Where(_triangle(op, self, axis), terms, op.like(0, self))
+    return op.Add(op.Log(op.ReduceSum(masked, axes=[axis + 1], keepdims=0)), finite)
+
+
+@lower("aten::cummax")
+def cummax(op: Emitter, self: Value, dim: int) -> tuple[Value, Value]:
+    return _running_extreme(op, "ReduceMax", self, dim)
+
+
+@lower("aten::cummin")
+def cummin(op: Emitter, self: Value, dim: int) -> tuple[Value, Value]:
+    return _running_extreme(op, "ReduceMin", self, dim)
+
+
+def _running_extreme(op: Emitter, op_type: str, value: Value, dim: int) -> tuple[Value, Value]:
+    """(values, positions): the last of equals so far."""
+    if value.rank == 0:
+        return value, op.const(0)
+    axis = axis_of(dim, value.rank)
+    found = _running(op, op_type, value, dim, _worst(value, op_type == "ReduceMax"))
+    one, best = op.Unsqueeze(value, axes=[axis]), op.Unsqueeze(found, axes=[axis + 1])
+    beaten = wide(op, "Less", one, best) if op_type == "ReduceMax" else wide(op, "Greater", one, best)
+    place = positions(op, op.dim(value, axis))
+    place = op.Reshape(place, [-1, *[1] * (value.rank - axis - 1)])
+    candidate = op.And(_triangle(op, value, axis), op.Not(beaten))
+    places = op.Where(candidate, place, op.const(-1))
+    return found, op.ReduceMax(places, axes=[axis + 1], keepdims=0)
+
+
+def _worst(value: Value, for_maximum: bool) -> Any:
+    """The number that no maximum (or minimum) prefers."""
+    dtype = dtypes.torch_dtype(value.dtype or dtypes.FLOAT)
+    if dtype is torch.bool:
+        return not for_maximum
+    if dtype.is_floating_point:
+        return -math.inf if for_maximum else math.inf
+    bounds = torch.iinfo(dtype)
+    return bounds.min if for_maximum else bounds.max

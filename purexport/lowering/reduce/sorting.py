@@ -1,0 +1,318 @@
+"""Order along an axis: sort, topk, k-th values, medians, and places in sorted sequences.
+
+ONNX TopK puts the lower position first among equals, so its full form is a stable sort.  Before opset 11 it takes
+floats only and finds the largest only: other types go through double where that is exact, order through the sign.
+NaN is larger than all numbers, as in torch; ONNX leaves its place open, so what is compared holds none (see ``_key``).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from purexport import dtypes
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.elementwise.compare import ge, gt, le, lt
+from purexport.lowering.reduce.reductions import extreme
+from purexport.lowering.support.common import axis_of
+from purexport.lowering.support.kernels import alike, carrier, largest
+from purexport.lowering.tensor.create import positions
+
+_EXACT_IN_DOUBLE = (dtypes.BOOL, dtypes.UINT8, dtypes.INT8, dtypes.UINT16, dtypes.INT16, dtypes.INT32, dtypes.UINT32)
+
+
+# Larger than what any float but a double holds, and less than infinity.
+_ABOVE = torch.finfo(torch.float64).max
+
+
+def top(op: Emitter, value: Value, k: Any, dim: int, greatest: bool = True, sorted: bool = True) -> tuple[Value, Value]:
+    """(values, positions) of the ``k`` largest or smallest along ``dim``; NaN is the largest."""
+    if value.rank == 0:
+        return value, op.const(0)
+    axis, dtype = axis_of(dim, value.rank), value.dtype
+    has_key = dtypes.is_floating(dtype) and (dtype != dtypes.DOUBLE or op.has("GatherElements"))
+    compared = _key(op, value) if has_key else op.cast(value, _compared_in(op, dtype))
+    smallest = not greatest
+    if smallest and not op.has("TopK", "largest"):
+        compared, smallest = alike(op.Neg(compared), value), False
+    count = op.ints([k]) if op.has("TopK", "K") else op.known(k)
+    order: dict[str, Any] = {"largest": int(not smallest), "sorted": int(sorted)} if op.has("TopK", "largest") else {}
+    found, places = op.multi("TopK", compared, count, outputs=2, axis=axis, **order)
+    if not greatest and not order:
+        found = op.Neg(found)
+    if has_key:
+        found = _values(op, value, found, places, axis)
+    shape = value.shape and (*value.shape[:axis], k if isinstance(k, int) else None, *value.shape[axis:][1:])
+    found.shape = places.shape = shape
+    return op.cast(found, dtype), places
+
+
+def _key(op: Emitter, value: Value) -> Value:
+    """A double in the order of ``value``: infinity for NaN, and the largest double for infinity."""
+    wide = op.cast(value, dtypes.DOUBLE)
+    return alike(op.Where(op.IsNaN(wide), op.like(math.inf, wide), op.Min(wide, op.like(_ABOVE, wide))), value)
+
+
+def _values(op: Emitter, value: Value, keys: Value, places: Value, axis: int) -> Value:
+    """What stands at ``places``; from its keys, where ONNX does not gather along an axis yet."""
+    if op.has("GatherElements"):
+        return op.GatherElements(value, places, axis=axis)
+    found = op.Where(op.Less(keys, op.like(_ABOVE, keys)), keys, op.like(math.inf, keys))
+    return op.Where(op.Greater(keys, op.like(_ABOVE, keys)), op.like(math.nan, keys), found)
+
+
+def _compared_in(op: Emitter, dtype: int | None) -> int | None:
+    found = carrier(op, "TopK", dtype)
+    if found is None and dtype in _EXACT_IN_DOUBLE:
+        return dtypes.DOUBLE
+    return dtype if found is None else found
+
+
+# Sorting ------------------------------------------------------------------------------------------------------------
+
+
+@lower("aten::topk")
+def topk(
+    op: Emitter, self: Value, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Value, Value]:
+    return top(op, self, op.known(k), dim, largest, sorted)
+
+
+@lower("aten::sort", "aten::sort.stable")
+def sort(
+    op: Emitter, self: Value, dim: int = -1, descending: bool = False, stable: bool | None = None
+) -> tuple[Value, Value]:
+    """sort(self, dim, descending): stable; NaN comes last, or first if descending."""
+    if self.rank == 0:
+        return self, op.const(0)
+    size = op.dim(self, dim)
+    return top(op, self, size, dim, greatest=descending)
+
+
+@lower("aten::msort")
+def msort(op: Emitter, self: Value) -> Value:
+    return sort(op, self, 0)[0]
+
+
+@lower("aten::argsort", "aten::argsort.stable")
+def argsort(op: Emitter, self: Value, dim: int = -1, descending: bool = False, stable: bool = False) -> Value:
+    return sort(op, self, dim, descending)[1]
+
+
+@lower("aten::kthvalue")
+def kthvalue(op: Emitter, self: Value, k: Any, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
+    """kthvalue(self, k, dim, keepdim) -> (values, indices): the k-th smallest, counted from one."""
+    return _nth(op, self, op.known(k), dim, keepdim)
+
+
+def _nth(op: Emitter, value: Value, k: int | Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
+    """The ``k``-th smallest along ``dim``, and where it stands."""
+    if value.rank == 0:
+        return value, op.const(0)
+    found, places = top(op, value, k, dim, greatest=False)
+    axis = axis_of(dim, value.rank)
+    last = op.const(k - 1) if isinstance(k, int) else op.Sub(k, op.const(1))
+    if keepdim:
+        last = op.Unsqueeze(last, axes=[0])
+    return op.Gather(found, last, axis=axis), op.Gather(places, last, axis=axis)
+
+
+# Medians and quantiles ----------------------------------------------------------------------------------------------
+
+
+def _flat(op: Emitter, value: Value) -> Value:
+    flat: Value = op.Reshape(value, [-1])
+    flat.shape = (math.prod(value.sizes) if value.is_static else None,)
+    return flat
+
+
+@lower("aten::median.dim")
+def median_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+    """median(self, dim, keepdim) -> (values, indices): the lower one of two middle values; NaN where there is one."""
+    if self.rank == 0:
+        return self, op.const(0)
+    size = op.dim(self, dim)
+    half = (size + 1) // 2 if isinstance(size, int) else op.Div(op.Add(size, op.const(1)), op.const(2))
+    found, places = _nth(op, self, half, dim, keepdim)
+    if not dtypes.is_floating(self.dtype):
+        return found, places
+    missing = op.cast(alike(op.IsNaN(self), self), dtypes.FLOAT)
+    axis = axis_of(dim, self.rank)
+    has_nan = op.cast(op.ReduceMax(missing, axes=[axis], keepdims=int(keepdim)), dtypes.BOOL)
+    where = op.ArgMax(missing, axis=axis, keepdims=int(keepdim))
+    return op.Where(has_nan, op.like(math.nan, self), found), op.Where(has_nan, where, places)
+
+
+@lower("aten::median")
+def median(op: Emitter, self: Value) -> Value:
+    return median_dim(op, _flat(op, self), 0)[0]
+
+
+@lower("aten::nanmedian.dim")
+def nanmedian_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+    """nanmedian(self, dim, keepdim): the median of what is no NaN."""
+    if not dtypes.is_floating(self.dtype) or self.rank == 0:
+        return median_dim(op, self, dim, keepdim)
+    axis = axis_of(dim, self.rank)
+    missing = alike(op.IsNaN(self), self)
+    found, places = top(op, self, op.dim(self, axis), axis, greatest=False)
+    count = op.ReduceSum(op.cast(alike(op.Not(missing), self), dtypes.INT64), axes=[axis], keepdims=1)
+    # none at all: place 0, whose value becomes NaN
+    at = largest(op, op.Sub(op.Div(op.Add(count, op.const(1)), op.const(2)), op.const(1)), op.const(0))
+    value, place = op.GatherElements(found, at, axis=axis), op.GatherElements(places, at, axis=axis)
+    nothing = op.Not(op.cast(count, dtypes.BOOL))
+    value = op.Where(nothing, op.like(math.nan, self), value)
+    if keepdim:
+        return value, place
+    return op.Squeeze(value, axes=[axis]), op.Squeeze(place, axes=[axis])
+
+
+@lower("aten::nanmedian")
+def nanmedian(op: Emitter, self: Value) -> Value:
+    return nanmedian_dim(op, _flat(op, self), 0)[0]
+
+
+@lower("aten::quantile", "aten::quantile.scalar")
+def quantile(
+    op: Emitter, self: Value, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
+) -> Value:
+    """quantile(self, q, dim, keepdim, interpolation): places between sorted values; q's axis comes first."""
+    rank, dim = self.rank, None if self.rank == 0 else dim
+    value = _flat(op, self) if dim is None else self
+    axis = axis_of(dim or 0, value.rank)
+    many = isinstance(q, Value) and q.rank == 1
+    size = op.dim(value, axis)
+    ordered, _ = top(op, value, size, axis, greatest=False)
+    fraction = op.Reshape(op.like(q, value), [-1])
+    place = op.Mul(fraction, op.cast(op.Sub(op.like(size, op.const(0)), op.const(1)), value.dtype))
+    result = _between(op, ordered, place, axis, interpolation, value.rank)
+    # NaN in a row makes all its quantiles NaN
+    missing = extreme(op, "ReduceMax", value, axis, True) if value.rank else value
+    result = op.Where(op.IsNaN(missing), missing, result)
+    return _quantile_shape(op, result, axis, many, keepdim, rank if dim is None else value.rank, dim is None)
+
+
+def _between(op: Emitter, ordered: Value, place: Value, axis: int, interpolation: str, rank: int) -> Value:
+    """Values at fractional places along ``axis``."""
+    below, above = op.Floor(place), op.Ceil(place)
+    if interpolation == "nearest":
+        below = above = op.Round(place)
+    if interpolation in ("lower", "higher"):
+        below = above = below if interpolation == "lower" else above
+    low, high = (op.Gather(ordered, op.cast(side, dtypes.INT64), axis=axis) for side in (below, above))
+    if interpolation not in ("linear", "midpoint"):
+        return low
+    weight = op.Sub(place, below) if interpolation == "linear" else op.Mul(op.Sub(above, below), op.like(0.5, place))
+    weight = op.Reshape(weight, [-1, *[1] * (rank - axis - 1)])
+    return op.Add(low, op.Mul(weight, op.Sub(high, low)))
+
+
+def _quantile_shape(op: Emitter, value: Value, axis: int, many: bool, keepdim: bool, rank: int, flat: bool) -> Value:
+    """The axis of the quantiles in front, or gone; the reduced axes kept if asked for."""
+    if flat:
+        shape = [*([-1] if many else []), *([1] * rank if keepdim else [])]
+        return op.Reshape(value, shape) if shape else op.Squeeze(value, axes=[0])
+    if not many:
+        return value if keepdim else op.Squeeze(value, axes=[axis])
+    moved = op.Transpose(value, perm=[axis, *[i for i in range(rank) if i != axis]]) if axis else value
+    return op.Unsqueeze(moved, axes=[axis + 1]) if keepdim else moved
+
+
+# Places in sorted sequences -----------------------------------------------------------------------------------------
+
+
+@lower("aten::searchsorted.Tensor", promote="sorted_sequence self")
+def searchsorted(
+    op: Emitter,
+    sorted_sequence: Value,
+    self: Value,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Value | None = None,
+) -> Value:
+    """searchsorted(sorted_sequence, self): how many of the sequence come before each value; NaN comes last."""
+    if sorter is not None:
+        sorted_sequence = alike(op.GatherElements(sorted_sequence, sorter, axis=-1), sorted_sequence)
+    after = right or side == "right"
+    rank = sorted_sequence.rank
+    row = op.Unsqueeze(sorted_sequence, axes=[rank - 1]) if rank > 1 else sorted_sequence
+    column = op.Unsqueeze(self, axes=[self.rank])
+    compare = gt if after else ge
+    # counted from behind, so that NaN, before which all stands, needs no case of its own
+    behind = op.ReduceSum(op.cast(compare(op, row, column), dtypes.INT64), axes=[max(rank - 1, self.rank)], keepdims=0)
+    size = op.dim(sorted_sequence, -1)
+    return op.cast(op.Sub(op.like(size, op.const(0)), behind), op.result_dtype)
+
+
+@lower("aten::searchsorted.Scalar", promote="sorted_sequence self")
+def searchsorted_number(
+    op: Emitter,
+    sorted_sequence: Value,
+    self: Value,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: Value | None = None,
+) -> Value:
+    return searchsorted(op, sorted_sequence, self, out_int32, right, side, sorter)
+
+
+@lower("aten::bucketize.Tensor", promote="self boundaries")
+def bucketize(op: Emitter, self: Value, boundaries: Value, out_int32: bool = False, right: bool = False) -> Value:
+    return searchsorted(op, boundaries, self, out_int32, right)
+
+
+@lower("aten::bucketize.Scalar", promote="self boundaries")
+def bucketize_number(
+    op: Emitter, self: Value, boundaries: Value, out_int32: bool = False, right: bool = False
+) -> Value:
+    return searchsorted(op, boundaries, self, out_int32, right)
+
+
+@lower("aten::histc")
+def histc(op: Emitter, self: Value, bins: int = 100, min: Any = 0, max: Any = 0) -> Value:
+    """histc(self, bins, min, max): counts in equal bins, the last one closed; both bounds 0 mean those of the data."""
+    flat = _flat(op, self)
+    if min == max == 0:
+        low, high = op.ReduceMin(flat, keepdims=0), op.ReduceMax(flat, keepdims=0)
+        alone = op.cast(op.Not(op.Less(low, high)), self.dtype)
+        low, high = op.Sub(low, alone), op.Add(high, alone)
+    else:
+        spread = 1 if min == max else 0
+        low, high = op.like(min - spread, self), op.like(max + spread, self)
+    place = op.Floor(op.Div(op.Mul(op.Sub(flat, low), op.like(bins, self)), op.Sub(high, low)))
+    last = op.like(bins - 1, self)
+    place = op.Where(op.Greater(place, last), last, place)
+    inside = op.And(le(op, low, flat), le(op, flat, high))
+    place = op.Where(inside, place, op.like(-1, self))
+    bins_ = op.Unsqueeze(op.cast(positions(op, bins), self.dtype), axes=[1])
+    half = op.like(0.5, self)
+    hits = op.Less(op.Abs(op.Sub(op.Unsqueeze(place, axes=[0]), bins_)), half)
+    return op.ReduceSum(op.cast(hits, op.result_dtype), axes=[1], keepdims=0)
+
+
+@lower("aten::mode")
+def mode(op: Emitter, self: Value, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
+    """mode(self, dim, keepdim) -> (values, indices): the smallest of the most frequent, at its last place."""
+    if self.rank == 0:
+        return self, op.const(0)
+    axis = axis_of(dim, self.rank)
+    size = op.dim(self, axis)
+    ordered, places = top(op, self, size, axis, greatest=False)
+    one, other = op.Unsqueeze(ordered, axes=[axis + 1]), op.Unsqueeze(ordered, axes=[axis])
+    same = op.Not(op.Or(lt(op, one, other), gt(op, one, other)))
+    counts = op.ReduceSum(op.cast(same, dtypes.INT64), axes=[axis + 1], keepdims=0)
+    first = op.ArgMax(counts, axis=axis, keepdims=1)
+    # equals stand together in order of their places: the last of them
+    many = op.ReduceMax(counts, axes=[axis], keepdims=1)
+    last = op.Sub(op.Add(first, many), op.const(1))
+    found = op.GatherElements(ordered, last, axis=axis)
+    place = op.GatherElements(places, last, axis=axis)
+    if keepdim:
+        return found, place
+    return op.Squeeze(found, axes=[axis]), op.Squeeze(place, axes=[axis])

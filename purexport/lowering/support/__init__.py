@@ -1,0 +1,1 @@
+"""What rules of several themes share; it declares no rules."""

@@ -1,0 +1,117 @@
+"""What several rules need: reshaping to sizes that may be computed, masks, and constants of a shape.
+
+``Dims`` are sizes as rules hold them: Python ints where a size cannot change, values where it is computed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from purexport import dtypes
+from purexport.errors import UnsupportedForm
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.support.sizes import computed_size
+
+Dims = Sequence[Any]
+INT64_MAX = 2**63 - 1
+
+
+def axis_of(dim: int, rank: int) -> int:
+    """``dim`` counted from the front; a zero-dim tensor has one axis, as in torch."""
+    return dim % max(rank, 1)
+
+
+def each_axis(items: Sequence[int], count: int) -> list[int]:
+    """One number an axis: a single one stands for all ``count`` of them."""
+    return list(items) * count if len(items) == 1 else list(items)
+
+
+def dims_of(op: Emitter, value: Value) -> list[Any]:
+    """The sizes of ``value``: ints where they cannot change, else computed values."""
+    return [op.dim(value, axis) for axis in range(value.rank)]
+
+
+def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
+    """``value`` in other sizes (ints or values, at most one -1), with as little arithmetic as possible."""
+    known = [op.known(size) for size in sizes]
+    computed = [position for position, size in enumerate(known) if not isinstance(size, int)]
+    numbers = [size for size in known if isinstance(size, int)]
+    if 0 in numbers:
+        # an empty tensor has no content; ONNX Reshape would read 0 as "the size that was there"
+        return full(op, known, 0, value.dtype or dtypes.FLOAT)
+    shape = [size if isinstance(size, int) and size >= 0 else None for size in known]
+    if len(computed) == 1 and -1 not in numbers:
+        known[computed[0]] = -1  # the one size that follows from the others
+    result: Value = op.Reshape(value, op.ints(known))
+    if not computed and value.is_static and -1 in numbers:
+        shape[known.index(-1)] = math.prod(value.sizes) // math.prod(size for size in numbers if size >= 0)
+    result.shape = result.shape or tuple(shape)
+    return result
+
+
+def reshape_to_result(op: Emitter, value: Value, sizes: Dims | None = None) -> Value:
+    """``value`` in the shape that torch gives the call's result; ``sizes`` are the call's own, where it has them."""
+    shape = op.result.shape
+    if shape is None:
+        if sizes is None:
+            raise UnsupportedForm("its result has an unknown rank")
+        return reshape(op, value, sizes)
+    if value.shape == shape and None not in shape:
+        return value
+    changing = [position for position, size in enumerate(shape) if not isinstance(size, int)]
+    if len(changing) <= 1 and 0 not in shape:
+        return _reshaped(op, value, [-1 if position in changing else size for position, size in enumerate(shape)])
+    return _reshaped(op, value, [_size(op, value, position, size, sizes) for position, size in enumerate(shape)])
+
+
+def _reshaped(op: Emitter, value: Value, sizes: Dims) -> Value:
+    return op.Reshape(value, op.ints(list(sizes))) if 0 not in sizes else reshape(op, value, sizes)
+
+
+def _size(op: Emitter, value: Value, position: int, size: Any, sizes: Dims | None) -> Any:
+    if isinstance(size, int):
+        return size
+    given = sizes[position] if sizes is not None and position < len(sizes) else None
+    if isinstance(given, Value) or given == -1:
+        return given
+    if size is None:
+        raise UnsupportedForm("a size of its result is not known")
+    if value.shape is not None and size in value.shape:
+        return op.dim(value, value.shape.index(size))
+    found = computed_size(op, size)
+    if found is not None:
+        return found
+    raise UnsupportedForm(f"its result's size {size!r} cannot be computed in the graph")
+
+
+def permute(op: Emitter, value: Value, order: Sequence[int]) -> Value:
+    """``value`` with its axes in another order; itself when nothing moves."""
+    if list(order) == list(range(len(order))):
+        return value
+    result = op.Transpose(value, perm=list(order))
+    if value.shape is not None:
+        result.shape = tuple(value.shape[axis] for axis in order)
+    return result
+
+
+def swap_last(op: Emitter, value: Value) -> Value:
+    """The last two axes exchanged: a batched matrix transpose."""
+    order = list(range(value.rank))
+    order[-1], order[-2] = order[-2], order[-1]
+    return permute(op, value, order)
+
+
+def full(op: Emitter, sizes: Dims, number: Any, dtype: int) -> Value:
+    """A tensor of one number.  Small static ones are constants, others stay a node."""
+    if isinstance(number, Value):
+        return op.Expand(op.cast(number, dtype), op.ints(list(sizes)))
+    shape = op.ints(list(sizes))
+    if isinstance(shape, list) and torch.Size(shape).numel() <= 256:
+        return op.const(torch.full(shape, number, dtype=dtypes.torch_dtype(dtype)))
+    filler = torch.tensor([number], dtype=dtypes.torch_dtype(dtype))
+    return op.ConstantOfShape(shape, value=filler)

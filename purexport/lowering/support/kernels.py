@@ -1,0 +1,84 @@
+"""Small integers and booleans: computed in a wider type where a version or ONNX Runtime has no kernel for theirs.
+
+What an operator version takes is in its schema; ``_GAPS`` adds the integer types that a schema names and ONNX Runtime
+(1.31, CPU) does not compute.  The wider type is exact: sums and products are cast back, and so wrap as torch's do.
+Floats are left alone: float16 is cast by the runtime itself, and nothing is wider than double.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from purexport import dtypes
+from purexport.dtypes import BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+
+_WIDER = {BOOL: UINT8, UINT8: INT32, INT8: INT32, INT16: INT32, UINT16: INT32, INT32: INT64, UINT32: INT64}
+
+_GAPS = {
+    "Where": {BOOL, INT16, UINT16, UINT64},
+    "Min": {INT16, UINT16},
+    "Max": {INT16, UINT16},
+    "Clip": {INT16, UINT16},
+    "CumSum": {UINT32, UINT64},
+    "ArgMax": {INT16, UINT16, UINT32, UINT64},
+    "ArgMin": {INT16, UINT16, UINT32, UINT64},
+    "TopK": {UINT16, UINT32, UINT64},
+    "ReduceMax": {UINT32, UINT64},
+    "ReduceMin": {UINT32, UINT64},
+    "ReduceSum": {UINT32, UINT64},
+    "ReduceProd": {UINT32, UINT64},
+    "BitShift": {UINT16},
+}
+
+
+def carrier(op: Emitter, op_type: str, dtype: int | None, argument: int = 0) -> int | None:
+    """The narrowest type that holds ``dtype`` and that ``op_type`` computes here; None when there is none."""
+    while dtype is not None and (not op.takes(op_type, dtype, argument) or dtype in _GAPS.get(op_type, ())):
+        dtype = _WIDER.get(dtype)
+    return dtype
+
+
+def wide(op: Emitter, op_type: str, *values: Value, **named: Any) -> Value:
+    """``op_type`` on values of one dtype, computed in a wider one if need be; the result has the values' dtype.
+
+    A result that is no number of theirs (bool of a comparison, int64 of a position) is left as it is.
+    """
+    dtype = values[0].dtype
+    found = carrier(op, op_type, dtype)
+    if found is None:
+        found = dtype  # the emitter says what is missing
+    result: Value = op.emit(op_type, *[op.cast(value, found) for value in values], **named)
+    return op.cast(result, dtype) if result.dtype == found else result
+
+
+def alike(result: Value, like: Value) -> Value:
+    """``result``, of which it is known that it has the shape of ``like``."""
+    result.shape = like.shape
+    return result
+
+
+def choose(op: Emitter, condition: Value, one: Value, other: Value) -> Value:
+    """``Where`` on two values of one dtype."""
+    dtype = one.dtype
+    found = carrier(op, "Where", dtype, argument=1)
+    return op.cast(op.Where(condition, op.cast(one, found), op.cast(other, found)), dtype)
+
+
+def largest(op: Emitter, one: Value, other: Value) -> Value:
+    """Elementwise maximum of two values of one dtype; NaN where either is."""
+    if one.dtype == dtypes.BOOL:
+        return op.Or(one, other)
+    if carrier(op, "Max", one.dtype) is not None:
+        return wide(op, "Max", one, other)
+    return choose(op, wide(op, "Less", one, other), other, one)
+
+
+def smallest(op: Emitter, one: Value, other: Value) -> Value:
+    """Elementwise minimum of two values of one dtype; NaN where either is."""
+    if one.dtype == dtypes.BOOL:
+        return op.And(one, other)
+    if carrier(op, "Min", one.dtype) is not None:
+        return wide(op, "Min", one, other)
+    return choose(op, wide(op, "Less", one, other), one, other)

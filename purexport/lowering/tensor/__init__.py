@@ -1,0 +1,1 @@
+"""Rules of operators that make, move, take or write elements."""

@@ -1,0 +1,242 @@
+"""Tensors made from nothing: zeros, full, arange, and copies in another dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from purexport import dtypes
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.folding import LIMIT
+from purexport.lowering.core.registry import lower
+from purexport.lowering.support.common import dims_of, full
+
+
+@lower("aten::zeros", "aten::empty.memory_format", "prim::Uninitialized")
+def zeros(op: Emitter, size: Sequence[Any], dtype: Any = None) -> Value:
+    # the content of an empty tensor is anything; zeros are as good
+    return full(op, size, 0, op.result_dtype)
+
+
+@lower("aten::ones")
+def ones(op: Emitter, size: Sequence[Any], dtype: Any = None) -> Value:
+    return full(op, size, 1, op.result_dtype)
+
+
+@lower("aten::full")
+def full_rule(op: Emitter, size: Sequence[Any], fill_value: Any, dtype: Any = None) -> Value:
+    return full(op, size, fill_value, op.result_dtype)
+
+
+@lower("aten::empty_strided", "aten::empty_permuted")
+def empty_strided(
+    op: Emitter, size: Sequence[Any], stride: Any = None, physical_layout: Any = None, dtype: Any = None
+) -> Value:
+    return full(op, size, 0, op.result_dtype)
+
+
+@lower("aten::new_empty_strided")
+def new_empty_strided(op: Emitter, self: Value, size: Sequence[Any], stride: Any, dtype: Any = None) -> Value:
+    return full(op, size, 0, op.result_dtype)
+
+
+@lower("aten::new_zeros", "aten::new_empty")
+def new_zeros(op: Emitter, self: Value, size: Sequence[Any], dtype: Any = None) -> Value:
+    return full(op, size, 0, op.result_dtype)
+
+
+@lower("aten::new_ones")
+def new_ones(op: Emitter, self: Value, size: Sequence[Any], dtype: Any = None) -> Value:
+    return full(op, size, 1, op.result_dtype)
+
+
+@lower("aten::new_full")
+def new_full(op: Emitter, self: Value, size: Sequence[Any], fill_value: Any, dtype: Any = None) -> Value:
+    return full(op, size, fill_value, op.result_dtype)
+
+
+@lower("aten::zeros_like", "aten::empty_like", "aten::zero")
+def zeros_like(op: Emitter, self: Value, dtype: Any = None) -> Value:
+    return full(op, dims_of(op, self), 0, op.result_dtype)
+
+
+@lower("aten::ones_like")
+def ones_like(op: Emitter, self: Value, dtype: Any = None) -> Value:
+    return full(op, dims_of(op, self), 1, op.result_dtype)
+
+
+@lower("aten::full_like")
+def full_like(op: Emitter, self: Value, fill_value: Any, dtype: Any = None) -> Value:
+    return full(op, dims_of(op, self), fill_value, op.result_dtype)
+
+
+@lower("aten::fill.Scalar", "aten::fill.Tensor")
+def fill(op: Emitter, self: Value, value: Any) -> Value:
+    return full(op, dims_of(op, self), value, op.result_dtype)
+
+
+@lower("aten::scalar_tensor")
+def scalar_tensor(op: Emitter, s: Any, dtype: Any = None) -> Value:
+    return op.cast(s, op.result_dtype) if isinstance(s, Value) else op.const(s, op.result_dtype)
+
+
+# Positions ----------------------------------------------------------------------------------------------------------
+
+
+def positions(op: Emitter, size: Any) -> Value:
+    """int64 0, 1, ... below ``size``, which is an int or a computed value."""
+    if op.has("Range"):
+        result: Value = op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
+    elif isinstance(size, Value):
+        # where something is, in a tensor that is everywhere
+        result = op.Reshape(op.NonZero(full(op, [size], 1, dtypes.INT64)), [-1])
+    else:
+        result = op.const(torch.arange(size))
+    result.shape = (size if isinstance(size, int) else None,)
+    return result
+
+
+@lower("aten::arange")
+def arange(op: Emitter, end: Any, dtype: Any = None) -> Value:
+    return arange_step(op, 0, end, 1)
+
+
+@lower("aten::arange.start")
+def arange_start(op: Emitter, start: Any, end: Any, dtype: Any = None) -> Value:
+    return arange_step(op, start, end, 1)
+
+
+@lower("aten::arange.start_step")
+def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None) -> Value:
+    """arange(start, end, step): as many steps as fit before end, counted in double as torch does."""
+    if not any(isinstance(item, Value) and item.const is None for item in (start, end, step)):
+        known = [
+            item.const.item() if isinstance(item, Value) and item.const is not None else item
+            for item in (start, end, step)
+        ]
+        return _known_steps(op, known)
+    if op.has("Range") and all(map(_is_integer, (start, end, step))):
+        counted = op.Range(*[op.like(item, Value(dtypes.INT64)) for item in (start, end, step)])
+        return op.cast(counted, op.result_dtype)
+    count = _count(op, start, end, step)
+    if start == 0 and step == 1:
+        return op.cast(positions(op, count), op.result_dtype)
+    # positions in int64, or double for torch's floats, then once into the result's type
+    floats = dtypes.is_floating(op.result_dtype)
+    exact = Value(dtypes.DOUBLE if floats else dtypes.INT64)
+    steps = op.Mul(op.cast(positions(op, count), exact.dtype), op.like(step, exact))
+    return op.cast(op.Add(steps, op.like(start, exact)), op.result_dtype)
+
+
+def _is_integer(bound: Any) -> bool:
+    return not (dtypes.is_floating(bound.dtype) if isinstance(bound, Value) else isinstance(bound, float))
+
+
+def _known_steps(op: Emitter, bounds: Sequence[Any]) -> Value:
+    values = torch.arange(*bounds, dtype=dtypes.torch_dtype(op.result_dtype))
+    integral = all(isinstance(item, int) for item in bounds) and not dtypes.is_floating(op.result_dtype)
+    if values.numel() <= LIMIT or not op.has("Range") or not integral:
+        return op.const(values)
+    return op.cast(op.Range(*[op.const(item) for item in bounds]), op.result_dtype)
+
+
+def _count(op: Emitter, start: Any, end: Any, step: Any) -> Value:
+    if start == 0 and step == 1 and (not isinstance(end, Value) or not dtypes.is_floating(end.dtype)):
+        return op.cast(end, dtypes.INT64)
+    double = Value(dtypes.DOUBLE)
+    span = op.Div(op.Sub(op.like(end, double), op.like(start, double)), op.like(step, double))
+    return op.cast(op.Ceil(span), dtypes.INT64)
+
+
+@lower("aten::linspace", "aten::linspace.Tensor_Tensor", "aten::linspace.Tensor_Scalar", "aten::linspace.Scalar_Tensor")
+def linspace(op: Emitter, start: Any, end: Any, steps: Any, dtype: Any = None) -> Value:
+    """linspace(start, end, steps): counted from both ends, so that the last number is end."""
+    if not any(isinstance(item, Value) for item in (start, end, steps)):
+        return op.const(torch.linspace(start, end, steps, dtype=dtypes.torch_dtype(op.result_dtype)))
+    return op.cast(_spaced(op, start, end, steps), op.result_dtype)
+
+
+def _spaced(op: Emitter, start: Any, end: Any, steps: Any) -> Value:
+    double = Value(dtypes.DOUBLE)
+    if not dtypes.is_floating(op.result_dtype):  # torch takes whole bounds then
+        start, end = (op.cast(item, dtypes.INT64) if isinstance(item, Value) else int(item) for item in (start, end))
+    first, last = op.like(start, double), op.like(end, double)
+    number = op.like(steps, double)
+    place = op.cast(positions(op, op.known(steps)), dtypes.DOUBLE)
+    intervals = op.Max(op.Sub(number, op.like(1, double)), op.like(1, double))
+    width = op.Div(op.Sub(last, first), intervals)
+    from_end = op.Sub(last, op.Mul(op.Sub(intervals, place), width))
+    in_front = op.Less(place, op.Mul(number, op.like(0.5, double)))
+    return op.Where(in_front, op.Add(first, op.Mul(place, width)), from_end)
+
+
+@lower("aten::logspace", "aten::logspace.Tensor_Tensor", "aten::logspace.Tensor_Scalar", "aten::logspace.Scalar_Tensor")
+def logspace(op: Emitter, start: Any, end: Any, steps: Any, base: float = 10.0, dtype: Any = None) -> Value:
+    if not any(isinstance(item, Value) for item in (start, end, steps)):
+        return op.const(torch.logspace(start, end, steps, base, dtype=dtypes.torch_dtype(op.result_dtype)))
+    exponents = _spaced(op, start, end, steps)
+    return op.cast(op.Pow(op.like(base, exponents), exponents), op.result_dtype)
+
+
+@lower("aten::eye", "aten::eye.m")
+def eye(op: Emitter, n: Any, m: Any = None, dtype: Any = None) -> Value:
+    rows, columns = positions(op, op.known(n)), positions(op, op.known(n if m is None else m))
+    return op.cast(op.Equal(op.Unsqueeze(rows, axes=[1]), op.Unsqueeze(columns, axes=[0])), op.result_dtype)
+
+
+@lower("aten::tril_indices")
+def tril_indices(op: Emitter, row: int, col: int, offset: int = 0, dtype: Any = None) -> Value:
+    return op.const(torch.tril_indices(row, col, offset, dtype=dtypes.torch_dtype(op.result_dtype)))
+
+
+@lower("aten::triu_indices")
+def triu_indices(op: Emitter, row: int, col: int, offset: int = 0, dtype: Any = None) -> Value:
+    return op.const(torch.triu_indices(row, col, offset, dtype=dtypes.torch_dtype(op.result_dtype)))
+
+
+# Copies -------------------------------------------------------------------------------------------------------------
+
+
+@lower(
+    "aten::to.dtype",
+    "aten::to.device",
+    "aten::to.dtype_layout",
+    "aten::_to_copy",
+    "aten::to.prim_Device",
+    "aten::to.prim_dtype",
+)
+def to(op: Emitter, self: Value, dtype: Any = None) -> Value:
+    return op.like(self, Value(op.result_dtype))
+
+
+@lower("aten::to.other", "aten::type_as")
+def to_other(op: Emitter, self: Value, other: Value) -> Value:
+    return op.cast(self, op.result_dtype)
+
+
+@lower(
+    "aten::contiguous",
+    "aten::clone",
+    "aten::detach",
+    "aten::alias",
+    "aten::lift_fresh_copy",
+    "aten::lift_fresh",
+    "aten::detach_copy",
+    "aten::positive",
+    "aten::resolve_conj",
+    "aten::resolve_neg",
+)
+def same(op: Emitter, self: Value) -> Value:
+    return self
+
+
+@lower("aten::copy")
+def copy(op: Emitter, self: Value, src: Value) -> Value:
+    """copy(Tensor self, Tensor src, bool non_blocking=False): src in the shape and dtype of self."""
+    moved = op.cast(src, self.dtype)
+    if src.shape == self.shape and self.shape is not None and None not in self.shape:
+        return moved
+    return op.Expand(moved, op.shape(self))

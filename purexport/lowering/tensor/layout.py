@@ -1,0 +1,172 @@
+"""Operators that change how elements are laid out on axes, and compute nothing.
+
+The result's shape is known from torch (as ints, or as expressions of the dynamic axes), so a reshape needs at most the
+computed sizes that cannot be left to -1.  The ``_copy`` forms are the same to ONNX, where every result is a new tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from purexport.errors import UnsupportedForm
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.support.common import axis_of, dims_of, permute, reshape, reshape_to_result, swap_last
+
+
+@lower("aten::view", "aten::_unsafe_view", "aten::_reshape_copy", "aten::view_copy")
+def view(op: Emitter, self: Value, size: Sequence[Any]) -> Value:
+    return reshape_to_result(op, self, size)
+
+
+@lower("aten::reshape")
+def reshape_rule(op: Emitter, self: Value, shape: Sequence[Any]) -> Value:
+    return reshape_to_result(op, self, shape)
+
+
+@lower("aten::flatten.using_ints")
+def flatten(op: Emitter, self: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
+    first, last = axis_of(start_dim, self.rank), axis_of(end_dim, self.rank)
+    dims = dims_of(op, self)
+    return reshape_to_result(op, self, [*dims[:first], -1, *dims[last + 1 :]])
+
+
+@lower("aten::ravel")
+def ravel(op: Emitter, self: Value) -> Value:
+    return reshape_to_result(op, self, [-1])
+
+
+@lower("aten::unflatten.int")
+def unflatten(op: Emitter, self: Value, dim: int, sizes: Sequence[Any]) -> Value:
+    axis = axis_of(dim, self.rank)
+    dims = dims_of(op, self)
+    return reshape_to_result(op, self, [*dims[:axis], *sizes, *dims[axis + 1 :]])
+
+
+@lower("aten::reshape_as", "aten::view_as")
+def reshape_as(op: Emitter, self: Value, other: Value) -> Value:
+    return reshape_to_result(op, self, dims_of(op, other))
+
+
+@lower(
+    "aten::squeeze",
+    "aten::squeeze.dim",
+    "aten::squeeze.dims",
+    "aten::squeeze_copy",
+    "aten::squeeze_copy.dim",
+    "aten::squeeze_copy.dims",
+)
+def squeeze(op: Emitter, self: Value, dim: Any = None) -> Value:
+    """squeeze.dim leaves an axis whose size is not 1.  A size that only the run knows is taken for another."""
+    dims = range(self.rank) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
+    axes = sorted({axis_of(item, self.rank) for item in dims})
+    assert self.shape is not None
+    if self.rank and any(not isinstance(self.shape[axis], int) for axis in axes):
+        op.remark(
+            "takes an axis for longer than 1; for sizes where it does not hold, the file has an axis more than torch"
+        )
+    axes = [axis for axis in axes if self.rank and self.shape[axis] == 1]
+    return op.Squeeze(self, axes) if axes else self
+
+
+@lower("aten::unsqueeze", "aten::unsqueeze_copy")
+def unsqueeze(op: Emitter, self: Value, dim: int) -> Value:
+    return op.Unsqueeze(self, [dim % (self.rank + 1)])
+
+
+@lower("aten::atleast_1d")
+def atleast_1d(op: Emitter, self: Value) -> Value:
+    return self if self.rank else reshape(op, self, [1])
+
+
+@lower("aten::atleast_2d")
+def atleast_2d(op: Emitter, self: Value) -> Value:
+    one = atleast_1d(op, self)
+    return _unsqueezed(op, one, 0) if self.rank < 2 else one
+
+
+@lower("aten::atleast_3d")
+def atleast_3d(op: Emitter, self: Value) -> Value:
+    """One axis goes in the middle, two are followed by a third."""
+    two = atleast_2d(op, self)
+    return _unsqueezed(op, two, 2) if self.rank < 3 else two
+
+
+def _unsqueezed(op: Emitter, value: Value, axis: int) -> Value:
+    """Unsqueeze with its shape, which further rules read."""
+    result: Value = op.Unsqueeze(value, [axis])
+    if value.shape is not None:
+        result.shape = (*value.shape[:axis], 1, *value.shape[axis:])
+    return result
+
+
+@lower("aten::transpose.int", "aten::swapdims", "aten::transpose_copy.int")
+def transpose(op: Emitter, self: Value, dim0: int, dim1: int) -> Value:
+    order = list(range(self.rank))
+    if order:
+        one, other = axis_of(dim0, self.rank), axis_of(dim1, self.rank)
+        order[one], order[other] = order[other], order[one]
+    return permute(op, self, order)
+
+
+@lower("aten::swapaxes")
+def swapaxes(op: Emitter, self: Value, axis0: int, axis1: int) -> Value:
+    return transpose(op, self, axis0, axis1)
+
+
+@lower("aten::t", "aten::numpy_T", "aten::t_copy")
+def t(op: Emitter, self: Value) -> Value:
+    return permute(op, self, list(range(self.rank))[::-1])
+
+
+@lower("aten::mT")
+def m_t(op: Emitter, self: Value) -> Value:
+    return swap_last(op, self) if self.rank > 1 else self
+
+
+@lower("aten::mH", "aten::adjoint")
+def m_h(op: Emitter, self: Value) -> Value:
+    if op.result.dtype.is_complex:
+        raise UnsupportedForm("of a complex tensor has no rule; write .mT and .conj() on the real and imaginary parts")
+    return swap_last(op, self) if self.rank > 1 else self
+
+
+@lower("aten::permute", "aten::permute_copy")
+def permute_rule(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
+    return permute(op, self, [axis_of(dim, self.rank) for dim in dims])
+
+
+@lower("aten::movedim.int", "aten::movedim.intlist", "aten::moveaxis.int", "aten::moveaxis.intlist")
+def movedim(op: Emitter, self: Value, source: Any, destination: Any) -> Value:
+    sources = [axis_of(item, self.rank) for item in _list(source)]
+    places = [axis_of(item, self.rank) for item in _list(destination)]
+    rest = iter([axis for axis in range(self.rank) if axis not in sources])
+    moved = dict(zip(places, sources, strict=True))
+    return permute(op, self, [moved[axis] if axis in moved else next(rest) for axis in range(self.rank)])
+
+
+def _list(item: Any) -> list[int]:
+    return list(item) if isinstance(item, (list, tuple)) else [item]
+
+
+@lower("aten::size.int", "aten::sym_size.int")
+def size_int(op: Emitter, self: Value, dim: int) -> Any:
+    return op.dim(self, dim)
+
+
+@lower("aten::numel", "aten::sym_numel")
+def numel(op: Emitter, self: Value) -> Any:
+    return op.known(op.ReduceProd(op.shape(self), keepdims=0))
+
+
+@lower("aten::_shape_as_tensor")
+def shape_as_tensor(op: Emitter, self: Value) -> Value:
+    return op.shape(self)
+
+
+@lower("aten::_reshape_from_tensor")
+def reshape_from_tensor(op: Emitter, self: Value, shape: Value) -> Value:
+    # a size of 0 is one in torch; older opsets read it as "the size that was there"
+    return op.Reshape(self, shape, allowzero=1 if op.has("Reshape", "allowzero") else None)

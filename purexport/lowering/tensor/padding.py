@@ -1,0 +1,222 @@
+"""Padding, rolling, and the exchange of pixels with channels.
+
+Negative padding cuts, before anything is added.  Where this opset's Pad does not take the dtype or the mode, borders
+are joined to the tensor, or its positions are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from purexport import dtypes
+from purexport.errors import UnsupportedForm
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape, reshape_to_result
+from purexport.lowering.support.kernels import largest
+from purexport.lowering.tensor.slices import minus, slice_axis
+
+_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+# what ONNX Runtime's Pad has kernels for, whatever the constraints say
+_PADDED = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT32, dtypes.INT64)
+
+
+@lower("aten::pad", "aten::_pad_enum")
+def pad(op: Emitter, self: Value, pad: Sequence[Any], mode: Any = "constant", value: Any = None) -> Value:
+    # _pad_enum counts the modes
+    name = _MODES[mode] if isinstance(mode, str) else ("reflect", "edge", "wrap", "constant")[mode]
+    return _pad(op, self, pad, name, 0 if value is None else value)
+
+
+@lower("aten::constant_pad_nd")
+def constant_pad_nd(op: Emitter, self: Value, pad: Sequence[Any], value: Any = 0) -> Value:
+    return _pad(op, self, pad, "constant", value)
+
+
+@lower("aten::reflection_pad1d", "aten::reflection_pad2d", "aten::reflection_pad3d")
+def reflection_pad(op: Emitter, self: Value, padding: Sequence[Any]) -> Value:
+    return _pad(op, self, padding, "reflect", 0)
+
+
+@lower("aten::replication_pad1d", "aten::replication_pad2d", "aten::replication_pad3d")
+def replication_pad(op: Emitter, self: Value, padding: Sequence[Any]) -> Value:
+    return _pad(op, self, padding, "edge", 0)
+
+
+@lower("aten::_pad_circular")
+def circular_pad(op: Emitter, self: Value, pad: Sequence[Any]) -> Value:
+    return _pad(op, self, pad, "wrap", 0)
+
+
+def _pad(op: Emitter, value: Value, pad: Sequence[Any], mode: str, filler: Any) -> Value:
+    """torch lists pairs from the last axis on; ONNX all begins, then all ends."""
+    begins: list[Any] = [0] * value.rank
+    ends: list[Any] = [0] * value.rank
+    for index in range(len(pad) // 2):
+        begins[-1 - index], ends[-1 - index] = op.known(pad[2 * index]), op.known(pad[2 * index + 1])
+    # where one end is cut and the other grows, the border is what stood there before the cut
+    mixed = [axis for axis in range(value.rank) if mode == "edge" and _has_both_signs(begins[axis], ends[axis])]
+    value = _gathered(op, value, mixed, begins, ends, mode)
+    for axis in mixed:
+        begins[axis] = ends[axis] = 0
+    for axis in range(value.rank):
+        value = _cut(op, value, axis, begins, ends)
+    padded = [axis for axis in range(value.rank) if begins[axis] != 0 or ends[axis] != 0]
+    if not padded:
+        return value
+    if mode == "wrap":
+        return _joined(op, value, padded, begins, ends, None)
+    narrowed = value.dtype == dtypes.DOUBLE and not op.has("Pad", "constant_value")  # by the attribute, a float
+    if not op.takes("Pad", value.dtype) or value.dtype not in _PADDED or narrowed:
+        if mode == "constant":
+            return _joined(op, value, padded, begins, ends, filler)
+        return _gathered(op, value, padded, begins, ends, mode)
+    constant = op.like(filler, value) if mode == "constant" and (isinstance(filler, Value) or filler) else None
+    return op.Pad(value, op.ints([*begins, *ends]), constant_value=constant, mode=mode)
+
+
+def _has_both_signs(begin: Any, end: Any) -> bool:
+    return isinstance(begin, int) and isinstance(end, int) and min(begin, end) < 0 < max(begin, end)
+
+
+def _cut(op: Emitter, value: Value, axis: int, begins: list[Any], ends: list[Any]) -> Value:
+    """Negative padding along one axis is done, and then counts as none."""
+    begin, end = begins[axis], ends[axis]
+    start = -begin if isinstance(begin, int) and begin < 0 else 0
+    stop = end if isinstance(end, int) and end < 0 else INT64_MAX
+    if start == 0 and stop == INT64_MAX:
+        return value
+    begins[axis], ends[axis] = 0 if start else begin, 0 if stop < 0 else end
+    result = slice_axis(op, value, axis, start, stop)
+    if result.shape is None and value.shape is not None:
+        result.shape = (*value.shape[:axis], None, *value.shape[axis + 1 :])
+    return result
+
+
+def _joined(
+    op: Emitter, value: Value, axes: Sequence[int], begins: Sequence[Any], ends: Sequence[Any], filler: Any
+) -> Value:
+    """Borders of ``filler``, or of the other end where that is None, joined to each axis in turn."""
+    for axis in axes:
+        pieces = [value]
+        if begins[axis] != 0:
+            pieces.insert(0, _border(op, value, axis, begins[axis], filler, front=True))
+        if ends[axis] != 0:
+            pieces.append(_border(op, value, axis, ends[axis], filler, front=False))
+        shape = list(value.shape or ())
+        value = op.Concat(*pieces, axis=axis)
+        grown = [shape[axis], begins[axis], ends[axis]]
+        shape[axis] = sum(grown) if all(isinstance(item, int) for item in grown) else None
+        value.shape = tuple(shape)
+    return value
+
+
+def _border(op: Emitter, value: Value, axis: int, width: Any, filler: Any, *, front: bool) -> Value:
+    if filler is not None:
+        dims = dims_of(op, value)
+        dims[axis] = width
+        return full(op, dims, filler, value.dtype or dtypes.FLOAT)
+    if not front:
+        return slice_axis(op, value, axis, 0, width)
+    return slice_axis(op, value, axis, minus(op, op.dim(value, axis), width), INT64_MAX)
+
+
+def _gathered(
+    op: Emitter, value: Value, axes: Sequence[int], begins: Sequence[Any], ends: Sequence[Any], mode: str
+) -> Value:
+    for axis in axes:
+        size, begin, end = op.dim(value, axis), begins[axis], ends[axis]
+        if not (isinstance(size, int) and isinstance(begin, int) and isinstance(end, int)):
+            raise UnsupportedForm(f"in mode {mode!r} on a dynamic axis has no rule for this dtype; pad in float32")
+        positions = range(-begin, size + end)
+        if mode == "edge":
+            found = [min(max(position, 0), size - 1) for position in positions]
+        else:
+            found = [size - 1 - abs(size - 1 - abs(position)) for position in positions]
+        shape = value.shape
+        value = op.Gather(value, op.const(found), axis=axis)
+        value.shape = shape and (*shape[:axis], len(found), *shape[axis + 1 :])
+    return value
+
+
+# Rolls --------------------------------------------------------------------------------------------------------------
+
+
+@lower("aten::roll")
+def roll(op: Emitter, self: Value, shifts: Any, dims: Any = ()) -> Value:
+    if not self.rank:
+        return self
+    if not dims:
+        flat = _roll_axis(op, reshape(op, self, [-1]), shifts[0], 0)
+        return reshape_to_result(op, flat, dims_of(op, self))
+    result = self
+    for shift, dim in zip(shifts, dims, strict=True):
+        result = _roll_axis(op, result, shift, axis_of(dim, self.rank))
+    return result
+
+
+def _roll_axis(op: Emitter, value: Value, shift: Any, axis: int) -> Value:
+    """The last ``shift`` go to the front; a shift past the size counts round."""
+    size, shift = op.dim(value, axis), op.known(shift)
+    if shift == 0 or size == 0:
+        return value
+    if isinstance(size, int) and isinstance(shift, int):
+        cut: Any = -shift % size
+    else:
+        count = size if isinstance(size, Value) else op.const(size)
+        back = op.const(-shift) if isinstance(shift, int) else op.Neg(shift)
+        cut = op.Mod(back, largest(op, count, op.const(1)))
+    front = slice_axis(op, value, axis, cut, INT64_MAX)
+    result = op.Concat(front, slice_axis(op, value, axis, 0, cut), axis=axis)
+    result.shape = value.shape
+    return result
+
+
+# Pixels and channels ------------------------------------------------------------------------------------------------
+
+
+@lower("aten::pixel_shuffle")
+def pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
+    """Depth to space, channels first: DepthToSpace's mode CRD, or its parts where there is no such mode."""
+    if self.rank == 4 and op.has("DepthToSpace", "mode") and self.dtype in (dtypes.FLOAT, dtypes.DOUBLE):
+        return op.DepthToSpace(self, blocksize=upscale_factor, mode="CRD")
+    *batch, channels, height, width = dims_of(op, self)
+    if not isinstance(channels, int):
+        raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static")
+    depth, up = channels // upscale_factor**2, upscale_factor
+    parts = reshape(op, self, [-1, depth, up, up, height, width])
+    mixed = permute(op, parts, [0, 1, 4, 2, 5, 3])
+    return reshape_to_result(op, mixed, [*batch, depth, _times(op, height, up), _times(op, width, up)])
+
+
+@lower("aten::pixel_unshuffle")
+def pixel_unshuffle(op: Emitter, self: Value, downscale_factor: int) -> Value:
+    """Space to depth in torch's order: the channel counts most, then the row in the block, then the column."""
+    *batch, channels, height, width = dims_of(op, self)
+    if not isinstance(channels, int):
+        raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static")
+    down = downscale_factor
+    rows, columns = _part(op, height, down), _part(op, width, down)
+    parts = reshape(op, self, [-1, channels, rows, down, columns, down])
+    mixed = permute(op, parts, [0, 1, 3, 5, 2, 4])
+    return reshape_to_result(op, mixed, [*batch, channels * down**2, rows, columns])
+
+
+@lower("aten::channel_shuffle", "aten::native_channel_shuffle")
+def channel_shuffle(op: Emitter, self: Value, groups: int) -> Value:
+    batch, channels, *rest = dims_of(op, self)
+    if not isinstance(channels, int):
+        raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static")
+    parts = reshape(op, self, [batch, groups, channels // groups, *rest])
+    order = [0, 2, 1, *range(3, 3 + len(rest))]
+    return reshape_to_result(op, permute(op, parts, order), [batch, channels, *rest])
+
+
+def _times(op: Emitter, size: Any, factor: int) -> Any:
+    return size * factor if isinstance(size, int) else op.Mul(size, op.const(factor))
+
+
+def _part(op: Emitter, size: Any, parts: int) -> Any:
+    return size // parts if isinstance(size, int) else op.Div(size, op.const(parts))

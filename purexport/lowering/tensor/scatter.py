@@ -1,0 +1,278 @@
+"""Writing into a copy: into slices and diagonals, and by computed positions.
+
+What the functionalization makes of writes through views is here.  Pieces are joined where the bounds allow it;
+otherwise positions are replaced (``positions``), so that an empty or clamped slice means what it means to torch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from purexport import dtypes
+from purexport.errors import UnsupportedForm
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape
+from purexport.lowering.support.positions import added, count_up, in_range, replaced, times
+from purexport.lowering.tensor.slices import diagonal_positions, slice_axis, with_last
+
+
+@lower("aten::slice_scatter")
+def slice_scatter(
+    op: Emitter, self: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Value:
+    """self with ``self[start:end:step]`` along one axis replaced by src."""
+    axis = axis_of(dim, self.rank)
+    size = op.dim(self, axis)
+    begin, stop, stride = op.known(start or 0), op.known(INT64_MAX if end is None else end), op.known(step)
+    src = op.cast(src, self.dtype)
+    if isinstance(size, int) and isinstance(begin, int) and isinstance(stop, int) and isinstance(stride, int):
+        places = list(range(size)[begin:stop:stride])
+        if not places:
+            return self
+        if stride == 1:
+            return _joined(op, self, src, axis, places[0], places[-1] + 1)
+        return replaced(op, self, axis, op.const(places), src)
+    if stride == 1 and _joins(begin, stop):
+        return _joined(op, self, src, axis, begin, stop)
+    positions = slice_axis(op, count_up(op, 0, size), 0, begin, stop, stride)
+    return replaced(op, self, axis, positions, src)
+
+
+def _joins(begin: Any, stop: Any) -> bool:
+    """Whether front, src and rest make the whole, however long the axis is."""
+    if begin == 0 or stop == INT64_MAX:
+        return True
+    known = isinstance(begin, int) and isinstance(stop, int)
+    return known and (begin < 0) == (stop < 0) and begin <= stop
+
+
+def _joined(op: Emitter, value: Value, src: Value, axis: int, begin: Any, stop: Any) -> Value:
+    size = op.dim(value, axis)
+    pieces = [] if begin == 0 else [slice_axis(op, value, axis, 0, begin)]
+    pieces.append(src)
+    if stop not in (size, INT64_MAX):
+        pieces.append(slice_axis(op, value, axis, stop, INT64_MAX))
+    return pieces[0] if len(pieces) == 1 else op.Concat(*pieces, axis=axis)
+
+
+@lower("aten::select_scatter")
+def select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: Any) -> Value:
+    """self with ``self[index]`` along one axis replaced by src."""
+    axis = axis_of(dim, self.rank)
+    thick = op.Unsqueeze(op.cast(src, self.dtype), [axis])
+    size, position = op.dim(self, axis), op.known(index)
+    if not isinstance(position, int):
+        place = in_range(op, reshape(op, position, [1]), size)
+        place.shape = (1,)
+        return replaced(op, self, axis, place, thick)
+    if isinstance(size, int):
+        position %= size
+    last = position in (-1, size - 1 if isinstance(size, int) else -1)
+    return _joined(op, self, thick, axis, position, INT64_MAX if last else position + 1)
+
+
+@lower("aten::diagonal_scatter")
+def diagonal_scatter(op: Emitter, self: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """self with a diagonal of the matrices on two axes replaced by src, which has that diagonal as its last axis."""
+    order = with_last(self.rank, dim1, dim2)
+    matrices = permute(op, self, order)
+    *batch, rows, columns = dims_of(op, matrices)
+    flat = reshape(op, matrices, [*batch, times(op, rows, columns)])
+    if flat.shape is None:
+        flat.shape = (*(matrices.shape or ())[:-2], None)
+    positions = diagonal_positions(op, rows, columns, offset)
+    new = replaced(op, flat, len(batch), positions, src)
+    back = reshape(op, new, [*batch, rows, columns])
+    back.shape = matrices.shape
+    return permute(op, back, [order.index(axis) for axis in range(self.rank)])
+
+
+# By index tensors along one axis --------------------------------------------------------------------------------------
+
+
+@lower("aten::index_copy")
+def index_copy(op: Emitter, self: Value, dim: int, index: Value, source: Value) -> Value:
+    axis = axis_of(dim, self.rank)
+    if not self.rank:
+        return reshape(op, source, [])
+    return replaced(op, self, axis, _row(op, index), source)
+
+
+@lower("aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor")
+def index_fill(op: Emitter, self: Value, dim: int, index: Value, value: Any) -> Value:
+    axis = axis_of(dim, self.rank)
+    if not self.rank:
+        return op.like(value, self)
+    sizes = dims_of(op, self)
+    sizes[axis] = 1
+    filler = full(op, sizes, value, self.dtype or dtypes.FLOAT)
+    positions = in_range(op, _row(op, index), op.dim(self, axis))
+    return replaced(op, self, axis, positions, filler, same_part=True)
+
+
+def _row(op: Emitter, index: Value) -> Value:
+    """An index of one axis; torch takes a zero-dim one too."""
+    return op.cast(index if index.rank else reshape(op, index, [1]), dtypes.INT64)
+
+
+@lower("aten::index_add")
+def index_add(op: Emitter, self: Value, dim: int, index: Value, source: Value, alpha: Any = 1) -> Value:
+    scaled = source if alpha == 1 else op.Mul(source, op.like(alpha, source))
+    return _along(op, self, dim, index, scaled, "add")
+
+
+@lower("aten::index_reduce")
+def index_reduce(
+    op: Emitter, self: Value, dim: int, index: Value, source: Value, reduce: str, include_self: bool = True
+) -> Value:
+    axis, places = _places(op, self, dim, index, source)
+    return _reduced(op, self, axis, places, source, reduce, include_self)
+
+
+def _along(op: Emitter, self: Value, dim: int, index: Value, source: Value, reduction: str) -> Value:
+    axis, places = _places(op, self, dim, index, source)
+    return _scattered(op, self, axis, places, source, reduction)
+
+
+def _places(op: Emitter, self: Value, dim: int, index: Value, source: Value) -> tuple[int, Value]:
+    """The index, one number a slice, repeated over the slices of ``source``."""
+    axis = axis_of(dim, self.rank)
+    if not self.rank:
+        return 0, _row(op, index)
+    thin = reshape(op, _row(op, index), [-1 if place == axis else 1 for place in range(self.rank)])
+    places = op.Expand(thin, op.shape(source))
+    places.shape = source.shape
+    return axis, places
+
+
+# Element by element ---------------------------------------------------------------------------------------------------
+
+_REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add", "multiply": "mul"}
+
+
+@lower("aten::scatter.src")
+def scatter(op: Emitter, self: Value, dim: int, index: Value, src: Value) -> Value:
+    return _scattered(op, self, axis_of(dim, self.rank), index, src, None)
+
+
+@lower("aten::scatter.value")
+def scatter_value(op: Emitter, self: Value, dim: int, index: Value, value: Any) -> Value:
+    return _scattered(op, self, axis_of(dim, self.rank), index, _everywhere(op, self, index, value), None)
+
+
+@lower("aten::scatter.reduce")
+def scatter_with(op: Emitter, self: Value, dim: int, index: Value, src: Value, reduce: str) -> Value:
+    return _scattered(op, self, axis_of(dim, self.rank), index, src, _REDUCTIONS[reduce])
+
+
+@lower("aten::scatter.value_reduce")
+def scatter_value_with(op: Emitter, self: Value, dim: int, index: Value, value: Any, reduce: str) -> Value:
+    src = _everywhere(op, self, index, value)
+    return _scattered(op, self, axis_of(dim, self.rank), index, src, _REDUCTIONS[reduce])
+
+
+@lower("aten::scatter_add")
+def scatter_add(op: Emitter, self: Value, dim: int, index: Value, src: Value) -> Value:
+    return _scattered(op, self, axis_of(dim, self.rank), index, src, "add")
+
+
+@lower("aten::scatter_reduce.two")
+def scatter_reduce(
+    op: Emitter, self: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool = True
+) -> Value:
+    return _reduced(op, self, axis_of(dim, self.rank), index, src, reduce, include_self)
+
+
+def _everywhere(op: Emitter, self: Value, index: Value, number: Any) -> Value:
+    result = full(op, dims_of(op, index), number, self.dtype or dtypes.FLOAT)
+    result.shape = index.shape
+    return result
+
+
+def _reduced(op: Emitter, self: Value, axis: int, index: Value, src: Value, reduce: str, include_self: bool) -> Value:
+    """``include_self=False``: what is written to starts from the reduction's neutral number."""
+    if reduce == "mean":
+        return _mean(op, self, axis, index, src, include_self)
+    base = self
+    if not include_self:
+        neutral = {"sum": 0, "prod": 1, "amax": _lowest(self.dtype), "amin": _highest(self.dtype)}[reduce]
+        base = _scattered(op, self, axis, index, _everywhere(op, self, index, neutral), None)
+    return _scattered(op, base, axis, index, src, _REDUCTIONS[reduce])
+
+
+def _mean(op: Emitter, self: Value, axis: int, index: Value, src: Value, include_self: bool) -> Value:
+    """Sums divided by counts; integers are rounded down."""
+    ones = full(op, dims_of(op, self), 1, self.dtype or dtypes.FLOAT)
+    ones.shape = self.shape
+    counts = _reduced(op, ones, axis, index, _everywhere(op, self, index, 1), "sum", include_self)
+    sums = _reduced(op, self, axis, index, src, "sum", include_self)
+    if not dtypes.is_floating(self.dtype):
+        raise UnsupportedForm("with reduce='mean' of integers has no rule; convert to float first")
+    return op.Div(sums, counts)
+
+
+def _lowest(dtype: int | None) -> Any:
+    info = dtypes.torch_dtype(dtype or dtypes.FLOAT)
+    return -float("inf") if info.is_floating_point else torch.iinfo(info).min
+
+
+def _highest(dtype: int | None) -> Any:
+    info = dtypes.torch_dtype(dtype or dtypes.FLOAT)
+    return float("inf") if info.is_floating_point else torch.iinfo(info).max
+
+
+def _scattered(op: Emitter, self: Value, axis: int, index: Value, src: Value, reduction: str | None) -> Value:
+    """ScatterElements; torch takes from a larger ``src`` the part that ``index`` covers, and zero-dim tensors."""
+    if index.shape is not None and 0 in index.shape:
+        return self
+    if reduction is not None and self.dtype == dtypes.FLOAT16:  # ONNX Runtime (1.31) has no kernel for it
+        wide = op.cast(self, dtypes.FLOAT)
+        return op.cast(_scattered(op, wide, axis, index, src, reduction), self.dtype)
+    if not self.rank:
+        row = [reshape(op, item, [1]) for item in (self, index, src)]
+        return reshape(op, _scattered(op, row[0], 0, row[1], row[2], reduction), [])
+    src = op.cast(src, self.dtype)
+    for place in range(self.rank):
+        extent = op.dim(index, place)
+        if src.shape is not None and index.shape is not None and src.shape[place] != index.shape[place]:
+            shape = (*src.shape[:place], index.shape[place], *src.shape[place + 1 :])
+            src = slice_axis(op, src, place, 0, extent)
+            src.shape = shape
+    index = op.cast(index, dtypes.INT64)
+    name = "Scatter" if reduction is None and not op.has("ScatterElements") else "ScatterElements"
+    result: Value = op.emit(name, self, index, src, axis=axis, reduction=reduction)
+    result.shape = self.shape
+    return result
+
+
+# By masks -----------------------------------------------------------------------------------------------------------
+
+
+@lower("aten::masked_scatter")
+def masked_scatter(op: Emitter, self: Value, mask: Value, source: Value) -> Value:
+    """Where the mask is set, the elements of source in order: the n-th set place takes element n."""
+    wide = op.Expand(mask, op.shape(self)) if mask.shape != self.shape else mask
+    flat = op.Cast(op.Reshape(wide, [-1]), to=dtypes.INT64)
+    rank = op.Sub(op.CumSum(flat, op.const(0)), op.const(1))
+    position = op.Mul(rank, flat)  # what is not set takes any element
+    values = op.Gather(reshape(op, source, [-1]), position, axis=0)
+    new = op.Reshape(values, op.shape(self))
+    return op.Where(wide, new, self) if self.rank else op.Where(wide, op.Reshape(new, op.const([])), self)
+
+
+@lower("aten::put")
+def put(op: Emitter, self: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
+    """Elements of the flattened tensor replaced, or added to."""
+    flat = reshape(op, self, [-1])
+    size = times(op, *dims_of(op, self))
+    flat.shape = (size if isinstance(size, int) else None,)
+    positions = in_range(op, reshape(op, index, [-1]), size)
+    values = reshape(op, source, [-1])
+    new = (added if accumulate else replaced)(op, flat, 0, positions, values)
+    result = reshape(op, new, dims_of(op, self))
+    result.shape = self.shape
+    return result

@@ -1,0 +1,204 @@
+"""The public surface in the manner of torch.onnx: options, enums, the program that an export returns."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+import proto_schema as ps
+from proto_schema.saveplan import SavePlan
+from purexport.capture.core.mode import copied, preserved
+from purexport.errors import ExportError, VerificationError
+
+
+@dataclass
+class Report:
+    """What an export did: the route and why, the rules that ran, the calls that torch decomposed, and remarks."""
+
+    route: str = ""
+    reason: str = ""
+    opset: int = 0
+    rules: list[str] = field(default_factory=list)
+    decomposed: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def as_text(self) -> str:
+        """For people: a line for each fact."""
+        lines = [f"route: {self.route} ({self.reason})", f"opset: {self.opset}", f"rules: {', '.join(self.rules)}"]
+        lines += [f"decomposed by torch: {', '.join(self.decomposed)}"] if self.decomposed else []
+        return "\n".join([*lines, *(f"warning: {remark}" for remark in self.warnings)])
+
+
+class ONNXProgram:
+    """An exported model: the message, how it came about, and a way to run and save it.
+
+    ``state`` holds what the file takes after the model's arguments: with ``mutated_state="io"`` the first values of
+    buffers, with ``export_params=False`` the parameters and buffers as the model holds them.  ``written`` names the
+    inputs and buffers whose values it returns after the model's results.
+    """
+
+    def __init__(
+        self,
+        model_proto: ps.ModelProto,
+        report: Report,
+        state: Mapping[str, torch.Tensor] | None = None,
+        written: Sequence[str] = (),
+    ) -> None:
+        self.model_proto = model_proto
+        self.report = report
+        self.state = dict(state or {})
+        self.written = list(written)
+
+    def save(
+        self, f: Any, *, include_initializers: bool = True, keep_initializers_as_inputs: bool = False, **options: Any
+    ) -> None:
+        """Write the model to a path or binary file; ``options`` are those of ``proto_schema.save``.
+
+        The first two are torch.onnx's: initializers may be left out of the file, and may be inputs of it.
+        """
+        ps.save(self._as_asked(include_initializers, keep_initializers_as_inputs), f, **options)
+
+    def plan(
+        self, f: Any, *, include_initializers: bool = True, keep_initializers_as_inputs: bool = False, **options: Any
+    ) -> SavePlan:
+        """What ``save`` with the same arguments would write: files, tensors, disk space, memory.  Writes nothing."""
+        return ps.plan(self._as_asked(include_initializers, keep_initializers_as_inputs), f, **options)
+
+    def _as_asked(self, kept: bool, inputs: bool) -> ps.ModelProto:
+        proto = self.model_proto
+        return _with_initializers_as(proto, kept, inputs) if inputs or not kept else proto
+
+    def optimize(self) -> None:
+        """For code that calls it on torch.onnx's program; what can be computed at the export has been."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """Run the model in onnxruntime on tensors given as the model takes them; returns the outputs as tensors.
+
+        Complex tensors go in as ``torch.view_as_real`` of them, and come out so.
+        State that the file takes after them may be left out, and is then what it was at the export.
+        Raises ImportError when onnxruntime is not installed.
+        """
+        leaves, _ = pytree.tree_flatten((args, kwargs))
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        graph = self.model_proto.graph
+        names = [item.name or "" for item in graph.input] if graph is not None else []
+        tensors += [self.state[name] for name in names[len(tensors) :] if name in self.state]
+        return run_in_onnxruntime(self.model_proto, tensors)
+
+
+def _with_initializers_as(proto: ps.ModelProto, kept: bool, inputs: bool) -> ps.ModelProto:
+    """The model with its initializers in the file or not, and as inputs or not; tensors are shared, not copied."""
+    graph = proto.graph
+    assert graph is not None
+    known = {item.name for item in graph.input}
+    infos = [
+        ps.helper.make_tensor_value_info(tensor.name or "", tensor.data_type or 0, tensor.dims)
+        for tensor in graph.initializer
+        if tensor.name not in known
+    ]
+    changed = copy.copy(graph)
+    changed.input = [*graph.input, *(infos if inputs else ())]
+    changed.initializer = graph.initializer if kept else []
+    made = copy.copy(proto)
+    made.graph = changed
+    return made
+
+
+def run_in_onnxruntime(model: ps.ModelProto, tensors: Sequence[torch.Tensor]) -> list[Any]:
+    """The outputs of ``model`` on its inputs in order, sequences as lists.  Raises ImportError without onnxruntime."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ImportError("running a model needs onnxruntime: pip install onnxruntime") from error
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(ps.dumps(model), options, providers=["CPUExecutionProvider"])
+    arrays = [as_real(tensor.detach()).cpu().numpy() for tensor in tensors]
+    inputs = dict(zip((item.name for item in session.get_inputs()), arrays, strict=True))
+    return [pytree.tree_map(torch.from_numpy, array) for array in session.run(None, inputs)]
+
+
+def as_real(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as a file holds it: of a complex one both parts, on a last axis of size 2."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+
+
+def verify(
+    program: ONNXProgram, model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], rtol: float, atol: float
+) -> None:
+    """Run the file in onnxruntime and the model in torch on the same arguments.
+
+    State that goes in and out is compared too.
+    Raises VerificationError that names the first output that differs, by how much, and where.
+    """
+    copies, keywords = copied((args, dict(kwargs)))
+    graph = program.model_proto.graph
+    assert graph is not None
+    names = [item.name or "" for item in graph.output]
+    with torch.no_grad(), preserved(model):
+        leaves, _ = pytree.tree_flatten(model(*copies, **keywords))
+        expected = [torch.as_tensor(leaf) for leaf in leaves if leaf is not None]
+        expected += _state_after(model, (copies, keywords), [item.name or "" for item in graph.input], program.written)
+    expected = [as_real(tensor) for tensor in expected]
+    got = _results(program, args, kwargs)
+    for name, mine, theirs in _pairs(names, got, expected):
+        if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
+            raise VerificationError(
+                f"output {name!r} is {mine.dtype}{list(mine.shape)} in onnxruntime and "
+                f"{theirs.dtype}{list(theirs.shape)} in torch"
+            )
+        close = torch.isclose(mine, theirs.cpu(), rtol=rtol, atol=atol, equal_nan=True)
+        if not bool(close.all()):
+            place = tuple(torch.nonzero(~close)[0].tolist())
+            raise VerificationError(
+                f"output {name!r} differs at {int((~close).sum())} of {close.numel()} places, first at {place}: "
+                f"{mine[place].item()} in onnxruntime, {theirs[place].item()} in torch"
+            )
+
+
+def _results(program: ONNXProgram, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """What the file gives in onnxruntime.  Raises ExportError where onnxruntime lacks kernels of custom operators."""
+    try:
+        return program(*args, **kwargs)
+    except Exception as error:
+        functions = {function.domain for function in program.model_proto.functions}
+        domains = {item.domain for item in program.model_proto.opset_import if item.domain} - functions
+        if not domains or isinstance(error, ImportError):
+            raise
+        raise ExportError(
+            f"verify=True cannot run the file, whose operators of {', '.join(sorted(map(str, domains)))} need kernels "
+            f"that onnxruntime does not have by itself; leave verify out ({error})"
+        ) from error
+
+
+def _pairs(names: Sequence[str], got: Sequence[Any], expected: Sequence[torch.Tensor]) -> list[tuple[str, Any, Any]]:
+    """Outputs by name, and torch's.  A list whose length data decides is one output, and has many leaves in torch.
+
+    Raises VerificationError when the lengths differ.
+    """
+    flat: list[tuple[str, torch.Tensor]] = []
+    for name, mine in zip(names, got, strict=True):
+        theirs = expected[len(flat)] if len(flat) < len(expected) else None
+        of_numbers = not isinstance(mine, list) and mine.dim() == 1 and (theirs is None or theirs.dim() == 0)
+        flat += [(name, item) for item in mine] if isinstance(mine, list) or of_numbers else [(name, mine)]
+    if len(flat) != len(expected):
+        raise VerificationError(f"onnxruntime gives {len(flat)} tensors in all, torch {len(expected)}")
+    return [(name, mine, theirs) for (name, mine), theirs in zip(flat, expected, strict=True)]
+
+
+def _state_after(model: Any, arguments: Any, inputs: Sequence[str], written: Sequence[str]) -> list[torch.Tensor]:
+    """What the inputs and buffers in ``written`` hold after a call."""
+    tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    held = dict(zip(inputs, tensors, strict=False))
+    if isinstance(model, torch.nn.Module):
+        held.update(model.named_buffers())
+    return [held[name].detach().clone() for name in written]

@@ -1,0 +1,177 @@
+"""Abstract execution: the neutral graph run once on fake tensors whose declared axes are symbols.
+
+A trace records the example's sizes everywhere, and a rule that took them as constants would be wrong for every other
+size.  With dynamic axes, this pass replaces each recorded type by what torch's own shape functions say of symbolic
+sizes.  A symbol that the model forces to one size is reported with the call that did it.
+
+The recorded sizes remain as a cross-check: at the example's sizes both must agree, otherwise the trace holds a size
+fixed in a way that no shape function shows, and exporting it would be wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from purexport.aten.axes import Specialised
+from purexport.aten.graph import AtenGraph, Call, ScalarType, TensorType, Value, values_in
+from purexport.dtypes import is_quantized
+from purexport.errors import ExportError
+from purexport.shapes.fakes import Axes, FakeMachine
+
+# Operators whose result's size depends on their input's content; the example's size means nothing for another input.
+_DATA_DEPENDENT = frozenset(
+    {
+        "aten::_reshape_from_tensor",
+        "aten::_unique",
+        "aten::_unique2",
+        "aten::argwhere",
+        "aten::bincount",
+        "aten::masked_select",
+        "aten::nonzero",
+        "aten::nonzero_numpy",
+        "aten::one_hot",
+        "aten::repeat_interleave",
+        "aten::unique_consecutive",
+        "aten::unique_dim",
+        "aten::unique_dim_consecutive",
+        "torchvision::nms",
+    }
+)
+
+
+def has_data_dependent_sizes(graph: AtenGraph) -> bool:
+    """True when a size in the graph follows from the content of a tensor."""
+    return any(call.base in _DATA_DEPENDENT or _has_mask(call) for call in graph.calls)
+
+
+def _has_mask(call: Call) -> bool:
+    if call.target != "aten::index.Tensor":
+        return False
+    types = [value.type for value in values_in(call.args["indices"])]
+    return any(isinstance(type_, TensorType) and type_.dtype in (torch.bool, torch.uint8) for type_ in types)
+
+
+@dataclass
+class Inference:
+    """What the abstract execution found out beside the types."""
+
+    specialised: list[Specialised] = field(default_factory=list)
+    merged: list[str] = field(default_factory=list)
+    assumed: list[str] = field(default_factory=list)
+
+    def remarks(self) -> list[str]:
+        """All of it as sentences."""
+        held = [
+            f"the trace holds that {'; '.join(self.assumed)}; for sizes where it does not hold, the file may not run"
+        ]
+        return [*map(str, self.specialised), *self.merged, *(held if self.assumed else [])]
+
+
+def infer_types(graph: AtenGraph, axes: Mapping[str, Axes]) -> Inference:
+    """Give every value of ``graph`` its symbolic type, in place.
+
+    ``axes`` maps an input's name to its dynamic axes and their names; axes of one name have one size.
+    Sizes that equal nothing else come first.  Where the program does not run on them (they may be larger than a table
+    of positions, say), it runs on the example's own; an axis that the model then holds at one size becomes static and
+    is reported.
+    Raises ExportError where the program runs in neither way.
+    """
+    values = [item.value for item in graph.inputs] + [value for call in graph.calls for value in call.outputs]
+    recorded = [value.type for value in values]
+    try:
+        found = _Abstract(graph, axes, distinct=True).run()
+        if not found.specialised:
+            return found
+    except ExportError:
+        pass
+    for value, type_ in zip(values, recorded, strict=True):
+        value.type = type_
+    return _Abstract(graph, axes, distinct=False).run()
+
+
+class _Abstract:
+    def __init__(self, graph: AtenGraph, axes: Mapping[str, Axes], distinct: bool) -> None:
+        self.graph = graph
+        self.axes = axes
+        self.machine = FakeMachine(distinct)
+        self.env: dict[Value, Any] = {}
+        self.found = Inference()
+
+    def run(self) -> Inference:
+        with self.machine.running():
+            for item in self.graph.inputs:
+                if item.kind == "constant" and item.tensor is not None:
+                    self.env[item.value] = self.machine.constant(item.tensor)
+                else:
+                    self.env[item.value] = self.machine.tensor(item.value.tensor, self.axes.get(item.name, {}))
+            for item in self.graph.inputs:
+                if item.kind == "user":
+                    item.value.type = self.machine.type(self.env[item.value])
+            for call in self.graph.calls:
+                self._run(call)
+        # a symbol fixed late is a number in the types that were recorded before
+        for value, result in self.env.items():
+            value.type = self._type(result, value)
+        self.found.merged = self.machine.merged()
+        self.found.assumed = self.machine.assumed()
+        return self.found
+
+    def _run(self, call: Call) -> None:
+        recorded = [value.type for value in call.outputs]
+        if call.base == "aten::squeeze":
+            self._refuse_squeeze_by_chance(call)
+        try:
+            results = self.machine.evaluate(call, self.env.__getitem__)
+        except ExportError:
+            raise
+        except Exception as error:
+            reason = self.machine.named(str(error).strip().partition("\n")[0].rstrip(".)") or type(error).__name__)
+            raise ExportError(
+                f"{call.target} at {call.source} does not run with other sizes on the dynamic axes: {reason}. "
+                "Declare these axes static, or change the line so that it takes any size"
+            ) from error
+        for value, result, old in zip(call.outputs, results, recorded, strict=True):
+            self.env[value] = result
+            value.type = self._type(result, value)
+            self._cross_check(call, value.type, old, result)
+        known = {item.axis for item in self.found.specialised}
+        for axis, size in self.machine.fixed().items():
+            if axis not in known:
+                self.found.specialised.append(Specialised(axis, size, str(call.source)))
+
+    def _refuse_squeeze_by_chance(self, call: Call) -> None:
+        """An axis that is 1 in the example only because of the example's size would not go for other sizes."""
+        fake = self.env[call.args["self"]]
+        dims = call.args.get("dim", range(fake.dim()))
+        for dim in dims if isinstance(dims, (list, range)) else [dims]:
+            size = fake.shape[dim] if fake.dim() else 1
+            if not isinstance(size, int) and self.machine.at_example(size) == 1:
+                raise ExportError(
+                    f"{call.target} at {call.source} removes a dynamic axis, whose size is 1 only for the example; "
+                    "give an example in which it is larger, or index the axis instead"
+                )
+
+    def _type(self, result: Any, value: Value) -> Any:
+        # a number stays one, also where torch computed it as a zero-dim tensor
+        is_number = isinstance(value.type, ScalarType) and isinstance(result, torch.Tensor)
+        found = value.type if is_number else self.machine.type(result)
+        if isinstance(found, TensorType) and isinstance(value.type, TensorType) and is_quantized(value.type.dtype):
+            return TensorType(value.type.dtype, found.shape)  # its fake holds the numbers
+        return found
+
+    def _cross_check(self, call: Call, type_: Any, old: Any, result: Any) -> None:
+        if not isinstance(type_, TensorType) or not isinstance(old, TensorType) or old.shape is None:
+            return
+        sizes = tuple(self.machine.at_example(size) for size in result.shape)
+        fits = len(sizes) == len(old.shape) and all(
+            size is None or size == recorded for size, recorded in zip(sizes, old.shape, strict=True)
+        )
+        if not fits or type_.dtype != old.dtype:
+            raise ExportError(
+                f"{call.target} at {call.source} was recorded as {old}, and its shape function says {type_}; "
+                "the trace holds a size fixed that was declared dynamic"
+            )

@@ -1,0 +1,332 @@
+"""Fake tensors whose declared axes are symbols: torch's own shape functions, asked one call at a time.
+
+The abstract execution of a trace and the interpretation of a script both stand on this.  A symbol's hint is not the
+example's size (see ``symbol``), so that two sizes are equal only where the model makes them equal.
+
+Small tensors that follow from constants and sizes alone keep their content (``constant``), since models compute sizes
+with them.  It is forgotten where a call writes to them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._guards import Source as GuardSource
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, statically_known_true
+from torch.utils._sympy.functions import Max, Min
+
+from purexport.aten import scalars
+from purexport.aten.graph import Call, ScalarType, TensorType, Value, map_values, tensor_type
+from purexport.aten.schema import signature
+from purexport.dtypes import is_quantized
+from purexport.errors import ExportError
+from purexport.shapes import linalg_functions, quantized_functions, recurrent_functions, tensor_functions
+from purexport.shapes.broadcasting import widened
+from purexport.shapes.symbols import Symbols
+from purexport.torch_patches.quiet import quiet_torch
+
+Axes = Mapping[int, str]
+
+_PRIMES = (13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
+_TENSORS = re.compile(r"(Optional\[|List\[)*Tensor\]*")
+_SMALL = 16  # elements of a tensor whose content is kept
+_MAKERS = frozenset(f"aten::{name}" for name in ("scalar_tensor", "zeros", "ones", "full", "arange"))
+
+
+# They read a tensor's number; the operators themselves give plain Python numbers, which a fake does not have.
+_READ = frozenset({"aten::Int", "aten::IntImplicit", "aten::Float", "aten::Bool"})
+
+
+@dataclass(frozen=True)
+class _Axis(GuardSource):
+    """Says where a symbol comes from, as torch's guards want to know."""
+
+    text: str
+
+    @property
+    def _name_template(self) -> str:
+        return self.text
+
+
+class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
+    """torch keeps the content of single elements only."""
+
+    def may_turn_const(self, t: torch.Tensor) -> bool:
+        small = t.numel() <= _SMALL and t.layout is torch.strided and t.device.type == "cpu"
+        return small and not self.is_our_fake(t)
+
+
+class FakeMachine:
+    """Runs calls on fake tensors.  ``distinct`` gives each symbol a size that equals no other by chance."""
+
+    def __init__(self, distinct: bool) -> None:
+        self.distinct = distinct
+        self.shapes = ShapeEnv(specialize_zero_one=False, duck_shape=False, allow_dynamic_output_shape_ops=True)
+        self.mode = _Mode(shape_env=self.shapes, allow_non_fake_inputs=True)
+        self.symbols: dict[str, Any] = {}
+        self.names: dict[str, str] = {}
+        self.examples: dict[Any, int] = {}
+        self.alternatives: list[Any] = []  # sizes that differ between two paths
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """The modes in which calls are to be evaluated."""
+        # the Python dispatcher brings the shape functions that keep symbols where the C++ kernels want numbers
+        with quiet_torch(), self.mode, enable_python_dispatcher(), torch.no_grad():
+            yield
+
+    @staticmethod
+    def outside() -> AbstractContextManager[Any]:
+        """Leaves the modes for a moment, for tensors that hold real numbers."""
+        return unset_fake_temporarily()
+
+    def tensor(self, type_: TensorType, axes: Axes) -> torch.Tensor:
+        """A fake tensor of that type, the given axes symbols."""
+        if is_quantized(type_.dtype):  # the numbers stand for it, as in quantized_functions
+            type_ = TensorType(torch.float32, type_.shape)
+        shape: list[Any] = list(type_.shape or ())
+        for axis, name in axes.items():
+            shape[axis] = self.symbol(name, shape[axis])
+        if not axes and type_.strides is not None:
+            return torch.empty_strided(shape, type_.strides, dtype=type_.dtype)
+        return torch.empty(shape, dtype=type_.dtype)
+
+    def constant(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A fake of a tensor that is known, with its content if it is small."""
+        if tensor.is_quantized or not self.mode.may_turn_const(tensor):
+            return self.tensor(tensor_type(tensor), {})
+        with self.outside():
+            content = tensor.detach().clone()
+            return self.mode.fake_tensor_converter.from_real_tensor(self.mode, content, make_constant=True)
+
+    def forget(self, fake: Any) -> Any:
+        """``fake``, of which nothing but its type is known any more, nor of what shares memory with it."""
+        content = getattr(fake, "constant", None)
+        if content is not None:
+            self.mode.fake_tensor_converter.invalidate_constant_aliases(content)
+        return fake
+
+    def remembered(self) -> frozenset[Any]:
+        """The memory of which the content is known."""
+        return frozenset(self.mode.fake_tensor_converter.constant_storage_mapping)
+
+    def symbol(self, name: str, example: int) -> Any:
+        """The symbol of an axis name, made when it is first asked for."""
+        if name not in self.symbols:
+            # The example's own size may equal another one by chance, or be 1, and "are they equal?" would then fix it.
+            # A multiple by a prime of its own equals nothing else and divides by all that the example divides by.
+            factor = _PRIMES[len(self.symbols) % len(_PRIMES)] if self.distinct else 1
+            hint = max(example, 1) * factor
+            source = _Axis(name)
+            symbol = self.shapes.create_symbol(hint, source, DimDynamic.DYNAMIC, None, do_not_specialize_zero_one=True)
+            self.symbols[name] = self.shapes.create_symintnode(symbol, hint=hint, source=source)
+            self.names[str(symbol)] = name
+            self.examples[symbol] = example
+        return self.symbols[name]
+
+    def evaluate(self, call: Call, lookup: Callable[[Value], Any]) -> list[Any]:
+        """The results of a call on what ``lookup`` gives for its values.  Raises what torch raises."""
+        args = {name: map_values(arg, lookup) for name, arg in call.args.items()}
+        if call.target == "prim::getitem":
+            return [args["list"][args["index"]]]
+        if call.outputs and all(isinstance(value.type, ScalarType) for value in call.outputs):
+            operands = [arg for arg in args.values() if isinstance(arg, torch.Tensor)]
+            if scalars.is_scalar_operator(call.base) and not operands:
+                return [scalars.evaluate(call.base, args)]
+        if call.target == "aten::size.int":
+            return [args["self"].size(args["dim"])]
+        if call.base in _READ and isinstance(args.get("a"), torch.Tensor):
+            return [args["a"].item()]
+        if call.target == "aten::numel":
+            return [args["self"].numel()]
+        if call.target == "aten::_shape_as_tensor":
+            return [self._shape_of(args["self"])]
+        if call.target == "aten::_reshape_from_tensor":
+            return [self._reshaped(args["self"], args["shape"])]
+        for name in signature(call.target).writes:
+            self.forget(args[name])
+        result = self._made(call, args)
+        if result is None:
+            operator = _operator(call)
+            given = widened(call.target, operator, self._as_tensors(call.target, args), self.unknown_size)
+            result = operator(**given)
+        return list(result) if len(call.outputs) != 1 else [result]
+
+    def _shape_of(self, fake: torch.Tensor) -> torch.Tensor:
+        if all(isinstance(size, int) for size in fake.shape):
+            with self.outside():
+                sizes = torch.tensor(fake.shape, dtype=torch.int64)
+            return self.constant(sizes)
+        made = torch.empty(fake.dim(), dtype=torch.int64)
+        made.sizes_held = (tuple(fake.shape), made._version)  # type: ignore[attr-defined]  # for _reshaped
+        return made
+
+    def _reshaped(self, fake: torch.Tensor, shape: Any) -> torch.Tensor:
+        """A tensor reshaped to the content of another, where that is known; else its sizes only the run knows."""
+        sizes, version = getattr(shape, "sizes_held", (None, None))
+        if version != shape._version:  # written to since
+            sizes = None
+        if getattr(shape, "constant", None) is not None:
+            sizes = shape.constant.tolist()
+        if sizes is not None:
+            reshaped: torch.Tensor = fake.reshape(sizes)
+            return reshaped
+        return torch.empty([self.unknown_size() for _ in range(int(shape.shape[0]))], dtype=fake.dtype)
+
+    def _as_tensors(self, target: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Numbers that the trace had wrapped become zero-dim tensors where the schema wants a tensor."""
+        if target == "aten::view":
+            return {"self": args["self"], "shape": args["size"]}
+        kinds = _tensor_parameters(target)
+        return {name: self._as_tensor(arg) if name in kinds else arg for name, arg in args.items()}
+
+    def _as_tensor(self, arg: Any) -> Any:
+        if isinstance(arg, (list, tuple)):
+            return [self._as_tensor(item) for item in arg]
+        if _is_symbolic(arg):
+            return torch.scalar_tensor(arg, dtype=_number_dtype(arg))
+        if not isinstance(arg, (bool, int, float)):
+            return arg
+        with self.outside():
+            number = torch.scalar_tensor(arg, dtype=_number_dtype(arg))
+        return self.constant(number)
+
+    def _made(self, call: Call, args: Mapping[str, Any]) -> torch.Tensor | None:
+        """A small tensor that is made of known numbers, with its content; None for other calls."""
+        if call.base not in _MAKERS or any(isinstance(arg, torch.Tensor) or _is_symbolic(arg) for arg in args.values()):
+            return None
+        size = args.get("size", ())
+        if any(map(_is_symbolic, size)) or math.prod(size) > _SMALL:
+            return None
+        with self.outside():
+            made = _operator(call)(**args)
+        return self.constant(made)
+
+    def type(self, result: Any) -> Any:
+        """The neutral type of a fake result, sizes written in the names of the axes."""
+        return Symbols(self.names).type(result)
+
+    def named(self, text: str) -> str:
+        """torch's symbols in a message replaced by the names of the axes."""
+        return re.sub(r"\bs\d+\b", lambda match: self.names.get(match.group(), match.group()), text)
+
+    def at_example(self, size: Any) -> int | None:
+        """A size at the example's sizes; None where it depends on data."""
+        if isinstance(size, int):
+            return size
+        number = size.node.expr.subs(self.examples)
+        return int(number) if number.is_Integer else None
+
+    def unknown(self, kind: Any) -> Any:
+        """A number that only the run knows."""
+        if kind is bool:
+            return self.shapes.create_unbacked_symbool()
+        return self.shapes.create_unbacked_symfloat() if kind is float else self.shapes.create_unbacked_symint()
+
+    def unknown_size(self) -> Any:
+        """A size that only the run knows."""
+        size = self.shapes.create_unbacked_symint()
+        torch._check(size >= 0)  # type: ignore[no-untyped-call]
+        return size
+
+    def joined(self, one: torch.Tensor, other: torch.Tensor, free: Container[str] = ()) -> torch.Tensor:
+        """A tensor that may be either: sizes that differ become unknown.  Both must have one rank and dtype.
+
+        ``free`` names the unknown sizes of ``one`` that stand for any size already.
+        """
+        pairs = zip(one.shape, other.shape, strict=True)
+        sizes = [a if str(a) in free or _equal(a, b) else self._either() for a, b in pairs]
+        return torch.empty(sizes, dtype=one.dtype)
+
+    def _either(self) -> Any:
+        self.alternatives.append(self.unknown_size())
+        return self.alternatives[-1]
+
+    def settled(self) -> list[str]:
+        """What torch's shape functions have taken sizes to be that differ between two paths, a sentence each."""
+        found = [size.node.expr for size in self.alternatives if size.node.expr != size.node._expr]
+        return [
+            f"a size that differs between two paths is taken to be {self.named(str(taken))}, which torch's shape "
+            "functions want; the file may stop with an error where it is not"
+            for taken in dict.fromkeys(found)
+        ]
+
+    @staticmethod
+    def known(number: Any) -> Any:
+        """A symbolic number's value where its symbols do not matter, else None."""
+        expression = number.node.expr
+        if isinstance(number, torch.SymBool):
+            if statically_known_true(number):
+                return True
+            return False if statically_known_true(torch.sym_not(number)) else None  # type: ignore[no-untyped-call]
+        if expression.is_Integer:
+            return int(expression)
+        return float(expression) if expression.is_number else None
+
+    def merged(self) -> list[str]:
+        """The axes that were declared apart and that the model takes for one size, a sentence each."""
+        first: dict[str, str] = {}
+        found = []
+        for name, symbol in self.symbols.items():
+            text = str(symbol.node.expr)
+            other = first.setdefault(text, name)
+            if other != name and not symbol.node.expr.is_Integer:
+                found.append(f"axes {other!r} and {name!r} were declared apart; the model takes them for one size")
+        return found
+
+    def assumed(self) -> list[str]:
+        """What the model takes the size of a part to be, where the part may be shorter for other sizes."""
+        found = (guard.expr.xreplace(self.shapes.replacements) for guard in self.shapes.guards)
+        equal = [
+            item for item in found if getattr(item, "rel_op", "") == "==" and item.free_symbols and item.has(Min, Max)
+        ]
+        return [self.named(f"{item.lhs} = {item.rhs}") for item in dict.fromkeys(equal)]
+
+    def fixed(self) -> dict[str, int]:
+        """The axes that were forced to one size so far."""
+        found = {name: symbol.node.expr for name, symbol in self.symbols.items()}
+        return {name: int(expression) for name, expression in found.items() if expression.is_Integer}
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return bool(statically_known_true(one == other))
+
+
+def _operator(call: Call) -> Any:
+    namespace, _, rest = call.target.partition("::")
+    name, _, overload = rest.partition(".")
+    families = (recurrent_functions, linalg_functions, tensor_functions)
+    own = next((own for own in (family.shape_function(call.target) for family in families) if own is not None), None)
+    own = own or quantized_functions.shape_function(call)
+    if own is not None:
+        return own
+    if call.target == "aten::view":
+        name = "reshape"  # fakes have plain strides, which may refuse a view that the model's own strides allowed
+    try:
+        return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
+    except AttributeError:
+        raise ExportError(
+            f"{call.target} at {call.source} has no shape function, so its sizes under dynamic axes are unknown"
+        ) from None
+
+
+def _tensor_parameters(target: str) -> Sequence[str]:
+    return [item.name for item in signature(target).parameters if _TENSORS.fullmatch(item.type)]
+
+
+def _is_symbolic(arg: Any) -> bool:
+    return isinstance(arg, (torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def _number_dtype(number: Any) -> torch.dtype:
+    if isinstance(number, (bool, torch.SymBool)):
+        return torch.bool
+    return torch.int64 if isinstance(number, (int, torch.SymInt)) else torch.get_default_dtype()

@@ -1,0 +1,1 @@
+"""What is replaced in torch while it is asked, and put back afterwards."""

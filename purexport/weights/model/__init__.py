@@ -1,0 +1,1 @@
+"""Weights that come from outside: what they replace in a model and in a graph."""

@@ -1,0 +1,1 @@
+"""Scripts: what their interpretation computes, records and refuses."""

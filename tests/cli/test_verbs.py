@@ -1,0 +1,414 @@
+"""The command line: what it prints, its exit status, and one line for every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+import proto_schema as ps
+from proto_schema.units import size_text
+from purexport.cli import demo
+from purexport.cli.describe import attribute_text
+from purexport.cli.main import VERBS, main
+
+ROOT = Path(__file__).parents[2]
+
+NET = """
+import collections
+import torch
+from torch import nn
+
+number = 5
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, x, scale=1.0):
+        return self.linear(x).relu() * scale
+
+
+class Wide(Net):
+    def __init__(self, width):
+        super().__init__()
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(100, 4)
+
+    def forward(self, ids):
+        return self.table(ids)
+
+
+class Strange(nn.Module):
+    def forward(self, x):
+        return torch.special.airy_ai(x)
+
+
+class zoo:
+    made = Net()
+
+
+def factory():
+    return Net()
+
+
+def script():
+    return torch.jit.script(nn.Sequential(collections.OrderedDict(linear=nn.Linear(4, 2))))
+
+
+def broken():
+    raise RuntimeError("two\\nlines")
+
+
+def nothing():
+    return None
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder with net.py in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in [name for name in sys.modules if name == "net" or name.startswith("net_")]:
+        monkeypatch.delitem(sys.modules, name)
+    (tmp_path / "net.py").write_text(NET)
+    return tmp_path
+
+
+def run(*argv: str) -> int:
+    return main(argv)
+
+
+# Export ---------------------------------------------------------------------------------------------------------------
+
+X = ("--input", "x=float32[1,4]")
+
+# the rest of the command line, and what it makes of the file
+GOOD_EXPORTS: list[tuple[str, Sequence[str]]] = [
+    ("class in a file", ["net.py:Net", *X]),
+    ("class in a module", ["net:Net", *X]),
+    ("factory", ["net:factory", *X]),
+    ("dotted name", ["net:zoo.made", *X]),
+    ("torch.export", ["net:Net", *X, "--capture", "export"]),
+    ("opset", ["net:Net", *X, "--opset", "9"]),
+    ("output name", ["net:Net", *X, "--output-name", "scores"]),
+    ("dynamic axis", ["net:Net", *X, "--dynamic", "x:0=batch"]),
+    ("kwargs", ["net:Net", *X, "--kwargs", '{"scale": 2.5}']),
+    ("whole numbers in a range", ["net:Words", "--input", "x=int64[2,3]:0..99"]),
+    ("array from a file", ["net:Net", "--input", "x=@x.npy"]),
+    ("weights", ["net:Net", *X, "--weights", "weights.pt"]),
+    ("weights of an old torch", ["net:Net", *X, "--weights", "old.pt"]),
+    ("weights of a script", ["net:script", *X, "--weights", "weights.pt"]),
+    ("weights without memory", ["net:Net", *X, "--weights", "weights.pt", "--meta", "--capture", "export"]),
+    ("weights under another name", ["net:Net", *X, "--weights", "prefixed.pt", "--rename", "model.="]),
+    ("weights of another type", ["net:Net", *X, "--weights", "double.pt", "--cast"]),
+    ("one weight over another", ["net:Net", *X, "--weights", "part.pt", "--weights", "weights.pt", "--partial"]),
+    ("places in the source", ["net:Net", *X, "--metadata"]),
+    ("data in a file of its own", ["net:Net", *X, "--external-data"]),
+]
+
+
+@pytest.mark.parametrize(("name", "argv"), GOOD_EXPORTS, ids=[name for name, _ in GOOD_EXPORTS])
+def test_export(name: str, argv: Sequence[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("x.npy", np.ones((3, 4), np.float32))
+    state = torch.nn.ModuleDict({"linear": torch.nn.Linear(4, 2)}).state_dict()
+    torch.save(state, "weights.pt")
+    torch.save(state, "old.pt", _use_new_zipfile_serialization=False)
+    torch.save({f"model.{name}": tensor for name, tensor in state.items()}, "prefixed.pt")
+    torch.save({name: tensor.double() for name, tensor in state.items()}, "double.pt")
+    torch.save({"linear.bias": torch.zeros(2), "more": torch.zeros(1)}, "part.pt")
+    assert run("export", *argv, "-o", "out.onnx", "--verify", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    onnx.checker.check_model("out.onnx", full_check=True)
+    session = onnxruntime.InferenceSession("out.onnx")
+    assert [value.name for value in session.get_inputs()] == ["x"]
+    assert facts["verified"] and facts["file"] == "out.onnx" and facts["nodes"] == len(onnx.load("out.onnx").graph.node)
+    assert facts["files"]["out.onnx"] == (folder / "out.onnx").stat().st_size
+    assert facts["opset"] == (9 if "--opset" in argv else 20)
+    assert facts["capture"] == ("export" if "--capture" in argv else "script" if "net:script" in argv else "trace")
+    assert facts["outputs"][0]["name"] == ("scores" if "--output-name" in argv else "output")
+    assert ("batch" in facts["inputs"][0]["type"]) == ("--dynamic" in argv)
+    assert bool(onnx.load("out.onnx").graph.node[0].metadata_props) == ("--metadata" in argv)
+
+
+def test_export_speaks_to_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("export", "net.py:Net", *X, "--dynamic", "x:0=batch", "--verify") == 0
+    text = capsys.readouterr().out
+    for part in ("wrote     Net.onnx", "opset 20", "captured by trace", "x  float32[batch, 4]", "verified"):
+        assert part in text
+
+
+def test_weights_are_the_given_ones() -> None:
+    torch.save({"state_dict": {"linear.weight": torch.zeros(2, 4), "linear.bias": torch.tensor([3.0, 4.0])}}, "w.pt")
+    assert run("export", "net:Net", *X, "--weights", "w.pt", "-o", "out.onnx") == 0
+    result = onnxruntime.InferenceSession("out.onnx").run(None, {"x": np.ones((1, 4), np.float32)})
+    assert result[0].tolist() == [[3.0, 4.0]]
+
+
+# Mistakes -------------------------------------------------------------------------------------------------------------
+
+# the command line, what its one line on stderr must say
+MISTAKES: list[tuple[Sequence[str], str]] = [
+    ([], "required: VERB"),
+    (["nope"], "invalid choice: 'nope'"),
+    (["show"], "required: FILE"),
+    (["show", "none.onnx"], "none.onnx: No such file"),
+    (["show", "."], "Is a directory"),
+    (["show", "net.py"], "net.py"),
+    (["show", "net.py", "--jsn"], "--jsn"),
+    (["inspect"], "required: FILE"),
+    (["inspect", "none.onnx"], "none.onnx: No such file"),
+    (["inspect", "net.py", "graf"], "has no field 'graf'"),
+    (["inspect", "net.py", "--root", "Model"], "there is no such message"),
+    (["locate", "net.py"], "required: OFFSET-or-PATH"),
+    (["locate", "net.py", "0xffffff"], "outside the file"),
+    (["locate", "net.py", "graph[0"], "no path"),
+    (["locate", "net.py", "graph", "--data", "x"], "--data needs an offset"),
+    (["check", "net.py"], "net.py: "),
+    (["canonicalize", "net.py", "-o", "out.onnx"], "net.py: "),
+    (["canonicalize", "net.py"], "required: -o"),
+    (["diff", "net.py"], "required: B"),
+    (["diff", "net.py", "none.onnx"], "net.py: "),
+    (["salvage", "none.onnx", "-o", "out.onnx"], "none.onnx: No such file"),
+    (["edit"], "required: FILE"),
+    (["edit", "none.onnx", "--drop-doc-strings"], "none.onnx: No such file"),
+    (["edit", "net.py", "--drop-doc-strings"], "net.py: "),
+    (["edit", "net.py"], "say what to change"),
+    (["edit", "net.py", "--set", "producer_name"], "write FIELD=VALUE"),
+    (["edit", "net.py", "--rename-input", "x"], "there is no = in it"),
+    (["edit", "net.py", "--metadata", "a=b", "--metadata", "a=c"], "given twice, with 'b' and 'c'"),
+    (["edit", "net.py", "--opset", "ai.onnx.ml"], "write a version"),
+    (["edit", "net.py", "--remove", "domain", "--append", "-o", "out.onnx"], "leave out the name"),
+    (["extract", "net.py", "--tensors", "-o", "out"], "net.py: "),
+    (["stat", "net.py"], "net.py: "),
+    (["stat", "none.onnx"], "none.onnx: No such file"),
+    (["demo", "--capture", "magic"], "'magic'"),
+    (["demo", "--opset", "3"], "opset_version=3 is not one of 9 to"),
+    (["demo", "-o", "none/resnet50.onnx"], "none"),
+    (["export"], "required: MODULE:NAME"),
+    (["export", "Net"], "write MODULE:NAME"),
+    (["export", "none:Net"], "cannot import none"),
+    (["export", "none.py:Net"], "no such file"),
+    (["export", "net.py:Nett"], "it has Net, Wide, Words"),
+    (["export", "net:number"], "an int"),
+    (["export", "net:Wide"], "takes arguments (width)"),
+    (["export", "net:broken"], "RuntimeError: two lines"),
+    (["export", "net:nothing"], "returned a NoneType"),
+    (["export", "net:Net", "--input", "x"], "write NAME=DTYPE[SIZES]"),
+    (["export", "net:Net", "--input", "x=float32"], "write NAME=DTYPE[SIZES]"),
+    (["export", "net:Net", "--input", "x=float32[1,,4]"], "a size is missing"),
+    (["export", "net:Net", "--input", "x=float99[1,4]"], "unknown dtype 'float99'; known are float32"),
+    (["export", "net:Net", "--input", "x=int64[4]:5..2"], "range is empty"),
+    (["export", "net:Net", "--input", "x=@none.npy"], "none.npy: No such file"),
+    (["export", "net:Net", "--input", "x=@net.py"], "numpy.save"),
+    (["export", "net:Net", *X, *X], "names must differ"),
+    (["export", "net:Net", *X, "--dynamic", "x"], "write INPUT:AXIS=NAME"),
+    (["export", "net:Net", *X, "--dynamic", "x:first=batch"], "write INPUT:AXIS=NAME"),
+    (["export", "net:Net", *X, "--dynamic", "y:0=batch"], "no --input is called 'y'; there is x"),
+    (["export", "net:Net", *X, "--dynamic", "x:5=batch"], "'x' has 2 axes"),
+    (["export", "net:Net", *X, "--kwargs", "{"], "not JSON"),
+    (["export", "net:Net", *X, "--kwargs", "[1]"], "JSON object"),
+    (["export", "net:Net", *X, "--opset", "99"], "opset_version=99 is not one of 9 to"),
+    (["export", "net:Net", *X, "--weights", "none.pt"], "none.pt: No such file"),
+    (["export", "net:Net", *X, "--weights", "net.py"], "net.py: it is no checkpoint that is known: safetensors"),
+    (["export", "net:Net", *X, "--weights", "pickle"], "--weights pickle: no weights that torch.load"),
+    (["export", "net:script", *X, "--weights", "weights.pt"], "--weights weights.pt: does not fit the model"),
+    (["export", "net:script", *X, "--weights", "weights.pt", "--partial"], "scripted modules take one --weights FILE"),
+    (["export", "net:Net", *X, "--rename", "a=b"], "name a checkpoint with --weights FILE"),
+    (["export", "net:Net", *X, "--weights", "weights.pt", "--rename", "a"], "--rename a: write OLD=NEW once"),
+    (["export", "net:Net", *X, "--meta"], "the model has no values for 2 of its tensors"),
+    (["export", "net:Net", *X, "--weights", "weights.pt"], "missing: 'linear.bias' float[2]"),
+    (["export", "net:Words", *X, "--weights", "weights.pt"], "does not fit the model"),
+    (["export", "net:Net", *X, "-o", "none/out.onnx"], "none"),
+]
+
+
+@pytest.mark.parametrize(("argv", "text"), MISTAKES, ids=[" ".join(argv) or "nothing" for argv, _ in MISTAKES])
+def test_mistake(argv: Sequence[str], text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 2, one line that helps, nothing on stdout, no file made."""
+    torch.save({"linear.weight": torch.zeros(2, 4)}, "weights.pt")
+    (folder / "pickle").write_bytes(b"\x80\x02no")
+    before = sorted(os.listdir(folder))
+    assert run(*argv) == 2
+    streams = capsys.readouterr()
+    assert streams.out == ""
+    assert streams.err.count("\n") == 1 and streams.err.startswith("purexport")
+    assert text in streams.err
+    assert "--traceback" not in streams.err  # no error took the way of the unforeseen ones
+    assert [name for name in sorted(os.listdir(folder)) if name != "__pycache__"] == before
+
+
+def test_an_unsupported_operator_is_a_no(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("export", "net.py:Strange", *X) == 1
+    error = capsys.readouterr().err
+    assert "airy_ai" in error and "net.py:" in error and "Traceback" not in error
+    assert not (folder / "Strange.onnx").exists()
+
+
+def test_the_unforeseen_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(_: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr("purexport.cli.show.describe", fail)
+    assert run("export", "net:Net", *X) == 0
+    capsys.readouterr()
+    assert run("show", "Net.onnx") == 2
+    assert capsys.readouterr().err == "purexport show: KeyError: 'a bug' (--traceback shows where)\n"
+    assert run("show", "Net.onnx", "--traceback") == 2
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+# Demo -----------------------------------------------------------------------------------------------------------------
+
+
+def test_demo(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("demo") == 0
+    text = capsys.readouterr().out
+    for part in ("resnet50.onnx", "checked", "batch of 1", "batch of 3", "same classes", "result    fine"):
+        assert part in text
+    onnx.checker.check_model(folder / "resnet50.onnx", full_check=True)
+
+
+def test_demo_by_torch_export_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("demo", "--capture", "export", "--opset", "17", "-o", "r.onnx", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["file"], facts["opset"], facts["capture"], facts["checked"]) == ("r.onnx", 17, "export", True)
+    assert [result["batch"] for result in facts["runs"]] == [1, 3]
+    assert facts["inputs"] == [{"name": "images", "type": "float32[batch, 3, 224, 224]"}]
+
+
+def test_demo_says_no_when_the_results_differ(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(demo, "TOLERANCE", -1.0)
+    assert run("demo") == 1
+    assert "onnxruntime and torch differ" in capsys.readouterr().out
+
+
+def test_demo_without_onnxruntime(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(demo, "find_spec", lambda name: None if name == "onnxruntime" else object())
+    assert run("demo") == 0
+    assert "not run   onnxruntime is not installed: pip install onnxruntime" in capsys.readouterr().out
+
+
+def test_demo_without_torch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(demo, "find_spec", lambda name: None)
+    assert run("demo") == 2
+    assert capsys.readouterr().err == "purexport demo: torch is not installed: pip install 'purexport[torch]'\n"
+
+
+# Show -----------------------------------------------------------------------------------------------------------------
+
+
+def test_show(capsys: pytest.CaptureFixture[str]) -> None:
+    run("export", "net:Net", *X, "--dynamic", "x:0=batch")
+    capsys.readouterr()
+    assert run("show", "Net.onnx") == 0
+    text = capsys.readouterr().out
+    for part in ("Net.onnx, ", "opset", "purexport", "x  float32[batch, 4]", "Relu", "linear.weight", " tensors, "):
+        assert part in text
+    assert run("show", "Net.onnx", "--no-nodes") == 0
+    assert "linear.weight" not in capsys.readouterr().out
+
+
+SHIPPED = Path(onnx.__file__).parent / "backend" / "test" / "data"
+FILES = [path for path in sorted(SHIPPED.rglob("*.onnx")) if "light_" in path.name or "sequence" in path.parent.name]
+
+
+@pytest.mark.parametrize("path", FILES[:40], ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_show_reads_what_others_wrote(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("show", str(path)) == 0
+    text = capsys.readouterr().out
+    model = onnx.load(path, load_external_data=False)
+    assert text.isascii()
+    for node in model.graph.node:
+        assert node.op_type in text
+    assert run("show", str(path), "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [node["op_type"] for node in facts["nodes"]] == [node.op_type for node in model.graph.node]
+    assert [value["name"] for value in facts["outputs"]] == [value.name for value in model.graph.output]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (97_800_000, "97.8 MB"), (3_221_000_000, "3.22 GB")]
+)
+def test_size_text(count: int, text: str) -> None:
+    assert size_text(count) == text
+
+
+# The process ----------------------------------------------------------------------------------------------------------
+
+
+def process(command: Sequence[str], **options: object) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, **options)
+
+
+def test_python_m_purexport() -> None:
+    done = process([sys.executable, "-m", "purexport", "export", "Net"])
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert process([sys.executable, "-m", "purexport", "--version"]).stdout.startswith("purexport ")
+
+
+def test_help_starts_without_torch_and_numpy() -> None:
+    code = (
+        "import sys; from purexport.cli.main import main; main(['--help']); "
+        "assert not {'torch', 'numpy'} & {*sys.modules}"
+    )
+    done = process([sys.executable, "-c", code])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii() and "purexport demo" in done.stdout
+
+
+def test_a_verb_starts_without_the_others() -> None:
+    code = (
+        "import sys; from purexport.cli.main import main; main(['show', 'none.onnx']); "
+        "assert not {'torch', 'numpy', 'purexport.cli.check'} & {*sys.modules}"
+    )
+    done = process([sys.executable, "-c", code])
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(verb, "--help") == 0
+    text = capsys.readouterr().out
+    assert text.isascii() and "--json" in text
+
+
+def test_a_reader_that_stops_early() -> None:
+    """`purexport show m.onnx | head` ends quietly."""
+    pipe = f"set -o pipefail; {sys.executable} -m purexport show --json {FILES[0]} | true"
+    done = process(["bash", "-c", pipe])
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+ATTRIBUTES = [
+    (b"plain", "a='plain'"),
+    (b'back\\slash "q"\n', "a='back\\\\slash \"q\"\\n'"),
+    ("\u00fc".encode(), "a='\\xfc'"),
+    (b"\xff\\n\x00", "a=b'\\xff\\\\n\\x00'"),
+    ([b"\xfe", b"ok"], "a=[b'\\xfe', 'ok']"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), ATTRIBUTES, ids=[text for _, text in ATTRIBUTES])
+def test_show_writes_strings_as_python_does(value: bytes | list[bytes], text: str) -> None:
+    assert attribute_text(ps.helper.make_attribute("a", value)) == text

@@ -1,0 +1,1 @@
+"""What code written for torch.onnx expects."""

@@ -1,0 +1,1 @@
+"""Saves by the processes of a group."""

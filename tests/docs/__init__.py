@@ -1,0 +1,1 @@
+"""README, documents and examples do what they say."""

@@ -1,0 +1,1 @@
+"""The fuzz harnesses, run shortly, and what they found."""

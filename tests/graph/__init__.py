@@ -1,0 +1,1 @@
+"""The ONNX graph: its passes, its metadata, its printed form."""

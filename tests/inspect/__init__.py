@@ -1,0 +1,1 @@
+"""Tools on the bytes of files."""

@@ -1,0 +1,1 @@
+"""Operator rows, one file a theme, in the folders of purexport/lowering."""

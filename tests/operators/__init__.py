@@ -1,1 +1,0 @@
-"""Operator rows, one file a theme, as in purexport/lowering."""

@@ -1,0 +1,1 @@
+"""Sizes under dynamic axes."""
