@@ -24,6 +24,7 @@ from onnxruntime.transformers import torch_onnx_export_helper
 from torch import nn
 
 import purexport
+from purexport.compat import torch_onnx
 from tests.compat import foreign_library as foreign
 from tests.torchvision_shim import torchvision
 
