@@ -138,7 +138,9 @@ def _storage(key: Any, root: str) -> _Storage:
 
 def _bytes(kind: _Type, shape: tuple[int, ...]) -> int:
     if not kind.code:
-        raise WeightsError(f"ONNX has no data type for {kind.name}; cast the tensor before it is saved")
+        raise WeightsError(
+            f"ONNX has no data type for {kind.name}; cast the tensor before it is saved", code="no-dtype"
+        )
     return size_of(kind.code, shape)
 
 

@@ -124,7 +124,9 @@ class Node:
 
     def addBlock(self) -> Any:  # noqa: N802
         """Refused: a body here is written by ``g.block()``, and is an attribute of its node from the start."""
-        raise UnsupportedForm("has a symbolic function that adds blocks to a node; write them with g.block()")
+        raise UnsupportedForm(
+            "has a symbolic function that adds blocks to a node; write them with g.block()", code="symbolic-refuses"
+        )
 
     def __getitem__(self, name: str) -> Any:
         return self._attributes()[name]
@@ -165,7 +167,7 @@ class Value:
         """The value in the ONNX graph.  Raises UnsupportedForm for what is no tensor there."""
         if self._tensor is None:
             what = "a list" if self.items is not None else f"the constant {self._known!r}"
-            raise UnsupportedForm(f"has a symbolic function that takes {what} for a tensor")
+            raise UnsupportedForm(f"has a symbolic function that takes {what} for a tensor", code="symbolic-refuses")
         return self._tensor
 
     def operand(self) -> Any:
