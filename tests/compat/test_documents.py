@@ -1,9 +1,9 @@
 """The documents that torch.onnx had from 2017 to 2020: each code block runs here, and does what its text says.
 
 The blocks lie in tests/compat/documents as they stand there.  RENAMED is all that is changed in them: our modules for
-theirs, random weights for downloaded ones, no GPU where there is none, ONNX Runtime for Caffe2.  A row's ``slips`` are mistakes
-of the document; ``given`` is what its text takes for granted.  docs/development/documents.md lists the blocks, and a
-test holds that table to the rows.
+theirs, random weights for downloaded ones, no GPU where there is none, ONNX Runtime for Caffe2.  A row's ``slips`` are
+mistakes of the document; ``given`` is what its text takes for granted.  docs/development/documents.md lists the blocks,
+and a test holds that table to the rows.
 """
 
 from __future__ import annotations
