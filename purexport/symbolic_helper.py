@@ -22,18 +22,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 # the ONNX data type of each dtype that a symbolic function may meet, by the names of scalarType()
 cast_pytorch_to_onnx: Mapping[str, int] = {
-    "Byte": 2,
-    "Char": 3,
-    "Short": 5,
-    "Int": 6,
-    "Long": 7,
-    "Bool": 9,
-    "Half": 10,
-    "Float": 1,
-    "Double": 11,
-    "BFloat16": 16,
-    "ComplexFloat": 14,
-    "ComplexDouble": 15,
+    **{name: dtypes.onnx_code(dtype) for dtype, name in dtypes.scalar_types().items()},
     "Undefined": 0,
 }
 # torch's own numbers of dtypes, in order, as arguments named dtype carry them
