@@ -93,7 +93,6 @@ def test_numbers_in_the_code_are_those_of_the_rows() -> None:
 MOST_NAMES = 4
 NAMES = {name for row in ROWS for name in (row.name, row.array, row.scalar, row.safetensors) if len(name) > 2}
 OTHER_TABLES = {
-    "proto_schema.minifloat": "what the bits of small floats mean",
     "purexport.aten.schema": "torch's own numbers of its dtypes, of which ONNX has few",
 }
 
