@@ -126,7 +126,7 @@ def _real_only(op: Emitter, value: Value) -> Pair:
 
 
 def _spread(op: Emitter, part: Value, other: Value) -> Value:
-    """``part`` in the shape that it has together with ``other``."""
+    """`part` in the shape that it has together with `other`."""
     if other.rank == 0 or (part.shape == other.shape and None not in (part.shape or (None,))):
         return part
     if part.is_static and other.is_static:

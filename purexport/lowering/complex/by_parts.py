@@ -60,7 +60,7 @@ by_parts(
 
 
 def rule_by_parts(ordinary: Rule, operands: Sequence[str]) -> Rule:
-    """The rule for pairs that runs ``ordinary`` on each part; where the result is real, on the real parts only."""
+    """The rule for pairs that runs `ordinary` on each part; where the result is real, on the real parts only."""
 
     @functools.wraps(ordinary.function)
     def run(op: Emitter, **arguments: Any) -> Any:

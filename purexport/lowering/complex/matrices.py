@@ -39,7 +39,7 @@ def _joined(op: Emitter, one: Value, other: Value, axis: int) -> Value:
 
 
 def _parts(op: Emitter, stacked: Value, size: object) -> Pair:
-    """The pair whose parts are the first and the second ``size`` rows."""
+    """The pair whose parts are the first and the second `size` rows."""
     end = times(op, size, 2)
     return Pair(part(op, stacked, stacked.rank - 2, 0, size), part(op, stacked, stacked.rank - 2, size, end))
 

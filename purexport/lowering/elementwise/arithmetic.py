@@ -1,7 +1,7 @@
 """Elementwise arithmetic: one row where ONNX has the same, a short function where it has not.
 
 Type promotion has happened before a rule runs.  Traps are about NaN, integers, rounding and the sign of zero; a comment
-line says what torch does.  Integers go through ``kernels.wide``, which computes them where ONNX Runtime can.
+line says what torch does.  Integers go through `kernels.wide`, which computes them where ONNX Runtime can.
 """
 
 from __future__ import annotations
@@ -355,7 +355,7 @@ def logaddexp2(op: Emitter, self: Value, other: Value) -> Value:
 
 
 def _logaddexp(op: Emitter, self: Value, other: Value, base: float) -> Value:
-    """The logarithm of a sum, stable; ``base`` is the natural logarithm of the base."""
+    """The logarithm of a sum, stable; `base` is the natural logarithm of the base."""
     difference = op.Abs(op.Sub(self, other))
     # equal infinities differ by NaN, and their sum is the same infinity; NaN comes back through Max
     difference = op.Where(op.IsNaN(difference), op.like(0, self), difference)

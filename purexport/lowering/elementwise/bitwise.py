@@ -1,4 +1,4 @@
-"""Bits of integers.  ONNX has them from opset 18; before that and/or/xor of booleans and ``~`` can still be said.
+"""Bits of integers.  ONNX has them from opset 18; before that and/or/xor of booleans and `~` can still be said.
 
 ONNX BitShift takes unsigned integers only, so shifts of signed ones multiply and divide by powers of two.
 """
@@ -92,7 +92,7 @@ def _bits(value: Value) -> int:
 
 
 def _beyond(op: Emitter, places: Value, most: int) -> Value | None:
-    """Where a shift is not one of 0 to ``most`` - 1 places; None where that is known to be nowhere."""
+    """Where a shift is not one of 0 to `most` - 1 places; None where that is known to be nowhere."""
     if places.const is not None and bool(((places.const >= 0) & (places.const < most)).all()):
         return None
     number = op.cast(places, dtypes.INT64)

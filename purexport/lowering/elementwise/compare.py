@@ -68,7 +68,7 @@ def ge(op: Emitter, self: Value, other: Value) -> Value:
 
 
 def _everywhere(op: Emitter, value: Value, answer: bool) -> Value:
-    """``answer`` in the shape of ``value``, which holds integers."""
+    """`answer` in the shape of `value`, which holds integers."""
     no = wide(op, "Less", value, value)
     return op.Not(no) if answer else no
 

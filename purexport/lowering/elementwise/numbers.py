@@ -1,7 +1,7 @@
 """Arithmetic on numbers that the graph computes: sizes of dynamic axes and what follows from them.
 
 Numbers are zero-dim int64 (or float, bool) values.  Where every operand is known, the lowering computed the result
-before it came here.  Python's ``//`` and ``%`` round towards minus infinity, ONNX's integer Div towards zero.
+before it came here.  Python's `//` and `%` round towards minus infinity, ONNX's integer Div towards zero.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Discrete Fourier transforms of torch.fft, one axis after the other.
 
-Up to ``_LARGEST_MATRIX`` points a transform is a product with a matrix of cosines and sines, which every opset has and
+Up to `_LARGEST_MATRIX` points a transform is a product with a matrix of cosines and sines, which every opset has and
 which is the more accurate.  The matrix is gathered from a table of one turn, so that the file holds n numbers, not n
 squared.  Beyond that, and where the number of points is dynamic, it is DFT (opset 17).  ONNX Runtime's DFT of floats is
 wrong in the second digit where the number of points is no power of two, therefore those are computed in double.
@@ -64,7 +64,7 @@ def _by_matrix(op: Emitter, points: Any) -> bool:
 
 
 def forward(op: Emitter, value: Operand, points: Any, *, onesided: bool = False) -> Pair:
-    """The transform along the last axis, of size ``points``; with ``onesided`` the first half of the frequencies."""
+    """The transform along the last axis, of size `points`; with `onesided` the first half of the frequencies."""
     if not _by_matrix(op, points):
         return _by_operator(op, value, points, onesided=onesided)
     dtype = value.dtype or dtypes.FLOAT
@@ -97,7 +97,7 @@ def _turned(op: Emitter, value: Pair) -> Pair:
 
 
 def backward_to_real(op: Emitter, value: Operand, points: Any) -> Value:
-    """The real signal of ``points`` whose first half of frequencies lies on the last axis; not divided either."""
+    """The real signal of `points` whose first half of frequencies lies on the last axis; not divided either."""
     pair = pair_of(op, value, value.dtype or dtypes.FLOAT)
     if not _by_matrix(op, points):
         return forward(op, _turned(op, _completed(op, pair, points)), points).real
@@ -106,7 +106,7 @@ def backward_to_real(op: Emitter, value: Operand, points: Any) -> Value:
 
 
 def half_turns(op: Emitter, points: Any, dtype: int) -> tuple[Value, Value]:
-    """``turns`` from half of the frequencies to points.
+    """`turns` from half of the frequencies to points.
 
     Those but the first, and but the middle one of an even number, count twice: for their mirror images too.
     """
@@ -131,13 +131,13 @@ def _completed(op: Emitter, value: Pair, points: Any) -> Pair:
 
 
 def _kept(value: Value, like: Value) -> Value:
-    """``value``, which differs from ``like`` in the size of its last axis only."""
+    """`value`, which differs from `like` in the size of its last axis only."""
     value.shape = value.shape or (*(like.shape or ())[:-1], None)
     return value
 
 
 def _along(op: Emitter, value: Operand, axis: int, points: Any, transform: Any) -> Operand:
-    """``transform`` along any axis, of which ``points`` are taken: more are cut off, and zeros fill what is missing."""
+    """`transform` along any axis, of which `points` are taken: more are cut off, and zeros fill what is missing."""
     order = [*(place for place in range(value.rank) if place != axis), axis]
     back = [order.index(place) for place in range(value.rank)]
     last = each(value, lambda part: _sized(op, permute(op, part, order), points))
@@ -147,12 +147,12 @@ def _along(op: Emitter, value: Operand, axis: int, points: Any, transform: Any) 
 
 
 def each(value: Operand, function: Any) -> Any:
-    """``function`` of each part, or of what is real."""
+    """`function` of each part, or of what is real."""
     return value.map(function) if isinstance(value, Pair) else function(value)
 
 
 def _sized(op: Emitter, value: Value, points: Any) -> Value:
-    """The first ``points`` on the last axis, with zeros behind; all of it for None."""
+    """The first `points` on the last axis, with zeros behind; all of it for None."""
     axis, size = value.rank - 1, op.dim(value, -1)
     if points is None or points is size or (isinstance(points, int) and points == size):
         return value
@@ -169,7 +169,7 @@ def _sized(op: Emitter, value: Value, points: Any) -> Value:
 
 
 def scale(op: Emitter, value: Operand, sizes: Sequence[Any], power: int) -> Operand:
-    """``value`` divided by the product of ``sizes`` (power 2) or by its root (power 1); itself for power 0."""
+    """`value` divided by the product of `sizes` (power 2) or by its root (power 1); itself for power 0."""
     if power == 0:
         return value
     total = times(op, *sizes)
@@ -214,7 +214,7 @@ def _r2c(op: Emitter, value: Value, axes: Sequence[int], points: Sequence[Any], 
 def _c2r(
     op: Emitter, value: Operand, axes: Sequence[int], points: Sequence[Any], power: int, *, whole: bool = False
 ) -> Value:
-    """To real numbers on the last of ``axes``; ``whole``: from all frequencies there, not from half of the points."""
+    """To real numbers on the last of `axes`; `whole`: from all frequencies there, not from half of the points."""
     value = operand(op, value, result_code(op))
     others = _complex_axes(op, value, axes[:-1], points[:-1], inverse=True)
     last, count = points[-1], None if whole else _half(op, points[-1])
@@ -225,7 +225,7 @@ def _c2r(
 
 
 def _axes(op: Emitter, value: Operand, sizes: Any, dim: Any) -> tuple[list[int], list[Any]]:
-    """The axes that ``dim`` names (none: the last ones, or all) and the points of each (-1: as many as there are)."""
+    """The axes that `dim` names (none: the last ones, or all) and the points of each (-1: as many as there are)."""
     rank = value.rank
     if dim is None:
         dim = list(range(rank)) if sizes is None else list(range(rank - len(sizes), rank))
@@ -240,7 +240,7 @@ def _is_whole(count: Any) -> bool:
 
 
 def _to_real(op: Emitter, value: Operand, sizes: Any, dim: Any, power: int) -> Value:
-    """``_c2r``, where without a size the last axis has 2 (frequencies - 1) points."""
+    """`_c2r`, where without a size the last axis has 2 (frequencies - 1) points."""
     axes, points = _axes(op, value, sizes, dim)
     whole = sizes is None or _is_whole(op.known(sizes[-1]))
     if whole:

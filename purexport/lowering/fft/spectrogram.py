@@ -172,7 +172,7 @@ def _kernel(op: Emitter, points: int, window: Value | None, dtype: int, *, norma
 
 
 def _lengthened(op: Emitter, value: Value, total: Any, start: int, length: Any) -> Value:
-    """Zeros behind, where ``length`` asks for more than there is."""
+    """Zeros behind, where `length` asks for more than there is."""
     known = None if length is None else op.known(length)
     if known is None or (isinstance(known, int) and isinstance(total, int) and known + start <= total):
         return value

@@ -1,7 +1,7 @@
 """Singular value decompositions, and eigenvalues of symmetric matrices.
 
 Vectors of single values are unique up to their sign, those of equal values up to a rotation; torch leaves both open,
-and what comes out here need not be what LAPACK gives.  ``report.warnings`` says so.
+and what comes out here need not be what LAPACK gives.  `report.warnings` says so.
 """
 
 # ruff: noqa: N803  A is ATen's name of an argument; N802: UPLO too
@@ -107,7 +107,7 @@ def thin(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
 
 
 def decomposed(op: Emitter, matrix: Value, complete: bool) -> tuple[Value, Value, Value]:
-    """U, the singular values and V; all columns of U and V with ``complete``."""
+    """U, the singular values and V; all columns of U and V with `complete`."""
     _remark(op)
     return _decomposed(op, matrix, complete)
 

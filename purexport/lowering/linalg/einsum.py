@@ -29,7 +29,7 @@ def einsum(op: Emitter, equation: str, tensors: Sequence[Value], path: Any = Non
 
 
 def plain_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """Letters of each operand and of the result: ``"...i,ij"`` of ranks 3 and 2 is ``["abi", "ij"], "abj"``."""
+    """Letters of each operand and of the result: `"...i,ij"` of ranks 3 and 2 is `["abi", "ij"], "abj"`."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     free = [letter for letter in string.ascii_letters if letter not in equation]
@@ -49,7 +49,7 @@ def plain_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]
 
 
 def contract(op: Emitter, operands: Sequence[Value], terms: Sequence[str], result: str) -> Value:
-    """The products of ``operands`` with axes ``terms``, summed over the letters that ``result`` does not name."""
+    """The products of `operands` with axes `terms`, summed over the letters that `result` does not name."""
     operands, terms = _without_ones(op, operands, terms)
     if op.has("Einsum"):
         return op.Einsum(*operands, equation=f"{','.join(terms)}->{result}")
@@ -90,7 +90,7 @@ def _sizes(op: Emitter, operands: Sequence[Value], terms: Sequence[str]) -> dict
 
 
 def _alone(op: Emitter, value: Value, letters: str, needed: str) -> tuple[Value, str]:
-    """``value`` without repeated letters, and without those that nothing needs any more."""
+    """`value` without repeated letters, and without those that nothing needs any more."""
     for letter in sorted({item for item in letters if letters.count(item) > 1}):
         one, other = letters.index(letter), letters.rindex(letter)
         size = op.dim(value, one)
@@ -123,7 +123,7 @@ def _pair(
 
 
 def _grouped(op: Emitter, value: Value, letters: str, groups: tuple[str, str, str], sizes: dict[str, Any]) -> Value:
-    """``value`` as [*batch, one axis, one axis] for the letters of each group."""
+    """`value` as [*batch, one axis, one axis] for the letters of each group."""
     batch, *matrix = groups
     moved = op.Transpose(value, perm=[letters.index(letter) for letter in "".join(groups)]) if letters else value
     if all(len(group) == 1 for group in matrix):

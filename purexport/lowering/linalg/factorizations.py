@@ -1,6 +1,6 @@
 """Cholesky, LU and QR factorizations, a column a step and all matrices of a batch at once, as LAPACK does them.
 
-Few steps are written out, more are a Loop (``loops``), so sizes may be anything, known or not.  LU takes the largest
+Few steps are written out, more are a Loop (`loops`), so sizes may be anything, known or not.  LU takes the largest
 pivot of its column; rows are exchanged by masks, which is exact.  QR reflects as Householder did, with LAPACK's signs.
 """
 
@@ -73,7 +73,7 @@ def linalg_cholesky_ex(
 
 
 def factored(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
-    """L and U in one matrix, the pivots [..., k] from 1 on, and which row of ``matrix`` is where, [..., n, 1].
+    """L and U in one matrix, the pivots [..., k] from 1 on, and which row of `matrix` is where, [..., n, 1].
 
     The largest pivot of a column is the first of equal ones, as LAPACK takes it; one of 0 leaves its column as it is.
     """
@@ -104,7 +104,7 @@ def factored(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
 
 
 def _exchanged(op: Emitter, value: Value, rows: Value, at: Value, other: Value) -> Value:
-    """``value`` with its rows ``at`` and ``other`` (one for each matrix, [..., 1, 1]) exchanged."""
+    """`value` with its rows `at` and `other` (one for each matrix, [..., 1, 1]) exchanged."""
     there = op.Equal(rows, other)
     moved = op.ReduceSum(kept(op, there, value), axes=[value.rank - 2], keepdims=1)
     return alike(op.Where(op.Equal(rows, at), moved, op.Where(there, row(op, value, at), value)), value)
@@ -117,7 +117,7 @@ def _unmoved(op: Emitter, batch: list[Any], rows: Any) -> Value:
 
 
 def order_of(op: Emitter, pivots: Value, rows: Any) -> Value:
-    """Which row is where, [..., rows, 1], after the exchanges that LAPACK's ``pivots``, [..., k], say."""
+    """Which row is where, [..., rows, 1], after the exchanges that LAPACK's `pivots`, [..., k], say."""
     numbers = upright(op, counted(op, rows))
     pivots = op.cast(pivots, dtypes.INT64)
 
@@ -130,7 +130,7 @@ def order_of(op: Emitter, pivots: Value, rows: Any) -> Value:
 
 
 def exchange_matrix(op: Emitter, order: Value, like: Value) -> Value:
-    """The matrix E, [..., n, n] in the dtype of ``like``, for which E @ x has the rows of x in ``order``."""
+    """The matrix E, [..., n, n] in the dtype of `like`, for which E @ x has the rows of x in `order`."""
     found = op.cast(op.Equal(order, lying(op, counted(op, op.dim(order, -2)))), like.dtype)
     found.shape = (*(order.shape or ())[:-1], (order.shape or ())[-2])
     return found
@@ -227,13 +227,13 @@ def geqrf(op: Emitter, self: Value) -> tuple[Value, Value]:
 
 
 def _mirrored(op: Emitter, value: Value, mirror: Value, size: Value) -> Value:
-    """``value`` without ``size`` times its part along the vector ``mirror``, [..., n, 1]."""
+    """`value` without `size` times its part along the vector `mirror`, [..., n, 1]."""
     along = op.MatMul(swap_last(op, mirror), value)
     return alike(op.Sub(value, op.MatMul(op.Mul(mirror, size), along)), value)
 
 
 def reflected(op: Emitter, packed: Value, sizes: Value, value: Value, forward: bool) -> Value:
-    """Q @ ``value`` for the reflections of ``geqrf``; its transpose @ ``value`` with ``forward``."""
+    """Q @ `value` for the reflections of `geqrf`; its transpose @ `value` with `forward`."""
     rows, count = rows_of(op, packed), op.dim(sizes, -1)
 
     def step(at: Value, value: Value) -> list[Value]:

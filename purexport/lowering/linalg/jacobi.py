@@ -80,7 +80,7 @@ def _is_real(op: Emitter, turned: Value) -> Value:
 
 
 def _picked(op: Emitter, value: Value, places: Value) -> Value:
-    """The columns of ``value`` at ``places``, [..., n], of each matrix."""
+    """The columns of `value` at `places`, [..., n], of each matrix."""
     numbers = upright(op, counted(op, op.dim(value, -1)))
     found = op.MatMul(value, op.cast(op.Equal(numbers, lying(op, places)), value.dtype))
     found.shape = (*(value.shape or ())[:-1], (places.shape or ())[-1])

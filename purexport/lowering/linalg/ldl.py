@@ -49,7 +49,7 @@ def linalg_ldl_factor(op: Emitter, self: Value, hermitian: bool = False) -> tupl
 def linalg_ldl_factor_ex(
     op: Emitter, self: Value, hermitian: bool = False, check_errors: bool = False
 ) -> tuple[Value, Value, Value]:
-    """Real matrices are symmetric either way: ``hermitian`` changes nothing."""
+    """Real matrices are symmetric either way: `hermitian` changes nothing."""
     size, batch, shape = op.dim(self, -1), batch_of(op, self), (self.shape or ())[:-2]
 
     def zeros(*sizes: object, dtype: int = dtypes.INT64) -> Value:
@@ -136,7 +136,7 @@ class _Steps:
         return found
 
     def _exchanged(self, value: Value, one: Value, other: Value) -> Value:
-        """Rows and columns ``one`` and ``other`` exchanged."""
+        """Rows and columns `one` and `other` exchanged."""
         op = self.op
         for _ in range(2):
             value = swap_last(op, exchanged(op, value, self.rows, one, other))
@@ -163,7 +163,7 @@ class _Steps:
 
 
 def exchanged(op: Emitter, value: Value, rows: Value, one: Value, other: Value) -> Value:
-    """``value`` with its rows ``one`` and ``other``, one for each matrix, [..., 1, 1], exchanged."""
+    """`value` with its rows `one` and `other`, one for each matrix, [..., 1, 1], exchanged."""
     here, there = op.Equal(rows, one), op.Equal(rows, other)
     axes = [value.rank - 2]
     first, second = (op.ReduceSum(kept(op, item, value), axes=axes, keepdims=1) for item in (here, there))
@@ -218,7 +218,7 @@ def _blocks(op: Emitter, pivots: Value) -> tuple[Value, Value]:
 
 
 def _divided_by_blocks(op: Emitter, LD: Value, starts: Value, is_pair: Value, value: Value) -> Value:
-    """``value`` over D: by the diagonal, or by the inverse of a block of two."""
+    """`value` over D: by the diagonal, or by the inverse of a block of two."""
     numbers = counted(op, op.dim(LD, -1))
     next_row = op.Equal(upright(op, numbers), op.Add(lying(op, numbers), op.const(1)))
     first_of_pair = alike(op.And(starts, is_pair), starts)

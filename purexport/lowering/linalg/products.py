@@ -208,7 +208,7 @@ def cosine_similarity(op: Emitter, x1: Value, x2: Value, dim: int = 1, eps: floa
 
 
 def _wide(op: Emitter, value: Value, other: Value) -> Value:
-    """``value`` in the shape that it has together with ``other``."""
+    """`value` in the shape that it has together with `other`."""
     if not other.rank:
         return value
     result: Value = op.Expand(value, op.shape(other))

@@ -33,7 +33,7 @@ from purexport.lowering.support.positions import as_value
 
 
 def solved(op: Emitter, matrix: Value, right: Value, upper: bool, unit: bool = False) -> Value:
-    """X of ``matrix`` X = ``right`` by substitution; what lies in the other triangle does not count."""
+    """X of `matrix` X = `right` by substitution; what lies in the other triangle does not count."""
     rows, size = rows_of(op, matrix), op.dim(matrix, -1)
 
     def step(at: Value, found: Value) -> list[Value]:
@@ -88,7 +88,7 @@ def unit_like(op: Emitter, matrix: Value) -> Value:
 
 
 def lu_solved(op: Emitter, packed: Value, order: Value, right: Value, adjoint: bool = False) -> Value:
-    """X of A X = ``right`` (of its transpose with ``adjoint``) for the factors and the order of A's rows."""
+    """X of A X = `right` (of its transpose with `adjoint`) for the factors and the order of A's rows."""
     exchange = exchange_matrix(op, order, packed)
     if adjoint:
         upper = swap_last(op, packed)

@@ -128,7 +128,7 @@ def _norms_of_inverses(op: Emitter, matrix: Value, order: Any) -> Value:
 
 
 def _above(op: Emitter, matrix: Value, values: Value, atol: Any, rtol: Any) -> Value:
-    """Which singular values, [..., k], count: those above ``atol`` and above ``rtol`` times the largest."""
+    """Which singular values, [..., k], count: those above `atol` and above `rtol` times the largest."""
     if rtol is None:
         rtol = _usual_tolerance(op, matrix)
         if isinstance(atol, Value):

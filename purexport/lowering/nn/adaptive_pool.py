@@ -80,7 +80,7 @@ def _windows(op: Emitter, size: Any, wanted: Any) -> tuple[Value, Value]:
 
 
 def _counted_to(op: Emitter, size: Any) -> Value:
-    """0, 1, ... below ``size``."""
+    """0, 1, ... below `size`."""
     return op.Range(op.const(0), product(op, [size]), op.const(1))
 
 

@@ -1,6 +1,6 @@
 """Softmax and attention.
 
-``aten::scaled_dot_product_attention`` becomes ONNX Attention where the opset has it and the operands have its four
+`aten::scaled_dot_product_attention` becomes ONNX Attention where the opset has it and the operands have its four
 axes, otherwise matrix products and a softmax.  A query that may see nothing gets zeros in torch, where a plain softmax
 gives NaN: every mask is followed by that repair, unless it is known to hide no row.
 """
@@ -48,7 +48,7 @@ def _along(op: Emitter, op_type: str, value: Value, dim: int) -> Value:
         return op.Squeeze(op.emit(op_type, op.Unsqueeze(value, [0]), axis=0), [0])
     if op.means_today(op_type) or axis == last:
         return op.emit(op_type, value, axis=axis)
-    # older versions normalize over all axes from ``axis`` on: only the last one means the same
+    # older versions normalize over all axes from `axis` on: only the last one means the same
     order = list(range(value.rank))
     order[axis], order[last] = order[last], order[axis]
     return permute(op, op.emit(op_type, permute(op, value, order), axis=last), order)
@@ -128,7 +128,7 @@ def _masked(op: Emitter, scores: Value, mask: Value | None) -> Value:
 
 
 def _without_hidden(op: Emitter, result: Value, mask: Value) -> Value:
-    """Zeros where the mask hides every key from a query; ``result`` is [..., queries, anything]."""
+    """Zeros where the mask hides every key from a query; `result` is [..., queries, anything]."""
     is_bool = mask.dtype == dtypes.BOOL
     if mask.const is not None and bool((mask.const if is_bool else mask.const > -math.inf).any(-1).all()):
         return result

@@ -136,7 +136,7 @@ def kl_div(op: Emitter, self: Value, target: Value, reduction: int = 1, log_targ
 
 
 def _picked(op: Emitter, scores: Value, target: Value, ignore_index: Any) -> Value:
-    """True at the class of each target, shaped like ``scores``; nowhere for an ignored one."""
+    """True at the class of each target, shaped like `scores`; nowhere for an ignored one."""
     axis = 0 if scores.rank == 1 else 1
     classes = op.Reshape(positions(op, op.dim(scores, axis)), [-1, *[1] * (scores.rank - axis - 1)])
     wanted = op.Unsqueeze(op.cast(target, dtypes.INT64), axes=[axis])

@@ -24,12 +24,12 @@ def _filled(op: Emitter, number: float, size: int, like: Value) -> Value:
 
 
 def _wide(op: Emitter, value: Value) -> Value:
-    """``value`` in the dtype in which torch computes on it."""
+    """`value` in the dtype in which torch computes on it."""
     return op.cast(value, dtypes.FLOAT) if value.dtype in (dtypes.FLOAT16, dtypes.BFLOAT16) else value
 
 
 def _statistics(op: Emitter, value: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:
-    """Mean, value - mean, and biased variance over ``axes``, which stay with size 1."""
+    """Mean, value - mean, and biased variance over `axes`, which stay with size 1."""
     mean = op.ReduceMean(value, axes=list(axes), keepdims=1)
     centered = op.Sub(value, mean)
     return mean, centered, op.ReduceMean(op.Mul(centered, centered), axes=list(axes), keepdims=1)
@@ -40,13 +40,13 @@ def _deviation(op: Emitter, variance: Value, eps: float) -> Value:
 
 
 def _standardized(op: Emitter, value: Value, axes: Sequence[int], eps: float) -> Value:
-    """(x - mean) / sqrt(var + eps) over ``axes``, in the dtype that ``_wide`` gives."""
+    """(x - mean) / sqrt(var + eps) over `axes`, in the dtype that `_wide` gives."""
     _, centered, variance = _statistics(op, _wide(op, value), axes)
     return op.Div(centered, _deviation(op, variance, eps))
 
 
 def _scaled(op: Emitter, value: Value, weight: Value | None, bias: Value | None, dtype: int | None) -> Value:
-    """value * weight + bias, and back in ``dtype``."""
+    """value * weight + bias, and back in `dtype`."""
     if weight is not None:
         value = op.Mul(value, op.cast(weight, value.dtype))
     if bias is not None:
@@ -327,7 +327,7 @@ def native_group_norm(
 
 @lower("aten::norm_except_dim")
 def norm_except_dim(op: Emitter, v: Value, pow: int = 2, dim: int = 0) -> Value:
-    """The norm of each slice along ``dim``, the other axes kept with size 1; -1 stands for all axes, and no slices."""
+    """The norm of each slice along `dim`, the other axes kept with size 1; -1 stands for all axes, and no slices."""
     if not _axes_but(v, dim):
         return op.Abs(v)
     if pow not in (1, 2):

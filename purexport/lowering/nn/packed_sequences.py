@@ -1,6 +1,6 @@
 """Packed sequences: steps of several sequences one after the other, only those that exist.
 
-A packed sequence is ``data`` [sum of lengths, ...] and ``batch_sizes`` [T], the number of sequences that still run at
+A packed sequence is `data` [sum of lengths, ...] and `batch_sizes` [T], the number of sequences that still run at
 each step; sequences are sorted, longest first.  Recurrent nodes take padded sequences and their lengths, so a layer on
 packed data unpacks it, runs, and packs again; where runtimes see both, nothing depends on the recorded lengths.
 """

@@ -1,6 +1,6 @@
 """Pooling.  The traps are all at the border.
 
-With ``ceil_mode`` torch lets a last window hang over the end if it starts inside the input or its left padding.  ONNX's
+With `ceil_mode` torch lets a last window hang over the end if it starts inside the input or its left padding.  ONNX's
 own ceil_mode came late and runtimes differ about that last window, so the overhang is written as padding at the end:
 exact at every opset where the sizes are known, and a Pad by a computed amount where they are dynamic.  An average
 leaves the overhang out of its count.
@@ -23,7 +23,7 @@ from purexport.lowering.support.kernels import largest
 
 
 class _Window:
-    """Kernel, stride, padding and dilation, one number an axis; ``extra`` is the overhang of ceil_mode."""
+    """Kernel, stride, padding and dilation, one number an axis; `extra` is the overhang of ceil_mode."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class _Window:
         return [*begins, *(begin + extra for begin, extra in zip(begins, self.extra, strict=True))]
 
     def pad(self, op: Emitter, value: Value, begins: Sequence[int], ends: Sequence[int], filler: Any = 0) -> Value:
-        """``value`` with begins, ends and the overhang added to its spatial axes."""
+        """`value` with begins, ends and the overhang added to its spatial axes."""
         after = [
             op.Add(extra, op.const(end)) if isinstance(extra, Value) else end + extra
             for end, extra in zip(ends, self.extra, strict=True)
@@ -83,12 +83,12 @@ class _Window:
 
 
 def spatial_rank(op: Emitter) -> int:
-    """The number of spatial axes, from the operator's own name: ``max_pool2d_with_indices`` has 2."""
+    """The number of spatial axes, from the operator's own name: `max_pool2d_with_indices` has 2."""
     return int(next(char for char in op.target.partition(".")[0].partition("pool")[2] if char.isdigit()))
 
 
 def batched(op: Emitter, value: Value, rank: int) -> Value:
-    """``value`` with a batch axis in front of channels and spatial axes."""
+    """`value` with a batch axis in front of channels and spatial axes."""
     if value.rank == rank + 2:
         return value
     wide = op.Unsqueeze(value, [0])
@@ -97,7 +97,7 @@ def batched(op: Emitter, value: Value, rank: int) -> Value:
 
 
 def unbatched(op: Emitter, result: Value, value: Value, rank: int) -> Value:
-    """``result`` without the batch axis that ``batched`` gave to ``value``."""
+    """`result` without the batch axis that `batched` gave to `value`."""
     return result if value.rank == rank + 2 else op.Squeeze(result, [0])
 
 

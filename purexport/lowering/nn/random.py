@@ -21,7 +21,7 @@ from purexport.lowering.support.kernels import alike
 
 
 def _draw(op: Emitter, op_type: str, sizes: Sequence[Any], **parameters: Any) -> Value:
-    """float32 numbers of ``sizes``; ``op_type`` is RandomUniform or RandomNormal."""
+    """float32 numbers of `sizes`; `op_type` is RandomUniform or RandomNormal."""
     shape = op.ints(list(sizes))
     if isinstance(shape, list) and shape:
         result: Value = op.emit(op_type, shape=shape, dtype=dtypes.FLOAT, **parameters)
@@ -67,7 +67,7 @@ def randn_like(op: Emitter, self: Value, dtype: Any = None) -> Value:
 
 
 def _uniform_rule(op: Emitter, **arguments: Any) -> Value:
-    """uniform(Tensor self, float from=0., float to=1.): ``from`` is a word of Python, hence the dictionary."""
+    """uniform(Tensor self, float from=0., float to=1.): `from` is a word of Python, hence the dictionary."""
     return _result(op, _uniform(op, dims_of(op, arguments["self"]), arguments["from"], arguments["to"]))
 
 
@@ -142,7 +142,7 @@ def randint_like_low(op: Emitter, self: Value, low: Any, high: Any, dtype: Any =
 
 
 def _integers(op: Emitter, low: Any, high: Any, sizes: Sequence[Any]) -> Value:
-    """Integers from ``low`` to below ``high``, which may be computed."""
+    """Integers from `low` to below `high`, which may be computed."""
     double = Value(dtypes.DOUBLE)
     span = op.Sub(op.like(high, double), op.like(low, double))
     # in double, where the product of a float below one stays below the span

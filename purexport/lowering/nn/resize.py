@@ -1,7 +1,7 @@
 """Interpolation: ONNX Resize where it computes what torch computes, tables where it does not.
 
 torch scales coordinates by the given factor, or by the ratio of sizes where none is given; Resize does so with
-``scales`` and ``sizes``.  Where the sizes are known, all else is a table: interpolation of one axis is linear, so its
+`scales` and `sizes`.  Where the sizes are known, all else is a table: interpolation of one axis is linear, so its
 matrix is what torch itself makes of the identity, and the nearest neighbours are what it makes of 0, 1, 2, ...
 Tables serve opsets before 11, dtypes without a kernel, antialiasing, and the rare factor that rounds to another size.
 """
@@ -61,9 +61,9 @@ def _coordinates(align_corners: bool) -> str:
 
 
 def resize(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]) -> Value:
-    """``value`` [N, C, ...] interpolated to ``sizes``, or by ``scales`` where there are none.
+    """`value` [N, C, ...] interpolated to `sizes`, or by `scales` where there are none.
 
-    ``scales`` holds a factor an axis, or None where the ratio of sizes is to be taken.
+    `scales` holds a factor an axis, or None where the ratio of sizes is to be taken.
     """
     if not method.is_nearest and not dtypes.is_floating(value.dtype):
         raise UnsupportedForm("of integers has no rule yet; convert the input to a floating dtype first")
@@ -153,7 +153,7 @@ def _native_before_coordinates(
 
 
 def _places(op: Emitter, old: Any, new: Any) -> Value:
-    """Which of ``old`` elements are the neighbours of ``new`` ones, in float32 as torch computes it."""
+    """Which of `old` elements are the neighbours of `new` ones, in float32 as torch computes it."""
     sizes = [op.cast(as_value(op, size), dtypes.FLOAT) for size in (old, new)]
     steps = op.cast(count_up(op, 0, new), dtypes.FLOAT)
     found = op.Floor(op.Mul(steps, op.Div(sizes[0], sizes[1])))
@@ -173,7 +173,7 @@ def _by_tables(op: Emitter, value: Value, method: Method, axes: Sequence[tuple[i
 
 
 def _along(op: Emitter, value: Value, axis: int, rank: int, matrix: torch.Tensor) -> Value:
-    """The product of ``matrix`` [new, old] with one axis of ``value``."""
+    """The product of `matrix` [new, old] with one axis of `value`."""
     weights = op.const(matrix.to(dtypes.torch_dtype(value.dtype or dtypes.FLOAT)))
     if axis == rank - 1:
         return op.MatMul(value, op.Transpose(weights, perm=[1, 0]))

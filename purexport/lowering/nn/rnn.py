@@ -1,8 +1,8 @@
 """Recurrent layers and cells as ONNX LSTM, GRU and RNN nodes: one node a layer, both directions in it.
 
 Gates come in another order (LSTM: torch has i, f, g, o and ONNX i, o, f, g; GRU: r, z, n and z, r, n), so weights
-pass through Split and Concat, which runtimes fold.  Time stands first in the nodes; ``batch_first`` is a transpose.
-A cell is a layer of one step.  Packed sequences are packed and unpacked in the graph: see ``packed``.
+pass through Split and Concat, which runtimes fold.  Time stands first in the nodes; `batch_first` is a transpose.
+A cell is a layer of one step.  Packed sequences are packed and unpacked in the graph: see `packed`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Stack:
     dropout: float
 
     def weights(self, params: Sequence[Value], has_biases: bool) -> list[list[Weights]]:
-        """``params`` by layer and direction."""
+        """`params` by layer and direction."""
         size = len(params) // (self.layers * self.directions)
         found = []
         for start in range(0, len(params), size):
@@ -68,7 +68,7 @@ class Stack:
     def run(
         self, op: Emitter, value: Value, states: Sequence[Value], weights: list[list[Weights]], lengths: Value | None
     ) -> tuple[Value, ...]:
-        """Output [T, B, D * H] and final states [L * D, B, H] from ``value`` [T, B, I]."""
+        """Output [T, B, D * H] and final states [L * D, B, H] from `value` [T, B, I]."""
         finals: list[tuple[Value, ...]] = []
         for index, layer in enumerate(weights):
             if index and self.dropout:
@@ -186,7 +186,7 @@ def _projected(
 
 
 def _at_first_step(op: Emitter, state: Value, value: Value, lengths: Value | None, reverse: bool) -> Value:
-    """[T, B, P]: ``state`` [1, B, P] at the step that runs first, zeros at the others."""
+    """[T, B, P]: `state` [1, B, P] at the step that runs first, zeros at the others."""
     time = op.dim(value, 0)
     end = op.const(time) if isinstance(time, int) else time
     steps = op.Unsqueeze(op.Range(op.const(0), end, op.const(1)), [1, 2])

@@ -1,4 +1,4 @@
-"""Quantize, dequantize and fake-quantize: ATen's operators, and those of PT2E graphs (``quantized_decomposed``).
+"""Quantize, dequantize and fake-quantize: ATen's operators, and those of PT2E graphs (`quantized_decomposed`).
 
 ATen's make and take quantized tensors, those of PT2E plain integers beside their parameters.  Both become
 QuantizeLinear and DequantizeLinear.  A range narrower than its integers is kept by a Clip before the rounding.
@@ -64,7 +64,7 @@ def quantize_per_channel(
 
 @lower("aten::quantize_per_tensor_dynamic")
 def quantize_dynamic(op: Emitter, self: Value, dtype: torch.dtype, reduce_range: bool) -> Quantized:
-    """The range of the very tensor, zero included, over the integers (one bit less with ``reduce_range``)."""
+    """The range of the very tensor, zero included, over the integers (one bit less with `reduce_range`)."""
     code = _stored_code(dtype)
     limits = dynamic_limits(code, reduce_range)
     scale, zero = dynamic_parameters(op, self, limits, code)
@@ -94,7 +94,7 @@ def int_repr(op: Emitter, self: Quantized) -> Value:
 
 @lower("aten::_make_per_tensor_quantized_tensor")
 def make_quantized(op: Emitter, self: Value, scale: float, zero_point: int) -> Quantized:
-    """The integers of ``self`` as a quantized tensor."""
+    """The integers of `self` as a quantized tensor."""
     return Quantized(self, parameter(op, scale, FLOAT), parameter(op, zero_point, _code(self)))
 
 
@@ -119,7 +119,7 @@ def dynamic_limits(dtype: int, reduce_range: bool) -> Limits:
 
 
 def dynamic_parameters(op: Emitter, value: Value, limits: Limits, dtype: int) -> tuple[Value, Value]:
-    """Scale and zero point that spread the tensor's own range, zero included, over ``limits``."""
+    """Scale and zero point that spread the tensor's own range, zero included, over `limits`."""
     low, high = limits
     least = op.cast(op.Min(op.ReduceMin(value, keepdims=0), 0.0), DOUBLE)
     most = op.cast(op.Max(op.ReduceMax(value, keepdims=0), 0.0), DOUBLE)
@@ -176,7 +176,7 @@ def fake_quantize_switched(
     quant_min: int,
     quant_max: int,
 ) -> tuple[Value, Value]:
-    """``fake_quant_enabled`` is a number that may be 0: the tensor then passes, and nothing is outside."""
+    """`fake_quant_enabled` is a number that may be 0: the tensor then passes, and nothing is outside."""
     limits = (quant_min, quant_max)
     enabled = op.cast(_scalar(op, fake_quant_enabled), BOOL)
     result = op.Where(enabled, _fake(op, self, scale, zero_point, None, limits), self)

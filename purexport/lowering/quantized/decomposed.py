@@ -1,7 +1,7 @@
-"""``quantized_decomposed::*``, the operators of PT2E graphs: integers in plain tensors, parameters as arguments.
+"""`quantized_decomposed::*`, the operators of PT2E graphs: integers in plain tensors, parameters as arguments.
 
 Per tensor and per channel these are QuantizeLinear and DequantizeLinear.  With a scale for each row or block
-(``per_token``, ``per_channel_group``) torch adds the zero point before it rounds, and so does the graph.
+(`per_token`, `per_channel_group`) torch adds the zero point before it rounds, and so does the graph.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def dequantize_per_group(
 def _blocks(
     op: Emitter, value: Value, scales: Value, zero_points: Value | None, size: int
 ) -> tuple[Value, Value, Value | None]:
-    """``value`` [n, k] as [n * blocks, size], and one scale and zero point a row."""
+    """`value` [n, k] as [n * blocks, size], and one scale and zero point a row."""
     columns = op.dim(value, 1)
     if isinstance(columns, int) and size > columns:
         size = columns
@@ -180,7 +180,7 @@ def _joined(op: Emitter, blocks: Value, like: Value) -> Value:
 
 
 def _rounded(op: Emitter, value: Value, scales: Value, zero: Value, low: int, high: int, dtype: torch.dtype) -> Value:
-    """``round(value / scale + zero)``: the zero point comes before the rounding here."""
+    """`round(value / scale + zero)`: the zero point comes before the rounding here."""
     wide = DOUBLE if DOUBLE in (scales.dtype, zero.dtype) else FLOAT
     count = op.Mul(op.cast(value, wide), op.Reciprocal(op.cast(scales, wide)))
     # ONNX Runtime limits no doubles at older opsets
@@ -190,7 +190,7 @@ def _rounded(op: Emitter, value: Value, scales: Value, zero: Value, low: int, hi
 
 
 def _spread(op: Emitter, value: Value, scales: Value, zero: Value | None, dtype: int) -> Value:
-    """``(value - zero) * scale``, computed in the scale's dtype."""
+    """`(value - zero) * scale`, computed in the scale's dtype."""
     number = op.cast(value, scales.dtype)
     if zero is not None:
         number = op.Sub(number, op.cast(zero, scales.dtype))

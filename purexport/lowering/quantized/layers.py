@@ -1,7 +1,7 @@
 """Layers on quantized tensors: integer weights behind DequantizeLinear, the float operator, QuantizeLinear.
 
 That is the pattern from which runtimes make integer kernels.  Weights are stored as the integers that they are.
-Source: the kernels in torch's ``aten/src/ATen/native/quantized/cpu``.
+Source: the kernels in torch's `aten/src/ATen/native/quantized/cpu`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Packed = Sequence[Any]  # as purexport.capture.core.prepacked lists them
 
 
 def like(op: Emitter, value: Value, tensor: Quantized, scale: Any, zero_point: Any) -> Quantized:
-    """``value`` with its own scale and zero point, in the integers of ``tensor``."""
+    """`value` with its own scale and zero point, in the integers of `tensor`."""
     assert tensor.integers.dtype is not None
     return as_quantized(op, value, scale, zero_point, tensor.integers.dtype)
 
@@ -67,7 +67,7 @@ def linear_half(op: Emitter, X: Value, W_prepack: Packed) -> Value:  # noqa: N80
 
 
 def dynamically(op: Emitter, value: Value, reduce_range: bool) -> Quantized:
-    """``value`` rounded to 8 bits (7 with ``reduce_range``) of its own range."""
+    """`value` rounded to 8 bits (7 with `reduce_range`) of its own range."""
     scale, zero = dynamic_parameters(op, value, dynamic_limits(UINT8, reduce_range), UINT8)
     return Quantized(quantize(op, value, scale, zero), scale, zero)
 

@@ -2,7 +2,7 @@
 
 The result has a scale and zero point that the call gives, those of its input, or fixed ones (sigmoid and tanh).
 Averages are taken of the steps themselves, whose halves are exact, because torch rounds these to even.
-Source: the kernels in torch's ``aten/src/ATen/native/quantized/cpu``.
+Source: the kernels in torch's `aten/src/ATen/native/quantized/cpu`.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _plainly(op: Emitter, rule: Rule, arguments: dict[str, Any]) -> Value:
 
 
 def _given(target: str, plain: str, renamed: dict[str, str], fixed: dict[str, Any]) -> None:
-    """``target`` computes as the rule of ``plain`` does; its arguments under other names there, and fixed ones."""
+    """`target` computes as the rule of `plain` does; its arguments under other names there, and fixed ones."""
     ordinary = rule_of(plain)
     first = renamed.get(ordinary.parameters[0], ordinary.parameters[0])
 
@@ -238,9 +238,9 @@ lower_quantized("quantized::batch_norm_relu", *[f"quantized::batch_norm{n}d_relu
 
 
 def _kept(target: str, plain: str = "", renamed: str = "", in_steps: bool = False) -> None:
-    """``target`` computes as the rule of ``plain`` (itself by default) does, and keeps the scale and zero point.
+    """`target` computes as the rule of `plain` (itself by default) does, and keeps the scale and zero point.
 
-    ``in_steps`` computes on whole steps instead of numbers, which only what commutes with a factor allows.
+    `in_steps` computes on whole steps instead of numbers, which only what commutes with a factor allows.
     """
     ordinary = rule_of(plain or target)
     first = renamed or ordinary.parameters[0]
@@ -310,7 +310,7 @@ def dropout(
 
 
 def _fixed(target: str, scale: float, zero: int) -> None:
-    """The result's range is known: ``zero`` is the zero point of unsigned integers, signed ones lie 128 lower."""
+    """The result's range is known: `zero` is the zero point of unsigned integers, signed ones lie 128 lower."""
     ordinary = rule_of(target)
 
     def rule(op: Emitter, self: Quantized) -> Quantized:

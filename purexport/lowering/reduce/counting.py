@@ -108,7 +108,7 @@ _UNIQUE = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT64, dtypes.INT8)
 
 @lower("aten::bincount")
 def bincount(op: Emitter, self: Value, weights: Value | None = None, minlength: int = 0) -> Value:
-    """bincount(self): how often (with what weight) each of 0, 1, ... occurs, up to the largest or ``minlength``."""
+    """bincount(self): how often (with what weight) each of 0, 1, ... occurs, up to the largest or `minlength`."""
     places = op.cast(self, dtypes.INT64)
     last = op.ReduceMax(op.Concat(places, op.const([minlength - 1]), axis=0), axes=[0], keepdims=0)
     size = op.Add(last, op.const(1))
@@ -135,7 +135,7 @@ def one_hot(op: Emitter, self: Value, num_classes: int = -1) -> Value:
 
 @lower("aten::nonzero_static")
 def nonzero_static(op: Emitter, self: Value, size: int, fill_value: int = -1) -> Value:
-    """nonzero_static(self, size): the first ``size`` places, filled up with ``fill_value``."""
+    """nonzero_static(self, size): the first `size` places, filled up with `fill_value`."""
     found = nonzero(op, self)
     filled = op.Concat(found, full(op, [size, self.rank], fill_value, dtypes.INT64), axis=0)
     return slice_axis(op, filled, 0, 0, size)

@@ -45,7 +45,7 @@ def cumsum(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
 
 
 def running_sum(op: Emitter, value: Value, dim: int) -> Value:
-    """The sums so far along ``dim``, in the dtype of ``value``."""
+    """The sums so far along `dim`, in the dtype of `value`."""
     if value.rank and op.has("CumSum"):
         inside = op.cast(value, carrier(op, "CumSum", value.dtype) or value.dtype)
         return op.cast(op.CumSum(inside, op.const(axis_of(dim, value.rank))), value.dtype)
@@ -56,7 +56,7 @@ def running_sum(op: Emitter, value: Value, dim: int) -> Value:
 def diff(
     op: Emitter, self: Value, n: int = 1, dim: int = -1, prepend: Value | None = None, append: Value | None = None
 ) -> Value:
-    """Each element less the one before it, ``n`` times over; of booleans, whether they differ."""
+    """Each element less the one before it, `n` times over; of booleans, whether they differ."""
     axis = axis_of(dim, self.rank)
     parts = [part for part in (prepend, self, append) if part is not None]
     value = op.Concat(*parts, axis=axis) if len(parts) > 1 else self

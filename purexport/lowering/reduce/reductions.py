@@ -1,4 +1,4 @@
-"""Reductions.  ``axes`` moved from attribute to input at opset 13 (ReduceSum) and 18; the emitter knows.
+"""Reductions.  `axes` moved from attribute to input at opset 13 (ReduceSum) and 18; the emitter knows.
 
 A reduction over no axes named is one over all; a zero-dim tensor is its own reduction.  Sizes of reduced axes are asked
 for, never read, so that means over dynamic axes stay right.
@@ -27,7 +27,7 @@ def axes_of(value: Value, dim: Any) -> list[int] | None:
 
 
 def reduce(op: Emitter, op_type: str, value: Value, dim: Any, keepdim: bool) -> Value:
-    """``op_type`` over ``dim`` (an int, a list, or None for all); ``value`` itself when it is zero-dim."""
+    """`op_type` over `dim` (an int, a list, or None for all); `value` itself when it is zero-dim."""
     if value.rank == 0:
         return value
     return wide(op, op_type, value, axes=axes_of(value, dim), keepdims=int(keepdim))
@@ -54,7 +54,7 @@ def mean(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dtype
 
 
 def average(op: Emitter, value: Value, dim: Any, keepdim: bool) -> Value:
-    """The mean over ``dim``; NaN of nothing, which ONNX Runtime calls zero."""
+    """The mean over `dim`; NaN of nothing, which ONNX Runtime calls zero."""
     if value.rank and count(op, value, dim) == 0:
         return op.Div(reduce(op, "ReduceSum", value, dim, keepdim), op.like(0, value))
     return reduce(op, "ReduceMean", value, dim, keepdim)
@@ -102,7 +102,7 @@ def logsumexp(op: Emitter, self: Value, dim: Any, keepdim: bool = False) -> Valu
 
 
 def _squeeze(op: Emitter, value: Value, axes: list[int] | None) -> Value:
-    """``value`` without the axes of size 1 that a reduction over ``axes`` (all, if None) kept."""
+    """`value` without the axes of size 1 that a reduction over `axes` (all, if None) kept."""
     return op.Squeeze(value, axes=axes)
 
 
@@ -154,7 +154,7 @@ def amin(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Va
 
 
 def extreme(op: Emitter, op_type: str, value: Value, dim: Any, keepdim: bool) -> Value:
-    """``op_type`` (ReduceMax or ReduceMin), and NaN where there is one: ONNX Runtime passes over it."""
+    """`op_type` (ReduceMax or ReduceMin), and NaN where there is one: ONNX Runtime passes over it."""
     result = reduce(op, op_type, value, dim, keepdim)
     if value.rank == 0 or not dtypes.is_floating(value.dtype):
         return result
@@ -178,7 +178,7 @@ def argmin(op: Emitter, self: Value, dim: int | None = None, keepdim: bool = Fal
 
 
 def _position(op: Emitter, op_type: str, value: Value, dim: int | None, keepdim: bool) -> Value:
-    """Where the extreme is; the first one of equals.  Without ``dim``, the place in the flattened tensor."""
+    """Where the extreme is; the first one of equals.  Without `dim`, the place in the flattened tensor."""
     if value.rank == 0:
         return op.const(0)
     if dim is None:
@@ -188,7 +188,7 @@ def _position(op: Emitter, op_type: str, value: Value, dim: int | None, keepdim:
 
 
 def _first(op: Emitter, op_type: str, value: Value, axis: int, keepdims: int) -> Value:
-    """``op_type`` (ArgMax or ArgMin), or the first NaN: torch holds it for the largest and the smallest."""
+    """`op_type` (ArgMax or ArgMin), or the first NaN: torch holds it for the largest and the smallest."""
     found = wide(op, op_type, value, axis=axis, keepdims=keepdims)
     if not dtypes.is_floating(value.dtype):
         return found
@@ -211,7 +211,7 @@ def min_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tuple[
 
 
 def variance(op: Emitter, value: Value, dim: Any, correction: Any, keepdim: bool) -> tuple[Value, Value]:
-    """(variance, mean) over ``dim``: squares divided by the count less ``correction``, but by no less than zero."""
+    """(variance, mean) over `dim`: squares divided by the count less `correction`, but by no less than zero."""
     if value.rank == 0:
         value, dim, keepdim = _as_vector(op, value), [0], False
     axes = axes_of(value, dim)

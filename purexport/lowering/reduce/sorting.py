@@ -2,7 +2,7 @@
 
 ONNX TopK puts the lower position first among equals, so its full form is a stable sort.  Before opset 11 it takes
 floats only and finds the largest only: other types go through double where that is exact, order through the sign.
-NaN is larger than all numbers, as in torch; ONNX leaves its place open, so what is compared holds none (see ``_key``).
+NaN is larger than all numbers, as in torch; ONNX leaves its place open, so what is compared holds none (see `_key`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ABOVE = torch.finfo(torch.float64).max
 
 
 def top(op: Emitter, value: Value, k: Any, dim: int, greatest: bool = True, sorted: bool = True) -> tuple[Value, Value]:
-    """(values, positions) of the ``k`` largest or smallest along ``dim``; NaN is the largest."""
+    """(values, positions) of the `k` largest or smallest along `dim`; NaN is the largest."""
     if value.rank == 0:
         return value, op.const(0)
     axis, dtype = axis_of(dim, value.rank), value.dtype
@@ -52,13 +52,13 @@ def top(op: Emitter, value: Value, k: Any, dim: int, greatest: bool = True, sort
 
 
 def _key(op: Emitter, value: Value) -> Value:
-    """A double in the order of ``value``: infinity for NaN, and the largest double for infinity."""
+    """A double in the order of `value`: infinity for NaN, and the largest double for infinity."""
     wide = op.cast(value, dtypes.DOUBLE)
     return alike(op.Where(op.IsNaN(wide), op.like(math.inf, wide), op.Min(wide, op.like(_ABOVE, wide))), value)
 
 
 def _values(op: Emitter, value: Value, keys: Value, places: Value, axis: int) -> Value:
-    """What stands at ``places``; from its keys, where ONNX does not gather along an axis yet."""
+    """What stands at `places`; from its keys, where ONNX does not gather along an axis yet."""
     if op.has("GatherElements"):
         return op.GatherElements(value, places, axis=axis)
     found = op.Where(op.Less(keys, op.like(_ABOVE, keys)), keys, op.like(math.inf, keys))
@@ -110,7 +110,7 @@ def kthvalue(op: Emitter, self: Value, k: Any, dim: int = -1, keepdim: bool = Fa
 
 
 def _nth(op: Emitter, value: Value, k: int | Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
-    """The ``k``-th smallest along ``dim``, and where it stands."""
+    """The `k`-th smallest along `dim`, and where it stands."""
     if value.rank == 0:
         return value, op.const(0)
     found, places = top(op, value, k, dim, greatest=False)
@@ -197,7 +197,7 @@ def quantile(
 
 
 def _between(op: Emitter, ordered: Value, place: Value, axis: int, interpolation: str, rank: int) -> Value:
-    """Values at fractional places along ``axis``."""
+    """Values at fractional places along `axis`."""
     below, above = op.Floor(place), op.Ceil(place)
     if interpolation == "nearest":
         below = above = op.Round(place)

@@ -43,7 +43,7 @@ def _fit(function: Function, low: float, high: float, pieces: int, degree: int) 
 def _fitted(
     op: Emitter, value: Value, function: Function, low: float, high: float, pieces: int = 16, degree: int = 9
 ) -> Value:
-    """``function`` of a double ``value``; outside [low, high] anything."""
+    """`function` of a double `value`; outside [low, high] anything."""
     place = op.Div(op.Sub(value, op.like(low, value)), op.like((high - low) / pieces, value))
     # NaN becomes some integer: bounded as one
     piece = op.cast(op.Floor(place), dtypes.INT64)
@@ -57,7 +57,7 @@ def _fitted(
 
 
 def _in_double(function: Callable[[Emitter, Value], Value], *targets: str, operand: str = "self") -> None:
-    """A rule that computes ``function(op, x)`` in double and gives the result's dtype; integers are promoted."""
+    """A rule that computes `function(op, x)` in double and gives the result's dtype; integers are promoted."""
 
     def rule(op: Emitter, **arguments: Value) -> Value:
         return op.cast(function(op, op.cast(arguments[operand], dtypes.DOUBLE)), op.result_dtype)
@@ -120,7 +120,7 @@ def _erfinv_share(w: torch.Tensor) -> Any:
 
 
 def _erfinv_at(op: Emitter, x: Value, rest: Value) -> Value:
-    """erfinv(x), where ``rest`` is 1 - x * x."""
+    """erfinv(x), where `rest` is 1 - x * x."""
     w = alike(op.Neg(op.Log(rest)), x)
     bounded = alike(op.Min(w, _number(op, 100)), x)
     inside = op.Mul(x, _fitted(op, bounded, _erfinv_share, 0.0, 100.0, pieces=100, degree=8))
@@ -288,7 +288,7 @@ def polygamma(op: Emitter, n: int, self: Value) -> Value:
 def _near_and_far(
     op: Emitter, x: Value, near: Function, far: Function, border: float, pieces: int = 16
 ) -> tuple[Value, Value, Value]:
-    """(whether x < border, ``near`` of x, ``far`` of border / x), for x >= 0."""
+    """(whether x < border, `near` of x, `far` of border / x), for x >= 0."""
     inverse = alike(op.Div(_number(op, border), x), x)
     low = _fitted(op, alike(op.Min(x, _number(op, border)), x), near, 0.0, border, pieces)
     high = _fitted(op, alike(op.Min(inverse, _number(op, 1)), x), far, 0.0, 1.0, pieces)

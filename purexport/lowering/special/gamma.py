@@ -71,7 +71,7 @@ def _upper_fraction(op: Emitter, a: Value, x: Value) -> Value:
 
 
 def _both(op: Emitter, self: Value, other: Value, upper: bool) -> Value:
-    """P(a, x), or Q(a, x) = 1 - P(a, x) if ``upper``."""
+    """P(a, x), or Q(a, x) = 1 - P(a, x) if `upper`."""
     a, x = op.cast(self, dtypes.DOUBLE), op.cast(other, dtypes.DOUBLE)
     zero, one, end = _double(op, 0), _double(op, 1), _double(op, math.inf)
     regular = op.And(op.And(op.Greater(a, zero), op.Greater(x, zero)), op.And(op.Less(a, end), op.Less(x, end)))

@@ -1,4 +1,4 @@
-"""Orthogonal polynomials by their recurrences: ``next = a(k, x) * this - b(k) * last``, from degree 0 and 1 on.
+"""Orthogonal polynomials by their recurrences: `next = a(k, x) * this - b(k) * last`, from degree 0 and 1 on.
 
 The degree is a tensor like x, so the steps run to the largest one, and each element stops at its own.  They are written
 out where the degree is known and small.  As in torch, the degree is truncated, and a negative one gives zero.
@@ -35,7 +35,7 @@ def _plus(op: Emitter, value: Value, number: float) -> Value:
 
 
 def _polynomial(name: str, first: Factor, step: Callable[[Emitter, Value, Value, Value, Value], Value]) -> None:
-    """A row: ``first(op, k, x)`` is degree 1, ``step(op, k, x, last, this)`` is degree k + 1."""
+    """A row: `first(op, k, x)` is degree 1, `step(op, k, x, last, this)` is degree k + 1."""
 
     def rule(op: Emitter, x: Value, n: Value) -> Value:
         degree = op.cast(n, dtypes.INT64)
@@ -64,7 +64,7 @@ def _polynomial(name: str, first: Factor, step: Callable[[Emitter, Value, Value,
 
 
 def _spread(op: Emitter, value: Value, zero: Value, shape: Any) -> Value:
-    """``value`` broadcast to the shape of the result."""
+    """`value` broadcast to the shape of the result."""
     result: Value = op.Where(op.Not(op.Less(zero, zero)), value, value)
     result.shape = shape
     return result

@@ -1,6 +1,6 @@
 """What several rules need: reshaping to sizes that may be computed, masks, and constants of a shape.
 
-``Dims`` are sizes as rules hold them: Python ints where a size cannot change, values where it is computed.
+`Dims` are sizes as rules hold them: Python ints where a size cannot change, values where it is computed.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ INT64_MAX = 2**63 - 1
 
 
 def axis_of(dim: int, rank: int) -> int:
-    """``dim`` counted from the front; a zero-dim tensor has one axis, as in torch."""
+    """`dim` counted from the front; a zero-dim tensor has one axis, as in torch."""
     return dim % max(rank, 1)
 
 
 def each_axis(items: Sequence[int], count: int) -> list[int]:
-    """One number an axis: a single one stands for all ``count`` of them."""
+    """One number an axis: a single one stands for all `count` of them."""
     return list(items) * count if len(items) == 1 else list(items)
 
 
 def dims_of(op: Emitter, value: Value) -> list[Any]:
-    """The sizes of ``value``: ints where they cannot change, else computed values."""
+    """The sizes of `value`: ints where they cannot change, else computed values."""
     return [op.dim(value, axis) for axis in range(value.rank)]
 
 
 def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
-    """``value`` in other sizes (ints or values, at most one -1), with as little arithmetic as possible."""
+    """`value` in other sizes (ints or values, at most one -1), with as little arithmetic as possible."""
     known = [op.known(size) for size in sizes]
     computed = [position for position, size in enumerate(known) if not isinstance(size, int)]
     numbers = [size for size in known if isinstance(size, int)]
@@ -55,7 +55,7 @@ def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
 
 
 def reshape_to_result(op: Emitter, value: Value, sizes: Dims | None = None) -> Value:
-    """``value`` in the shape that torch gives the call's result; ``sizes`` are the call's own, where it has them."""
+    """`value` in the shape that torch gives the call's result; `sizes` are the call's own, where it has them."""
     shape = op.result.shape
     if shape is None:
         if sizes is None:
@@ -90,7 +90,7 @@ def _size(op: Emitter, value: Value, position: int, size: Any, sizes: Dims | Non
 
 
 def permute(op: Emitter, value: Value, order: Sequence[int]) -> Value:
-    """``value`` with its axes in another order; itself when nothing moves."""
+    """`value` with its axes in another order; itself when nothing moves."""
     if list(order) == list(range(len(order))):
         return value
     result = op.Transpose(value, perm=list(order))

@@ -1,6 +1,6 @@
 """Small integers and booleans: computed in a wider type where a version or ONNX Runtime has no kernel for theirs.
 
-What an operator version takes is in its schema; ``_GAPS`` adds the integer types that a schema names and ONNX Runtime
+What an operator version takes is in its schema; `_GAPS` adds the integer types that a schema names and ONNX Runtime
 (1.31, CPU) does not compute.  The wider type is exact: sums and products are cast back, and so wrap as torch's do.
 Floats are left alone: float16 is cast by the runtime itself, and nothing is wider than double.
 """
@@ -34,14 +34,14 @@ _GAPS = {
 
 
 def carrier(op: Emitter, op_type: str, dtype: int | None, argument: int = 0) -> int | None:
-    """The narrowest type that holds ``dtype`` and that ``op_type`` computes here; None when there is none."""
+    """The narrowest type that holds `dtype` and that `op_type` computes here; None when there is none."""
     while dtype is not None and (not op.takes(op_type, dtype, argument) or dtype in _GAPS.get(op_type, ())):
         dtype = _WIDER.get(dtype)
     return dtype
 
 
 def wide(op: Emitter, op_type: str, *values: Value, **named: Any) -> Value:
-    """``op_type`` on values of one dtype, computed in a wider one if need be; the result has the values' dtype.
+    """`op_type` on values of one dtype, computed in a wider one if need be; the result has the values' dtype.
 
     A result that is no number of theirs (bool of a comparison, int64 of a position) is left as it is.
     """
@@ -54,13 +54,13 @@ def wide(op: Emitter, op_type: str, *values: Value, **named: Any) -> Value:
 
 
 def alike(result: Value, like: Value) -> Value:
-    """``result``, of which it is known that it has the shape of ``like``."""
+    """`result`, of which it is known that it has the shape of `like`."""
     result.shape = like.shape
     return result
 
 
 def choose(op: Emitter, condition: Value, one: Value, other: Value) -> Value:
-    """``Where`` on two values of one dtype."""
+    """`Where` on two values of one dtype."""
     dtype = one.dtype
     found = carrier(op, "Where", dtype, argument=1)
     return op.cast(op.Where(condition, op.cast(one, found), op.cast(other, found)), dtype)

@@ -23,7 +23,7 @@ Step = Callable[..., Sequence[Value]]
 
 
 def repeat(op: Emitter, count: Any, step: Step, *carried: Value, written_out: int = WRITTEN_OUT) -> tuple[Value, ...]:
-    """``carried = step(at, *carried)`` for at = 0, 1, ..., count - 1; ``count`` is an int or a computed value."""
+    """`carried = step(at, *carried)` for at = 0, 1, ..., count - 1; `count` is an int or a computed value."""
     count = op.known(count)
     if isinstance(count, Value) or count > written_out:
         return _loop(op, as_value(op, count), None, step, carried)
@@ -33,7 +33,7 @@ def repeat(op: Emitter, count: Any, step: Step, *carried: Value, written_out: in
 
 
 def repeat_while(op: Emitter, most: Any, going: Value, step: Step, *carried: Value) -> tuple[Value, ...]:
-    """``going, *carried = step(at, *carried)`` while ``going``, a zero-dim bool, is true; at most ``most`` times."""
+    """`going, *carried = step(at, *carried)` while `going`, a zero-dim bool, is true; at most `most` times."""
     return _loop(op, as_value(op, most), going, step, carried)
 
 

@@ -1,6 +1,6 @@
 """What rules of linear algebra share: rows, columns and triangles of matrices, of sizes that may be computed.
 
-Matrices are the last two axes of a value, [..., n, m].  A position is an int64 value of shape [1], as ``loops`` gives
+Matrices are the last two axes of a value, [..., n, m].  A position is an int64 value of shape [1], as `loops` gives
 it; masks are compared from positions, so they are constants where these and the sizes are known.
 """
 
@@ -60,31 +60,31 @@ def flat(op: Emitter, value: Value, axis: int = -1) -> Value:
 
 
 def column(op: Emitter, value: Value, at: Value) -> Value:
-    """Column ``at`` of [..., n, m], as [..., n, 1]."""
+    """Column `at` of [..., n, m], as [..., n, 1]."""
     found: Value = op.Gather(value, at, axis=value.rank - 1)
     found.shape = (*(value.shape or ())[:-1], 1)
     return found
 
 
 def row(op: Emitter, value: Value, at: Value) -> Value:
-    """Row ``at`` of [..., n, m], as [..., 1, m]."""
+    """Row `at` of [..., n, m], as [..., 1, m]."""
     found: Value = op.Gather(value, at, axis=value.rank - 2)
     found.shape = (*(value.shape or ())[:-2], 1, (value.shape or ())[-1])
     return found
 
 
 def kept(op: Emitter, condition: Value, value: Value, other: Any = 0) -> Value:
-    """``value`` where the condition holds and ``other`` elsewhere, in the shape of ``value``."""
+    """`value` where the condition holds and `other` elsewhere, in the shape of `value`."""
     return alike(op.Where(condition, value, op.like(other, value)), value)
 
 
 def nonzero(op: Emitter, value: Value) -> Value:
-    """``value`` with 1 in the place of 0: what may be divided by."""
+    """`value` with 1 in the place of 0: what may be divided by."""
     return kept(op, op.Greater(op.Abs(value), op.like(0, value)), value, 1)
 
 
 def identity(op: Emitter, rows: Any, columns: Any, like: Value) -> Value:
-    """Ones on the diagonal, [rows, columns], in the dtype of ``like``."""
+    """Ones on the diagonal, [rows, columns], in the dtype of `like`."""
     rows, columns = op.known(rows), op.known(columns)
     if isinstance(rows, int) and isinstance(columns, int):
         return op.const(torch.eye(rows, columns, dtype=dtypes.torch_dtype(like.dtype or dtypes.FLOAT)))
@@ -100,14 +100,14 @@ def batch_of(op: Emitter, value: Value) -> list[Any]:
 
 
 def expanded(op: Emitter, value: Value, sizes: list[Any], shape: Any = None) -> Value:
-    """``value`` broadcast to ``sizes``; ``shape`` is what is known of them."""
+    """`value` broadcast to `sizes`; `shape` is what is known of them."""
     result: Value = op.Expand(value, op.ints(sizes))
     result.shape = shape if shape is not None else tuple(size if isinstance(size, int) else None for size in sizes)
     return result
 
 
 def broadcast_batch(op: Emitter, value: Value, other: Value) -> Value:
-    """``value`` with the batch axes that it has beside ``other``: those of both, broadcast."""
+    """`value` with the batch axes that it has beside `other`: those of both, broadcast."""
     mine, its = (value.shape or ())[:-2], (other.shape or ())[:-2]
     if mine == its or not its:
         return value
@@ -159,7 +159,7 @@ def triangle(op: Emitter, value: Value, upper: bool, offset: int = 0) -> Value:
 
 
 def part(op: Emitter, value: Value, axis: int, start: Any, end: Any) -> Value:
-    """``value[start:end]`` along ``axis``; both ends are ints or computed values, and None is the end of the axis."""
+    """`value[start:end]` along `axis`; both ends are ints or computed values, and None is the end of the axis."""
     axis %= value.rank
     result: Value = op.Slice(value, op.ints([start]), op.ints([INT64_MAX if end is None else end]), axes=[axis])
     size = (value.shape or ())[axis] if end is None else end

@@ -1,11 +1,11 @@
 """Complex tensors as pairs of real ones, since ONNX Runtime computes no complex numbers.
 
-While the graph is built a complex tensor is a ``Pair``: its real and its imaginary part, two values of its shape.  No
+While the graph is built a complex tensor is a `Pair`: its real and its imaginary part, two values of its shape.  No
 axis is added, so axes, broadcasting and sizes are torch's own, and what moves elements does so to each part.  Where a
 complex tensor crosses the border of the graph it is one real tensor with a last axis of size 2: torch's
-``view_as_real``.
+`view_as_real`.
 
-A pair is no ``Value``: an ordinary rule cannot take one by accident, and the lowering never hands it one.
+A pair is no `Value`: an ordinary rule cannot take one by accident, and the lowering never hands it one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Pair:
         return self.real.dtype
 
     def map(self, function: Callable[[Value], Value]) -> Pair:
-        """``function`` of each part."""
+        """`function` of each part."""
         return Pair(function(self.real), function(self.imag))
 
 
@@ -88,12 +88,12 @@ def number(op: Emitter, value: complex, dtype: int) -> Pair:
 
 
 def zeros_like(op: Emitter, value: Value) -> Value:
-    """Zeros in the shape and dtype of ``value``."""
+    """Zeros in the shape and dtype of `value`."""
     return alike(full(op, dims_of(op, value), 0, value.dtype or dtypes.FLOAT), value)
 
 
 def operand(op: Emitter, item: Any, dtype: int) -> Pair | Value:
-    """An operand of arithmetic in parts of ``dtype``.  What is real stays one value: nothing is spent on zeros."""
+    """An operand of arithmetic in parts of `dtype`.  What is real stays one value: nothing is spent on zeros."""
     if isinstance(item, Pair):
         return item.map(lambda part: op.cast(part, dtype))
     if isinstance(item, complex):
@@ -105,7 +105,7 @@ def operand(op: Emitter, item: Any, dtype: int) -> Pair | Value:
 
 
 def pair_of(op: Emitter, item: Any, dtype: int) -> Pair:
-    """A number, a real or a complex tensor as a pair with parts of ``dtype``."""
+    """A number, a real or a complex tensor as a pair with parts of `dtype`."""
     if isinstance(item, (bool, int, float, complex)):
         return number(op, item, dtype)
     found = operand(op, item, dtype)

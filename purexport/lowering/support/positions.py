@@ -64,7 +64,7 @@ def in_range(op: Emitter, positions: Value, size: Any) -> Value:
 
 
 def added(op: Emitter, value: Value, axis: int, positions: Value, parts: Value) -> Value:
-    """``value`` with ``parts`` added at ``positions`` (as many, in range) along ``axis``; at equal ones they add up."""
+    """`value` with `parts` added at `positions` (as many, in range) along `axis`; at equal ones they add up."""
     if value.dtype == dtypes.FLOAT16:  # ONNX Runtime (1.31) has no kernel for it
         wide = [op.cast(item, dtypes.FLOAT) for item in (value, parts)]
         return op.cast(added(op, wide[0], axis, positions, wide[1]), dtypes.FLOAT16)
@@ -73,9 +73,9 @@ def added(op: Emitter, value: Value, axis: int, positions: Value, parts: Value) 
 
 
 def replaced(op: Emitter, value: Value, axis: int, positions: Value, parts: Value, *, same_part: bool = False) -> Value:
-    """``value`` with ``parts`` at ``positions`` (one axis, in range) of ``axis``.
+    """`value` with `parts` at `positions` (one axis, in range) of `axis`.
 
-    ``same_part``: parts has size 1 on the axis, and goes to each position.
+    `same_part`: parts has size 1 on the axis, and goes to each position.
     """
     size = op.dim(value, axis)
     order: Value

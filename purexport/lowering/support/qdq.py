@@ -1,10 +1,10 @@
 """QuantizeLinear and DequantizeLinear: how quantized tensors are written.
 
-torch's quantized tensor is integers, a scale and a zero point in one object.  Here it is a ``Quantized``, which is no
-``Value``: a rule for plain tensors cannot take one by accident.  Where a version has no kernel for a type or for one
+torch's quantized tensor is integers, a scale and a zero point in one object.  Here it is a `Quantized`, which is no
+`Value`: a rule for plain tensors cannot take one by accident.  Where a version has no kernel for a type or for one
 scale a channel, the same is said by Round, Clip and Cast, and by Sub and Mul.
 
-torch multiplies by the inverse of the scale where ONNX divides by the scale, and ``aten::quantize_per_tensor`` adds the
+torch multiplies by the inverse of the scale where ONNX divides by the scale, and `aten::quantize_per_tensor` adds the
 zero point before it rounds: a number that lies between two steps to the last bit may go to the other one.
 """
 
@@ -30,9 +30,9 @@ _CARRIERS = (INT8, UINT8, INT16, UINT16, INT32)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantized:
-    """A quantized tensor: ``(integers - zero_point) * scale``.
+    """A quantized tensor: `(integers - zero_point) * scale`.
 
-    ``scale`` (float32) and ``zero_point`` (of the integers' dtype) have no axes, or one with a number a channel.
+    `scale` (float32) and `zero_point` (of the integers' dtype) have no axes, or one with a number a channel.
     The zero points of embeddings are float32.
     """
 
@@ -62,7 +62,7 @@ def carrier_of(limits: Limits) -> int:
 
 
 def parameter(op: Emitter, item: Any, dtype: int, axis: int | None = None) -> Value:
-    """A scale or zero point in ``dtype``: zero-dim, or one number a channel where there is an ``axis``."""
+    """A scale or zero point in `dtype`: zero-dim, or one number a channel where there is an `axis`."""
     if not isinstance(item, Value):
         return op.const(item, dtype)
     if item.const is not None:
@@ -95,7 +95,7 @@ def constant(op: Emitter, tensor: torch.Tensor, name: str = "") -> Quantized:
 def quantize(
     op: Emitter, value: Value, scale: Value, zero_point: Value, axis: int | None = None, limits: Limits | None = None
 ) -> Value:
-    """Integers of the zero point's dtype, within ``limits`` where these are narrower than the dtype."""
+    """Integers of the zero point's dtype, within `limits` where these are narrower than the dtype."""
     dtype = zero_point.dtype
     assert dtype is not None
     whole = limits_of(dtype) if dtype in _CARRIERS else None
@@ -131,24 +131,24 @@ def values_of(op: Emitter, tensor: Quantized) -> Value:
 
 
 def requantized(op: Emitter, value: Value, like: Quantized) -> Quantized:
-    """``value`` with the scale and zero point of ``like``."""
+    """`value` with the scale and zero point of `like`."""
     return like.with_integers(quantize(op, value, like.scale, like.zero_point, like.axis))
 
 
 def as_quantized(op: Emitter, value: Value, scale: Any, zero_point: Any, dtype: int) -> Quantized:
-    """``value`` with one scale and zero point, in integers of ``dtype``."""
+    """`value` with one scale and zero point, in integers of `dtype`."""
     factor, zero = parameter(op, scale, FLOAT), parameter(op, zero_point, dtype)
     return Quantized(quantize(op, value, factor, zero), factor, zero)
 
 
 def steps(op: Emitter, value: Value, scale: Value, zero_point: Value, axis: int | None = None) -> Value:
-    """The rounded number of steps, not limited to any range: ``round(value / scale) + zero_point`` in float32."""
+    """The rounded number of steps, not limited to any range: `round(value / scale) + zero_point` in float32."""
     zero = _along(op, op.cast(zero_point, FLOAT), axis, value.rank)
     return alike(op.Add(_rounded(op, value, scale, axis), zero), value)
 
 
 def _rounded(op: Emitter, value: Value, scale: Value, axis: int | None) -> Value:
-    """``round(value / scale)``, by the inverse of the scale as torch does."""
+    """`round(value / scale)`, by the inverse of the scale as torch does."""
     inverse = op.Reciprocal(scale) if scale.const is None else op.const(1 / scale.const)
     return alike(op.Round(op.Mul(value, _along(op, inverse, axis, value.rank))), value)
 
@@ -174,7 +174,7 @@ def _quantize_by_steps(
 
 
 def _limited(op: Emitter, value: Value, scale: Value, zero_point: Value, axis: int | None, limits: Limits) -> Value:
-    """``value`` within what the limits stand for: beyond them it rounds to the same integers."""
+    """`value` within what the limits stand for: beyond them it rounds to the same integers."""
     if axis is None and scale.const is not None and zero_point.const is not None:
         bounds = [(float(item) - zero_point.const.float()) * scale.const for item in limits]
         return alike(op.Clip(value, min=op.const(bounds[0]), max=op.const(bounds[1])), value)
@@ -188,7 +188,7 @@ def _is_zero(zero_point: Value) -> bool:
 
 
 def _along(op: Emitter, value: Value, axis: int | None, rank: int) -> Value:
-    """One number a channel in a shape that broadcasts along ``axis``."""
+    """One number a channel in a shape that broadcasts along `axis`."""
     if axis is None or rank == 1:
         return value
     return reshape(op, value, [-1 if position == axis % rank else 1 for position in range(rank)])

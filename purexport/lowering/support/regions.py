@@ -37,7 +37,7 @@ def columns(op: Emitter, rois: Value, start: int, end: int) -> Value:
 
 
 def corner(op: Emitter, rois: Value, axis: int, far: int) -> Value:
-    """Where the regions begin, or with ``far`` end, on an axis (0: x, 1: y): [k, 1, 1], a row a region, bin, step."""
+    """Where the regions begin, or with `far` end, on an axis (0: x, 1: y): [k, 1, 1], a row a region, bin, step."""
     number = 1 + axis + 2 * far
     found: Value = op.Reshape(columns(op, rois, number, number + 1), [-1, 1, 1])
     return found
@@ -60,7 +60,7 @@ def most_of(op: Emitter, counts: Value) -> Value:
 
 
 def channel_count(op: Emitter, value: Value, parts: int = 1) -> int:
-    """The channels of each of ``parts`` equal parts."""
+    """The channels of each of `parts` equal parts."""
     channels = op.dim(value, 1)
     if isinstance(channels, Value):
         raise UnsupportedForm("needs a known number of channels; declare that axis static")
@@ -75,7 +75,7 @@ def channel_mapping(op: Emitter, input: Value, rois: Value, bins: tuple[int, int
 
 
 class Pixels:
-    """The pixels of images [n, c, h, w], one a row of c numbers; ``bins``: each bin has channels of its own."""
+    """The pixels of images [n, c, h, w], one a row of c numbers; `bins`: each bin has channels of its own."""
 
     def __init__(self, op: Emitter, images: Value, bins: tuple[int, int] = (1, 1)) -> None:
         self.op = op
@@ -102,7 +102,7 @@ class Pixels:
 
 
 def across(op: Emitter, y: Value, x: Value) -> Value:
-    """The product of what holds for rows [k, height, steps] and columns, ready to weigh what ``Pixels.read`` gives."""
+    """The product of what holds for rows [k, height, steps] and columns, ready to weigh what `Pixels.read` gives."""
     product: Value = op.Mul(op.Unsqueeze(y, [3, 4, 5]), op.Unsqueeze(x, [1, 2, 5]))
     return product
 
@@ -113,5 +113,5 @@ def pooled(op: Emitter, total: Value) -> Value:
 
 
 def within(op: Emitter, place: Value, last: Value) -> Value:
-    """Places brought between 0 and ``last``."""
+    """Places brought between 0 and `last`."""
     return smallest(op, largest(op, place, op.like(0, place)), last)

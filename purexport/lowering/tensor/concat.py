@@ -147,7 +147,7 @@ def tile(op: Emitter, self: Value, dims: Sequence[Any]) -> Value:
 
 @lower("aten::repeat_interleave.self_int")
 def repeat_interleave(op: Emitter, self: Value, repeats: Any, dim: int | None = None, output_size: Any = None) -> Value:
-    """Each element ``repeats`` times in a row: a new axis after ``dim``, merged into it."""
+    """Each element `repeats` times in a row: a new axis after `dim`, merged into it."""
     flat = reshape(op, self, [-1]) if dim is None else self
     axis = 0 if dim is None else axis_of(dim, self.rank)
     rank = max(self.rank, 1) if dim is not None else 1

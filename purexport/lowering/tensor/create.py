@@ -87,7 +87,7 @@ def scalar_tensor(op: Emitter, s: Any, dtype: Any = None) -> Value:
 
 
 def positions(op: Emitter, size: Any) -> Value:
-    """int64 0, 1, ... below ``size``, which is an int or a computed value."""
+    """int64 0, 1, ... below `size`, which is an int or a computed value."""
     if op.has("Range"):
         result: Value = op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
     elif isinstance(size, Value):

@@ -1,4 +1,4 @@
-"""Taking elements by position or by mask: ``x[index]``, gather, index_select, embedding, nonzero.
+"""Taking elements by position or by mask: `x[index]`, gather, index_select, embedding, nonzero.
 
 Several index tensors become one: the indexed axes are brought together and flattened, and the positions combined, so
 that one Gather (and for writing, one replacement along an axis) serves every form at every opset.  A mask is the
@@ -28,9 +28,9 @@ _MASKS = (dtypes.BOOL, 2)  # bool, and uint8 as older code has it
 
 @dataclass
 class _Indexed:
-    """A tensor whose indexed axes are one axis: ``flat``, the ``axis``, and the positions with their own shape.
+    """A tensor whose indexed axes are one axis: `flat`, the `axis`, and the positions with their own shape.
 
-    ``order`` brought the ``count`` indexed axes together, whose sizes are then ``dims``.
+    `order` brought the `count` indexed axes together, whose sizes are then `dims`.
     """
 
     flat: Value
@@ -136,7 +136,7 @@ def index_put(
 
 
 def _merged(op: Emitter, wide: Value, found: _Indexed, row: Value, before: Value, after: Value) -> Value:
-    """``wide`` with the axes of the positions as one.  Any size may be 0 at run time, so that no size is left open."""
+    """`wide` with the axes of the positions as one.  Any size may be 0 at run time, so that no size is left open."""
     shape = found.positions.shape
     if shape is not None and len(shape) == 1:
         return wide

@@ -1,7 +1,7 @@
 """Operators that change how elements are laid out on axes, and compute nothing.
 
 The result's shape is known from torch (as ints, or as expressions of the dynamic axes), so a reshape needs at most the
-computed sizes that cannot be left to -1.  The ``_copy`` forms are the same to ONNX, where every result is a new tensor.
+computed sizes that cannot be left to -1.  The `_copy` forms are the same to ONNX, where every result is a new tensor.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def _cut(op: Emitter, value: Value, axis: int, begins: list[Any], ends: list[Any
 def _joined(
     op: Emitter, value: Value, axes: Sequence[int], begins: Sequence[Any], ends: Sequence[Any], filler: Any
 ) -> Value:
-    """Borders of ``filler``, or of the other end where that is None, joined to each axis in turn."""
+    """Borders of `filler`, or of the other end where that is None, joined to each axis in turn."""
     for axis in axes:
         pieces = [value]
         if begins[axis] != 0:
@@ -158,7 +158,7 @@ def roll(op: Emitter, self: Value, shifts: Any, dims: Any = ()) -> Value:
 
 
 def _roll_axis(op: Emitter, value: Value, shift: Any, axis: int) -> Value:
-    """The last ``shift`` go to the front; a shift past the size counts round."""
+    """The last `shift` go to the front; a shift past the size counts round."""
     size, shift = op.dim(value, axis), op.known(shift)
     if shift == 0 or size == 0:
         return value

@@ -1,7 +1,7 @@
 """Writing into a copy: into slices and diagonals, and by computed positions.
 
 What the functionalization makes of writes through views is here.  Pieces are joined where the bounds allow it;
-otherwise positions are replaced (``positions``), so that an empty or clamped slice means what it means to torch.
+otherwise positions are replaced (`positions`), so that an empty or clamped slice means what it means to torch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from purexport.lowering.tensor.slices import diagonal_positions, slice_axis, wit
 def slice_scatter(
     op: Emitter, self: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Value:
-    """self with ``self[start:end:step]`` along one axis replaced by src."""
+    """self with `self[start:end:step]` along one axis replaced by src."""
     axis = axis_of(dim, self.rank)
     size = op.dim(self, axis)
     begin, stop, stride = op.known(start or 0), op.known(INT64_MAX if end is None else end), op.known(step)
@@ -61,7 +61,7 @@ def _joined(op: Emitter, value: Value, src: Value, axis: int, begin: Any, stop: 
 
 @lower("aten::select_scatter")
 def select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: Any) -> Value:
-    """self with ``self[index]`` along one axis replaced by src."""
+    """self with `self[index]` along one axis replaced by src."""
     axis = axis_of(dim, self.rank)
     thick = op.Unsqueeze(op.cast(src, self.dtype), [axis])
     size, position = op.dim(self, axis), op.known(index)
@@ -139,7 +139,7 @@ def _along(op: Emitter, self: Value, dim: int, index: Value, source: Value, redu
 
 
 def _places(op: Emitter, self: Value, dim: int, index: Value, source: Value) -> tuple[int, Value]:
-    """The index, one number a slice, repeated over the slices of ``source``."""
+    """The index, one number a slice, repeated over the slices of `source`."""
     axis = axis_of(dim, self.rank)
     if not self.rank:
         return 0, _row(op, index)
@@ -194,7 +194,7 @@ def _everywhere(op: Emitter, self: Value, index: Value, number: Any) -> Value:
 
 
 def _reduced(op: Emitter, self: Value, axis: int, index: Value, src: Value, reduce: str, include_self: bool) -> Value:
-    """``include_self=False``: what is written to starts from the reduction's neutral number."""
+    """`include_self=False`: what is written to starts from the reduction's neutral number."""
     if reduce == "mean":
         return _mean(op, self, axis, index, src, include_self)
     base = self
@@ -226,7 +226,7 @@ def _highest(dtype: int | None) -> Any:
 
 
 def _scattered(op: Emitter, self: Value, axis: int, index: Value, src: Value, reduction: str | None) -> Value:
-    """ScatterElements; torch takes from a larger ``src`` the part that ``index`` covers, and zero-dim tensors."""
+    """ScatterElements; torch takes from a larger `src` the part that `index` covers, and zero-dim tensors."""
     if index.shape is not None and 0 in index.shape:
         return self
     if reduction is not None and self.dtype == dtypes.FLOAT16:  # ONNX Runtime (1.31) has no kernel for it

@@ -1,6 +1,6 @@
 """Lists of tensors whose length only the run knows: ONNX sequences (opset 11, across If and Loop 13).
 
-The calls are our own (``sequence::at``), recorded by the interpretation of scripts; an operation gives a new list.
+The calls are our own (`sequence::at`), recorded by the interpretation of scripts; an operation gives a new list.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from purexport.lowering.support.common import full
 
 @lower("sequence::construct")
 def construct(op: Emitter, items: Sequence[Value], dtype: torch.dtype) -> Value:
-    """The list of these tensors; ``dtype`` is that of the elements, also where there is none."""
+    """The list of these tensors; `dtype` is that of the elements, also where there is none."""
     if items:
         return op.SequenceConstruct(*items)
     return op.SequenceEmpty(dtype=dtypes.onnx_code(dtype))
@@ -27,7 +27,7 @@ def construct(op: Emitter, items: Sequence[Value], dtype: torch.dtype) -> Value:
 
 @lower("sequence::insert")
 def insert(op: Emitter, list: Value, item: Value, index: Any) -> Value:
-    """``item`` before position ``index``; None: at the end."""
+    """`item` before position `index`; None: at the end."""
     return op.SequenceInsert(list, item, None if index is None else _position(op, index))
 
 
@@ -58,14 +58,14 @@ def stack(op: Emitter, list: Value, dim: int) -> Value:
 
 @lower("sequence::split")
 def split(op: Emitter, self: Value, size: int | None, dim: int) -> Value:
-    """Pieces of ``size`` along ``dim``, the last one maybe smaller; None: of size 1, and without that axis."""
+    """Pieces of `size` along `dim`, the last one maybe smaller; None: of size 1, and without that axis."""
     if size is None:
         return op.SplitToSequence(self, axis=dim, keepdims=0)
     return op.SplitToSequence(self, op.const(size), axis=dim)
 
 
 def copy(op: Emitter, value: Value) -> Value:
-    """A value of its own that holds what ``value`` holds, a tensor or a sequence."""
+    """A value of its own that holds what `value` holds, a tensor or a sequence."""
     if value.element is None or op.takes_sequences("Identity"):
         return op.Identity(value)
     dtype, shape = value.element

@@ -33,7 +33,7 @@ def slice_rule(op: Emitter, self: Value, dim: int = 0, start: Any = None, end: A
 
 
 def slice_axis(op: Emitter, value: Value, axis: int, start: Any, end: Any, step: Any = 1) -> Value:
-    """``value[start:end:step]`` along one axis; bounds may be computed."""
+    """`value[start:end:step]` along one axis; bounds may be computed."""
     start, end, step = op.known(start), op.known(end), op.known(step)
     size = op.dim(value, axis)
     taken: list[int] | None = None
@@ -127,7 +127,7 @@ def split_sizes_rule(op: Emitter, self: Value, split_size: Sequence[Any], dim: i
 
 @lower("aten::chunk", "aten::unsafe_chunk")
 def chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> list[Value]:
-    """5 in 4 chunks is 2, 2, 1: maybe fewer pieces than asked for; but ``chunks`` empty ones of an empty axis."""
+    """5 in 4 chunks is 2, 2, 1: maybe fewer pieces than asked for; but `chunks` empty ones of an empty axis."""
     size = op.dim(self, dim)
     if not isinstance(size, int):
         return _chunk_dynamic(op, self, chunks, dim, size)
@@ -148,7 +148,7 @@ def _chunk_dynamic(op: Emitter, value: Value, chunks: int, dim: int, size: Value
 
 @lower("aten::tensor_split.sections")
 def tensor_split_sections(op: Emitter, self: Value, sections: int, dim: int = 0) -> list[Value]:
-    """Always ``sections`` pieces, the first ones longer by one."""
+    """Always `sections` pieces, the first ones longer by one."""
     size, each = op.dim(self, dim), op.const(sections)
     if isinstance(size, int):
         return split_with_sizes(op, self, [(size + piece) // sections for piece in reversed(range(sections))], dim)

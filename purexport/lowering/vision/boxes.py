@@ -59,7 +59,7 @@ def nms(op: Emitter, dets: Value, scores: Value, iou_threshold: float) -> Value:
 
 
 def _float_below(number: float) -> float:
-    """The largest float32 that is not above ``number``: a float32 is larger than one just when it is than the other."""
+    """The largest float32 that is not above `number`: a float32 is larger than one just when it is than the other."""
     nearest = torch.tensor(number, dtype=torch.float32)
     return float(nearest if nearest.item() <= number else torch.nextafter(nearest, torch.tensor(-1.0)))
 
@@ -142,7 +142,7 @@ def _written_out(
     aligned: bool,
     parts: tuple[int, int] = (1, 1),
 ) -> Value:
-    """Four pixels a sample.  ``parts``: each bin has channels of its own, as in ps_roi_align."""
+    """Four pixels a sample.  `parts`: each bin has channels of its own, as in ps_roi_align."""
     pixels = Pixels(op, input, parts)
     y = _samples(op, rois, 1, pixels.height, scale, bins[0], ratio, aligned)
     x = _samples(op, rois, 0, pixels.width, scale, bins[1], ratio, aligned)

@@ -91,7 +91,7 @@ class _Reach(NamedTuple):
 def _reach(op: Emitter, rois: Value, axis: int, size: object, scale: float, bins: int, last: int) -> _Reach:
     """The bins of an axis (0: x, 1: y) of that many pixels, as floats.
 
-    ``last`` is 1 where a region's far corner and the image's last pixel belong to it, else 0.
+    `last` is 1 where a region's far corner and the image's last pixel belong to it, else 0.
     """
     corners = _rounded(op, op.Mul(rois, op.like(scale, rois)))
     begin, one = corner(op, corners, axis, 0), op.like(1, rois)
