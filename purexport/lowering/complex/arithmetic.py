@@ -37,57 +37,71 @@ def result_code(op: Emitter) -> int:
 
 @lower_complex("aten::view_as_complex", "aten::view_as_complex_copy")
 def view_as_complex(op: Emitter, self: Value) -> Pair:
+    """aten::view_as_complex(Tensor(a) self) -> Tensor(a)"""
     return split(op, self)
 
 
 @lower_complex("aten::view_as_real", "aten::view_as_real_copy")
 def view_as_real(op: Emitter, self: Pair) -> Value:
+    """aten::view_as_real(Tensor(a) self) -> Tensor(a)"""
     return join(op, self)
 
 
 @lower_complex("aten::complex")
 def complex_rule(op: Emitter, real: Value, imag: Value) -> Pair:
+    """aten::complex(Tensor real, Tensor imag) -> Tensor"""
     return Pair(_spread(op, real, imag), _spread(op, imag, real))
 
 
 @lower_complex("aten::polar")
 def polar(op: Emitter, abs: Value, angle: Value) -> Pair:
+    """aten::polar(Tensor abs, Tensor angle) -> Tensor"""
     return Pair(op.Mul(abs, op.Cos(angle)), op.Mul(abs, op.Sin(angle)))
 
 
 @lower_complex("aten::real")
 def real(op: Emitter, self: Pair) -> Value:
+    """aten::real(Tensor(a) self) -> Tensor(a)"""
     return self.real
 
 
 @lower_complex("aten::imag")
 def imag(op: Emitter, self: Pair) -> Value:
+    """aten::imag(Tensor(a) self) -> Tensor(a)"""
     return self.imag
 
 
 @lower_complex("aten::conj", "aten::_conj", "aten::conj_physical", "aten::_conj_physical")
 def conj(op: Emitter, self: Pair) -> Pair:
+    """aten::conj(Tensor(a) self) -> Tensor(a)"""
     return Pair(self.real, alike(op.Neg(self.imag), self.imag))
 
 
 @lower_complex("aten::mH", "aten::adjoint")
 def adjoint(op: Emitter, self: Pair) -> Pair:
+    """aten::mH(Tensor(a) self) -> Tensor(a)"""
     return conj(op, self.map(lambda part: swap_last(op, part)) if self.rank > 1 else self)
 
 
 @lower_complex("aten::size.int", "aten::sym_size.int")
 def size_int(op: Emitter, self: Pair, dim: int) -> Any:
+    """aten::size.int(Tensor self, int dim) -> int"""
     return op.dim(self.real, dim)
 
 
 @lower_complex("aten::numel", "aten::sym_numel")
 def numel(op: Emitter, self: Pair) -> Any:
+    """aten::numel(Tensor self) -> int"""
     return layout.numel(op, self.real)
 
 
 @lower_complex("aten::to.dtype", "aten::to.device", "aten::to.dtype_layout", "aten::_to_copy")
 def to(op: Emitter, self: Operand, dtype: Any = None) -> Operand:
-    """To a real dtype: the real part, but bool says whether either part is not zero."""
+    """aten::to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False,
+    MemoryFormat? memory_format=None) -> Tensor(a)
+
+    To a real dtype: the real part, but bool says whether either part is not zero.
+    """
     if op.result.dtype.is_complex:
         return pair_of(op, self, result_code(op))
     assert isinstance(self, Pair), "of a real result the operand is complex"
@@ -98,16 +112,25 @@ def to(op: Emitter, self: Operand, dtype: Any = None) -> Operand:
 
 @lower_complex("aten::to.other", "aten::type_as")
 def to_other(op: Emitter, self: Operand, other: Operand) -> Operand:
+    """aten::to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False,
+    MemoryFormat? memory_format=None) -> Tensor(a)
+    """
     return to(op, self) if isinstance(self, Pair) or op.result.dtype.is_complex else self
 
 
 @lower_complex("aten::ones", "aten::new_ones")
 def ones(op: Emitter, size: Any, self: Any = None, dtype: Any = None) -> Pair:
+    """aten::ones(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return _real_only(op, op.ConstantOfShape(op.ints(list(size)), value=_one(op)))
 
 
 @lower_complex("aten::ones_like")
 def ones_like(op: Emitter, self: Operand, dtype: Any = None) -> Operand:
+    """aten::ones_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
+    """
     like = self.real if isinstance(self, Pair) else self
     filled = alike(op.ConstantOfShape(op.shape(like), value=_one(op)), like)
     return _real_only(op, filled) if op.result.dtype.is_complex else filled
@@ -196,6 +219,7 @@ def _complex(op: Emitter, found: Operand) -> Pair:
 
 @lower_complex("aten::add.Tensor", "aten::add.Scalar", promote="self other")
 def add_rule(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
+    """aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
     return _complex(op, plus(op, self, _alpha(op, other, alpha)))
 
 
@@ -203,6 +227,7 @@ def add_rule(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair
     "aten::sub.Tensor", "aten::sub.Scalar", "aten::subtract.Tensor", "aten::subtract.Scalar", promote="self other"
 )
 def sub(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
+    """aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
     if isinstance(self, Pair) and isinstance(other, Pair) and _alpha(op, other, alpha) is other:
         return Pair(op.Sub(self.real, other.real), op.Sub(self.imag, other.imag))
     return _complex(op, plus(op, self, negated(op, _alpha(op, other, alpha))))
@@ -210,6 +235,7 @@ def sub(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
 
 @lower_complex("aten::rsub.Tensor", "aten::rsub.Scalar", promote="self other")
 def rsub(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
+    """aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
     return sub(op, other, self, alpha)
 
 
@@ -217,6 +243,7 @@ def rsub(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
     "aten::mul.Tensor", "aten::mul.Scalar", "aten::multiply.Tensor", "aten::multiply.Scalar", promote="self other"
 )
 def mul(op: Emitter, self: Operand, other: Operand) -> Pair:
+    """aten::mul.Tensor(Tensor self, Tensor other) -> Tensor"""
     return _complex(op, times(op, self, other))
 
 
@@ -230,16 +257,19 @@ def mul(op: Emitter, self: Operand, other: Operand) -> Pair:
     promote="self other",
 )
 def div(op: Emitter, self: Operand, other: Operand) -> Pair:
+    """aten::div.Tensor(Tensor self, Tensor other) -> Tensor"""
     return _complex(op, over(op, self, other))
 
 
 @lower_complex("aten::reciprocal")
 def reciprocal(op: Emitter, self: Pair) -> Operand:
+    """aten::reciprocal(Tensor self) -> Tensor"""
     return over(op, op.like(1, self.real), self)
 
 
 @lower_complex("aten::square")
 def square(op: Emitter, self: Pair) -> Operand:
+    """aten::square(Tensor self) -> Tensor"""
     return times(op, self, self)
 
 
@@ -248,17 +278,22 @@ def square(op: Emitter, self: Pair) -> Operand:
 
 @lower_complex("aten::abs", "aten::absolute")
 def magnitude(op: Emitter, self: Pair) -> Value:
+    """aten::abs(Tensor self) -> Tensor"""
     return alike(arithmetic.hypot(op, self.real, self.imag), self.real)
 
 
 @lower_complex("aten::angle")
 def angle(op: Emitter, self: Pair) -> Value:
+    """aten::angle(Tensor self) -> Tensor"""
     return alike(arithmetic.atan2(op, self.imag, self.real), self.real)
 
 
 @lower_complex("aten::sgn")
 def sgn(op: Emitter, self: Pair) -> Pair:
-    """sgn(Tensor self): the number of size 1 in its direction; 0 for 0."""
+    """aten::sgn(Tensor self) -> Tensor
+
+    sgn(Tensor self): the number of size 1 in its direction; 0 for 0.
+    """
     size, zero = magnitude(op, self), op.like(0, self.real)
     somewhere = op.cast(size, dtypes.BOOL)
     return self.map(lambda part: op.Where(somewhere, op.Div(part, size), zero))
@@ -274,6 +309,7 @@ def is_nonzero(op: Emitter, value: Pair) -> Value:
 
 @lower_complex("aten::eq.Tensor", "aten::eq.Scalar", promote="self other")
 def eq(op: Emitter, self: Operand, other: Operand) -> Value:
+    """aten::eq.Tensor(Tensor self, Tensor other) -> Tensor"""
     one, two = (pair_of(op, item, item.dtype or dtypes.FLOAT) for item in (self, other))
     return op.And(compare.eq(op, one.real, two.real), compare.eq(op, one.imag, two.imag))
 
@@ -282,26 +318,31 @@ def eq(op: Emitter, self: Operand, other: Operand) -> Value:
     "aten::ne.Tensor", "aten::ne.Scalar", "aten::not_equal.Tensor", "aten::not_equal.Scalar", promote="self other"
 )
 def ne(op: Emitter, self: Operand, other: Operand) -> Value:
+    """aten::ne.Tensor(Tensor self, Tensor other) -> Tensor"""
     return op.Not(eq(op, self, other))
 
 
 @lower_complex("aten::isnan")
 def isnan(op: Emitter, self: Pair) -> Value:
+    """aten::isnan(Tensor self) -> Tensor"""
     return op.Or(op.IsNaN(self.real), op.IsNaN(self.imag))
 
 
 @lower_complex("aten::isinf")
 def isinf(op: Emitter, self: Pair) -> Value:
+    """aten::isinf(Tensor self) -> Tensor"""
     return op.Or(compare.isinf(op, self.real), compare.isinf(op, self.imag))
 
 
 @lower_complex("aten::isfinite")
 def isfinite(op: Emitter, self: Pair) -> Value:
+    """aten::isfinite(Tensor self) -> Tensor"""
     return op.And(compare.isfinite(op, self.real), compare.isfinite(op, self.imag))
 
 
 @lower_complex("aten::isreal")
 def isreal(op: Emitter, self: Pair) -> Value:
+    """aten::isreal(Tensor self) -> Tensor"""
     return compare.eq(op, self.imag, op.like(0, self.imag))
 
 
@@ -311,14 +352,17 @@ def _truth(op: Emitter, value: Operand) -> Value:
 
 @lower_complex("aten::logical_and")
 def logical_and(op: Emitter, self: Operand, other: Operand) -> Value:
+    """aten::logical_and(Tensor self, Tensor other) -> Tensor"""
     return op.And(_truth(op, self), _truth(op, other))
 
 
 @lower_complex("aten::logical_or")
 def logical_or(op: Emitter, self: Operand, other: Operand) -> Value:
+    """aten::logical_or(Tensor self, Tensor other) -> Tensor"""
     return op.Or(_truth(op, self), _truth(op, other))
 
 
 @lower_complex("aten::logical_not")
 def logical_not(op: Emitter, self: Pair) -> Value:
+    """aten::logical_not(Tensor self) -> Tensor"""
     return op.Not(is_nonzero(op, self))

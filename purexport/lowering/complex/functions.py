@@ -49,17 +49,20 @@ def _over_i(op: Emitter, value: Pair) -> Pair:
 
 @lower_complex("aten::exp")
 def exp(op: Emitter, self: Pair) -> Pair:
+    """aten::exp(Tensor self) -> Tensor"""
     size = op.Exp(self.real)
     return Pair(op.Mul(size, op.Cos(self.imag)), op.Mul(size, op.Sin(self.imag)))
 
 
 @lower_complex("aten::exp2", "aten::special_exp2")
 def exp2(op: Emitter, self: Pair) -> Pair:
+    """aten::exp2(Tensor self) -> Tensor"""
     return exp(op, self.map(lambda part: op.Mul(part, op.like(math.log(2), part))))
 
 
 @lower_complex("aten::expm1", "aten::special_expm1")
 def expm1(op: Emitter, self: Pair) -> Pair:
+    """aten::expm1(Tensor self) -> Tensor"""
     # near zero the difference lives in the digits that double has and float has not
     wide = self.map(lambda part: op.cast(part, dtypes.DOUBLE))
     found = exp(op, wide)
@@ -68,21 +71,25 @@ def expm1(op: Emitter, self: Pair) -> Pair:
 
 @lower_complex("aten::log")
 def log(op: Emitter, self: Pair) -> Pair:
+    """aten::log(Tensor self) -> Tensor"""
     return Pair(op.Log(magnitude(op, self)), angle(op, self))
 
 
 @lower_complex("aten::log2")
 def log2(op: Emitter, self: Pair) -> Pair:
+    """aten::log2(Tensor self) -> Tensor"""
     return log(op, self).map(lambda part: op.Div(part, op.like(math.log(2), part)))
 
 
 @lower_complex("aten::log10")
 def log10(op: Emitter, self: Pair) -> Pair:
+    """aten::log10(Tensor self) -> Tensor"""
     return log(op, self).map(lambda part: op.Div(part, op.like(math.log(10), part)))
 
 
 @lower_complex("aten::log1p", "aten::special_log1p")
 def log1p(op: Emitter, self: Pair) -> Pair:
+    """aten::log1p(Tensor self) -> Tensor"""
     # near zero the size of 1 + z lives in the digits that double has and float has not
     wide = self.map(lambda part: op.cast(part, dtypes.DOUBLE))
     moved = op.Add(wide.real, op.like(1, wide.real))
@@ -93,6 +100,7 @@ def log1p(op: Emitter, self: Pair) -> Pair:
 
 @lower_complex("aten::sigmoid", "aten::special_expit")
 def sigmoid(op: Emitter, self: Pair) -> Operand:
+    """aten::sigmoid(Tensor self) -> Tensor"""
     below = exp(op, self.map(op.Neg))
     return reciprocal(op, Pair(op.Add(below.real, op.like(1, below.real)), below.imag))
 
@@ -102,7 +110,10 @@ def sigmoid(op: Emitter, self: Pair) -> Operand:
 
 @lower_complex("aten::sqrt")
 def sqrt(op: Emitter, self: Pair) -> Pair:
-    """The root on the right half plane; its larger part comes first, so that nothing cancels."""
+    """aten::sqrt(Tensor self) -> Tensor
+
+    The root on the right half plane; its larger part comes first, so that nothing cancels.
+    """
     half, zero = op.like(0.5, self.real), op.like(0, self.real)
     large = op.Sqrt(op.Mul(op.Add(magnitude(op, self), op.Abs(self.real)), half))
     small = op.Where(op.cast(large, dtypes.BOOL), op.Div(op.Mul(self.imag, half), large), self.imag)
@@ -113,11 +124,13 @@ def sqrt(op: Emitter, self: Pair) -> Pair:
 
 @lower_complex("aten::rsqrt")
 def rsqrt(op: Emitter, self: Pair) -> Operand:
+    """aten::rsqrt(Tensor self) -> Tensor"""
     return reciprocal(op, sqrt(op, self))
 
 
 @lower_complex("aten::pow.Tensor_Scalar", "aten::pow.Tensor_Tensor", "aten::pow.Scalar", promote="self exponent")
 def pow_rule(op: Emitter, self: Operand, exponent: Operand) -> Operand:
+    """aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor"""
     base = pair_of(op, self, result_code(op))
     known = _number_in(exponent)
     if known is not None and known == int(known) and abs(known) <= _MOST_FACTORS:
@@ -165,6 +178,7 @@ def _power(op: Emitter, base: Pair, exponent: Operand) -> Pair:
 
 @lower_complex("aten::sinh")
 def sinh(op: Emitter, self: Pair) -> Pair:
+    """aten::sinh(Tensor self) -> Tensor"""
     return Pair(
         op.Mul(op.Sinh(self.real), op.Cos(self.imag)),
         op.Mul(op.Cosh(self.real), op.Sin(self.imag)),
@@ -173,6 +187,7 @@ def sinh(op: Emitter, self: Pair) -> Pair:
 
 @lower_complex("aten::cosh")
 def cosh(op: Emitter, self: Pair) -> Pair:
+    """aten::cosh(Tensor self) -> Tensor"""
     return Pair(
         op.Mul(op.Cosh(self.real), op.Cos(self.imag)),
         op.Mul(op.Sinh(self.real), op.Sin(self.imag)),
@@ -181,7 +196,10 @@ def cosh(op: Emitter, self: Pair) -> Pair:
 
 @lower_complex("aten::tanh")
 def tanh(op: Emitter, self: Pair) -> Pair:
-    """(1 - e**2, 2 e sin 2y) / (1 + e**2 + 2 e cos 2y) with e = exp(-2 |x|), which does not overflow."""
+    """aten::tanh(Tensor self) -> Tensor
+
+    (1 - e**2, 2 e sin 2y) / (1 + e**2 + 2 e cos 2y) with e = exp(-2 |x|), which does not overflow.
+    """
     one, two = op.like(1, self.real), op.like(2, self.real)
     small = op.Exp(op.Neg(op.Mul(two, op.Abs(self.real))))
     square, twice, turn = op.Mul(small, small), op.Mul(two, small), op.Mul(two, self.imag)
@@ -192,22 +210,28 @@ def tanh(op: Emitter, self: Pair) -> Pair:
 
 @lower_complex("aten::sin")
 def sin(op: Emitter, self: Pair) -> Pair:
+    """aten::sin(Tensor self) -> Tensor"""
     return _over_i(op, sinh(op, _times_i(op, self)))
 
 
 @lower_complex("aten::cos")
 def cos(op: Emitter, self: Pair) -> Pair:
+    """aten::cos(Tensor self) -> Tensor"""
     return cosh(op, _times_i(op, self))
 
 
 @lower_complex("aten::tan")
 def tan(op: Emitter, self: Pair) -> Pair:
+    """aten::tan(Tensor self) -> Tensor"""
     return _over_i(op, tanh(op, _times_i(op, self)))
 
 
 @lower_complex("aten::asinh", "aten::arcsinh")
 def asinh(op: Emitter, self: Pair) -> Pair:
-    """log(z + sqrt(z**2 + 1)) on the right half plane; odd."""
+    """aten::asinh(Tensor self) -> Tensor
+
+    log(z + sqrt(z**2 + 1)) on the right half plane; odd.
+    """
     left = op.Less(self.real, op.like(0, self.real))
     right = self.map(lambda part: op.Where(left, op.Neg(part), part))
     inside = plus(op, times(op, right, right), op.like(1, self.real))
@@ -217,6 +241,7 @@ def asinh(op: Emitter, self: Pair) -> Pair:
 
 @lower_complex("aten::acosh", "aten::arccosh")
 def acosh(op: Emitter, self: Pair) -> Pair:
+    """aten::acosh(Tensor self) -> Tensor"""
     one = op.like(1, self.real)
     roots = [sqrt(op, _pair(op, plus(op, self, step))) for step in (one, op.Neg(one))]
     return log(op, _pair(op, plus(op, self, times(op, *roots))))
@@ -224,6 +249,7 @@ def acosh(op: Emitter, self: Pair) -> Pair:
 
 @lower_complex("aten::atanh", "aten::arctanh")
 def atanh(op: Emitter, self: Pair) -> Pair:
+    """aten::atanh(Tensor self) -> Tensor"""
     one = op.like(1, self.real)
     above = log(op, _pair(op, plus(op, self, one)))
     below = log(op, _pair(op, plus(op, _pair(op, negated(op, self)), one)))
@@ -232,15 +258,18 @@ def atanh(op: Emitter, self: Pair) -> Pair:
 
 @lower_complex("aten::asin", "aten::arcsin")
 def asin(op: Emitter, self: Pair) -> Pair:
+    """aten::asin(Tensor self) -> Tensor"""
     return _over_i(op, asinh(op, _times_i(op, self)))
 
 
 @lower_complex("aten::acos", "aten::arccos")
 def acos(op: Emitter, self: Pair) -> Pair:
+    """aten::acos(Tensor self) -> Tensor"""
     found = asin(op, self)
     return Pair(op.Sub(op.like(math.pi / 2, found.real), found.real), op.Neg(found.imag))
 
 
 @lower_complex("aten::atan", "aten::arctan")
 def atan(op: Emitter, self: Pair) -> Pair:
+    """aten::atan(Tensor self) -> Tensor"""
     return _over_i(op, atanh(op, _times_i(op, self)))

@@ -46,6 +46,7 @@ def _parts(op: Emitter, stacked: Value, size: object) -> Pair:
 
 @lower_complex("aten::inverse")
 def inverse(op: Emitter, self: Pair) -> Pair:
+    """aten::inverse(Tensor self) -> Tensor"""
     size = op.dim(self.real, -1)
     found = solve.inverse(op, _block(op, self))
     columns = part(op, found, found.rank - 1, 0, size)
@@ -54,12 +55,16 @@ def inverse(op: Emitter, self: Pair) -> Pair:
 
 @lower_complex("aten::linalg_inv")
 def linalg_inv(op: Emitter, A: Pair) -> Pair:  # noqa: N803  ATen's name
+    """aten::linalg_inv(Tensor A) -> Tensor"""
     return inverse(op, A)
 
 
 @lower_complex("aten::linalg_solve")
 def linalg_solve(op: Emitter, A: Pair, B: Pair, left: bool = True) -> Pair:  # noqa: N803  ATen's names
-    """X of A X = B, or of X A = B, which is A^T X^T = B^T."""
+    """aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor
+
+    X of A X = B, or of X A = B, which is A^T X^T = B^T.
+    """
     if not isinstance(A, Pair) or not isinstance(B, Pair):
         raise UnsupportedForm("of a real and a complex tensor has no rule; make both complex")
     vectors = solve.is_vector(A.real, B.real)

@@ -47,54 +47,66 @@ def _multiply(op: Emitter) -> Product:
 
 @lower_complex("aten::matmul", "aten::linalg_matmul")
 def matmul(op: Emitter, self: Operand, other: Operand) -> Pair:
+    """aten::matmul(Tensor self, Tensor other) -> Tensor"""
     return product(op, _multiply(op), self, other)
 
 
 @lower_complex("aten::mm", "aten::bmm")
 def mm(op: Emitter, self: Operand, mat2: Operand) -> Pair:
+    """aten::mm(Tensor self, Tensor mat2) -> Tensor"""
     return product(op, _multiply(op), self, mat2)
 
 
 @lower_complex("aten::mv")
 def mv(op: Emitter, self: Operand, vec: Operand) -> Pair:
+    """aten::mv(Tensor self, Tensor vec) -> Tensor"""
     return product(op, _multiply(op), self, vec)
 
 
 @lower_complex("aten::dot")
 def dot(op: Emitter, self: Operand, tensor: Operand) -> Pair:
+    """aten::dot(Tensor self, Tensor tensor) -> Tensor"""
     return product(op, _multiply(op), self, tensor)
 
 
 @lower_complex("aten::vdot")
 def vdot(op: Emitter, self: Pair, other: Pair) -> Pair:
+    """aten::vdot(Tensor self, Tensor other) -> Tensor"""
     return product(op, _multiply(op), conj(op, self), other)
 
 
 @lower_complex("aten::linalg_vecdot", promote="x y")
 def linalg_vecdot(op: Emitter, x: Operand, y: Operand, dim: int = -1) -> Pair:
+    """aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor"""
     first = conj(op, x) if isinstance(x, Pair) else x
     return product(op, lambda one, other: products.linalg_vecdot(op, one, other, dim), first, y)
 
 
 @lower_complex("aten::outer", "aten::ger", promote="self vec2")
 def outer(op: Emitter, self: Operand, vec2: Operand) -> Pair:
+    """aten::outer(Tensor self, Tensor vec2) -> Tensor"""
     return product(op, lambda one, other: products.outer(op, one, other), self, vec2)
 
 
 @lower_complex("aten::kron", promote="self other")
 def kron(op: Emitter, self: Operand, other: Operand) -> Pair:
+    """aten::kron(Tensor self, Tensor other) -> Tensor"""
     return product(op, lambda one, two: products.kron(op, one, two), self, other)
 
 
 @lower_complex("aten::linear")
 def linear(op: Emitter, input: Operand, weight: Operand, bias: Operand | None = None) -> Operand:
+    """aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor"""
     found = product(op, lambda one, other: products.linear(op, one, other), input, weight)
     return found if bias is None else plus(op, found, bias)
 
 
 @lower_complex("aten::einsum")
 def einsum_rule(op: Emitter, equation: str, tensors: Any, path: Any = None) -> Operand:
-    """Two operands at a time is what a product is; one moves and adds up; more are refused."""
+    """aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor
+
+    Two operands at a time is what a product is; one moves and adds up; more are refused.
+    """
     if len(tensors) == 1:
         with part_results(op):
             (only,) = tensors
@@ -118,22 +130,26 @@ def _added(op: Emitter, self: Operand, found: Operand, beta: Any, alpha: Any) ->
 
 @lower_complex("aten::addmm")
 def addmm(op: Emitter, self: Operand, mat1: Operand, mat2: Operand, beta: Any = 1, alpha: Any = 1) -> Operand:
+    """aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
     return _added(op, self, mm(op, mat1, mat2), beta, alpha)
 
 
 @lower_complex("aten::baddbmm")
 def baddbmm(op: Emitter, self: Operand, batch1: Operand, batch2: Operand, beta: Any = 1, alpha: Any = 1) -> Operand:
+    """aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
     return _added(op, self, mm(op, batch1, batch2), beta, alpha)
 
 
 @lower_complex("aten::addbmm")
 def addbmm(op: Emitter, self: Operand, batch1: Operand, batch2: Operand, beta: Any = 1, alpha: Any = 1) -> Operand:
+    """aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
     summed = mm(op, batch1, batch2).map(lambda part: op.ReduceSum(part, axes=[0], keepdims=0))
     return _added(op, self, summed, beta, alpha)
 
 
 @lower_complex("aten::addmv")
 def addmv(op: Emitter, self: Operand, mat: Operand, vec: Operand, beta: Any = 1, alpha: Any = 1) -> Operand:
+    """aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
     return _added(op, self, mm(op, mat, vec), beta, alpha)
 
 
@@ -142,7 +158,10 @@ def addmv(op: Emitter, self: Operand, mat: Operand, vec: Operand, beta: Any = 1,
 
 @lower_complex("aten::prod", "aten::prod.dim_int")
 def prod(op: Emitter, self: Operand, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Operand:
-    """Halves are multiplied until one is left; the axis must be of a known size."""
+    """aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor
+
+    Halves are multiplied until one is left; the axis must be of a known size.
+    """
     value = pair_of(op, self, result_code(op))
     if value.rank == 0:
         return value
@@ -178,7 +197,10 @@ def _row(op: Emitter, value: Pair, axis: int, at: int) -> Pair:
 
 @lower_complex("aten::cumprod")
 def cumprod(op: Emitter, self: Operand, dim: int, dtype: Any = None) -> Operand:
-    """Each step multiplies by what lies 1, 2, 4, ... places before."""
+    """aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor
+
+    Each step multiplies by what lies 1, 2, 4, ... places before.
+    """
     value = pair_of(op, self, result_code(op))
     if value.rank == 0:
         return value
@@ -206,22 +228,30 @@ def _shifted_product(op: Emitter, value: Pair, axis: int, size: int, step: int) 
 def linalg_vector_norm(
     op: Emitter, self: Pair, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Value:
+    """aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *,
+    ScalarType? dtype=None) -> Tensor
+    """
     return reductions.linalg_vector_norm(op, magnitude(op, self), ord, dim, keepdim)
 
 
 @lower_complex("aten::norm.Scalar", "aten::norm.ScalarOpt_dim")
 def norm(op: Emitter, self: Pair, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Value:
+    """aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor"""
     return reductions.norm(op, magnitude(op, self), p, dim, keepdim)
 
 
 @lower_complex("aten::var.correction")
 def var(op: Emitter, self: Pair, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Value:
-    """The mean of the squared sizes of the differences: the variances of both parts together."""
+    """aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor
+
+    The mean of the squared sizes of the differences: the variances of both parts together.
+    """
     return op.Add(*(reductions.var(op, part, dim, correction, keepdim) for part in (self.real, self.imag)))
 
 
 @lower_complex("aten::std.correction")
 def std(op: Emitter, self: Pair, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Value:
+    """aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor"""
     return op.Sqrt(var(op, self, dim, correction, keepdim))
 
 
@@ -229,6 +259,9 @@ def std(op: Emitter, self: Pair, dim: Any = None, correction: Any = 1, keepdim: 
 def var_mean(
     op: Emitter, self: Pair, dim: Any = None, correction: Any = 1, keepdim: bool = False
 ) -> tuple[Value, Pair]:
+    """aten::var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False)
+    -> (Tensor, Tensor)
+    """
     found = [reductions.var_mean(op, part, dim, correction, keepdim) for part in (self.real, self.imag)]
     (one, real), (other, imag) = found
     return op.Add(one, other), Pair(real, imag)
@@ -236,14 +269,17 @@ def var_mean(
 
 @lower_complex("aten::count_nonzero", "aten::count_nonzero.dim_IntList")
 def count_nonzero(op: Emitter, self: Pair, dim: Any = None) -> Value:
+    """aten::count_nonzero(Tensor self, int? dim=None) -> Tensor"""
     return reductions.count_nonzero(op, is_nonzero(op, self), dim)
 
 
 @lower_complex("aten::any", "aten::any.dim", "aten::any.dims")
 def any_rule(op: Emitter, self: Pair, dim: Any = None, keepdim: bool = False) -> Value:
+    """aten::any(Tensor self) -> Tensor"""
     return reductions.any_rule(op, is_nonzero(op, self), dim, keepdim)
 
 
 @lower_complex("aten::all", "aten::all.dim", "aten::all.dims")
 def all_rule(op: Emitter, self: Pair, dim: Any = None, keepdim: bool = False) -> Value:
+    """aten::all(Tensor self) -> Tensor"""
     return reductions.all_rule(op, is_nonzero(op, self), dim, keepdim)

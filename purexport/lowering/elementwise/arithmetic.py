@@ -66,6 +66,7 @@ def wider_float(dtype: int | None) -> int:
 
 @lower("aten::add.Tensor", "aten::add.Scalar", promote="self other")
 def add_rule(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
+    """aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
     if self.dtype == dtypes.BOOL:
         return op.Or(self, other) if alpha else self  # torch adds booleans as "or"
     return wide(op, "Add", self, _scaled(op, other, alpha))
@@ -73,16 +74,19 @@ def add_rule(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
 
 @lower("aten::sub.Tensor", "aten::sub.Scalar", "aten::subtract.Tensor", "aten::subtract.Scalar", promote="self other")
 def sub(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
+    """aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
     return wide(op, "Sub", self, _scaled(op, other, alpha))
 
 
 @lower("aten::rsub.Tensor", "aten::rsub.Scalar", promote="self other")
 def rsub(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
+    """aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
     return wide(op, "Sub", other, _scaled(op, self, alpha))
 
 
 @lower("aten::mul.Tensor", "aten::mul.Scalar", "aten::multiply.Tensor", "aten::multiply.Scalar", promote="self other")
 def mul(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::mul.Tensor(Tensor self, Tensor other) -> Tensor"""
     return op.And(self, other) if self.dtype == dtypes.BOOL else wide(op, "Mul", self, other)
 
 
@@ -97,6 +101,7 @@ def mul(op: Emitter, self: Value, other: Value) -> Value:
     to_float=True,
 )
 def div(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::div.Tensor(Tensor self, Tensor other) -> Tensor"""
     return op.Div(self, other)
 
 
@@ -108,6 +113,7 @@ def div(op: Emitter, self: Value, other: Value) -> Value:
     promote="self other",
 )
 def div_mode(op: Emitter, self: Value, other: Value, rounding_mode: str | None = None) -> Value:
+    """aten::div.Tensor_mode(Tensor self, Tensor other, *, str? rounding_mode) -> Tensor"""
     if rounding_mode is None:
         return op.Div(op.cast(self, op.result_dtype), op.cast(other, op.result_dtype))
     return floor_divide(op, self, other) if rounding_mode == "floor" else _trunc_divide(op, self, other)
@@ -115,7 +121,10 @@ def div_mode(op: Emitter, self: Value, other: Value, rounding_mode: str | None =
 
 @lower("aten::floor_divide", "aten::floor_divide.Scalar", promote="self other")
 def floor_divide(op: Emitter, self: Value, other: Value) -> Value:
-    """floor_divide(Tensor self, Tensor other): rounds towards minus infinity."""
+    """aten::floor_divide(Tensor self, Tensor other) -> Tensor
+
+    floor_divide(Tensor self, Tensor other): rounds towards minus infinity.
+    """
     if dtypes.is_floating(self.dtype):
         return _floor_divide_floats(op, self, other)
     # ONNX Div truncates integers: take one off where signs differ and something is left over
@@ -158,7 +167,10 @@ def _trunc_divide(op: Emitter, self: Value, other: Value) -> Value:
 
 @lower("aten::fmod.Tensor", "aten::fmod.Scalar", promote="self other")
 def fmod(op: Emitter, self: Value, other: Value) -> Value:
-    """fmod(Tensor self, Tensor other): what is left has the sign of self."""
+    """aten::fmod.Tensor(Tensor self, Tensor other) -> Tensor
+
+    fmod(Tensor self, Tensor other): what is left has the sign of self.
+    """
     if dtypes.is_floating(self.dtype):
         return _truncated_remainder(op, self, other)
     if op.has("Mod"):
@@ -168,7 +180,10 @@ def fmod(op: Emitter, self: Value, other: Value) -> Value:
 
 @lower("aten::remainder.Tensor", "aten::remainder.Scalar", "aten::remainder.Scalar_Tensor", promote="self other")
 def remainder(op: Emitter, self: Value, other: Value) -> Value:
-    """remainder(Tensor self, Tensor other): what is left has the sign of other."""
+    """aten::remainder.Tensor(Tensor self, Tensor other) -> Tensor
+
+    remainder(Tensor self, Tensor other): what is left has the sign of other.
+    """
     if not dtypes.is_floating(self.dtype):
         if op.has("Mod"):
             return wide(op, "Mod", self, other)
@@ -191,27 +206,34 @@ def _truncated_remainder(op: Emitter, self: Value, other: Value) -> Value:
 
 @lower("aten::addcmul", promote="self tensor1 tensor2")
 def addcmul(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
+    """aten::addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor"""
     return wide(op, "Add", self, _scaled(op, wide(op, "Mul", tensor1, tensor2), value))
 
 
 @lower("aten::addcdiv", promote="self tensor1 tensor2")
 def addcdiv(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
+    """aten::addcdiv(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor"""
     return op.Add(self, _scaled(op, op.Div(tensor1, tensor2), value))
 
 
 @lower("aten::lerp.Scalar")
 def lerp(op: Emitter, self: Value, end: Value, weight: Any) -> Value:
-    """lerp(Tensor self, Tensor end, weight): self where the weight is 0, end where it is 1."""
+    """aten::lerp.Scalar(Tensor self, Tensor end, Scalar weight) -> Tensor
+
+    lerp(Tensor self, Tensor end, weight): self where the weight is 0, end where it is 1.
+    """
     return op.Add(self, op.Mul(op.Sub(end, self), op.like(weight, self)))
 
 
 @lower("aten::lerp.Tensor")
 def lerp_tensor(op: Emitter, self: Value, end: Value, weight: Value) -> Value:
+    """aten::lerp.Tensor(Tensor self, Tensor end, Tensor weight) -> Tensor"""
     return lerp(op, self, end, weight)
 
 
 @lower("aten::hypot", promote="self other")
 def hypot(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::hypot(Tensor self, Tensor other) -> Tensor"""
     # in double squares of floats do not overflow
     one, two = op.cast(self, wider_float(self.dtype)), op.cast(other, wider_float(self.dtype))
     return op.cast(op.Sqrt(op.Add(op.Mul(one, one), op.Mul(two, two))), self.dtype)
@@ -222,16 +244,19 @@ def hypot(op: Emitter, self: Value, other: Value) -> Value:
 
 @lower("aten::ceil")
 def ceil(op: Emitter, self: Value) -> Value:
+    """aten::ceil(Tensor self) -> Tensor"""
     return op.Ceil(self) if dtypes.is_floating(self.dtype) else self
 
 
 @lower("aten::floor")
 def floor(op: Emitter, self: Value) -> Value:
+    """aten::floor(Tensor self) -> Tensor"""
     return op.Floor(self) if dtypes.is_floating(self.dtype) else self
 
 
 @lower("aten::trunc", "aten::fix")
 def trunc(op: Emitter, self: Value) -> Value:
+    """aten::trunc(Tensor self) -> Tensor"""
     if not dtypes.is_floating(self.dtype):
         return self
     return op.Mul(op.Sign(self), op.Floor(op.Abs(self)))
@@ -239,12 +264,16 @@ def trunc(op: Emitter, self: Value) -> Value:
 
 @lower("aten::frac")
 def frac(op: Emitter, self: Value) -> Value:
+    """aten::frac(Tensor self) -> Tensor"""
     return op.Sub(self, trunc(op, self))
 
 
 @lower("aten::round")
 def round_rule(op: Emitter, self: Value) -> Value:
-    """round(Tensor self): ties go to the even number."""
+    """aten::round(Tensor self) -> Tensor
+
+    round(Tensor self): ties go to the even number.
+    """
     if not dtypes.is_floating(self.dtype):
         return self
     if op.has("Round"):
@@ -259,6 +288,7 @@ def round_rule(op: Emitter, self: Value) -> Value:
 
 @lower("aten::round.decimals", "aten::special_round")
 def round_decimals(op: Emitter, self: Value, decimals: int = 0) -> Value:
+    """aten::round.decimals(Tensor self, *, int decimals) -> Tensor"""
     if decimals == 0 or not dtypes.is_floating(self.dtype):
         return round_rule(op, self)
     scale = op.like(10.0 ** abs(decimals), self)
@@ -272,6 +302,7 @@ def round_decimals(op: Emitter, self: Value, decimals: int = 0) -> Value:
 
 @lower("aten::pow.Tensor_Tensor", "aten::pow.Scalar", promote="self exponent")
 def pow_tensor(op: Emitter, self: Value, exponent: Value) -> Value:
+    """aten::pow.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor"""
     if dtypes.is_floating(self.dtype):
         return op.Pow(self, exponent)
     # exact up to 2**53; ONNX Runtime computes integer powers in double too
@@ -281,6 +312,7 @@ def pow_tensor(op: Emitter, self: Value, exponent: Value) -> Value:
 
 @lower("aten::pow.Tensor_Scalar", promote="self exponent")
 def pow_scalar(op: Emitter, self: Value, exponent: Value) -> Value:
+    """aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor"""
     number = exponent.const.item() if exponent.const is not None and exponent.const.numel() == 1 else None
     if self.dtype == dtypes.BOOL:
         return op.Or(self, op.const(number == 0, dtypes.BOOL))
@@ -301,28 +333,33 @@ def pow_scalar(op: Emitter, self: Value, exponent: Value) -> Value:
 
 @lower("aten::float_power.Tensor_Tensor", "aten::float_power.Scalar", "aten::float_power.Tensor_Scalar")
 def float_power(op: Emitter, self: Any, exponent: Any) -> Value:
+    """aten::float_power.Tensor_Tensor(Tensor self, Tensor exponent) -> Tensor"""
     double = Value(dtypes.DOUBLE)
     return op.Pow(op.like(self, double), op.like(exponent, double))
 
 
 @lower("aten::square")
 def square(op: Emitter, self: Value) -> Value:
+    """aten::square(Tensor self) -> Tensor"""
     # of booleans torch makes int64
     return op.cast(self, op.result_dtype) if self.dtype == dtypes.BOOL else wide(op, "Mul", self, self)
 
 
 @lower("aten::rsqrt", promote="self", to_float=True)
 def rsqrt(op: Emitter, self: Value) -> Value:
+    """aten::rsqrt(Tensor self) -> Tensor"""
     return op.Reciprocal(op.Sqrt(self))
 
 
 @lower("aten::exp2", "aten::special_exp2", promote="self", to_float=True)
 def exp2(op: Emitter, self: Value) -> Value:
+    """aten::exp2(Tensor self) -> Tensor"""
     return op.Pow(op.like(2, self), self)
 
 
 @lower("aten::expm1", "aten::special_expm1", promote="self", to_float=True)
 def expm1(op: Emitter, self: Value) -> Value:
+    """aten::expm1(Tensor self) -> Tensor"""
     # near zero the difference lives in the digits that double has and float has not
     inside = op.Exp(op.cast(self, wider_float(self.dtype)))
     return op.cast(op.Sub(inside, op.like(1, inside)), self.dtype)
@@ -330,27 +367,32 @@ def expm1(op: Emitter, self: Value) -> Value:
 
 @lower("aten::log1p", "aten::special_log1p", promote="self", to_float=True)
 def log1p(op: Emitter, self: Value) -> Value:
+    """aten::log1p(Tensor self) -> Tensor"""
     inside = op.cast(self, wider_float(self.dtype))
     return op.cast(op.Log(op.Add(inside, op.like(1, inside))), self.dtype)
 
 
 @lower("aten::log2", promote="self", to_float=True)
 def log2(op: Emitter, self: Value) -> Value:
+    """aten::log2(Tensor self) -> Tensor"""
     return op.Div(op.Log(self), op.like(math.log(2), self))
 
 
 @lower("aten::log10", promote="self", to_float=True)
 def log10(op: Emitter, self: Value) -> Value:
+    """aten::log10(Tensor self) -> Tensor"""
     return op.Div(op.Log(self), op.like(math.log(10), self))
 
 
 @lower("aten::logaddexp", promote="self other")
 def logaddexp(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::logaddexp(Tensor self, Tensor other) -> Tensor"""
     return _logaddexp(op, self, other, 1.0)
 
 
 @lower("aten::logaddexp2", promote="self other")
 def logaddexp2(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::logaddexp2(Tensor self, Tensor other) -> Tensor"""
     return _logaddexp(op, self, other, math.log(2))
 
 
@@ -365,11 +407,13 @@ def _logaddexp(op: Emitter, self: Value, other: Value, base: float) -> Value:
 
 @lower("aten::deg2rad")
 def deg2rad(op: Emitter, self: Value) -> Value:
+    """aten::deg2rad(Tensor self) -> Tensor"""
     return op.Mul(op.cast(self, op.result_dtype), op.const(math.pi / 180, op.result_dtype))
 
 
 @lower("aten::rad2deg")
 def rad2deg(op: Emitter, self: Value) -> Value:
+    """aten::rad2deg(Tensor self) -> Tensor"""
     return op.Mul(op.cast(self, op.result_dtype), op.const(180 / math.pi, op.result_dtype))
 
 
@@ -385,18 +429,23 @@ def negative(op: Emitter, value: Value) -> Value:
 
 @lower("aten::signbit")
 def signbit(op: Emitter, self: Value) -> Value:
+    """aten::signbit(Tensor self) -> Tensor"""
     return negative(op, self)
 
 
 @lower("aten::copysign.Tensor", "aten::copysign.Scalar", promote="self other", to_float=True)
 def copysign(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::copysign.Tensor(Tensor self, Tensor other) -> Tensor"""
     size = op.Abs(self)
     return op.Where(negative(op, other), op.Neg(size), size)
 
 
 @lower("aten::atan2", "aten::arctan2", promote="self other", to_float=True)
 def atan2(op: Emitter, self: Value, other: Value) -> Value:
-    """atan2(y, x): the angle of the point (x, y), from -pi to pi; zeros keep their signs."""
+    """aten::atan2(Tensor self, Tensor other) -> Tensor
+
+    atan2(y, x): the angle of the point (x, y), from -pi to pi; zeros keep their signs.
+    """
     zero = op.like(0, self)
     ratio = op.Div(self, other)
     # 0/0 is an angle of zero, inf/inf one of 45 degrees
@@ -408,7 +457,10 @@ def atan2(op: Emitter, self: Value, other: Value) -> Value:
 
 @lower("aten::angle")
 def angle(op: Emitter, self: Value) -> Value:
-    """angle(Tensor self) of real numbers: pi below zero, NaN of NaN."""
+    """aten::angle(Tensor self) -> Tensor
+
+    angle(Tensor self) of real numbers: pi below zero, NaN of NaN.
+    """
     if self.dtype is not None and dtypes.torch_dtype(self.dtype).is_complex:
         raise UnsupportedForm("on complex numbers has no rule yet; use atan2 of the imaginary and the real part")
     value = op.cast(self, op.result_dtype)
@@ -419,7 +471,10 @@ def angle(op: Emitter, self: Value) -> Value:
 
 @lower("aten::sign", "aten::sgn")
 def sign(op: Emitter, self: Value) -> Value:
-    """sign(Tensor self): 0 for NaN, which ONNX hands on."""
+    """aten::sign(Tensor self) -> Tensor
+
+    sign(Tensor self): 0 for NaN, which ONNX hands on.
+    """
     if not dtypes.is_floating(self.dtype):
         return wide(op, "Sign", self)
     return op.Where(op.IsNaN(self), op.like(0, self), op.Sign(self))
@@ -427,6 +482,7 @@ def sign(op: Emitter, self: Value) -> Value:
 
 @lower("aten::heaviside", promote="self values")
 def heaviside(op: Emitter, self: Value, values: Value) -> Value:
+    """aten::heaviside(Tensor self, Tensor values) -> Tensor"""
     # NaN is neither below nor above, and torch gives 0 for it
     zero = op.like(0, self)
     positive = op.cast(wide(op, "Greater", self, zero), self.dtype)

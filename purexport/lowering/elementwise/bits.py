@@ -50,7 +50,10 @@ def _split(op: Emitter, value: Value) -> tuple[Value, Value, Value]:
 
 @lower("aten::frexp.Tensor")
 def frexp(op: Emitter, self: Value) -> tuple[Value, Value]:
-    """frexp(self) -> (mantissa, exponent): zero, infinity and NaN are their own mantissa, with exponent 0."""
+    """aten::frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)
+
+    frexp(self) -> (mantissa, exponent): zero, infinity and NaN are their own mantissa, with exponent 0.
+    """
     value = op.cast(self, dtypes.DOUBLE)
     mantissa, exponent, regular = _split(op, value)
     mantissa = op.Where(regular, mantissa, value)
@@ -60,7 +63,10 @@ def frexp(op: Emitter, self: Value) -> tuple[Value, Value]:
 
 @lower("aten::nextafter", promote="self other")
 def nextafter(op: Emitter, self: Value, other: Value) -> Value:
-    """nextafter(self, other): the next number of the dtype towards other; NaN where either is."""
+    """aten::nextafter(Tensor self, Tensor other) -> Tensor
+
+    nextafter(self, other): the next number of the dtype towards other; NaN where either is.
+    """
     kind = torch.finfo(dtypes.torch_dtype(self.dtype or dtypes.FLOAT))
     least = kind.smallest_normal * kind.eps
     here, there = op.cast(self, dtypes.DOUBLE), op.cast(other, dtypes.DOUBLE)

@@ -34,6 +34,7 @@ _bitwise("xor", "Xor", "BitwiseXor")
 
 @lower("aten::bitwise_not")
 def bitwise_not(op: Emitter, self: Value) -> Value:
+    """aten::bitwise_not(Tensor self) -> Tensor"""
     if self.dtype == dtypes.BOOL:
         return op.Not(self)
     if op.has("BitwiseNot"):
@@ -58,7 +59,10 @@ def _all_ones(value: Value) -> int:
     promote="self other",
 )
 def bitwise_left_shift(op: Emitter, self: Value, other: Value) -> Value:
-    """self * 2**other; 0 for a shift that is negative or moves all bits out."""
+    """aten::bitwise_left_shift.Tensor(Tensor self, Tensor other) -> Tensor
+
+    self * 2**other; 0 for a shift that is negative or moves all bits out.
+    """
     beyond, zero = _beyond(op, other, _bits(self)), op.like(0, self)
     places = other if beyond is None else choose(op, beyond, zero, other)
     shifted = wide(op, "Mul", self, _power_of_two(op, places))
@@ -74,7 +78,10 @@ def bitwise_left_shift(op: Emitter, self: Value, other: Value) -> Value:
     promote="self other",
 )
 def bitwise_right_shift(op: Emitter, self: Value, other: Value) -> Value:
-    """self / 2**other, rounded down: the sign is shifted in, and is all that a negative or too large shift leaves."""
+    """aten::bitwise_right_shift.Tensor(Tensor self, Tensor other) -> Tensor
+
+    self / 2**other, rounded down: the sign is shifted in, and is all that a negative or too large shift leaves.
+    """
     beyond, zero = _beyond(op, other, _bits(self) - _is_signed(self)), op.like(0, self)
     places = other if beyond is None else choose(op, beyond, zero, other)
     if op.has("BitShift") and self.dtype in (dtypes.UINT8, dtypes.UINT32, dtypes.UINT64):
@@ -108,7 +115,10 @@ def _power_of_two(op: Emitter, exponent: Any) -> Value:
 
 @lower("aten::gcd", promote="self other")
 def gcd(op: Emitter, self: Value, other: Value) -> Value:
-    """gcd(self, other) by Euclid's steps, as many as the type's largest numbers can need (Lame's bound)."""
+    """aten::gcd(Tensor self, Tensor other) -> Tensor
+
+    gcd(self, other) by Euclid's steps, as many as the type's largest numbers can need (Lame's bound).
+    """
     bits = _bits(self) - _is_signed(self)
     one, two = wide(op, "Abs", self), wide(op, "Abs", other)
     nought, unit = op.like(0, self), op.like(1, self)
@@ -121,6 +131,7 @@ def gcd(op: Emitter, self: Value, other: Value) -> Value:
 
 @lower("aten::lcm", promote="self other")
 def lcm(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::lcm(Tensor self, Tensor other) -> Tensor"""
     common = gcd(op, self, other)
     nothing = op.Not(op.cast(common, dtypes.BOOL))
     part = wide(op, "Div", self, choose(op, nothing, op.like(1, self), common))
@@ -129,6 +140,9 @@ def lcm(op: Emitter, self: Value, other: Value) -> Value:
 
 @lower("aten::ldexp.Tensor")
 def ldexp(op: Emitter, self: Value, other: Value) -> Value:
-    """ldexp(self, other): self * 2**other."""
+    """aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor
+
+    ldexp(self, other): self * 2**other.
+    """
     power = op.Pow(op.const(2.0, op.result_dtype), op.cast(other, op.result_dtype))
     return op.Mul(op.cast(self, op.result_dtype), power)

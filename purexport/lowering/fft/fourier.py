@@ -254,67 +254,81 @@ def _one(n: Any) -> Any:
 
 @lower_complex("aten::fft_fft")
 def fft_fft(op: Emitter, self: Operand, n: Any = None, dim: int = -1, norm: str | None = None) -> Pair:
+    """aten::fft_fft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"""
     return fft_fftn(op, self, _one(n), [dim], norm)
 
 
 @lower_complex("aten::fft_ifft")
 def fft_ifft(op: Emitter, self: Operand, n: Any = None, dim: int = -1, norm: str | None = None) -> Pair:
+    """aten::fft_ifft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"""
     return fft_ifftn(op, self, _one(n), [dim], norm)
 
 
 @lower_complex("aten::fft_fftn", "aten::fft_fft2")
 def fft_fftn(op: Emitter, self: Operand, s: Any = None, dim: Any = None, norm: str | None = None) -> Pair:
+    """aten::fft_fftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor"""
     return _c2c(op, self, *_axes(op, self, s, dim), _power(norm, False), inverse=False)
 
 
 @lower_complex("aten::fft_ifftn", "aten::fft_ifft2")
 def fft_ifftn(op: Emitter, self: Operand, s: Any = None, dim: Any = None, norm: str | None = None) -> Pair:
+    """aten::fft_ifftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor"""
     return _c2c(op, self, *_axes(op, self, s, dim), _power(norm, True), inverse=True)
 
 
 @lower_complex("aten::fft_rfft")
 def fft_rfft(op: Emitter, self: Value, n: Any = None, dim: int = -1, norm: str | None = None) -> Operand:
+    """aten::fft_rfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"""
     return fft_rfftn(op, self, _one(n), [dim], norm)
 
 
 @lower_complex("aten::fft_rfftn", "aten::fft_rfft2")
 def fft_rfftn(op: Emitter, self: Value, s: Any = None, dim: Any = None, norm: str | None = None) -> Operand:
+    """aten::fft_rfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor"""
     return _r2c(op, self, *_axes(op, self, s, dim), _power(norm, False))
 
 
 @lower("aten::fft_irfft")
 @lower_complex("aten::fft_irfft")
 def fft_irfft(op: Emitter, self: Operand, n: Any = None, dim: int = -1, norm: str | None = None) -> Value:
+    """aten::fft_irfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"""
     return fft_irfftn(op, self, _one(n), [dim], norm)
 
 
 @lower("aten::fft_irfftn", "aten::fft_irfft2")
 @lower_complex("aten::fft_irfftn", "aten::fft_irfft2")
 def fft_irfftn(op: Emitter, self: Operand, s: Any = None, dim: Any = None, norm: str | None = None) -> Value:
+    """aten::fft_irfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor"""
     return _to_real(op, self, s, dim, _power(norm, True))
 
 
 @lower("aten::fft_hfft")
 @lower_complex("aten::fft_hfft")
 def fft_hfft(op: Emitter, self: Operand, n: Any = None, dim: int = -1, norm: str | None = None) -> Value:
+    """aten::fft_hfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"""
     return fft_hfftn(op, self, _one(n), [dim], norm)
 
 
 @lower("aten::fft_hfftn", "aten::fft_hfft2")
 @lower_complex("aten::fft_hfftn", "aten::fft_hfft2")
 def fft_hfftn(op: Emitter, self: Operand, s: Any = None, dim: Any = None, norm: str | None = None) -> Value:
-    """The transform of a signal whose other half mirrors this one: the real inverse one, turned the other way round."""
+    """aten::fft_hfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor
+
+    The transform of a signal whose other half mirrors this one: the real inverse one, turned the other way round.
+    """
     turned = _turned(op, self) if isinstance(self, Pair) else self
     return _to_real(op, turned, s, dim, _power(norm, False))
 
 
 @lower_complex("aten::fft_ihfft")
 def fft_ihfft(op: Emitter, self: Value, n: Any = None, dim: int = -1, norm: str | None = None) -> Pair:
+    """aten::fft_ihfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"""
     return fft_ihfftn(op, self, _one(n), [dim], norm)
 
 
 @lower_complex("aten::fft_ihfftn", "aten::fft_ihfft2")
 def fft_ihfftn(op: Emitter, self: Value, s: Any = None, dim: Any = None, norm: str | None = None) -> Pair:
+    """aten::fft_ihfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor"""
     found = _r2c(op, self, *_axes(op, self, s, dim), _power(norm, True))
     assert isinstance(found, Pair), "a transform is complex"
     return _turned(op, found)
@@ -325,11 +339,13 @@ def fft_ihfftn(op: Emitter, self: Value, s: Any = None, dim: Any = None, norm: s
 
 @lower_complex("aten::_fft_c2c")
 def _fft_c2c(op: Emitter, self: Pair, dim: Sequence[int], normalization: int, forward: bool) -> Pair:
+    """aten::_fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tensor"""
     return _c2c(op, self, *_axes(op, self, None, dim), normalization, inverse=not forward)
 
 
 @lower_complex("aten::_fft_r2c")
 def _fft_r2c(op: Emitter, self: Value, dim: Sequence[int], normalization: int, onesided: bool) -> Operand:
+    """aten::_fft_r2c(Tensor self, int[] dim, int normalization, bool onesided) -> Tensor"""
     axes, points = _axes(op, self, None, dim)
     if onesided:
         return _r2c(op, self, axes, points, normalization)
@@ -338,6 +354,7 @@ def _fft_r2c(op: Emitter, self: Value, dim: Sequence[int], normalization: int, o
 
 @lower_complex("aten::_fft_c2r")
 def _fft_c2r(op: Emitter, self: Pair, dim: Sequence[int], normalization: int, last_dim_size: Any) -> Value:
+    """aten::_fft_c2r(Tensor self, int[] dim, int normalization, SymInt last_dim_size) -> Tensor"""
     axes, points = _axes(op, self, None, dim)
     return _c2r(op, self, axes, [*points[:-1], op.known(last_dim_size)], normalization)
 
@@ -348,12 +365,14 @@ def _fft_c2r(op: Emitter, self: Pair, dim: Sequence[int], normalization: int, la
 @lower("aten::fft_fftshift")
 @lower_complex("aten::fft_fftshift")
 def fft_fftshift(op: Emitter, self: Operand, dim: Any = None) -> Operand:
+    """aten::fft_fftshift(Tensor self, int[1]? dim=None) -> Tensor"""
     return _rolled(op, self, dim, 0)
 
 
 @lower("aten::fft_ifftshift")
 @lower_complex("aten::fft_ifftshift")
 def fft_ifftshift(op: Emitter, self: Operand, dim: Any = None) -> Operand:
+    """aten::fft_ifftshift(Tensor self, int[1]? dim=None) -> Tensor"""
     return _rolled(op, self, dim, 1)
 
 
@@ -371,11 +390,17 @@ def _halved(op: Emitter, size: Any) -> Any:
 
 @lower("aten::fft_fftfreq")
 def fft_fftfreq(op: Emitter, n: Any, d: float = 1.0, dtype: Any = None) -> Value:
+    """aten::fft_fftfreq(int n, float d=1., *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return op.const(torch.fft.fftfreq(_known(op, n), d, dtype=dtypes.torch_dtype(op.result_dtype)))
 
 
 @lower("aten::fft_rfftfreq")
 def fft_rfftfreq(op: Emitter, n: Any, d: float = 1.0, dtype: Any = None) -> Value:
+    """aten::fft_rfftfreq(int n, float d=1., *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return op.const(torch.fft.rfftfreq(_known(op, n), d, dtype=dtypes.torch_dtype(op.result_dtype)))
 
 

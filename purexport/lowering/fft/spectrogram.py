@@ -55,7 +55,11 @@ def stft(
     onesided: bool | None = None,
     return_complex: bool | None = None,
 ) -> Operand:
-    """stft(self, ...): [.., frequencies, frames]; without return_complex a last axis holds both parts."""
+    """aten::stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None,
+    bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor
+
+    stft(self, ...): [.., frequencies, frames]; without return_complex a last axis holds both parts.
+    """
     half = not isinstance(self, Pair) if onesided is None else onesided
     hop = n_fft // 4 if hop_length is None else hop_length
     shaped = _window(op, window, n_fft, win_length, self.dtype or dtypes.FLOAT)
@@ -102,6 +106,10 @@ def stft_center(
     onesided: bool | None = None,
     return_complex: bool | None = None,
 ) -> Operand:
+    """aten::stft.center(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None,
+    bool center=True, str pad_mode="reflect", bool normalized=False, bool? onesided=None, bool? return_complex=None,
+    bool? align_to_window=None) -> Tensor
+    """
     if center:
         self = each(self, lambda part: _bordered(op, part, n_fft // 2, pad_mode))
     return stft(op, self, n_fft, hop_length, win_length, window, normalized, onesided, return_complex)
@@ -128,7 +136,12 @@ def istft(
     length: Any = None,
     return_complex: bool = False,
 ) -> Value:
-    """istft(self, ...): frames, each times the window, added up and divided by what the squared windows add up to."""
+    """aten::istft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None,
+    bool center=True, bool normalized=False, bool? onesided=None, int? length=None, bool return_complex=False)
+    -> Tensor
+
+    istft(self, ...): frames, each times the window, added up and divided by what the squared windows add up to.
+    """
     if return_complex:
         raise UnsupportedForm("with return_complex=True has no rule; take the real signal")
     hop = n_fft // 4 if hop_length is None else hop_length
@@ -194,16 +207,25 @@ def _made(op: Emitter, function: Any, window_length: Any, *arguments: Any) -> Va
 
 @lower("aten::hann_window", "aten::hann_window.periodic")
 def hann_window(op: Emitter, window_length: Any, periodic: bool = True, dtype: Any = None) -> Value:
+    """aten::hann_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return _made(op, torch.hann_window, window_length, periodic)
 
 
 @lower("aten::blackman_window", "aten::blackman_window.periodic")
 def blackman_window(op: Emitter, window_length: Any, periodic: bool = True, dtype: Any = None) -> Value:
+    """aten::blackman_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return _made(op, torch.blackman_window, window_length, periodic)
 
 
 @lower("aten::bartlett_window", "aten::bartlett_window.periodic")
 def bartlett_window(op: Emitter, window_length: Any, periodic: bool = True, dtype: Any = None) -> Value:
+    """aten::bartlett_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return _made(op, torch.bartlett_window, window_length, periodic)
 
 
@@ -216,6 +238,9 @@ def bartlett_window(op: Emitter, window_length: Any, periodic: bool = True, dtyp
 def hamming_window(
     op: Emitter, window_length: Any, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, dtype: Any = None
 ) -> Value:
+    """aten::hamming_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return _made(op, torch.hamming_window, window_length, periodic, alpha, beta)
 
 
@@ -223,4 +248,7 @@ def hamming_window(
 def kaiser_window(
     op: Emitter, window_length: Any, periodic: bool = True, beta: float = 12.0, dtype: Any = None
 ) -> Value:
+    """aten::kaiser_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return _made(op, torch.kaiser_window, window_length, periodic, beta)

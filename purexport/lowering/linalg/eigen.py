@@ -37,6 +37,7 @@ from purexport.lowering.support.matrices import (
 
 @lower("aten::linalg_eigh")
 def linalg_eigh(op: Emitter, self: Value, UPLO: str = "L") -> tuple[Value, Value]:
+    """aten::linalg_eigh(Tensor self, str UPLO="L") -> (Tensor eigenvalues, Tensor eigenvectors)"""
     _remark(op)
     return _symmetric(op, self, UPLO)
 
@@ -59,11 +60,13 @@ def mirrored(op: Emitter, matrix: Value, upper: bool = False) -> Value:
 
 @lower("aten::linalg_eigvalsh")
 def linalg_eigvalsh(op: Emitter, self: Value, UPLO: str = "L") -> Value:
+    """aten::linalg_eigvalsh(Tensor self, str UPLO="L") -> Tensor"""
     return _symmetric(op, self, UPLO)[0]
 
 
 @lower("aten::_linalg_eigh")
 def _linalg_eigh(op: Emitter, A: Value, UPLO: str = "L", compute_v: bool = True) -> tuple[Value, Value]:
+    """aten::_linalg_eigh(Tensor A, str UPLO="L", bool compute_v=True) -> (Tensor eigenvalues, Tensor eigenvectors)"""
     if compute_v:
         return linalg_eigh(op, A, UPLO)
     return _symmetric(op, A, UPLO)[0], nothing(op, A)
@@ -150,6 +153,7 @@ def _completed(op: Emitter, vectors: Value, columns: Any) -> Value:
 
 @lower("aten::linalg_svd")
 def linalg_svd(op: Emitter, A: Value, full_matrices: bool = True) -> tuple[Value, Value, Value]:
+    """aten::linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)"""
     u, values, v = decomposed(op, A, full_matrices)
     return u, values, swap_last(op, v)
 
@@ -158,6 +162,9 @@ def linalg_svd(op: Emitter, A: Value, full_matrices: bool = True) -> tuple[Value
 def _linalg_svd(
     op: Emitter, A: Value, full_matrices: bool = False, compute_uv: bool = True
 ) -> tuple[Value, Value, Value]:
+    """aten::_linalg_svd(Tensor A, bool full_matrices=False, bool compute_uv=True, *, str? driver=None) -> (Tensor U,
+    Tensor S, Tensor Vh)
+    """
     if compute_uv:
         return linalg_svd(op, A, full_matrices)
     return nothing(op, A), singular_values(op, A), nothing(op, A)
@@ -165,6 +172,7 @@ def _linalg_svd(
 
 @lower("aten::svd")
 def svd(op: Emitter, self: Value, some: bool = True, compute_uv: bool = True) -> tuple[Value, Value, Value]:
+    """aten::svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor U, Tensor S, Tensor V)"""
     if compute_uv:
         return decomposed(op, self, not some)
     sides = [
@@ -175,4 +183,5 @@ def svd(op: Emitter, self: Value, some: bool = True, compute_uv: bool = True) ->
 
 @lower("aten::linalg_svdvals")
 def linalg_svdvals(op: Emitter, A: Value) -> Value:
+    """aten::linalg_svdvals(Tensor A, *, str? driver=None) -> Tensor"""
     return singular_values(op, A)

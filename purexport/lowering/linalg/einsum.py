@@ -23,6 +23,7 @@ from purexport.lowering.support.common import full, permute, reshape_to_result
 
 @lower("aten::einsum")
 def einsum(op: Emitter, equation: str, tensors: Sequence[Value], path: Any = None) -> Value:
+    """aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor"""
     # the path is about speed
     terms, result = plain_equation(equation, [item.rank for item in tensors])
     return contract(op, tensors, terms, result)
@@ -137,6 +138,7 @@ def _grouped(op: Emitter, value: Value, letters: str, groups: tuple[str, str, st
 
 @lower("aten::tensordot")
 def tensordot(op: Emitter, self: Value, other: Value, dims_self: Sequence[int], dims_other: Sequence[int]) -> Value:
+    """aten::tensordot(Tensor self, Tensor other, int[] dims_self, int[] dims_other) -> Tensor"""
     if self.is_static and other.is_static and 0 in (*self.sizes, *other.sizes):  # sums of nothing
         kept = [
             [s for axis, s in enumerate(v.sizes) if axis not in [dim % v.rank for dim in dims]]
@@ -154,6 +156,7 @@ def tensordot(op: Emitter, self: Value, other: Value, dims_self: Sequence[int], 
 
 @lower("aten::inner", promote="self other")
 def inner(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::inner(Tensor self, Tensor other) -> Tensor"""
     if self.rank == 0 or other.rank == 0:
         return op.Mul(self, other)
     return tensordot(op, self, other, [-1], [-1])
@@ -161,7 +164,10 @@ def inner(op: Emitter, self: Value, other: Value) -> Value:
 
 @lower("aten::bilinear")
 def bilinear(op: Emitter, input1: Value, input2: Value, weight: Value, bias: Value | None = None) -> Value:
-    """bilinear(input1 [..., i], input2 [..., j], weight [o, i, j], bias [o]): [..., o]."""
+    """aten::bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor
+
+    bilinear(input1 [..., i], input2 [..., j], weight [o, i, j], bias [o]): [..., o].
+    """
     found = contract(op, [_rows(op, input1), weight, _rows(op, input2)], ["ni", "oij", "nj"], "no")
     found = found if bias is None else op.Add(found, bias)
     return found if input1.rank == 2 else reshape_to_result(op, found)

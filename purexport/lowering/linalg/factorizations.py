@@ -45,7 +45,10 @@ from purexport.lowering.support.positions import as_value
 
 @lower("aten::linalg_cholesky", "aten::cholesky")
 def linalg_cholesky(op: Emitter, self: Value, upper: bool = False) -> Value:
-    """The factor; NaN from the column on at which torch says that the matrix is not positive-definite."""
+    """aten::linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor
+
+    The factor; NaN from the column on at which torch says that the matrix is not positive-definite.
+    """
     # only one triangle counts, which is the lower one of the transpose
     start = alike(swap_last(op, self), self) if upper else self
     rows, columns = rows_of(op, self), columns_of(op, self)
@@ -64,6 +67,7 @@ def linalg_cholesky(op: Emitter, self: Value, upper: bool = False) -> Value:
 def linalg_cholesky_ex(
     op: Emitter, self: Value, upper: bool = False, check_errors: bool = False
 ) -> tuple[Value, Value]:
+    """aten::linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info)"""
     found = linalg_cholesky(op, self, upper)
     diagonal = diagonal_of(op, found)
     return found, first_failed(op, alike(op.Not(op.Greater(diagonal, op.like(0, self))), diagonal))
@@ -156,22 +160,30 @@ def zero_pivot(op: Emitter, packed: Value) -> Value:
 
 @lower("aten::linalg_lu_factor")
 def linalg_lu_factor(op: Emitter, A: Value) -> tuple[Value, Value]:
+    """aten::linalg_lu_factor(Tensor A, *, bool pivot=True) -> (Tensor LU, Tensor pivots)"""
     return factored(op, A)[:2]
 
 
 @lower("aten::_lu_with_info")
 def _lu_with_info(op: Emitter, self: Value, check_errors: bool = True) -> tuple[Value, Value, Value]:
+    """aten::_lu_with_info(Tensor self, bool pivot=True, bool check_errors=True) -> (Tensor LU, Tensor pivots,
+    Tensor info)
+    """
     return linalg_lu_factor_ex(op, self)
 
 
 @lower("aten::linalg_lu_factor_ex")
 def linalg_lu_factor_ex(op: Emitter, A: Value, check_errors: bool = False) -> tuple[Value, Value, Value]:
+    """aten::linalg_lu_factor_ex(Tensor A, *, bool pivot=True, bool check_errors=False) -> (Tensor LU, Tensor pivots,
+    Tensor info)
+    """
     found, pivots, _ = factored(op, A)
     return found, pivots, zero_pivot(op, found)
 
 
 @lower("aten::linalg_lu")
 def linalg_lu(op: Emitter, A: Value) -> tuple[Value, Value, Value]:
+    """aten::linalg_lu(Tensor A, *, bool pivot=True) -> (Tensor P, Tensor L, Tensor U)"""
     found, _, order = factored(op, A)
     return swap_last(op, exchange_matrix(op, order, A)), *unpacked(op, found)
 
@@ -180,6 +192,9 @@ def linalg_lu(op: Emitter, A: Value) -> tuple[Value, Value, Value]:
 def lu_unpack(
     op: Emitter, LU_data: Value, LU_pivots: Value, unpack_data: bool = True, unpack_pivots: bool = True
 ) -> tuple[Value, Value, Value]:
+    """aten::lu_unpack(Tensor LU_data, Tensor LU_pivots, bool unpack_data=True, bool unpack_pivots=True) -> (Tensor P,
+    Tensor L, Tensor U)
+    """
     nothing = op.const(torch.empty(0, dtype=dtypes.torch_dtype(LU_data.dtype or dtypes.FLOAT)))
     permutation = nothing
     if unpack_pivots:
@@ -193,7 +208,9 @@ def lu_unpack(
 
 @lower("aten::geqrf")
 def geqrf(op: Emitter, self: Value) -> tuple[Value, Value]:
-    """R in the upper triangle, the reflections' vectors below it, each from its 1 on the diagonal on, and their sizes.
+    """aten::geqrf(Tensor self) -> (Tensor a, Tensor tau)
+
+    R in the upper triangle, the reflections' vectors below it, each from its 1 on the diagonal on, and their sizes.
 
     As in LAPACK, a diagonal element of R has the sign that its column had not, but a column that is 0 below the
     diagonal is left alone.
@@ -248,17 +265,20 @@ def reflected(op: Emitter, packed: Value, sizes: Value, value: Value, forward: b
 
 @lower("aten::linalg_householder_product")
 def linalg_householder_product(op: Emitter, input: Value, tau: Value) -> Value:
+    """aten::linalg_householder_product(Tensor input, Tensor tau) -> Tensor"""
     unit = identity(op, op.dim(input, -2), op.dim(input, -1), input)
     return reflected(op, input, tau, unit, False)
 
 
 @lower("aten::orgqr")
 def orgqr(op: Emitter, self: Value, input2: Value) -> Value:
+    """aten::orgqr(Tensor self, Tensor input2) -> Tensor"""
     return linalg_householder_product(op, self, input2)
 
 
 @lower("aten::ormqr")
 def ormqr(op: Emitter, self: Value, input2: Value, input3: Value, left: bool = True, transpose: bool = False) -> Value:
+    """aten::ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor"""
     if left:
         return reflected(op, self, input2, input3, transpose)
     # C Q is the transpose of Q^T C^T
@@ -267,6 +287,7 @@ def ormqr(op: Emitter, self: Value, input2: Value, input3: Value, left: bool = T
 
 @lower("aten::linalg_qr")
 def linalg_qr(op: Emitter, A: Value, mode: str = "reduced") -> tuple[Value, Value]:
+    """aten::linalg_qr(Tensor A, str mode="reduced") -> (Tensor Q, Tensor R)"""
     packed, sizes = geqrf(op, A)
     count = smaller(op, op.dim(A, -2), op.dim(A, -1))
     r = triangle(op, packed if mode == "complete" else part(op, packed, -2, 0, count), True)
@@ -279,4 +300,5 @@ def linalg_qr(op: Emitter, A: Value, mode: str = "reduced") -> tuple[Value, Valu
 
 @lower("aten::qr")
 def qr(op: Emitter, self: Value, some: bool = True) -> tuple[Value, Value]:
+    """aten::qr(Tensor self, bool some=True) -> (Tensor Q, Tensor R)"""
     return linalg_qr(op, self, "reduced" if some else "complete")

@@ -42,6 +42,7 @@ ALPHA = (1 + math.sqrt(17)) / 8
 
 @lower("aten::linalg_ldl_factor")
 def linalg_ldl_factor(op: Emitter, self: Value, hermitian: bool = False) -> tuple[Value, Value]:
+    """aten::linalg_ldl_factor(Tensor self, *, bool hermitian=False) -> (Tensor LD, Tensor pivots)"""
     return linalg_ldl_factor_ex(op, self, hermitian)[:2]
 
 
@@ -49,7 +50,11 @@ def linalg_ldl_factor(op: Emitter, self: Value, hermitian: bool = False) -> tupl
 def linalg_ldl_factor_ex(
     op: Emitter, self: Value, hermitian: bool = False, check_errors: bool = False
 ) -> tuple[Value, Value, Value]:
-    """Real matrices are symmetric either way: `hermitian` changes nothing."""
+    """aten::linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False, bool check_errors=False) -> (Tensor LD,
+    Tensor pivots, Tensor info)
+
+    Real matrices are symmetric either way: `hermitian` changes nothing.
+    """
     size, batch, shape = op.dim(self, -1), batch_of(op, self), (self.shape or ())[:-2]
 
     def zeros(*sizes: object, dtype: int = dtypes.INT64) -> Value:
@@ -175,6 +180,7 @@ def exchanged(op: Emitter, value: Value, rows: Value, one: Value, other: Value) 
 
 @lower("aten::linalg_ldl_solve")
 def linalg_ldl_solve(op: Emitter, LD: Value, pivots: Value, B: Value, hermitian: bool = False) -> Value:
+    """aten::linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor"""
     rows, size = rows_of(op, LD), as_value(op, op.dim(LD, -1))
     pivots = alike(op.cast(pivots, dtypes.INT64), pivots)
     starts, is_pair = _blocks(op, pivots)

@@ -19,6 +19,7 @@ from purexport.lowering.support.matrices import kept
 
 @lower("aten::matrix_power", "aten::linalg_matrix_power")
 def matrix_power(op: Emitter, self: Value, n: int) -> Value:
+    """aten::matrix_power(Tensor self, int n) -> Tensor"""
     if n < 0:
         return matrix_power(op, alike(inverse(op, self), self), -n)
     if n == 0:
@@ -37,7 +38,10 @@ _SMALL = {dtypes.FLOAT: 3.0, dtypes.DOUBLE: 1.0}
 
 @lower("aten::matrix_exp", "aten::linalg_matrix_exp")
 def matrix_exp(op: Emitter, self: Value) -> Value:
-    """Taylor's series of each matrix, halved until its norm is small, then squared as often."""
+    """aten::matrix_exp(Tensor self) -> Tensor
+
+    Taylor's series of each matrix, halved until its norm is small, then squared as often.
+    """
     if 0 in (self.shape or ()):
         return self
     axes, dtype = [self.rank - 2, self.rank - 1], self.dtype or dtypes.FLOAT

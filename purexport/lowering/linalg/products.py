@@ -36,6 +36,7 @@ def multiply(op: Emitter, one: Value, other: Value) -> Value:
 
 @lower("aten::linear")
 def linear(op: Emitter, input: Value, weight: Value, bias: Value | None = None) -> Value:
+    """aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor"""
     if input.rank == 2 and weight.rank == 2 and dtypes.is_floating(input.dtype) and op.takes("Gemm", input.dtype):
         return op.Gemm(input, weight, bias if bias is not None else _no_bias(op, input), transB=1)
     product = multiply(op, input, swap_last(op, weight) if weight.rank > 1 else weight)
@@ -49,31 +50,37 @@ def _no_bias(op: Emitter, value: Value) -> Value | None:
 
 @lower("aten::matmul", "aten::linalg_matmul")
 def matmul(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::matmul(Tensor self, Tensor other) -> Tensor"""
     return multiply(op, self, other)
 
 
 @lower("aten::mm", "aten::bmm")
 def mm(op: Emitter, self: Value, mat2: Value) -> Value:
+    """aten::mm(Tensor self, Tensor mat2) -> Tensor"""
     return multiply(op, self, mat2)
 
 
 @lower("aten::mv")
 def mv(op: Emitter, self: Value, vec: Value) -> Value:
+    """aten::mv(Tensor self, Tensor vec) -> Tensor"""
     return multiply(op, self, vec)
 
 
 @lower("aten::dot")
 def dot(op: Emitter, self: Value, tensor: Value) -> Value:
+    """aten::dot(Tensor self, Tensor tensor) -> Tensor"""
     return multiply(op, self, tensor)
 
 
 @lower("aten::vdot")
 def vdot(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::vdot(Tensor self, Tensor other) -> Tensor"""
     return multiply(op, self, other)
 
 
 @lower("aten::linalg_vecdot", promote="x y")
 def linalg_vecdot(op: Emitter, x: Value, y: Value, dim: int = -1) -> Value:
+    """aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor"""
     rank = max(x.rank, y.rank)
     product = op.Mul(x, y)
     return op.ReduceSum(product, axes=[axis_of(dim, rank)], keepdims=0) if rank else product
@@ -81,6 +88,7 @@ def linalg_vecdot(op: Emitter, x: Value, y: Value, dim: int = -1) -> Value:
 
 @lower("aten::outer", "aten::ger", promote="self vec2")
 def outer(op: Emitter, self: Value, vec2: Value) -> Value:
+    """aten::outer(Tensor self, Tensor vec2) -> Tensor"""
     return op.Mul(op.Reshape(self, [-1, 1]), vec2)
 
 
@@ -89,6 +97,7 @@ def outer(op: Emitter, self: Value, vec2: Value) -> Value:
 
 @lower("aten::addmm")
 def addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
     plain = not isinstance(beta, Value) and not isinstance(alpha, Value) and beta != 0
     if not _is(beta, 1) and op.dim(mat1, 1) == 0:
         plain = False  # ONNX Runtime's Gemm forgets beta where nothing is summed
@@ -113,22 +122,26 @@ def _is(number: Any, wanted: int) -> bool:
 
 @lower("aten::baddbmm")
 def baddbmm(op: Emitter, self: Value, batch1: Value, batch2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
     return _added(op, self, multiply(op, batch1, batch2), beta, alpha)
 
 
 @lower("aten::addbmm")
 def addbmm(op: Emitter, self: Value, batch1: Value, batch2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
     product = op.ReduceSum(multiply(op, batch1, batch2), axes=[0], keepdims=0)
     return _added(op, self, product, beta, alpha)
 
 
 @lower("aten::addmv")
 def addmv(op: Emitter, self: Value, mat: Value, vec: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
     return _added(op, self, multiply(op, mat, vec), beta, alpha)
 
 
 @lower("aten::addr")
 def addr(op: Emitter, self: Value, vec1: Value, vec2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
     return _added(op, self, outer(op, vec1, vec2), beta, alpha)
 
 
@@ -137,17 +150,22 @@ def addr(op: Emitter, self: Value, vec1: Value, vec2: Value, beta: Any = 1, alph
 
 @lower("aten::chain_matmul")
 def chain_matmul(op: Emitter, matrices: Sequence[Value]) -> Value:
+    """aten::chain_matmul(Tensor[] matrices) -> Tensor"""
     return functools.reduce(functools.partial(multiply, op), matrices)
 
 
 @lower("aten::linalg_multi_dot")
 def linalg_multi_dot(op: Emitter, tensors: Sequence[Value]) -> Value:
+    """aten::linalg_multi_dot(Tensor[] tensors) -> Tensor"""
     return functools.reduce(functools.partial(multiply, op), tensors)
 
 
 @lower("aten::kron", promote="self other")
 def kron(op: Emitter, self: Value, other: Value) -> Value:
-    """Every element of self times all of other: axes interleaved, then joined in pairs."""
+    """aten::kron(Tensor self, Tensor other) -> Tensor
+
+    Every element of self times all of other: axes interleaved, then joined in pairs.
+    """
     rank = max(self.rank, other.rank)
     one = reshape(op, self, [1] * (rank - self.rank) + [op.dim(self, axis) for axis in range(self.rank)])
     two = reshape(op, other, [1] * (rank - other.rank) + [op.dim(other, axis) for axis in range(other.rank)])
@@ -163,6 +181,7 @@ def kron(op: Emitter, self: Value, other: Value) -> Value:
 
 @lower("aten::trace")
 def trace(op: Emitter, self: Value) -> Value:
+    """aten::trace(Tensor self) -> Tensor"""
     rows, columns = (_counted(op, self, axis) for axis in (0, 1))
     diagonal = op.Equal(op.Unsqueeze(rows, [1]), op.Unsqueeze(columns, [0]))
     value = op.cast(self, op.result_dtype)
@@ -176,6 +195,7 @@ def _counted(op: Emitter, value: Value, axis: int) -> Value:
 
 @lower("aten::cross", promote="self other")
 def cross(op: Emitter, self: Value, other: Value, dim: int | None = None) -> Value:
+    """aten::cross(Tensor self, Tensor other, int? dim=None) -> Tensor"""
     # without a dim it is the first axis of size 3
     axis = (op.result.shape or ()).index(3) - len(op.result.shape or ()) if dim is None else dim
     return linalg_cross(op, self, other, axis)
@@ -183,6 +203,7 @@ def cross(op: Emitter, self: Value, other: Value, dim: int | None = None) -> Val
 
 @lower("aten::linalg_cross", promote="self other")
 def linalg_cross(op: Emitter, self: Value, other: Value, dim: int = -1) -> Value:
+    """aten::linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor"""
     rank = max(self.rank, other.rank)
     back = axis_of(dim, rank) - rank
 
@@ -195,6 +216,7 @@ def linalg_cross(op: Emitter, self: Value, other: Value, dim: int = -1) -> Value
 
 @lower("aten::cosine_similarity", promote="x1 x2")
 def cosine_similarity(op: Emitter, x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
+    """aten::cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor"""
     rank = max(x1.rank, x2.rank)
     back = axis_of(dim, rank) - rank
     if not _same_size(op, x1, x2, back):  # the norms are those of the broadcast vectors
@@ -230,6 +252,9 @@ def _same_size(op: Emitter, one: Value, other: Value, axis: int) -> bool:
 def pairwise_distance(
     op: Emitter, x1: Value, x2: Value, p: float = 2, eps: float = 1e-6, keepdim: bool = False
 ) -> Value:
+    """aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., float eps=9.9999999999999995e-07, bool keepdim=False)
+    -> Tensor
+    """
     # eps is added to the difference, not to the norm
     difference = op.Add(op.Sub(x1, x2), op.like(eps, x1))
     if x1.rank == x2.rank == 0 and p:
@@ -239,6 +264,7 @@ def pairwise_distance(
 
 @lower("aten::cdist", "aten::_cdist_forward", promote="x1 x2")
 def cdist(op: Emitter, x1: Value, x2: Value, p: float = 2, compute_mode: Any = None) -> Value:
+    """aten::cdist(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor"""
     # how torch computes it is about speed
     one, other = op.Unsqueeze(x1, [x1.rank - 1]), op.Unsqueeze(x2, [x2.rank - 2])
     return _norm(op, op.Sub(one, other), max(x1.rank, x2.rank), p, False)

@@ -53,6 +53,9 @@ def solved(op: Emitter, matrix: Value, right: Value, upper: bool, unit: bool = F
 def linalg_solve_triangular(
     op: Emitter, self: Value, B: Value, upper: bool, left: bool = True, unitriangular: bool = False
 ) -> Value:
+    """aten::linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False)
+    -> Tensor
+    """
     if left:
         return solved(op, self, B, upper, unitriangular)
     return swap_last(op, solved(op, swap_last(op, self), swap_last(op, B), not upper, unitriangular))
@@ -62,18 +65,23 @@ def linalg_solve_triangular(
 def triangular_solve(
     op: Emitter, self: Value, A: Value, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> tuple[Value, Value]:
+    """aten::triangular_solve(Tensor self, Tensor A, bool upper=True, bool transpose=False, bool unitriangular=False)
+    -> (Tensor solution, Tensor cloned_coefficient)
+    """
     matrix = swap_last(op, A) if transpose else A
     return solved(op, matrix, self, upper != transpose, unitriangular), broadcast_batch(op, A, self)
 
 
 @lower("aten::cholesky_solve")
 def cholesky_solve(op: Emitter, self: Value, input2: Value, upper: bool = False) -> Value:
+    """aten::cholesky_solve(Tensor self, Tensor input2, bool upper=False) -> Tensor"""
     lower_part, upper_part = (swap_last(op, input2), input2) if upper else (input2, swap_last(op, input2))
     return solved(op, upper_part, solved(op, lower_part, self, False), True)
 
 
 @lower("aten::cholesky_inverse")
 def cholesky_inverse(op: Emitter, self: Value, upper: bool = False) -> Value:
+    """aten::cholesky_inverse(Tensor self, bool upper=False) -> Tensor"""
     return cholesky_solve(op, unit_like(op, self), self, upper)
 
 
@@ -117,6 +125,7 @@ def _solution(op: Emitter, A: Value, B: Value, left: bool) -> tuple[Value, Value
 
 @lower("aten::linalg_solve")
 def linalg_solve(op: Emitter, A: Value, B: Value, left: bool = True) -> Value:
+    """aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor"""
     return _solution(op, A, B, left)[0]
 
 
@@ -124,6 +133,9 @@ def linalg_solve(op: Emitter, A: Value, B: Value, left: bool = True) -> Value:
 def linalg_solve_ex(
     op: Emitter, A: Value, B: Value, left: bool = True, check_errors: bool = False
 ) -> tuple[Value, Value]:
+    """aten::linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result,
+    Tensor info)
+    """
     found, packed, _ = _solution(op, A, B, left)
     return found, zero_pivot(op, packed)
 
@@ -132,29 +144,36 @@ def linalg_solve_ex(
 def _linalg_solve_ex(
     op: Emitter, A: Value, B: Value, left: bool = True, check_errors: bool = False
 ) -> tuple[Value, Value, Value, Value]:
+    """aten::_linalg_solve_ex(Tensor A, Tensor B, *, bool left=True, bool check_errors=False) -> (Tensor result,
+    Tensor LU, Tensor pivots, Tensor info)
+    """
     found, packed, pivots = _solution(op, A, B, left)
     return found, packed, pivots, zero_pivot(op, packed)
 
 
 @lower("aten::inverse")
 def inverse(op: Emitter, self: Value) -> Value:
+    """aten::inverse(Tensor self) -> Tensor"""
     packed, _, order = factored(op, self)
     return lu_solved(op, packed, order, unit_like(op, self))
 
 
 @lower("aten::linalg_inv")
 def linalg_inv(op: Emitter, A: Value) -> Value:
+    """aten::linalg_inv(Tensor A) -> Tensor"""
     return inverse(op, A)
 
 
 @lower("aten::linalg_inv_ex")
 def linalg_inv_ex(op: Emitter, A: Value, check_errors: bool = False) -> tuple[Value, Value]:
+    """aten::linalg_inv_ex(Tensor A, *, bool check_errors=False) -> (Tensor inverse, Tensor info)"""
     packed, _, order = factored(op, A)
     return lu_solved(op, packed, order, unit_like(op, A)), zero_pivot(op, packed)
 
 
 @lower("aten::linalg_lu_solve")
 def linalg_lu_solve(op: Emitter, LU: Value, pivots: Value, B: Value, left: bool = True, adjoint: bool = False) -> Value:
+    """aten::linalg_lu_solve(Tensor LU, Tensor pivots, Tensor B, *, bool left=True, bool adjoint=False) -> Tensor"""
     order = order_of(op, pivots, op.dim(LU, -2))
     if left:
         return lu_solved(op, LU, order, B, adjoint)
@@ -163,6 +182,7 @@ def linalg_lu_solve(op: Emitter, LU: Value, pivots: Value, B: Value, left: bool 
 
 @lower("aten::lu_solve")
 def lu_solve(op: Emitter, self: Value, LU_data: Value, LU_pivots: Value) -> Value:
+    """aten::lu_solve(Tensor self, Tensor LU_data, Tensor LU_pivots) -> Tensor"""
     return linalg_lu_solve(op, LU_data, LU_pivots, self)
 
 
@@ -180,6 +200,7 @@ def _pivots(op: Emitter, matrix: Value) -> tuple[Value, Value, Value, Value]:
 
 @lower("aten::det")
 def det(op: Emitter, self: Value) -> Value:
+    """aten::det(Tensor self) -> Tensor"""
     if op.has("Det") and self.dtype == dtypes.FLOAT:
         return op.Det(self)
     return _det(op, self)[0]
@@ -193,17 +214,20 @@ def _det(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
 
 @lower("aten::linalg_det")
 def linalg_det(op: Emitter, A: Value) -> Value:
+    """aten::linalg_det(Tensor A) -> Tensor"""
     return det(op, A)
 
 
 @lower("aten::_linalg_det")
 def _linalg_det(op: Emitter, A: Value) -> tuple[Value, Value, Value]:
+    """aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)"""
     # torch factors the transpose of a contiguous matrix
     return _det(op, alike(swap_last(op, A), A))
 
 
 @lower("aten::slogdet")
 def slogdet(op: Emitter, self: Value) -> tuple[Value, Value]:
+    """aten::slogdet(Tensor self) -> (Tensor sign, Tensor logabsdet)"""
     return _slogdet(op, self)[:2]
 
 
@@ -216,16 +240,19 @@ def _slogdet(op: Emitter, matrix: Value) -> tuple[Value, Value, Value, Value]:
 
 @lower("aten::linalg_slogdet")
 def linalg_slogdet(op: Emitter, A: Value) -> tuple[Value, Value]:
+    """aten::linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet)"""
     return slogdet(op, A)
 
 
 @lower("aten::_linalg_slogdet")
 def _linalg_slogdet(op: Emitter, A: Value) -> tuple[Value, Value, Value, Value]:
+    """aten::_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)"""
     return _slogdet(op, alike(swap_last(op, A), A))
 
 
 @lower("aten::logdet")
 def logdet(op: Emitter, self: Value) -> Value:
+    """aten::logdet(Tensor self) -> Tensor"""
     sign, size = slogdet(op, self)
     # log of a negative number is NaN; of 0 it is -inf
     return op.Where(op.Less(sign, op.like(0, sign)), op.like(float("nan"), size), size)

@@ -53,6 +53,9 @@ def _extreme(op: Emitter, value: Value, axis: int, order: Any) -> Value:
 def linalg_matrix_norm(
     op: Emitter, self: Value, ord: Any, dim: Sequence[int] = (-2, -1), keepdim: bool = False, dtype: Any = None
 ) -> Value:
+    """aten::linalg_matrix_norm(Tensor self, Scalar ord, int[] dim=[-2, -1], bool keepdim=False, *,
+    ScalarType? dtype=None) -> Tensor
+    """
     return _matrix_norm(op, op.cast(self, op.result_dtype), ord, dim, keepdim)
 
 
@@ -60,6 +63,9 @@ def linalg_matrix_norm(
 def linalg_matrix_norm_named(
     op: Emitter, self: Value, ord: str = "fro", dim: Sequence[int] = (-2, -1), keepdim: bool = False, dtype: Any = None
 ) -> Value:
+    """aten::linalg_matrix_norm.str_ord(Tensor self, str ord="fro", int[] dim=[-2, -1], bool keepdim=False, *,
+    ScalarType? dtype=None) -> Tensor
+    """
     return _matrix_norm(op, op.cast(self, op.result_dtype), ord, dim, keepdim)
 
 
@@ -67,6 +73,9 @@ def linalg_matrix_norm_named(
 def linalg_norm(
     op: Emitter, self: Value, ord: Any = None, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Value:
+    """aten::linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None)
+    -> Tensor
+    """
     axes = list(range(self.rank)) if dim is None else dim
     if ord is None or len(axes) != 2:
         return linalg_vector_norm(op, self, 2 if ord is None else ord, dim, keepdim)
@@ -77,16 +86,21 @@ def linalg_norm(
 def linalg_norm_named(
     op: Emitter, self: Value, ord: str, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Value:
+    """aten::linalg_norm.ord_str(Tensor self, str ord, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None)
+    -> Tensor
+    """
     return linalg_matrix_norm_named(op, self, ord, (-2, -1) if dim is None else dim, keepdim)
 
 
 @lower("aten::nuclear_norm")
 def nuclear_norm(op: Emitter, self: Value, keepdim: bool = False) -> Value:
+    """aten::nuclear_norm(Tensor self, bool keepdim=False) -> Tensor"""
     return _matrix_norm(op, self, "nuc", (-2, -1), keepdim)
 
 
 @lower("aten::nuclear_norm.dim")
 def nuclear_norm_of_axes(op: Emitter, self: Value, dim: Sequence[int], keepdim: bool = False) -> Value:
+    """aten::nuclear_norm.dim(Tensor self, int[2] dim, bool keepdim=False) -> Tensor"""
     return _matrix_norm(op, self, "nuc", dim, keepdim)
 
 
@@ -95,6 +109,7 @@ def nuclear_norm_of_axes(op: Emitter, self: Value, dim: Sequence[int], keepdim: 
 
 @lower("aten::linalg_cond")
 def linalg_cond(op: Emitter, self: Value, p: Any = None) -> Value:
+    """aten::linalg_cond(Tensor self, Scalar? p=None) -> Tensor"""
     if 0 in (self.shape or ()):
         return full(op, batch_of(op, self), 0, self.dtype or dtypes.FLOAT)
     if p is None or abs(p) == 2:
@@ -107,6 +122,7 @@ def linalg_cond(op: Emitter, self: Value, p: Any = None) -> Value:
 
 @lower("aten::linalg_cond.p_str")
 def linalg_cond_named(op: Emitter, self: Value, p: str) -> Value:
+    """aten::linalg_cond.p_str(Tensor self, str p) -> Tensor"""
     if 0 in (self.shape or ()):
         return full(op, batch_of(op, self), 0, self.dtype or dtypes.FLOAT)
     if p != "nuc":
@@ -177,11 +193,13 @@ def _rank(op: Emitter, matrix: Value, atol: Any, rtol: Any, hermitian: bool) -> 
 
 @lower("aten::linalg_matrix_rank")
 def linalg_matrix_rank(op: Emitter, self: Value, tol: Any, hermitian: bool = False) -> Value:
+    """aten::linalg_matrix_rank(Tensor self, float tol, bool hermitian=False) -> Tensor"""
     return _rank(op, self, tol, 0.0, hermitian)
 
 
 @lower("aten::linalg_matrix_rank.tol_tensor")
 def linalg_matrix_rank_tensor(op: Emitter, input: Value, tol: Value, hermitian: bool = False) -> Value:
+    """aten::linalg_matrix_rank.tol_tensor(Tensor input, Tensor tol, bool hermitian=False) -> Tensor"""
     return _rank(op, input, tol, 0.0, hermitian)
 
 
@@ -189,6 +207,9 @@ def linalg_matrix_rank_tensor(op: Emitter, input: Value, tol: Value, hermitian: 
 def linalg_matrix_rank_bounds(
     op: Emitter, self: Value, atol: Any = None, rtol: Any = None, hermitian: bool = False
 ) -> Value:
+    """aten::linalg_matrix_rank.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None,
+    bool hermitian=False) -> Tensor
+    """
     return _rank(op, self, atol, rtol, hermitian)
 
 
@@ -196,11 +217,17 @@ def linalg_matrix_rank_bounds(
 def linalg_matrix_rank_bound_tensors(
     op: Emitter, input: Value, atol: Value | None = None, rtol: Value | None = None, hermitian: bool = False
 ) -> Value:
+    """aten::linalg_matrix_rank.atol_rtol_tensor(Tensor input, *, Tensor? atol=None, Tensor? rtol=None,
+    bool hermitian=False) -> Tensor
+    """
     return _rank(op, input, atol, rtol, hermitian)
 
 
 @lower("aten::linalg_pinv.atol_rtol_float", "aten::linalg_pinv.atol_rtol_tensor")
 def linalg_pinv(op: Emitter, self: Value, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Value:
+    """aten::linalg_pinv.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False)
+    -> Tensor
+    """
     if 0 in (self.shape or ()):
         return full(op, [*batch_of(op, self), op.dim(self, -1), op.dim(self, -2)], 0, self.dtype or dtypes.FLOAT)
     matrix = mirrored(op, self) if hermitian else self
@@ -218,11 +245,13 @@ def _inverted(op: Emitter, matrix: Value, atol: Any, rtol: Any) -> tuple[Value, 
 
 @lower("aten::linalg_pinv", "aten::linalg_pinv.rcond_tensor")
 def linalg_pinv_rcond(op: Emitter, self: Value, rcond: Any, hermitian: bool = False) -> Value:
+    """aten::linalg_pinv(Tensor self, float rcond, bool hermitian=False) -> Tensor"""
     return linalg_pinv(op, self, 0.0, rcond, hermitian)
 
 
 @lower("aten::pinverse")
 def pinverse(op: Emitter, self: Value, rcond: Any = 1e-15) -> Value:
+    """aten::pinverse(Tensor self, float rcond=1.0000000000000001e-15) -> Tensor"""
     return linalg_pinv(op, self, 0.0, rcond)
 
 
@@ -236,7 +265,10 @@ _ROUNDING_ONLY = 1e-5
 def linalg_lstsq(
     op: Emitter, self: Value, b: Value, rcond: Any = None, driver: str | None = None
 ) -> tuple[Value, Value, Value, Value]:
-    """The smallest of the best solutions, as LAPACK's gelsy (torch's default), gelsd and gelss find it.
+    """aten::linalg_lstsq(Tensor self, Tensor b, float? rcond=None, *, str? driver=None) -> (Tensor solution,
+    Tensor residuals, Tensor rank, Tensor singular_values)
+
+    The smallest of the best solutions, as LAPACK's gelsy (torch's default), gelsd and gelss find it.
 
     gels takes all matrices to have full rank, and so finds the same.
     """

@@ -29,6 +29,7 @@ from purexport.lowering.support.kernels import smallest
     "aten::_adaptive_avg_pool3d",
 )
 def adaptive_avg_pool(op: Emitter, self: Value, output_size: Sequence[Any]) -> Value:
+    """aten::adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor"""
     rank = spatial_rank(op)
     value = batched(op, self, rank)
     if 0 in output_size:
@@ -86,6 +87,7 @@ def _counted_to(op: Emitter, size: Any) -> Value:
 
 @lower("aten::adaptive_max_pool1d", "aten::adaptive_max_pool2d", "aten::adaptive_max_pool3d")
 def adaptive_max_pool(op: Emitter, self: Value, output_size: Sequence[Any]) -> tuple[Value, ...]:
+    """aten::adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)"""
     rank = spatial_rank(op)
     lead = self.rank - rank
     if 0 in output_size:
@@ -152,7 +154,10 @@ def _outer_sum(op: Emitter, tables: Sequence[Value], rows: Sequence[Any], column
 def fractional_max_pool(
     op: Emitter, self: Value, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Value
 ) -> tuple[Value, Value]:
-    """(maxima, positions) of windows whose starts are spread by one random number for each plane and axis.
+    """aten::fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples)
+    -> (Tensor, Tensor)
+
+    (maxima, positions) of windows whose starts are spread by one random number for each plane and axis.
 
     Start i is floor((i + r) * alpha) - floor(r * alpha) with alpha = (size - kernel) / (windows - 1), the last one at
     the end.  In two dimensions torch takes the first number for the width.

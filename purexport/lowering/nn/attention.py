@@ -22,17 +22,22 @@ from purexport.lowering.support.common import axis_of, dims_of, permute, reshape
 
 @lower("aten::softmax.int", "aten::_softmax", "aten::special_softmax")
 def softmax(op: Emitter, self: Value, dim: int, dtype: Any = None, half_to_float: bool = False) -> Value:
+    """aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor"""
     return _along(op, "Softmax", op.cast(self, op.result_dtype), dim)
 
 
 @lower("aten::log_softmax.int", "aten::_log_softmax", "aten::special_log_softmax")
 def log_softmax(op: Emitter, self: Value, dim: int, dtype: Any = None, half_to_float: bool = False) -> Value:
+    """aten::log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor"""
     return _along(op, "LogSoftmax", op.cast(self, op.result_dtype), dim)
 
 
 @lower("aten::_safe_softmax")
 def safe_softmax(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
-    """Softmax, and zeros where all are -inf."""
+    """aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor
+
+    Softmax, and zeros where all are -inf.
+    """
     value = op.cast(self, op.result_dtype)
     hidden = op.Equal(_highest(op, value, axis_of(dim, self.rank)), op.like(-math.inf, value))
     return op.Where(hidden, op.like(0, value), _along(op, "Softmax", value, dim))
@@ -66,6 +71,9 @@ def scaled_dot_product_attention(
     scale: Any = None,
     enable_gqa: bool = False,
 ) -> Value:
+    """aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None,
+    float dropout_p=0., bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor
+    """
     if op.has("Attention") and dropout_p <= 0 and _has_four_axes(query, key, value) and _is_full(attn_mask, query, key):
         mask = (
             op.cast(attn_mask, query.dtype) if attn_mask is not None and attn_mask.dtype != dtypes.BOOL else attn_mask
@@ -159,7 +167,11 @@ def flash_attention_for_cpu(
     attn_mask: Value | None = None,
     scale: Any = None,
 ) -> tuple[Value, Value]:
-    """What the decomposition of a program shows; the second result, for gradients, is the log of the softmax's sum."""
+    """aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0.,
+    bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp)
+
+    What the decomposition of a program shows; the second result, for gradients, is the log of the softmax's sum.
+    """
     result = scaled_dot_product_attention(op, query, key, value, attn_mask, dropout_p, is_causal, scale)
     half = _root_of_scale(op, query, scale)
     scores = op.MatMul(op.Mul(query, half), op.Mul(swap_last(op, key), half))

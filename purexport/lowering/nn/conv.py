@@ -25,6 +25,10 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Value:
+    """aten::_convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding,
+    SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool benchmark, bool deterministic,
+    bool cudnn_enabled, bool allow_tf32) -> Tensor
+    """
     spatial = weight.rank - 2
     if op.known(op.dim(weight, 1)) == 0:
         raise UnsupportedForm("without input channels has no ONNX form: torch's result has no channels then")
@@ -70,6 +74,9 @@ def conv(
     dilation: Sequence[int] = (1,),
     groups: int = 1,
 ) -> Value:
+    """aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1], SymInt[1] padding=[0],
+    SymInt[1] dilation=[1], SymInt groups=1) -> Tensor
+    """
     return _plain(op, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -84,6 +91,9 @@ def conv_padding(
     dilation: Sequence[int] = (1,),
     groups: int = 1,
 ) -> Value:
+    """aten::conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1], str padding="valid",
+    SymInt[1] dilation=[1], SymInt groups=1) -> Tensor
+    """
     if padding == "valid":
         return _plain(op, input, weight, bias, stride, [0], dilation, groups)
     if not weight.is_static:
@@ -116,11 +126,17 @@ def conv_transpose(
     groups: int = 1,
     dilation: Sequence[int] = (1,),
 ) -> Value:
+    """aten::conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1],
+    SymInt[1] padding=[0], SymInt[1] output_padding=[0], SymInt groups=1, SymInt[1] dilation=[1]) -> Tensor
+    """
     return convolution(op, input, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
 @lower("aten::conv_tbc")
 def conv_tbc(op: Emitter, self: Value, weight: Value, bias: Value, pad: int = 0) -> Value:
-    """conv_tbc(self [T, B, C], weight [K, C, O], bias [O]): [T', B, O], time first and channels last."""
+    """aten::conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor
+
+    conv_tbc(self [T, B, C], weight [K, C, O], bias [O]): [T', B, O], time first and channels last.
+    """
     value, kernel = permute(op, self, [1, 2, 0]), permute(op, weight, [2, 1, 0])
     return op.Transpose(_plain(op, value, kernel, bias, [1], [pad], [1], 1), perm=[2, 0, 1])

@@ -121,7 +121,11 @@ def ctc_loss(
     reduction: int = 1,
     zero_infinity: bool = False,
 ) -> Value:
-    """ctc_loss(log_probs [T, N, C], targets [N, S] or all in one row, ...): 0 none, 1 mean by target length, 2 sum."""
+    """aten::ctc_loss.IntList(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0,
+    int reduction=1, bool zero_infinity=False) -> Tensor
+
+    ctc_loss(log_probs [T, N, C], targets [N, S] or all in one row, ...): 0 none, 1 mean by target length, 2 sum.
+    """
     alone = log_probs.rank == 2
     inputs, lengths = _lengths(op, input_lengths), _lengths(op, target_lengths)
     if alone:

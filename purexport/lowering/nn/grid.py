@@ -29,6 +29,9 @@ _BORDERS = ("zeros", "border", "reflection")
 def grid_sampler(
     op: Emitter, input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Value:
+    """aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners)
+    -> Tensor
+    """
     if interpolation_mode >= len(_MODES) or padding_mode >= len(_BORDERS):
         raise UnsupportedForm(f"of mode {interpolation_mode} and padding {padding_mode} has no ONNX form")
     mode, border = _MODES[interpolation_mode], _BORDERS[padding_mode]
@@ -121,7 +124,10 @@ def _is_same(op: Emitter, one: Value, other: Value) -> Value:
 
 @lower("aten::affine_grid_generator")
 def affine_grid_generator(op: Emitter, theta: Value, size: Sequence[Any], align_corners: bool) -> Value:
-    """affine_grid_generator(theta [N, d, d + 1], size [N, C, ...d]): a grid [N, ...d, d]."""
+    """aten::affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor
+
+    affine_grid_generator(theta [N, d, d + 1], size [N, C, ...d]): a grid [N, ...d, d].
+    """
     # ONNX Runtime puts a single pixel at -1 when corners are aligned
     if op.has("AffineGrid") and not (align_corners and any(isinstance(n, Value) or n == 1 for n in size[2:])):
         sizes = op.ints(size)

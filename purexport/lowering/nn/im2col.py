@@ -30,6 +30,7 @@ def im2col(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> Value:
+    """aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor"""
     value = batched(op, self, 2)
     batch, channels, *sizes = dims_of(op, value)
     if any(padding):
@@ -63,6 +64,9 @@ def col2im(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> Value:
+    """aten::col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding,
+    int[2] stride) -> Tensor
+    """
     value = batched(op, self, 1)
     begins = list(padding)
     if op.has("Col2Im"):

@@ -41,18 +41,23 @@ def _at_least(op: Emitter, value: Value, bound: float) -> Value:
 
 @lower("aten::mse_loss", promote="self target")
 def mse_loss(op: Emitter, self: Value, target: Value, reduction: int = 1) -> Value:
+    """aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor"""
     difference = op.Sub(self, target)
     return _reduced(op, op.Mul(difference, difference), reduction)
 
 
 @lower("aten::l1_loss", promote="self target")
 def l1_loss(op: Emitter, self: Value, target: Value, reduction: int = 1) -> Value:
+    """aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor"""
     return _reduced(op, op.Abs(op.Sub(self, target)), reduction)
 
 
 @lower("aten::huber_loss", promote="self target")
 def huber_loss(op: Emitter, self: Value, target: Value, reduction: int = 1, delta: float = 1.0) -> Value:
-    """huber_loss: d * d / 2 up to delta, then delta * (d - delta / 2)."""
+    """aten::huber_loss(Tensor self, Tensor target, int reduction=1, float delta=1.) -> Tensor
+
+    huber_loss: d * d / 2 up to delta, then delta * (d - delta / 2).
+    """
     distance = op.Abs(op.Sub(self, target))
     near = op.Mul(op.like(0.5, self), op.Mul(distance, distance))
     far = op.Mul(op.like(delta, self), op.Sub(distance, op.like(0.5 * delta, self)))
@@ -61,7 +66,10 @@ def huber_loss(op: Emitter, self: Value, target: Value, reduction: int = 1, delt
 
 @lower("aten::smooth_l1_loss", promote="self target")
 def smooth_l1_loss(op: Emitter, self: Value, target: Value, reduction: int = 1, beta: float = 1.0) -> Value:
-    """smooth_l1_loss: d * d / (2 * beta) up to beta, then d - beta / 2."""
+    """aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> Tensor
+
+    smooth_l1_loss: d * d / (2 * beta) up to beta, then d - beta / 2.
+    """
     if beta == 0:
         return l1_loss(op, self, target, reduction)
     distance = op.Abs(op.Sub(self, target))
@@ -74,6 +82,9 @@ def smooth_l1_loss(op: Emitter, self: Value, target: Value, reduction: int = 1, 
 def poisson_nll_loss(
     op: Emitter, input: Value, target: Value, log_input: bool, full: bool, eps: float, reduction: int
 ) -> Value:
+    """aten::poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction)
+    -> Tensor
+    """
     input, target = op.cast(input, op.result_dtype), op.cast(target, op.result_dtype)
     if log_input:
         loss = op.Sub(op.Exp(input), op.Mul(target, input))
@@ -96,7 +107,10 @@ def poisson_nll_loss(
 def binary_cross_entropy(
     op: Emitter, self: Value, target: Value, weight: Value | None = None, reduction: int = 1
 ) -> Value:
-    """binary_cross_entropy: logarithms bounded below by -100."""
+    """aten::binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor
+
+    binary_cross_entropy: logarithms bounded below by -100.
+    """
     one = op.like(1, self)
     positive = _at_least(op, op.Log(self), -100.0)
     negative = _at_least(op, log1p(op, op.Neg(self)), -100.0)
@@ -113,6 +127,9 @@ def binary_cross_entropy_with_logits(
     pos_weight: Value | None = None,
     reduction: int = 1,
 ) -> Value:
+    """aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None,
+    int reduction=1) -> Tensor
+    """
     one = op.like(1, self)
     # -log(sigmoid(x)), stable on both sides
     cost = op.Softplus(op.Neg(self))
@@ -124,7 +141,10 @@ def binary_cross_entropy_with_logits(
 
 @lower("aten::kl_div")
 def kl_div(op: Emitter, self: Value, target: Value, reduction: int = 1, log_target: bool = False) -> Value:
-    """kl_div(self, target): self is a logarithm; a target of zero counts nothing."""
+    """aten::kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor
+
+    kl_div(self, target): self is a logarithm; a target of zero counts nothing.
+    """
     if log_target:
         return _reduced(op, op.Mul(op.Exp(target), op.Sub(target, self)), reduction)
     zero = op.like(0, target)
@@ -177,6 +197,9 @@ def nll_loss(
     reduction: int = 1,
     ignore_index: Any = -100,
 ) -> Value:
+    """aten::nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100)
+    -> Tensor
+    """
     return _nll(op, self, target, weight, reduction, ignore_index)[0]
 
 
@@ -184,6 +207,9 @@ def nll_loss(
 def nll_loss_forward(
     op: Emitter, self: Value, target: Value, weight: Value | None, reduction: int, ignore_index: Any
 ) -> tuple[Value, Value]:
+    """aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index)
+    -> (Tensor output, Tensor total_weight)
+    """
     return _nll(op, self, target, weight, reduction, ignore_index)
 
 
@@ -197,7 +223,11 @@ def cross_entropy_loss(
     ignore_index: Any = -100,
     label_smoothing: float = 0.0,
 ) -> Value:
-    """cross_entropy_loss: targets are classes, or probabilities of all classes where they are floats."""
+    """aten::cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1,
+    SymInt ignore_index=-100, float label_smoothing=0.) -> Tensor
+
+    cross_entropy_loss: targets are classes, or probabilities of all classes where they are floats.
+    """
     axis = 0 if self.rank == 1 else 1
     scores = alike(log_softmax(op, self, axis), self)
     if dtypes.is_floating(target.dtype):
@@ -298,6 +328,7 @@ def _scores(op: Emitter, input: Value, weight: Value, bias: Value | None, dtype:
 
 @lower("aten::hinge_embedding_loss")
 def hinge_embedding_loss(op: Emitter, self: Value, target: Value, margin: float = 1.0, reduction: int = 1) -> Value:
+    """aten::hinge_embedding_loss(Tensor self, Tensor target, float margin=1., int reduction=1) -> Tensor"""
     zero = op.like(0, self)
     target = op.cast(target, self.dtype)
     apart = op.Where(eq(op, target, op.like(1, self)), zero, _at_least(op, op.Sub(op.like(margin, self), self), 0.0))
@@ -309,6 +340,9 @@ def hinge_embedding_loss(op: Emitter, self: Value, target: Value, margin: float 
 def margin_ranking_loss(
     op: Emitter, input1: Value, input2: Value, target: Value, margin: float = 0.0, reduction: int = 1
 ) -> Value:
+    """aten::margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1)
+    -> Tensor
+    """
     input1, input2, target = (op.cast(item, op.result_dtype) for item in (input1, input2, target))
     wrong = op.Mul(op.Neg(target), op.Sub(input1, input2))
     return _reduced(op, _at_least(op, op.Add(wrong, op.like(margin, wrong)), 0.0), reduction)
@@ -316,6 +350,7 @@ def margin_ranking_loss(
 
 @lower("aten::soft_margin_loss")
 def soft_margin_loss(op: Emitter, self: Value, target: Value, reduction: int = 1) -> Value:
+    """aten::soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor"""
     return _reduced(op, op.Softplus(op.Neg(op.Mul(op.cast(target, self.dtype), self))), reduction)
 
 
@@ -323,7 +358,11 @@ def soft_margin_loss(op: Emitter, self: Value, target: Value, reduction: int = 1
 def cosine_embedding_loss(
     op: Emitter, input1: Value, input2: Value, target: Value, margin: float = 0.0, reduction: int = 1
 ) -> Value:
-    """cosine_embedding_loss: 1 - cos for targets of 1, max(0, cos - margin) for -1."""
+    """aten::cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1)
+    -> Tensor
+
+    cosine_embedding_loss: 1 - cos for targets of 1, max(0, cos - margin) for -1.
+    """
     input1, input2, target = (op.cast(item, op.result_dtype) for item in (input1, input2, target))
     axis = input1.rank - 1
     eps = op.like(1e-12, input1)
@@ -367,6 +406,9 @@ def triplet_margin_loss(
     swap: bool = False,
     reduction: int = 1,
 ) -> Value:
+    """aten::triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1., float p=2.,
+    float eps=9.9999999999999995e-07, bool swap=False, int reduction=1) -> Tensor
+    """
     anchor, positive, negative = (op.cast(item, op.result_dtype) for item in (anchor, positive, negative))
     close = _distance(op, anchor, positive, p, eps)
     far = _distance(op, anchor, negative, p, eps)
@@ -385,7 +427,11 @@ def multi_margin_loss(
     weight: Value | None = None,
     reduction: int = 1,
 ) -> Value:
-    """multi_margin_loss: sum over other classes of max(0, margin - x[y] + x[i])**p, over the number of classes."""
+    """aten::multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None,
+    int reduction=1) -> Tensor
+
+    multi_margin_loss: sum over other classes of max(0, margin - x[y] + x[i])**p, over the number of classes.
+    """
     single = target.rank == 0
     if self.rank < 2:
         scores: Value = op.Reshape(self, [1, -1])

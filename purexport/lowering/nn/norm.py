@@ -78,6 +78,9 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> Value:
+    """aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var,
+    bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor
+    """
     if not training and running_mean is not None and running_var is not None:
         return _with_given_statistics(op, input, weight, bias, running_mean, running_var, eps)
     result = _standardized(op, input, _all_but_channels(input), eps)
@@ -113,6 +116,9 @@ def native_batch_norm_no_training(
     momentum: float,
     eps: float,
 ) -> tuple[Value, ...]:
+    """aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean,
+    Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor)
+    """
     # the saved statistics are for gradients, and empty
     empty = op.const(torch.empty(0, dtype=dtypes.torch_dtype(running_mean.dtype or dtypes.FLOAT)))
     return _with_given_statistics(op, input, weight, bias, running_mean, running_var, eps), empty, empty
@@ -128,6 +134,9 @@ def native_batch_norm_no_stats(
     momentum: float,
     eps: float,
 ) -> tuple[Value, ...]:
+    """aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training,
+    float momentum, float eps) -> (Tensor, Tensor, Tensor)
+    """
     axes = _all_but_channels(input)
     mean, _, variance = _statistics(op, _wide(op, input), axes)
     saved = op.Squeeze(mean, axes), op.Reciprocal(op.Squeeze(_deviation(op, variance, eps), axes))
@@ -146,6 +155,10 @@ def native_batch_norm_functional(
     momentum: float,
     eps: float,
 ) -> tuple[Value, ...]:
+    """aten::_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean,
+    Tensor running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor,
+    Tensor running_mean_out, Tensor running_var_out)
+    """
     if not training:
         found = native_batch_norm_no_training(op, input, weight, bias, running_mean, running_var, momentum, eps)
         return *found, running_mean, running_var
@@ -174,7 +187,12 @@ def batch_norm_with_update(
     momentum: float,
     eps: float,
 ) -> tuple[Value, ...]:
-    """Like _native_batch_norm_legit_functional in training; what a backward pass would keep is empty."""
+    """aten::_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean,
+    Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor running_mean_out,
+    Tensor running_var_out)
+
+    Like _native_batch_norm_legit_functional in training; what a backward pass would keep is empty.
+    """
     found = native_batch_norm_functional(op, input, weight, bias, running_mean, running_var, True, momentum, eps)
     return *found[:3], op.const([], dtypes.UINT8), *found[3:]
 
@@ -191,6 +209,9 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Value, ...]:
+    """aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var,
+    bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)
+    """
     if training or running_mean is None or running_var is None:
         return native_batch_norm_no_stats(op, input, weight, bias, True, momentum, eps)
     return native_batch_norm_no_training(op, input, weight, bias, running_mean, running_var, momentum, eps)
@@ -211,6 +232,9 @@ def instance_norm(
     momentum: float,
     eps: float,
 ) -> Value:
+    """aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var,
+    bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor
+    """
     if not use_input_stats:
         return batch_norm(op, input, weight, bias, running_mean, running_var, False, momentum, eps)
     channels = op.dim(input, 1)
@@ -236,6 +260,9 @@ def layer_norm(
     bias: Value | None = None,
     eps: float = 1e-5,
 ) -> Value:
+    """aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None,
+    float eps=1.0000000000000001e-05, bool cudnn_enable=True) -> Tensor
+    """
     count, sizes = len(normalized_shape), op.ints(normalized_shape)
     if (
         op.has("LayerNormalization")
@@ -260,6 +287,9 @@ def _last(value: Value, count: int) -> list[int]:
 def native_layer_norm(
     op: Emitter, input: Value, normalized_shape: Sequence[Any], weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, ...]:
+    """aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps)
+    -> (Tensor, Tensor, Tensor)
+    """
     mean, _, variance = _statistics(op, _wide(op, input), _last(input, len(normalized_shape)))
     saved = [op.cast(item, op.result_dtype) for item in (mean, op.Reciprocal(_deviation(op, variance, eps)))]
     return layer_norm(op, input, normalized_shape, weight, bias, eps), *saved
@@ -269,6 +299,7 @@ def native_layer_norm(
 def rms_norm(
     op: Emitter, input: Value, normalized_shape: Sequence[Any], weight: Value | None = None, eps: float | None = None
 ) -> Value:
+    """aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor"""
     axes = _last(input, len(normalized_shape))
     # without an eps torch takes the smallest step of the input's dtype at 1
     small = torch.finfo(dtypes.torch_dtype(input.dtype or dtypes.FLOAT)).eps if eps is None else eps
@@ -288,6 +319,9 @@ def group_norm(
     bias: Value | None = None,
     eps: float = 1e-5,
 ) -> Value:
+    """aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None,
+    float eps=1.0000000000000001e-05, bool cudnn_enabled=True) -> Tensor
+    """
     channels = op.dim(input, 1)
     if op.has("GroupNormalization") and _is_stashable(input) and isinstance(channels, int) and input.rank > 2:
         scale = _filled(op, 1, channels, input) if weight is None else op.cast(weight, input.dtype)
@@ -316,6 +350,9 @@ def native_group_norm(
     group: int,
     eps: float,
 ) -> tuple[Value, ...]:
+    """aten::native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group,
+    float eps) -> (Tensor, Tensor, Tensor)
+    """
     groups = op.Reshape(_wide(op, input), [0, group, -1])
     mean, _, variance = _statistics(op, groups, [2])
     saved = [op.Squeeze(item, [2]) for item in (mean, op.Reciprocal(_deviation(op, variance, eps)))]
@@ -327,7 +364,10 @@ def native_group_norm(
 
 @lower("aten::norm_except_dim")
 def norm_except_dim(op: Emitter, v: Value, pow: int = 2, dim: int = 0) -> Value:
-    """The norm of each slice along `dim`, the other axes kept with size 1; -1 stands for all axes, and no slices."""
+    """aten::norm_except_dim(Tensor v, int pow=2, int dim=0) -> Tensor
+
+    The norm of each slice along `dim`, the other axes kept with size 1; -1 stands for all axes, and no slices.
+    """
     if not _axes_but(v, dim):
         return op.Abs(v)
     if pow not in (1, 2):
@@ -344,6 +384,7 @@ def _axes_but(value: Value, dim: int) -> list[int]:
 
 @lower("aten::_weight_norm")
 def weight_norm(op: Emitter, v: Value, g: Value, dim: int = 0) -> Value:
+    """aten::_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor"""
     if dim in (0, v.rank - 1) and v.dtype in (dtypes.FLOAT, dtypes.DOUBLE):
         return weight_norm_interface(op, v, g, dim)[0]
     return op.Mul(v, op.Div(g, norm_except_dim(op, v, 2, dim)))
@@ -351,7 +392,10 @@ def weight_norm(op: Emitter, v: Value, g: Value, dim: int = 0) -> Value:
 
 @lower("aten::_weight_norm_interface")
 def weight_norm_interface(op: Emitter, v: Value, g: Value, dim: int = 0) -> tuple[Value, Value]:
-    """torch's kernel takes as many numbers from the memory of g as v has slices, whatever g's shape is."""
+    """aten::_weight_norm_interface(Tensor v, Tensor g, int dim=0) -> (Tensor, Tensor)
+
+    torch's kernel takes as many numbers from the memory of g as v has slices, whatever g's shape is.
+    """
     if v.shape is None or g.shape != tuple(size if axis == dim else 1 for axis, size in enumerate(v.shape)):
         raise UnsupportedForm("with scales in another shape than that of the norms has no rule; reshape them")
     norm = norm_except_dim(op, v, 2, dim)

@@ -21,6 +21,7 @@ from purexport.lowering.tensor.slices import slice_axis
 
 @lower("aten::_pack_padded_sequence")
 def pack_padded_sequence(op: Emitter, input: Value, lengths: Value, batch_first: bool) -> tuple[Value, Value]:
+    """aten::_pack_padded_sequence(Tensor input, Tensor lengths, bool batch_first) -> (Tensor, Tensor)"""
     value = permute(op, input, [1, 0, *range(2, input.rank)]) if batch_first else input
     longest = op.Gather(lengths, op.const(0), axis=0)
     steps = op.Range(op.const(0), longest, op.const(1))
@@ -33,6 +34,9 @@ def pack_padded_sequence(op: Emitter, input: Value, lengths: Value, batch_first:
 def pad_packed_sequence(
     op: Emitter, data: Value, batch_sizes: Value, batch_first: bool, padding_value: Any, total_length: Any
 ) -> tuple[Value, Value]:
+    """aten::_pad_packed_sequence(Tensor data, Tensor batch_sizes, bool batch_first, Scalar padding_value,
+    int total_length) -> (Tensor, Tensor)
+    """
     padded, exists = _unpack(op, data, batch_sizes)
     seen = op.Unsqueeze(exists, list(range(2, data.rank + 1))) if data.rank > 1 else exists
     result = op.Where(seen, padded, op.like(padding_value, data))
@@ -98,6 +102,9 @@ def lstm(
     train: bool,
     bidirectional: bool,
 ) -> tuple[Value, ...]:
+    """aten::lstm.data(Tensor data, Tensor batch_sizes, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers,
+    float dropout, bool train, bool bidirectional) -> (Tensor, Tensor, Tensor)
+    """
     stack = Stack(LSTM, num_layers, 2 if bidirectional else 1, dropout if train else 0)
     return _layers(op, LSTM, data, batch_sizes, hx, params, has_biases, stack)
 

@@ -114,6 +114,9 @@ def max_pool(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> Value:
+    """aten::max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0], int[1] dilation=[1],
+    bool ceil_mode=False) -> Tensor
+    """
     window = _Window(op, self, kernel_size, stride, padding, dilation, ceil_mode)
     (result,) = _maximum(op, batched(op, self, window.rank), window, outputs=1)
     return unbatched(op, result, self, window.rank)
@@ -129,6 +132,9 @@ def max_pool_with_indices(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> tuple[Value, ...]:
+    """aten::max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0],
+    int[1] dilation=[1], bool ceil_mode=False) -> (Tensor, Tensor)
+    """
     window = _Window(op, self, kernel_size, stride, padding, dilation, ceil_mode)
     found = _maximum(op, batched(op, self, window.rank), window, outputs=2)
     return tuple(unbatched(op, item, self, window.rank) for item in found)
@@ -182,6 +188,7 @@ def product(op: Emitter, sizes: Sequence[Any]) -> Value:
 def max_unpool(
     op: Emitter, self: Value, indices: Value, output_size: Sequence[Any], stride: Any = None, padding: Any = None
 ) -> Value:
+    """aten::max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor"""
     # the sizes say it all: stride and padding were needed to compute them
     lead = dims_of(op, self)[: self.rank - spatial_rank(op)]
     flat = [*[0] * len(lead), -1]
@@ -205,6 +212,9 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Value:
+    """aten::avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0], bool ceil_mode=False,
+    bool count_include_pad=True) -> Tensor
+    """
     window = _Window(op, self, kernel_size, stride, padding, ceil_mode=ceil_mode)
     value = batched(op, self, window.rank)
     if divisor_override is not None:

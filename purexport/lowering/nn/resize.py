@@ -231,6 +231,7 @@ for _rank in (1, 2, 3):
 
 @lower("aten::upsample_linear1d")
 def upsample_linear1d(op: Emitter, self: Value, output_size: Any, align_corners: bool, scales: Any = None) -> Value:
+    """aten::upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None) -> Tensor"""
     return resize(op, self, _linear(align_corners), output_size, [scales])
 
 
@@ -244,11 +245,17 @@ def upsample_trilinear3d(
     scales_h: Any = None,
     scales_w: Any = None,
 ) -> Value:
+    """aten::upsample_trilinear3d(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None,
+    float? scales_h=None, float? scales_w=None) -> Tensor
+    """
     return resize(op, self, _linear(align_corners), output_size, [scales_d, scales_h, scales_w])
 
 
 @lower("aten::upsample_linear1d.vec", "aten::upsample_bilinear2d.vec", "aten::upsample_trilinear3d.vec")
 def upsample_linear(op: Emitter, input: Value, output_size: Any, align_corners: bool, scale_factors: Any) -> Value:
+    """aten::upsample_linear1d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors)
+    -> Tensor
+    """
     return resize(op, input, _linear(align_corners), output_size, scale_factors or [None] * (input.rank - 2))
 
 

@@ -233,6 +233,9 @@ def lstm(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Value, ...]:
+    """aten::lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout,
+    bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)
+    """
     return _layers(op, LSTM, input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
 
 
@@ -288,6 +291,9 @@ def lstm_cell(
     b_ih: Value | None = None,
     b_hh: Value | None = None,
 ) -> tuple[Value, ...]:
+    """aten::lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None)
+    -> (Tensor, Tensor)
+    """
     return tuple(_cell(op, LSTM, input, hx, w_ih, w_hh, b_ih, b_hh))
 
 

@@ -37,6 +37,7 @@ _SMALLEST_SCALE = 6.1e-5  # below it torch takes this one
 
 @lower("aten::quantize_per_tensor", "aten::quantize_per_tensor.tensor_qparams")
 def quantize_per_tensor(op: Emitter, self: Value, scale: Any, zero_point: Any, dtype: torch.dtype) -> Quantized:
+    """aten::quantize_per_tensor(Tensor self, float scale, int zero_point, ScalarType dtype) -> Tensor"""
     return as_quantized(op, self, scale, zero_point, _stored_code(dtype))
 
 
@@ -44,6 +45,9 @@ def quantize_per_tensor(op: Emitter, self: Value, scale: Any, zero_point: Any, d
 def quantize_tensors(
     op: Emitter, tensors: Sequence[Value], scales: Value, zero_points: Value, dtype: torch.dtype
 ) -> list[Quantized]:
+    """aten::quantize_per_tensor.tensors(Tensor[] tensors, Tensor scales, Tensor zero_points, ScalarType dtype)
+    -> Tensor[]
+    """
     code = _stored_code(dtype)
     return [
         as_quantized(op, value, op.Gather(scales, op.const(index)), op.Gather(zero_points, op.const(index)), code)
@@ -55,6 +59,9 @@ def quantize_tensors(
 def quantize_per_channel(
     op: Emitter, self: Value, scales: Value, zero_points: Value, axis: int, dtype: torch.dtype
 ) -> Quantized:
+    """aten::quantize_per_channel(Tensor self, Tensor scales, Tensor zero_points, int axis, ScalarType dtype)
+    -> Tensor
+    """
     if zero_points.dtype is not None and dtypes.is_floating(zero_points.dtype):
         raise UnsupportedForm("with zero points that are no integers has no ONNX form; use an affine scheme")
     axis %= self.rank
@@ -64,7 +71,10 @@ def quantize_per_channel(
 
 @lower("aten::quantize_per_tensor_dynamic")
 def quantize_dynamic(op: Emitter, self: Value, dtype: torch.dtype, reduce_range: bool) -> Quantized:
-    """The range of the very tensor, zero included, over the integers (one bit less with `reduce_range`)."""
+    """aten::quantize_per_tensor_dynamic(Tensor self, ScalarType dtype, bool reduce_range) -> Tensor
+
+    The range of the very tensor, zero included, over the integers (one bit less with `reduce_range`).
+    """
     code = _stored_code(dtype)
     limits = dynamic_limits(code, reduce_range)
     scale, zero = dynamic_parameters(op, self, limits, code)
@@ -73,28 +83,37 @@ def quantize_dynamic(op: Emitter, self: Value, dtype: torch.dtype, reduce_range:
 
 @lower_quantized("aten::dequantize.self")
 def dequantize_tensor(op: Emitter, self: Quantized) -> Value:
+    """aten::dequantize.self(Tensor self) -> Tensor"""
     return values_of(op, self)
 
 
 @lower("aten::dequantize.self")
 def dequantize_plain(op: Emitter, self: Value) -> Value:
-    """A tensor that is not quantized becomes float32."""
+    """aten::dequantize.self(Tensor self) -> Tensor
+
+    A tensor that is not quantized becomes float32.
+    """
     return op.cast(self, FLOAT)
 
 
 @lower_quantized("aten::dequantize.tensors")
 def dequantize_tensors(op: Emitter, tensors: Sequence[Quantized]) -> list[Value]:
+    """aten::dequantize.tensors(Tensor[] tensors) -> Tensor[]"""
     return [values_of(op, tensor) for tensor in tensors]
 
 
 @lower_quantized("aten::int_repr")
 def int_repr(op: Emitter, self: Quantized) -> Value:
+    """aten::int_repr(Tensor self) -> Tensor"""
     return self.integers
 
 
 @lower("aten::_make_per_tensor_quantized_tensor")
 def make_quantized(op: Emitter, self: Value, scale: float, zero_point: int) -> Quantized:
-    """The integers of `self` as a quantized tensor."""
+    """aten::_make_per_tensor_quantized_tensor(Tensor self, float scale, int zero_point) -> Tensor
+
+    The integers of `self` as a quantized tensor.
+    """
     return Quantized(self, parameter(op, scale, FLOAT), parameter(op, zero_point, _code(self)))
 
 
@@ -139,6 +158,9 @@ def dynamic_parameters(op: Emitter, value: Value, limits: Limits, dtype: int) ->
 
 @lower("aten::fake_quantize_per_tensor_affine", "aten::fake_quantize_per_tensor_affine.tensor_qparams")
 def fake_quantize(op: Emitter, self: Value, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> Value:
+    """aten::fake_quantize_per_tensor_affine(Tensor self, float scale, int zero_point, int quant_min, int quant_max)
+    -> Tensor
+    """
     return _fake(op, self, scale, zero_point, None, (quant_min, quant_max))
 
 
@@ -146,6 +168,9 @@ def fake_quantize(op: Emitter, self: Value, scale: Any, zero_point: Any, quant_m
 def fake_quantize_channels(
     op: Emitter, self: Value, scale: Value, zero_point: Value, axis: int, quant_min: int, quant_max: int
 ) -> Value:
+    """aten::fake_quantize_per_channel_affine(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min,
+    int quant_max) -> Tensor
+    """
     return _fake(op, self, scale, zero_point, axis % self.rank, (quant_min, quant_max))
 
 
@@ -153,6 +178,9 @@ def fake_quantize_channels(
 def fake_quantize_mask(
     op: Emitter, self: Value, scale: float, zero_point: int, quant_min: int, quant_max: int
 ) -> tuple[Value, Value]:
+    """aten::fake_quantize_per_tensor_affine_cachemask(Tensor self, float scale, int zero_point, int quant_min,
+    int quant_max) -> (Tensor output, Tensor mask)
+    """
     limits = (quant_min, quant_max)
     mask = _inside(op, self, scale, zero_point, None, limits)
     return _fake(op, self, scale, zero_point, None, limits), mask
@@ -162,6 +190,9 @@ def fake_quantize_mask(
 def fake_quantize_channels_mask(
     op: Emitter, self: Value, scale: Value, zero_point: Value, axis: int, quant_min: int, quant_max: int
 ) -> tuple[Value, Value]:
+    """aten::fake_quantize_per_channel_affine_cachemask(Tensor self, Tensor scale, Tensor zero_point, int axis,
+    int quant_min, int quant_max) -> (Tensor output, Tensor mask)
+    """
     limits, axis = (quant_min, quant_max), axis % self.rank
     return _fake(op, self, scale, zero_point, axis, limits), _inside(op, self, scale, zero_point, axis, limits)
 
@@ -176,7 +207,11 @@ def fake_quantize_switched(
     quant_min: int,
     quant_max: int,
 ) -> tuple[Value, Value]:
-    """`fake_quant_enabled` is a number that may be 0: the tensor then passes, and nothing is outside."""
+    """aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams(Tensor self, Tensor scale, Tensor zero_point,
+    Tensor fake_quant_enabled, int quant_min, int quant_max) -> (Tensor output, Tensor mask)
+
+    `fake_quant_enabled` is a number that may be 0: the tensor then passes, and nothing is outside.
+    """
     limits = (quant_min, quant_max)
     enabled = op.cast(_scalar(op, fake_quant_enabled), BOOL)
     result = op.Where(enabled, _fake(op, self, scale, zero_point, None, limits), self)

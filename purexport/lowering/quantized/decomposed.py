@@ -31,6 +31,9 @@ _EPSILON = torch.finfo(torch.float32).eps
 def quantize_per_tensor(
     op: Emitter, input: Value, scale: Any, zero_point: Any, quant_min: Any, quant_max: Any, dtype: torch.dtype
 ) -> Value:
+    """quantized_decomposed::quantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min,
+    int quant_max, ScalarType dtype) -> Tensor
+    """
     code = dtypes.onnx_code(dtype)
     low, high = op.known(quant_min), op.known(quant_max)
     if isinstance(low, Value) or isinstance(high, Value):
@@ -49,6 +52,9 @@ def quantize_per_channel(
     quant_max: int,
     dtype: torch.dtype,
 ) -> Value:
+    """quantized_decomposed::quantize_per_channel(Tensor input, Tensor scales, Tensor zero_points, int axis,
+    int quant_min, int quant_max, ScalarType dtype) -> Tensor
+    """
     axis %= input.rank
     zero = parameter(op, zero_points, dtypes.onnx_code(dtype), axis)
     return quantize(op, input, parameter(op, scales, FLOAT, axis), zero, axis, (quant_min, quant_max))
@@ -69,6 +75,9 @@ def dequantize_per_tensor(
     dtype: torch.dtype,
     out_dtype: torch.dtype | None = None,
 ) -> Value:
+    """quantized_decomposed::dequantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min,
+    int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor
+    """
     zero = parameter(op, zero_point, dtypes.onnx_code(dtype))
     return op.cast(dequantize(op, input, parameter(op, scale, FLOAT), zero), op.result_dtype)
 
@@ -85,6 +94,9 @@ def dequantize_per_channel(
     dtype: torch.dtype,
     out_dtype: torch.dtype | None = None,
 ) -> Value:
+    """quantized_decomposed::dequantize_per_channel(Tensor input, Tensor scales, Tensor? zero_points, int axis,
+    int quant_min, int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor
+    """
     axis %= input.rank
     zero = None if zero_points is None else parameter(op, zero_points, dtypes.onnx_code(dtype), axis)
     return op.cast(dequantize(op, input, parameter(op, scales, FLOAT, axis), zero, axis), op.result_dtype)
@@ -94,6 +106,9 @@ def dequantize_per_channel(
 def fake_quant_per_channel(
     op: Emitter, input: Value, scales: Value, zero_points: Value, axis: int, quant_min: int, quant_max: int
 ) -> Value:
+    """quantized_decomposed::fake_quant_per_channel(Tensor input, Tensor scales, Tensor zero_points, int axis,
+    int quant_min, int quant_max) -> Tensor
+    """
     from purexport.lowering.quantized.conversions import fake_quantize_channels
 
     return fake_quantize_channels(op, input, scales, zero_points, axis, quant_min, quant_max)
@@ -112,6 +127,9 @@ def quantize_per_token(
     quant_max: int,
     dtype: torch.dtype,
 ) -> Value:
+    """quantized_decomposed::quantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min,
+    int quant_max, ScalarType dtype) -> Tensor
+    """
     return _rounded(op, input, scales, zero_points, quant_min, quant_max, dtype)
 
 
@@ -126,6 +144,9 @@ def dequantize_per_token(
     dtype: torch.dtype,
     output_dtype: torch.dtype = torch.float32,
 ) -> Value:
+    """quantized_decomposed::dequantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min,
+    int quant_max, ScalarType dtype, ScalarType output_dtype) -> Tensor
+    """
     return _spread(op, input, scales, zero_points, dtypes.onnx_code(output_dtype))
 
 
@@ -140,6 +161,9 @@ def quantize_per_group(
     dtype: torch.dtype,
     group_size: int = 128,
 ) -> Value:
+    """quantized_decomposed::quantize_per_channel_group(Tensor input, Tensor scales, Tensor zero_points, int quant_min,
+    int quant_max, ScalarType dtype, int group_size) -> Tensor
+    """
     blocks, scale, zero = _blocks(op, input, scales, zero_points, group_size)
     assert zero is not None
     return _joined(op, _rounded(op, blocks, scale, zero, quant_min, quant_max, dtype), input)
@@ -157,6 +181,9 @@ def dequantize_per_group(
     group_size: int = 128,
     output_dtype: torch.dtype = torch.float32,
 ) -> Value:
+    """quantized_decomposed::dequantize_per_channel_group(Tensor input, Tensor scales, Tensor? zero_points,
+    int quant_min, int quant_max, ScalarType dtype, int group_size, ScalarType output_dtype) -> Tensor
+    """
     blocks, scale, zero = _blocks(op, input, scales, zero_points, group_size)
     return _joined(op, _spread(op, blocks, scale, zero, dtypes.onnx_code(output_dtype)), input)
 
@@ -204,7 +231,11 @@ def _spread(op: Emitter, value: Value, scales: Value, zero: Value | None, dtype:
 def choose_qparams(
     op: Emitter, input: Value, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype
 ) -> tuple[Value, Value]:
-    """Scale [1] and zero point [1] that spread the tensor's range, zero included, over the integers."""
+    """quantized_decomposed::choose_qparams.tensor(Tensor input, int quant_min, int quant_max, float eps,
+    ScalarType dtype) -> (Tensor, Tensor)
+
+    Scale [1] and zero point [1] that spread the tensor's range, zero included, over the integers.
+    """
     value = op.cast(input, FLOAT)
     least = op.Min(op.ReduceMin(value, keepdims=0), 0.0)
     most = op.Max(op.ReduceMax(value, keepdims=0), 0.0)
@@ -218,6 +249,9 @@ def choose_qparams(
 def choose_qparams_symmetric(
     op: Emitter, input: Value, quant_min: int, quant_max: int, eps: float, dtype: torch.dtype
 ) -> tuple[Value, Value]:
+    """quantized_decomposed::choose_qparams_symmetric.tensor(Tensor input, int quant_min, int quant_max, float eps,
+    ScalarType dtype) -> (Tensor, Tensor)
+    """
     value = op.cast(input, FLOAT)
     most = op.Max(op.Max(op.ReduceMax(value, keepdims=0), 0.0), op.Neg(op.Min(op.ReduceMin(value, keepdims=0), 0.0)))
     scale = op.Max(op.Div(most, (quant_max - quant_min) / 2), eps)
@@ -231,7 +265,10 @@ def _one(op: Emitter, value: Value, type_: Any) -> Value:
 
 @lower("quantized_decomposed::choose_qparams_per_token")
 def choose_qparams_per_token(op: Emitter, input: Value, dtype: torch.dtype) -> tuple[Value, Value]:
-    """A scale [..., 1] for each row, symmetric."""
+    """quantized_decomposed::choose_qparams_per_token(Tensor input, ScalarType dtype) -> (Tensor, Tensor)
+
+    A scale [..., 1] for each row, symmetric.
+    """
     most = op.ReduceMax(op.Abs(op.cast(input, FLOAT)), axes=[-1], keepdims=1)
     scale = op.Div(op.Max(most, 1e-5), float(torch.iinfo(dtype).max))
     return _row(op, scale, 0), _row(op, op.Mul(scale, 0.0), 1)
@@ -239,7 +276,10 @@ def choose_qparams_per_token(op: Emitter, input: Value, dtype: torch.dtype) -> t
 
 @lower("quantized_decomposed::choose_qparams_per_token_asymmetric")
 def choose_qparams_per_token_asymmetric(op: Emitter, input: Value, dtype: torch.dtype) -> tuple[Value, Value]:
-    """A scale [..., 1] and a zero point [..., 1] for each row."""
+    """quantized_decomposed::choose_qparams_per_token_asymmetric(Tensor input, ScalarType dtype) -> (Tensor, Tensor)
+
+    A scale [..., 1] and a zero point [..., 1] for each row.
+    """
     low, high = -128.0, 127.0
     value = op.cast(input, FLOAT)
     least = op.Min(op.ReduceMin(value, axes=[-1], keepdims=1), 0.0)

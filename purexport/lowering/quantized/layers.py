@@ -41,28 +41,45 @@ def like(op: Emitter, value: Value, tensor: Quantized, scale: Any, zero_point: A
 
 @lower_quantized("quantized::linear")
 def linear(op: Emitter, X: Quantized, W_prepack: Packed, Y_scale_i: float, Y_zero_point_i: int) -> Quantized:  # noqa: N803
+    """quantized::linear(Tensor X, __torch__.torch.classes.quantized.LinearPackedParamsBase W_prepack, float Y_scale_i,
+    int Y_zero_point_i) -> Tensor Y
+    """
     return like(op, _product(op, values_of(op, X), W_prepack), X, Y_scale_i, Y_zero_point_i)
 
 
 @lower_quantized("quantized::linear_relu")
 def linear_relu(op: Emitter, X: Quantized, W_prepack: Packed, Y_scale_i: float, Y_zero_point_i: int) -> Quantized:  # noqa: N803
+    """quantized::linear_relu(Tensor X, __torch__.torch.classes.quantized.LinearPackedParamsBase W_prepack,
+    float Y_scale_i, int Y_zero_point_i) -> Tensor Y
+    """
     return like(op, op.Relu(_product(op, values_of(op, X), W_prepack)), X, Y_scale_i, Y_zero_point_i)
 
 
 @lower_quantized("quantized::linear_dynamic")
 def linear_dynamic(op: Emitter, X: Value, W_prepack: Packed, reduce_range: bool = False) -> Value:  # noqa: N803
-    """The input is quantized by its own range as it comes."""
+    """quantized::linear_dynamic(Tensor X, __torch__.torch.classes.quantized.LinearPackedParamsBase W_prepack,
+    bool reduce_range=False) -> Tensor Y
+
+    The input is quantized by its own range as it comes.
+    """
     return _product(op, values_of(op, dynamically(op, X, reduce_range)), W_prepack)
 
 
 @lower_quantized("quantized::linear_relu_dynamic")
 def linear_relu_dynamic(op: Emitter, X: Value, W_prepack: Packed, reduce_range: bool = False) -> Value:  # noqa: N803
+    """quantized::linear_relu_dynamic(Tensor X, __torch__.torch.classes.quantized.LinearPackedParamsBase W_prepack,
+    bool reduce_range=False) -> Tensor Y
+    """
     return op.Relu(_product(op, values_of(op, dynamically(op, X, reduce_range)), W_prepack))
 
 
 @lower("quantized::linear_dynamic_fp16")
 def linear_half(op: Emitter, X: Value, W_prepack: Packed) -> Value:  # noqa: N803
-    """The weight is float16, the computation float32."""
+    """quantized::linear_dynamic_fp16(Tensor X, __torch__.torch.classes.quantized.LinearPackedParamsBase W_prepack)
+    -> Tensor Y
+
+    The weight is float16, the computation float32.
+    """
     return _product(op, X, W_prepack)
 
 
@@ -90,7 +107,10 @@ def _weight(op: Emitter, weight: Any) -> Value:
 
 @lower("aten::_weight_int8pack_mm")
 def weight_only(op: Emitter, self: Value, mat2: Value, scales: Value) -> Value:
-    """self [m, k] @ mat2 [n, k] transposed, whose integers have a scale a row."""
+    """aten::_weight_int8pack_mm(Tensor self, Tensor mat2, Tensor scales) -> Tensor
+
+    self [m, k] @ mat2 [n, k] transposed, whose integers have a scale a row.
+    """
     weight = dequantize(op, mat2, parameter(op, scales, FLOAT, 0), None, 0)
     return op.cast(op.MatMul(op.cast(self, FLOAT), swap_last(op, weight)), self.dtype)
 
@@ -130,7 +150,11 @@ lower_quantized("quantized::conv1d_relu", "quantized::conv2d_relu.new", "quantiz
 
 @lower_quantized("quantized::conv1d_dynamic", "quantized::conv2d_dynamic")
 def conv_dynamic(op: Emitter, qx: Value, packed_weight: Packed, reduce_range: bool = False) -> Value:
-    """torch rounds the result too, to the scale and zero point that it chose for the input."""
+    """quantized::conv1d_dynamic(Tensor qx, __torch__.torch.classes.quantized.Conv2dPackedParamsBase packed_weight,
+    bool reduce_range=False) -> Tensor
+
+    torch rounds the result too, to the scale and zero point that it chose for the input.
+    """
     tensor = dynamically(op, qx, reduce_range)
     result = _convolved(op, values_of(op, tensor), packed_weight)
     return values_of(op, requantized(op, result, tensor))
@@ -152,7 +176,11 @@ def _convolved(op: Emitter, value: Value, packed: Packed) -> Value:
 
 @lower_quantized("quantized::embedding_byte")
 def embedding(op: Emitter, weight: Packed, indices: Value, pruned_weights: bool = False) -> Value:
-    """Rows of integers, each with a scale of its own and a zero point that is no integer."""
+    """quantized::embedding_byte(__torch__.torch.classes.quantized.EmbeddingPackedParamsBase weight, Tensor indices,
+    bool pruned_weights=False) -> Tensor
+
+    Rows of integers, each with a scale of its own and a zero point that is no integer.
+    """
     if pruned_weights:
         raise UnsupportedForm("with pruned weights has no ONNX form; quantize the embedding without pruning")
     (table,) = weight

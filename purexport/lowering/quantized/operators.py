@@ -61,7 +61,10 @@ lower_quantized("quantized::matmul")(_binary("MatMul", relu=False))
 
 @lower_quantized("quantized::add.Scalar", "quantized::add_scalar")
 def add_number(op: Emitter, qa: Quantized, b: float) -> Quantized:
-    """The zero point moves by the number's steps; where it would leave the integers, the scale grows instead."""
+    """quantized::add.Scalar(Tensor qa, Scalar b) -> Tensor qc
+
+    The zero point moves by the number's steps; where it would leave the integers, the scale grows instead.
+    """
     scale, zero, (low, high) = _known(qa)
     moved = zero - int(torch.round(torch.tensor(float(b)) / torch.tensor(scale)).item())
     if low <= moved <= high:
@@ -75,7 +78,10 @@ def add_number(op: Emitter, qa: Quantized, b: float) -> Quantized:
 
 @lower_quantized("quantized::mul.Scalar", "quantized::mul_scalar")
 def mul_number(op: Emitter, qa: Quantized, b: float) -> Quantized:
-    """The scale is multiplied; a negative number mirrors the integers."""
+    """quantized::mul.Scalar(Tensor qa, Scalar b) -> Tensor qc
+
+    The scale is multiplied; a negative number mirrors the integers.
+    """
     scale, zero, (low, high) = _known(qa)
     dtype = qa.integers.dtype or INT8
     factor = op.const(abs(b) * scale if b else 1.0, FLOAT)
@@ -99,6 +105,7 @@ def _known(tensor: Quantized) -> tuple[float, int, tuple[int, int]]:
 def cat(
     op: Emitter, qx: Sequence[Quantized], dim: int, scale: float | None = None, zero_point: int | None = None
 ) -> Quantized:
+    """quantized::cat(Tensor[] qx, int dim, float? scale, int? zero_point) -> Tensor"""
     return _joined(op, qx, dim, scale, zero_point, relu=False)
 
 
@@ -106,11 +113,13 @@ def cat(
 def cat_relu(
     op: Emitter, qx: Sequence[Quantized], dim: int, scale: float | None = None, zero_point: int | None = None
 ) -> Quantized:
+    """quantized::cat_relu(Tensor[] qx, int dim, float? scale, int? zero_point) -> Tensor"""
     return _joined(op, qx, dim, scale, zero_point, relu=True)
 
 
 @lower_quantized("aten::cat")
 def cat_plain(op: Emitter, tensors: Sequence[Quantized], dim: int = 0) -> Quantized:
+    """aten::cat(Tensor[] tensors, int dim=0) -> Tensor"""
     return _joined(op, tensors, dim, None, None, relu=False)
 
 
@@ -191,6 +200,9 @@ def instance_norm(
     output_scale: float,
     output_zero_point: int,
 ) -> Quantized:
+    """quantized::instance_norm(Tensor input, Tensor? weight, Tensor? bias, float eps, float output_scale,
+    int output_zero_point) -> Tensor
+    """
     ordinary = rule_of("aten::instance_norm").function
     value = ordinary(op, values_of(op, input), weight, bias, None, None, True, 0.0, eps)
     return like(op, value, input, output_scale, output_zero_point)
@@ -205,6 +217,9 @@ def leaky_relu(
     output_scale: float,
     output_zero_point: int,
 ) -> Quantized:
+    """quantized::leaky_relu(Tensor qx, Scalar negative_slope, bool inplace, float output_scale, int output_zero_point)
+    -> Tensor
+    """
     value = op.LeakyRelu(values_of(op, qx), alpha=negative_slope)
     return like(op, value, qx, output_scale, output_zero_point)
 
@@ -294,6 +309,7 @@ _kept("quantized::threshold", "aten::threshold", renamed="qx")
 
 @lower_quantized("quantized::relu6")
 def relu6(op: Emitter, qx: Quantized, inplace: bool = False) -> Quantized:
+    """quantized::relu6(Tensor qx, bool inplace=False) -> Tensor"""
     return requantized(op, op.Clip(values_of(op, qx), min=0.0, max=6.0), qx)
 
 
@@ -301,6 +317,9 @@ def relu6(op: Emitter, qx: Quantized, inplace: bool = False) -> Quantized:
 def dropout(
     op: Emitter, self: Quantized, output_scale: float, output_zero_point: int, p: float = 0.5, training: bool = False
 ) -> Quantized:
+    """quantized::dropout(Tensor self, float output_scale, int output_zero_point, Scalar p=0.5, bool training=False)
+    -> Tensor
+    """
     if training:
         raise UnsupportedForm("in training mode has no ONNX form; export the model in eval mode")
     return self

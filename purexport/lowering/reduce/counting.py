@@ -62,7 +62,11 @@ def _runs(op: Emitter, rows: Value, size: Any, wanted: Sequence[bool]) -> tuple[
 def unique_consecutive(
     op: Emitter, self: Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> tuple[Value, Value, Value]:
-    """unique_consecutive(self) -> (values, inverse, counts): one of each run of equals."""
+    """aten::unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None)
+    -> (Tensor, Tensor, Tensor)
+
+    unique_consecutive(self) -> (values, inverse, counts): one of each run of equals.
+    """
     wanted = (return_inverse, return_counts) if dim is None else (True, True)  # torch gives both along an axis
     axis = 0 if dim is None else axis_of(dim, self.rank)
     value = _flat(op, self) if dim is None or self.rank == 0 else self
@@ -77,7 +81,11 @@ def unique_consecutive(
 def unique(
     op: Emitter, self: Value, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Value, ...]:
-    """_unique2(self) -> (values, inverse, counts): sorted, each NaN for itself."""
+    """aten::_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor,
+    Tensor, Tensor)
+
+    _unique2(self) -> (values, inverse, counts): sorted, each NaN for itself.
+    """
     flat = _flat(op, self)
     size = op.dim(flat, 0)
     ordered, order = (flat, count_up(op, 0, size)) if size == 0 else top(op, flat, size, 0, greatest=False)
@@ -93,7 +101,11 @@ def unique(
 def unique_dim(
     op: Emitter, self: Value, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Value, Value, Value]:
-    """unique_dim(self, dim) -> (values, inverse, counts): slices in the order of their elements."""
+    """aten::unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False)
+    -> (Tensor, Tensor, Tensor)
+
+    unique_dim(self, dim) -> (values, inverse, counts): slices in the order of their elements.
+    """
     axis = axis_of(dim, self.rank)
     dtype = self.dtype if self.dtype in _UNIQUE else dtypes.DOUBLE if self.dtype == dtypes.FLOAT16 else dtypes.INT64
     found, _, inverse, counts = op.multi("Unique", op.cast(self, dtype), outputs=4, axis=axis, sorted=1)
@@ -108,7 +120,10 @@ _UNIQUE = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT64, dtypes.INT8)
 
 @lower("aten::bincount")
 def bincount(op: Emitter, self: Value, weights: Value | None = None, minlength: int = 0) -> Value:
-    """bincount(self): how often (with what weight) each of 0, 1, ... occurs, up to the largest or `minlength`."""
+    """aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor
+
+    bincount(self): how often (with what weight) each of 0, 1, ... occurs, up to the largest or `minlength`.
+    """
     places = op.cast(self, dtypes.INT64)
     last = op.ReduceMax(op.Concat(places, op.const([minlength - 1]), axis=0), axes=[0], keepdims=0)
     size = op.Add(last, op.const(1))
@@ -124,7 +139,10 @@ def bincount(op: Emitter, self: Value, weights: Value | None = None, minlength: 
 
 @lower("aten::one_hot")
 def one_hot(op: Emitter, self: Value, num_classes: int = -1) -> Value:
-    """one_hot(self, num_classes): without a number, as many classes as the largest says."""
+    """aten::one_hot(Tensor self, int num_classes=-1) -> Tensor
+
+    one_hot(self, num_classes): without a number, as many classes as the largest says.
+    """
     classes: Any = num_classes
     if num_classes < 0:
         classes = op.Add(op.ReduceMax(_flat(op, self), axes=[0], keepdims=0), op.const(1))
@@ -135,7 +153,10 @@ def one_hot(op: Emitter, self: Value, num_classes: int = -1) -> Value:
 
 @lower("aten::nonzero_static")
 def nonzero_static(op: Emitter, self: Value, size: int, fill_value: int = -1) -> Value:
-    """nonzero_static(self, size): the first `size` places, filled up with `fill_value`."""
+    """aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor
+
+    nonzero_static(self, size): the first `size` places, filled up with `fill_value`.
+    """
     found = nonzero(op, self)
     filled = op.Concat(found, full(op, [size, self.rank], fill_value, dtypes.INT64), axis=0)
     return slice_axis(op, filled, 0, 0, size)
@@ -177,7 +198,11 @@ def histogram(
     weight: Value | None = None,
     density: bool = False,
 ) -> tuple[Value, Value]:
-    """histogram(self, bins) -> (counts, edges)."""
+    """aten::histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None,
+    bool density=False) -> (Tensor hist, Tensor bin_edges)
+
+    histogram(self, bins) -> (counts, edges).
+    """
     flat = _flat(op, self)
     edges = bins if isinstance(bins, Value) else _edges(op, flat, bins, range)
     counts, _ = _histogram(op, [flat], [edges], None if weight is None else _flat(op, weight), density)
@@ -193,7 +218,11 @@ def histogramdd(
     weight: Value | None = None,
     density: bool = False,
 ) -> tuple[Value, list[Value]]:
-    """histogramdd(self, bins) -> (counts, edges of each axis): the last axis of self holds the coordinates."""
+    """aten::histogramdd(Tensor self, int[] bins, float[]? range=None, Tensor? weight=None, bool density=False)
+    -> (Tensor hist, Tensor[] bin_edges)
+
+    histogramdd(self, bins) -> (counts, edges of each axis): the last axis of self holds the coordinates.
+    """
     width = op.dim(self, -1)
     if not isinstance(width, int):
         raise UnsupportedForm("with a dynamic number of coordinates has no rule; declare that axis static")
@@ -266,7 +295,11 @@ def segment_reduce(
     unsafe: bool = False,
     initial: Any = None,
 ) -> Value:
-    """segment_reduce(data, reduce, lengths or offsets): one result for each run of elements on the first axis."""
+    """aten::segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None,
+    Tensor? offsets=None, int axis=0, bool unsafe=False, Scalar? initial=None) -> Tensor
+
+    segment_reduce(data, reduce, lengths or offsets): one result for each run of elements on the first axis.
+    """
     if axis != 0 or (lengths is None) == (offsets is None) or indices is not None:
         raise UnsupportedForm("has a rule for lengths or offsets of the first axis only; transpose the data before")
     if offsets is not None:
@@ -322,7 +355,12 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> tuple[Any, ...]:
-    """embedding_bag(weight, indices, offsets): sum (0), mean (1) or maximum (2) of the rows of each bag."""
+    """aten::embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0,
+    bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False) -> (Tensor, Tensor, Tensor,
+    Tensor)
+
+    embedding_bag(weight, indices, offsets): sum (0), mean (1) or maximum (2) of the rows of each bag.
+    """
     places, starts = op.cast(indices, dtypes.INT64), op.cast(offsets, dtypes.INT64)
     size = op.dim(indices, 0)
     if include_last_offset:
@@ -364,7 +402,10 @@ def _row(op: Emitter, weight: Value, index: int) -> Value:
 
 @lower("aten::pdist", "aten::_pdist_forward")
 def pdist(op: Emitter, self: Value, p: float = 2.0) -> Value:
-    """pdist(self, p): the distances of each two rows, of the first to all behind it, of the second, ..."""
+    """aten::pdist(Tensor self, float p=2.) -> Tensor
+
+    pdist(self, p): the distances of each two rows, of the first to all behind it, of the second, ...
+    """
     place = count_up(op, 0, op.dim(self, 0))
     before = op.Less(op.Unsqueeze(place, [1]), op.Unsqueeze(place, [0]))
     pairs = op.NonZero(before)
@@ -386,7 +427,11 @@ def max_pool2d_with_indices_backward(
     ceil_mode: bool,
     indices: Value,
 ) -> Value:
-    """The gradient of max_pool2d: each goes to the place that its maximum came from."""
+    """aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride,
+    int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor
+
+    The gradient of max_pool2d: each goes to the place that its maximum came from.
+    """
     front = [op.dim(self, axis) for axis in range(self.rank - 2)]
     flat = times(op, op.dim(self, -2), op.dim(self, -1))
     windows = times(op, op.dim(indices, -2), op.dim(indices, -1))

@@ -17,6 +17,7 @@ from purexport.lowering.support.positions import as_value
 def cov(
     op: Emitter, self: Value, correction: Any = 1, fweights: Value | None = None, aweights: Value | None = None
 ) -> Value:
+    """aten::cov(Tensor self, *, int correction=1, Tensor? fweights=None, Tensor? aweights=None) -> Tensor"""
     return _squeezed(op, _covariance(op, self, correction, fweights, aweights))
 
 
@@ -54,6 +55,7 @@ def _squeezed(op: Emitter, value: Value) -> Value:
 
 @lower("aten::corrcoef")
 def corrcoef(op: Emitter, self: Value) -> Value:
+    """aten::corrcoef(Tensor self) -> Tensor"""
     found = _covariance(op, self, 1, None, None)
     length = op.Sqrt(diagonal_of(op, found))
     length.shape = (found.shape or ())[:1]

@@ -41,6 +41,7 @@ def _running(op: Emitter, op_type: str, value: Value, dim: int, neutral: Any) ->
 
 @lower("aten::cumsum")
 def cumsum(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
+    """aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor"""
     return running_sum(op, op.cast(self, op.result_dtype), dim)
 
 
@@ -56,7 +57,10 @@ def running_sum(op: Emitter, value: Value, dim: int) -> Value:
 def diff(
     op: Emitter, self: Value, n: int = 1, dim: int = -1, prepend: Value | None = None, append: Value | None = None
 ) -> Value:
-    """Each element less the one before it, `n` times over; of booleans, whether they differ."""
+    """aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor
+
+    Each element less the one before it, `n` times over; of booleans, whether they differ.
+    """
     axis = axis_of(dim, self.rank)
     parts = [part for part in (prepend, self, append) if part is not None]
     value = op.Concat(*parts, axis=axis) if len(parts) > 1 else self
@@ -69,6 +73,7 @@ def diff(
 
 @lower("aten::cumprod")
 def cumprod(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
+    """aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor"""
     value = op.cast(self, op.result_dtype)
     if value.rank and op.has("CumProd"):
         inside = op.cast(value, carrier(op, "CumProd", value.dtype) or value.dtype)
@@ -78,7 +83,10 @@ def cumprod(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
 
 @lower("aten::logcumsumexp")
 def logcumsumexp(op: Emitter, self: Value, dim: int) -> Value:
-    """logcumsumexp(self, dim): stable, by the running maximum."""
+    """aten::logcumsumexp(Tensor self, int dim) -> Tensor
+
+    logcumsumexp(self, dim): stable, by the running maximum.
+    """
     if self.rank == 0:
         return self
     axis = axis_of(dim, self.rank)
@@ -91,11 +99,13 @@ def logcumsumexp(op: Emitter, self: Value, dim: int) -> Value:
 
 @lower("aten::cummax")
 def cummax(op: Emitter, self: Value, dim: int) -> tuple[Value, Value]:
+    """aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)"""
     return _running_extreme(op, "ReduceMax", self, dim)
 
 
 @lower("aten::cummin")
 def cummin(op: Emitter, self: Value, dim: int) -> tuple[Value, Value]:
+    """aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)"""
     return _running_extreme(op, "ReduceMin", self, dim)
 
 

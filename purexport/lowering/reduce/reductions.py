@@ -50,6 +50,7 @@ def count(op: Emitter, value: Value, dim: Any) -> int | Value:
 
 @lower("aten::mean", "aten::mean.dim")
 def mean(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    """aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor"""
     return average(op, op.cast(self, op.result_dtype), dim, keepdim)
 
 
@@ -62,11 +63,13 @@ def average(op: Emitter, value: Value, dim: Any, keepdim: bool) -> Value:
 
 @lower("aten::sum", "aten::sum.dim_IntList")
 def sum_rule(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    """aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor"""
     return reduce(op, "ReduceSum", op.cast(self, op.result_dtype), dim, keepdim)
 
 
 @lower("aten::nansum")
 def nansum(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    """aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"""
     return reduce(op, "ReduceSum", op.cast(_nan_to_zero(op, self), op.result_dtype), dim, keepdim)
 
 
@@ -78,6 +81,7 @@ def _nan_to_zero(op: Emitter, value: Value) -> Value:
 
 @lower("aten::nanmean")
 def nanmean(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    """aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor"""
     value = op.cast(self, op.result_dtype)
     numbers = op.cast(alike(op.Not(op.IsNaN(value)), value), op.result_dtype)
     total = reduce(op, "ReduceSum", _nan_to_zero(op, value), dim, keepdim)
@@ -86,11 +90,13 @@ def nanmean(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dt
 
 @lower("aten::prod", "aten::prod.dim_int")
 def prod(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    """aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor"""
     return reduce(op, "ReduceProd", op.cast(self, op.result_dtype), dim, keepdim)
 
 
 @lower("aten::logsumexp", "aten::special_logsumexp", promote="self", to_float=True)
 def logsumexp(op: Emitter, self: Value, dim: Any, keepdim: bool = False) -> Value:
+    """aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor"""
     if self.rank == 0:
         return self
     axes = axes_of(self, dim)
@@ -114,6 +120,7 @@ def _as_vector(op: Emitter, value: Value, size: int | None = 1) -> Value:
 
 @lower("aten::count_nonzero", "aten::count_nonzero.dim_IntList")
 def count_nonzero(op: Emitter, self: Value, dim: Any = None) -> Value:
+    """aten::count_nonzero(Tensor self, int? dim=None) -> Tensor"""
     return reduce(op, "ReduceSum", op.cast(op.cast(self, dtypes.BOOL), dtypes.INT64), dim, False)
 
 
@@ -122,13 +129,19 @@ def count_nonzero(op: Emitter, self: Value, dim: Any = None) -> Value:
 
 @lower("aten::any", "aten::any.dim", "aten::any.dims")
 def any_rule(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    """any(Tensor self, ...): false for an empty tensor; bool, but uint8 of uint8."""
+    """aten::any(Tensor self) -> Tensor
+
+    any(Tensor self, ...): false for an empty tensor; bool, but uint8 of uint8.
+    """
     return op.cast(_exists(op, op.cast(self, dtypes.BOOL), dim, keepdim), op.result_dtype)
 
 
 @lower("aten::all", "aten::all.dim", "aten::all.dims")
 def all_rule(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    """all(Tensor self, ...): true for an empty tensor; bool, but uint8 of uint8."""
+    """aten::all(Tensor self) -> Tensor
+
+    all(Tensor self, ...): true for an empty tensor; bool, but uint8 of uint8.
+    """
     wrong = _exists(op, alike(op.Not(op.cast(self, dtypes.BOOL)), self), dim, keepdim)
     return op.cast(op.Not(wrong), op.result_dtype)
 
@@ -145,11 +158,13 @@ def _exists(op: Emitter, truth: Value, dim: Any, keepdim: bool) -> Value:
 
 @lower("aten::amax", "aten::max")
 def amax(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    """aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor"""
     return extreme(op, "ReduceMax", self, dim, keepdim)
 
 
 @lower("aten::amin", "aten::min")
 def amin(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    """aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor"""
     return extreme(op, "ReduceMin", self, dim, keepdim)
 
 
@@ -164,16 +179,19 @@ def extreme(op: Emitter, op_type: str, value: Value, dim: Any, keepdim: bool) ->
 
 @lower("aten::aminmax")
 def aminmax(op: Emitter, self: Value, dim: int | None = None, keepdim: bool = False) -> tuple[Value, Value]:
+    """aten::aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)"""
     return amin(op, self, dim, keepdim), amax(op, self, dim, keepdim)
 
 
 @lower("aten::argmax")
 def argmax(op: Emitter, self: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    """aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor"""
     return _position(op, "ArgMax", self, dim, keepdim)
 
 
 @lower("aten::argmin")
 def argmin(op: Emitter, self: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    """aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor"""
     return _position(op, "ArgMin", self, dim, keepdim)
 
 
@@ -199,11 +217,13 @@ def _first(op: Emitter, op_type: str, value: Value, axis: int, keepdims: int) ->
 
 @lower("aten::max.dim")
 def max_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+    """aten::max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)"""
     return amax(op, self, dim, keepdim), argmax(op, self, dim, keepdim)
 
 
 @lower("aten::min.dim")
 def min_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+    """aten::min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)"""
     return amin(op, self, dim, keepdim), argmin(op, self, dim, keepdim)
 
 
@@ -228,21 +248,25 @@ def variance(op: Emitter, value: Value, dim: Any, correction: Any, keepdim: bool
 
 @lower("aten::var.correction")
 def var(op: Emitter, self: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Value:
+    """aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor"""
     return variance(op, self, dim, 1 if correction is None else correction, keepdim)[0]
 
 
 @lower("aten::var", "aten::var.dim")
 def var_unbiased(op: Emitter, self: Value, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Value:
+    """aten::var(Tensor self, bool unbiased=True) -> Tensor"""
     return variance(op, self, dim, int(unbiased), keepdim)[0]
 
 
 @lower("aten::std.correction")
 def std(op: Emitter, self: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Value:
+    """aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor"""
     return op.Sqrt(var(op, self, dim, correction, keepdim))
 
 
 @lower("aten::std", "aten::std.dim")
 def std_unbiased(op: Emitter, self: Value, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Value:
+    """aten::std(Tensor self, bool unbiased=True) -> Tensor"""
     return op.Sqrt(var_unbiased(op, self, dim, unbiased, keepdim))
 
 
@@ -250,6 +274,9 @@ def std_unbiased(op: Emitter, self: Value, dim: Any = None, unbiased: bool = Tru
 def var_mean(
     op: Emitter, self: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False
 ) -> tuple[Value, Value]:
+    """aten::var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False)
+    -> (Tensor, Tensor)
+    """
     return variance(op, self, dim, 1 if correction is None else correction, keepdim)
 
 
@@ -257,6 +284,7 @@ def var_mean(
 def var_mean_unbiased(
     op: Emitter, self: Value, dim: Any = None, unbiased: bool = True, keepdim: bool = False
 ) -> tuple[Value, Value]:
+    """aten::var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)"""
     return variance(op, self, dim, int(unbiased), keepdim)
 
 
@@ -264,6 +292,9 @@ def var_mean_unbiased(
 def std_mean(
     op: Emitter, self: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False
 ) -> tuple[Value, Value]:
+    """aten::std_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False)
+    -> (Tensor, Tensor)
+    """
     squared, middle = var_mean(op, self, dim, correction, keepdim)
     return op.Sqrt(squared), middle
 
@@ -272,6 +303,7 @@ def std_mean(
 def std_mean_unbiased(
     op: Emitter, self: Value, dim: Any = None, unbiased: bool = True, keepdim: bool = False
 ) -> tuple[Value, Value]:
+    """aten::std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)"""
     squared, middle = var_mean_unbiased(op, self, dim, unbiased, keepdim)
     return op.Sqrt(squared), middle
 
@@ -283,7 +315,11 @@ def std_mean_unbiased(
 def linalg_vector_norm(
     op: Emitter, self: Value, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Value:
-    """linalg_vector_norm(self, ord=2, ...): the number of nonzeros for ord 0, the extreme for infinite ones."""
+    """aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *,
+    ScalarType? dtype=None) -> Tensor
+
+    linalg_vector_norm(self, ord=2, ...): the number of nonzeros for ord 0, the extreme for infinite ones.
+    """
     value = op.cast(self, op.result_dtype)
     return _norm(op, value, ord, dim, keepdim)
 
@@ -308,15 +344,18 @@ def _norm(op: Emitter, value: Value, order: Any, dim: Any, keepdim: bool) -> Val
 def norm(
     op: Emitter, self: Value, p: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, dtype: Any = None
 ) -> Value:
+    """aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor"""
     return linalg_vector_norm(op, self, 2 if p is None else p, dim, keepdim)
 
 
 @lower("aten::frobenius_norm.dim")
 def frobenius_norm(op: Emitter, self: Value, dim: Sequence[int], keepdim: bool = False) -> Value:
+    """aten::frobenius_norm.dim(Tensor self, int[1] dim, bool keepdim=False) -> Tensor"""
     return linalg_vector_norm(op, self, 2, dim, keepdim)
 
 
 @lower("aten::dist")
 def dist(op: Emitter, self: Value, other: Value, p: Any = 2) -> Value:
+    """aten::dist(Tensor self, Tensor other, Scalar p=2) -> Tensor"""
     difference = op.Sub(op.cast(self, op.result_dtype), op.cast(other, op.result_dtype))
     return _norm(op, _as_vector(op, difference, None), p, None, False)

@@ -79,6 +79,9 @@ def _compared_in(op: Emitter, dtype: int | None) -> int | None:
 def topk(
     op: Emitter, self: Value, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Value, Value]:
+    """aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values,
+    Tensor indices)
+    """
     return top(op, self, op.known(k), dim, largest, sorted)
 
 
@@ -86,7 +89,10 @@ def topk(
 def sort(
     op: Emitter, self: Value, dim: int = -1, descending: bool = False, stable: bool | None = None
 ) -> tuple[Value, Value]:
-    """sort(self, dim, descending): stable; NaN comes last, or first if descending."""
+    """aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)
+
+    sort(self, dim, descending): stable; NaN comes last, or first if descending.
+    """
     if self.rank == 0:
         return self, op.const(0)
     size = op.dim(self, dim)
@@ -95,17 +101,22 @@ def sort(
 
 @lower("aten::msort")
 def msort(op: Emitter, self: Value) -> Value:
+    """aten::msort(Tensor self) -> Tensor"""
     return sort(op, self, 0)[0]
 
 
 @lower("aten::argsort", "aten::argsort.stable")
 def argsort(op: Emitter, self: Value, dim: int = -1, descending: bool = False, stable: bool = False) -> Value:
+    """aten::argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor"""
     return sort(op, self, dim, descending)[1]
 
 
 @lower("aten::kthvalue")
 def kthvalue(op: Emitter, self: Value, k: Any, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
-    """kthvalue(self, k, dim, keepdim) -> (values, indices): the k-th smallest, counted from one."""
+    """aten::kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)
+
+    kthvalue(self, k, dim, keepdim) -> (values, indices): the k-th smallest, counted from one.
+    """
     return _nth(op, self, op.known(k), dim, keepdim)
 
 
@@ -132,7 +143,10 @@ def _flat(op: Emitter, value: Value) -> Value:
 
 @lower("aten::median.dim")
 def median_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
-    """median(self, dim, keepdim) -> (values, indices): the lower one of two middle values; NaN where there is one."""
+    """aten::median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
+
+    median(self, dim, keepdim) -> (values, indices): the lower one of two middle values; NaN where there is one.
+    """
     if self.rank == 0:
         return self, op.const(0)
     size = op.dim(self, dim)
@@ -149,12 +163,16 @@ def median_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tup
 
 @lower("aten::median")
 def median(op: Emitter, self: Value) -> Value:
+    """aten::median(Tensor self) -> Tensor"""
     return median_dim(op, _flat(op, self), 0)[0]
 
 
 @lower("aten::nanmedian.dim")
 def nanmedian_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
-    """nanmedian(self, dim, keepdim): the median of what is no NaN."""
+    """aten::nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
+
+    nanmedian(self, dim, keepdim): the median of what is no NaN.
+    """
     if not dtypes.is_floating(self.dtype) or self.rank == 0:
         return median_dim(op, self, dim, keepdim)
     axis = axis_of(dim, self.rank)
@@ -173,6 +191,7 @@ def nanmedian_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> 
 
 @lower("aten::nanmedian")
 def nanmedian(op: Emitter, self: Value) -> Value:
+    """aten::nanmedian(Tensor self) -> Tensor"""
     return nanmedian_dim(op, _flat(op, self), 0)[0]
 
 
@@ -180,7 +199,10 @@ def nanmedian(op: Emitter, self: Value) -> Value:
 def quantile(
     op: Emitter, self: Value, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
 ) -> Value:
-    """quantile(self, q, dim, keepdim, interpolation): places between sorted values; q's axis comes first."""
+    """aten::quantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation="linear") -> Tensor
+
+    quantile(self, q, dim, keepdim, interpolation): places between sorted values; q's axis comes first.
+    """
     rank, dim = self.rank, None if self.rank == 0 else dim
     value = _flat(op, self) if dim is None else self
     axis = axis_of(dim or 0, value.rank)
@@ -235,7 +257,11 @@ def searchsorted(
     side: str | None = None,
     sorter: Value | None = None,
 ) -> Value:
-    """searchsorted(sorted_sequence, self): how many of the sequence come before each value; NaN comes last."""
+    """aten::searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False,
+    str? side=None, Tensor? sorter=None) -> Tensor
+
+    searchsorted(sorted_sequence, self): how many of the sequence come before each value; NaN comes last.
+    """
     if sorter is not None:
         sorted_sequence = alike(op.GatherElements(sorted_sequence, sorter, axis=-1), sorted_sequence)
     after = right or side == "right"
@@ -259,11 +285,15 @@ def searchsorted_number(
     side: str | None = None,
     sorter: Value | None = None,
 ) -> Value:
+    """aten::searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False,
+    str? side=None, Tensor? sorter=None) -> Tensor
+    """
     return searchsorted(op, sorted_sequence, self, out_int32, right, side, sorter)
 
 
 @lower("aten::bucketize.Tensor", promote="self boundaries")
 def bucketize(op: Emitter, self: Value, boundaries: Value, out_int32: bool = False, right: bool = False) -> Value:
+    """aten::bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor"""
     return searchsorted(op, boundaries, self, out_int32, right)
 
 
@@ -271,12 +301,16 @@ def bucketize(op: Emitter, self: Value, boundaries: Value, out_int32: bool = Fal
 def bucketize_number(
     op: Emitter, self: Value, boundaries: Value, out_int32: bool = False, right: bool = False
 ) -> Value:
+    """aten::bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor"""
     return searchsorted(op, boundaries, self, out_int32, right)
 
 
 @lower("aten::histc")
 def histc(op: Emitter, self: Value, bins: int = 100, min: Any = 0, max: Any = 0) -> Value:
-    """histc(self, bins, min, max): counts in equal bins, the last one closed; both bounds 0 mean those of the data."""
+    """aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor
+
+    histc(self, bins, min, max): counts in equal bins, the last one closed; both bounds 0 mean those of the data.
+    """
     flat = _flat(op, self)
     if min == max == 0:
         low, high = op.ReduceMin(flat, keepdims=0), op.ReduceMax(flat, keepdims=0)
@@ -298,7 +332,10 @@ def histc(op: Emitter, self: Value, bins: int = 100, min: Any = 0, max: Any = 0)
 
 @lower("aten::mode")
 def mode(op: Emitter, self: Value, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
-    """mode(self, dim, keepdim) -> (values, indices): the smallest of the most frequent, at its last place."""
+    """aten::mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)
+
+    mode(self, dim, keepdim) -> (values, indices): the smallest of the most frequent, at its last place.
+    """
     if self.rank == 0:
         return self, op.const(0)
     axis = axis_of(dim, self.rank)

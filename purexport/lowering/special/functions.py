@@ -82,6 +82,7 @@ def _below(op: Emitter, value: Value, bound: float) -> Value:
 
 @lower("aten::erf", "aten::special_erf", promote="self", to_float=True)
 def erf(op: Emitter, self: Value) -> Value:
+    """aten::erf(Tensor self) -> Tensor"""
     return op.Erf(self)
 
 
@@ -258,7 +259,10 @@ def _zeta(op: Emitter, s: Value, q: Value) -> Value:
     to_float=True,
 )
 def zeta(op: Emitter, self: Value, other: Value) -> Value:
-    """zeta(x, q): infinite at x = 1 and where q is zero or a negative integer; NaN for x below one."""
+    """aten::special_zeta(Tensor self, Tensor other) -> Tensor
+
+    zeta(x, q): infinite at x = 1 and where q is zero or a negative integer; NaN for x below one.
+    """
     s, q = op.cast(self, dtypes.DOUBLE), op.cast(other, dtypes.DOUBLE)
     result = _zeta(op, s, q)
     one = _number(op, 1)
@@ -272,7 +276,10 @@ def zeta(op: Emitter, self: Value, other: Value) -> Value:
 
 @lower("aten::polygamma", "aten::special_polygamma", promote="self", to_float=True)
 def polygamma(op: Emitter, n: int, self: Value) -> Value:
-    """polygamma(n, x): the n-th derivative of digamma, (-1)**(n + 1) * n! * zeta(n + 1, x)."""
+    """aten::polygamma(int n, Tensor self) -> Tensor
+
+    polygamma(n, x): the n-th derivative of digamma, (-1)**(n + 1) * n! * zeta(n + 1, x).
+    """
     x = op.cast(self, dtypes.DOUBLE)
     if n == 0:
         return op.cast(_digamma(op, x), self.dtype)
@@ -453,7 +460,10 @@ _product(
 
 @lower("aten::special_entr", promote="self", to_float=True)
 def entr(op: Emitter, self: Value) -> Value:
-    """entr(x): -x * log(x); 0 at 0, minus infinity below."""
+    """aten::special_entr(Tensor self) -> Tensor
+
+    entr(x): -x * log(x); 0 at 0, minus infinity below.
+    """
     zero = op.like(0, self)
     value = op.Where(eq(op, self, zero), zero, op.Neg(op.Mul(self, op.Log(self))))
     return op.Where(op.Less(self, zero), op.like(-math.inf, self), value)

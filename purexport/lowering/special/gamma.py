@@ -98,11 +98,17 @@ def _border(op: Emitter, a: Value, x: Value, upper: bool) -> Value:
 
 @lower("aten::igamma", "aten::special_gammainc", promote="self other")
 def igamma(op: Emitter, self: Value, other: Value) -> Value:
-    """igamma(a, x): the regularized lower incomplete gamma function."""
+    """aten::igamma(Tensor self, Tensor other) -> Tensor
+
+    igamma(a, x): the regularized lower incomplete gamma function.
+    """
     return op.cast(_both(op, self, other, False), self.dtype)
 
 
 @lower("aten::igammac", "aten::special_gammaincc", promote="self other")
 def igammac(op: Emitter, self: Value, other: Value) -> Value:
-    """igammac(a, x): 1 - igamma(a, x)."""
+    """aten::igammac(Tensor self, Tensor other) -> Tensor
+
+    igammac(a, x): 1 - igamma(a, x).
+    """
     return op.cast(_both(op, self, other, True), self.dtype)

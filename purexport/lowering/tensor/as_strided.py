@@ -61,7 +61,10 @@ def _known(op: Emitter, items: Sequence[object]) -> list[int]:
 def as_strided_copy(
     op: Emitter, self: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Value:
-    """as_strided_copy(self, size, stride): element i stands at offset + sum(i * stride) of the tensor's memory."""
+    """aten::as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor
+
+    as_strided_copy(self, size, stride): element i stands at offset + sum(i * stride) of the tensor's memory.
+    """
     order = _memory_order(op, self)
     places = _places(self, _known(op, size), _known(op, stride), storage_offset)
     flat = reshape(op, permute(op, self, order), [math.prod(self.sizes)])
@@ -72,7 +75,11 @@ def as_strided_copy(
 def as_strided_scatter(
     op: Emitter, self: Value, src: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Value:
-    """self with the elements that as_strided would give replaced by src."""
+    """aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None)
+    -> Tensor
+
+    self with the elements that as_strided would give replaced by src.
+    """
     order = _memory_order(op, self)
     places = _places(self, _known(op, size), _known(op, stride), storage_offset).flatten()
     flat = reshape(op, permute(op, self, order), [math.prod(self.sizes)])

@@ -17,17 +17,26 @@ from purexport.lowering.support.common import dims_of, full
 
 @lower("aten::zeros", "aten::empty.memory_format", "prim::Uninitialized")
 def zeros(op: Emitter, size: Sequence[Any], dtype: Any = None) -> Value:
+    """aten::zeros(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     # the content of an empty tensor is anything; zeros are as good
     return full(op, size, 0, op.result_dtype)
 
 
 @lower("aten::ones")
 def ones(op: Emitter, size: Sequence[Any], dtype: Any = None) -> Value:
+    """aten::ones(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return full(op, size, 1, op.result_dtype)
 
 
 @lower("aten::full")
 def full_rule(op: Emitter, size: Sequence[Any], fill_value: Any, dtype: Any = None) -> Value:
+    """aten::full(SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return full(op, size, fill_value, op.result_dtype)
 
 
@@ -35,51 +44,79 @@ def full_rule(op: Emitter, size: Sequence[Any], fill_value: Any, dtype: Any = No
 def empty_strided(
     op: Emitter, size: Sequence[Any], stride: Any = None, physical_layout: Any = None, dtype: Any = None
 ) -> Value:
+    """aten::empty_strided(SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None) -> Tensor
+    """
     return full(op, size, 0, op.result_dtype)
 
 
 @lower("aten::new_empty_strided")
 def new_empty_strided(op: Emitter, self: Value, size: Sequence[Any], stride: Any, dtype: Any = None) -> Value:
+    """aten::new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None,
+    Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
+    """
     return full(op, size, 0, op.result_dtype)
 
 
 @lower("aten::new_zeros", "aten::new_empty")
 def new_zeros(op: Emitter, self: Value, size: Sequence[Any], dtype: Any = None) -> Value:
+    """aten::new_zeros(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return full(op, size, 0, op.result_dtype)
 
 
 @lower("aten::new_ones")
 def new_ones(op: Emitter, self: Value, size: Sequence[Any], dtype: Any = None) -> Value:
+    """aten::new_ones(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return full(op, size, 1, op.result_dtype)
 
 
 @lower("aten::new_full")
 def new_full(op: Emitter, self: Value, size: Sequence[Any], fill_value: Any, dtype: Any = None) -> Value:
+    """aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None) -> Tensor
+    """
     return full(op, size, fill_value, op.result_dtype)
 
 
 @lower("aten::zeros_like", "aten::empty_like", "aten::zero")
 def zeros_like(op: Emitter, self: Value, dtype: Any = None) -> Value:
+    """aten::zeros_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
+    """
     return full(op, dims_of(op, self), 0, op.result_dtype)
 
 
 @lower("aten::ones_like")
 def ones_like(op: Emitter, self: Value, dtype: Any = None) -> Value:
+    """aten::ones_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
+    """
     return full(op, dims_of(op, self), 1, op.result_dtype)
 
 
 @lower("aten::full_like")
 def full_like(op: Emitter, self: Value, fill_value: Any, dtype: Any = None) -> Value:
+    """aten::full_like(Tensor self, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
+    """
     return full(op, dims_of(op, self), fill_value, op.result_dtype)
 
 
 @lower("aten::fill.Scalar", "aten::fill.Tensor")
 def fill(op: Emitter, self: Value, value: Any) -> Value:
+    """aten::fill.Scalar(Tensor self, Scalar value) -> Tensor"""
     return full(op, dims_of(op, self), value, op.result_dtype)
 
 
 @lower("aten::scalar_tensor")
 def scalar_tensor(op: Emitter, s: Any, dtype: Any = None) -> Value:
+    """aten::scalar_tensor(Scalar s, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return op.cast(s, op.result_dtype) if isinstance(s, Value) else op.const(s, op.result_dtype)
 
 
@@ -101,17 +138,27 @@ def positions(op: Emitter, size: Any) -> Value:
 
 @lower("aten::arange")
 def arange(op: Emitter, end: Any, dtype: Any = None) -> Value:
+    """aten::arange(Scalar end, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return arange_step(op, 0, end, 1)
 
 
 @lower("aten::arange.start")
 def arange_start(op: Emitter, start: Any, end: Any, dtype: Any = None) -> Value:
+    """aten::arange.start(Scalar start, Scalar end, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return arange_step(op, start, end, 1)
 
 
 @lower("aten::arange.start_step")
 def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None) -> Value:
-    """arange(start, end, step): as many steps as fit before end, counted in double as torch does."""
+    """aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None) -> Tensor
+
+    arange(start, end, step): as many steps as fit before end, counted in double as torch does.
+    """
     if not any(isinstance(item, Value) and item.const is None for item in (start, end, step)):
         known = [
             item.const.item() if isinstance(item, Value) and item.const is not None else item
@@ -153,7 +200,11 @@ def _count(op: Emitter, start: Any, end: Any, step: Any) -> Value:
 
 @lower("aten::linspace", "aten::linspace.Tensor_Tensor", "aten::linspace.Tensor_Scalar", "aten::linspace.Scalar_Tensor")
 def linspace(op: Emitter, start: Any, end: Any, steps: Any, dtype: Any = None) -> Value:
-    """linspace(start, end, steps): counted from both ends, so that the last number is end."""
+    """aten::linspace(Scalar start, Scalar end, int steps, *, ScalarType? dtype=None, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None) -> Tensor
+
+    linspace(start, end, steps): counted from both ends, so that the last number is end.
+    """
     if not any(isinstance(item, Value) for item in (start, end, steps)):
         return op.const(torch.linspace(start, end, steps, dtype=dtypes.torch_dtype(op.result_dtype)))
     return op.cast(_spaced(op, start, end, steps), op.result_dtype)
@@ -175,6 +226,9 @@ def _spaced(op: Emitter, start: Any, end: Any, steps: Any) -> Value:
 
 @lower("aten::logspace", "aten::logspace.Tensor_Tensor", "aten::logspace.Tensor_Scalar", "aten::logspace.Scalar_Tensor")
 def logspace(op: Emitter, start: Any, end: Any, steps: Any, base: float = 10.0, dtype: Any = None) -> Value:
+    """aten::logspace(Scalar start, Scalar end, int steps, float base=10., *, ScalarType? dtype=None,
+    Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
+    """
     if not any(isinstance(item, Value) for item in (start, end, steps)):
         return op.const(torch.logspace(start, end, steps, base, dtype=dtypes.torch_dtype(op.result_dtype)))
     exponents = _spaced(op, start, end, steps)
@@ -183,17 +237,26 @@ def logspace(op: Emitter, start: Any, end: Any, steps: Any, base: float = 10.0, 
 
 @lower("aten::eye", "aten::eye.m")
 def eye(op: Emitter, n: Any, m: Any = None, dtype: Any = None) -> Value:
+    """aten::eye(SymInt n, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None)
+    -> Tensor
+    """
     rows, columns = positions(op, op.known(n)), positions(op, op.known(n if m is None else m))
     return op.cast(op.Equal(op.Unsqueeze(rows, axes=[1]), op.Unsqueeze(columns, axes=[0])), op.result_dtype)
 
 
 @lower("aten::tril_indices")
 def tril_indices(op: Emitter, row: int, col: int, offset: int = 0, dtype: Any = None) -> Value:
+    """aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None) -> Tensor
+    """
     return op.const(torch.tril_indices(row, col, offset, dtype=dtypes.torch_dtype(op.result_dtype)))
 
 
 @lower("aten::triu_indices")
 def triu_indices(op: Emitter, row: int, col: int, offset: int = 0, dtype: Any = None) -> Value:
+    """aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None) -> Tensor
+    """
     return op.const(torch.triu_indices(row, col, offset, dtype=dtypes.torch_dtype(op.result_dtype)))
 
 
@@ -209,11 +272,17 @@ def triu_indices(op: Emitter, row: int, col: int, offset: int = 0, dtype: Any = 
     "aten::to.prim_dtype",
 )
 def to(op: Emitter, self: Value, dtype: Any = None) -> Value:
+    """aten::to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False,
+    MemoryFormat? memory_format=None) -> Tensor(a)
+    """
     return op.like(self, Value(op.result_dtype))
 
 
 @lower("aten::to.other", "aten::type_as")
 def to_other(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False,
+    MemoryFormat? memory_format=None) -> Tensor(a)
+    """
     return op.cast(self, op.result_dtype)
 
 
@@ -230,12 +299,16 @@ def to_other(op: Emitter, self: Value, other: Value) -> Value:
     "aten::resolve_neg",
 )
 def same(op: Emitter, self: Value) -> Value:
+    """aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)"""
     return self
 
 
 @lower("aten::copy")
 def copy(op: Emitter, self: Value, src: Value) -> Value:
-    """copy(Tensor self, Tensor src, bool non_blocking=False): src in the shape and dtype of self."""
+    """aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor
+
+    copy(Tensor self, Tensor src, bool non_blocking=False): src in the shape and dtype of self.
+    """
     moved = op.cast(src, self.dtype)
     if src.shape == self.shape and self.shape is not None and None not in self.shape:
         return moved

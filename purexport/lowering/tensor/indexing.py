@@ -43,7 +43,10 @@ class _Indexed:
 
 @lower("aten::index.Tensor", "aten::_unsafe_index.Tensor")
 def index(op: Emitter, self: Value, indices: Sequence[Value | None]) -> Value:
-    """x[i, :, j]: the index tensors are broadcast together; their axes stand where theirs stood, or in front."""
+    """aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor
+
+    x[i, :, j]: the index tensors are broadcast together; their axes stand where theirs stood, or in front.
+    """
     if all(item is None for item in indices):
         return self
     found = _indexed(op, self, indices)
@@ -113,7 +116,10 @@ def _combined(op: Emitter, items: Sequence[Value], sizes: Sequence[Any]) -> Valu
 def index_put(
     op: Emitter, self: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> Value:
-    """x[i, :, j] = values, or += with accumulate (each of equal positions then counts)."""
+    """aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor
+
+    x[i, :, j] = values, or += with accumulate (each of equal positions then counts).
+    """
     values = op.cast(values, self.dtype)
     one = _one_mask(indices)
     if one is not None and not accumulate and _is_one_number(values):
@@ -187,6 +193,7 @@ def _chosen(op: Emitter, mask: Value, one: Value, other: Value) -> Value:
 
 @lower("aten::index_select")
 def index_select(op: Emitter, self: Value, dim: int, index: Value) -> Value:
+    """aten::index_select(Tensor self, int dim, Tensor index) -> Tensor"""
     if not self.rank:
         return self
     axis = axis_of(dim, self.rank)
@@ -203,12 +210,16 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Value:
+    """aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False,
+    bool sparse=False) -> Tensor
+    """
     # padding_idx, scale_grad_by_freq and sparse are about gradients
     return op.Gather(weight, indices, axis=0)
 
 
 @lower("aten::gather")
 def gather(op: Emitter, self: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
+    """aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor"""
     axis = axis_of(dim, self.rank)
     places = op.cast(index, dtypes.INT64)
     if not self.rank:
@@ -234,13 +245,17 @@ def _gathered_flat(op: Emitter, value: Value, axis: int, places: Value) -> Value
 
 @lower("aten::take")
 def take(op: Emitter, self: Value, index: Value) -> Value:
+    """aten::take(Tensor self, Tensor index) -> Tensor"""
     size = times(op, *dims_of(op, self))
     return op.Gather(reshape(op, self, [-1]), in_range(op, index, size), axis=0)
 
 
 @lower("aten::take_along_dim")
 def take_along_dim(op: Emitter, self: Value, indices: Value, dim: int | None = None) -> Value:
-    """gather, whose other axes are broadcast first; without a dim on flattened tensors."""
+    """aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor
+
+    gather, whose other axes are broadcast first; without a dim on flattened tensors.
+    """
     if dim is None:
         flat = reshape(op, self, [-1])
         return op.GatherElements(flat, op.cast(reshape(op, indices, [-1]), dtypes.INT64), axis=0)
@@ -263,6 +278,7 @@ def _shape_but(op: Emitter, value: Value, axis: int) -> Value:
 
 @lower("aten::masked_select")
 def masked_select(op: Emitter, self: Value, mask: Value) -> Value:
+    """aten::masked_select(Tensor self, Tensor mask) -> Tensor"""
     wide = op.cast(mask, dtypes.BOOL)
     data = self
     if self.shape != mask.shape or None in (self.shape or (None,)):
@@ -274,7 +290,10 @@ def masked_select(op: Emitter, self: Value, mask: Value) -> Value:
 
 @lower("aten::nonzero", "aten::argwhere")
 def nonzero(op: Emitter, self: Value) -> Value:
-    """A row of positions for each element that is not zero; of a number, rows without a column."""
+    """aten::nonzero(Tensor self) -> Tensor
+
+    A row of positions for each element that is not zero; of a number, rows without a column.
+    """
     if not self.rank:
         found = op.NonZero(_not_zero(op, reshape(op, self, [1])))
         return op.Slice(op.Transpose(found, perm=[1, 0]), [0], [0], axes=[1])
@@ -287,6 +306,7 @@ def _not_zero(op: Emitter, value: Value) -> Value:
 
 @lower("aten::nonzero_numpy", "aten::where")
 def nonzero_numpy(op: Emitter, self: Value | None = None, condition: Value | None = None) -> list[Value]:
+    """aten::nonzero_numpy(Tensor self) -> Tensor[]"""
     value = self if self is not None else condition
     assert value is not None
     return _set_places(op, _not_zero(op, value if value.rank else reshape(op, value, [1])))
@@ -297,7 +317,10 @@ def nonzero_numpy(op: Emitter, self: Value | None = None, condition: Value | Non
 
 @lower("aten::repeat_interleave.Tensor")
 def repeat_interleave(op: Emitter, repeats: Value, output_size: Any = None) -> Value:
-    """[2, 0, 1] gives [0, 0, 2]: for each place of the result, how many running sums it has passed."""
+    """aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor
+
+    [2, 0, 1] gives [0, 0, 2]: for each place of the result, how many running sums it has passed.
+    """
     return op.cast(_repeated(op, repeats), op.result_dtype)
 
 
@@ -314,7 +337,11 @@ def _repeated(op: Emitter, repeats: Value) -> Value:
 def repeat_interleave_each(
     op: Emitter, self: Value, repeats: Any, dim: int | None = None, output_size: Any = None
 ) -> Value:
-    """Each slice as often as its own count says; a size of a trace is one count for all."""
+    """aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None)
+    -> Tensor
+
+    Each slice as often as its own count says; a size of a trace is one count for all.
+    """
     repeats = as_value(op, repeats)
     data = reshape(op, self, [-1]) if dim is None else self
     axis = 0 if dim is None else axis_of(dim, self.rank)

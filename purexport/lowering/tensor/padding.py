@@ -25,6 +25,7 @@ _PADDED = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT32, dtypes.INT64)
 
 @lower("aten::pad", "aten::_pad_enum")
 def pad(op: Emitter, self: Value, pad: Sequence[Any], mode: Any = "constant", value: Any = None) -> Value:
+    """aten::pad(Tensor self, SymInt[] pad, str mode="constant", float? value=None) -> Tensor"""
     # _pad_enum counts the modes
     name = _MODES[mode] if isinstance(mode, str) else ("reflect", "edge", "wrap", "constant")[mode]
     return _pad(op, self, pad, name, 0 if value is None else value)
@@ -32,21 +33,25 @@ def pad(op: Emitter, self: Value, pad: Sequence[Any], mode: Any = "constant", va
 
 @lower("aten::constant_pad_nd")
 def constant_pad_nd(op: Emitter, self: Value, pad: Sequence[Any], value: Any = 0) -> Value:
+    """aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor"""
     return _pad(op, self, pad, "constant", value)
 
 
 @lower("aten::reflection_pad1d", "aten::reflection_pad2d", "aten::reflection_pad3d")
 def reflection_pad(op: Emitter, self: Value, padding: Sequence[Any]) -> Value:
+    """aten::reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor"""
     return _pad(op, self, padding, "reflect", 0)
 
 
 @lower("aten::replication_pad1d", "aten::replication_pad2d", "aten::replication_pad3d")
 def replication_pad(op: Emitter, self: Value, padding: Sequence[Any]) -> Value:
+    """aten::replication_pad1d(Tensor self, SymInt[2] padding) -> Tensor"""
     return _pad(op, self, padding, "edge", 0)
 
 
 @lower("aten::_pad_circular")
 def circular_pad(op: Emitter, self: Value, pad: Sequence[Any]) -> Value:
+    """aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor"""
     return _pad(op, self, pad, "wrap", 0)
 
 
@@ -146,6 +151,7 @@ def _gathered(
 
 @lower("aten::roll")
 def roll(op: Emitter, self: Value, shifts: Any, dims: Any = ()) -> Value:
+    """aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor"""
     if not self.rank:
         return self
     if not dims:
@@ -179,7 +185,10 @@ def _roll_axis(op: Emitter, value: Value, shift: Any, axis: int) -> Value:
 
 @lower("aten::pixel_shuffle")
 def pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
-    """Depth to space, channels first: DepthToSpace's mode CRD, or its parts where there is no such mode."""
+    """aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor
+
+    Depth to space, channels first: DepthToSpace's mode CRD, or its parts where there is no such mode.
+    """
     if self.rank == 4 and op.has("DepthToSpace", "mode") and self.dtype in (dtypes.FLOAT, dtypes.DOUBLE):
         return op.DepthToSpace(self, blocksize=upscale_factor, mode="CRD")
     *batch, channels, height, width = dims_of(op, self)
@@ -193,7 +202,10 @@ def pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
 
 @lower("aten::pixel_unshuffle")
 def pixel_unshuffle(op: Emitter, self: Value, downscale_factor: int) -> Value:
-    """Space to depth in torch's order: the channel counts most, then the row in the block, then the column."""
+    """aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor
+
+    Space to depth in torch's order: the channel counts most, then the row in the block, then the column.
+    """
     *batch, channels, height, width = dims_of(op, self)
     if not isinstance(channels, int):
         raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static")
@@ -206,6 +218,7 @@ def pixel_unshuffle(op: Emitter, self: Value, downscale_factor: int) -> Value:
 
 @lower("aten::channel_shuffle", "aten::native_channel_shuffle")
 def channel_shuffle(op: Emitter, self: Value, groups: int) -> Value:
+    """aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor"""
     batch, channels, *rest = dims_of(op, self)
     if not isinstance(channels, int):
         raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static")

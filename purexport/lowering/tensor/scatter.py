@@ -24,7 +24,11 @@ from purexport.lowering.tensor.slices import diagonal_positions, slice_axis, wit
 def slice_scatter(
     op: Emitter, self: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Value:
-    """self with `self[start:end:step]` along one axis replaced by src."""
+    """aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1)
+    -> Tensor
+
+    self with `self[start:end:step]` along one axis replaced by src.
+    """
     axis = axis_of(dim, self.rank)
     size = op.dim(self, axis)
     begin, stop, stride = op.known(start or 0), op.known(INT64_MAX if end is None else end), op.known(step)
@@ -61,7 +65,10 @@ def _joined(op: Emitter, value: Value, src: Value, axis: int, begin: Any, stop: 
 
 @lower("aten::select_scatter")
 def select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: Any) -> Value:
-    """self with `self[index]` along one axis replaced by src."""
+    """aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor
+
+    self with `self[index]` along one axis replaced by src.
+    """
     axis = axis_of(dim, self.rank)
     thick = op.Unsqueeze(op.cast(src, self.dtype), [axis])
     size, position = op.dim(self, axis), op.known(index)
@@ -77,7 +84,10 @@ def select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: Any) -
 
 @lower("aten::diagonal_scatter")
 def diagonal_scatter(op: Emitter, self: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    """self with a diagonal of the matrices on two axes replaced by src, which has that diagonal as its last axis."""
+    """aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor
+
+    self with a diagonal of the matrices on two axes replaced by src, which has that diagonal as its last axis.
+    """
     order = with_last(self.rank, dim1, dim2)
     matrices = permute(op, self, order)
     *batch, rows, columns = dims_of(op, matrices)
@@ -96,6 +106,7 @@ def diagonal_scatter(op: Emitter, self: Value, src: Value, offset: int = 0, dim1
 
 @lower("aten::index_copy")
 def index_copy(op: Emitter, self: Value, dim: int, index: Value, source: Value) -> Value:
+    """aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor"""
     axis = axis_of(dim, self.rank)
     if not self.rank:
         return reshape(op, source, [])
@@ -104,6 +115,7 @@ def index_copy(op: Emitter, self: Value, dim: int, index: Value, source: Value) 
 
 @lower("aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor")
 def index_fill(op: Emitter, self: Value, dim: int, index: Value, value: Any) -> Value:
+    """aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor"""
     axis = axis_of(dim, self.rank)
     if not self.rank:
         return op.like(value, self)
@@ -121,6 +133,7 @@ def _row(op: Emitter, index: Value) -> Value:
 
 @lower("aten::index_add")
 def index_add(op: Emitter, self: Value, dim: int, index: Value, source: Value, alpha: Any = 1) -> Value:
+    """aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor"""
     scaled = source if alpha == 1 else op.Mul(source, op.like(alpha, source))
     return _along(op, self, dim, index, scaled, "add")
 
@@ -129,6 +142,9 @@ def index_add(op: Emitter, self: Value, dim: int, index: Value, source: Value, a
 def index_reduce(
     op: Emitter, self: Value, dim: int, index: Value, source: Value, reduce: str, include_self: bool = True
 ) -> Value:
+    """aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True)
+    -> Tensor
+    """
     axis, places = _places(op, self, dim, index, source)
     return _reduced(op, self, axis, places, source, reduce, include_self)
 
@@ -156,27 +172,32 @@ _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add":
 
 @lower("aten::scatter.src")
 def scatter(op: Emitter, self: Value, dim: int, index: Value, src: Value) -> Value:
+    """aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor"""
     return _scattered(op, self, axis_of(dim, self.rank), index, src, None)
 
 
 @lower("aten::scatter.value")
 def scatter_value(op: Emitter, self: Value, dim: int, index: Value, value: Any) -> Value:
+    """aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor"""
     return _scattered(op, self, axis_of(dim, self.rank), index, _everywhere(op, self, index, value), None)
 
 
 @lower("aten::scatter.reduce")
 def scatter_with(op: Emitter, self: Value, dim: int, index: Value, src: Value, reduce: str) -> Value:
+    """aten::scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor"""
     return _scattered(op, self, axis_of(dim, self.rank), index, src, _REDUCTIONS[reduce])
 
 
 @lower("aten::scatter.value_reduce")
 def scatter_value_with(op: Emitter, self: Value, dim: int, index: Value, value: Any, reduce: str) -> Value:
+    """aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor"""
     src = _everywhere(op, self, index, value)
     return _scattered(op, self, axis_of(dim, self.rank), index, src, _REDUCTIONS[reduce])
 
 
 @lower("aten::scatter_add")
 def scatter_add(op: Emitter, self: Value, dim: int, index: Value, src: Value) -> Value:
+    """aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor"""
     return _scattered(op, self, axis_of(dim, self.rank), index, src, "add")
 
 
@@ -184,6 +205,9 @@ def scatter_add(op: Emitter, self: Value, dim: int, index: Value, src: Value) ->
 def scatter_reduce(
     op: Emitter, self: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool = True
 ) -> Value:
+    """aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True)
+    -> Tensor
+    """
     return _reduced(op, self, axis_of(dim, self.rank), index, src, reduce, include_self)
 
 
@@ -254,7 +278,10 @@ def _scattered(op: Emitter, self: Value, axis: int, index: Value, src: Value, re
 
 @lower("aten::masked_scatter")
 def masked_scatter(op: Emitter, self: Value, mask: Value, source: Value) -> Value:
-    """Where the mask is set, the elements of source in order: the n-th set place takes element n."""
+    """aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor
+
+    Where the mask is set, the elements of source in order: the n-th set place takes element n.
+    """
     wide = op.Expand(mask, op.shape(self)) if mask.shape != self.shape else mask
     flat = op.Cast(op.Reshape(wide, [-1]), to=dtypes.INT64)
     rank = op.Sub(op.CumSum(flat, op.const(0)), op.const(1))
@@ -266,7 +293,10 @@ def masked_scatter(op: Emitter, self: Value, mask: Value, source: Value) -> Valu
 
 @lower("aten::put")
 def put(op: Emitter, self: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
-    """Elements of the flattened tensor replaced, or added to."""
+    """aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor
+
+    Elements of the flattened tensor replaced, or added to.
+    """
     flat = reshape(op, self, [-1])
     size = times(op, *dims_of(op, self))
     flat.shape = (size if isinstance(size, int) else None,)

@@ -23,6 +23,9 @@ from purexport.lowering.support.positions import as_value, count_up, times
 
 @lower("aten::slice.Tensor", "aten::slice_copy.Tensor")
 def slice_rule(op: Emitter, self: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Value:
+    """aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1)
+    -> Tensor(a)
+    """
     axis = axis_of(dim, self.rank)
     begin, stop = op.known(0 if start is None else start), op.known(INT64_MAX if end is None else end)
     size = op.dim(self, axis)
@@ -65,6 +68,7 @@ def minus(op: Emitter, one: Any, other: Any) -> Any:
 
 @lower("aten::narrow", "aten::narrow_copy")
 def narrow(op: Emitter, self: Value, dim: int, start: Any, length: Any) -> Value:
+    """aten::narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)"""
     axis = axis_of(dim, self.rank)
     end = plus(op, start, length)
     if end == 0 and op.known(length) != 0:
@@ -74,11 +78,13 @@ def narrow(op: Emitter, self: Value, dim: int, start: Any, length: Any) -> Value
 
 @lower("aten::narrow.Tensor")
 def narrow_tensor(op: Emitter, self: Value, dim: int, start: Value, length: Any) -> Value:
+    """aten::narrow.Tensor(Tensor(a) self, int dim, Tensor start, SymInt length) -> Tensor(a)"""
     return narrow(op, self, dim, op.cast(start, dtypes.INT64), length)
 
 
 @lower("aten::select.int", "aten::select_copy.int")
 def select(op: Emitter, self: Value, dim: int, index: Any) -> Value:
+    """aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)"""
     axis = axis_of(dim, self.rank)
     position = op.known(index)
     if isinstance(position, int) and position < 0:
@@ -91,6 +97,7 @@ def select(op: Emitter, self: Value, dim: int, index: Any) -> Value:
 
 @lower("aten::split.Tensor", "aten::unsafe_split.Tensor", "aten::split_copy.Tensor")
 def split(op: Emitter, self: Value, split_size: Any, dim: int = 0) -> list[Value]:
+    """aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]"""
     size = _known_size(op, self, dim, "splits")
     step = op.known(split_size)
     if not isinstance(step, int):
@@ -109,6 +116,7 @@ def _known_size(op: Emitter, value: Value, dim: int, verb: str) -> int:
 
 @lower("aten::split_with_sizes", "aten::unsafe_split_with_sizes", "aten::split_with_sizes_copy")
 def split_with_sizes(op: Emitter, self: Value, split_sizes: Sequence[Any], dim: int = 0) -> list[Value]:
+    """aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]"""
     if len(split_sizes) == 1:
         return [self]
     axis = axis_of(dim, self.rank)
@@ -122,12 +130,16 @@ def split_with_sizes(op: Emitter, self: Value, split_sizes: Sequence[Any], dim: 
 
 @lower("aten::split.sizes")
 def split_sizes_rule(op: Emitter, self: Value, split_size: Sequence[Any], dim: int = 0) -> list[Value]:
+    """aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]"""
     return split_with_sizes(op, self, split_size, dim)
 
 
 @lower("aten::chunk", "aten::unsafe_chunk")
 def chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> list[Value]:
-    """5 in 4 chunks is 2, 2, 1: maybe fewer pieces than asked for; but `chunks` empty ones of an empty axis."""
+    """aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]
+
+    5 in 4 chunks is 2, 2, 1: maybe fewer pieces than asked for; but `chunks` empty ones of an empty axis.
+    """
     size = op.dim(self, dim)
     if not isinstance(size, int):
         return _chunk_dynamic(op, self, chunks, dim, size)
@@ -148,7 +160,10 @@ def _chunk_dynamic(op: Emitter, value: Value, chunks: int, dim: int, size: Value
 
 @lower("aten::tensor_split.sections")
 def tensor_split_sections(op: Emitter, self: Value, sections: int, dim: int = 0) -> list[Value]:
-    """Always `sections` pieces, the first ones longer by one."""
+    """aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]
+
+    Always `sections` pieces, the first ones longer by one.
+    """
     size, each = op.dim(self, dim), op.const(sections)
     if isinstance(size, int):
         return split_with_sizes(op, self, [(size + piece) // sections for piece in reversed(range(sections))], dim)
@@ -158,43 +173,53 @@ def tensor_split_sections(op: Emitter, self: Value, sections: int, dim: int = 0)
 
 @lower("aten::tensor_split.indices")
 def tensor_split(op: Emitter, self: Value, indices: Sequence[Any], dim: int = 0) -> list[Value]:
-    """Plain slices between the positions, which may be negative, out of range or out of order."""
+    """aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]
+
+    Plain slices between the positions, which may be negative, out of range or out of order.
+    """
     axis = axis_of(dim, self.rank)
     return [slice_axis(op, self, axis, *bounds) for bounds in pairwise([0, *indices, INT64_MAX])]
 
 
 @lower("aten::hsplit.int")
 def hsplit_int(op: Emitter, self: Value, sections: int) -> list[Value]:
+    """aten::hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]"""
     return tensor_split_sections(op, self, sections, 0 if self.rank == 1 else 1)
 
 
 @lower("aten::hsplit.array")
 def hsplit(op: Emitter, self: Value, indices: Sequence[int]) -> list[Value]:
+    """aten::hsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]"""
     return tensor_split(op, self, indices, 0 if self.rank == 1 else 1)
 
 
 @lower("aten::vsplit.int")
 def vsplit_int(op: Emitter, self: Value, sections: int) -> list[Value]:
+    """aten::vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]"""
     return tensor_split_sections(op, self, sections, 0)
 
 
 @lower("aten::vsplit.array")
 def vsplit(op: Emitter, self: Value, indices: Sequence[int]) -> list[Value]:
+    """aten::vsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]"""
     return tensor_split(op, self, indices, 0)
 
 
 @lower("aten::dsplit.int")
 def dsplit_int(op: Emitter, self: Value, sections: int) -> list[Value]:
+    """aten::dsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]"""
     return tensor_split_sections(op, self, sections, 2)
 
 
 @lower("aten::dsplit.array")
 def dsplit(op: Emitter, self: Value, indices: Sequence[int]) -> list[Value]:
+    """aten::dsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]"""
     return tensor_split(op, self, indices, 2)
 
 
 @lower("aten::unbind.int", "aten::unbind_copy.int")
 def unbind(op: Emitter, self: Value, dim: int = 0) -> list[Value]:
+    """aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]"""
     size = _known_size(op, self, dim, "unbinds")
     axis = axis_of(dim, self.rank)
     assert self.shape is not None
@@ -232,6 +257,7 @@ def diagonal_positions(op: Emitter, rows: Any, columns: Any, offset: int) -> Val
 
 @lower("aten::diagonal", "aten::diagonal_copy")
 def diagonal(op: Emitter, self: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    """aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)"""
     matrices = permute(op, self, with_last(self.rank, dim1, dim2))
     *batch, rows, columns = dims_of(op, matrices)
     flat = reshape(op, matrices, [*batch, times(op, rows, columns)])
@@ -240,12 +266,16 @@ def diagonal(op: Emitter, self: Value, offset: int = 0, dim1: int = 0, dim2: int
 
 @lower("aten::linalg_diagonal")
 def linalg_diagonal(op: Emitter, A: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:  # noqa: N803
+    """aten::linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, int dim2=-1) -> Tensor(a)"""
     return diagonal(op, A, offset, dim1, dim2)
 
 
 @lower("aten::diag_embed")
 def diag_embed(op: Emitter, self: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
-    """Rows and columns are all positions; off the diagonal they point at a zero behind the last element."""
+    """aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor
+
+    Rows and columns are all positions; off the diagonal they point at a zero behind the last element.
+    """
     axis, length = self.rank - 1, op.dim(self, -1)
     size = plus(op, length, abs(offset))
     if isinstance(length, int) and isinstance(size, int):
@@ -266,18 +296,23 @@ def diag_embed(op: Emitter, self: Value, offset: int = 0, dim1: int = -2, dim2: 
 
 @lower("aten::diag")
 def diag(op: Emitter, self: Value, diagonal: int = 0) -> Value:
+    """aten::diag(Tensor self, int diagonal=0) -> Tensor"""
     return diag_embed(op, self, diagonal) if self.rank == 1 else linalg_diagonal(op, self, diagonal)
 
 
 @lower("aten::diagflat")
 def diagflat(op: Emitter, self: Value, offset: int = 0) -> Value:
+    """aten::diagflat(Tensor self, int offset=0) -> Tensor"""
     flat = self if self.rank == 1 else reshape(op, self, [-1])
     return diag_embed(op, flat, offset)
 
 
 @lower("aten::unfold", "aten::unfold_copy")
 def unfold(op: Emitter, self: Value, dimension: int, size: int, step: int) -> Value:
-    """Windows along an axis, side by side on it; a new last axis runs inside a window."""
+    """aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)
+
+    Windows along an axis, side by side on it; a new last axis runs inside a window.
+    """
     if not self.rank:
         return reshape(op, self, [1])
     axis, length = axis_of(dimension, self.rank), op.dim(self, dimension)
@@ -295,11 +330,13 @@ def unfold(op: Emitter, self: Value, dimension: int, size: int, step: int) -> Va
 
 @lower("aten::tril")
 def tril(op: Emitter, self: Value, diagonal: Any = 0) -> Value:
+    """aten::tril(Tensor self, SymInt diagonal=0) -> Tensor"""
     return _triangle(op, self, diagonal, upper=False)
 
 
 @lower("aten::triu")
 def triu(op: Emitter, self: Value, diagonal: Any = 0) -> Value:
+    """aten::triu(Tensor self, SymInt diagonal=0) -> Tensor"""
     return _triangle(op, self, diagonal, upper=True)
 
 

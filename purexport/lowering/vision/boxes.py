@@ -39,7 +39,10 @@ from purexport.lowering.support.regions import (
 
 @lower("torchvision::nms")
 def nms(op: Emitter, dets: Value, scores: Value, iou_threshold: float) -> Value:
-    """nms(dets [n, 4], scores [n]): int64 positions of the boxes that stay, by falling score, the first of equals."""
+    """torchvision::nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor
+
+    nms(dets [n, 4], scores [n]): int64 positions of the boxes that stay, by falling score, the first of equals.
+    """
     if dets.dtype == dtypes.DOUBLE:
         raise UnsupportedForm("of float64 boxes is computed in float32 by ONNX; convert them with .float() first")
     if isinstance(iou_threshold, Value) or iou_threshold < 0:
@@ -75,7 +78,11 @@ def roi_align(
     sampling_ratio: int,
     aligned: bool,
 ) -> Value:
-    """roi_align(input [n, c, h, w], rois [k, 5]): means of bilinear samples, [k, c, pooled_height, pooled_width]."""
+    """torchvision::roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width,
+    int sampling_ratio, bool aligned) -> Tensor
+
+    roi_align(input [n, c, h, w], rois [k, 5]): means of bilinear samples, [k, c, pooled_height, pooled_width].
+    """
     return _aligned(op, input, rois, spatial_scale, (pooled_height, pooled_width), sampling_ratio, aligned)
 
 
@@ -89,7 +96,11 @@ def ps_roi_align(
     pooled_width: int,
     sampling_ratio: int,
 ) -> tuple[Value, Value]:
-    """ps_roi_align(input [n, c * bins, h, w], rois): each bin reads its own c channels; and which it reads."""
+    """torchvision::ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height,
+    SymInt pooled_width, int sampling_ratio) -> (Tensor, Tensor)
+
+    ps_roi_align(input [n, c * bins, h, w], rois): each bin reads its own c channels; and which it reads.
+    """
     shape, bins = (pooled_height, pooled_width), pooled_height * pooled_width
     mapping = channel_mapping(op, input, rois, shape)
     if not runs(op, "RoiAlign") or not op.has("RoiAlign", _COORDINATES):

@@ -30,7 +30,12 @@ def deform_conv2d(
     offset_groups: int,
     use_mask: bool,
 ) -> Value:
-    """deform_conv2d(input [n, c, h, w], weight, offset [n, offset_groups * taps * 2 (y, x), oh, ow], mask, bias)."""
+    """torchvision::deform_conv2d(Tensor input, Tensor weight, Tensor offset, Tensor mask, Tensor bias, SymInt stride_h,
+    SymInt stride_w, SymInt pad_h, SymInt pad_w, SymInt dilation_h, SymInt dilation_w, SymInt groups,
+    SymInt offset_groups, bool use_mask) -> Tensor
+
+    deform_conv2d(input [n, c, h, w], weight, offset [n, offset_groups * taps * 2 (y, x), oh, ow], mask, bias).
+    """
     used = mask if use_mask else None
     if op.has("DeformConv"):
         native: Value = op.DeformConv(

@@ -32,7 +32,11 @@ from purexport.lowering.support.regions import (
 def roi_pool(
     op: Emitter, input: Value, rois: Value, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Value, Value]:
-    """roi_pool(input [n, c, h, w], rois [k, 5]): the largest pixel of each bin, and its place in the image."""
+    """torchvision::roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width)
+    -> (Tensor, Tensor)
+
+    roi_pool(input [n, c, h, w], rois [k, 5]): the largest pixel of each bin, and its place in the image.
+    """
     pixels = Pixels(op, input)
     y = _reach(op, rois, 1, pixels.height, spatial_scale, pooled_height, 1)
     x = _reach(op, rois, 0, pixels.width, spatial_scale, pooled_width, 1)
@@ -63,7 +67,11 @@ def roi_pool(
 def ps_roi_pool(
     op: Emitter, input: Value, rois: Value, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Value, Value]:
-    """ps_roi_pool(input [n, c * bins, h, w], rois): each bin's mean in its own c channels; and which it reads."""
+    """torchvision::ps_roi_pool(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height,
+    SymInt pooled_width) -> (Tensor, Tensor)
+
+    ps_roi_pool(input [n, c * bins, h, w], rois): each bin's mean in its own c channels; and which it reads.
+    """
     shape = (pooled_height, pooled_width)
     pixels = Pixels(op, input, shape)
     # torch never reads the last row and the last column
