@@ -1,7 +1,8 @@
 """Complex tensors: making them, taking them apart, arithmetic and comparison.
 
-Operands are pairs, or single values where they are real: products with those cost one multiplication a part.  (torch
-widens them to complex first, which differs for infinities only: 2 * (inf + 0j) has a NaN part there.)
+Operands are pairs, or single values where they are real. A product with a real operand costs one multiplication for
+each of the two parts. torch converts a real operand to complex first, which makes a difference for infinities only:
+there `2*(inf+0j)` has NaN as its imaginary part.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from purexport.lowering.tensor.create import same
 
 Operand = Pair | Value
 
-# of a real tensor these are the tensor itself
+# for a real tensor the result is the tensor itself
 add(Rule(same, ("self",)), *(f"aten::{name}" for name in ("real", "conj_physical", "_conj_physical")))
 
 
 def result_code(op: Emitter) -> int:
-    """The dtype of the result's parts, or of a real result."""
+    """The ONNX dtype of the real and imaginary part of the result, or of the result itself where it is real."""
     return part_code(op.result.dtype)
 
 
@@ -37,7 +38,10 @@ def result_code(op: Emitter) -> int:
 
 @lower_complex("aten::view_as_complex", "aten::view_as_complex_copy")
 def view_as_complex(op: Emitter, self: Value) -> Pair:
-    """aten::view_as_complex(Tensor(a) self) -> Tensor(a)"""
+    """aten::view_as_complex(Tensor(a) self) -> Tensor(a)
+
+    The last axis of `self` has size 2 and holds the real and the imaginary part.
+    """
     return split(op, self)
 
 
@@ -49,7 +53,10 @@ def view_as_real(op: Emitter, self: Pair) -> Value:
 
 @lower_complex("aten::complex")
 def complex_rule(op: Emitter, real: Value, imag: Value) -> Pair:
-    """aten::complex(Tensor real, Tensor imag) -> Tensor"""
+    """aten::complex(Tensor real, Tensor imag) -> Tensor
+
+    The two parts broadcast against each other.
+    """
     return Pair(_spread(op, real, imag), _spread(op, imag, real))
 
 
@@ -79,7 +86,10 @@ def conj(op: Emitter, self: Pair) -> Pair:
 
 @lower_complex("aten::mH", "aten::adjoint")
 def adjoint(op: Emitter, self: Pair) -> Pair:
-    """aten::mH(Tensor(a) self) -> Tensor(a)"""
+    """aten::mH(Tensor(a) self) -> Tensor(a)
+
+    The transpose of the last two axes, conjugated. A tensor of rank below 2 is only conjugated.
+    """
     return conj(op, self.map(lambda part: swap_last(op, part)) if self.rank > 1 else self)
 
 
@@ -100,7 +110,7 @@ def to(op: Emitter, self: Operand, dtype: Any = None) -> Operand:
     """aten::to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False,
     MemoryFormat? memory_format=None) -> Tensor(a)
 
-    To a real dtype: the real part, but bool says whether either part is not zero.
+    A conversion to a real dtype keeps the real part. A conversion to bool is true where either part is not zero.
     """
     if op.result.dtype.is_complex:
         return pair_of(op, self, result_code(op))
@@ -149,7 +159,7 @@ def _real_only(op: Emitter, value: Value) -> Pair:
 
 
 def _spread(op: Emitter, part: Value, other: Value) -> Value:
-    """`part` in the shape that it has together with `other`."""
+    """`part`, broadcast to the shape that it and `other` have together."""
     if other.rank == 0 or (part.shape == other.shape and None not in (part.shape or (None,))):
         return part
     if part.is_static and other.is_static:
@@ -160,14 +170,14 @@ def _spread(op: Emitter, part: Value, other: Value) -> Value:
 
 
 def scaled(op: Emitter, one: Operand, factor: Value) -> Operand:
-    """A complex or real value times a real one."""
+    """The product of a complex or real operand with a real one."""
     if isinstance(one, Pair):
         return one.map(lambda part: op.Mul(part, factor))
     return op.Mul(one, factor)
 
 
 def times(op: Emitter, one: Operand, other: Operand) -> Operand:
-    """The product."""
+    """The product of two operands, of which one or both may be complex."""
     if not isinstance(other, Pair):
         return scaled(op, one, other)
     if not isinstance(one, Pair):
@@ -177,7 +187,7 @@ def times(op: Emitter, one: Operand, other: Operand) -> Operand:
 
 
 def plus(op: Emitter, one: Operand, other: Operand) -> Operand:
-    """The sum."""
+    """The sum of two operands, of which one or both may be complex."""
     if isinstance(one, Pair) and isinstance(other, Pair):
         return Pair(op.Add(one.real, other.real), op.Add(one.imag, other.imag))
     if isinstance(one, Pair):
@@ -187,12 +197,16 @@ def plus(op: Emitter, one: Operand, other: Operand) -> Operand:
 
 
 def negated(op: Emitter, one: Operand) -> Operand:
-    """The opposite."""
+    """The operand with the opposite sign."""
     return one.map(lambda part: alike(op.Neg(part), part)) if isinstance(one, Pair) else alike(op.Neg(one), one)
 
 
 def over(op: Emitter, one: Operand, other: Operand) -> Operand:
-    """The quotient.  The divisor is scaled by its larger part, so that its square neither overflows nor vanishes."""
+    """The quotient of two operands.
+
+    The divisor is first divided by the larger of its two parts, so that the square of its magnitude neither overflows
+    nor underflows.
+    """
     if not isinstance(other, Pair):
         return one.map(lambda part: op.Div(part, other)) if isinstance(one, Pair) else op.Div(one, other)
     largest = op.Max(op.Abs(other.real), op.Abs(other.imag))
@@ -213,7 +227,7 @@ def _alpha(op: Emitter, other: Operand, alpha: Any) -> Operand:
 
 
 def _complex(op: Emitter, found: Operand) -> Pair:
-    """A result as a pair, also where both operands were real and only a dtype or an alpha is complex."""
+    """The result as a pair, also where both operands are real and only the dtype or `alpha` is complex."""
     return pair_of(op, found, result_code(op))
 
 
@@ -235,7 +249,10 @@ def sub(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
 
 @lower_complex("aten::rsub.Tensor", "aten::rsub.Scalar", promote="self other")
 def rsub(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
-    """aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
+    """aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor
+
+    `other - alpha * self`.
+    """
     return sub(op, other, self, alpha)
 
 
@@ -273,18 +290,25 @@ def square(op: Emitter, self: Pair) -> Operand:
     return times(op, self, self)
 
 
-# Size and angle -----------------------------------------------------------------------------------------------------
+# Magnitude and angle ------------------------------------------------------------------------------------------------
 
 
 @lower_complex("aten::abs", "aten::absolute")
 def magnitude(op: Emitter, self: Pair) -> Value:
-    """aten::abs(Tensor self) -> Tensor"""
+    """aten::abs(Tensor self) -> Tensor
+
+    The square root of the sum of squares, which is computed in double: the squares of float32 numbers do not overflow
+    there.
+    """
     return alike(arithmetic.hypot(op, self.real, self.imag), self.real)
 
 
 @lower_complex("aten::angle")
 def angle(op: Emitter, self: Pair) -> Value:
-    """aten::angle(Tensor self) -> Tensor"""
+    """aten::angle(Tensor self) -> Tensor
+
+    In radians, from -pi to pi. A negative zero as imaginary part counts as below the real axis.
+    """
     return alike(arithmetic.atan2(op, self.imag, self.real), self.real)
 
 
@@ -292,7 +316,7 @@ def angle(op: Emitter, self: Pair) -> Value:
 def sgn(op: Emitter, self: Pair) -> Pair:
     """aten::sgn(Tensor self) -> Tensor
 
-    sgn(Tensor self): the number of size 1 in its direction; 0 for 0.
+    The number of magnitude 1 at the same angle, and 0 for 0.
     """
     size, zero = magnitude(op, self), op.like(0, self.real)
     somewhere = op.cast(size, dtypes.BOOL)
@@ -303,7 +327,7 @@ def sgn(op: Emitter, self: Pair) -> Pair:
 
 
 def is_nonzero(op: Emitter, value: Pair) -> Value:
-    """True where either part is not zero."""
+    """True where the real or the imaginary part is not zero."""
     return alike(op.Or(op.cast(value.real, dtypes.BOOL), op.cast(value.imag, dtypes.BOOL)), value.real)
 
 
@@ -324,25 +348,37 @@ def ne(op: Emitter, self: Operand, other: Operand) -> Value:
 
 @lower_complex("aten::isnan")
 def isnan(op: Emitter, self: Pair) -> Value:
-    """aten::isnan(Tensor self) -> Tensor"""
+    """aten::isnan(Tensor self) -> Tensor
+
+    True where either part is NaN.
+    """
     return op.Or(op.IsNaN(self.real), op.IsNaN(self.imag))
 
 
 @lower_complex("aten::isinf")
 def isinf(op: Emitter, self: Pair) -> Value:
-    """aten::isinf(Tensor self) -> Tensor"""
+    """aten::isinf(Tensor self) -> Tensor
+
+    True where either part is infinite, even if the other is NaN.
+    """
     return op.Or(compare.isinf(op, self.real), compare.isinf(op, self.imag))
 
 
 @lower_complex("aten::isfinite")
 def isfinite(op: Emitter, self: Pair) -> Value:
-    """aten::isfinite(Tensor self) -> Tensor"""
+    """aten::isfinite(Tensor self) -> Tensor
+
+    True where both parts are finite.
+    """
     return op.And(compare.isfinite(op, self.real), compare.isfinite(op, self.imag))
 
 
 @lower_complex("aten::isreal")
 def isreal(op: Emitter, self: Pair) -> Value:
-    """aten::isreal(Tensor self) -> Tensor"""
+    """aten::isreal(Tensor self) -> Tensor
+
+    True where the imaginary part is zero.
+    """
     return compare.eq(op, self.imag, op.like(0, self.imag))
 
 

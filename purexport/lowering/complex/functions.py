@@ -1,9 +1,8 @@
-"""Powers, exponentials, logarithms and angles of complex tensors, by their real and imaginary parts.
+"""Powers, exponentials, logarithms and trigonometric functions of complex tensors, from their real and imaginary parts.
 
-Branches are torch's: the angle of a logarithm is above -pi, up to pi, and a negative zero counts as below the
-real axis.
-Inverse functions are logarithms; where two terms of one would cancel, the function's symmetry puts them on the same
-side.
+Branches are those of torch: the imaginary part of a logarithm lies between -pi and pi, and a negative zero as imaginary
+part counts as below the real axis. Inverse functions are computed from logarithms; where two terms would cancel, the
+symmetry of the function is used so that they do not.
 """
 
 from __future__ import annotations
@@ -62,8 +61,10 @@ def exp2(op: Emitter, self: Pair) -> Pair:
 
 @lower_complex("aten::expm1", "aten::special_expm1")
 def expm1(op: Emitter, self: Pair) -> Pair:
-    """aten::expm1(Tensor self) -> Tensor"""
-    # near zero the difference lives in the digits that double has and float has not
+    """aten::expm1(Tensor self) -> Tensor
+
+    The difference is taken in double, because exp(z) - 1 cancels near zero.
+    """
     wide = self.map(lambda part: op.cast(part, dtypes.DOUBLE))
     found = exp(op, wide)
     return Pair(op.cast(op.Sub(found.real, op.like(1, found.real)), self.dtype), op.cast(found.imag, self.dtype))
@@ -89,8 +90,10 @@ def log10(op: Emitter, self: Pair) -> Pair:
 
 @lower_complex("aten::log1p", "aten::special_log1p")
 def log1p(op: Emitter, self: Pair) -> Pair:
-    """aten::log1p(Tensor self) -> Tensor"""
-    # near zero the size of 1 + z lives in the digits that double has and float has not
+    """aten::log1p(Tensor self) -> Tensor
+
+    The magnitude of 1 + z is computed in double, because the logarithm loses the small digits near zero otherwise.
+    """
     wide = self.map(lambda part: op.cast(part, dtypes.DOUBLE))
     moved = op.Add(wide.real, op.like(1, wide.real))
     square = op.Add(op.Mul(moved, moved), op.Mul(wide.imag, wide.imag))
@@ -112,7 +115,8 @@ def sigmoid(op: Emitter, self: Pair) -> Operand:
 def sqrt(op: Emitter, self: Pair) -> Pair:
     """aten::sqrt(Tensor self) -> Tensor
 
-    The root on the right half plane; its larger part comes first, so that nothing cancels.
+    The root with a real part of at least zero. Its larger part is computed first and the other one from it, so that
+    nothing cancels.
     """
     half, zero = op.like(0.5, self.real), op.like(0, self.real)
     large = op.Sqrt(op.Mul(op.Add(magnitude(op, self), op.Abs(self.real)), half))
@@ -130,7 +134,10 @@ def rsqrt(op: Emitter, self: Pair) -> Operand:
 
 @lower_complex("aten::pow.Tensor_Scalar", "aten::pow.Tensor_Tensor", "aten::pow.Scalar", promote="self exponent")
 def pow_rule(op: Emitter, self: Operand, exponent: Operand) -> Operand:
-    """aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor"""
+    """aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor
+
+    A known integer exponent becomes repeated multiplication; others are exp(exponent * log(self)).
+    """
     base = pair_of(op, self, result_code(op))
     known = _number_in(exponent)
     if known is not None and known == int(known) and abs(known) <= _MOST_FACTORS:
@@ -141,7 +148,7 @@ def pow_rule(op: Emitter, self: Operand, exponent: Operand) -> Operand:
 
 
 def _number_in(exponent: Operand) -> float | None:
-    """A real exponent that is one known number."""
+    """The exponent as a Python number where it is one known real number, else None."""
     const = exponent.const if isinstance(exponent, Value) else None
     return None if const is None or const.numel() != 1 else float(const.item())
 
@@ -164,7 +171,7 @@ def _whole_power(op: Emitter, base: Pair, exponent: int) -> Operand:
 
 
 def _power(op: Emitter, base: Pair, exponent: Operand) -> Pair:
-    """exp(w log z); 0 where z is, but NaN of 0**0, as torch has it of tensors."""
+    """exp(w log z). It is 0 where z is 0, but NaN for 0**0, as in torch's kernel for tensors."""
     product = times(op, log(op, base), exponent)
     found = exp(op, _pair(op, product))
     power = _pair(op, exponent)
@@ -230,7 +237,7 @@ def tan(op: Emitter, self: Pair) -> Pair:
 def asinh(op: Emitter, self: Pair) -> Pair:
     """aten::asinh(Tensor self) -> Tensor
 
-    log(z + sqrt(z**2 + 1)) on the right half plane; odd.
+    log(z + sqrt(z**2 + 1)) on the right half plane; the left half follows since the function is odd.
     """
     left = op.Less(self.real, op.like(0, self.real))
     right = self.map(lambda part: op.Where(left, op.Neg(part), part))

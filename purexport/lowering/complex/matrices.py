@@ -1,8 +1,8 @@
 """Inverses and solutions of complex matrices, by real matrices of twice the size.
 
-A + Bi is to pairs what [[A, -B], [B, A]] is to stacked parts: products, inverses and solutions go over to each other.
-Which steps such a factorization takes says nothing of those that torch takes, so the forms that report them have no
-rule here.
+The complex matrix A + Bi corresponds to the real block matrix [[A, -B], [B, A]], and a pair to its stacked parts.
+Products, inverses and solutions correspond likewise. The pivots of the block matrix are not those that torch reports,
+so operators that return a factorization have no rule here.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from purexport.lowering.support.positions import times
 
 
 def _block(op: Emitter, matrix: Pair) -> Value:
-    """[[real, -imag], [imag, real]]"""
+    """The real block matrix [[real, -imag], [imag, real]]."""
     upper = _joined(op, matrix.real, op.Neg(matrix.imag), -1)
     return _joined(op, upper, _joined(op, matrix.imag, matrix.real, -1), -2)
 
 
 def _stacked(op: Emitter, matrix: Pair) -> Value:
-    """[[real], [imag]]"""
+    """The real matrix [[real], [imag]]."""
     return _joined(op, matrix.real, matrix.imag, -2)
 
 
@@ -63,7 +63,7 @@ def linalg_inv(op: Emitter, A: Pair) -> Pair:  # noqa: N803  ATen's name
 def linalg_solve(op: Emitter, A: Pair, B: Pair, left: bool = True) -> Pair:  # noqa: N803  ATen's names
     """aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor
 
-    X of A X = B, or of X A = B, which is A^T X^T = B^T.
+    X of A X = B; with `left=False` X of X A = B, which is A^T X^T = B^T.
     """
     if not isinstance(A, Pair) or not isinstance(B, Pair):
         raise UnsupportedForm("of a real and a complex tensor has no rule; make both complex")

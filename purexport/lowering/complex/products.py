@@ -1,7 +1,7 @@
 """Matrix products, reductions and norms of complex tensors.
 
-A product of two operands is four of real ones, (ac - bd) + (ad + bc) i, each by the ordinary rule; two where one
-operand is real.
+A product of two complex operands is four products of real ones, (ac - bd) + (ad + bc) i, each by the ordinary rule.
+Where one operand is real, two products are enough.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Product = Callable[[Value, Value], Value]
 
 
 def product(op: Emitter, multiply: Product, one: Operand, other: Operand) -> Pair:
-    """The complex form of a product of real tensors that is linear in both."""
+    """The complex form of `multiply`, a product of real tensors that is linear in both operands."""
     with part_results(op):
         return _product(op, multiply, one, other)
 
@@ -65,19 +65,28 @@ def mv(op: Emitter, self: Operand, vec: Operand) -> Pair:
 
 @lower_complex("aten::dot")
 def dot(op: Emitter, self: Operand, tensor: Operand) -> Pair:
-    """aten::dot(Tensor self, Tensor tensor) -> Tensor"""
+    """aten::dot(Tensor self, Tensor tensor) -> Tensor
+
+    Not conjugated: `vdot` conjugates its first operand.
+    """
     return product(op, _multiply(op), self, tensor)
 
 
 @lower_complex("aten::vdot")
 def vdot(op: Emitter, self: Pair, other: Pair) -> Pair:
-    """aten::vdot(Tensor self, Tensor other) -> Tensor"""
+    """aten::vdot(Tensor self, Tensor other) -> Tensor
+
+    The first operand is conjugated.
+    """
     return product(op, _multiply(op), conj(op, self), other)
 
 
 @lower_complex("aten::linalg_vecdot", promote="x y")
 def linalg_vecdot(op: Emitter, x: Operand, y: Operand, dim: int = -1) -> Pair:
-    """aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor"""
+    """aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor
+
+    The first operand is conjugated.
+    """
     first = conj(op, x) if isinstance(x, Pair) else x
     return product(op, lambda one, other: products.linalg_vecdot(op, one, other, dim), first, y)
 
@@ -105,7 +114,7 @@ def linear(op: Emitter, input: Operand, weight: Operand, bias: Operand | None = 
 def einsum_rule(op: Emitter, equation: str, tensors: Any, path: Any = None) -> Operand:
     """aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor
 
-    Two operands at a time is what a product is; one moves and adds up; more are refused.
+    One operand is permuted and summed, two are multiplied. More than two complex operands are refused.
     """
     if len(tensors) == 1:
         with part_results(op):
@@ -120,7 +129,7 @@ def einsum_rule(op: Emitter, equation: str, tensors: Any, path: Any = None) -> O
 
 
 def _added(op: Emitter, self: Operand, found: Operand, beta: Any, alpha: Any) -> Operand:
-    """beta * self + alpha * found; with beta 0 nothing of self counts, not even NaN."""
+    """`beta * self + alpha * found`. With `beta` 0 `self` is ignored, so that its NaN does not reach the result."""
     if alpha != 1:
         found = times(op, found, operand(op, alpha, found.dtype or dtypes.FLOAT))
     if beta == 0:
@@ -160,7 +169,7 @@ def addmv(op: Emitter, self: Operand, mat: Operand, vec: Operand, beta: Any = 1,
 def prod(op: Emitter, self: Operand, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Operand:
     """aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor
 
-    Halves are multiplied until one is left; the axis must be of a known size.
+    Neighbouring elements are multiplied until one is left, so the size of the axis must be known.
     """
     value = pair_of(op, self, result_code(op))
     if value.rank == 0:
@@ -199,7 +208,7 @@ def _row(op: Emitter, value: Pair, axis: int, at: int) -> Pair:
 def cumprod(op: Emitter, self: Operand, dim: int, dtype: Any = None) -> Operand:
     """aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor
 
-    Each step multiplies by what lies 1, 2, 4, ... places before.
+    Each step multiplies by the element that lies 1, 2, 4, ... positions before, so the size of the axis must be known.
     """
     value = pair_of(op, self, result_code(op))
     if value.rank == 0:
@@ -230,13 +239,18 @@ def linalg_vector_norm(
 ) -> Value:
     """aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *,
     ScalarType? dtype=None) -> Tensor
+
+    The norm of the magnitudes.
     """
     return reductions.linalg_vector_norm(op, magnitude(op, self), ord, dim, keepdim)
 
 
 @lower_complex("aten::norm.Scalar", "aten::norm.ScalarOpt_dim")
 def norm(op: Emitter, self: Pair, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Value:
-    """aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor"""
+    """aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor
+
+    The norm of the magnitudes.
+    """
     return reductions.norm(op, magnitude(op, self), p, dim, keepdim)
 
 
@@ -244,7 +258,7 @@ def norm(op: Emitter, self: Pair, p: Any = 2, dim: Any = None, keepdim: bool = F
 def var(op: Emitter, self: Pair, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Value:
     """aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor
 
-    The mean of the squared sizes of the differences: the variances of both parts together.
+    The mean of |difference|**2, which is the sum of the variances of both parts, and real.
     """
     return op.Add(*(reductions.var(op, part, dim, correction, keepdim) for part in (self.real, self.imag)))
 
@@ -269,7 +283,10 @@ def var_mean(
 
 @lower_complex("aten::count_nonzero", "aten::count_nonzero.dim_IntList")
 def count_nonzero(op: Emitter, self: Pair, dim: Any = None) -> Value:
-    """aten::count_nonzero(Tensor self, int? dim=None) -> Tensor"""
+    """aten::count_nonzero(Tensor self, int? dim=None) -> Tensor
+
+    An element counts where either part is not zero.
+    """
     return reductions.count_nonzero(op, is_nonzero(op, self), dim)
 
 

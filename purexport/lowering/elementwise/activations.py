@@ -1,6 +1,7 @@
-"""Activations: the operator where this opset has it, else its formula.
+"""Activations: the ONNX operator where this opset has it, else its formula.
 
-ONNX attributes of activations are float32 numbers; torch's defaults are kept where they differ.
+ONNX attributes of activations are float32 numbers, so float64 tensors are computed by formula. Where torch's default
+differs from that of ONNX, torch's is written.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from purexport.lowering.support.kernels import largest
 
 @lower("aten::relu")
 def relu(op: Emitter, self: Value) -> Value:
-    """aten::relu(Tensor self) -> Tensor"""
+    """aten::relu(Tensor self) -> Tensor
+
+    ONNX Relu takes integers since opset 14; here integers are the maximum with zero.
+    """
     return op.Relu(self) if dtypes.is_floating(self.dtype) else largest(op, self, op.like(0, self))
 
 
@@ -38,7 +42,10 @@ def relu6(op: Emitter, self: Value) -> Value:
 
 @lower("aten::gelu")
 def gelu(op: Emitter, self: Value, approximate: str = "none") -> Value:
-    """aten::gelu(Tensor self, *, str approximate="none") -> Tensor"""
+    """aten::gelu(Tensor self, *, str approximate="none") -> Tensor
+
+    ONNX Gelu since opset 20, with the same two forms of `approximate`.
+    """
     if op.has("Gelu"):
         return op.Gelu(self, approximate=approximate)
     half = op.Mul(self, op.like(0.5, self))
@@ -64,8 +71,11 @@ def mish(op: Emitter, self: Value) -> Value:
 
 @lower("aten::hardsigmoid")
 def hardsigmoid(op: Emitter, self: Value) -> Value:
-    """aten::hardsigmoid(Tensor self) -> Tensor"""
-    if self.dtype == dtypes.DOUBLE:  # the attribute 1/6 is a float32
+    """aten::hardsigmoid(Tensor self) -> Tensor
+
+    relu6(x + 3) / 6. The default slope of ONNX HardSigmoid is 0.2, not 1/6.
+    """
+    if self.dtype == dtypes.DOUBLE:  # the attribute 1/6 would be rounded to float32
         return op.Div(op.Clip(op.Add(self, 3.0), min=0.0, max=6.0), 6.0)
     return op.HardSigmoid(self, alpha=1 / 6, beta=0.5)
 
@@ -81,7 +91,9 @@ def hardswish(op: Emitter, self: Value) -> Value:
 @lower("aten::leaky_relu")
 def leaky_relu(op: Emitter, self: Value, negative_slope: Any = 0.01) -> Value:
     """aten::leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor"""
-    if self.dtype == dtypes.DOUBLE and isinstance(negative_slope, (int, float)):  # the attribute is a float32
+    if self.dtype == dtypes.DOUBLE and isinstance(
+        negative_slope, (int, float)
+    ):  # the attribute would be rounded to float32
         return op.Where(op.Less(self, 0.0), op.Mul(self, float(negative_slope)), self)
     return op.LeakyRelu(self, alpha=negative_slope)
 
@@ -90,7 +102,7 @@ def leaky_relu(op: Emitter, self: Value, negative_slope: Any = 0.01) -> Value:
 def prelu(op: Emitter, self: Value, weight: Value) -> Value:
     """aten::prelu(Tensor self, Tensor weight) -> Tensor
 
-    prelu(Tensor self, Tensor weight): one slope, or one a channel (axis 1).
+    `weight` holds one slope, or one for each channel (axis 1). ONNX PRelu broadcasts from the last axis.
     """
     if weight.rank == 1 and self.rank > 2 and weight.shape not in ((1,), None):
         weight = op.Unsqueeze(weight, axes=list(range(1, self.rank - 1)))
@@ -103,13 +115,13 @@ def prelu(op: Emitter, self: Value, weight: Value) -> Value:
 def elu(op: Emitter, self: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Value:
     """aten::elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor
 
-    elu(...): scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below.
+    `scale * x` above zero, `scale * alpha * (exp(input_scale * x) - 1)` below. ONNX Elu has `alpha` only.
     """
     if not isinstance(input_scale, Value) and input_scale < 0:
-        # what is below zero comes above it, where Elu is its argument
+        # a negative factor makes the argument positive, where ONNX Elu would return the argument itself
         bend = op.Mul(expm1(op, op.Mul(self, op.like(input_scale, self))), op.like(alpha, self))
         bent = op.Where(op.Greater(self, op.like(0, self)), self, bend)
-    elif self.dtype == dtypes.DOUBLE:  # the attribute is a float32
+    elif self.dtype == dtypes.DOUBLE:  # the attribute would be rounded to float32
         negative = op.Mul(op.Elu(op.Mul(self, op.like(input_scale, self))), op.like(alpha, self))
         bent = op.Where(op.Greater(self, op.like(0, self)), self, negative)
     elif input_scale == 1:
@@ -128,13 +140,19 @@ def selu(op: Emitter, self: Value) -> Value:
 
 @lower("aten::celu")
 def celu(op: Emitter, self: Value, alpha: Any = 1) -> Value:
-    """aten::celu(Tensor self, Scalar alpha=1.) -> Tensor"""
+    """aten::celu(Tensor self, Scalar alpha=1.) -> Tensor
+
+    elu with `input_scale = 1 / alpha`, as torch computes it.
+    """
     return elu(op, self, alpha=alpha, input_scale=1 / alpha)
 
 
 @lower("aten::softplus")
 def softplus(op: Emitter, self: Value, beta: Any = 1, threshold: Any = 20) -> Value:
-    """aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor"""
+    """aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor
+
+    log(1 + exp(beta * x)) / beta; where beta * x is above `threshold`, x itself.
+    """
     scaled = self if beta == 1 else op.Mul(self, op.like(beta, self))
     soft = op.Softplus(scaled) if beta == 1 else op.Div(op.Softplus(scaled), op.like(beta, self))
     return op.Where(op.Greater(scaled, op.like(threshold, self)), self, soft)
@@ -148,8 +166,10 @@ def log_sigmoid(op: Emitter, self: Value) -> Value:
 
 @lower("aten::log_sigmoid_forward")
 def log_sigmoid_forward(op: Emitter, self: Value) -> tuple[Value, Value]:
-    """aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)"""
-    # the second result serves the backward pass only
+    """aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)
+
+    The second result is for the backward pass only.
+    """
     return log_sigmoid(op, self), op.Exp(op.Neg(op.Abs(self)))
 
 
@@ -157,14 +177,17 @@ def log_sigmoid_forward(op: Emitter, self: Value) -> tuple[Value, Value]:
 def softshrink(op: Emitter, self: Value, lambd: Any = 0.5) -> Value:
     """aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor
 
-    softshrink(self, lambd): towards zero by lambd; NaN stays.
+    x moves towards zero by `lambd`, and between -lambd and lambd the result is zero. NaN stays NaN.
     """
     return op.Sub(self, clamp(op, self, op.like(-lambd, self), op.like(lambd, self)))
 
 
 @lower("aten::hardshrink")
 def hardshrink(op: Emitter, self: Value, lambd: Any = 0.5) -> Value:
-    """aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor"""
+    """aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor
+
+    Zero between -lambd and lambd, both included. NaN stays NaN.
+    """
     outside = op.Greater(op.Abs(self), op.like(lambd, self))
     return op.Where(op.Or(outside, op.IsNaN(self)), self, op.like(0, self))
 
@@ -173,14 +196,14 @@ def hardshrink(op: Emitter, self: Value, lambd: Any = 0.5) -> Value:
 def glu(op: Emitter, self: Value, dim: int = -1) -> Value:
     """aten::glu(Tensor self, int dim=-1) -> Tensor"""
     axis = axis_of(dim, self.rank)
-    if op.known(op.dim(self, axis)) == 0:  # which ONNX Runtime (1.31) does not split
+    if op.known(op.dim(self, axis)) == 0:  # ONNX Runtime (1.31) does not split an empty axis
         return self
     one, gate = op.multi("Split", self, outputs=2, axis=axis, **_halves(op))
     return op.Mul(one, op.Sigmoid(gate))
 
 
 def _halves(op: Emitter) -> dict[str, Any]:
-    # equal parts: said by their number at some opsets, by nothing at all at others
+    # from opset 18 ONNX Split is told the number of outputs, before that equal sizes are its default
     return {"num_outputs": 2} if op.has("Split", "num_outputs") else {}
 
 
@@ -195,6 +218,9 @@ def rrelu(
 ) -> Value:
     """aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False,
     Generator? generator=None) -> Tensor
+
+    In training each negative element has a random slope of its own between `lower` and `upper`, otherwise all have the
+    mean of the two.
     """
     if not training:
         return leaky_relu(op, self, (lower + upper) / 2)
@@ -204,7 +230,10 @@ def rrelu(
 
 @lower("aten::logit", "aten::special_logit", promote="self", to_float=True)
 def logit(op: Emitter, self: Value, eps: float | None = None) -> Value:
-    """aten::logit(Tensor self, float? eps=None) -> Tensor"""
+    """aten::logit(Tensor self, float? eps=None) -> Tensor
+
+    log(x / (1 - x)); `eps` clamps x to [eps, 1 - eps] first. Without it, numbers outside [0, 1] give NaN.
+    """
     if eps is not None:
         self = clamp(op, self, op.like(eps, self), op.like(1 - eps, self))
     return op.Log(op.Div(self, op.Sub(op.like(1, self), self)))

@@ -1,4 +1,5 @@
-"""Bits of integers.  ONNX has them from opset 18; before that and/or/xor of booleans and `~` can still be said.
+"""Bits of integers. ONNX has these operators from opset 18 on; before that there are only and, or and xor of booleans,
+and `~`.
 
 ONNX BitShift takes unsigned integers only, so shifts of signed ones multiply and divide by powers of two.
 """
@@ -16,7 +17,7 @@ from purexport.lowering.support.kernels import choose, wide
 
 
 def _bitwise(name: str, logical: str, bits: str) -> None:
-    """A row: the operator on booleans, and on integers."""
+    """A row for one operator: the logical form on booleans, the bitwise form on integers."""
 
     def rule(op: Emitter, self: Value, other: Value) -> Value:
         result: Value = op.emit(logical if self.dtype == dtypes.BOOL else bits, self, other)
@@ -34,7 +35,10 @@ _bitwise("xor", "Xor", "BitwiseXor")
 
 @lower("aten::bitwise_not")
 def bitwise_not(op: Emitter, self: Value) -> Value:
-    """aten::bitwise_not(Tensor self) -> Tensor"""
+    """aten::bitwise_not(Tensor self) -> Tensor
+
+    Booleans are negated. Before opset 18 ~x is -1 - x, or for unsigned integers the largest one less x.
+    """
     if self.dtype == dtypes.BOOL:
         return op.Not(self)
     if op.has("BitwiseNot"):
@@ -61,7 +65,7 @@ def _all_ones(value: Value) -> int:
 def bitwise_left_shift(op: Emitter, self: Value, other: Value) -> Value:
     """aten::bitwise_left_shift.Tensor(Tensor self, Tensor other) -> Tensor
 
-    self * 2**other; 0 for a shift that is negative or moves all bits out.
+    `self * 2**other`; 0 for a shift that is negative or moves all bits out.
     """
     beyond, zero = _beyond(op, other, _bits(self)), op.like(0, self)
     places = other if beyond is None else choose(op, beyond, zero, other)
@@ -80,7 +84,8 @@ def bitwise_left_shift(op: Emitter, self: Value, other: Value) -> Value:
 def bitwise_right_shift(op: Emitter, self: Value, other: Value) -> Value:
     """aten::bitwise_right_shift.Tensor(Tensor self, Tensor other) -> Tensor
 
-    self / 2**other, rounded down: the sign is shifted in, and is all that a negative or too large shift leaves.
+    `self / 2**other`, rounded down: the sign is shifted in. A shift that is negative or too large leaves only the sign,
+    0 or -1.
     """
     beyond, zero = _beyond(op, other, _bits(self) - _is_signed(self)), op.like(0, self)
     places = other if beyond is None else choose(op, beyond, zero, other)
@@ -99,7 +104,7 @@ def _bits(value: Value) -> int:
 
 
 def _beyond(op: Emitter, places: Value, most: int) -> Value | None:
-    """Where a shift is not one of 0 to `most` - 1 places; None where that is known to be nowhere."""
+    """Where a shift is not one of 0 to `most` - 1 places; None where no element can be so."""
     if places.const is not None and bool(((places.const >= 0) & (places.const < most)).all()):
         return None
     number = op.cast(places, dtypes.INT64)
@@ -108,7 +113,7 @@ def _beyond(op: Emitter, places: Value, most: int) -> Value | None:
 
 
 def _power_of_two(op: Emitter, exponent: Any) -> Value:
-    """2**exponent, wrapping as a shift does; exact, since double holds every power of two."""
+    """2**exponent, wrapping as a shift does. It is exact, since double holds every power of two."""
     power = op.Pow(op.const(2.0, dtypes.DOUBLE), op.cast(exponent, dtypes.DOUBLE))
     return op.cast(power, exponent.dtype)
 
@@ -117,7 +122,7 @@ def _power_of_two(op: Emitter, exponent: Any) -> Value:
 def gcd(op: Emitter, self: Value, other: Value) -> Value:
     """aten::gcd(Tensor self, Tensor other) -> Tensor
 
-    gcd(self, other) by Euclid's steps, as many as the type's largest numbers can need (Lame's bound).
+    Euclid's algorithm, written out with as many steps as the largest numbers of the dtype can need (Lame's theorem).
     """
     bits = _bits(self) - _is_signed(self)
     one, two = wide(op, "Abs", self), wide(op, "Abs", other)
@@ -131,7 +136,10 @@ def gcd(op: Emitter, self: Value, other: Value) -> Value:
 
 @lower("aten::lcm", promote="self other")
 def lcm(op: Emitter, self: Value, other: Value) -> Value:
-    """aten::lcm(Tensor self, Tensor other) -> Tensor"""
+    """aten::lcm(Tensor self, Tensor other) -> Tensor
+
+    |self / gcd * other|, and 0 where either is 0.
+    """
     common = gcd(op, self, other)
     nothing = op.Not(op.cast(common, dtypes.BOOL))
     part = wide(op, "Div", self, choose(op, nothing, op.like(1, self), common))
@@ -142,7 +150,7 @@ def lcm(op: Emitter, self: Value, other: Value) -> Value:
 def ldexp(op: Emitter, self: Value, other: Value) -> Value:
     """aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor
 
-    ldexp(self, other): self * 2**other.
+    `self * 2**other`.
     """
     power = op.Pow(op.const(2.0, op.result_dtype), op.cast(other, op.result_dtype))
     return op.Mul(op.cast(self, op.result_dtype), power)

@@ -1,6 +1,6 @@
 """Comparisons, logic, choices and bounds.
 
-Comparisons with NaN are false, except "not equal"; maximum, minimum and clamp hand NaN on, fmax and fmin do not.
+Comparisons with NaN are false, except "not equal". maximum, minimum and clamp propagate NaN; fmax and fmin do not.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ from purexport.lowering.support.kernels import carrier, choose, largest, smalles
 
 @lower("aten::eq.Tensor", "aten::eq.Scalar", promote="self other")
 def eq(op: Emitter, self: Value, other: Value) -> Value:
-    """aten::eq.Tensor(Tensor self, Tensor other) -> Tensor"""
+    """aten::eq.Tensor(Tensor self, Tensor other) -> Tensor
+
+    ONNX Equal takes floats since opset 11.
+    """
     if carrier(op, "Equal", self.dtype) is not None:
         return wide(op, "Equal", self, other)
-    # older Equal takes no floats: neither less nor greater, and no NaN
+    # an older Equal takes no floats: two numbers are equal if neither is less and neither is NaN
     ordered = op.Or(op.Less(self, other), op.Greater(self, other))
     return op.Not(op.Or(ordered, op.Or(op.IsNaN(self), op.IsNaN(other))))
 
@@ -87,7 +90,10 @@ def isnan(op: Emitter, self: Value) -> Value:
 
 @lower("aten::isinf")
 def isinf(op: Emitter, self: Value) -> Value:
-    """aten::isinf(Tensor self) -> Tensor"""
+    """aten::isinf(Tensor self) -> Tensor
+
+    ONNX IsInf takes float32 and float64 since opset 10, other floats later.
+    """
     if not dtypes.is_floating(self.dtype):
         return _everywhere(op, self, False)
     if op.takes("IsInf", self.dtype):
@@ -127,7 +133,10 @@ def isneginf(op: Emitter, self: Value) -> Value:
 
 @lower("aten::isreal")
 def isreal(op: Emitter, self: Value) -> Value:
-    """aten::isreal(Tensor self) -> Tensor"""
+    """aten::isreal(Tensor self) -> Tensor
+
+    True everywhere: a real tensor has no imaginary part.
+    """
     if dtypes.torch_dtype(self.dtype or dtypes.FLOAT).is_complex:
         raise UnsupportedForm("on complex numbers has no rule yet")
     if dtypes.is_floating(self.dtype):
@@ -142,11 +151,11 @@ def isclose(
     """aten::isclose(Tensor self, Tensor other, float rtol=1.0000000000000001e-05, float atol=1e-08,
     bool equal_nan=False) -> Tensor
 
-    isclose(self, other): |self - other| <= atol + rtol * |other|, or equal (also infinities).
+    |self - other| <= atol + rtol * |other|, or equal, as infinities may be.
     """
     same = eq(op, self, other)
     if not dtypes.is_floating(self.dtype):
-        # torch takes the integers' distance as one, and its bound in the default float type
+        # torch subtracts integers as integers, and computes the bound in the default float dtype
         distance = op.cast(wide(op, "Abs", wide(op, "Sub", self, other)), dtypes.FLOAT)
         size = op.cast(wide(op, "Abs", other), dtypes.FLOAT)
     else:
@@ -163,7 +172,10 @@ def isclose(
 def nan_to_num(
     op: Emitter, self: Value, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
 ) -> Value:
-    """aten::nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor"""
+    """aten::nan_to_num(Tensor self, float? nan=None, float? posinf=None, float? neginf=None) -> Tensor
+
+    NaN becomes 0 and infinities the largest and smallest number of the dtype, where no number is given.
+    """
     if not dtypes.is_floating(self.dtype):
         return self
     most = _largest_number(self)
@@ -206,13 +218,19 @@ def logical_xor(op: Emitter, self: Value, other: Value) -> Value:
     "aten::where.self", "aten::where.ScalarSelf", "aten::where.ScalarOther", "aten::where.Scalar", promote="self other"
 )
 def where(op: Emitter, condition: Value, self: Value, other: Value) -> Value:
-    """aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor"""
+    """aten::where.self(Tensor condition, Tensor self, Tensor other) -> Tensor
+
+    Also takes a uint8 condition, as torch does.
+    """
     return choose(op, op.cast(condition, dtypes.BOOL), self, other)
 
 
 @lower("aten::masked_fill.Scalar", "aten::masked_fill.Tensor")
 def masked_fill(op: Emitter, self: Value, mask: Value, value: Any) -> Value:
-    """aten::masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor"""
+    """aten::masked_fill.Scalar(Tensor self, Tensor mask, Scalar value) -> Tensor
+
+    `mask` broadcasts to `self`; `value` takes the dtype of `self`.
+    """
     return choose(op, op.cast(mask, dtypes.BOOL), op.like(value, self), self)
 
 
@@ -220,7 +238,7 @@ def masked_fill(op: Emitter, self: Value, mask: Value, value: Any) -> Value:
 def threshold(op: Emitter, self: Value, threshold: Any, value: Any) -> Value:
     """aten::threshold(Tensor self, Scalar threshold, Scalar value) -> Tensor
 
-    threshold(self, threshold, value): self where it is greater, else value; NaN stays.
+    `self` where it is greater than `threshold`, else `value`. NaN stays NaN.
     """
     small = le(op, self, op.like(threshold, self))
     return choose(op, small, op.like(value, self), self)
@@ -233,7 +251,8 @@ def threshold(op: Emitter, self: Value, threshold: Any, value: Any) -> Value:
 def clamp(op: Emitter, self: Value, min: Value | None = None, max: Value | None = None) -> Value:
     """aten::clamp(Tensor self, Scalar? min=None, Scalar? max=None) -> Tensor
 
-    clamp(self, min, max): where min is greater than max, the result is max; a bound of NaN gives NaN.
+    Where `min` is greater than `max` the result is `max`, and a bound of NaN gives NaN. ONNX Clip serves for known
+    bounds in order only.
     """
     found = carrier(op, "Clip", self.dtype)
     if found is not None and _is_plain(min, max):
@@ -244,7 +263,7 @@ def clamp(op: Emitter, self: Value, min: Value | None = None, max: Value | None 
 
 
 def _is_plain(*bounds: Value | None) -> bool:
-    """True for known numbers in order, none of them NaN."""
+    """True for known numbers in ascending order of which none is NaN."""
     tensors = [bound.const for bound in bounds if bound is not None]
     if any(tensor is None or tensor.dim() for tensor in tensors):
         return False
@@ -266,13 +285,19 @@ def clamp_max(op: Emitter, self: Value, max: Value) -> Value:
 
 @lower("aten::maximum", "aten::max.other", promote="self other")
 def maximum(op: Emitter, self: Value, other: Value) -> Value:
-    """aten::maximum(Tensor self, Tensor other) -> Tensor"""
+    """aten::maximum(Tensor self, Tensor other) -> Tensor
+
+    NaN where either operand is NaN.
+    """
     return largest(op, self, other)
 
 
 @lower("aten::minimum", "aten::min.other", promote="self other")
 def minimum(op: Emitter, self: Value, other: Value) -> Value:
-    """aten::minimum(Tensor self, Tensor other) -> Tensor"""
+    """aten::minimum(Tensor self, Tensor other) -> Tensor
+
+    NaN where either operand is NaN.
+    """
     return smallest(op, self, other)
 
 
@@ -280,14 +305,17 @@ def minimum(op: Emitter, self: Value, other: Value) -> Value:
 def fmax(op: Emitter, self: Value, other: Value) -> Value:
     """aten::fmax(Tensor self, Tensor other) -> Tensor
 
-    fmax(self, other): the greater one; a number where the other is NaN.
+    The greater operand. Where one operand is NaN, the other one.
     """
     return _without_nan(op, largest(op, self, other), self, other)
 
 
 @lower("aten::fmin", promote="self other")
 def fmin(op: Emitter, self: Value, other: Value) -> Value:
-    """aten::fmin(Tensor self, Tensor other) -> Tensor"""
+    """aten::fmin(Tensor self, Tensor other) -> Tensor
+
+    The smaller operand. Where one operand is NaN, the other one.
+    """
     return _without_nan(op, smallest(op, self, other), self, other)
 
 

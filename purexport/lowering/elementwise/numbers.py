@@ -1,7 +1,7 @@
 """Arithmetic on numbers that the graph computes: sizes of dynamic axes and what follows from them.
 
-Numbers are zero-dim int64 (or float, bool) values.  Where every operand is known, the lowering computed the result
-before it came here.  Python's `//` and `%` round towards minus infinity, ONNX's integer Div towards zero.
+Numbers are zero-dim int64, float or bool values. Where every operand is known, the lowering has computed the result
+already. Python's `//` and `%` round towards minus infinity, ONNX's integer Div towards zero.
 """
 
 from __future__ import annotations
@@ -51,20 +51,29 @@ def mul(op: Emitter, a: Any, b: Any) -> Value:
 
 @lower("aten::div.int", "aten::div.float", "aten::div")
 def div(op: Emitter, a: Any, b: Any) -> Value:
-    """aten::div.int(int a, int b) -> float"""
+    """aten::div.int(int a, int b) -> float
+
+    True division: the result is a float32 number.
+    """
     as_float = Value(dtypes.FLOAT)
     return op.Div(op.like(a, as_float), op.like(b, as_float))
 
 
 @lower(*_forms("aten::floordiv"), "aten::floordiv")
 def floordiv(op: Emitter, a: Any, b: Any) -> Value:
-    """aten::floordiv.int(int a, int b) -> int"""
+    """aten::floordiv.int(int a, int b) -> int
+
+    Rounds towards minus infinity, as Python does.
+    """
     return floor_divide(op, *_pair(op, a, b))
 
 
 @lower(*_forms("aten::remainder"), "aten::remainder")
 def remainder(op: Emitter, a: Any, b: Any) -> Value:
-    """aten::remainder.int(int a, int b) -> int"""
+    """aten::remainder.int(int a, int b) -> int
+
+    The result has the sign of `b`, as in Python.
+    """
     one, other = _pair(op, a, b)
     return op.Sub(one, op.Mul(floor_divide(op, one, other), other))
 
@@ -73,7 +82,7 @@ def remainder(op: Emitter, a: Any, b: Any) -> Value:
 def pow_number(op: Emitter, a: Any, b: Any) -> Value:
     """aten::pow.int(int a, int b) -> float
 
-    pow(a, b) -> float
+    The result is a float32 number.
     """
     as_float = Value(dtypes.FLOAT)
     return op.Pow(op.like(a, as_float), op.like(b, as_float))
@@ -81,7 +90,10 @@ def pow_number(op: Emitter, a: Any, b: Any) -> Value:
 
 @lower("aten::pow.int_to_int")
 def pow_int(op: Emitter, a: Any, b: Any) -> Value:
-    """aten::pow.int_to_int(int a, int b) -> int"""
+    """aten::pow.int_to_int(int a, int b) -> int
+
+    Computed in double, which is exact up to 2**53.
+    """
     as_double = Value(dtypes.DOUBLE)
     return op.cast(op.Pow(op.like(a, as_double), op.like(b, as_double)), dtypes.INT64)
 
@@ -108,7 +120,7 @@ def ceil_number(op: Emitter, a: Any) -> Value:
 def round_number(op: Emitter, a: Any) -> Value:
     """aten::round.int(int a) -> float
 
-    round(a) -> float: ties go to the even number.
+    Ties go to the even number.
     """
     return round_rule(op, op.cast(a, dtypes.FLOAT))
 
@@ -209,7 +221,7 @@ def to_int(op: Emitter, a: Any) -> Value:
 def item(op: Emitter, self: Value) -> Value:
     """aten::item(Tensor self) -> Scalar
 
-    item(Tensor self) -> Scalar: an int64, float32 or bool, as all numbers are here.
+    The result is int64, float32 or bool, as all numbers are here.
     """
     scalar = op.Reshape(self, op.const([], dtypes.INT64)) if self.shape != () else self
     if self.dtype == dtypes.BOOL:

@@ -281,7 +281,12 @@ def linear_cross_entropy(
     compute_linear_weight_grad: bool,
     compute_linear_bias_grad: bool,
 ) -> tuple[Value, ...]:
-    """The loss in one piece: pieces of the batch, and of memory, are a matter of the runtime.
+    """torch_nn::_linear_cross_entropy_batch_chunked(Tensor input, Tensor linear_weight, Tensor target,
+    Tensor? linear_bias, Tensor? weight, str reduction, SymInt ignore_index, float label_smoothing,
+    SymInt batch_chunk_size, str acc_policy, ScalarType acc_dtype, bool allow_retain_graph, bool compute_input_grad,
+    bool compute_linear_weight_grad, bool compute_linear_bias_grad) -> (Tensor, Tensor, Tensor, Tensor)
+
+    The loss in one piece: pieces of the batch, and of memory, are a matter of the runtime.
 
     The gradients that torch computes on the way are not wanted in a file.
     """
@@ -308,6 +313,10 @@ def linear_cross_entropy_each(
     acc_policy: str,
     acc_dtype: torch.dtype,
 ) -> Value:
+    """torch_nn::_linear_cross_entropy_batch_chunked_no_reduction(Tensor input, Tensor linear_weight, Tensor target,
+    Tensor? linear_bias, Tensor? weight, SymInt ignore_index, SymInt batch_chunk_size, str acc_policy,
+    ScalarType acc_dtype) -> Tensor
+    """
     scores = _scores(op, input, linear_weight, linear_bias, acc_dtype)
     classes = None if weight is None else op.cast(weight, scores.dtype)
     loss = cross_entropy_loss(op, scores, target, classes, _NONE, ignore_index)
