@@ -136,7 +136,8 @@ def rsqrt(op: Emitter, self: Pair) -> Operand:
 def pow_rule(op: Emitter, self: Operand, exponent: Operand) -> Operand:
     """aten::pow.Tensor_Scalar(Tensor self, Scalar exponent) -> Tensor
 
-    A known integer exponent becomes repeated multiplication; others are exp(exponent * log(self)).
+    A small known integer exponent becomes a product, 0.5 and -0.5 become square roots. Others are exp(exponent *
+    log(self)).
     """
     base = pair_of(op, self, result_code(op))
     known = _number_in(exponent)

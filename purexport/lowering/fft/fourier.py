@@ -1,9 +1,9 @@
 """Discrete Fourier transforms of torch.fft, one axis after the other.
 
-Up to `_LARGEST_MATRIX` points a transform is a product with a matrix of cosines and sines, which every opset has and
-which is the more accurate.  The matrix is gathered from a table of one turn, so that the file holds n numbers, not n
-squared.  Beyond that, and where the number of points is dynamic, it is DFT (opset 17).  ONNX Runtime's DFT of floats is
-wrong in the second digit where the number of points is no power of two, therefore those are computed in double.
+Up to `_LARGEST_MATRIX` points a transform is a product with a matrix of cosines and sines, which works at every opset
+and is more accurate. The matrix is gathered from a table of one period, so that the file holds n numbers, not n
+squared. Beyond that, and where the number of points is dynamic, it is ONNX DFT (opset 17). The DFT of ONNX Runtime is
+wrong in the second digit for float32 where the number of points is not a power of two, so those are computed in double.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def turns(op: Emitter, rows: Any, columns: Any, points: Any, dtype: int) -> tupl
 
 
 def _half(op: Emitter, points: Any) -> Any:
-    """How many frequencies a real signal has."""
+    """The number of frequencies that a real signal has."""
     return points // 2 + 1 if isinstance(points, int) else op.Add(op.Div(points, op.const(2)), op.const(1))
 
 
@@ -64,7 +64,9 @@ def _by_matrix(op: Emitter, points: Any) -> bool:
 
 
 def forward(op: Emitter, value: Operand, points: Any, *, onesided: bool = False) -> Pair:
-    """The transform along the last axis, of size `points`; with `onesided` the first half of the frequencies."""
+    """The transform along the last axis, whose size is `points`; with `onesided` the first half of the frequencies
+    only.
+    """
     if not _by_matrix(op, points):
         return _by_operator(op, value, points, onesided=onesided)
     dtype = value.dtype or dtypes.FLOAT
@@ -88,7 +90,7 @@ def _by_operator(op: Emitter, value: Operand, points: Any, *, onesided: bool) ->
 
 
 def backward(op: Emitter, value: Pair, points: Any) -> Pair:
-    """The inverse transform along the last axis, not divided by the number of points."""
+    """The inverse transform along the last axis, not yet divided by the number of points."""
     return conj(op, forward(op, _turned(op, value), points))
 
 
@@ -97,7 +99,9 @@ def _turned(op: Emitter, value: Pair) -> Pair:
 
 
 def backward_to_real(op: Emitter, value: Operand, points: Any) -> Value:
-    """The real signal of `points` whose first half of frequencies lies on the last axis; not divided either."""
+    """The real signal of `points` points whose first half of the frequencies is on the last axis, not yet divided by
+    `points`.
+    """
     pair = pair_of(op, value, value.dtype or dtypes.FLOAT)
     if not _by_matrix(op, points):
         return forward(op, _turned(op, _completed(op, pair, points)), points).real
@@ -106,9 +110,10 @@ def backward_to_real(op: Emitter, value: Operand, points: Any) -> Value:
 
 
 def half_turns(op: Emitter, points: Any, dtype: int) -> tuple[Value, Value]:
-    """`turns` from half of the frequencies to points.
+    """`turns` with a row for each frequency of the first half and a column for each point.
 
-    Those but the first, and but the middle one of an even number, count twice: for their mirror images too.
+    Each frequency is counted twice, since its mirror image is left out. The exceptions are the first, and the middle
+    one of an even number of points.
     """
     count = _half(op, points)
     cosine, sine = turns(op, count, points, points, dtype)
@@ -131,13 +136,13 @@ def _completed(op: Emitter, value: Pair, points: Any) -> Pair:
 
 
 def _kept(value: Value, like: Value) -> Value:
-    """`value`, which differs from `like` in the size of its last axis only."""
+    """`value` with the shape of `like`, but for the size of the last axis."""
     value.shape = value.shape or (*(like.shape or ())[:-1], None)
     return value
 
 
 def _along(op: Emitter, value: Operand, axis: int, points: Any, transform: Any) -> Operand:
-    """`transform` along any axis, of which `points` are taken: more are cut off, and zeros fill what is missing."""
+    """`transform` along any axis. Of a longer axis the first `points` are taken, a shorter one is padded with zeros."""
     order = [*(place for place in range(value.rank) if place != axis), axis]
     back = [order.index(place) for place in range(value.rank)]
     last = each(value, lambda part: _sized(op, permute(op, part, order), points))
@@ -147,12 +152,12 @@ def _along(op: Emitter, value: Operand, axis: int, points: Any, transform: Any) 
 
 
 def each(value: Operand, function: Any) -> Any:
-    """`function` of each part, or of what is real."""
+    """`function` applied to each part of a complex operand, or to a real operand."""
     return value.map(function) if isinstance(value, Pair) else function(value)
 
 
 def _sized(op: Emitter, value: Value, points: Any) -> Value:
-    """The first `points` on the last axis, with zeros behind; all of it for None."""
+    """The first `points` elements of the last axis, padded with zeros where there are fewer; all of it for None."""
     axis, size = value.rank - 1, op.dim(value, -1)
     if points is None or points is size or (isinstance(points, int) and points == size):
         return value
@@ -169,7 +174,7 @@ def _sized(op: Emitter, value: Value, points: Any) -> Value:
 
 
 def scale(op: Emitter, value: Operand, sizes: Sequence[Any], power: int) -> Operand:
-    """`value` divided by the product of `sizes` (power 2) or by its root (power 1); itself for power 0."""
+    """`value` divided by the product of `sizes` (power 2) or by its square root (power 1); unchanged for power 0."""
     if power == 0:
         return value
     total = times(op, *sizes)
@@ -214,7 +219,9 @@ def _r2c(op: Emitter, value: Value, axes: Sequence[int], points: Sequence[Any], 
 def _c2r(
     op: Emitter, value: Operand, axes: Sequence[int], points: Sequence[Any], power: int, *, whole: bool = False
 ) -> Value:
-    """To real numbers on the last of `axes`; `whole`: from all frequencies there, not from half of the points."""
+    """The transform to real numbers on the last of `axes`. With `whole` all frequencies of that axis are given,
+    otherwise the first half.
+    """
     value = operand(op, value, result_code(op))
     others = _complex_axes(op, value, axes[:-1], points[:-1], inverse=True)
     last, count = points[-1], None if whole else _half(op, points[-1])
@@ -225,7 +232,9 @@ def _c2r(
 
 
 def _axes(op: Emitter, value: Operand, sizes: Any, dim: Any) -> tuple[list[int], list[Any]]:
-    """The axes that `dim` names (none: the last ones, or all) and the points of each (-1: as many as there are)."""
+    """The axes that `dim` names, or all, or the last ones as many as `sizes`, and the points of each. -1 points means
+    the size of the axis.
+    """
     rank = value.rank
     if dim is None:
         dim = list(range(rank)) if sizes is None else list(range(rank - len(sizes), rank))
@@ -240,7 +249,7 @@ def _is_whole(count: Any) -> bool:
 
 
 def _to_real(op: Emitter, value: Operand, sizes: Any, dim: Any, power: int) -> Value:
-    """`_c2r`, where without a size the last axis has 2 (frequencies - 1) points."""
+    """`_c2r`, where the last axis has 2 * (frequencies - 1) points unless a size is given."""
     axes, points = _axes(op, value, sizes, dim)
     whole = sizes is None or _is_whole(op.known(sizes[-1]))
     if whole:
@@ -254,7 +263,11 @@ def _one(n: Any) -> Any:
 
 @lower_complex("aten::fft_fft")
 def fft_fft(op: Emitter, self: Operand, n: Any = None, dim: int = -1, norm: str | None = None) -> Pair:
-    """aten::fft_fft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"""
+    """aten::fft_fft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor
+
+    A longer axis is cut to `n` points, a shorter one is padded with zeros. `norm` is "forward", "backward" (default) or
+    "ortho".
+    """
     return fft_fftn(op, self, _one(n), [dim], norm)
 
 
@@ -291,21 +304,30 @@ def fft_rfftn(op: Emitter, self: Value, s: Any = None, dim: Any = None, norm: st
 @lower("aten::fft_irfft")
 @lower_complex("aten::fft_irfft")
 def fft_irfft(op: Emitter, self: Operand, n: Any = None, dim: int = -1, norm: str | None = None) -> Value:
-    """aten::fft_irfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"""
+    """aten::fft_irfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor
+
+    Without `n` the result has 2 * (frequencies - 1) points.
+    """
     return fft_irfftn(op, self, _one(n), [dim], norm)
 
 
 @lower("aten::fft_irfftn", "aten::fft_irfft2")
 @lower_complex("aten::fft_irfftn", "aten::fft_irfft2")
 def fft_irfftn(op: Emitter, self: Operand, s: Any = None, dim: Any = None, norm: str | None = None) -> Value:
-    """aten::fft_irfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor"""
+    """aten::fft_irfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor
+
+    Without `s` the last axis of the result has 2 * (frequencies - 1) points.
+    """
     return _to_real(op, self, s, dim, _power(norm, True))
 
 
 @lower("aten::fft_hfft")
 @lower_complex("aten::fft_hfft")
 def fft_hfft(op: Emitter, self: Operand, n: Any = None, dim: int = -1, norm: str | None = None) -> Value:
-    """aten::fft_hfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor"""
+    """aten::fft_hfft(Tensor self, SymInt? n=None, int dim=-1, str? norm=None) -> Tensor
+
+    The transform of a signal of which the first half is given; the other half is its conjugated mirror image.
+    """
     return fft_hfftn(op, self, _one(n), [dim], norm)
 
 
@@ -314,7 +336,8 @@ def fft_hfft(op: Emitter, self: Operand, n: Any = None, dim: int = -1, norm: str
 def fft_hfftn(op: Emitter, self: Operand, s: Any = None, dim: Any = None, norm: str | None = None) -> Value:
     """aten::fft_hfftn(Tensor self, SymInt[1]? s=None, int[1]? dim=None, str? norm=None) -> Tensor
 
-    The transform of a signal whose other half mirrors this one: the real inverse one, turned the other way round.
+    The transform of a signal of which the first half of the last axis is given; the other half is its conjugated mirror
+    image. It is the inverse real transform with the opposite sign in the exponent.
     """
     turned = _turned(op, self) if isinstance(self, Pair) else self
     return _to_real(op, turned, s, dim, _power(norm, False))
@@ -339,7 +362,11 @@ def fft_ihfftn(op: Emitter, self: Value, s: Any = None, dim: Any = None, norm: s
 
 @lower_complex("aten::_fft_c2c")
 def _fft_c2c(op: Emitter, self: Pair, dim: Sequence[int], normalization: int, forward: bool) -> Pair:
-    """aten::_fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tensor"""
+    """aten::_fft_c2c(Tensor self, SymInt[] dim, int normalization, bool forward) -> Tensor
+
+    `normalization` is 0 for none, 1 for division by the square root of the number of points, 2 for division by the
+    number.
+    """
     return _c2c(op, self, *_axes(op, self, None, dim), normalization, inverse=not forward)
 
 

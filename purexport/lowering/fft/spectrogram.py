@@ -1,7 +1,7 @@
 """Short-time Fourier transforms, and the windows that go with them.
 
-A signal is cut into frames by one Gather, and each frame transformed.  The way back adds up overlapping frames: one
-ConvTranspose, whose kernel is the inverse transform times the window.  The number of frames may be dynamic.
+One Gather cuts a signal into frames, and each frame is transformed. The inverse adds up overlapping frames: that is one
+ConvTranspose, whose kernel is the inverse transform times the window. The number of frames may be dynamic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from purexport.lowering.tensor.slices import minus, plus, slice_axis
 
 
 def _window(op: Emitter, window: Any, points: int, length: int | None, dtype: int) -> Value | None:
-    """The window in the middle of a frame; None where it is all ones."""
+    """The window, padded with zeros to the length of a frame; None where it is all ones."""
     if isinstance(window, Pair):
         raise UnsupportedForm("with a complex window has no rule")
     length = points if length is None else length
@@ -58,7 +58,8 @@ def stft(
     """aten::stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None,
     bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor
 
-    stft(self, ...): [.., frequencies, frames]; without return_complex a last axis holds both parts.
+    The result is [..., frequencies, frames]. Without `return_complex` a last axis of size 2 holds the real and the
+    imaginary part.
     """
     half = not isinstance(self, Pair) if onesided is None else onesided
     hop = n_fft // 4 if hop_length is None else hop_length
@@ -80,7 +81,7 @@ def _shape(value: Operand) -> tuple[Any, ...]:
 
 
 def _frames(op: Emitter, value: Value, points: int, hop: int, window: Value | None) -> Value:
-    """[.., frames, points]"""
+    """The frames of a signal times the window, [..., frames, points]."""
     left = minus(op, op.dim(value, -1), points)
     count = left // hop + 1 if isinstance(left, int) else plus(op, op.Div(left, op.const(hop)), 1)
     begin = op.Mul(positions(op, count), op.const(hop))
@@ -140,7 +141,8 @@ def istft(
     bool center=True, bool normalized=False, bool? onesided=None, int? length=None, bool return_complex=False)
     -> Tensor
 
-    istft(self, ...): frames, each times the window, added up and divided by what the squared windows add up to.
+    Each frame is transformed back and multiplied by the window. The frames are added up and divided by the sum of the
+    squared windows.
     """
     if return_complex:
         raise UnsupportedForm("with return_complex=True has no rule; take the real signal")
@@ -149,7 +151,9 @@ def istft(
     shaped = _window(op, window, n_fft, win_length, dtype)
     batched = self if self.rank == 3 else self.map(lambda part: _unsqueezed(op, part))
     if onesided is False or (onesided is None and _shape(batched)[1] == n_fft):
-        batched = batched.map(lambda part: slice_axis(op, part, 1, 0, n_fft // 2 + 1))  # a real signal's other half
+        batched = batched.map(
+            lambda part: slice_axis(op, part, 1, 0, n_fft // 2 + 1)
+        )  # the other half follows for a real signal
     kernel = _kernel(op, n_fft, shaped, dtype, normalized=normalized)
     signal = op.ConvTranspose(op.Concat(batched.real, batched.imag, axis=1), kernel, strides=[hop])
     frames = op.dim(self.real, -1)
@@ -177,7 +181,7 @@ def _unsqueezed(op: Emitter, value: Value) -> Value:
 
 
 def _kernel(op: Emitter, points: int, window: Value | None, dtype: int, *, normalized: bool) -> Value:
-    """[2 frequencies, 1, points]: the inverse transform of the real and of the imaginary parts, times the window."""
+    """[2 frequencies, 1, points]: the inverse transform of the real and of the imaginary part, times the window."""
     cosine, sine = half_turns(op, points, dtype)
     factor = op.const(1 / (math.sqrt(points) if normalized else points), dtype)
     matrix = op.Mul(op.Concat(cosine, op.Neg(sine), axis=0), factor if window is None else op.Mul(window, factor))
@@ -185,7 +189,7 @@ def _kernel(op: Emitter, points: int, window: Value | None, dtype: int, *, norma
 
 
 def _lengthened(op: Emitter, value: Value, total: Any, start: int, length: Any) -> Value:
-    """Zeros behind, where `length` asks for more than there is."""
+    """`value` padded with zeros at the end, where `length` asks for more than there is."""
     known = None if length is None else op.known(length)
     if known is None or (isinstance(known, int) and isinstance(total, int) and known + start <= total):
         return value

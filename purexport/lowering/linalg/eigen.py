@@ -1,7 +1,7 @@
 """Singular value decompositions, and eigenvalues of symmetric matrices.
 
-Vectors of single values are unique up to their sign, those of equal values up to a rotation; torch leaves both open,
-and what comes out here need not be what LAPACK gives.  `report.warnings` says so.
+Singular vectors are unique up to their sign, and those of equal singular values up to a rotation. torch specifies
+neither, and the result here need not be that of LAPACK. `report.warnings` says so.
 """
 
 # ruff: noqa: N803  A is ATen's name of an argument; N802: UPLO too
@@ -37,7 +37,10 @@ from purexport.lowering.support.matrices import (
 
 @lower("aten::linalg_eigh")
 def linalg_eigh(op: Emitter, self: Value, UPLO: str = "L") -> tuple[Value, Value]:
-    """aten::linalg_eigh(Tensor self, str UPLO="L") -> (Tensor eigenvalues, Tensor eigenvectors)"""
+    """aten::linalg_eigh(Tensor self, str UPLO="L") -> (Tensor eigenvalues, Tensor eigenvectors)
+
+    Only the triangle that `UPLO` names is read.
+    """
     _remark(op)
     return _symmetric(op, self, UPLO)
 
@@ -53,7 +56,7 @@ def _remark(op: Emitter) -> None:
 
 
 def mirrored(op: Emitter, matrix: Value, upper: bool = False) -> Value:
-    """The symmetric matrix of which only one triangle counts."""
+    """The symmetric matrix of which only one triangle is read, the lower or the `upper` one."""
     half = triangle(op, matrix, upper, 1 if upper else -1)
     return alike(op.Add(triangle(op, matrix, upper), swap_last(op, half)), matrix)
 
@@ -73,7 +76,7 @@ def _linalg_eigh(op: Emitter, A: Value, UPLO: str = "L", compute_v: bool = True)
 
 
 def nothing(op: Emitter, like: Value) -> Value:
-    """The tensor without elements that stands for a result that was not asked for."""
+    """The empty tensor that stands for a result that was not asked for."""
     return op.const(torch.empty(0, dtype=dtypes.torch_dtype(like.dtype or dtypes.FLOAT)))
 
 
@@ -81,11 +84,11 @@ def nothing(op: Emitter, like: Value) -> Value:
 
 
 def singular_values(op: Emitter, matrix: Value) -> Value:
-    """The singular values, [..., k], descending, for k = min(m, n)."""
+    """The singular values, [..., k], in descending order, for k = min(m, n)."""
     count = smaller(op, op.dim(matrix, -2), op.dim(matrix, -1))
     if 0 in (matrix.shape or ()):
         return full(op, [*batch_of(op, matrix), count], 0, matrix.dtype or dtypes.FLOAT)
-    # as few columns as there are
+    # the transpose, if it has fewer columns
     high = swap_last(op, matrix) if _is_wide(matrix) else matrix
     return part(op, jacobi.singular(op, high)[1], -1, 0, count)
 
@@ -96,9 +99,9 @@ def _is_wide(matrix: Value) -> bool:
 
 
 def thin(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
-    """U, the singular values and V, of k = min(m, n) columns; columns of U or V whose value is 0 may be 0.
+    """U, the singular values and V, of k = min(m, n) columns. A column of U or V whose singular value is 0 may be 0.
 
-    The matrices have elements.
+    The matrices must not be empty.
     """
     if _is_wide(matrix):
         v, values, u = thin(op, swap_last(op, matrix))
@@ -110,7 +113,7 @@ def thin(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
 
 
 def decomposed(op: Emitter, matrix: Value, complete: bool) -> tuple[Value, Value, Value]:
-    """U, the singular values and V; all columns of U and V with `complete`."""
+    """U, the singular values and V; with `complete` all columns of U and V."""
     _remark(op)
     return _decomposed(op, matrix, complete)
 
@@ -137,9 +140,10 @@ def _units(op: Emitter, matrix: Value, rows: Any, columns: Any) -> Value:
 
 
 def _completed(op: Emitter, vectors: Value, columns: Any) -> Value:
-    """Orthogonal columns, of length 1 or 0, with further ones beside them and in the place of those of length 0.
+    """Orthogonal columns of length 1: those of `vectors`, with new ones for the columns of length 0 and for the missing
+    ones.
 
-    QR keeps the ones of length 1 but for their sign.
+    QR keeps the columns of length 1 except for their sign.
     """
     packed, sizes = geqrf(op, vectors)
     unit = identity(op, op.dim(vectors, -2), columns, vectors)

@@ -1,7 +1,8 @@
-"""Cholesky, LU and QR factorizations, a column a step and all matrices of a batch at once, as LAPACK does them.
+"""Cholesky, LU and QR factorizations, one column in each step and all matrices of a batch at once, as LAPACK does them.
 
-Few steps are written out, more are a Loop (`loops`), so sizes may be anything, known or not.  LU takes the largest
-pivot of its column; rows are exchanged by masks, which is exact.  QR reflects as Householder did, with LAPACK's signs.
+A few steps are written out, more become a Loop (`loops`), so a size may be dynamic. LU takes the largest pivot of its
+column (LAPACK getrf); rows are exchanged by masks, which is exact. QR uses Householder's reflections with the signs of
+LAPACK's geqrf.
 """
 
 # ruff: noqa: N803  A and LU are ATen's names of arguments
@@ -47,9 +48,9 @@ from purexport.lowering.support.positions import as_value
 def linalg_cholesky(op: Emitter, self: Value, upper: bool = False) -> Value:
     """aten::linalg_cholesky(Tensor self, *, bool upper=False) -> Tensor
 
-    The factor; NaN from the column on at which torch says that the matrix is not positive-definite.
+    Where torch raises because the matrix is not positive-definite, the factor holds NaN from the failing column on.
     """
-    # only one triangle counts, which is the lower one of the transpose
+    # only one triangle is read; the upper one is the lower one of the transpose
     start = alike(swap_last(op, self), self) if upper else self
     rows, columns = rows_of(op, self), columns_of(op, self)
 
@@ -77,9 +78,10 @@ def linalg_cholesky_ex(
 
 
 def factored(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
-    """L and U in one matrix, the pivots [..., k] from 1 on, and which row of `matrix` is where, [..., n, 1].
+    """L and U in one matrix, the pivots [..., k] counted from 1, and the row of `matrix` at each place, [..., n, 1].
 
-    The largest pivot of a column is the first of equal ones, as LAPACK takes it; one of 0 leaves its column as it is.
+    Of equally large pivots of a column the first is taken, as in LAPACK's getrf. Where the pivot is 0, the column stays
+    as it is.
     """
     rows, columns = rows_of(op, matrix), columns_of(op, matrix)
     count = smaller(op, op.dim(matrix, -2), op.dim(matrix, -1))
@@ -115,13 +117,13 @@ def _exchanged(op: Emitter, value: Value, rows: Value, at: Value, other: Value) 
 
 
 def _unmoved(op: Emitter, batch: list[Any], rows: Any) -> Value:
-    """The numbers of the rows, for each matrix of a batch, [..., rows, 1]."""
+    """The row numbers for each matrix of a batch, [..., rows, 1]."""
     numbers = upright(op, counted(op, rows))
     return matrices.expanded(op, numbers, [*batch, rows, 1]) if batch else numbers
 
 
 def order_of(op: Emitter, pivots: Value, rows: Any) -> Value:
-    """Which row is where, [..., rows, 1], after the exchanges that LAPACK's `pivots`, [..., k], say."""
+    """The original row at each place, [..., rows, 1], after the exchanges given by LAPACK's `pivots`, [..., k]."""
     numbers = upright(op, counted(op, rows))
     pivots = op.cast(pivots, dtypes.INT64)
 
@@ -134,7 +136,7 @@ def order_of(op: Emitter, pivots: Value, rows: Any) -> Value:
 
 
 def exchange_matrix(op: Emitter, order: Value, like: Value) -> Value:
-    """The matrix E, [..., n, n] in the dtype of `like`, for which E @ x has the rows of x in `order`."""
+    """The permutation matrix E, [..., n, n] in the dtype of `like`, so that E @ x has the rows of x in `order`."""
     found = op.cast(op.Equal(order, lying(op, counted(op, op.dim(order, -2)))), like.dtype)
     found.shape = (*(order.shape or ())[:-1], (order.shape or ())[-2])
     return found
@@ -150,7 +152,7 @@ def unpacked(op: Emitter, packed: Value) -> tuple[Value, Value]:
 
 
 def zero_pivot(op: Emitter, packed: Value) -> Value:
-    """LAPACK's info: the number of the first pivot that is 0, or 0."""
+    """LAPACK's info: the number of the first pivot that is 0, counted from 1, or 0 if there is none."""
     count = smaller(op, op.dim(packed, -2), op.dim(packed, -1))
     diagonal = diagonal_of(op, part(op, packed, -2, 0, count))
     size = op.Abs(diagonal)
@@ -210,10 +212,11 @@ def lu_unpack(
 def geqrf(op: Emitter, self: Value) -> tuple[Value, Value]:
     """aten::geqrf(Tensor self) -> (Tensor a, Tensor tau)
 
-    R in the upper triangle, the reflections' vectors below it, each from its 1 on the diagonal on, and their sizes.
+    As in LAPACK: R is in the upper triangle, the vectors of the reflections are below it (each starts with an implicit
+    1 on the diagonal), and `tau` holds their factors.
 
-    As in LAPACK, a diagonal element of R has the sign that its column had not, but a column that is 0 below the
-    diagonal is left alone.
+    A diagonal element of R has the sign opposite to that of its column. A column that is 0 below the diagonal is not
+    reflected.
     """
     rows, columns = rows_of(op, self), columns_of(op, self)
     count = smaller(op, op.dim(self, -2), op.dim(self, -1))
@@ -244,13 +247,13 @@ def geqrf(op: Emitter, self: Value) -> tuple[Value, Value]:
 
 
 def _mirrored(op: Emitter, value: Value, mirror: Value, size: Value) -> Value:
-    """`value` without `size` times its part along the vector `mirror`, [..., n, 1]."""
+    """`value` less `size` times its projection on the vector `mirror`, [..., n, 1]."""
     along = op.MatMul(swap_last(op, mirror), value)
     return alike(op.Sub(value, op.MatMul(op.Mul(mirror, size), along)), value)
 
 
 def reflected(op: Emitter, packed: Value, sizes: Value, value: Value, forward: bool) -> Value:
-    """Q @ `value` for the reflections of `geqrf`; its transpose @ `value` with `forward`."""
+    """Q @ `value` for the reflections of `geqrf`; with `forward` the transpose of Q @ `value`."""
     rows, count = rows_of(op, packed), op.dim(sizes, -1)
 
     def step(at: Value, value: Value) -> list[Value]:
@@ -281,7 +284,7 @@ def ormqr(op: Emitter, self: Value, input2: Value, input3: Value, left: bool = T
     """aten::ormqr(Tensor self, Tensor input2, Tensor input3, bool left=True, bool transpose=False) -> Tensor"""
     if left:
         return reflected(op, self, input2, input3, transpose)
-    # C Q is the transpose of Q^T C^T
+    # C Q is computed as the transpose of Q^T C^T
     return swap_last(op, reflected(op, self, input2, swap_last(op, input3), not transpose))
 
 

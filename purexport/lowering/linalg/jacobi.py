@@ -1,12 +1,12 @@
-"""Singular values and symmetric eigenvalues by Jacobi's rotations of columns, as Hestenes has them.
+"""Singular values and symmetric eigenvalues by one-sided Jacobi rotations of columns (Hestenes 1958).
 
-Each round rotates all pairs of columns at once, each pair until its columns are orthogonal, then moves the columns on
-as in a tournament in which everybody meets everybody.  When nobody had to turn for one whole tournament, the columns
-are A V: their lengths are the singular values.  One Loop of some thirty nodes, for matrices of any size; lengths are
-exact to a few units of rounding, small ones included.  Rounding adds up over hundreds of rounds, so all is computed
-in double.
+Each round rotates disjoint pairs of columns at once, each pair until it is orthogonal, and then moves the columns on,
+as in a round-robin tournament. When no pair was rotated for one whole tournament, the columns are A V, and their
+lengths are the singular values. This is one Loop of about thirty nodes, for matrices of any size. The lengths are exact
+to a few units of rounding, small ones included. Rounding errors add up over hundreds of rounds, so everything is
+computed in double.
 
-The eigenvectors of a symmetric A are those of A + shift, which is positive; each eigenvalue is then v^T A v.
+The eigenvectors of a symmetric A are those of A + shift, which is positive-definite; each eigenvalue is then v^T A v.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from purexport.lowering.support.loops import repeat_while
 from purexport.lowering.support.matrices import batch_of, counted, identity, kept, lying, nonzero, part, upright
 from purexport.lowering.support.positions import as_value, times
 
-TOURNAMENTS = 30  # at most; some eight are enough
-ROUNDING = 8  # how many units of rounding, times the root of the length, count as orthogonal
+TOURNAMENTS = 30  # at most; about eight are enough
+ROUNDING = 8  # columns are orthogonal up to this many units of rounding times the square root of their length
 
 
 def singular(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
-    """A V, [..., m, n], by descending lengths; the lengths, [..., n]; and V, [..., n, n]."""
+    """A V, [..., m, n], with columns of descending length; the lengths, [..., n]; and V, [..., n, n]."""
     dtype, matrix = matrix.dtype, op.cast(matrix, dtypes.DOUBLE)
     scale = nonzero(op, _largest(op, matrix))
     scaled, turned = _orthogonal(op, alike(op.Div(matrix, scale), matrix))
@@ -43,11 +43,11 @@ def singular(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
 
 
 def symmetric(op: Emitter, matrix: Value) -> tuple[Value, Value]:
-    """The eigenvalues of symmetric matrices, [..., n], ascending, and the vectors, [..., n, n], a column each."""
+    """The eigenvalues of symmetric matrices, [..., n], ascending, and the eigenvectors as columns, [..., n, n]."""
     dtype, matrix, size = matrix.dtype, op.cast(matrix, dtypes.DOUBLE), op.dim(matrix, -1)
     scale = nonzero(op, _largest(op, matrix))
     scaled = alike(op.Div(matrix, scale), matrix)
-    # no eigenvalue is beyond the largest sum of a row
+    # no eigenvalue is larger than the largest row sum (Gershgorin)
     sums = op.ReduceSum(op.Abs(scaled), axes=[matrix.rank - 1], keepdims=1)
     shift = op.ReduceMax(sums, axes=[matrix.rank - 2], keepdims=1)
     shifted = op.Add(scaled, op.Mul(identity(op, size, size, matrix), shift))
@@ -61,7 +61,7 @@ def symmetric(op: Emitter, matrix: Value) -> tuple[Value, Value]:
 
 
 def _largest(op: Emitter, matrix: Value) -> Value:
-    """The largest size of an element of each matrix, [..., 1, 1]."""
+    """The largest absolute value of each matrix, [..., 1, 1]."""
     found: Value = op.ReduceMax(op.Abs(matrix), axes=[matrix.rank - 2, matrix.rank - 1], keepdims=1)
     found.shape = (*(matrix.shape or ())[:-2], 1, 1)
     return found
@@ -75,7 +75,7 @@ def _lengths(op: Emitter, value: Value) -> Value:
 
 
 def _is_real(op: Emitter, turned: Value) -> Value:
-    """False for the column that makes their number even."""
+    """False for the column that was added to make the number of columns even."""
     return op.Greater(_lengths(op, turned), op.like(0.5, turned))
 
 
@@ -88,7 +88,7 @@ def _picked(op: Emitter, value: Value, places: Value) -> Value:
 
 
 def _orthogonal(op: Emitter, matrix: Value) -> tuple[Value, Value]:
-    """A V with orthogonal columns, and V; with a column of zeros beside them where their number is odd."""
+    """A V with orthogonal columns, and V. Where the number of columns is odd, a column of zeros is added to both."""
     rows, columns = op.dim(matrix, -2), op.dim(matrix, -1)
     half = _half(op, columns)
     unit = identity(op, columns, columns, matrix)
@@ -127,7 +127,7 @@ def _half(op: Emitter, columns: Any) -> Any:
 
 
 def _padding(op: Emitter, rows: Any, columns: Any, half: Any, batch: list[Any]) -> Value | None:
-    """The column of zeros, in the height of A above V, that makes the number of columns even."""
+    """The column of zeros, as high as A above V, that makes the number of columns even."""
     if isinstance(columns, int) and columns % 2 == 0:
         return None
     missing = 1 if isinstance(columns, int) else op.Sub(op.Mul(half, op.const(2)), columns)
@@ -138,8 +138,9 @@ def _padding(op: Emitter, rows: Any, columns: Any, half: Any, batch: list[Any]) 
 
 
 def _next_round(op: Emitter, half: Any) -> Value:
-    """From where each place gets its column: places i and half + i meet, the first stays, the others go around,
-    up the second half and down the first.
+    """The place from which each place gets its column for the next round.
+
+    Places i and half + i form a pair. The first column stays, the others move up the second half and down the first.
     """
     if isinstance(half, int):
         order = torch.arange(2 * half)
@@ -152,13 +153,13 @@ def _next_round(op: Emitter, half: Any) -> Value:
     others = op.Where(op.Less(places, half), op.Sub(places, op.const(1)), op.Add(places, op.const(1)))
     others = op.Where(op.Equal(places, op.const(1)), half, others)
     others = op.Where(op.Equal(places, last), op.Sub(half, op.const(1)), others)
-    # the first stays, and two columns stay as they are
+    # the first column always stays, and where there are two columns both stay
     stays = op.Or(op.Equal(places, op.const(0)), op.Equal(half, op.const(1)))
     return op.Where(stays, places, others)
 
 
 def _round(op: Emitter, joined: Value, rows: Any, half: Any, tolerance: Value) -> tuple[Value, Value]:
-    """All pairs turned once, and how many of them needed it."""
+    """The columns after all pairs were rotated once, and the number of pairs that needed it."""
     left, right = part(op, joined, -1, 0, half), part(op, joined, -1, half, None)
     upper_left, upper_right = part(op, left, -2, 0, rows), part(op, right, -2, 0, rows)
     one, other, both = (
@@ -168,7 +169,7 @@ def _round(op: Emitter, joined: Value, rows: Any, half: Any, tolerance: Value) -
     size = op.Abs(both)
     limit = op.Mul(tolerance, op.Mul(op.Sqrt(one), op.Sqrt(other)))
     turns = op.ReduceSum(op.cast(op.Greater(size, limit), dtypes.FLOAT), keepdims=0)
-    # the tangent of the smaller of the two angles that make them orthogonal
+    # the tangent of the smaller of the two angles that make the pair orthogonal (Golub and Van Loan, section 8.5)
     ratio = op.Div(op.Sub(other, one), op.Mul(op.like(2, one), nonzero(op, both)))
     side = op.Where(op.Less(ratio, op.like(0, one)), op.like(-1, one), op.like(1, one))
     root = op.Sqrt(op.Add(op.like(1, one), op.Mul(ratio, ratio)))

@@ -1,8 +1,8 @@
-"""Symmetric matrices that need not be positive: the factorization of Bunch and Kaufman, as LAPACK's sytrf has it.
+"""The factorization of symmetric matrices by Bunch and Kaufman (1977), as in LAPACK's sytrf.
 
-D has blocks of one or two rows.  Which come next depends on the numbers, and each matrix of a batch is at a row of its
-own; so a step knows its row by value, and one Loop of as many steps as rows ends with all of them done.
-Pivots count from 1: positive for a block of one, negative, twice the same, for a block of two.
+D has blocks of one or two rows. Which block comes next depends on the numbers, so each matrix of a batch is at its own
+row. A step therefore takes its row from a value, and one Loop of as many steps as rows completes all of them. Pivots
+count from 1: a positive one belongs to a block of one row, a negative one, written twice, to a block of two.
 """
 
 # ruff: noqa: N803  LD and B are ATen's names of arguments
@@ -36,7 +36,7 @@ from purexport.lowering.support.matrices import (
 )
 from purexport.lowering.support.positions import as_value
 
-# the share of the largest element that a pivot needs
+# a pivot needs this share of the largest element of its column (Bunch and Kaufman's alpha)
 ALPHA = (1 + math.sqrt(17)) / 8
 
 
@@ -70,7 +70,7 @@ def linalg_ldl_factor_ex(
 
 
 class _Steps:
-    """One step on what is left of the matrices, the factors so far, the pivots, the row of each, and the info."""
+    """One step: what is left of the matrices, the factors so far, the pivots, the row of each matrix, and the info."""
 
     def __init__(self, op: Emitter, matrix: Value) -> None:
         self.op = op
@@ -106,7 +106,7 @@ class _Steps:
         return [alike(op.Sub(rest, update), rest), done, pivots, alike(moved, here), info]
 
     def _pivot(self, rest: Value, here: Value) -> tuple[Value, Value, Value]:
-        """The row to exchange with, whether the block has two rows, and whether the column holds nothing."""
+        """The row to exchange with, whether the block has two rows, and whether the column is all zeros."""
         op = self.op
         axes = [self.last - 1]
         mine = alike(op.Abs(self._column(rest, here)), self._column(rest, here))
@@ -128,7 +128,7 @@ class _Steps:
         return op.Where(stays, here, best), op.And(op.Not(stays), op.Not(comes)), nothing
 
     def _column(self, value: Value, at: Value) -> Value:
-        """The column at a place of each matrix, [..., n, 1]."""
+        """One column of each matrix, [..., n, 1]."""
         op = self.op
         found: Value = op.ReduceSum(kept(op, op.Equal(self.columns, at), value), axes=[self.last], keepdims=1)
         found.shape = (*(value.shape or ())[:-1], 1)
@@ -141,7 +141,7 @@ class _Steps:
         return found
 
     def _exchanged(self, value: Value, one: Value, other: Value) -> Value:
-        """Rows and columns `one` and `other` exchanged."""
+        """`value` with its rows and columns `one` and `other` exchanged."""
         op = self.op
         for _ in range(2):
             value = swap_last(op, exchanged(op, value, self.rows, one, other))
@@ -187,7 +187,7 @@ def linalg_ldl_solve(op: Emitter, LD: Value, pivots: Value, B: Value, hermitian:
     last = pivots.rank - 1
 
     def at_row(at: Value) -> tuple[Value, Value, Value]:
-        """The column of L at a row, with which rows to exchange there (itself with itself: none)."""
+        """The column of L at a row, and the two rows to exchange there; they are equal where there is no exchange."""
         pivot = upright(op, alike(op.Gather(pivots, at, axis=last), Value(shape=(*(pivots.shape or ())[:-1], 1))))
         is_start = op.Unsqueeze(op.Gather(starts, at, axis=last), [pivots.rank])
         begins_pair = op.And(is_start, op.Less(pivot, op.const(0)))
@@ -213,7 +213,7 @@ def linalg_ldl_solve(op: Emitter, LD: Value, pivots: Value, B: Value, hermitian:
 
 
 def _blocks(op: Emitter, pivots: Value) -> tuple[Value, Value]:
-    """Where a block starts, and where it has two rows, [..., n]."""
+    """Where a block starts, and where it has two rows, both [..., n]."""
     is_pair = op.Less(pivots, op.const(0))
     numbers = counted(op, op.dim(pivots, -1))
     earlier = op.cast(op.Less(upright(op, numbers), lying(op, numbers)), dtypes.FLOAT)
@@ -224,7 +224,7 @@ def _blocks(op: Emitter, pivots: Value) -> tuple[Value, Value]:
 
 
 def _divided_by_blocks(op: Emitter, LD: Value, starts: Value, is_pair: Value, value: Value) -> Value:
-    """`value` over D: by the diagonal, or by the inverse of a block of two."""
+    """`value` divided by D: by the diagonal, or by the inverse of a block of two rows."""
     numbers = counted(op, op.dim(LD, -1))
     next_row = op.Equal(upright(op, numbers), op.Add(lying(op, numbers), op.const(1)))
     first_of_pair = alike(op.And(starts, is_pair), starts)

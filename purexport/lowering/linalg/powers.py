@@ -1,4 +1,4 @@
-"""Powers and the exponential of matrices."""
+"""Integer powers and the exponential of square matrices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from purexport.lowering.support.matrices import kept
 
 @lower("aten::matrix_power", "aten::linalg_matrix_power")
 def matrix_power(op: Emitter, self: Value, n: int) -> Value:
-    """aten::matrix_power(Tensor self, int n) -> Tensor"""
+    """aten::matrix_power(Tensor self, int n) -> Tensor
+
+    A negative `n` is a power of the inverse.
+    """
     if n < 0:
         return matrix_power(op, alike(inverse(op, self), self), -n)
     if n == 0:
@@ -31,7 +34,7 @@ def matrix_power(op: Emitter, self: Value, n: int) -> Value:
     return functools.reduce(functools.partial(multiply, op), chosen)
 
 
-# the largest norm for which so many terms of the series are exact in a dtype; torch's own bounds, rounded down
+# the largest norm for which a number of terms is exact in a dtype: the bounds of torch's kernel, rounded down
 _TERMS = 18
 _SMALL = {dtypes.FLOAT: 3.0, dtypes.DOUBLE: 1.0}
 
@@ -40,20 +43,21 @@ _SMALL = {dtypes.FLOAT: 3.0, dtypes.DOUBLE: 1.0}
 def matrix_exp(op: Emitter, self: Value) -> Value:
     """aten::matrix_exp(Tensor self) -> Tensor
 
-    Taylor's series of each matrix, halved until its norm is small, then squared as often.
+    Taylor's series by scaling and squaring, as in torch's kernel (Bader, Blanes and Casas 2019): each matrix is halved
+    until its norm is small, and the result is squared as often.
     """
     if 0 in (self.shape or ()):
         return self
     axes, dtype = [self.rank - 2, self.rank - 1], self.dtype or dtypes.FLOAT
     norm = op.ReduceMax(op.ReduceSum(op.Abs(self), axes=[axes[0]], keepdims=1), axes=[axes[1]], keepdims=1)
     excess = op.Div(norm, op.like(_SMALL[dtype], self))
-    # no halving helps one with infinities
+    # a matrix with infinities has no small norm however often it is halved
     halved = op.And(op.Greater(excess, op.like(1, self)), op.Less(excess, op.like(1e30, self)))
     log2 = op.Div(op.Log(kept(op, halved, excess, 1)), op.like(math.log(2), self))
     times = op.Ceil(log2)
     small = op.Mul(self, op.Pow(op.like(0.5, self), times))
     unit = unit_like(op, self)
-    # the factors go with the unit: ONNX Runtime fuses a number beside a MatMul into it, rounded to float32
+    # the factors multiply the identity: ONNX Runtime fuses a number next to a MatMul into it, rounded to float32
     shares = [op.Mul(unit, op.like(1 / math.factorial(term), self)) for term in range(_TERMS + 1)]
     result = shares[-1]
     for share in reversed(shares[:-1]):

@@ -1,6 +1,6 @@
-"""Triangular systems, solve, inverse and determinants, by the factorizations; a row a step, of any size.
+"""Triangular systems, solve, inverse and determinants, by the factorizations; one row in each step, for any size.
 
-What torch refuses at run time (a singular matrix) the file computes on: infinities or NaN come out.
+Where torch raises because a matrix is singular, the file computes on, and the result holds infinities or NaN.
 """
 
 # ruff: noqa: N803  A, B and LU are ATen's names of arguments
@@ -33,7 +33,7 @@ from purexport.lowering.support.positions import as_value
 
 
 def solved(op: Emitter, matrix: Value, right: Value, upper: bool, unit: bool = False) -> Value:
-    """X of `matrix` X = `right` by substitution; what lies in the other triangle does not count."""
+    """X of `matrix` X = `right` by substitution. The other triangle of `matrix` is not read."""
     rows, size = rows_of(op, matrix), op.dim(matrix, -1)
 
     def step(at: Value, found: Value) -> list[Value]:
@@ -55,6 +55,8 @@ def linalg_solve_triangular(
 ) -> Value:
     """aten::linalg_solve_triangular(Tensor self, Tensor B, *, bool upper, bool left=True, bool unitriangular=False)
     -> Tensor
+
+    The other triangle of `self` is not read; with `left=False` it solves X A = B.
     """
     if left:
         return solved(op, self, B, upper, unitriangular)
@@ -86,7 +88,7 @@ def cholesky_inverse(op: Emitter, self: Value, upper: bool = False) -> Value:
 
 
 def unit_like(op: Emitter, matrix: Value) -> Value:
-    """The identity in the shape of square matrices."""
+    """The identity in the shape of the square matrices."""
     size = op.dim(matrix, -1)
     unit = identity(op, size, size, matrix)
     return unit if matrix.rank == 2 else alike(op.Expand(unit, op.shape(matrix)), matrix)
@@ -96,7 +98,7 @@ def unit_like(op: Emitter, matrix: Value) -> Value:
 
 
 def lu_solved(op: Emitter, packed: Value, order: Value, right: Value, adjoint: bool = False) -> Value:
-    """X of A X = `right` (of its transpose with `adjoint`) for the factors and the order of A's rows."""
+    """X of A X = `right`, or of A^T X = `right` with `adjoint`, from the factors and the order of the rows of A."""
     exchange = exchange_matrix(op, order, packed)
     if adjoint:
         upper = swap_last(op, packed)
@@ -108,7 +110,7 @@ def lu_solved(op: Emitter, packed: Value, order: Value, right: Value, adjoint: b
 
 
 def is_vector(A: Value, B: Value) -> bool:
-    """Whether B holds vectors, one for each matrix, as torch decides."""
+    """Whether B holds one vector for each matrix, as torch's linalg_solve_is_vector_rhs decides."""
     return B.rank == 1 or (B.rank == A.rank - 1 and B.shape == (A.shape or ())[:-1])
 
 
@@ -125,7 +127,10 @@ def _solution(op: Emitter, A: Value, B: Value, left: bool) -> tuple[Value, Value
 
 @lower("aten::linalg_solve")
 def linalg_solve(op: Emitter, A: Value, B: Value, left: bool = True) -> Value:
-    """aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor"""
+    """aten::linalg_solve(Tensor A, Tensor B, *, bool left=True) -> Tensor
+
+    `B` holds vectors if its rank is 1, or if its shape is that of `A` without the last size.
+    """
     return _solution(op, A, B, left)[0]
 
 
@@ -190,7 +195,7 @@ def lu_solve(op: Emitter, self: Value, LU_data: Value, LU_pivots: Value) -> Valu
 
 
 def _pivots(op: Emitter, matrix: Value) -> tuple[Value, Value, Value, Value]:
-    """The pivots' values, [..., n], the sign of all exchanges, [...], and LU with its pivots."""
+    """The values of the pivots, [..., n], the sign of all exchanges, [...], and LU with its pivots."""
     packed, pivots, _ = factored(op, matrix)
     numbers = op.Add(counted(op, op.dim(matrix, -1)), op.const(1))
     stays = op.Equal(op.cast(pivots, dtypes.INT64), numbers)
@@ -220,8 +225,10 @@ def linalg_det(op: Emitter, A: Value) -> Value:
 
 @lower("aten::_linalg_det")
 def _linalg_det(op: Emitter, A: Value) -> tuple[Value, Value, Value]:
-    """aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)"""
-    # torch factors the transpose of a contiguous matrix
+    """aten::_linalg_det(Tensor A) -> (Tensor result, Tensor LU, Tensor pivots)
+
+    torch factors the transpose of a contiguous matrix, and so does this rule.
+    """
     return _det(op, alike(swap_last(op, A), A))
 
 
@@ -252,7 +259,9 @@ def _linalg_slogdet(op: Emitter, A: Value) -> tuple[Value, Value, Value, Value]:
 
 @lower("aten::logdet")
 def logdet(op: Emitter, self: Value) -> Value:
-    """aten::logdet(Tensor self) -> Tensor"""
+    """aten::logdet(Tensor self) -> Tensor
+
+    NaN for a negative determinant, -inf for 0.
+    """
     sign, size = slogdet(op, self)
-    # log of a negative number is NaN; of 0 it is -inf
     return op.Where(op.Less(sign, op.like(0, sign)), op.like(float("nan"), size), size)

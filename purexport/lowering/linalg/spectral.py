@@ -1,4 +1,4 @@
-"""What singular values decide: matrix norms, condition, rank, pseudo-inverse and least squares."""
+"""What follows from singular values: matrix norms, condition numbers, rank, pseudo-inverse and least squares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from purexport.lowering.support.positions import as_value
 
 
 def _matrix_norm(op: Emitter, value: Value, order: Any, dim: Sequence[int], keepdim: bool) -> Value:
-    """A norm of the matrices that two axes make: 1, -1, 2, -2, inf, -inf, "fro" or "nuc"."""
+    """A norm of the matrices on two axes: 1, -1, 2, -2, inf, -inf, "fro" or "nuc"."""
     rows, columns = (axis_of(axis, value.rank) for axis in dim)
     if order == "fro":
         return linalg_vector_norm(op, value, 2, [rows, columns], keepdim)
@@ -34,7 +34,7 @@ def _matrix_norm(op: Emitter, value: Value, order: Any, dim: Sequence[int], keep
         found = _extreme(op, values, values.rank - 1, order)
         found = op.Squeeze(found, [values.rank - 1])
         return op.Unsqueeze(found, sorted((rows, columns))) if keepdim else found
-    # sums along one axis, then their extreme along the other
+    # the sums along one axis, then the largest or smallest of them along the other
     summed, other = (rows, columns) if abs(order) == 1 else (columns, rows)
     sums = op.ReduceSum(op.Abs(value), axes=[summed], keepdims=1)
     sums.shape = tuple(1 if axis == summed else size for axis, size in enumerate(value.shape or ()))
@@ -43,7 +43,7 @@ def _matrix_norm(op: Emitter, value: Value, order: Any, dim: Sequence[int], keep
 
 
 def _extreme(op: Emitter, value: Value, axis: int, order: Any) -> Value:
-    """The largest or smallest along an axis, or all together for "nuc"; nothing has the largest 0, as in torch."""
+    """The largest or smallest along an axis, or the sum for "nuc". The largest of an empty axis is 0, as in torch."""
     if order == "nuc" or op.dim(value, axis) == 0:
         return op.ReduceSum(value, axes=[axis], keepdims=1)
     return op.emit("ReduceMax" if order > 0 else "ReduceMin", value, axes=[axis], keepdims=1)
@@ -75,6 +75,9 @@ def linalg_norm(
 ) -> Value:
     """aten::linalg_norm(Tensor self, Scalar? ord=None, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None)
     -> Tensor
+
+    Without `ord` it is the 2-norm of all elements. With `ord` it is a vector norm for one axis and a matrix norm for
+    two.
     """
     axes = list(range(self.rank)) if dim is None else dim
     if ord is None or len(axes) != 2:
@@ -109,7 +112,10 @@ def nuclear_norm_of_axes(op: Emitter, self: Value, dim: Sequence[int], keepdim: 
 
 @lower("aten::linalg_cond")
 def linalg_cond(op: Emitter, self: Value, p: Any = None) -> Value:
-    """aten::linalg_cond(Tensor self, Scalar? p=None) -> Tensor"""
+    """aten::linalg_cond(Tensor self, Scalar? p=None) -> Tensor
+
+    `p` None is the 2-norm: the largest singular value over the smallest.
+    """
     if 0 in (self.shape or ()):
         return full(op, batch_of(op, self), 0, self.dtype or dtypes.FLOAT)
     if p is None or abs(p) == 2:
@@ -133,7 +139,7 @@ def linalg_cond_named(op: Emitter, self: Value, p: str) -> Value:
 
 
 def _norms_of_inverses(op: Emitter, matrix: Value, order: Any) -> Value:
-    """The norm of the matrix times that of its inverse, which is infinite where there is none."""
+    """The norm of the matrix times that of its inverse; infinite where the matrix is singular."""
     inverse, info = linalg_inv_ex(op, matrix)
     missing = op.Greater(op.cast(info, dtypes.INT64), op.const(0))
     inverse = kept(op, op.Not(op.Unsqueeze(missing, [matrix.rank - 2, matrix.rank - 1])), inverse, torch.inf)
@@ -144,7 +150,7 @@ def _norms_of_inverses(op: Emitter, matrix: Value, order: Any) -> Value:
 
 
 def _above(op: Emitter, matrix: Value, values: Value, atol: Any, rtol: Any) -> Value:
-    """Which singular values, [..., k], count: those above `atol` and above `rtol` times the largest."""
+    """Which singular values, [..., k], are above `atol` and above `rtol` times the largest."""
     if rtol is None:
         rtol = _usual_tolerance(op, matrix)
         if isinstance(atol, Value):
@@ -158,7 +164,7 @@ def _above(op: Emitter, matrix: Value, values: Value, atol: Any, rtol: Any) -> V
 
 
 def _beside(op: Emitter, tolerance: Any, values: Value) -> Value:
-    """A tolerance, one for all or one for each matrix, beside the values of each."""
+    """A tolerance, one number or one for each matrix, in a shape that broadcasts against the singular values."""
     if isinstance(tolerance, Value) and tolerance.rank:
         batch = (values.shape or ())[:-1]
         wider = zip(reversed(tolerance.shape or ()), reversed(batch), strict=False)
@@ -169,7 +175,7 @@ def _beside(op: Emitter, tolerance: Any, values: Value) -> Value:
 
 
 def _usual_tolerance(op: Emitter, matrix: Value) -> Any:
-    """The unit of rounding times the longer side."""
+    """The machine epsilon of the dtype times the longer side of the matrix."""
     unit = torch.finfo(dtypes.torch_dtype(matrix.dtype or dtypes.FLOAT)).eps
     rows, columns = op.dim(matrix, -2), op.dim(matrix, -1)
     if isinstance(rows, int) and isinstance(columns, int):
@@ -227,6 +233,8 @@ def linalg_matrix_rank_bound_tensors(
 def linalg_pinv(op: Emitter, self: Value, atol: Any = None, rtol: Any = None, hermitian: bool = False) -> Value:
     """aten::linalg_pinv.atol_rtol_float(Tensor self, *, float? atol=None, float? rtol=None, bool hermitian=False)
     -> Tensor
+
+    A singular value counts if it is above `atol` and above `rtol` times the largest one.
     """
     if 0 in (self.shape or ()):
         return full(op, [*batch_of(op, self), op.dim(self, -1), op.dim(self, -2)], 0, self.dtype or dtypes.FLOAT)
@@ -236,7 +244,9 @@ def linalg_pinv(op: Emitter, self: Value, atol: Any = None, rtol: Any = None, he
 
 
 def _inverted(op: Emitter, matrix: Value, atol: Any, rtol: Any) -> tuple[Value, Value, Value, Value]:
-    """U; V over the singular values that count, and 0 for others; which count; and the values."""
+    """U; V divided by the singular values that count, with 0 for the others; which of them count; and the singular
+    values.
+    """
     u, values, v = thin(op, matrix)
     counts = _above(op, matrix, values, atol, rtol)
     inverted = kept(op, counts, alike(op.Reciprocal(kept(op, counts, values, 1)), values))
@@ -255,7 +265,7 @@ def pinverse(op: Emitter, self: Value, rcond: Any = 1e-15) -> Value:
     return linalg_pinv(op, self, 0.0, rcond)
 
 
-# gelsy judges by its own factors, not by singular values, and both agree on what is rounding
+# gelsy judges the rank by its own factors, not by singular values; both agree where the small ones are rounding errors
 _ROUNDING_ONLY = 1e-5
 
 # Least squares ------------------------------------------------------------------------------------------------------
@@ -268,17 +278,15 @@ def linalg_lstsq(
     """aten::linalg_lstsq(Tensor self, Tensor b, float? rcond=None, *, str? driver=None) -> (Tensor solution,
     Tensor residuals, Tensor rank, Tensor singular_values)
 
-    The smallest of the best solutions, as LAPACK's gelsy (torch's default), gelsd and gelss find it.
+    Of the best solutions the one with the smallest norm, as LAPACK's gelsy (torch's default), gelsd and gelss find it.
 
-    gels takes all matrices to have full rank, and so finds the same.
+    gels assumes that all matrices have full rank, and then the result is the same.
     """
     if 0 in (self.shape or ()) or 0 in (b.shape or ()):
-        raise UnsupportedForm("of nothing has no rule; leave it out")
+        raise UnsupportedForm("of empty matrices has no rule; leave it out")
     driver = "gelsy" if driver is None else driver
     if driver == "gelsy" and rcond is not None and rcond > _ROUNDING_ONLY:
-        raise UnsupportedForm(
-            f"with rcond={rcond!r} leaves out parts that depend on LAPACK's gelsy; use driver='gelsd'"
-        )
+        raise UnsupportedForm(f"with rcond={rcond!r} depends on the factors of LAPACK's gelsy; use driver='gelsd'")
     right = upright(op, b) if is_vector(self, b) else b
     u, scaled, counts, values = _inverted(op, self, None, 0.0 if driver == "gels" else rcond)
     products = op.MatMul(swap_last(op, u), broadcast_batch(op, right, self))
@@ -293,9 +301,10 @@ def linalg_lstsq(
 
 
 def _residuals(op: Emitter, matrix: Value, right: Value, found: Value) -> Value:
-    """The squared sums of what remains, [..., k], if torch tells them for the example, else nothing.
+    """The sums of squared residuals, [..., k], if torch returns them for the example, else an empty tensor.
 
-    torch does for high matrices, but not with gelsy, nor with gelsd and gelss where a matrix has not full rank.
+    torch returns them for matrices with more rows than columns, but not with gelsy, nor with gelsd and gelss where a
+    matrix of the example lacks full rank.
     """
     recorded = op.results[1]
     if recorded is None or recorded.shape == (0,):

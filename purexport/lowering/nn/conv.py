@@ -28,10 +28,14 @@ def convolution(
     """aten::_convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding,
     SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool benchmark, bool deterministic,
     bool cudnn_enabled, bool allow_tf32) -> Tensor
+
+    The general form that all convolutions of torch share. Without a batch axis the input has rank 1 less.
     """
     spatial = weight.rank - 2
     if op.known(op.dim(weight, 1)) == 0:
-        raise UnsupportedForm("without input channels has no ONNX form: torch's result has no channels then")
+        raise UnsupportedForm(
+            "without input channels has no ONNX form: the result of torch then has no channels either"
+        )
     batched = input if input.rank == weight.rank else op.Unsqueeze(input, [0])
     begins = each_axis(padding, spatial)
     options: dict[str, Any] = {
@@ -44,7 +48,7 @@ def convolution(
         options["kernel_shape"] = list(weight.sizes[2:])
     if transposed:
         extra = each_axis(output_padding, spatial)
-        # as much as a stride or more, which runtimes refuse, is what zeros at the end of the input give
+        # runtimes refuse an output padding of a stride or more: zeros at the end of the input have the same effect
         zeros = [more // step for more, step in zip(extra, options["strides"], strict=True)]
         if any(zeros):
             batched = op.Pad(batched, [0] * (spatial + 2) + [0, 0, *zeros], mode="constant")
@@ -93,6 +97,9 @@ def conv_padding(
 ) -> Value:
     """aten::conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1], str padding="valid",
     SymInt[1] dilation=[1], SymInt groups=1) -> Tensor
+
+    `padding` is "valid" or "same". With "same" and an odd total the extra zero goes to the end, as in ONNX's
+    SAME_UPPER.
     """
     if padding == "valid":
         return _plain(op, input, weight, bias, stride, [0], dilation, groups)
@@ -108,7 +115,10 @@ def conv_padding(
         strides=each_axis(stride, len(total)),
         dilations=each_axis(dilation, len(total)),
         group=groups,
-        pads=[*begins, *(t - b for t, b in zip(total, begins, strict=True))],  # the odd one goes to the end
+        pads=[
+            *begins,
+            *(t - b for t, b in zip(total, begins, strict=True)),
+        ],  # an odd total puts the extra one at the end
         kernel_shape=list(weight.sizes[2:]),
     )
     return result if batched is input else op.Squeeze(result, [0])
@@ -136,7 +146,7 @@ def conv_transpose(
 def conv_tbc(op: Emitter, self: Value, weight: Value, bias: Value, pad: int = 0) -> Value:
     """aten::conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor
 
-    conv_tbc(self [T, B, C], weight [K, C, O], bias [O]): [T', B, O], time first and channels last.
+    `self` is [T, B, C], `weight` [K, C, O] and `bias` [O]; the result is [T', B, O]: time first and channels last.
     """
     value, kernel = permute(op, self, [1, 2, 0]), permute(op, weight, [2, 1, 0])
     return op.Transpose(_plain(op, value, kernel, bias, [1], [pad], [1], 1), perm=[2, 0, 1])

@@ -1,7 +1,8 @@
 """Sampling an image at positions given by a grid, and making such grids.
 
-Native where the opset has GridSample (planes since 16, volumes since 20) and AffineGrid.  Before, each sample gathers
-its corners and weighs them, with torch's arithmetic at the border.  Grids name the last axis first: x, then y, then z.
+These are ONNX GridSample (opset 16, volumes 20) and AffineGrid (opset 20) where the opset has them. Before, the corners
+of each sample are gathered and weighed, with the arithmetic of torch's kernel for padding. A grid names the last axis
+first: x, then y, then z.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from purexport.lowering.support.common import dims_of
 from purexport.lowering.support.kernels import largest, smallest
 
 _MODES = ("bilinear", "nearest", "bicubic")
-_RENAMED = {"bilinear": "linear", "bicubic": "cubic"}  # since the version that takes volumes
+_RENAMED = {"bilinear": "linear", "bicubic": "cubic"}  # the names since opset 20
 _BORDERS = ("zeros", "border", "reflection")
 
 
@@ -31,6 +32,9 @@ def grid_sampler(
 ) -> Value:
     """aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners)
     -> Tensor
+
+    `interpolation_mode` is 0 bilinear, 1 nearest, 2 bicubic; `padding_mode` is 0 zeros, 1 border, 2 reflection. Nearest
+    rounds ties to even.
     """
     if interpolation_mode >= len(_MODES) or padding_mode >= len(_BORDERS):
         raise UnsupportedForm(f"of mode {interpolation_mode} and padding {padding_mode} has no ONNX form")
@@ -59,7 +63,7 @@ def _sampled(op: Emitter, value: Value, grid: Value, mode: str, border: str, ali
 
 
 def _positions(op: Emitter, grid: Value, axis: int, size: Any, border: str, align_corners: bool) -> Value:
-    """Where one axis is sampled, in pixels: [N, ...] without the grid's last axis."""
+    """The sampled positions of one axis, in pixels: [N, ...] without the last axis of the grid."""
     place = op.Gather(grid, op.const(axis), axis=grid.rank - 1)
     count = op.like(size, grid)
     one, half = op.like(1, grid), op.like(0.5, grid)
@@ -77,9 +81,9 @@ def _positions(op: Emitter, grid: Value, axis: int, size: Any, border: str, alig
 
 
 def _reflected(op: Emitter, pixel: Value, low: Value, span: Value) -> Value:
-    """Back and forth between low and low + span."""
+    """`pixel` reflected back and forth between low and low + span."""
     two = op.like(2, pixel)
-    # an axis of one pixel has no span: then everything is at its place
+    # an axis of one pixel has a span of 0: every sample is that pixel
     safe = largest(op, span, op.like(1e-6, pixel))
     away = op.Abs(op.Sub(pixel, low))
     rest = op.Sub(away, op.Mul(op.Floor(op.Div(away, op.Mul(safe, two))), op.Mul(safe, two)))
@@ -87,7 +91,7 @@ def _reflected(op: Emitter, pixel: Value, low: Value, span: Value) -> Value:
 
 
 def _neighbours(op: Emitter, position: Value, mode: str) -> list[tuple[Value, Value | None]]:
-    """The pixel before and the one after, with their weights; or the nearest one."""
+    """The pixel before and the one after with their weights, or the nearest one."""
     if mode == "nearest":
         return [(op.Round(position), None)]
     before = op.Floor(position)
@@ -104,7 +108,7 @@ def _taken(
     plane: Any,
     border: str,
 ) -> Value:
-    """The elements at one corner of each sample, weighed: [N, C, samples]."""
+    """The elements at one corner of each sample, times their weights: [N, C, samples]."""
     index: Value = op.const(0)
     shares = [share for _, share in corner if share is not None]
     for (position, _), size in zip(corner, sizes, strict=True):
@@ -126,9 +130,9 @@ def _is_same(op: Emitter, one: Value, other: Value) -> Value:
 def affine_grid_generator(op: Emitter, theta: Value, size: Sequence[Any], align_corners: bool) -> Value:
     """aten::affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor
 
-    affine_grid_generator(theta [N, d, d + 1], size [N, C, ...d]): a grid [N, ...d, d].
+    `theta` is [N, d, d + 1] and `size` [N, C, ...d]; the result is a grid [N, ...d, d]. ONNX Runtime's AffineGrid puts
+    a single pixel at -1 when corners are aligned, torch at 0.
     """
-    # ONNX Runtime puts a single pixel at -1 when corners are aligned
     if op.has("AffineGrid") and not (align_corners and any(isinstance(n, Value) or n == 1 for n in size[2:])):
         sizes = op.ints(size)
         wanted = sizes if isinstance(sizes, Value) else op.const(sizes)
@@ -151,7 +155,7 @@ def _others(rank: int, axis: int) -> list[int]:
 
 
 def _steps(op: Emitter, size: Any, like: Value, align_corners: bool) -> Value:
-    """The coordinates of the pixels of one axis, from -1 to 1; of a single pixel, 0."""
+    """The coordinates of the pixels of one axis, from -1 to 1; 0 for a single pixel."""
     end = op.const(size) if not isinstance(size, Value) else size
     steps, one = op.cast(op.Range(op.const(0), end, op.const(1)), like.dtype), op.like(1, like)
     count = op.cast(end, like.dtype)

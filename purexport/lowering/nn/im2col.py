@@ -1,8 +1,8 @@
-"""unfold and fold: an image as the columns of its patches, and back by adding up.
+"""unfold and fold (im2col and col2im): the windows of an image as columns, and back by adding them up.
 
-Patches are gathered by position, row by row and column by column, so dynamic sizes work.  Folding is Col2Im since
-opset 18; before, a transposed convolution whose weights put each element in its place (there an infinite element makes
-its neighbours NaN, as 0 times infinity does).
+im2col gathers the windows by position, rows first and then columns, so dynamic sizes work. col2im is ONNX Col2Im since
+opset 18. Before, it is a transposed convolution whose weights put each element in its place; there an infinite element
+makes its neighbours NaN, since 0 times infinity is NaN.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ def im2col(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> Value:
-    """aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor"""
+    """aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor
+
+    `self` is [N, C, H, W] or [C, H, W]; the result is [N, C * kh * kw, windows].
+    """
     value = batched(op, self, 2)
     batch, channels, *sizes = dims_of(op, value)
     if any(padding):
@@ -47,7 +50,7 @@ def im2col(
 
 
 def _positions(op: Emitter, size: Any, kernel: int, step: int, border: int, gap: int) -> Value:
-    """[kernel, places]: which row of the padded image each row of the kernel sees at each place."""
+    """[kernel, windows]: the row of the padded image that each row of the kernel reads in each window."""
     inside = op.const(torch.arange(kernel).reshape(kernel, 1) * gap)
     reach = op.Sub(product(op, [size]), op.const(gap * (kernel - 1) - 2 * border))
     places = op.Range(op.const(0), reach, op.const(step))
@@ -66,6 +69,8 @@ def col2im(
 ) -> Value:
     """aten::col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding,
     int[2] stride) -> Tensor
+
+    Elements of overlapping windows are added up.
     """
     value = batched(op, self, 1)
     begins = list(padding)
