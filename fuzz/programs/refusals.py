@@ -33,7 +33,7 @@ KNOWN: list[tuple[str, str]] = [
     (r"must have same reduction dim, but got .*\bu\d", "a size that data decides, where torch must know it"),
     (r"should be broadcastable to", "a size that data decides, where torch must know it"),
     (r"(fake_quantize_per_\w+|aten::histogram\S*) .*does not run", "torch has no shape function for it"),
-    (r"with zero points that are no integers has no ONNX form", "zero points that are no integers"),
+    (r"with float zero points has no ONNX form", "zero points that are no integers"),
     (r"of float64 has no ONNX form, whose QuantizeLinear is float32", "ONNX quantizes float32 only"),
     (r"needs spatial axes of known size", "sizes that must be known"),
     (r"aten::combinations .*of a dynamic axis has no rule", "sizes that must be known"),

@@ -1,7 +1,7 @@
 """Losses in all reductions: 0 none, 1 mean, 2 sum.
 
-Classes are picked by comparison with the class numbers, not gathered, so that every opset can say it and an ignored
-target, which is no class, picks nothing.
+The score of a target's class is picked by comparison with the class numbers, not gathered. So every opset can express
+it, and a target equal to `ignore_index`, which is no class, picks nothing.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def l1_loss(op: Emitter, self: Value, target: Value, reduction: int = 1) -> Valu
 def huber_loss(op: Emitter, self: Value, target: Value, reduction: int = 1, delta: float = 1.0) -> Value:
     """aten::huber_loss(Tensor self, Tensor target, int reduction=1, float delta=1.) -> Tensor
 
-    huber_loss: d * d / 2 up to delta, then delta * (d - delta / 2).
+    d * d / 2 for differences d up to `delta`, then delta * (d - delta / 2).
     """
     distance = op.Abs(op.Sub(self, target))
     near = op.Mul(op.like(0.5, self), op.Mul(distance, distance))
@@ -68,7 +68,7 @@ def huber_loss(op: Emitter, self: Value, target: Value, reduction: int = 1, delt
 def smooth_l1_loss(op: Emitter, self: Value, target: Value, reduction: int = 1, beta: float = 1.0) -> Value:
     """aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> Tensor
 
-    smooth_l1_loss: d * d / (2 * beta) up to beta, then d - beta / 2.
+    d * d / (2 * beta) for differences d up to `beta`, then d - beta / 2.
     """
     if beta == 0:
         return l1_loss(op, self, target, reduction)
@@ -84,6 +84,8 @@ def poisson_nll_loss(
 ) -> Value:
     """aten::poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction)
     -> Tensor
+
+    With `full` Stirling's approximation of log(target!) is added for targets above one.
     """
     input, target = op.cast(input, op.result_dtype), op.cast(target, op.result_dtype)
     if log_input:
@@ -91,7 +93,7 @@ def poisson_nll_loss(
     else:
         loss = op.Sub(input, op.Mul(target, op.Log(op.Add(input, op.like(eps, input)))))
     if full:
-        # Stirling's approximation of log(target!), for targets above one
+        # Stirling's approximation of log(target!) for targets above one
         one = op.like(1, target)
         safe = _at_least(op, target, 1.0)
         logarithm = op.Mul(op.like(0.5, target), op.Log(op.Mul(op.like(2 * math.pi, target), safe)))
@@ -109,7 +111,7 @@ def binary_cross_entropy(
 ) -> Value:
     """aten::binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor
 
-    binary_cross_entropy: logarithms bounded below by -100.
+    Logarithms are at least -100, as in torch's kernel, so that the loss stays finite.
     """
     one = op.like(1, self)
     positive = _at_least(op, op.Log(self), -100.0)
@@ -131,7 +133,7 @@ def binary_cross_entropy_with_logits(
     int reduction=1) -> Tensor
     """
     one = op.like(1, self)
-    # -log(sigmoid(x)), stable on both sides
+    # -log(sigmoid(x)) without overflow on either side
     cost = op.Softplus(op.Neg(self))
     if pos_weight is not None:
         cost = op.Mul(cost, op.Add(op.Mul(op.Sub(pos_weight, one), target), one))
@@ -143,7 +145,7 @@ def binary_cross_entropy_with_logits(
 def kl_div(op: Emitter, self: Value, target: Value, reduction: int = 1, log_target: bool = False) -> Value:
     """aten::kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor
 
-    kl_div(self, target): self is a logarithm; a target of zero counts nothing.
+    `self` is a logarithm. Where the target is zero, the term is zero.
     """
     if log_target:
         return _reduced(op, op.Mul(op.Exp(target), op.Sub(target, self)), reduction)
@@ -156,7 +158,7 @@ def kl_div(op: Emitter, self: Value, target: Value, reduction: int = 1, log_targ
 
 
 def _picked(op: Emitter, scores: Value, target: Value, ignore_index: Any) -> Value:
-    """True at the class of each target, shaped like `scores`; nowhere for an ignored one."""
+    """True at the class of each target, in the shape of `scores`; false everywhere for an ignored target."""
     axis = 0 if scores.rank == 1 else 1
     classes = op.Reshape(positions(op, op.dim(scores, axis)), [-1, *[1] * (scores.rank - axis - 1)])
     wanted = op.Unsqueeze(op.cast(target, dtypes.INT64), axes=[axis])
@@ -174,7 +176,7 @@ def _class_weights(op: Emitter, scores: Value, weight: Value | None) -> Value:
 def _nll(
     op: Emitter, scores: Value, target: Value, weight: Value | None, reduction: int, ignore_index: Any
 ) -> tuple[Value, Value]:
-    """(loss, sum of the weights that counted)"""
+    """(loss, sum of the weights of the targets that are not ignored)."""
     axis = 0 if scores.rank == 1 else 1
     picked = alike(_picked(op, scores, target, ignore_index), scores)
     zero = op.like(0, scores)
@@ -226,7 +228,7 @@ def cross_entropy_loss(
     """aten::cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1,
     SymInt ignore_index=-100, float label_smoothing=0.) -> Tensor
 
-    cross_entropy_loss: targets are classes, or probabilities of all classes where they are floats.
+    The targets are classes, or probabilities of all classes if they are floats.
     """
     axis = 0 if self.rank == 1 else 1
     scores = alike(log_softmax(op, self, axis), self)
@@ -286,9 +288,9 @@ def linear_cross_entropy(
     SymInt batch_chunk_size, str acc_policy, ScalarType acc_dtype, bool allow_retain_graph, bool compute_input_grad,
     bool compute_linear_weight_grad, bool compute_linear_bias_grad) -> (Tensor, Tensor, Tensor, Tensor)
 
-    The loss in one piece: pieces of the batch, and of memory, are a matter of the runtime.
+    The loss is computed at once: splitting the batch to save memory is left to the runtime.
 
-    The gradients that torch computes on the way are not wanted in a file.
+    The gradients that torch computes at the same time are refused.
     """
     if compute_input_grad or compute_linear_weight_grad or compute_linear_bias_grad:
         raise UnsupportedForm("computes gradients, which a file has no place for; export under torch.no_grad()")
@@ -316,6 +318,8 @@ def linear_cross_entropy_each(
     """torch_nn::_linear_cross_entropy_batch_chunked_no_reduction(Tensor input, Tensor linear_weight, Tensor target,
     Tensor? linear_bias, Tensor? weight, SymInt ignore_index, SymInt batch_chunk_size, str acc_policy,
     ScalarType acc_dtype) -> Tensor
+
+    The loss of each sample, computed at once.
     """
     scores = _scores(op, input, linear_weight, linear_bias, acc_dtype)
     classes = None if weight is None else op.cast(weight, scores.dtype)
@@ -324,7 +328,7 @@ def linear_cross_entropy_each(
 
 
 def _scores(op: Emitter, input: Value, weight: Value, bias: Value | None, dtype: torch.dtype) -> Value:
-    """[N, C], in the dtype that the loss is summed up in, or a wider one."""
+    """[N, C], in the dtype in which the loss is accumulated, or a wider one."""
     code = dtypes.DOUBLE if dtype is torch.float64 else dtypes.FLOAT
     scores = op.MatMul(op.cast(input, code), swap_last(op, op.cast(weight, code)))
     scores = scores if bias is None else op.Add(scores, op.cast(bias, code))
@@ -337,7 +341,10 @@ def _scores(op: Emitter, input: Value, weight: Value, bias: Value | None, dtype:
 
 @lower("aten::hinge_embedding_loss")
 def hinge_embedding_loss(op: Emitter, self: Value, target: Value, margin: float = 1.0, reduction: int = 1) -> Value:
-    """aten::hinge_embedding_loss(Tensor self, Tensor target, float margin=1., int reduction=1) -> Tensor"""
+    """aten::hinge_embedding_loss(Tensor self, Tensor target, float margin=1., int reduction=1) -> Tensor
+
+    x where the target is 1, max(0, margin - x) where it is -1.
+    """
     zero = op.like(0, self)
     target = op.cast(target, self.dtype)
     apart = op.Where(eq(op, target, op.like(1, self)), zero, _at_least(op, op.Sub(op.like(margin, self), self), 0.0))
@@ -351,6 +358,8 @@ def margin_ranking_loss(
 ) -> Value:
     """aten::margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1)
     -> Tensor
+
+    max(0, margin - target * (input1 - input2)).
     """
     input1, input2, target = (op.cast(item, op.result_dtype) for item in (input1, input2, target))
     wrong = op.Mul(op.Neg(target), op.Sub(input1, input2))
@@ -370,7 +379,7 @@ def cosine_embedding_loss(
     """aten::cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1)
     -> Tensor
 
-    cosine_embedding_loss: 1 - cos for targets of 1, max(0, cos - margin) for -1.
+    1 - cos for targets of 1, max(0, cos - margin) for targets of -1.
     """
     input1, input2, target = (op.cast(item, op.result_dtype) for item in (input1, input2, target))
     axis = input1.rank - 1
@@ -389,7 +398,7 @@ def cosine_embedding_loss(
 
 
 def _distance(op: Emitter, x1: Value, x2: Value, p: float, eps: float) -> Value:
-    """The norm of x1 - x2 + eps over the last axis."""
+    """The p-norm of x1 - x2 + eps over the last axis."""
     gap = op.Abs(op.Add(op.Sub(x1, x2), op.like(eps, x1)))
     if x1.rank == x2.rank == 0:
         return gap
@@ -417,6 +426,9 @@ def triplet_margin_loss(
 ) -> Value:
     """aten::triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1., float p=2.,
     float eps=9.9999999999999995e-07, bool swap=False, int reduction=1) -> Tensor
+
+    max(0, margin + distance to positive - distance to negative). With `swap` the smaller of the distances of anchor and
+    positive to the negative counts.
     """
     anchor, positive, negative = (op.cast(item, op.result_dtype) for item in (anchor, positive, negative))
     close = _distance(op, anchor, positive, p, eps)
@@ -439,7 +451,7 @@ def multi_margin_loss(
     """aten::multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None,
     int reduction=1) -> Tensor
 
-    multi_margin_loss: sum over other classes of max(0, margin - x[y] + x[i])**p, over the number of classes.
+    The sum over the other classes of max(0, margin - x[y] + x[i])**p, divided by the number of classes.
     """
     single = target.rank == 0
     if self.rank < 2:

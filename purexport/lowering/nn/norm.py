@@ -1,7 +1,7 @@
 """Normalizations: native operators where the opset has them, otherwise their arithmetic.
 
-The arithmetic of half-precision tensors is done in float32, as torch does it: an eps of 1e-8 is nothing in float16.
-ONNX stashes statistics in float32, so float64 takes the arithmetic too.
+The arithmetic on half-precision tensors is done in float32, as in torch: an eps of 1e-8 is zero in float16. ONNX
+computes the statistics in float32 (`stash_type`), so float64 tensors take the arithmetic too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _standardized(op: Emitter, value: Value, axes: Sequence[int], eps: float) ->
 
 
 def _scaled(op: Emitter, value: Value, weight: Value | None, bias: Value | None, dtype: int | None) -> Value:
-    """value * weight + bias, and back in `dtype`."""
+    """value * weight + bias, converted to `dtype`."""
     if weight is not None:
         value = op.Mul(value, op.cast(weight, value.dtype))
     if bias is not None:
@@ -55,7 +55,7 @@ def _scaled(op: Emitter, value: Value, weight: Value | None, bias: Value | None,
 
 
 def _by_channel(op: Emitter, value: Value | None, rank: int) -> Value | None:
-    """A vector of channels in the shape that broadcasts against [N, C, ...] of that rank."""
+    """A vector of channels in a shape that broadcasts against [N, C, ...] of that rank."""
     return None if value is None else _spread(op, value, rank)
 
 
@@ -80,6 +80,8 @@ def batch_norm(
 ) -> Value:
     """aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var,
     bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor
+
+    In evaluation with the running statistics, in training with those of the batch.
     """
     if not training and running_mean is not None and running_var is not None:
         return _with_given_statistics(op, input, weight, bias, running_mean, running_var, eps)
@@ -95,8 +97,10 @@ def _with_given_statistics(
     op: Emitter, value: Value, weight: Value | None, bias: Value | None, mean: Value, var: Value, eps: float
 ) -> Value:
     channels = op.dim(value, 1)
-    computed = op.cast(value, mean.dtype)  # under autocast the statistics are wider than the input
-    if not isinstance(channels, int) or computed.dtype == dtypes.DOUBLE:  # the attribute epsilon is a float32
+    computed = op.cast(value, mean.dtype)  # under autocast the statistics have a wider dtype than the input
+    if (
+        not isinstance(channels, int) or computed.dtype == dtypes.DOUBLE
+    ):  # the attribute epsilon would be rounded to float32
         centered = op.Sub(computed, _spread(op, mean, value.rank))
         result = op.Div(centered, _deviation(op, _spread(op, var, value.rank), eps))
         return _scaled(op, result, _by_channel(op, weight, value.rank), _by_channel(op, bias, value.rank), value.dtype)
@@ -118,8 +122,9 @@ def native_batch_norm_no_training(
 ) -> tuple[Value, ...]:
     """aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean,
     Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor)
+
+    The saved statistics are for gradients, and empty.
     """
-    # the saved statistics are for gradients, and empty
     empty = op.const(torch.empty(0, dtype=dtypes.torch_dtype(running_mean.dtype or dtypes.FLOAT)))
     return _with_given_statistics(op, input, weight, bias, running_mean, running_var, eps), empty, empty
 
@@ -158,6 +163,8 @@ def native_batch_norm_functional(
     """aten::_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean,
     Tensor running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor,
     Tensor running_mean_out, Tensor running_var_out)
+
+    The running variance is updated with the unbiased variance, the output is normalized with the biased one.
     """
     if not training:
         found = native_batch_norm_no_training(op, input, weight, bias, running_mean, running_var, momentum, eps)
@@ -165,7 +172,6 @@ def native_batch_norm_functional(
     axes = _all_but_channels(input)
     mean, _, variance = _statistics(op, _wide(op, input), axes)
     count = op.Div(op.Size(input), op.Size(running_mean))
-    # the running variance takes the unbiased one
     counted = op.cast(count, variance.dtype)
     unbiased = op.Div(op.Mul(variance, counted), op.Sub(counted, op.like(1, counted)))
     running = [
@@ -191,7 +197,7 @@ def batch_norm_with_update(
     Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor running_mean_out,
     Tensor running_var_out)
 
-    Like _native_batch_norm_legit_functional in training; what a backward pass would keep is empty.
+    Like `_native_batch_norm_legit_functional` in training. The reserved tensor for a backward pass is empty.
     """
     found = native_batch_norm_functional(op, input, weight, bias, running_mean, running_var, True, momentum, eps)
     return *found[:3], op.const([], dtypes.UINT8), *found[3:]
@@ -247,7 +253,7 @@ def instance_norm(
 
 
 def _is_stashable(value: Value) -> bool:
-    """True when ONNX's float32 statistics lose nothing, and eps keeps its value."""
+    """True when statistics in float32 lose nothing, and eps keeps its value."""
     return value.dtype == dtypes.FLOAT
 
 
@@ -262,6 +268,8 @@ def layer_norm(
 ) -> Value:
     """aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None,
     float eps=1.0000000000000001e-05, bool cudnn_enable=True) -> Tensor
+
+    ONNX LayerNormalization since opset 17.
     """
     count, sizes = len(normalized_shape), op.ints(normalized_shape)
     if (
@@ -299,9 +307,11 @@ def native_layer_norm(
 def rms_norm(
     op: Emitter, input: Value, normalized_shape: Sequence[Any], weight: Value | None = None, eps: float | None = None
 ) -> Value:
-    """aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor"""
+    """aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor
+
+    Without `eps` torch takes the machine epsilon of the input's dtype. ONNX RMSNormalization since opset 23.
+    """
     axes = _last(input, len(normalized_shape))
-    # without an eps torch takes the smallest step of the input's dtype at 1
     small = torch.finfo(dtypes.torch_dtype(input.dtype or dtypes.FLOAT)).eps if eps is None else eps
     if op.has("RMSNormalization") and weight is not None and input.dtype == weight.dtype != dtypes.DOUBLE:
         return op.RMSNormalization(input, weight, axis=-len(axes), epsilon=small)
@@ -321,13 +331,15 @@ def group_norm(
 ) -> Value:
     """aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None,
     float eps=1.0000000000000001e-05, bool cudnn_enabled=True) -> Tensor
+
+    ONNX GroupNormalization scales by channel since opset 21; before that it scaled by group.
     """
     channels = op.dim(input, 1)
     if op.has("GroupNormalization") and _is_stashable(input) and isinstance(channels, int) and input.rank > 2:
         scale = _filled(op, 1, channels, input) if weight is None else op.cast(weight, input.dtype)
         shift = _filled(op, 0, channels, input) if bias is None else op.cast(bias, input.dtype)
         return op.GroupNormalization(input, scale, shift, num_groups=num_groups, epsilon=eps)
-    # a group is an instance of its own: normalize [N, G, rest], then scale by channel
+    # normalize each group, [N, G, rest], then scale by channel
     groups = op.Reshape(input, [0, num_groups, -1])
     if _is_stashable(input):
         ones, zeros = _filled(op, 1, num_groups, input), _filled(op, 0, num_groups, input)
@@ -366,7 +378,7 @@ def native_group_norm(
 def norm_except_dim(op: Emitter, v: Value, pow: int = 2, dim: int = 0) -> Value:
     """aten::norm_except_dim(Tensor v, int pow=2, int dim=0) -> Tensor
 
-    The norm of each slice along `dim`, the other axes kept with size 1; -1 stands for all axes, and no slices.
+    The norm of each slice along `dim`; the other axes keep size 1. -1 stands for one norm over all axes.
     """
     if not _axes_but(v, dim):
         return op.Abs(v)
@@ -394,9 +406,10 @@ def weight_norm(op: Emitter, v: Value, g: Value, dim: int = 0) -> Value:
 def weight_norm_interface(op: Emitter, v: Value, g: Value, dim: int = 0) -> tuple[Value, Value]:
     """aten::_weight_norm_interface(Tensor v, Tensor g, int dim=0) -> (Tensor, Tensor)
 
-    torch's kernel takes as many numbers from the memory of g as v has slices, whatever g's shape is.
+    torch's kernel reads as many numbers from the memory of `g` as `v` has slices, whatever the shape of `g` is. So
+    another shape is refused.
     """
     if v.shape is None or g.shape != tuple(size if axis == dim else 1 for axis, size in enumerate(v.shape)):
-        raise UnsupportedForm("with scales in another shape than that of the norms has no rule; reshape them")
+        raise UnsupportedForm("with scales in another shape than that of the norms has no rule; reshape the scales")
     norm = norm_except_dim(op, v, 2, dim)
     return op.Mul(v, op.Div(g, norm)), norm

@@ -1,9 +1,9 @@
-"""Pooling.  The traps are all at the border.
+"""Pooling. The differences between torch and ONNX are about padding.
 
-With `ceil_mode` torch lets a last window hang over the end if it starts inside the input or its left padding.  ONNX's
-own ceil_mode came late and runtimes differ about that last window, so the overhang is written as padding at the end:
-exact at every opset where the sizes are known, and a Pad by a computed amount where they are dynamic.  An average
-leaves the overhang out of its count.
+With `ceil_mode` torch allows a last window that reaches beyond the end, if it starts inside the input or its left
+padding. ONNX's own ceil_mode came later (opset 10), and runtimes differ about that last window. So the overhang is
+written as padding at the end: exact at every opset where the sizes are known, and a Pad by a computed amount where they
+are dynamic. An average does not count the overhang.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from purexport.lowering.support.kernels import largest
 
 
 class _Window:
-    """Kernel, stride, padding and dilation, one number an axis; `extra` is the overhang of ceil_mode."""
+    """Kernel, stride, padding and dilation, one number for each axis; `extra` is the overhang of ceil_mode."""
 
     def __init__(
         self,
@@ -59,16 +59,16 @@ class _Window:
 
     @property
     def is_computed(self) -> bool:
-        """True when the overhang follows from a dynamic size."""
+        """True when the overhang depends on a dynamic size."""
         return any(isinstance(item, Value) for item in self.extra)
 
     @property
     def is_wide(self) -> bool:
-        """True when runtimes refuse the padding as an attribute: it must be less than the kernel."""
+        """True when the padding is not less than the kernel: runtimes refuse such a padding as an attribute."""
         return any(pad >= self.kernel[axis % self.rank] for axis, pad in enumerate(self.pads()))
 
     def pads(self, padding: Sequence[int] | None = None) -> list[int]:
-        """ONNX pads: begins, then ends with the overhang, which must be known."""
+        """ONNX pads: all begins, then all ends with the overhang, which must be known."""
         begins = self.padding if padding is None else list(padding)
         return [*begins, *(begin + extra for begin, extra in zip(begins, self.extra, strict=True))]
 
@@ -83,7 +83,7 @@ class _Window:
 
 
 def spatial_rank(op: Emitter) -> int:
-    """The number of spatial axes, from the operator's own name: `max_pool2d_with_indices` has 2."""
+    """The number of spatial axes, read from the name of the operator: `max_pool2d_with_indices` has 2."""
     return int(next(char for char in op.target.partition(".")[0].partition("pool")[2] if char.isdigit()))
 
 
@@ -116,6 +116,8 @@ def max_pool(
 ) -> Value:
     """aten::max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0], int[1] dilation=[1],
     bool ceil_mode=False) -> Tensor
+
+    Padding counts as minus infinity.
     """
     window = _Window(op, self, kernel_size, stride, padding, dilation, ceil_mode)
     (result,) = _maximum(op, batched(op, self, window.rank), window, outputs=1)
@@ -134,6 +136,8 @@ def max_pool_with_indices(
 ) -> tuple[Value, ...]:
     """aten::max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0],
     int[1] dilation=[1], bool ceil_mode=False) -> (Tensor, Tensor)
+
+    The second result is the position of each maximum within its plane, for equal elements that of the first.
     """
     window = _Window(op, self, kernel_size, stride, padding, dilation, ceil_mode)
     found = _maximum(op, batched(op, self, window.rank), window, outputs=2)
@@ -160,7 +164,7 @@ def _maximum(op: Emitter, value: Value, window: _Window, outputs: int) -> tuple[
 
 
 def _positions(op: Emitter, indices: Value, padded: Value, window: _Window, explicit: bool) -> Value:
-    """ONNX counts over the whole tensor that was pooled, torch within one plane of its input."""
+    """Positions within one plane of the input, as in torch, from ONNX's positions in the whole pooled tensor."""
     if not explicit:
         return _modulo(op, indices, product(op, window.sizes))
     position, rest, shape = op.const(0), indices, op.Shape(padded)
@@ -188,8 +192,10 @@ def product(op: Emitter, sizes: Sequence[Any]) -> Value:
 def max_unpool(
     op: Emitter, self: Value, indices: Value, output_size: Sequence[Any], stride: Any = None, padding: Any = None
 ) -> Value:
-    """aten::max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor"""
-    # the sizes say it all: stride and padding were needed to compute them
+    """aten::max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor
+
+    `output_size` gives the size: stride and padding are not needed.
+    """
     lead = dims_of(op, self)[: self.rank - spatial_rank(op)]
     flat = [*[0] * len(lead), -1]
     zeros = full(op, [*lead, product(op, output_size)], 0, op.result_dtype)
@@ -214,11 +220,14 @@ def avg_pool(
 ) -> Value:
     """aten::avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0], bool ceil_mode=False,
     bool count_include_pad=True) -> Tensor
+
+    `divisor_override` replaces the number of elements. With `count_include_pad` padding is counted, but never the
+    overhang of `ceil_mode`.
     """
     window = _Window(op, self, kernel_size, stride, padding, ceil_mode=ceil_mode)
     value = batched(op, self, window.rank)
     if divisor_override is not None:
-        # then every window is a sum over the whole kernel
+        # each window is the sum over the whole kernel, divided by the given number
         mean = _mean_over_kernel(op, value, window)
         result = op.Mul(mean, op.like(math.prod(window.kernel) / divisor_override, mean))
     elif window.is_computed:
@@ -232,7 +241,7 @@ def avg_pool(
 def _average(op: Emitter, value: Value, window: _Window, count_include_pad: bool) -> Value:
     pads, include = window.pads(), count_include_pad and not any(window.extra)
     if any(window.extra) and count_include_pad and any(window.padding):
-        # padding counts and the overhang does not: pad first, then leave the overhang out
+        # padding counts and the overhang does not: pad first, then pool without counting the overhang
         value = op.Pad(value, op.ints([0, 0, *window.padding] * 2), mode="constant")
         pads = window.pads([0] * window.rank)
     return _pooled(op, value, window, pads, include)
@@ -245,14 +254,14 @@ def _pooled(op: Emitter, value: Value, window: _Window, pads: list[int] | None, 
 
 
 def _mean_over_kernel(op: Emitter, value: Value, window: _Window) -> Value:
-    """The mean with padding and overhang counted as zeros."""
+    """The mean over the whole kernel, where padding and overhang are zeros."""
     if not window.is_computed:
         return _pooled(op, value, window, window.pads(), True)
     return _pooled(op, window.pad(op, value, window.padding, window.padding), window, None, True)
 
 
 def _counted(op: Emitter, value: Value, window: _Window, count_include_pad: bool) -> Value:
-    """The part of each window that an average counts, in [0, 1]; shape [1, 1, *output]."""
+    """The share of each window that an average counts, in [0, 1]; shape [1, 1, *output]."""
     border = window.padding if count_include_pad else [0] * window.rank
     sizes = [
         op.Add(size, op.const(2 * pad)) if isinstance(size, Value) else size + 2 * pad

@@ -1,7 +1,7 @@
-"""Random numbers: the distributions of torch, drawn by the runtime; the numbers themselves are not torch's.
+"""Random numbers: the distributions of torch, drawn by the runtime. The numbers themselves are not those of torch.
 
-ONNX draws floats, uniform or normal; all else is made of these.  A static shape is an attribute of the node; a computed
-one goes through the -Like form on a tensor of that shape.
+ONNX draws uniform or normal floats, and all other distributions are computed from these. A static shape is an attribute
+of the node; for a computed one the -Like form draws in the shape of a tensor.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from purexport.lowering.support.kernels import alike
 
 
 def _draw(op: Emitter, op_type: str, sizes: Sequence[Any], **parameters: Any) -> Value:
-    """float32 numbers of `sizes`; `op_type` is RandomUniform or RandomNormal."""
+    """float32 numbers in the shape `sizes`; `op_type` is RandomUniform or RandomNormal."""
     shape = op.ints(list(sizes))
     if isinstance(shape, list) and shape:
         result: Value = op.emit(op_type, shape=shape, dtype=dtypes.FLOAT, **parameters)
@@ -81,7 +81,7 @@ def randn_like(op: Emitter, self: Value, dtype: Any = None) -> Value:
 def _uniform_rule(op: Emitter, **arguments: Any) -> Value:
     """aten::uniform(Tensor self, float from=0., float to=1., *, Generator? generator=None) -> Tensor
 
-    uniform(Tensor self, float from=0., float to=1.): `from` is a word of Python, hence the dictionary.
+    The argument `from` is a keyword of Python, so the rule takes a dictionary.
     """
     return _result(op, _uniform(op, dims_of(op, arguments["self"]), arguments["from"], arguments["to"]))
 
@@ -115,7 +115,10 @@ def normal_tensors(op: Emitter, mean: Any, std: Any = 1.0, generator: Any = None
 
 @lower("aten::exponential")
 def exponential(op: Emitter, self: Value, lambd: float = 1.0, generator: Any = None) -> Value:
-    """aten::exponential(Tensor self, float lambd=1., *, Generator? generator=None) -> Tensor"""
+    """aten::exponential(Tensor self, float lambd=1., *, Generator? generator=None) -> Tensor
+
+    -log(1 - u) / lambd for a uniform u in [0, 1).
+    """
     wait = op.Neg(log1p(op, op.Neg(_uniform(op, dims_of(op, self)))))
     return _result(op, op.Div(wait, op.like(lambd, wait)))
 
@@ -137,7 +140,7 @@ def cauchy(op: Emitter, self: Value, median: float = 0.0, sigma: float = 1.0, ge
 def geometric(op: Emitter, self: Value, p: float, generator: Any = None) -> Value:
     """aten::geometric(Tensor self, float p, *, Generator? generator=None) -> Tensor
 
-    geometric(self, p): how many trials until the first success, one at least.
+    The number of trials until the first success, at least one.
     """
     drawn = _uniform(op, dims_of(op, self))
     trials = op.Ceil(op.Div(log1p(op, op.Neg(drawn)), op.like(math.log1p(-p), drawn)))
@@ -180,10 +183,10 @@ def randint_like_low(op: Emitter, self: Value, low: Any, high: Any, dtype: Any =
 
 
 def _integers(op: Emitter, low: Any, high: Any, sizes: Sequence[Any]) -> Value:
-    """Integers from `low` to below `high`, which may be computed."""
+    """Integers from `low` up to but not including `high`; both may be computed."""
     double = Value(dtypes.DOUBLE)
     span = op.Sub(op.like(high, double), op.like(low, double))
-    # in double, where the product of a float below one stays below the span
+    # in double, where a float below one times the span stays below the span
     steps = op.Floor(op.Mul(op.cast(_uniform(op, sizes), dtypes.DOUBLE), span))
     return _result(op, op.cast(op.Add(steps, op.like(low, double)), dtypes.INT64))
 
@@ -192,13 +195,18 @@ def _integers(op: Emitter, low: Any, high: Any, sizes: Sequence[Any]) -> Value:
 def randperm(op: Emitter, n: Any, dtype: Any = None) -> Value:
     """aten::randperm(SymInt n, *, ScalarType? dtype=4, Layout? layout=None, Device? device=None, bool? pin_memory=None)
     -> Tensor
+
+    The positions that sort uniform numbers.
     """
     return _result(op, top(op, _uniform(op, [n]), n, 0)[1])
 
 
 @lower("aten::bernoulli")
 def bernoulli(op: Emitter, self: Value, generator: Any = None) -> Value:
-    """aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor"""
+    """aten::bernoulli(Tensor self, *, Generator? generator=None) -> Tensor
+
+    1 with the probability that `self` holds, else 0.
+    """
     drawn = op.RandomUniformLike(self, dtype=dtypes.FLOAT)
     return _result(op, op.Less(drawn, op.cast(self, dtypes.FLOAT)))
 
@@ -221,11 +229,11 @@ def multinomial(op: Emitter, self: Value, num_samples: Any, replacement: bool = 
     """aten::multinomial(Tensor self, SymInt num_samples, bool replacement=False, *, Generator? generator=None)
     -> Tensor
 
-    multinomial(self, num_samples, replacement): positions, drawn with weights of the last axis.
+    Positions along the last axis, drawn with its elements as weights.
     """
     weights = op.cast(self, dtypes.FLOAT)
     if not replacement:
-        # the largest of log(weight) plus Gumbel noise, which is divided here: exponentials, the first to come
+        # without replacement: the largest of weights divided by exponential numbers first (the Gumbel-top-k trick)
         waits = op.Neg(log1p(op, op.Neg(op.RandomUniformLike(weights, dtype=dtypes.FLOAT))))
         return top(op, alike(op.Div(weights, waits), weights), num_samples, -1)[1]
     row = weights if self.rank == 2 else op.Unsqueeze(weights, axes=[0])
@@ -239,7 +247,10 @@ def multinomial(op: Emitter, self: Value, num_samples: Any, replacement: bool = 
 
 @lower("aten::dropout")
 def dropout(op: Emitter, input: Value, p: Any, train: bool) -> Value:
-    """aten::dropout(Tensor input, float p, bool train) -> Tensor"""
+    """aten::dropout(Tensor input, float p, bool train) -> Tensor
+
+    Kept elements are divided by 1 - p. Outside training the input passes unchanged.
+    """
     if not train or p == 0:
         return input
     if op.has("Dropout", "training_mode") and p < 1:
@@ -251,7 +262,7 @@ def dropout(op: Emitter, input: Value, p: Any, train: bool) -> Value:
 def feature_dropout(op: Emitter, input: Value, p: Any, train: bool) -> Value:
     """aten::feature_dropout(Tensor input, float p, bool train) -> Tensor
 
-    feature_dropout(input, p, train): whole channels, the first two axes, go or stay.
+    Whole channels, that is slices of the first two axes, are zeroed.
     """
     if not train or p == 0:
         return input
@@ -282,7 +293,9 @@ def feature_alpha_dropout(op: Emitter, input: Value, p: Any, train: bool) -> Val
 
 
 def _alpha(op: Emitter, value: Value, p: float, sizes: Sequence[Any]) -> Value:
-    """Dropped places get the limit of SELU, and all is scaled so that mean and variance stay (Klambauer et al.)."""
+    """Dropped elements get the lower limit of SELU, and the result is scaled so that mean and variance stay (Klambauer
+    et al. 2017).
+    """
     limit = 1.7580993408473766
     a = 1 / math.sqrt((limit**2 * p + 1) * (1 - p)) if p < 1 else 0.0
     kept = op.Not(op.Less(_uniform(op, sizes), op.const(p, dtypes.FLOAT)))
@@ -294,7 +307,7 @@ def _alpha(op: Emitter, value: Value, p: float, sizes: Sequence[Any]) -> Value:
 def native_dropout(op: Emitter, input: Value, p: float, train: bool | None) -> tuple[Value, Value]:
     """aten::native_dropout(Tensor input, float p, bool? train) -> (Tensor, Tensor)
 
-    native_dropout(input, p, train) -> (output, mask).
+    The second result is the mask of the kept elements.
     """
     if train is False or p == 0:
         return input, full(op, dims_of(op, input), True, dtypes.BOOL)

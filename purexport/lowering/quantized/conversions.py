@@ -1,7 +1,8 @@
-"""Quantize, dequantize and fake-quantize: ATen's operators, and those of PT2E graphs (`quantized_decomposed`).
+"""Quantize, dequantize and fake-quantize: ATen's operators, and the helpers for those of PT2E graphs.
 
-ATen's make and take quantized tensors, those of PT2E plain integers beside their parameters.  Both become
-QuantizeLinear and DequantizeLinear.  A range narrower than its integers is kept by a Clip before the rounding.
+ATen's operators make and take quantized tensors, those of PT2E (`quantized_decomposed`) plain integers beside their
+parameters. Both become QuantizeLinear and DequantizeLinear. A range narrower than the integer dtype is a Clip before
+the rounding.
 """
 
 from __future__ import annotations
@@ -30,14 +31,17 @@ from purexport.lowering.support.qdq import (
     values_of,
 )
 
-_SMALLEST_SCALE = 6.1e-5  # below it torch takes this one
+_SMALLEST_SCALE = 6.1e-5  # torch takes this scale instead of a smaller one
 
 # torch's own quantized dtypes --------------------------------------------------------------------------------------
 
 
 @lower("aten::quantize_per_tensor", "aten::quantize_per_tensor.tensor_qparams")
 def quantize_per_tensor(op: Emitter, self: Value, scale: Any, zero_point: Any, dtype: torch.dtype) -> Quantized:
-    """aten::quantize_per_tensor(Tensor self, float scale, int zero_point, ScalarType dtype) -> Tensor"""
+    """aten::quantize_per_tensor(Tensor self, float scale, int zero_point, ScalarType dtype) -> Tensor
+
+    Rounds ties to even. torch adds the zero point before it rounds, ONNX QuantizeLinear after.
+    """
     return as_quantized(op, self, scale, zero_point, _stored_code(dtype))
 
 
@@ -63,7 +67,7 @@ def quantize_per_channel(
     -> Tensor
     """
     if zero_points.dtype is not None and dtypes.is_floating(zero_points.dtype):
-        raise UnsupportedForm("with zero points that are no integers has no ONNX form; use an affine scheme")
+        raise UnsupportedForm("with float zero points has no ONNX form; use an affine scheme")
     axis %= self.rank
     scale, zero = parameter(op, scales, FLOAT, axis), parameter(op, zero_points, _stored_code(dtype), axis)
     return Quantized(quantize(op, self, scale, zero, axis), scale, zero, axis)
@@ -73,7 +77,7 @@ def quantize_per_channel(
 def quantize_dynamic(op: Emitter, self: Value, dtype: torch.dtype, reduce_range: bool) -> Quantized:
     """aten::quantize_per_tensor_dynamic(Tensor self, ScalarType dtype, bool reduce_range) -> Tensor
 
-    The range of the very tensor, zero included, over the integers (one bit less with `reduce_range`).
+    The scale spreads the range of the tensor, zero included, over the integers (one bit less with `reduce_range`).
     """
     code = _stored_code(dtype)
     limits = dynamic_limits(code, reduce_range)
@@ -91,7 +95,7 @@ def dequantize_tensor(op: Emitter, self: Quantized) -> Value:
 def dequantize_plain(op: Emitter, self: Value) -> Value:
     """aten::dequantize.self(Tensor self) -> Tensor
 
-    A tensor that is not quantized becomes float32.
+    A tensor that is not quantized is converted to float32.
     """
     return op.cast(self, FLOAT)
 
@@ -132,21 +136,21 @@ def _code(value: Value) -> int:
 
 
 def dynamic_limits(dtype: int, reduce_range: bool) -> Limits:
-    """The integers that a dynamic quantization uses."""
+    """The range of integers that a dynamic quantization uses."""
     low, high = limits_of(dtype)
     return (-(-low // 2), high // 2) if reduce_range else (low, high)
 
 
 def dynamic_parameters(op: Emitter, value: Value, limits: Limits, dtype: int) -> tuple[Value, Value]:
-    """Scale and zero point that spread the tensor's own range, zero included, over `limits`."""
+    """The scale and zero point that spread the range of the tensor, zero included, over `limits`."""
     low, high = limits
     least = op.cast(op.Min(op.ReduceMin(value, keepdims=0), 0.0), DOUBLE)
     most = op.cast(op.Max(op.ReduceMax(value, keepdims=0), 0.0), DOUBLE)
     scale = op.Div(op.Sub(most, least), float(high - low))
-    # a tensor of zeros alone has any scale
+    # any scale is right for a tensor of zeros
     scale = op.Where(op.Equal(op.cast(scale, FLOAT), 0.0), op.const(0.1, DOUBLE), scale)
     least, most = op.Div(least, scale), op.Div(most, scale)
-    # the end that lies nearer to its own integer decides, as in torch
+    # as in torch's ChooseQuantizationParams: the end of the range with the smaller rounding error decides
     least_error, most_error = op.Sub(float(abs(low)), op.Abs(least)), op.Sub(float(abs(high)), op.Abs(most))
     zero = op.Where(op.Less(least_error, most_error), op.Sub(float(low), least), op.Sub(float(high), most))
     zero = op.Clip(op.Round(op.cast(zero, FLOAT)), min=float(low), max=float(high))
@@ -180,6 +184,8 @@ def fake_quantize_mask(
 ) -> tuple[Value, Value]:
     """aten::fake_quantize_per_tensor_affine_cachemask(Tensor self, float scale, int zero_point, int quant_min,
     int quant_max) -> (Tensor output, Tensor mask)
+
+    The mask is true where the number was not clipped.
     """
     limits = (quant_min, quant_max)
     mask = _inside(op, self, scale, zero_point, None, limits)
@@ -210,7 +216,7 @@ def fake_quantize_switched(
     """aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams(Tensor self, Tensor scale, Tensor zero_point,
     Tensor fake_quant_enabled, int quant_min, int quant_max) -> (Tensor output, Tensor mask)
 
-    `fake_quant_enabled` is a number that may be 0: the tensor then passes, and nothing is outside.
+    `fake_quant_enabled` is a number. Where it is 0, the tensor passes unchanged, and the mask is true everywhere.
     """
     limits = (quant_min, quant_max)
     enabled = op.cast(_scalar(op, fake_quant_enabled), BOOL)
@@ -239,5 +245,6 @@ def _inside(op: Emitter, value: Value, scale: Any, zero_point: Any, axis: int | 
 
 
 def _refuse_float_zero_points(zero_point: Any) -> None:
+    """Raises UnsupportedForm when the zero points are floats."""
     if isinstance(zero_point, Value) and dtypes.is_floating(zero_point.dtype):
-        raise UnsupportedForm("with zero points that are no integers has no ONNX form; round them before")
+        raise UnsupportedForm("with float zero points has no ONNX form; round them before")

@@ -1,6 +1,6 @@
-"""`quantized_decomposed::*`, the operators of PT2E graphs: integers in plain tensors, parameters as arguments.
+"""The operators of PT2E graphs, `quantized_decomposed::*`: integers in plain tensors, parameters as arguments.
 
-Per tensor and per channel these are QuantizeLinear and DequantizeLinear.  With a scale for each row or block
+Per tensor and per channel these are QuantizeLinear and DequantizeLinear. With a scale for each row or block
 (`per_token`, `per_channel_group`) torch adds the zero point before it rounds, and so does the graph.
 """
 
@@ -129,6 +129,8 @@ def quantize_per_token(
 ) -> Value:
     """quantized_decomposed::quantize_per_token(Tensor input, Tensor scales, Tensor zero_points, int quant_min,
     int quant_max, ScalarType dtype) -> Tensor
+
+    One scale for each row, that is each slice of the last axis. The zero point is added before the rounding.
     """
     return _rounded(op, input, scales, zero_points, quant_min, quant_max, dtype)
 
@@ -163,6 +165,8 @@ def quantize_per_group(
 ) -> Value:
     """quantized_decomposed::quantize_per_channel_group(Tensor input, Tensor scales, Tensor zero_points, int quant_min,
     int quant_max, ScalarType dtype, int group_size) -> Tensor
+
+    One scale for each block of `group_size` elements of a row. The zero point is added before the rounding.
     """
     blocks, scale, zero = _blocks(op, input, scales, zero_points, group_size)
     assert zero is not None
@@ -191,7 +195,7 @@ def dequantize_per_group(
 def _blocks(
     op: Emitter, value: Value, scales: Value, zero_points: Value | None, size: int
 ) -> tuple[Value, Value, Value | None]:
-    """`value` [n, k] as [n * blocks, size], and one scale and zero point a row."""
+    """`value` [n, k] as [n * blocks, size], with one scale and one zero point for each row."""
     columns = op.dim(value, 1)
     if isinstance(columns, int) and size > columns:
         size = columns
@@ -207,17 +211,17 @@ def _joined(op: Emitter, blocks: Value, like: Value) -> Value:
 
 
 def _rounded(op: Emitter, value: Value, scales: Value, zero: Value, low: int, high: int, dtype: torch.dtype) -> Value:
-    """`round(value / scale + zero)`: the zero point comes before the rounding here."""
+    """`round(value / scale + zero)`: the zero point is added before the rounding."""
     wide = DOUBLE if DOUBLE in (scales.dtype, zero.dtype) else FLOAT
     count = op.Mul(op.cast(value, wide), op.Reciprocal(op.cast(scales, wide)))
-    # ONNX Runtime limits no doubles at older opsets
+    # ONNX Runtime has no Clip for double at older opsets
     count = op.cast(op.Round(op.Add(count, op.cast(zero, wide))), FLOAT)
     count = op.cast(op.Clip(count, min=float(low), max=float(high)), dtypes.onnx_code(dtype))
     return alike(count, value)
 
 
 def _spread(op: Emitter, value: Value, scales: Value, zero: Value | None, dtype: int) -> Value:
-    """`(value - zero) * scale`, computed in the scale's dtype."""
+    """`(value - zero) * scale`, computed in the dtype of the scale."""
     number = op.cast(value, scales.dtype)
     if zero is not None:
         number = op.Sub(number, op.cast(zero, scales.dtype))
@@ -234,7 +238,7 @@ def choose_qparams(
     """quantized_decomposed::choose_qparams.tensor(Tensor input, int quant_min, int quant_max, float eps,
     ScalarType dtype) -> (Tensor, Tensor)
 
-    Scale [1] and zero point [1] that spread the tensor's range, zero included, over the integers.
+    Scale [1] and zero point [1] that spread the range of the tensor, zero included, over the integers.
     """
     value = op.cast(input, FLOAT)
     least = op.Min(op.ReduceMin(value, keepdims=0), 0.0)
@@ -267,7 +271,7 @@ def _one(op: Emitter, value: Value, type_: Any) -> Value:
 def choose_qparams_per_token(op: Emitter, input: Value, dtype: torch.dtype) -> tuple[Value, Value]:
     """quantized_decomposed::choose_qparams_per_token(Tensor input, ScalarType dtype) -> (Tensor, Tensor)
 
-    A scale [..., 1] for each row, symmetric.
+    A scale [..., 1] for each row, symmetric: the zero points are 0.
     """
     most = op.ReduceMax(op.Abs(op.cast(input, FLOAT)), axes=[-1], keepdims=1)
     scale = op.Div(op.Max(most, 1e-5), float(torch.iinfo(dtype).max))

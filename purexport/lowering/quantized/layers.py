@@ -1,7 +1,7 @@
-"""Layers on quantized tensors: integer weights behind DequantizeLinear, the float operator, QuantizeLinear.
+"""Layers on quantized tensors: DequantizeLinear of the integer weights, the float operator, QuantizeLinear.
 
-That is the pattern from which runtimes make integer kernels.  Weights are stored as the integers that they are.
-Source: the kernels in torch's `aten/src/ATen/native/quantized/cpu`.
+Runtimes recognize this pattern and run integer kernels. Weights are stored as their integers. Source: the kernels in
+torch's `aten/src/ATen/native/quantized/cpu`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Packed = Sequence[Any]  # as purexport.capture.core.prepacked lists them
 
 
 def like(op: Emitter, value: Value, tensor: Quantized, scale: Any, zero_point: Any) -> Quantized:
-    """`value` with its own scale and zero point, in the integers of `tensor`."""
+    """`value` with a scale and zero point of its own, in the integer dtype of `tensor`."""
     assert tensor.integers.dtype is not None
     return as_quantized(op, value, scale, zero_point, tensor.integers.dtype)
 
@@ -60,7 +60,7 @@ def linear_dynamic(op: Emitter, X: Value, W_prepack: Packed, reduce_range: bool 
     """quantized::linear_dynamic(Tensor X, __torch__.torch.classes.quantized.LinearPackedParamsBase W_prepack,
     bool reduce_range=False) -> Tensor Y
 
-    The input is quantized by its own range as it comes.
+    The input is quantized with the range that it has at run time.
     """
     return _product(op, values_of(op, dynamically(op, X, reduce_range)), W_prepack)
 
@@ -84,13 +84,13 @@ def linear_half(op: Emitter, X: Value, W_prepack: Packed) -> Value:  # noqa: N80
 
 
 def dynamically(op: Emitter, value: Value, reduce_range: bool) -> Quantized:
-    """`value` rounded to 8 bits (7 with `reduce_range`) of its own range."""
+    """`value` quantized to 8 bits (7 with `reduce_range`) of its range at run time."""
     scale, zero = dynamic_parameters(op, value, dynamic_limits(UINT8, reduce_range), UINT8)
     return Quantized(quantize(op, value, scale, zero), scale, zero)
 
 
 def _product(op: Emitter, value: Value, packed: Packed) -> Value:
-    """value [..., n] @ weight [m, n] transposed, plus bias [m]."""
+    """`value` [..., n] @ weight [m, n] transposed, plus bias [m]."""
     weight, bias = packed
     result = op.MatMul(value, swap_last(op, _weight(op, weight)))
     return result if bias is None else op.Add(result, bias)
@@ -109,7 +109,7 @@ def _weight(op: Emitter, weight: Any) -> Value:
 def weight_only(op: Emitter, self: Value, mat2: Value, scales: Value) -> Value:
     """aten::_weight_int8pack_mm(Tensor self, Tensor mat2, Tensor scales) -> Tensor
 
-    self [m, k] @ mat2 [n, k] transposed, whose integers have a scale a row.
+    `self` [m, k] @ `mat2` [n, k] transposed; each row of the integers `mat2` has a scale.
     """
     weight = dequantize(op, mat2, parameter(op, scales, FLOAT, 0), None, 0)
     return op.cast(op.MatMul(op.cast(self, FLOAT), swap_last(op, weight)), self.dtype)
@@ -153,7 +153,7 @@ def conv_dynamic(op: Emitter, qx: Value, packed_weight: Packed, reduce_range: bo
     """quantized::conv1d_dynamic(Tensor qx, __torch__.torch.classes.quantized.Conv2dPackedParamsBase packed_weight,
     bool reduce_range=False) -> Tensor
 
-    torch rounds the result too, to the scale and zero point that it chose for the input.
+    torch quantizes the result too, with the scale and zero point that it chose for the input.
     """
     tensor = dynamically(op, qx, reduce_range)
     result = _convolved(op, values_of(op, tensor), packed_weight)
@@ -163,7 +163,7 @@ def conv_dynamic(op: Emitter, qx: Value, packed_weight: Packed, reduce_range: bo
 def _convolved(op: Emitter, value: Value, packed: Packed) -> Value:
     weight, bias, stride, padding, output_padding, dilation, groups, transposed = packed
     kernel = values_of(op, weight)
-    flat = value.rank < kernel.rank  # one spatial axis is packed as two, the first of size 1
+    flat = value.rank < kernel.rank  # a kernel with one spatial axis is packed with two, the first of size 1
     if flat:
         value = op.Unsqueeze(value, [2])
         value.shape = (None,) * kernel.rank
@@ -179,7 +179,7 @@ def embedding(op: Emitter, weight: Packed, indices: Value, pruned_weights: bool 
     """quantized::embedding_byte(__torch__.torch.classes.quantized.EmbeddingPackedParamsBase weight, Tensor indices,
     bool pruned_weights=False) -> Tensor
 
-    Rows of integers, each with a scale of its own and a zero point that is no integer.
+    Each row of integers has its own scale and a float zero point.
     """
     if pruned_weights:
         raise UnsupportedForm("with pruned weights has no ONNX form; quantize the embedding without pruning")

@@ -1,7 +1,7 @@
-"""Arithmetic, activations and norms on quantized tensors: the float operator between the two conversions.
+"""Arithmetic, activations and norms on quantized tensors: dequantize, the float operator, quantize.
 
-The result has a scale and zero point that the call gives, those of its input, or fixed ones (sigmoid and tanh).
-Averages are taken of the steps themselves, whose halves are exact, because torch rounds these to even.
+The scale and zero point of the result are given by the call, or are those of the input, or are fixed (sigmoid and
+tanh). Averages are computed on the integers themselves, whose halves are exact, because torch rounds these to even.
 Source: the kernels in torch's `aten/src/ATen/native/quantized/cpu`.
 """
 
@@ -63,7 +63,8 @@ lower_quantized("quantized::matmul")(_binary("MatMul", relu=False))
 def add_number(op: Emitter, qa: Quantized, b: float) -> Quantized:
     """quantized::add.Scalar(Tensor qa, Scalar b) -> Tensor qc
 
-    The zero point moves by the number's steps; where it would leave the integers, the scale grows instead.
+    The zero point moves by the number divided by the scale. Where it would leave the range of the integers, the scale
+    grows instead.
     """
     scale, zero, (low, high) = _known(qa)
     moved = zero - int(torch.round(torch.tensor(float(b)) / torch.tensor(scale)).item())
@@ -80,7 +81,7 @@ def add_number(op: Emitter, qa: Quantized, b: float) -> Quantized:
 def mul_number(op: Emitter, qa: Quantized, b: float) -> Quantized:
     """quantized::mul.Scalar(Tensor qa, Scalar b) -> Tensor qc
 
-    The scale is multiplied; a negative number mirrors the integers.
+    The scale is multiplied by the number. A negative number also mirrors the integers in their range.
     """
     scale, zero, (low, high) = _known(qa)
     dtype = qa.integers.dtype or INT8
@@ -146,7 +147,7 @@ def _same_steps(one: Quantized, other: Quantized) -> bool:
 
 
 def _plainly(op: Emitter, rule: Rule, arguments: dict[str, Any]) -> Value:
-    """What the rule for plain tensors makes of the numbers of quantized ones."""
+    """The result of the rule for plain tensors on the dequantized tensors."""
     plain = {name: values_of(op, item) if isinstance(item, Quantized) else item for name, item in arguments.items()}
     first = plain[rule.parameters[0]]
     for name in rule.promote:
@@ -165,7 +166,9 @@ def _plainly(op: Emitter, rule: Rule, arguments: dict[str, Any]) -> Value:
 
 
 def _given(target: str, plain: str, renamed: dict[str, str], fixed: dict[str, Any]) -> None:
-    """`target` computes as the rule of `plain` does; its arguments under other names there, and fixed ones."""
+    """Register `target` with the rule of `plain`, whose arguments have other names, and fixed arguments. The call gives
+    the scale and zero point of the result.
+    """
     ordinary = rule_of(plain)
     first = renamed.get(ordinary.parameters[0], ordinary.parameters[0])
 
@@ -249,13 +252,15 @@ lower_quantized("quantized::batch_norm_relu", *[f"quantized::batch_norm{n}d_relu
 )
 
 
-# The input's scale and zero point -----------------------------------------------------------------------------------
+# Operators that keep the scale and zero point -----------------------------------------------------------------------
 
 
 def _kept(target: str, plain: str = "", renamed: str = "", in_steps: bool = False) -> None:
-    """`target` computes as the rule of `plain` (itself by default) does, and keeps the scale and zero point.
+    """Register `target` with the rule of `plain` (`target` itself by default). The result keeps the scale and zero
+    point.
 
-    `in_steps` computes on whole steps instead of numbers, which only what commutes with a factor allows.
+    `in_steps` computes on integers less the zero point instead of numbers. That is right only for operators that
+    commute with a factor.
     """
     ordinary = rule_of(plain or target)
     first = renamed or ordinary.parameters[0]
@@ -272,7 +277,7 @@ def _kept(target: str, plain: str = "", renamed: str = "", in_steps: bool = Fals
 
 
 def _in_steps(op: Emitter, value: Value, tensor: Quantized) -> Quantized:
-    """Steps from the zero point as integers.  torch adds an odd zero point before it rounds halves to even."""
+    """Numbers in steps of the scale as integers. torch adds an odd zero point before it rounds ties to even."""
     one, zero = op.const(1.0, FLOAT), tensor.zero_point
     if zero.const is None or int(zero.const.item()) % 2:
         value, zero = op.Add(value, op.cast(zero, FLOAT)), op.const(0, zero.dtype or INT8)
@@ -325,11 +330,13 @@ def dropout(
     return self
 
 
-# Fixed ones ---------------------------------------------------------------------------------------------------------
+# Operators with a fixed scale and zero point ------------------------------------------------------------------------
 
 
 def _fixed(target: str, scale: float, zero: int) -> None:
-    """The result's range is known: `zero` is the zero point of unsigned integers, signed ones lie 128 lower."""
+    """Register `target`, whose result has a known range: `zero` is the zero point of unsigned integers, that of signed
+    ones is 128 less.
+    """
     ordinary = rule_of(target)
 
     def rule(op: Emitter, self: Quantized) -> Quantized:

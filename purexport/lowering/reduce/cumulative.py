@@ -1,7 +1,8 @@
-"""Running sums, products, extremes and logarithms of sums along an axis, and differences, which undo sums.
+"""Running sums, products, extremes and logarithms of sums along an axis, and differences.
 
-ONNX has CumSum from opset 11 and CumProd from 26.  All others are reductions of a triangle: the axis is laid out twice,
-what comes later is replaced by the neutral element, and one of the two is reduced.  That takes the square of the axis.
+ONNX has CumSum from opset 11 and CumProd from 26. All others are reductions of a triangle: the axis is repeated as a
+second axis, later elements are replaced by the neutral element, and the second axis is reduced. That takes memory of
+the square of the axis.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from purexport.lowering.tensor.slices import slice_axis
 
 
 def _triangle(op: Emitter, value: Value, axis: int) -> Value:
-    """True where place j (axis + 1) does not come after place i (axis), broadcast against the doubled axis."""
+    """True where position j (axis + 1) is not after position i (axis), in a shape that broadcasts against the doubled
+    axis.
+    """
     place = positions(op, op.dim(value, axis))
     later = op.Less(op.Unsqueeze(place, axes=[1]), op.Unsqueeze(place, axes=[0]))
     behind = value.rank - axis - 1
@@ -41,12 +44,15 @@ def _running(op: Emitter, op_type: str, value: Value, dim: int, neutral: Any) ->
 
 @lower("aten::cumsum")
 def cumsum(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
-    """aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor"""
+    """aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor
+
+    Integers are summed in int64, as in torch.
+    """
     return running_sum(op, op.cast(self, op.result_dtype), dim)
 
 
 def running_sum(op: Emitter, value: Value, dim: int) -> Value:
-    """The sums so far along `dim`, in the dtype of `value`."""
+    """The cumulative sum along `dim`, in the dtype of `value`."""
     if value.rank and op.has("CumSum"):
         inside = op.cast(value, carrier(op, "CumSum", value.dtype) or value.dtype)
         return op.cast(op.CumSum(inside, op.const(axis_of(dim, value.rank))), value.dtype)
@@ -59,7 +65,7 @@ def diff(
 ) -> Value:
     """aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor
 
-    Each element less the one before it, `n` times over; of booleans, whether they differ.
+    Each element less the one before it, `n` times in turn. For booleans the result says whether they differ.
     """
     axis = axis_of(dim, self.rank)
     parts = [part for part in (prepend, self, append) if part is not None]
@@ -73,7 +79,10 @@ def diff(
 
 @lower("aten::cumprod")
 def cumprod(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
-    """aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor"""
+    """aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor
+
+    Integers are multiplied in int64, as in torch.
+    """
     value = op.cast(self, op.result_dtype)
     if value.rank and op.has("CumProd"):
         inside = op.cast(value, carrier(op, "CumProd", value.dtype) or value.dtype)
@@ -85,7 +94,7 @@ def cumprod(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
 def logcumsumexp(op: Emitter, self: Value, dim: int) -> Value:
     """aten::logcumsumexp(Tensor self, int dim) -> Tensor
 
-    logcumsumexp(self, dim): stable, by the running maximum.
+    log(cumsum(exp(x))), in a stable form with the running maximum.
     """
     if self.rank == 0:
         return self
@@ -99,18 +108,24 @@ def logcumsumexp(op: Emitter, self: Value, dim: int) -> Value:
 
 @lower("aten::cummax")
 def cummax(op: Emitter, self: Value, dim: int) -> tuple[Value, Value]:
-    """aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)"""
+    """aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)
+
+    Of equal elements the position is that of the last one. From a NaN on the maximum is NaN.
+    """
     return _running_extreme(op, "ReduceMax", self, dim)
 
 
 @lower("aten::cummin")
 def cummin(op: Emitter, self: Value, dim: int) -> tuple[Value, Value]:
-    """aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)"""
+    """aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)
+
+    Of equal elements the position is that of the last one. From a NaN on the minimum is NaN.
+    """
     return _running_extreme(op, "ReduceMin", self, dim)
 
 
 def _running_extreme(op: Emitter, op_type: str, value: Value, dim: int) -> tuple[Value, Value]:
-    """(values, positions): the last of equals so far."""
+    """(values, positions); for equal elements the last position so far."""
     if value.rank == 0:
         return value, op.const(0)
     axis = axis_of(dim, value.rank)
@@ -125,7 +140,7 @@ def _running_extreme(op: Emitter, op_type: str, value: Value, dim: int) -> tuple
 
 
 def _worst(value: Value, for_maximum: bool) -> Any:
-    """The number that no maximum (or minimum) prefers."""
+    """The number that is never chosen as maximum (or minimum) over another one."""
     dtype = dtypes.torch_dtype(value.dtype or dtypes.FLOAT)
     if dtype is torch.bool:
         return not for_maximum

@@ -1,7 +1,8 @@
 """The incomplete gamma functions: a series for small x, a continued fraction for large x, in double.
 
-Both stop when no element changes by more than what a float shows (DLMF 8.11.4; the fraction 8.9.2 by Lentz's method).
-Elements of the other kind take part with an argument at which they are done at once.
+Both stop when no element changes by more than the precision of float32 (DLMF 8.11.4; the continued fraction 8.9.2 by
+Lentz's method). In each of the two loops the elements that belong to the other one get an argument for which they
+converge at once.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def _border(op: Emitter, a: Value, x: Value, upper: bool) -> Value:
 def igamma(op: Emitter, self: Value, other: Value) -> Value:
     """aten::igamma(Tensor self, Tensor other) -> Tensor
 
-    igamma(a, x): the regularized lower incomplete gamma function.
+    The regularized lower incomplete gamma function P(self, other).
     """
     return op.cast(_both(op, self, other, False), self.dtype)
 
@@ -109,6 +110,6 @@ def igamma(op: Emitter, self: Value, other: Value) -> Value:
 def igammac(op: Emitter, self: Value, other: Value) -> Value:
     """aten::igammac(Tensor self, Tensor other) -> Tensor
 
-    igammac(a, x): 1 - igamma(a, x).
+    The regularized upper incomplete gamma function Q(self, other) = 1 - P(self, other).
     """
     return op.cast(_both(op, self, other, True), self.dtype)

@@ -1,7 +1,9 @@
-"""as_strided_copy and as_strided_scatter: elements by their places in memory (as_strided, a view, is resolved before).
+"""as_strided_copy and as_strided_scatter: elements by their position in memory. (as_strided, a view, is resolved
+before.)
 
-A file has no strides, so the tensor is first laid out as torch holds it, which its recorded strides say, and the places
-become a table of positions.  A tensor that was cut out of a larger one is refused: its memory goes beyond its elements.
+A file has no strides. So the tensor is first laid out as torch holds it, which its recorded strides say, and the
+positions in memory become a table of indices. A tensor that is a slice of a larger one is refused: its memory goes
+beyond its elements.
 """
 
 from __future__ import annotations
@@ -23,13 +25,17 @@ _CUTS = ("Slice", "Gather", "Split", "GatherElements", "GatherND")
 
 
 def _memory_order(op: Emitter, value: Value) -> list[int]:
-    """The axes from the largest stride to the smallest.  Refuses what does not fill its memory without gaps."""
+    """The axes from the largest stride to the smallest. A tensor that does not fill its memory without gaps
+    is refused.
+    """
     type_ = op.operands["self"]
     strides = type_.strides if isinstance(type_, TensorType) else None
     if strides is None or not value.is_static:
         raise UnsupportedForm("needs known sizes and strides; declare its axes static, or index the elements instead")
     if value.node is not None and value.node.op_type in _CUTS:
-        raise UnsupportedForm("of a part of a tensor reads memory outside that part; call .clone() on the part before")
+        raise UnsupportedForm(
+            "of a slice of a tensor reads memory outside that slice; call .clone() on the slice before"
+        )
     order = sorted(range(value.rank), key=lambda axis: (-strides[axis], axis))
     order = [axis for axis in order if value.sizes[axis] == 1] + [axis for axis in order if value.sizes[axis] != 1]
     expected = 1
@@ -63,7 +69,7 @@ def as_strided_copy(
 ) -> Value:
     """aten::as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor
 
-    as_strided_copy(self, size, stride): element i stands at offset + sum(i * stride) of the tensor's memory.
+    The element at index i is the one at `storage_offset + sum(i * stride)` in the memory of the tensor.
     """
     order = _memory_order(op, self)
     places = _places(self, _known(op, size), _known(op, stride), storage_offset)
@@ -78,7 +84,7 @@ def as_strided_scatter(
     """aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None)
     -> Tensor
 
-    self with the elements that as_strided would give replaced by src.
+    `self` with the elements that as_strided would give replaced by `src`.
     """
     order = _memory_order(op, self)
     places = _places(self, _known(op, size), _known(op, stride), storage_offset).flatten()

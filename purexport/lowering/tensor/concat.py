@@ -1,6 +1,6 @@
-"""Operators that join tensors or repeat their elements along axes.
+"""Operators that concatenate tensors or repeat their elements along axes.
 
-ONNX Expand broadcasts both ways, so that bringing tensors to a common shape needs no arithmetic on sizes.
+ONNX Expand broadcasts in both directions, so no arithmetic on sizes is needed to bring tensors to a common shape.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from purexport.lowering.tensor.layout import atleast_1d, atleast_2d, atleast_3d
 
 @lower("aten::cat", "aten::concat", "aten::concatenate")
 def cat(op: Emitter, tensors: Sequence[Value], dim: int = 0) -> Value:
-    """aten::cat(Tensor[] tensors, int dim=0) -> Tensor"""
-    # an empty 1-d tensor is skipped, whatever the rank of the others
+    """aten::cat(Tensor[] tensors, int dim=0) -> Tensor
+
+    An empty tensor of rank 1 is skipped, whatever the rank of the others is.
+    """
     pieces = [item for item in tensors if item.shape != (0,)] or list(tensors)[:1]
     axis = axis_of(dim, op.result.rank or 1)
     same = [op.cast(item, op.result_dtype) for item in pieces]
@@ -60,7 +62,7 @@ def dstack(op: Emitter, tensors: Sequence[Value]) -> Value:
 def column_stack(op: Emitter, tensors: Sequence[Value]) -> Value:
     """aten::column_stack(Tensor[] tensors) -> Tensor
 
-    Tensors of at most one axis become columns.
+    Tensors of rank 0 and 1 become columns.
     """
     pieces = [reshape(op, item, [-1, 1]) if item.rank < 2 else item for item in tensors]
     return op.Concat(*[op.cast(item, op.result_dtype) for item in pieces], axis=1)
@@ -71,11 +73,13 @@ def column_stack(op: Emitter, tensors: Sequence[Value]) -> Value:
 
 @lower("aten::expand", "aten::broadcast_to", "aten::expand_copy")
 def expand(op: Emitter, self: Value, size: Sequence[Any]) -> Value:
-    """aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)"""
+    """aten::expand(Tensor(a) self, SymInt[] size, *, bool implicit=False) -> Tensor(a)
+
+    -1 keeps the size of an axis, as 1 does in ONNX Expand.
+    """
     shape = op.result.shape
     if shape == self.shape and shape is not None and None not in shape:
         return self
-    # -1 keeps a size, as 1 does in ONNX Expand
     return op.Expand(self, op.ints([1 if item == -1 else item for item in map(op.known, size)]))
 
 
@@ -108,7 +112,10 @@ def _expanded(op: Emitter, value: Value, shape: Value) -> Value:
 
 @lower("aten::meshgrid")
 def meshgrid_default(op: Emitter, tensors: Sequence[Value]) -> list[Value]:
-    """aten::meshgrid(Tensor[] tensors) -> Tensor[]"""
+    """aten::meshgrid(Tensor[] tensors) -> Tensor[]
+
+    Like `meshgrid` with "ij".
+    """
     return meshgrid(op, tensors, "ij")
 
 
@@ -116,7 +123,7 @@ def meshgrid_default(op: Emitter, tensors: Sequence[Value]) -> list[Value]:
 def meshgrid(op: Emitter, tensors: Sequence[Value], indexing: str) -> list[Value]:
     """aten::meshgrid.indexing(Tensor[] tensors, *, str indexing) -> Tensor[]
 
-    Each tensor along an axis of its own; "xy" exchanges the first two axes.
+    Each tensor varies along its own axis; "xy" exchanges the first two axes.
     """
     axes = list(range(len(tensors)))
     if indexing == "xy" and len(tensors) > 1:
@@ -160,7 +167,7 @@ def repeat(op: Emitter, self: Value, repeats: Sequence[Any]) -> Value:
 def tile(op: Emitter, self: Value, dims: Sequence[Any]) -> Value:
     """aten::tile(Tensor self, SymInt[] dims) -> Tensor
 
-    repeat, whose missing counts are 1.
+    `repeat`, where missing counts are 1.
     """
     return repeat(op, self, [1] * (self.rank - len(dims)) + list(dims))
 
@@ -179,7 +186,7 @@ def repeat_interleave(op: Emitter, self: Value, repeats: Any, dim: int | None = 
     counts: list[Any] = [1] * (rank + 1)
     counts[axis + 1] = repeats
     sizes = dims_of(op, self) if dim is not None else []
-    merged = times(op, sizes[axis], repeats) if sizes else -1  # any size beside it may be 0
+    merged = times(op, sizes[axis], repeats) if sizes else -1  # not -1, since another size may be 0
     return reshape_to_result(op, op.Expand(thick, op.ints(counts)), [*sizes[:axis], merged, *sizes[axis + 1 :]])
 
 
@@ -187,7 +194,7 @@ def repeat_interleave(op: Emitter, self: Value, repeats: Any, dim: int | None = 
 def combinations(op: Emitter, self: Value, r: int = 2, with_replacement: bool = False) -> Value:
     """aten::combinations(Tensor self, int r=2, bool with_replacement=False) -> Tensor
 
-    The rows of positions are known when the length is.
+    The table of positions needs an axis of known size.
     """
     length = op.dim(self, 0)
     if not isinstance(length, int):
@@ -198,7 +205,10 @@ def combinations(op: Emitter, self: Value, r: int = 2, with_replacement: bool = 
 
 @lower("aten::rot90")
 def rot90(op: Emitter, self: Value, k: int = 1, dims: Sequence[int] = (0, 1)) -> Value:
-    """aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor"""
+    """aten::rot90(Tensor self, int k=1, int[] dims=[0, 1]) -> Tensor
+
+    Turns by 90 degrees from the first of `dims` towards the second, `k` times.
+    """
     one, other = (axis_of(dim, self.rank) for dim in dims)
     order = list(range(self.rank))
     order[one], order[other] = other, one
@@ -226,7 +236,7 @@ def flipud(op: Emitter, self: Value) -> Value:
 def flip(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
     """aten::flip(Tensor self, int[] dims) -> Tensor
 
-    Slices with step -1; positions where this opset's Slice has no steps.
+    A Slice with step -1, or a Gather where this opset's Slice has no steps.
     """
     axes = [axis_of(dim, self.rank) for dim in dims]
     if not axes or not self.rank:

@@ -1,4 +1,4 @@
-"""Tensors made from nothing: zeros, full, arange, and copies in another dtype."""
+"""Creating tensors: zeros, full, arange and others, and copies in another dtype."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from purexport.lowering.support.common import dims_of, full
 def zeros(op: Emitter, size: Sequence[Any], dtype: Any = None) -> Value:
     """aten::zeros(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
     bool? pin_memory=None) -> Tensor
+
+    Also serves `empty`, whose content is arbitrary.
     """
-    # the content of an empty tensor is anything; zeros are as good
     return full(op, size, 0, op.result_dtype)
 
 
@@ -124,11 +125,11 @@ def scalar_tensor(op: Emitter, s: Any, dtype: Any = None) -> Value:
 
 
 def positions(op: Emitter, size: Any) -> Value:
-    """int64 0, 1, ... below `size`, which is an int or a computed value."""
+    """The int64 numbers 0, 1, ... below `size`, which is an int or a computed value."""
     if op.has("Range"):
         result: Value = op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
     elif isinstance(size, Value):
-        # where something is, in a tensor that is everywhere
+        # nonzero positions of a tensor of ones
         result = op.Reshape(op.NonZero(full(op, [size], 1, dtypes.INT64)), [-1])
     else:
         result = op.const(torch.arange(size))
@@ -157,7 +158,7 @@ def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = N
     """aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None, Layout? layout=None,
     Device? device=None, bool? pin_memory=None) -> Tensor
 
-    arange(start, end, step): as many steps as fit before end, counted in double as torch does.
+    As many steps as fit before `end`; their number is computed in double, as in torch.
     """
     if not any(isinstance(item, Value) and item.const is None for item in (start, end, step)):
         known = [
@@ -171,7 +172,7 @@ def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = N
     count = _count(op, start, end, step)
     if start == 0 and step == 1:
         return op.cast(positions(op, count), op.result_dtype)
-    # positions in int64, or double for torch's floats, then once into the result's type
+    # computed in int64, or in double for float results, and then converted once
     floats = dtypes.is_floating(op.result_dtype)
     exact = Value(dtypes.DOUBLE if floats else dtypes.INT64)
     steps = op.Mul(op.cast(positions(op, count), exact.dtype), op.like(step, exact))
@@ -203,7 +204,7 @@ def linspace(op: Emitter, start: Any, end: Any, steps: Any, dtype: Any = None) -
     """aten::linspace(Scalar start, Scalar end, int steps, *, ScalarType? dtype=None, Layout? layout=None,
     Device? device=None, bool? pin_memory=None) -> Tensor
 
-    linspace(start, end, steps): counted from both ends, so that the last number is end.
+    Computed from both ends, so that the last number is exactly `end`, as in torch.
     """
     if not any(isinstance(item, Value) for item in (start, end, steps)):
         return op.const(torch.linspace(start, end, steps, dtype=dtypes.torch_dtype(op.result_dtype)))
@@ -212,7 +213,7 @@ def linspace(op: Emitter, start: Any, end: Any, steps: Any, dtype: Any = None) -
 
 def _spaced(op: Emitter, start: Any, end: Any, steps: Any) -> Value:
     double = Value(dtypes.DOUBLE)
-    if not dtypes.is_floating(op.result_dtype):  # torch takes whole bounds then
+    if not dtypes.is_floating(op.result_dtype):  # torch truncates the bounds then
         start, end = (op.cast(item, dtypes.INT64) if isinstance(item, Value) else int(item) for item in (start, end))
     first, last = op.like(start, double), op.like(end, double)
     number = op.like(steps, double)
@@ -248,6 +249,8 @@ def eye(op: Emitter, n: Any, m: Any = None, dtype: Any = None) -> Value:
 def tril_indices(op: Emitter, row: int, col: int, offset: int = 0, dtype: Any = None) -> Value:
     """aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None,
     Device? device=None, bool? pin_memory=None) -> Tensor
+
+    [2, n]: the rows and the columns of the elements, row by row.
     """
     return op.const(torch.tril_indices(row, col, offset, dtype=dtypes.torch_dtype(op.result_dtype)))
 
@@ -256,6 +259,8 @@ def tril_indices(op: Emitter, row: int, col: int, offset: int = 0, dtype: Any = 
 def triu_indices(op: Emitter, row: int, col: int, offset: int = 0, dtype: Any = None) -> Value:
     """aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None,
     Device? device=None, bool? pin_memory=None) -> Tensor
+
+    [2, n]: the rows and the columns of the elements, row by row.
     """
     return op.const(torch.triu_indices(row, col, offset, dtype=dtypes.torch_dtype(op.result_dtype)))
 
@@ -299,7 +304,10 @@ def to_other(op: Emitter, self: Value, other: Value) -> Value:
     "aten::resolve_neg",
 )
 def same(op: Emitter, self: Value) -> Value:
-    """aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)"""
+    """aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)
+
+    The result is `self`: layout and aliasing do not exist in ONNX.
+    """
     return self
 
 
@@ -307,7 +315,7 @@ def same(op: Emitter, self: Value) -> Value:
 def copy(op: Emitter, self: Value, src: Value) -> Value:
     """aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor
 
-    copy(Tensor self, Tensor src, bool non_blocking=False): src in the shape and dtype of self.
+    `src`, broadcast to the shape of `self`, in the dtype of `self`.
     """
     moved = op.cast(src, self.dtype)
     if src.shape == self.shape and self.shape is not None and None not in self.shape:

@@ -1,9 +1,9 @@
 """Taking elements by position or by mask: `x[index]`, gather, index_select, embedding, nonzero.
 
-Several index tensors become one: the indexed axes are brought together and flattened, and the positions combined, so
-that one Gather (and for writing, one replacement along an axis) serves every form at every opset.  A mask is the
-positions where it is set.  ONNX Gather counts negative positions from the end since opset 11; they are brought into
-range here, so that older opsets agree.
+Several index tensors become one: the indexed axes are moved together and flattened, and the positions are combined. So
+one Gather (and for writing, one replacement along an axis) serves every form at every opset. A mask becomes the
+positions of its true elements. ONNX Gather counts negative positions from the end since opset 11; they are made
+positive here, so that older opsets agree.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from purexport.lowering.support.common import axis_of, dims_of, permute, reshape
 from purexport.lowering.support.kernels import carrier
 from purexport.lowering.support.positions import added, as_value, count_up, in_range, replaced, times
 
-_MASKS = (dtypes.BOOL, 2)  # bool, and uint8 as older code has it
+_MASKS = (dtypes.BOOL, 2)  # bool, and uint8 as in older code
 
 
 @dataclass
 class _Indexed:
     """A tensor whose indexed axes are one axis: `flat`, the `axis`, and the positions with their own shape.
 
-    `order` brought the `count` indexed axes together, whose sizes are then `dims`.
+    `order` is the permutation that moved the `count` indexed axes together; `dims` are the sizes of the axes then.
     """
 
     flat: Value
@@ -45,7 +45,8 @@ class _Indexed:
 def index(op: Emitter, self: Value, indices: Sequence[Value | None]) -> Value:
     """aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor
 
-    x[i, :, j]: the index tensors are broadcast together; their axes stand where theirs stood, or in front.
+    The index tensors are broadcast together. Their axes replace the indexed axes where these are adjacent, otherwise
+    they come first.
     """
     if all(item is None for item in indices):
         return self
@@ -72,7 +73,7 @@ def _indexed(op: Emitter, value: Value, indices: Sequence[Value | None]) -> _Ind
 
 
 def _without_masks(op: Emitter, indices: Sequence[Value | None]) -> dict[int, Value]:
-    """Positions by axis; a mask of several axes gives one list of positions for each."""
+    """The positions by axis; a mask of several axes gives one list of positions for each."""
     found: dict[int, Value] = {}
     axis = 0
     for item in indices:
@@ -89,7 +90,7 @@ def _without_masks(op: Emitter, indices: Sequence[Value | None]) -> dict[int, Va
 
 
 def _set_places(op: Emitter, mask: Value) -> list[Value]:
-    """Where the mask is set: a list of positions for each of its axes."""
+    """The positions of the true elements: one list for each axis of the mask."""
     if not mask.rank:
         raise UnsupportedForm("with a mask of no axes has no rule; use torch.where")
     places = op.NonZero(op.cast(mask, dtypes.BOOL))
@@ -102,7 +103,7 @@ def _set_places(op: Emitter, mask: Value) -> list[Value]:
 
 
 def _combined(op: Emitter, items: Sequence[Value], sizes: Sequence[Any]) -> Value:
-    """One position in the flattened axes from a position in each."""
+    """The position in the flattened axes, from a position in each of them."""
     places = [in_range(op, item, size) for item, size in zip(items, sizes, strict=True)]
     result = places[0]
     for place, size in zip(places[1:], sizes[1:], strict=True):
@@ -118,7 +119,7 @@ def index_put(
 ) -> Value:
     """aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor
 
-    x[i, :, j] = values, or += with accumulate (each of equal positions then counts).
+    With `accumulate` the values are added, and at equal positions all of them count.
     """
     values = op.cast(values, self.dtype)
     one = _one_mask(indices)
@@ -142,7 +143,7 @@ def index_put(
 
 
 def _merged(op: Emitter, wide: Value, found: _Indexed, row: Value, before: Value, after: Value) -> Value:
-    """`wide` with the axes of the positions as one.  Any size may be 0 at run time, so that no size is left open."""
+    """`wide` with the axes of the positions as one axis. Any size may be 0 at run time, so no size is left to -1."""
     shape = found.positions.shape
     if shape is not None and len(shape) == 1:
         return wide
@@ -158,7 +159,7 @@ def _sizes(op: Emitter, dims: Sequence[Any]) -> Value:
 
 
 def _added(op: Emitter, flat: Value, axis: int, row: Value, values: Value) -> Value:
-    """Values added along an axis; equal positions add up."""
+    """Values added along an axis; at equal positions they add up."""
     rank = len(values.shape or ())
     thin = op.Reshape(row, op.const([-1 if place == axis else 1 for place in range(rank)]))
     return added(op, flat, axis, op.Expand(thin, op.Shape(values)), values)
@@ -174,7 +175,7 @@ def _is_one_number(values: Value) -> bool:
 
 
 def _where(op: Emitter, value: Value, axis: int, mask: Value, number: Value) -> Value:
-    """One number at the set places of a mask that covers some axes."""
+    """One number at the true elements of a mask that covers some of the axes."""
     mask = op.cast(mask, dtypes.BOOL)
     after = value.rank - axis - mask.rank
     if after:
@@ -183,7 +184,7 @@ def _where(op: Emitter, value: Value, axis: int, mask: Value, number: Value) -> 
 
 
 def _chosen(op: Emitter, mask: Value, one: Value, other: Value) -> Value:
-    """Where, in a dtype that it is computed in."""
+    """Where, in a dtype that it has a kernel for."""
     dtype = carrier(op, "Where", other.dtype, 1)
     return op.cast(op.Where(mask, op.cast(one, dtype), op.cast(other, dtype)), other.dtype)
 
@@ -193,7 +194,10 @@ def _chosen(op: Emitter, mask: Value, one: Value, other: Value) -> Value:
 
 @lower("aten::index_select")
 def index_select(op: Emitter, self: Value, dim: int, index: Value) -> Value:
-    """aten::index_select(Tensor self, int dim, Tensor index) -> Tensor"""
+    """aten::index_select(Tensor self, int dim, Tensor index) -> Tensor
+
+    `index` may have rank 0.
+    """
     if not self.rank:
         return self
     axis = axis_of(dim, self.rank)
@@ -212,14 +216,18 @@ def embedding(
 ) -> Value:
     """aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False,
     bool sparse=False) -> Tensor
+
+    `padding_idx`, `scale_grad_by_freq` and `sparse` concern gradients only.
     """
-    # padding_idx, scale_grad_by_freq and sparse are about gradients
     return op.Gather(weight, indices, axis=0)
 
 
 @lower("aten::gather")
 def gather(op: Emitter, self: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
-    """aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor"""
+    """aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor
+
+    The other axes of `index` may be smaller than those of `self`.
+    """
     axis = axis_of(dim, self.rank)
     places = op.cast(index, dtypes.INT64)
     if not self.rank:
@@ -232,7 +240,7 @@ def gather(op: Emitter, self: Value, dim: int, index: Value, sparse_grad: bool =
 
 
 def _gathered_flat(op: Emitter, value: Value, axis: int, places: Value) -> Value:
-    """gather on the flattened tensor, for opsets before GatherElements."""
+    """gather on the flattened tensor, for opsets without GatherElements (before 11)."""
     strides = torch.empty(value.sizes, device="meta").stride()
     base = torch.zeros((), dtype=torch.int64)
     for place, size in enumerate(places.sizes):
@@ -245,7 +253,10 @@ def _gathered_flat(op: Emitter, value: Value, axis: int, places: Value) -> Value
 
 @lower("aten::take")
 def take(op: Emitter, self: Value, index: Value) -> Value:
-    """aten::take(Tensor self, Tensor index) -> Tensor"""
+    """aten::take(Tensor self, Tensor index) -> Tensor
+
+    Positions in the flattened tensor; negative ones count from the end.
+    """
     size = times(op, *dims_of(op, self))
     return op.Gather(reshape(op, self, [-1]), in_range(op, index, size), axis=0)
 
@@ -254,7 +265,7 @@ def take(op: Emitter, self: Value, index: Value) -> Value:
 def take_along_dim(op: Emitter, self: Value, indices: Value, dim: int | None = None) -> Value:
     """aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor
 
-    gather, whose other axes are broadcast first; without a dim on flattened tensors.
+    gather after broadcasting the other axes. Without `dim` both tensors are flattened.
     """
     if dim is None:
         flat = reshape(op, self, [-1])
@@ -292,7 +303,7 @@ def masked_select(op: Emitter, self: Value, mask: Value) -> Value:
 def nonzero(op: Emitter, self: Value) -> Value:
     """aten::nonzero(Tensor self) -> Tensor
 
-    A row of positions for each element that is not zero; of a number, rows without a column.
+    [n, rank]: the position of each element that is not zero. For a zero-dim tensor the rows have no columns.
     """
     if not self.rank:
         found = op.NonZero(_not_zero(op, reshape(op, self, [1])))
@@ -319,7 +330,7 @@ def nonzero_numpy(op: Emitter, self: Value | None = None, condition: Value | Non
 def repeat_interleave(op: Emitter, repeats: Value, output_size: Any = None) -> Value:
     """aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor
 
-    [2, 0, 1] gives [0, 0, 2]: for each place of the result, how many running sums it has passed.
+    [2, 0, 1] gives [0, 0, 2]: each position as often as its element says.
     """
     return op.cast(_repeated(op, repeats), op.result_dtype)
 
@@ -340,7 +351,7 @@ def repeat_interleave_each(
     """aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None)
     -> Tensor
 
-    Each slice as often as its own count says; a size of a trace is one count for all.
+    Each slice as often as its own element of `repeats`.
     """
     repeats = as_value(op, repeats)
     data = reshape(op, self, [-1]) if dim is None else self

@@ -1,7 +1,8 @@
-"""Operators that change how elements are laid out on axes, and compute nothing.
+"""Operators that change how elements are arranged on axes, and compute nothing.
 
-The result's shape is known from torch (as ints, or as expressions of the dynamic axes), so a reshape needs at most the
-computed sizes that cannot be left to -1.  The `_copy` forms are the same to ONNX, where every result is a new tensor.
+The shape of the result is known from torch (as ints, or as expressions of the dynamic axes), so a reshape needs at most
+the computed sizes that cannot be left to -1. The `_copy` forms are the same in ONNX, where every result is a new
+tensor.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def reshape_as(op: Emitter, self: Value, other: Value) -> Value:
 def squeeze(op: Emitter, self: Value, dim: Any = None) -> Value:
     """aten::squeeze(Tensor(a) self) -> Tensor(a)
 
-    squeeze.dim leaves an axis whose size is not 1.  A size that only the run knows is taken for another.
+    `squeeze.dim` leaves an axis whose size is not 1. A size that only the run knows counts as not 1.
     """
     dims = range(self.rank) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
     axes = sorted({axis_of(item, self.rank) for item in dims})
@@ -103,14 +104,14 @@ def atleast_2d(op: Emitter, self: Value) -> Value:
 def atleast_3d(op: Emitter, self: Value) -> Value:
     """aten::atleast_3d(Tensor self) -> Tensor
 
-    One axis goes in the middle, two are followed by a third.
+    A vector becomes [1, n, 1] and a matrix [n, m, 1].
     """
     two = atleast_2d(op, self)
     return _unsqueezed(op, two, 2) if self.rank < 3 else two
 
 
 def _unsqueezed(op: Emitter, value: Value, axis: int) -> Value:
-    """Unsqueeze with its shape, which further rules read."""
+    """Unsqueeze with the shape of the result, which other rules read."""
     result: Value = op.Unsqueeze(value, [axis])
     if value.shape is not None:
         result.shape = (*value.shape[:axis], 1, *value.shape[axis:])
@@ -119,7 +120,10 @@ def _unsqueezed(op: Emitter, value: Value, axis: int) -> Value:
 
 @lower("aten::transpose.int", "aten::swapdims", "aten::transpose_copy.int")
 def transpose(op: Emitter, self: Value, dim0: int, dim1: int) -> Value:
-    """aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)"""
+    """aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)
+
+    A zero-dim tensor stays as it is.
+    """
     order = list(range(self.rank))
     if order:
         one, other = axis_of(dim0, self.rank), axis_of(dim1, self.rank)
@@ -135,7 +139,10 @@ def swapaxes(op: Emitter, self: Value, axis0: int, axis1: int) -> Value:
 
 @lower("aten::t", "aten::numpy_T", "aten::t_copy")
 def t(op: Emitter, self: Value) -> Value:
-    """aten::t(Tensor(a) self) -> Tensor(a)"""
+    """aten::t(Tensor(a) self) -> Tensor(a)
+
+    A tensor of rank below 2 stays as it is.
+    """
     return permute(op, self, list(range(self.rank))[::-1])
 
 
@@ -161,7 +168,10 @@ def permute_rule(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
 
 @lower("aten::movedim.int", "aten::movedim.intlist", "aten::moveaxis.int", "aten::moveaxis.intlist")
 def movedim(op: Emitter, self: Value, source: Any, destination: Any) -> Value:
-    """aten::movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)"""
+    """aten::movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)
+
+    The axes that are not named keep their order.
+    """
     sources = [axis_of(item, self.rank) for item in _list(source)]
     places = [axis_of(item, self.rank) for item in _list(destination)]
     rest = iter([axis for axis in range(self.rank) if axis not in sources])
@@ -193,6 +203,9 @@ def shape_as_tensor(op: Emitter, self: Value) -> Value:
 
 @lower("aten::_reshape_from_tensor")
 def reshape_from_tensor(op: Emitter, self: Value, shape: Value) -> Value:
-    """aten::_reshape_from_tensor(Tensor self, Tensor shape) -> Tensor"""
-    # a size of 0 is one in torch; older opsets read it as "the size that was there"
+    """aten::_reshape_from_tensor(Tensor self, Tensor shape) -> Tensor
+
+    A size of 0 is a size of 0, as in torch; before opset 14 (`allowzero`) ONNX Reshape copies the size of the input for
+    it.
+    """
     return op.Reshape(self, shape, allowzero=1 if op.has("Reshape", "allowzero") else None)

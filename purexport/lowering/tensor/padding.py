@@ -1,7 +1,7 @@
 """Padding, rolling, and the exchange of pixels with channels.
 
-Negative padding cuts, before anything is added.  Where this opset's Pad does not take the dtype or the mode, borders
-are joined to the tensor, or its positions are listed.
+Negative padding removes elements, before anything is added. Where this opset's Pad does not take the dtype or the mode,
+the padding is concatenated to the tensor, or its positions are gathered.
 """
 
 from __future__ import annotations
@@ -19,21 +19,26 @@ from purexport.lowering.support.kernels import largest
 from purexport.lowering.tensor.slices import minus, slice_axis
 
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-# what ONNX Runtime's Pad has kernels for, whatever the constraints say
+# the dtypes that ONNX Runtime's Pad has kernels for; the schema allows more
 _PADDED = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT32, dtypes.INT64)
 
 
 @lower("aten::pad", "aten::_pad_enum")
 def pad(op: Emitter, self: Value, pad: Sequence[Any], mode: Any = "constant", value: Any = None) -> Value:
-    """aten::pad(Tensor self, SymInt[] pad, str mode="constant", float? value=None) -> Tensor"""
-    # _pad_enum counts the modes
+    """aten::pad(Tensor self, SymInt[] pad, str mode="constant", float? value=None) -> Tensor
+
+    `_pad_enum` numbers the modes.
+    """
     name = _MODES[mode] if isinstance(mode, str) else ("reflect", "edge", "wrap", "constant")[mode]
     return _pad(op, self, pad, name, 0 if value is None else value)
 
 
 @lower("aten::constant_pad_nd")
 def constant_pad_nd(op: Emitter, self: Value, pad: Sequence[Any], value: Any = 0) -> Value:
-    """aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor"""
+    """aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor
+
+    `pad` lists pairs from the last axis on. Negative numbers remove elements.
+    """
     return _pad(op, self, pad, "constant", value)
 
 
@@ -51,17 +56,20 @@ def replication_pad(op: Emitter, self: Value, padding: Sequence[Any]) -> Value:
 
 @lower("aten::_pad_circular")
 def circular_pad(op: Emitter, self: Value, pad: Sequence[Any]) -> Value:
-    """aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor"""
+    """aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor
+
+    ONNX Pad has the mode "wrap" since opset 19.
+    """
     return _pad(op, self, pad, "wrap", 0)
 
 
 def _pad(op: Emitter, value: Value, pad: Sequence[Any], mode: str, filler: Any) -> Value:
-    """torch lists pairs from the last axis on; ONNX all begins, then all ends."""
+    """torch lists pairs of begin and end from the last axis on; ONNX lists all begins, then all ends."""
     begins: list[Any] = [0] * value.rank
     ends: list[Any] = [0] * value.rank
     for index in range(len(pad) // 2):
         begins[-1 - index], ends[-1 - index] = op.known(pad[2 * index]), op.known(pad[2 * index + 1])
-    # where one end is cut and the other grows, the border is what stood there before the cut
+    # where one end is cut and the other is padded, the padding is read from the elements before the cut
     mixed = [axis for axis in range(value.rank) if mode == "edge" and _has_both_signs(begins[axis], ends[axis])]
     value = _gathered(op, value, mixed, begins, ends, mode)
     for axis in mixed:
@@ -73,7 +81,7 @@ def _pad(op: Emitter, value: Value, pad: Sequence[Any], mode: str, filler: Any) 
         return value
     if mode == "wrap":
         return _joined(op, value, padded, begins, ends, None)
-    narrowed = value.dtype == dtypes.DOUBLE and not op.has("Pad", "constant_value")  # by the attribute, a float
+    narrowed = value.dtype == dtypes.DOUBLE and not op.has("Pad", "constant_value")  # the attribute is a float32
     if not op.takes("Pad", value.dtype) or value.dtype not in _PADDED or narrowed:
         if mode == "constant":
             return _joined(op, value, padded, begins, ends, filler)
@@ -87,7 +95,7 @@ def _has_both_signs(begin: Any, end: Any) -> bool:
 
 
 def _cut(op: Emitter, value: Value, axis: int, begins: list[Any], ends: list[Any]) -> Value:
-    """Negative padding along one axis is done, and then counts as none."""
+    """Remove the negative padding of one axis, and set it to zero in `begins` and `ends`."""
     begin, end = begins[axis], ends[axis]
     start = -begin if isinstance(begin, int) and begin < 0 else 0
     stop = end if isinstance(end, int) and end < 0 else INT64_MAX
@@ -146,12 +154,15 @@ def _gathered(
     return value
 
 
-# Rolls --------------------------------------------------------------------------------------------------------------
+# Rolling ------------------------------------------------------------------------------------------------------------
 
 
 @lower("aten::roll")
 def roll(op: Emitter, self: Value, shifts: Any, dims: Any = ()) -> Value:
-    """aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor"""
+    """aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor
+
+    Without `dims` the flattened tensor is rolled.
+    """
     if not self.rank:
         return self
     if not dims:
@@ -164,7 +175,7 @@ def roll(op: Emitter, self: Value, shifts: Any, dims: Any = ()) -> Value:
 
 
 def _roll_axis(op: Emitter, value: Value, shift: Any, axis: int) -> Value:
-    """The last `shift` go to the front; a shift past the size counts round."""
+    """The last `shift` elements move to the front; a shift larger than the size is taken modulo the size."""
     size, shift = op.dim(value, axis), op.known(shift)
     if shift == 0 or size == 0:
         return value
@@ -187,7 +198,7 @@ def _roll_axis(op: Emitter, value: Value, shift: Any, axis: int) -> Value:
 def pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
     """aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor
 
-    Depth to space, channels first: DepthToSpace's mode CRD, or its parts where there is no such mode.
+    ONNX DepthToSpace in mode CRD (opset 11), or reshapes and a transpose where there is no such mode.
     """
     if self.rank == 4 and op.has("DepthToSpace", "mode") and self.dtype in (dtypes.FLOAT, dtypes.DOUBLE):
         return op.DepthToSpace(self, blocksize=upscale_factor, mode="CRD")
@@ -204,7 +215,8 @@ def pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
 def pixel_unshuffle(op: Emitter, self: Value, downscale_factor: int) -> Value:
     """aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor
 
-    Space to depth in torch's order: the channel counts most, then the row in the block, then the column.
+    The channel of the input varies slowest, then the row in the block, then the column. ONNX SpaceToDepth has another
+    order.
     """
     *batch, channels, height, width = dims_of(op, self)
     if not isinstance(channels, int):
@@ -218,7 +230,10 @@ def pixel_unshuffle(op: Emitter, self: Value, downscale_factor: int) -> Value:
 
 @lower("aten::channel_shuffle", "aten::native_channel_shuffle")
 def channel_shuffle(op: Emitter, self: Value, groups: int) -> Value:
-    """aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor"""
+    """aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor
+
+    The channels of the groups are interleaved.
+    """
     batch, channels, *rest = dims_of(op, self)
     if not isinstance(channels, int):
         raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static")

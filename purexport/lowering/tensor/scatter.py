@@ -1,7 +1,8 @@
 """Writing into a copy: into slices and diagonals, and by computed positions.
 
-What the functionalization makes of writes through views is here.  Pieces are joined where the bounds allow it;
-otherwise positions are replaced (`positions`), so that an empty or clamped slice means what it means to torch.
+The functionalization turns writes through views into these operators. Slices are concatenated where the bounds allow
+it. Otherwise positions are replaced (`support/positions.py`), so that an empty or clamped slice means what it means in
+torch.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def slice_scatter(
     """aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1)
     -> Tensor
 
-    self with `self[start:end:step]` along one axis replaced by src.
+    `self` with `self[start:end:step]` along one axis replaced by `src`.
     """
     axis = axis_of(dim, self.rank)
     size = op.dim(self, axis)
@@ -67,7 +68,7 @@ def _joined(op: Emitter, value: Value, src: Value, axis: int, begin: Any, stop: 
 def select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: Any) -> Value:
     """aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor
 
-    self with `self[index]` along one axis replaced by src.
+    `self` with `self[index]` along one axis replaced by `src`.
     """
     axis = axis_of(dim, self.rank)
     thick = op.Unsqueeze(op.cast(src, self.dtype), [axis])
@@ -86,7 +87,7 @@ def select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: Any) -
 def diagonal_scatter(op: Emitter, self: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
     """aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor
 
-    self with a diagonal of the matrices on two axes replaced by src, which has that diagonal as its last axis.
+    `self` with a diagonal of the matrices on two axes replaced by `src`, whose last axis is that diagonal.
     """
     order = with_last(self.rank, dim1, dim2)
     matrices = permute(op, self, order)
@@ -106,7 +107,10 @@ def diagonal_scatter(op: Emitter, self: Value, src: Value, offset: int = 0, dim1
 
 @lower("aten::index_copy")
 def index_copy(op: Emitter, self: Value, dim: int, index: Value, source: Value) -> Value:
-    """aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor"""
+    """aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor
+
+    `source` replaces the slices at `index`; which one counts at equal positions is undefined in torch.
+    """
     axis = axis_of(dim, self.rank)
     if not self.rank:
         return reshape(op, source, [])
@@ -127,7 +131,7 @@ def index_fill(op: Emitter, self: Value, dim: int, index: Value, value: Any) -> 
 
 
 def _row(op: Emitter, index: Value) -> Value:
-    """An index of one axis; torch takes a zero-dim one too."""
+    """An index as a tensor of rank 1; torch takes a zero-dim one too."""
     return op.cast(index if index.rank else reshape(op, index, [1]), dtypes.INT64)
 
 
@@ -144,6 +148,8 @@ def index_reduce(
 ) -> Value:
     """aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True)
     -> Tensor
+
+    With `include_self=False` the old elements at `index` do not count.
     """
     axis, places = _places(op, self, dim, index, source)
     return _reduced(op, self, axis, places, source, reduce, include_self)
@@ -155,7 +161,7 @@ def _along(op: Emitter, self: Value, dim: int, index: Value, source: Value, redu
 
 
 def _places(op: Emitter, self: Value, dim: int, index: Value, source: Value) -> tuple[int, Value]:
-    """The index, one number a slice, repeated over the slices of `source`."""
+    """(axis, the index repeated over the slices of `source`)."""
     axis = axis_of(dim, self.rank)
     if not self.rank:
         return 0, _row(op, index)
@@ -172,7 +178,10 @@ _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add":
 
 @lower("aten::scatter.src")
 def scatter(op: Emitter, self: Value, dim: int, index: Value, src: Value) -> Value:
-    """aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor"""
+    """aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor
+
+    Only the elements of `src` that `index` covers are used.
+    """
     return _scattered(op, self, axis_of(dim, self.rank), index, src, None)
 
 
@@ -207,6 +216,8 @@ def scatter_reduce(
 ) -> Value:
     """aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True)
     -> Tensor
+
+    With `include_self=False` the old elements at `index` do not count. "mean" is refused for integers.
     """
     return _reduced(op, self, axis_of(dim, self.rank), index, src, reduce, include_self)
 
@@ -218,7 +229,7 @@ def _everywhere(op: Emitter, self: Value, index: Value, number: Any) -> Value:
 
 
 def _reduced(op: Emitter, self: Value, axis: int, index: Value, src: Value, reduce: str, include_self: bool) -> Value:
-    """`include_self=False`: what is written to starts from the reduction's neutral number."""
+    """The reduction; with `include_self=False` each written element starts from the neutral number of the reduction."""
     if reduce == "mean":
         return _mean(op, self, axis, index, src, include_self)
     base = self
@@ -229,7 +240,7 @@ def _reduced(op: Emitter, self: Value, axis: int, index: Value, src: Value, redu
 
 
 def _mean(op: Emitter, self: Value, axis: int, index: Value, src: Value, include_self: bool) -> Value:
-    """Sums divided by counts; integers are rounded down."""
+    """Sums divided by counts; integers are refused."""
     ones = full(op, dims_of(op, self), 1, self.dtype or dtypes.FLOAT)
     ones.shape = self.shape
     counts = _reduced(op, ones, axis, index, _everywhere(op, self, index, 1), "sum", include_self)
@@ -250,10 +261,10 @@ def _highest(dtype: int | None) -> Any:
 
 
 def _scattered(op: Emitter, self: Value, axis: int, index: Value, src: Value, reduction: str | None) -> Value:
-    """ScatterElements; torch takes from a larger `src` the part that `index` covers, and zero-dim tensors."""
+    """ScatterElements. torch uses the elements of a larger `src` that `index` covers, and takes zero-dim tensors."""
     if index.shape is not None and 0 in index.shape:
         return self
-    if reduction is not None and self.dtype == dtypes.FLOAT16:  # ONNX Runtime (1.31) has no kernel for it
+    if reduction is not None and self.dtype == dtypes.FLOAT16:  # ONNX Runtime (1.31) cannot reduce float16
         wide = op.cast(self, dtypes.FLOAT)
         return op.cast(_scattered(op, wide, axis, index, src, reduction), self.dtype)
     if not self.rank:
@@ -280,12 +291,12 @@ def _scattered(op: Emitter, self: Value, axis: int, index: Value, src: Value, re
 def masked_scatter(op: Emitter, self: Value, mask: Value, source: Value) -> Value:
     """aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor
 
-    Where the mask is set, the elements of source in order: the n-th set place takes element n.
+    The n-th true position of the mask takes the n-th element of `source`.
     """
     wide = op.Expand(mask, op.shape(self)) if mask.shape != self.shape else mask
     flat = op.Cast(op.Reshape(wide, [-1]), to=dtypes.INT64)
     rank = op.Sub(op.CumSum(flat, op.const(0)), op.const(1))
-    position = op.Mul(rank, flat)  # what is not set takes any element
+    position = op.Mul(rank, flat)  # where the mask is false, any element will do
     values = op.Gather(reshape(op, source, [-1]), position, axis=0)
     new = op.Reshape(values, op.shape(self))
     return op.Where(wide, new, self) if self.rank else op.Where(wide, op.Reshape(new, op.const([])), self)
@@ -295,7 +306,7 @@ def masked_scatter(op: Emitter, self: Value, mask: Value, source: Value) -> Valu
 def put(op: Emitter, self: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
     """aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor
 
-    Elements of the flattened tensor replaced, or added to.
+    Elements of the flattened tensor are replaced, or added to with `accumulate`.
     """
     flat = reshape(op, self, [-1])
     size = times(op, *dims_of(op, self))

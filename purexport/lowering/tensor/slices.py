@@ -1,6 +1,6 @@
-"""Operators that take a part of a tensor: slices, pieces, diagonals, windows.
+"""Operators that take slices of a tensor: slices, chunks, diagonals, windows.
 
-Bounds may be computed.  Where this opset's Slice has no steps, the positions are listed.
+Bounds may be computed. Where this opset's Slice has no steps, the positions are gathered.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from purexport.lowering.support.positions import as_value, count_up, times
 def slice_rule(op: Emitter, self: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Value:
     """aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1)
     -> Tensor(a)
+
+    Bounds are clamped and negative ones count from the end, as in Python and ONNX Slice. The step is positive in torch.
     """
     axis = axis_of(dim, self.rank)
     begin, stop = op.known(0 if start is None else start), op.known(INT64_MAX if end is None else end)
@@ -72,7 +74,7 @@ def narrow(op: Emitter, self: Value, dim: int, start: Any, length: Any) -> Value
     axis = axis_of(dim, self.rank)
     end = plus(op, start, length)
     if end == 0 and op.known(length) != 0:
-        end = INT64_MAX  # from a negative start up to the end
+        end = INT64_MAX  # a slice from a negative start up to the end of the axis
     return slice_axis(op, self, axis, start, end)
 
 
@@ -92,17 +94,20 @@ def select(op: Emitter, self: Value, dim: int, index: Any) -> Value:
     return op.Gather(self, position if isinstance(position, Value) else op.const(position), axis=axis)
 
 
-# Lists of pieces ----------------------------------------------------------------------------------------------------
+# Lists of chunks ----------------------------------------------------------------------------------------------------
 
 
 @lower("aten::split.Tensor", "aten::unsafe_split.Tensor", "aten::split_copy.Tensor")
 def split(op: Emitter, self: Value, split_size: Any, dim: int = 0) -> list[Value]:
-    """aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]"""
+    """aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]
+
+    The last chunk may be smaller.
+    """
     size = _known_size(op, self, dim, "splits")
     step = op.known(split_size)
     if not isinstance(step, int):
-        raise UnsupportedForm("splits into an unknown number of pieces; give the sizes of the pieces")
-    # a step of 0 is torch's way to split what is empty
+        raise UnsupportedForm("splits into an unknown number of chunks; give the sizes of the chunks")
+    # torch allows a size of 0 for an empty axis
     sizes = [min(step, size - start) for start in range(0, size, step)] if step else []
     return split_with_sizes(op, self, sizes or [0], dim)
 
@@ -110,7 +115,7 @@ def split(op: Emitter, self: Value, split_size: Any, dim: int = 0) -> list[Value
 def _known_size(op: Emitter, value: Value, dim: int, verb: str) -> int:
     size = op.dim(value, dim)
     if not isinstance(size, int):
-        raise UnsupportedForm(f"{verb} a dynamic axis into an unknown number of pieces; declare that axis static")
+        raise UnsupportedForm(f"{verb} a dynamic axis into an unknown number of chunks; declare that axis static")
     return size
 
 
@@ -138,7 +143,7 @@ def split_sizes_rule(op: Emitter, self: Value, split_size: Sequence[Any], dim: i
 def chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> list[Value]:
     """aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]
 
-    5 in 4 chunks is 2, 2, 1: maybe fewer pieces than asked for; but `chunks` empty ones of an empty axis.
+    There may be fewer chunks than asked for: 5 in 4 chunks is 2, 2, 1. An empty axis gives `chunks` empty ones.
     """
     size = op.dim(self, dim)
     if not isinstance(size, int):
@@ -149,11 +154,11 @@ def chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> list[Value]:
 
 
 def _chunk_dynamic(op: Emitter, value: Value, chunks: int, dim: int, size: Value) -> list[Value]:
-    """As many pieces as asked for; where torch gives fewer, the last size is negative, which no runtime takes."""
+    """As many chunks as asked for. Where torch gives fewer, the last size is negative, which every runtime refuses."""
     op.remark(f"makes {chunks} pieces; for a size of which torch makes fewer, the file stops with an error")
     step = op.Div(op.Add(size, op.const(chunks - 1)), op.const(chunks))
     rest = op.Sub(size, op.Mul(step, op.const(chunks - 1)))
-    # 4 in 3 chunks is 2, 2, and no empty third one; but an empty axis has as many empty pieces as asked for
+    # 4 in 3 chunks is 2, 2, without an empty third one; but an empty axis has as many empty chunks as asked for
     missing = op.And(op.Equal(rest, op.const(0)), op.Greater(size, op.const(0)))
     return split_with_sizes(op, value, [step] * (chunks - 1) + [op.Sub(rest, op.cast(missing, dtypes.INT64))], dim)
 
@@ -162,7 +167,7 @@ def _chunk_dynamic(op: Emitter, value: Value, chunks: int, dim: int, size: Value
 def tensor_split_sections(op: Emitter, self: Value, sections: int, dim: int = 0) -> list[Value]:
     """aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]
 
-    Always `sections` pieces, the first ones longer by one.
+    Always `sections` chunks, of which the first ones may be longer by one.
     """
     size, each = op.dim(self, dim), op.const(sections)
     if isinstance(size, int):
@@ -235,13 +240,13 @@ def unbind(op: Emitter, self: Value, dim: int = 0) -> list[Value]:
 
 
 def with_last(rank: int, dim1: int, dim2: int) -> list[int]:
-    """The order of axes in which two of them come last."""
+    """The order of axes in which `dim1` and `dim2` come last."""
     one, other = axis_of(dim1, rank), axis_of(dim2, rank)
     return [*(axis for axis in range(rank) if axis not in (one, other)), one, other]
 
 
 def diagonal_positions(op: Emitter, rows: Any, columns: Any, offset: int) -> Value:
-    """Where the diagonal's elements lie in a flattened matrix."""
+    """The positions of the elements of the diagonal in a flattened matrix."""
     if isinstance(rows, int) and isinstance(columns, int):
         matrix = torch.arange(rows * columns).reshape(rows, columns)
         return op.const(matrix.diagonal(offset).clone())
@@ -257,7 +262,10 @@ def diagonal_positions(op: Emitter, rows: Any, columns: Any, offset: int) -> Val
 
 @lower("aten::diagonal", "aten::diagonal_copy")
 def diagonal(op: Emitter, self: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    """aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)"""
+    """aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)
+
+    The diagonal becomes the last axis; a positive `offset` is above the main diagonal.
+    """
     matrices = permute(op, self, with_last(self.rank, dim1, dim2))
     *batch, rows, columns = dims_of(op, matrices)
     flat = reshape(op, matrices, [*batch, times(op, rows, columns)])
@@ -274,7 +282,7 @@ def linalg_diagonal(op: Emitter, A: Value, offset: int = 0, dim1: int = -2, dim2
 def diag_embed(op: Emitter, self: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
     """aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor
 
-    Rows and columns are all positions; off the diagonal they point at a zero behind the last element.
+    All positions of the matrix are gathered; off the diagonal they point at a zero after the last element.
     """
     axis, length = self.rank - 1, op.dim(self, -1)
     size = plus(op, length, abs(offset))
@@ -296,7 +304,10 @@ def diag_embed(op: Emitter, self: Value, offset: int = 0, dim1: int = -2, dim2: 
 
 @lower("aten::diag")
 def diag(op: Emitter, self: Value, diagonal: int = 0) -> Value:
-    """aten::diag(Tensor self, int diagonal=0) -> Tensor"""
+    """aten::diag(Tensor self, int diagonal=0) -> Tensor
+
+    The diagonal of a matrix, or the matrix with a vector as its diagonal.
+    """
     return diag_embed(op, self, diagonal) if self.rank == 1 else linalg_diagonal(op, self, diagonal)
 
 
@@ -311,7 +322,7 @@ def diagflat(op: Emitter, self: Value, offset: int = 0) -> Value:
 def unfold(op: Emitter, self: Value, dimension: int, size: int, step: int) -> Value:
     """aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)
 
-    Windows along an axis, side by side on it; a new last axis runs inside a window.
+    Windows along an axis, one after the other on it; the new last axis is the position in the window.
     """
     if not self.rank:
         return reshape(op, self, [1])
@@ -341,7 +352,7 @@ def triu(op: Emitter, self: Value, diagonal: Any = 0) -> Value:
 
 
 def _triangle(op: Emitter, value: Value, offset: Any, *, upper: bool) -> Value:
-    """Trilu where the runtime has it, else a comparison of rows with columns."""
+    """ONNX Trilu (opset 14) where the runtime has a kernel, else a comparison of rows with columns."""
     if op.has("Trilu") and value.dtype in (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT64, dtypes.BOOL):
         result: Value = op.Trilu(value, as_value(op, op.known(offset)), upper=int(upper))
         return result

@@ -1,8 +1,8 @@
-"""torchvision's operators on boxes: suppression, and regions of interest read by bilinear samples.
+"""torchvision's operators on boxes: non-maximum suppression, and regions of interest read by bilinear samples.
 
-Regions ("rois") are [k, 5]: the index of an image, then x1, y1, x2, y2.  RoiAlign is native where the opset has the
-asked coordinates in a version that runs; elsewhere each sample weighs the four pixels around it.
-The rules go by name; torchvision itself is never imported.  Source of the semantics: torchvision's CPU kernels.
+Regions ("rois") are [k, 5]: the index of an image, then x1, y1, x2, y2. RoiAlign is native where the opset has the
+needed coordinates in a version that ONNX Runtime computes; elsewhere each sample weighs the four pixels around it. The
+rules are found by name; torchvision itself is never imported. Source of the semantics: torchvision's CPU kernels.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ from purexport.lowering.support.regions import (
 def nms(op: Emitter, dets: Value, scores: Value, iou_threshold: float) -> Value:
     """torchvision::nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor
 
-    nms(dets [n, 4], scores [n]): int64 positions of the boxes that stay, by falling score, the first of equals.
+    `dets` is [n, 4] and `scores` [n]. The result holds the int64 positions of the boxes that are kept, by falling
+    score; of equal scores the first comes first.
     """
     if dets.dtype == dtypes.DOUBLE:
         raise UnsupportedForm("of float64 boxes is computed in float32 by ONNX; convert them with .float() first")
     if isinstance(iou_threshold, Value) or iou_threshold < 0:
         raise UnsupportedForm("needs an iou_threshold that is a number from 0 on")
-    # a box turned inside out overlaps nothing in torch; ONNX would turn it round
+    # a box whose corners are exchanged overlaps nothing in torch; ONNX would exchange them back
     boxes = op.cast(dets, dtypes.FLOAT)
     low, high = columns(op, boxes, 0, 2), columns(op, boxes, 2, 4)
     boxes = op.Concat(low, largest(op, low, high), axis=1)
@@ -62,7 +63,9 @@ def nms(op: Emitter, dets: Value, scores: Value, iou_threshold: float) -> Value:
 
 
 def _float_below(number: float) -> float:
-    """The largest float32 that is not above `number`: a float32 is larger than one just when it is than the other."""
+    """The largest float32 that is not above `number`. A float32 is larger than `number` exactly when it is larger than
+    the result.
+    """
     nearest = torch.tensor(number, dtype=torch.float32)
     return float(nearest if nearest.item() <= number else torch.nextafter(nearest, torch.tensor(-1.0)))
 
@@ -81,7 +84,8 @@ def roi_align(
     """torchvision::roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width,
     int sampling_ratio, bool aligned) -> Tensor
 
-    roi_align(input [n, c, h, w], rois [k, 5]): means of bilinear samples, [k, c, pooled_height, pooled_width].
+    `input` is [n, c, h, w] and `rois` [k, 5]. The result holds means of bilinear samples, [k, c, pooled_height,
+    pooled_width].
     """
     return _aligned(op, input, rois, spatial_scale, (pooled_height, pooled_width), sampling_ratio, aligned)
 
@@ -99,7 +103,7 @@ def ps_roi_align(
     """torchvision::ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height,
     SymInt pooled_width, int sampling_ratio) -> (Tensor, Tensor)
 
-    ps_roi_align(input [n, c * bins, h, w], rois): each bin reads its own c channels; and which it reads.
+    `input` is [n, c * bins, h, w]. Each bin reads c channels of its own; the second result says which.
     """
     shape, bins = (pooled_height, pooled_width), pooled_height * pooled_width
     mapping = channel_mapping(op, input, rois, shape)
@@ -113,7 +117,7 @@ def ps_roi_align(
     )
     result = op.Reshape(own, [0, 0, *shape])
     if sampling_ratio <= 0:
-        # the mean of no samples is NaN here, and 0 in roi_align
+        # without samples the mean is NaN here, but 0 in roi_align
         extent = op.Sub(columns(op, rois, 3, 5), columns(op, rois, 1, 3))
         least = op.Reshape(op.ReduceMin(extent, axes=[1], keepdims=1), [-1, 1, 1, 1])
         result = op.Where(op.Greater(least, op.like(0, extent)), result, op.like(float("nan"), extent))
@@ -153,7 +157,7 @@ def _written_out(
     aligned: bool,
     parts: tuple[int, int] = (1, 1),
 ) -> Value:
-    """Four pixels a sample.  `parts`: each bin has channels of its own, as in ps_roi_align."""
+    """roi_align from four pixels for each sample. With `parts` each bin has channels of its own, as in ps_roi_align."""
     pixels = Pixels(op, input, parts)
     y = _samples(op, rois, 1, pixels.height, scale, bins[0], ratio, aligned)
     x = _samples(op, rois, 0, pixels.width, scale, bins[1], ratio, aligned)
@@ -168,7 +172,9 @@ def _written_out(
 
 
 class _Samples(NamedTuple):
-    """The samples of one axis: the pixels before and after each, with their shares; how many there are."""
+    """The samples of one axis: the pixels before and after each sample with their weights, and the number
+    of samples.
+    """
 
     corners: tuple[tuple[Value, Value], tuple[Value, Value]]
     number: Value
@@ -177,7 +183,7 @@ class _Samples(NamedTuple):
 def _samples(
     op: Emitter, rois: Value, axis: int, size: Any, scale: float, bins: int, ratio: int, aligned: bool
 ) -> _Samples:
-    """Where the regions are sampled on an axis (0: x, 1: y) of that many pixels: [k, bins, samples]."""
+    """The samples of the regions on an axis (0: x, 1: y) with that many pixels: [k, bins, samples]."""
     corners = op.Mul(rois, op.like(scale, rois))
     start, end = corner(op, corners, axis, 0), corner(op, corners, axis, 1)
     extent, zero, one = op.Sub(end, start), op.like(0, rois), op.like(1, rois)
