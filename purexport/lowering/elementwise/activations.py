@@ -91,9 +91,7 @@ def hardswish(op: Emitter, self: Value) -> Value:
 @lower("aten::leaky_relu")
 def leaky_relu(op: Emitter, self: Value, negative_slope: Any = 0.01) -> Value:
     """aten::leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor"""
-    if self.dtype == dtypes.DOUBLE and isinstance(
-        negative_slope, (int, float)
-    ):  # the attribute would be rounded to float32
+    if self.dtype == dtypes.DOUBLE and isinstance(negative_slope, (int, float)):  # the attribute is a float32
         return op.Where(op.Less(self, 0.0), op.Mul(self, float(negative_slope)), self)
     return op.LeakyRelu(self, alpha=negative_slope)
 

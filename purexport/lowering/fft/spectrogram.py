@@ -151,9 +151,8 @@ def istft(
     shaped = _window(op, window, n_fft, win_length, dtype)
     batched = self if self.rank == 3 else self.map(lambda part: _unsqueezed(op, part))
     if onesided is False or (onesided is None and _shape(batched)[1] == n_fft):
-        batched = batched.map(
-            lambda part: slice_axis(op, part, 1, 0, n_fft // 2 + 1)
-        )  # the other half follows for a real signal
+        # the other half follows for a real signal
+        batched = batched.map(lambda part: slice_axis(op, part, 1, 0, n_fft // 2 + 1))
     kernel = _kernel(op, n_fft, shaped, dtype, normalized=normalized)
     signal = op.ConvTranspose(op.Concat(batched.real, batched.imag, axis=1), kernel, strides=[hop])
     frames = op.dim(self.real, -1)

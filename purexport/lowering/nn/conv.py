@@ -33,9 +33,7 @@ def convolution(
     """
     spatial = weight.rank - 2
     if op.known(op.dim(weight, 1)) == 0:
-        raise UnsupportedForm(
-            "without input channels has no ONNX form: the result of torch then has no channels either"
-        )
+        raise UnsupportedForm("without input channels has no ONNX form: then torch returns no channels")
     batched = input if input.rank == weight.rank else op.Unsqueeze(input, [0])
     begins = each_axis(padding, spatial)
     options: dict[str, Any] = {
@@ -115,10 +113,7 @@ def conv_padding(
         strides=each_axis(stride, len(total)),
         dilations=each_axis(dilation, len(total)),
         group=groups,
-        pads=[
-            *begins,
-            *(t - b for t, b in zip(total, begins, strict=True)),
-        ],  # an odd total puts the extra one at the end
+        pads=[*begins, *(t - b for t, b in zip(total, begins, strict=True))],  # the odd one goes to the end
         kernel_shape=list(weight.sizes[2:]),
     )
     return result if batched is input else op.Squeeze(result, [0])

@@ -98,9 +98,7 @@ def _with_given_statistics(
 ) -> Value:
     channels = op.dim(value, 1)
     computed = op.cast(value, mean.dtype)  # under autocast the statistics have a wider dtype than the input
-    if (
-        not isinstance(channels, int) or computed.dtype == dtypes.DOUBLE
-    ):  # the attribute epsilon would be rounded to float32
+    if not isinstance(channels, int) or computed.dtype == dtypes.DOUBLE:  # the attribute epsilon is a float32
         centered = op.Sub(computed, _spread(op, mean, value.rank))
         result = op.Div(centered, _deviation(op, _spread(op, var, value.rank), eps))
         return _scaled(op, result, _by_channel(op, weight, value.rank), _by_channel(op, bias, value.rank), value.dtype)

@@ -33,9 +33,7 @@ def _memory_order(op: Emitter, value: Value) -> list[int]:
     if strides is None or not value.is_static:
         raise UnsupportedForm("needs known sizes and strides; declare its axes static, or index the elements instead")
     if value.node is not None and value.node.op_type in _CUTS:
-        raise UnsupportedForm(
-            "of a slice of a tensor reads memory outside that slice; call .clone() on the slice before"
-        )
+        raise UnsupportedForm("of a slice of a tensor reads memory outside that slice; call .clone() on it before")
     order = sorted(range(value.rank), key=lambda axis: (-strides[axis], axis))
     order = [axis for axis in order if value.sizes[axis] == 1] + [axis for axis in order if value.sizes[axis] != 1]
     expected = 1
