@@ -1,7 +1,7 @@
-"""What rules of linear algebra share: rows, columns and triangles of matrices, of sizes that may be computed.
+"""What rules of linear algebra need: rows, columns and triangles of matrices whose sizes may be computed.
 
-Matrices are the last two axes of a value, [..., n, m].  A position is an int64 value of shape [1], as `loops` gives
-it; masks are compared from positions, so they are constants where these and the sizes are known.
+Matrices are the last two axes of a value, [..., n, m]. A position is an int64 value of shape [1], as `loops` gives it.
+Masks are comparisons of positions, so they are constants where the positions and the sizes are known.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from purexport.lowering.support.positions import as_value, count_up
 
 
 def counted(op: Emitter, size: Any) -> Value:
-    """0, 1, ..., size - 1, as [size]."""
+    """0, 1, ..., size - 1 as int64, [size]."""
     size = op.known(size)
     found = count_up(op, 0, size)
     found.shape = (size if isinstance(size, int) else None,)
@@ -27,12 +27,12 @@ def counted(op: Emitter, size: Any) -> Value:
 
 
 def rows_of(op: Emitter, value: Value) -> Value:
-    """The numbers of the rows, as [n, 1]."""
+    """The row numbers of the matrices, [n, 1]."""
     return upright(op, counted(op, op.dim(value, -2)))
 
 
 def columns_of(op: Emitter, value: Value) -> Value:
-    """The numbers of the columns, as [1, m]."""
+    """The column numbers of the matrices, [1, m]."""
     return lying(op, counted(op, op.dim(value, -1)))
 
 
@@ -79,7 +79,7 @@ def kept(op: Emitter, condition: Value, value: Value, other: Any = 0) -> Value:
 
 
 def nonzero(op: Emitter, value: Value) -> Value:
-    """`value` with 1 in the place of 0: what may be divided by."""
+    """`value` with 1 in the place of 0, so that a division by it is defined."""
     return kept(op, op.Greater(op.Abs(value), op.like(0, value)), value, 1)
 
 
@@ -95,26 +95,26 @@ def identity(op: Emitter, rows: Any, columns: Any, like: Value) -> Value:
 
 
 def batch_of(op: Emitter, value: Value) -> list[Any]:
-    """The sizes in front of the matrices."""
+    """The sizes of the batch axes, which are those before the last two."""
     return dims_of(op, value)[:-2]
 
 
 def expanded(op: Emitter, value: Value, sizes: list[Any], shape: Any = None) -> Value:
-    """`value` broadcast to `sizes`; `shape` is what is known of them."""
+    """`value` broadcast to `sizes`; `shape` is what is known about them."""
     result: Value = op.Expand(value, op.ints(sizes))
     result.shape = shape if shape is not None else tuple(size if isinstance(size, int) else None for size in sizes)
     return result
 
 
 def broadcast_batch(op: Emitter, value: Value, other: Value) -> Value:
-    """`value` with the batch axes that it has beside `other`: those of both, broadcast."""
+    """`value` with its batch axes broadcast against those of `other`."""
     mine, its = (value.shape or ())[:-2], (other.shape or ())[:-2]
     if mine == its or not its:
         return value
     if value.is_static and other.is_static:
         batch = list(torch.broadcast_shapes(value.sizes[:-2], other.sizes[:-2]))  # type: ignore[no-untyped-call]
         return expanded(op, value, [*batch, *value.sizes[-2:]])
-    # Expand broadcasts both ways
+    # ONNX Expand broadcasts in both directions
     rank = max(len(mine), len(its))
     shape = tuple(_wider(one, two) for one, two in zip(_padded(mine, rank), _padded(its, rank), strict=True))
     return expanded(op, value, [*batch_of(op, other), 1, 1], (*shape, *(value.shape or ())[-2:]))
@@ -125,7 +125,7 @@ def _padded(shape: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
 
 
 def _wider(one: Any, other: Any) -> Any:
-    """What is known of an axis that both have, broadcast."""
+    """The size of an axis after broadcasting, as far as it is known."""
     if one == other:
         return one
     known = [size for size in (one, other) if isinstance(size, int)]
@@ -151,7 +151,7 @@ def diagonal_of(op: Emitter, value: Value) -> Value:
 
 
 def triangle(op: Emitter, value: Value, upper: bool, offset: int = 0) -> Value:
-    """The upper (lower) triangle, from that diagonal on; zero elsewhere."""
+    """The upper (lower) triangle from the diagonal `offset` on; zero elsewhere."""
     difference = op.Sub(columns_of(op, value), rows_of(op, value))
     if upper:
         return kept(op, op.Greater(difference, op.const(offset - 1)), value)
@@ -159,7 +159,7 @@ def triangle(op: Emitter, value: Value, upper: bool, offset: int = 0) -> Value:
 
 
 def part(op: Emitter, value: Value, axis: int, start: Any, end: Any) -> Value:
-    """`value[start:end]` along `axis`; both ends are ints or computed values, and None is the end of the axis."""
+    """`value[start:end]` along `axis`. Both ends are ints or computed values; None is the end of the axis."""
     axis %= value.rank
     result: Value = op.Slice(value, op.ints([start]), op.ints([INT64_MAX if end is None else end]), axes=[axis])
     size = (value.shape or ())[axis] if end is None else end
@@ -169,11 +169,13 @@ def part(op: Emitter, value: Value, axis: int, start: Any, end: Any) -> Value:
 
 
 def first_failed(op: Emitter, failed: Value) -> Value:
-    """LAPACK's info: the number, from 1, of the first true one along the last axis of [..., n]; 0 where none is."""
+    """LAPACK's info: the position, counted from 1, of the first true element along the last axis of [..., n]; 0 if
+    there is none.
+    """
     size = op.dim(failed, -1)
     numbers = counted(op, size)
     not_later = op.cast(op.Not(op.Less(lying(op, numbers), upright(op, numbers))), dtypes.FLOAT)
-    before = op.MatMul(op.cast(failed, dtypes.FLOAT), not_later)  # how many failed up to here
+    before = op.MatMul(op.cast(failed, dtypes.FLOAT), not_later)  # the number of failed ones up to here
     intact = op.cast(op.Less(before, op.const(0.5, dtypes.FLOAT)), dtypes.INT64)
     count = op.ReduceSum(intact, axes=[failed.rank - 1], keepdims=0)
     found = op.Where(op.Equal(count, as_value(op, size)), op.const(0), op.Add(count, op.const(1)))

@@ -1,11 +1,10 @@
 """Complex tensors as pairs of real ones, since ONNX Runtime computes no complex numbers.
 
-While the graph is built a complex tensor is a `Pair`: its real and its imaginary part, two values of its shape.  No
-axis is added, so axes, broadcasting and sizes are torch's own, and what moves elements does so to each part.  Where a
-complex tensor crosses the border of the graph it is one real tensor with a last axis of size 2: torch's
-`view_as_real`.
+While the graph is built, a complex tensor is a `Pair`: its real and its imaginary part, two values of its shape. No
+axis is added, so axes, broadcasting and sizes are those of torch, and an operator that moves elements moves those of
+each part. A complex input or output of the graph is one real tensor with a last axis of size 2: torch's `view_as_real`.
 
-A pair is no `Value`: an ordinary rule cannot take one by accident, and the lowering never hands it one.
+A pair is not a `Value`: an ordinary rule cannot take one by accident, and the lowering never gives it one.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Pair:
 
     @property
     def shape(self) -> tuple[Dim, ...] | None:
-        """The shape, which both parts have."""
+        """The shape of both parts."""
         return self.real.shape
 
     @property
@@ -43,24 +42,24 @@ class Pair:
 
     @property
     def dtype(self) -> int | None:
-        """The dtype of a part, as an ONNX code."""
+        """The dtype of each part, as an ONNX code."""
         return self.real.dtype
 
     def map(self, function: Callable[[Value], Value]) -> Pair:
-        """`function` of each part."""
+        """The pair of `function` applied to each part."""
         return Pair(function(self.real), function(self.imag))
 
 
 def part_code(dtype: torch.dtype) -> int:
-    """The ONNX code of a complex dtype's parts: FLOAT of complex64; of a real dtype its own.
+    """The ONNX code of the parts of a complex dtype, FLOAT for complex64; for a real dtype its own code.
 
-    Raises UnsupportedDtypeError of complex32, with which torch itself computes next to nothing.
+    Raises UnsupportedDtypeError for complex32, which torch itself has almost no kernels for.
     """
     return dtypes.onnx_code(dtype.to_real() if dtype in (torch.complex64, torch.complex128) else dtype)
 
 
 def split(op: Emitter, joined: Value) -> Pair:
-    """The pair of a real value whose last axis holds the real and the imaginary part."""
+    """The pair from a real value whose last axis holds the real and the imaginary part."""
     axis = joined.rank - 1
     pair = Pair(*(op.Gather(joined, op.const(place), axis=axis) for place in (0, 1)))
     assert joined.shape is not None
@@ -77,7 +76,7 @@ def join(op: Emitter, pair: Pair) -> Value:
 
 
 def constant(op: Emitter, tensor: torch.Tensor, name: str = "") -> Pair:
-    """A complex tensor that the graph holds: one initializer in the bytes of the tensor itself."""
+    """A complex tensor that the graph holds: one initializer with the bytes of the tensor itself."""
     return split(op, op.const(torch.view_as_real(tensor.detach().resolve_conj()), name=name))
 
 
@@ -93,7 +92,9 @@ def zeros_like(op: Emitter, value: Value) -> Value:
 
 
 def operand(op: Emitter, item: Any, dtype: int) -> Pair | Value:
-    """An operand of arithmetic in parts of `dtype`.  What is real stays one value: nothing is spent on zeros."""
+    """An operand of arithmetic, with parts of `dtype`. A real operand stays one value, so no zeros are
+    computed for it.
+    """
     if isinstance(item, Pair):
         return item.map(lambda part: op.cast(part, dtype))
     if isinstance(item, complex):

@@ -1,7 +1,8 @@
-"""Positions along an axis: counting them, bringing negative ones into range, replacing what lies there.
+"""Positions along an axis: counting them, making negative ones positive, replacing the elements at them.
 
-A replacement is one Gather over the tensor joined with its new parts: where nothing is replaced, position i stays i;
-where part k goes, it is size + k.  With known positions this is a constant list and works at every opset.
+A replacement is one Gather from the tensor concatenated with the new slices: where nothing is replaced, position i
+stays i; where new slice k goes, it is size + k. With known positions the index is a constant, and this works at every
+opset.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def as_value(op: Emitter, size: Any) -> Value:
 
 
 def times(op: Emitter, *sizes: Any) -> Any:
-    """The product of sizes, an int where all are."""
+    """The product of sizes, an int where all are ints."""
     product: Any = 1
     for size in map(op.known, sizes):
         if isinstance(size, int) and isinstance(product, int):
@@ -49,7 +50,7 @@ def count_up(op: Emitter, start: Any, end: Any) -> Value:
 
 
 def in_range(op: Emitter, positions: Value, size: Any) -> Value:
-    """Positions as int64, negative ones counted from the end.  ONNX Gather does that itself since opset 11."""
+    """Positions as int64, with negative ones counted from the end. ONNX Gather does that itself since opset 11."""
     positions = op.cast(positions, dtypes.INT64)
     size = op.known(size)
     if positions.const is not None:
@@ -64,8 +65,10 @@ def in_range(op: Emitter, positions: Value, size: Any) -> Value:
 
 
 def added(op: Emitter, value: Value, axis: int, positions: Value, parts: Value) -> Value:
-    """`value` with `parts` added at `positions` (as many, in range) along `axis`; at equal ones they add up."""
-    if value.dtype == dtypes.FLOAT16:  # ONNX Runtime (1.31) has no kernel for it
+    """`value` with the slices `parts` added at `positions` (as many, none negative) along `axis`; at equal positions
+    they add up.
+    """
+    if value.dtype == dtypes.FLOAT16:  # ONNX Runtime (1.31) has no kernel
         wide = [op.cast(item, dtypes.FLOAT) for item in (value, parts)]
         return op.cast(added(op, wide[0], axis, positions, wide[1]), dtypes.FLOAT16)
     result: Value = op.ScatterElements(value, positions, parts, axis=axis, reduction="add")
@@ -73,9 +76,9 @@ def added(op: Emitter, value: Value, axis: int, positions: Value, parts: Value) 
 
 
 def replaced(op: Emitter, value: Value, axis: int, positions: Value, parts: Value, *, same_part: bool = False) -> Value:
-    """`value` with `parts` at `positions` (one axis, in range) of `axis`.
+    """`value` with the slices `parts` at `positions` (one axis, none negative) of `axis`.
 
-    `same_part`: parts has size 1 on the axis, and goes to each position.
+    With `same_part`, `parts` has size 1 on the axis and goes to each position.
     """
     size = op.dim(value, axis)
     order: Value
