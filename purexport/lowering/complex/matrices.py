@@ -20,22 +20,22 @@ from purexport.lowering.support.positions import times
 
 def _block(op: Emitter, matrix: Pair) -> Value:
     """The real block matrix [[real, -imag], [imag, real]]."""
-    upper = _joined(op, matrix.real, op.Neg(matrix.imag), -1)
-    return _joined(op, upper, _joined(op, matrix.imag, matrix.real, -1), -2)
+    upper = _concat(op, matrix.real, op.Neg(matrix.imag), -1)
+    return _concat(op, upper, _concat(op, matrix.imag, matrix.real, -1), -2)
 
 
 def _stacked(op: Emitter, matrix: Pair) -> Value:
     """The real matrix [[real], [imag]]."""
-    return _joined(op, matrix.real, matrix.imag, -2)
+    return _concat(op, matrix.real, matrix.imag, -2)
 
 
-def _joined(op: Emitter, one: Value, other: Value, axis: int) -> Value:
-    joined: Value = op.Concat(one, other, axis=one.rank + axis)
+def _concat(op: Emitter, one: Value, other: Value, axis: int) -> Value:
+    result: Value = op.Concat(one, other, axis=one.rank + axis)
     shape = list(one.shape or ())
     size = shape[axis]
     shape[axis] = 2 * size if isinstance(size, int) else None
-    joined.shape = tuple(shape)
-    return joined
+    result.shape = tuple(shape)
+    return result
 
 
 def _parts(op: Emitter, stacked: Value, size: object) -> Pair:

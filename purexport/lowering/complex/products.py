@@ -228,9 +228,9 @@ def _shifted_product(op: Emitter, value: Pair, axis: int, size: int, step: int) 
     earlier = value.map(lambda part: slice_axis(op, part, axis, 0, size - step))
     moved = times(op, tail, earlier)
     assert isinstance(moved, Pair)
-    joined = Pair(op.Concat(head.real, moved.real, axis=axis), op.Concat(head.imag, moved.imag, axis=axis))
-    joined.real.shape = joined.imag.shape = value.shape
-    return joined
+    result = Pair(op.Concat(head.real, moved.real, axis=axis), op.Concat(head.imag, moved.imag, axis=axis))
+    result.real.shape = result.imag.shape = value.shape
+    return result
 
 
 @lower_complex("aten::linalg_vector_norm")

@@ -81,9 +81,9 @@ def _by_operator(op: Emitter, value: Operand, points: Any, *, onesided: bool) ->
     dtype = value.dtype or dtypes.FLOAT
     rank = value.rank
     exact = dtype == dtypes.FLOAT and isinstance(points, int) and points & (points - 1) == 0
-    joined = join(op, value) if isinstance(value, Pair) else op.Unsqueeze(value, [rank])
-    joined = op.cast(joined if rank > 1 else op.Unsqueeze(joined, [0]), dtype if exact else dtypes.DOUBLE)
-    found = op.DFT(joined, axis=max(rank - 1, 1), onesided=int(onesided))
+    packed = join(op, value) if isinstance(value, Pair) else op.Unsqueeze(value, [rank])
+    packed = op.cast(packed if rank > 1 else op.Unsqueeze(packed, [0]), dtype if exact else dtypes.DOUBLE)
+    found = op.DFT(packed, axis=max(rank - 1, 1), onesided=int(onesided))
     found = op.cast(found if rank > 1 else op.Squeeze(found, [0]), dtype)
     found.shape = (*((value.shape or ())[:-1]), None, 2)
     return split(op, found)

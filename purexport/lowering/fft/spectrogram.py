@@ -112,11 +112,11 @@ def stft_center(
     bool? align_to_window=None) -> Tensor
     """
     if center:
-        self = each(self, lambda part: _bordered(op, part, n_fft // 2, pad_mode))
+        self = each(self, lambda part: _padded(op, part, n_fft // 2, pad_mode))
     return stft(op, self, n_fft, hop_length, win_length, window, normalized, onesided, return_complex)
 
 
-def _bordered(op: Emitter, value: Value, width: int, mode: str) -> Value:
+def _padded(op: Emitter, value: Value, width: int, mode: str) -> Value:
     size = op.dim(value, -1)
     result = pad(op, value, [width, width], mode)
     result.shape = (*_shape(value)[:-1], size + 2 * width if isinstance(size, int) else None)

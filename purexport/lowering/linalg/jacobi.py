@@ -94,29 +94,29 @@ def _orthogonal(op: Emitter, matrix: Value) -> tuple[Value, Value]:
     unit = identity(op, columns, columns, matrix)
     if matrix.rank > 2:
         unit = op.Expand(unit, op.ints([*batch_of(op, matrix), 1, 1]))
-    joined = op.Concat(matrix, unit, axis=matrix.rank - 2)
+    stacked = op.Concat(matrix, unit, axis=matrix.rank - 2)
     padding = _padding(op, rows, columns, half, batch_of(op, matrix))
     if padding is not None:
-        joined = op.Concat(joined, padding, axis=matrix.rank - 1)
+        stacked = op.Concat(stacked, padding, axis=matrix.rank - 1)
     count = 2 * half if isinstance(half, int) else None
     height = rows + columns if isinstance(rows, int) and isinstance(columns, int) else None
-    joined.shape = (*(matrix.shape or ())[:-2], height, count)
+    stacked.shape = (*(matrix.shape or ())[:-2], height, count)
 
     rounds = op.Sub(op.Mul(as_value(op, half), op.const(2)), op.const(1))
     order = _next_round(op, half)
     smallest = op.const(ROUNDING * torch.finfo(torch.float64).eps, dtypes.DOUBLE)
     tolerance = op.Mul(op.Sqrt(op.cast(as_value(op, rows), dtypes.DOUBLE)), smallest)
 
-    def step(at: Value, quiet: Value, joined: Value) -> list[Value]:
-        joined, turns = _round(op, joined, rows, half, tolerance)
+    def step(at: Value, quiet: Value, stacked: Value) -> list[Value]:
+        stacked, turns = _round(op, stacked, rows, half, tolerance)
         quiet = op.Where(op.Greater(turns, op.like(0.5, turns)), op.const(0), op.Add(quiet, op.const(1)))
-        moved = op.Gather(joined, order, axis=joined.rank - 1)
+        moved = op.Gather(stacked, order, axis=stacked.rank - 1)
         return [op.Less(quiet, rounds), quiet, moved]
 
     most = times(op, TOURNAMENTS, op.known(rounds))
     start = op.const(0)
-    _, joined = repeat_while(op, most, op.const(True, dtypes.BOOL), step, start, joined)
-    return part(op, joined, -2, 0, rows), part(op, joined, -2, rows, None)
+    _, stacked = repeat_while(op, most, op.const(True, dtypes.BOOL), step, start, stacked)
+    return part(op, stacked, -2, 0, rows), part(op, stacked, -2, rows, None)
 
 
 def _half(op: Emitter, columns: Any) -> Any:
@@ -158,12 +158,12 @@ def _next_round(op: Emitter, half: Any) -> Value:
     return op.Where(stays, places, others)
 
 
-def _round(op: Emitter, joined: Value, rows: Any, half: Any, tolerance: Value) -> tuple[Value, Value]:
+def _round(op: Emitter, stacked: Value, rows: Any, half: Any, tolerance: Value) -> tuple[Value, Value]:
     """The columns after all pairs were rotated once, and the number of pairs that needed it."""
-    left, right = part(op, joined, -1, 0, half), part(op, joined, -1, half, None)
+    left, right = part(op, stacked, -1, 0, half), part(op, stacked, -1, half, None)
     upper_left, upper_right = part(op, left, -2, 0, rows), part(op, right, -2, 0, rows)
     one, other, both = (
-        op.ReduceSum(op.Mul(first, second), axes=[joined.rank - 2], keepdims=1)
+        op.ReduceSum(op.Mul(first, second), axes=[stacked.rank - 2], keepdims=1)
         for first, second in ((upper_left, upper_left), (upper_right, upper_right), (upper_left, upper_right))
     )
     size = op.Abs(both)
@@ -179,4 +179,4 @@ def _round(op: Emitter, joined: Value, rows: Any, half: Any, tolerance: Value) -
     sine = op.Mul(cosine, tangent)
     turned_left = op.Sub(op.Mul(cosine, left), op.Mul(sine, right))
     turned_right = op.Add(op.Mul(sine, left), op.Mul(cosine, right))
-    return alike(op.Concat(turned_left, turned_right, axis=joined.rank - 1), joined), turns
+    return alike(op.Concat(turned_left, turned_right, axis=stacked.rank - 1), stacked), turns

@@ -23,7 +23,7 @@ from purexport.lowering.support.kernels import largest, smallest
 
 _MODES = ("bilinear", "nearest", "bicubic")
 _RENAMED = {"bilinear": "linear", "bicubic": "cubic"}  # the names since opset 20
-_BORDERS = ("zeros", "border", "reflection")
+_PADDING_MODES = ("zeros", "border", "reflection")
 
 
 @lower("aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d")
@@ -36,33 +36,33 @@ def grid_sampler(
     `interpolation_mode` is 0 bilinear, 1 nearest, 2 bicubic; `padding_mode` is 0 zeros, 1 border, 2 reflection. Nearest
     rounds ties to even.
     """
-    if interpolation_mode >= len(_MODES) or padding_mode >= len(_BORDERS):
+    if interpolation_mode >= len(_MODES) or padding_mode >= len(_PADDING_MODES):
         raise UnsupportedForm(f"of mode {interpolation_mode} and padding {padding_mode} has no ONNX form")
-    mode, border = _MODES[interpolation_mode], _BORDERS[padding_mode]
+    mode, padding = _MODES[interpolation_mode], _PADDING_MODES[padding_mode]
     if op.has("GridSample") and (input.rank == 4 or op.means_today("GridSample")):
         name = _RENAMED.get(mode, mode) if op.means_today("GridSample") else mode
-        return op.GridSample(input, grid, mode=name, padding_mode=border, align_corners=int(align_corners))
+        return op.GridSample(input, grid, mode=name, padding_mode=padding, align_corners=int(align_corners))
     if mode == "bicubic":
         raise OpsetError("ONNX GridSample came later", 16)
-    return _sampled(op, input, grid, mode, border, align_corners)
+    return _sampled(op, input, grid, mode, padding, align_corners)
 
 
-def _sampled(op: Emitter, value: Value, grid: Value, mode: str, border: str, align_corners: bool) -> Value:
+def _sampled(op: Emitter, value: Value, grid: Value, mode: str, padding: str, align_corners: bool) -> Value:
     batch, channels, *sizes = dims_of(op, value)
     wanted = dims_of(op, grid)[1:-1]
-    axes = [_positions(op, grid, axis, size, border, align_corners) for axis, size in enumerate(reversed(sizes))][::-1]
+    axes = [_positions(op, grid, axis, size, padding, align_corners) for axis, size in enumerate(reversed(sizes))][::-1]
     flat = op.Reshape(value, [0, 0, -1])
     plane, shape = (op.ints([batch, depth, product(op, wanted)]) for depth in (1, channels))
     corners = [_neighbours(op, position, mode) for position in axes]
     total: Value | None = None
     for corner in itertools.product(*corners):
-        found = _taken(op, flat, corner, sizes, shape, plane, border)
+        found = _taken(op, flat, corner, sizes, shape, plane, padding)
         total = found if total is None else op.Add(total, found)
     assert total is not None
     return op.Reshape(total, op.ints([0, 0, *wanted]))
 
 
-def _positions(op: Emitter, grid: Value, axis: int, size: Any, border: str, align_corners: bool) -> Value:
+def _positions(op: Emitter, grid: Value, axis: int, size: Any, padding: str, align_corners: bool) -> Value:
     """The sampled positions of one axis, in pixels: [N, ...] without the last axis of the grid."""
     place = op.Gather(grid, op.const(axis), axis=grid.rank - 1)
     count = op.like(size, grid)
@@ -71,11 +71,11 @@ def _positions(op: Emitter, grid: Value, axis: int, size: Any, border: str, alig
         pixel = op.Mul(op.Mul(op.Add(place, one), half), op.Sub(count, one))
     else:
         pixel = op.Mul(op.Sub(op.Mul(op.Add(place, one), count), one), half)
-    if border == "reflection":
+    if padding == "reflection":
         low = op.like(0.0 if align_corners else -0.5, grid)
         span = op.Sub(count, one) if align_corners else count
         pixel = _reflected(op, pixel, low, span)
-    if border != "zeros":
+    if padding != "zeros":
         pixel = smallest(op, largest(op, pixel, op.like(0, grid)), op.Sub(count, one))
     return pixel
 
@@ -106,7 +106,7 @@ def _taken(
     sizes: Sequence[Any],
     shape: Any,
     plane: Any,
-    border: str,
+    padding: str,
 ) -> Value:
     """The elements at one corner of each sample, times their weights: [N, C, samples]."""
     index: Value = op.const(0)
@@ -116,7 +116,7 @@ def _taken(
         inside = smallest(op, largest(op, position, op.like(0, position)), last)
         step = op.cast(inside, dtypes.INT64)
         index = op.Add(op.Mul(index, product(op, [size])), step)
-        if border == "zeros":
+        if padding == "zeros":
             shares.append(op.cast(_is_same(op, inside, position), position.dtype))
     found = op.GatherElements(flat, op.Expand(op.Reshape(index, plane), shape), axis=2)
     return op.Mul(found, op.Reshape(functools.reduce(op.Mul, shares), plane)) if shares else found

@@ -39,20 +39,20 @@ def im2col(
     if any(padding):
         value = op.Pad(value, op.ints([0, 0, *padding] * 2), mode="constant")
     # [N, C, kh, oh, kw, ow]
-    for axis, (size, kernel, step, border, gap) in enumerate(
+    for axis, (size, kernel, step, pad, gap) in enumerate(
         zip(sizes, kernel_size, stride, padding, dilation, strict=True)
     ):
-        value = op.Gather(value, _positions(op, size, kernel, step, border, gap), axis=2 + 2 * axis)
+        value = op.Gather(value, _positions(op, size, kernel, step, pad, gap), axis=2 + 2 * axis)
     columns = op.Transpose(value, perm=[0, 1, 2, 4, 3, 5])
     depth = op.known(product(op, [channels, *kernel_size]))
     result = op.Reshape(columns, op.ints([batch, depth, -1]))
     return result if self.rank == 4 else op.Squeeze(result, [0])
 
 
-def _positions(op: Emitter, size: Any, kernel: int, step: int, border: int, gap: int) -> Value:
+def _positions(op: Emitter, size: Any, kernel: int, step: int, pad: int, gap: int) -> Value:
     """[kernel, windows]: the row of the padded image that each row of the kernel reads in each window."""
     inside = op.const(torch.arange(kernel).reshape(kernel, 1) * gap)
-    reach = op.Sub(product(op, [size]), op.const(gap * (kernel - 1) - 2 * border))
+    reach = op.Sub(product(op, [size]), op.const(gap * (kernel - 1) - 2 * pad))
     places = op.Range(op.const(0), reach, op.const(step))
     return op.Add(inside, op.Unsqueeze(places, [0]))
 
@@ -87,10 +87,10 @@ def col2im(
     if any(isinstance(size, Value) for size in output_size):
         raise UnsupportedForm("to computed sizes needs opset 18 or later")
     places, missing = [], []
-    for size, kernel, step, border, gap in zip(output_size, kernel_size, stride, padding, dilation, strict=True):
+    for size, kernel, step, pad, gap in zip(output_size, kernel_size, stride, padding, dilation, strict=True):
         span = gap * (kernel - 1) + 1
-        places.append((size + 2 * border - span) // step + 1)
-        missing.append(size + 2 * border - span - (places[-1] - 1) * step)
+        places.append((size + 2 * pad - span) // step + 1)
+        missing.append(size + 2 * pad - span - (places[-1] - 1) * step)
     count = kernel_size[0] * kernel_size[1]
     dtype = dtypes.torch_dtype(value.dtype or dtypes.FLOAT)
     weights = torch.eye(count, dtype=dtype).reshape(count, 1, *kernel_size)

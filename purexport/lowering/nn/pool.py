@@ -262,11 +262,11 @@ def _mean_over_kernel(op: Emitter, value: Value, window: _Window) -> Value:
 
 def _counted(op: Emitter, value: Value, window: _Window, count_include_pad: bool) -> Value:
     """The share of each window that an average counts, in [0, 1]; shape [1, 1, *output]."""
-    border = window.padding if count_include_pad else [0] * window.rank
+    counted_padding = window.padding if count_include_pad else [0] * window.rank
     sizes = [
         op.Add(size, op.const(2 * pad)) if isinstance(size, Value) else size + 2 * pad
-        for size, pad in zip(window.sizes, border, strict=True)
+        for size, pad in zip(window.sizes, counted_padding, strict=True)
     ]
-    rest = [pad - counted for pad, counted in zip(window.padding, border, strict=True)]
+    rest = [pad - counted for pad, counted in zip(window.padding, counted_padding, strict=True)]
     ones = full(op, [1, 1, *sizes], 1, value.dtype or dtypes.FLOAT)
     return _pooled(op, window.pad(op, ones, rest, rest), window, None, True)

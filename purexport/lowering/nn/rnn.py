@@ -59,10 +59,10 @@ class Stack:
         size = len(params) // (self.layers * self.directions)
         found = []
         for start in range(0, len(params), size):
-            piece = params[start : start + size]
-            biases = (piece[2], piece[3]) if has_biases else None
+            own = params[start : start + size]
+            biases = (own[2], own[3]) if has_biases else None
             projected = size == (5 if has_biases else 3)
-            found.append(Weights(piece[0], piece[1], biases, piece[-1] if projected else None))
+            found.append(Weights(own[0], own[1], biases, own[-1] if projected else None))
         return [found[at : at + self.directions] for at in range(0, len(found), self.directions)]
 
     def run(
@@ -142,8 +142,8 @@ def _reordered(op: Emitter, value: Value, kind: Kind) -> Value:
     if count == 1:
         return value
     size = value.sizes[0] // count
-    pieces = op.multi("Split", value, outputs=count, axis=0, split=[size] * count)
-    result = op.Concat(*(pieces[gate] for gate in kind.gates), axis=0)
+    gates = op.multi("Split", value, outputs=count, axis=0, split=[size] * count)
+    result = op.Concat(*(gates[gate] for gate in kind.gates), axis=0)
     result.shape = value.shape
     return result
 

@@ -170,7 +170,7 @@ def quantize_per_group(
     """
     blocks, scale, zero = _blocks(op, input, scales, zero_points, group_size)
     assert zero is not None
-    return _joined(op, _rounded(op, blocks, scale, zero, quant_min, quant_max, dtype), input)
+    return _unblocked(op, _rounded(op, blocks, scale, zero, quant_min, quant_max, dtype), input)
 
 
 @lower("quantized_decomposed::dequantize_per_channel_group")
@@ -189,7 +189,7 @@ def dequantize_per_group(
     int quant_min, int quant_max, ScalarType dtype, int group_size, ScalarType output_dtype) -> Tensor
     """
     blocks, scale, zero = _blocks(op, input, scales, zero_points, group_size)
-    return _joined(op, _spread(op, blocks, scale, zero, dtypes.onnx_code(output_dtype)), input)
+    return _unblocked(op, _spread(op, blocks, scale, zero, dtypes.onnx_code(output_dtype)), input)
 
 
 def _blocks(
@@ -206,7 +206,7 @@ def _blocks(
     )
 
 
-def _joined(op: Emitter, blocks: Value, like: Value) -> Value:
+def _unblocked(op: Emitter, blocks: Value, like: Value) -> Value:
     return reshape(op, blocks, dims_of(op, like))
 
 

@@ -107,7 +107,7 @@ def cat(
     op: Emitter, qx: Sequence[Quantized], dim: int, scale: float | None = None, zero_point: int | None = None
 ) -> Quantized:
     """quantized::cat(Tensor[] qx, int dim, float? scale, int? zero_point) -> Tensor"""
-    return _joined(op, qx, dim, scale, zero_point, relu=False)
+    return _concat(op, qx, dim, scale, zero_point, relu=False)
 
 
 @lower_quantized("quantized::cat_relu")
@@ -115,30 +115,30 @@ def cat_relu(
     op: Emitter, qx: Sequence[Quantized], dim: int, scale: float | None = None, zero_point: int | None = None
 ) -> Quantized:
     """quantized::cat_relu(Tensor[] qx, int dim, float? scale, int? zero_point) -> Tensor"""
-    return _joined(op, qx, dim, scale, zero_point, relu=True)
+    return _concat(op, qx, dim, scale, zero_point, relu=True)
 
 
 @lower_quantized("aten::cat")
 def cat_plain(op: Emitter, tensors: Sequence[Quantized], dim: int = 0) -> Quantized:
     """aten::cat(Tensor[] tensors, int dim=0) -> Tensor"""
-    return _joined(op, tensors, dim, None, None, relu=False)
+    return _concat(op, tensors, dim, None, None, relu=False)
 
 
-def _joined(
+def _concat(
     op: Emitter, tensors: Sequence[Quantized], dim: int, scale: float | None, zero_point: int | None, relu: bool
 ) -> Quantized:
-    """Tensors of the result's scale and zero point are joined as integers."""
+    """The concat of the tensors: those with the scale and zero point of the result as integers, others requantized."""
     first = tensors[0]
     empty = first.with_integers(op.const(torch.zeros(1)))
     result = empty if scale is None else as_quantized(op, empty.integers, scale, zero_point, first.integers.dtype or 0)
-    pieces = []
+    integers = []
     for tensor in tensors:
         if _same_steps(tensor, result) and not relu:
-            pieces.append(tensor.integers)
+            integers.append(tensor.integers)
             continue
         value = values_of(op, tensor)
-        pieces.append(requantized(op, op.Relu(value) if relu else value, result).integers)
-    return result.with_integers(op.Concat(*pieces, axis=dim % first.integers.rank))
+        integers.append(requantized(op, op.Relu(value) if relu else value, result).integers)
+    return result.with_integers(op.Concat(*integers, axis=dim % first.integers.rank))
 
 
 def _same_steps(one: Quantized, other: Quantized) -> bool:

@@ -30,11 +30,11 @@ special = torch.special
 
 
 @functools.cache
-def _fit(function: Function, low: float, high: float, pieces: int, degree: int) -> torch.Tensor:
-    """Coefficients [pieces, degree + 1] of polynomials in the local variable, which is in [-1, 1]."""
+def _fit(function: Function, low: float, high: float, intervals: int, degree: int) -> torch.Tensor:
+    """Coefficients [intervals, degree + 1] of polynomials in the local variable, which is in [-1, 1]."""
     points = np.polynomial.chebyshev.chebpts1(degree + 1)
-    width = (high - low) / pieces
-    middles = low + width * (np.arange(pieces) + 0.5)
+    width = (high - low) / intervals
+    middles = low + width * (np.arange(intervals) + 0.5)
     places = torch.from_numpy(middles[:, None] + 0.5 * width * points[None, :])
     values = function(places).numpy()
     rows = [np.polynomial.polynomial.Polynomial.fit(points, row, degree, domain=[-1, 1]).coef for row in values]
@@ -42,16 +42,16 @@ def _fit(function: Function, low: float, high: float, pieces: int, degree: int) 
 
 
 def _fitted(
-    op: Emitter, value: Value, function: Function, low: float, high: float, pieces: int = 16, degree: int = 9
+    op: Emitter, value: Value, function: Function, low: float, high: float, intervals: int = 16, degree: int = 9
 ) -> Value:
     """`function` of a double `value`. Outside [low, high] the result is meaningless."""
-    place = op.Div(op.Sub(value, op.like(low, value)), op.like((high - low) / pieces, value))
+    place = op.Div(op.Sub(value, op.like(low, value)), op.like((high - low) / intervals, value))
     # NaN becomes an arbitrary integer, which is clipped to a valid position
-    piece = op.cast(op.Floor(place), dtypes.INT64)
-    piece = smallest(op, largest(op, piece, op.const(0)), op.const(pieces - 1))
-    start = op.cast(piece, dtypes.DOUBLE)
+    interval = op.cast(op.Floor(place), dtypes.INT64)
+    interval = smallest(op, largest(op, interval, op.const(0)), op.const(intervals - 1))
+    start = op.cast(interval, dtypes.DOUBLE)
     local = op.Sub(op.Mul(op.Sub(place, start), op.like(2, value)), op.like(1, value))
-    coefficients = op.Gather(op.const(_fit(function, low, high, pieces, degree)), piece, axis=0)
+    coefficients = op.Gather(op.const(_fit(function, low, high, intervals, degree)), interval, axis=0)
     exponents = op.const([float(power) for power in range(degree + 1)], dtypes.DOUBLE)
     powers = op.Pow(op.Unsqueeze(local, axes=[value.rank]), exponents)
     return alike(op.ReduceSum(op.Mul(coefficients, powers), axes=[value.rank], keepdims=0), value)
@@ -96,7 +96,7 @@ def _scaled_from_share(share: torch.Tensor) -> Any:
 def _erfcx_positive(op: Emitter, x: Value) -> Value:
     """erfcx of x >= 0, as a function of 2 / (2 + x), of which it is smooth and which is bounded."""
     share = alike(op.Div(_number(op, 2), op.Add(x, _number(op, 2))), x)
-    return alike(op.Mul(share, _fitted(op, share, _scaled_from_share, 0.0, 1.0, pieces=24)), x)
+    return alike(op.Mul(share, _fitted(op, share, _scaled_from_share, 0.0, 1.0, intervals=24)), x)
 
 
 def _gauss(op: Emitter, x: Value, sign: float = -1.0) -> Value:
@@ -127,7 +127,7 @@ def _erfinv_at(op: Emitter, x: Value, rest: Value) -> Value:
     """erfinv(x), where `rest` is 1 - x * x."""
     w = alike(op.Neg(op.Log(rest)), x)
     bounded = alike(op.Min(w, _number(op, 100)), x)
-    inside = op.Mul(x, _fitted(op, bounded, _erfinv_share, 0.0, 100.0, pieces=100, degree=8))
+    inside = op.Mul(x, _fitted(op, bounded, _erfinv_share, 0.0, 100.0, intervals=100, degree=8))
     edge = op.Mul(x, _number(op, math.inf))
     return _where(op, op.Greater(w, _number(op, 1e4)), edge, inside, x)
 
@@ -300,13 +300,13 @@ def polygamma(op: Emitter, n: int, self: Value) -> Value:
 
 
 def _near_and_far(
-    op: Emitter, x: Value, near: Function, far: Function, border: float, pieces: int = 16
+    op: Emitter, x: Value, near: Function, far: Function, boundary: float, intervals: int = 16
 ) -> tuple[Value, Value, Value]:
-    """(whether x < border, `near` of x, `far` of border / x), for x >= 0."""
-    inverse = alike(op.Div(_number(op, border), x), x)
-    low = _fitted(op, alike(op.Min(x, _number(op, border)), x), near, 0.0, border, pieces)
-    high = _fitted(op, alike(op.Min(inverse, _number(op, 1)), x), far, 0.0, 1.0, pieces)
-    return _below(op, x, border), low, high
+    """(whether x < boundary, `near` of x, `far` of boundary / x), for x >= 0."""
+    inverse = alike(op.Div(_number(op, boundary), x), x)
+    low = _fitted(op, alike(op.Min(x, _number(op, boundary)), x), near, 0.0, boundary, intervals)
+    high = _fitted(op, alike(op.Min(inverse, _number(op, 1)), x), far, 0.0, 1.0, intervals)
+    return _below(op, x, boundary), low, high
 
 
 def _modified(function: Function, odd: bool) -> Callable[[Emitter, Value], Value]:

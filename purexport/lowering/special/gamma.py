@@ -83,10 +83,12 @@ def _both(op: Emitter, self: Value, other: Value, upper: bool) -> Value:
     near = op.Mul(op.Div(scale, a), _lower_series(op, a, op.Where(far, zero, x)))
     beyond = op.Mul(scale, _upper_fraction(op, a, op.Where(far, x, op.Add(a, _double(op, 100)))))
     value = op.Where(far, beyond if upper else op.Sub(one, beyond), op.Sub(one, near) if upper else near)
-    return op.Where(regular, value, _border(op, op.cast(self, dtypes.DOUBLE), op.cast(other, dtypes.DOUBLE), upper))
+    return op.Where(
+        regular, value, _special_values(op, op.cast(self, dtypes.DOUBLE), op.cast(other, dtypes.DOUBLE), upper)
+    )
 
 
-def _border(op: Emitter, a: Value, x: Value, upper: bool) -> Value:
+def _special_values(op: Emitter, a: Value, x: Value, upper: bool) -> Value:
     """Where a or x is zero, infinite, negative or NaN."""
     zero, end, nan = _double(op, 0), _double(op, math.inf), _double(op, math.nan)
     low, high = _double(op, float(upper)), _double(op, float(not upper))

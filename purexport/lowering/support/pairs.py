@@ -58,21 +58,21 @@ def part_code(dtype: torch.dtype) -> int:
     return dtypes.onnx_code(dtype.to_real() if dtype in (torch.complex64, torch.complex128) else dtype)
 
 
-def split(op: Emitter, joined: Value) -> Pair:
+def split(op: Emitter, interleaved: Value) -> Pair:
     """The pair from a real value whose last axis holds the real and the imaginary part."""
-    axis = joined.rank - 1
-    pair = Pair(*(op.Gather(joined, op.const(place), axis=axis) for place in (0, 1)))
-    assert joined.shape is not None
-    pair.real.shape = pair.imag.shape = joined.shape[:-1]
+    axis = interleaved.rank - 1
+    pair = Pair(*(op.Gather(interleaved, op.const(place), axis=axis) for place in (0, 1)))
+    assert interleaved.shape is not None
+    pair.real.shape = pair.imag.shape = interleaved.shape[:-1]
     return pair
 
 
 def join(op: Emitter, pair: Pair) -> Value:
     """A pair as one real value with a last axis of size 2."""
     rank = pair.rank
-    joined: Value = op.Concat(*[op.Unsqueeze(part, [rank]) for part in (pair.real, pair.imag)], axis=rank)
-    joined.shape = (*(pair.shape or ()), 2)
-    return joined
+    interleaved: Value = op.Concat(*[op.Unsqueeze(part, [rank]) for part in (pair.real, pair.imag)], axis=rank)
+    interleaved.shape = (*(pair.shape or ()), 2)
+    return interleaved
 
 
 def constant(op: Emitter, tensor: torch.Tensor, name: str = "") -> Pair:

@@ -25,9 +25,9 @@ def cat(op: Emitter, tensors: Sequence[Value], dim: int = 0) -> Value:
 
     An empty tensor of rank 1 is skipped, whatever the rank of the others is.
     """
-    pieces = [item for item in tensors if item.shape != (0,)] or list(tensors)[:1]
+    inputs = [item for item in tensors if item.shape != (0,)] or list(tensors)[:1]
     axis = axis_of(dim, op.result.rank or 1)
-    same = [op.cast(item, op.result_dtype) for item in pieces]
+    same = [op.cast(item, op.result_dtype) for item in inputs]
     return same[0] if len(same) == 1 else op.Concat(*same, axis=axis)
 
 
@@ -35,15 +35,15 @@ def cat(op: Emitter, tensors: Sequence[Value], dim: int = 0) -> Value:
 def stack(op: Emitter, tensors: Sequence[Value], dim: int = 0) -> Value:
     """aten::stack(Tensor[] tensors, int dim=0) -> Tensor"""
     axis = dim % (tensors[0].rank + 1)
-    pieces = [op.Unsqueeze(op.cast(item, op.result_dtype), [axis]) for item in tensors]
-    return op.Concat(*pieces, axis=axis)
+    inputs = [op.Unsqueeze(op.cast(item, op.result_dtype), [axis]) for item in tensors]
+    return op.Concat(*inputs, axis=axis)
 
 
 @lower("aten::hstack")
 def hstack(op: Emitter, tensors: Sequence[Value]) -> Value:
     """aten::hstack(Tensor[] tensors) -> Tensor"""
-    pieces = [atleast_1d(op, item) for item in tensors]
-    return cat(op, pieces, 0 if tensors[0].rank < 2 else 1)
+    inputs = [atleast_1d(op, item) for item in tensors]
+    return cat(op, inputs, 0 if tensors[0].rank < 2 else 1)
 
 
 @lower("aten::vstack", "aten::row_stack")
@@ -64,8 +64,8 @@ def column_stack(op: Emitter, tensors: Sequence[Value]) -> Value:
 
     Tensors of rank 0 and 1 become columns.
     """
-    pieces = [reshape(op, item, [-1, 1]) if item.rank < 2 else item for item in tensors]
-    return op.Concat(*[op.cast(item, op.result_dtype) for item in pieces], axis=1)
+    inputs = [reshape(op, item, [-1, 1]) if item.rank < 2 else item for item in tensors]
+    return op.Concat(*[op.cast(item, op.result_dtype) for item in inputs], axis=1)
 
 
 # Broadcasting -------------------------------------------------------------------------------------------------------

@@ -80,11 +80,11 @@ def _pad(op: Emitter, value: Value, pad: Sequence[Any], mode: str, filler: Any) 
     if not padded:
         return value
     if mode == "wrap":
-        return _joined(op, value, padded, begins, ends, None)
+        return _concat_padding(op, value, padded, begins, ends, None)
     narrowed = value.dtype == dtypes.DOUBLE and not op.has("Pad", "constant_value")  # the attribute is a float32
     if not op.takes("Pad", value.dtype) or value.dtype not in _PADDED or narrowed:
         if mode == "constant":
-            return _joined(op, value, padded, begins, ends, filler)
+            return _concat_padding(op, value, padded, begins, ends, filler)
         return _gathered(op, value, padded, begins, ends, mode)
     constant = op.like(filler, value) if mode == "constant" and (isinstance(filler, Value) or filler) else None
     return op.Pad(value, op.ints([*begins, *ends]), constant_value=constant, mode=mode)
@@ -108,25 +108,27 @@ def _cut(op: Emitter, value: Value, axis: int, begins: list[Any], ends: list[Any
     return result
 
 
-def _joined(
+def _concat_padding(
     op: Emitter, value: Value, axes: Sequence[int], begins: Sequence[Any], ends: Sequence[Any], filler: Any
 ) -> Value:
-    """Borders of `filler`, or of the other end where that is None, joined to each axis in turn."""
+    """`value` concatenated with its padding on each axis: numbers `filler`, or slices of the other end where that is
+    None.
+    """
     for axis in axes:
-        pieces = [value]
+        inputs = [value]
         if begins[axis] != 0:
-            pieces.insert(0, _border(op, value, axis, begins[axis], filler, front=True))
+            inputs.insert(0, _padding_of(op, value, axis, begins[axis], filler, front=True))
         if ends[axis] != 0:
-            pieces.append(_border(op, value, axis, ends[axis], filler, front=False))
+            inputs.append(_padding_of(op, value, axis, ends[axis], filler, front=False))
         shape = list(value.shape or ())
-        value = op.Concat(*pieces, axis=axis)
+        value = op.Concat(*inputs, axis=axis)
         grown = [shape[axis], begins[axis], ends[axis]]
         shape[axis] = sum(grown) if all(isinstance(item, int) for item in grown) else None
         value.shape = tuple(shape)
     return value
 
 
-def _border(op: Emitter, value: Value, axis: int, width: Any, filler: Any, *, front: bool) -> Value:
+def _padding_of(op: Emitter, value: Value, axis: int, width: Any, filler: Any, *, front: bool) -> Value:
     if filler is not None:
         dims = dims_of(op, value)
         dims[axis] = width

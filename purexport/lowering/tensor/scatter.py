@@ -39,29 +39,29 @@ def slice_scatter(
         if not places:
             return self
         if stride == 1:
-            return _joined(op, self, src, axis, places[0], places[-1] + 1)
+            return _concat(op, self, src, axis, places[0], places[-1] + 1)
         return replaced(op, self, axis, op.const(places), src)
-    if stride == 1 and _joins(begin, stop):
-        return _joined(op, self, src, axis, begin, stop)
+    if stride == 1 and _is_concat(begin, stop):
+        return _concat(op, self, src, axis, begin, stop)
     positions = slice_axis(op, count_up(op, 0, size), 0, begin, stop, stride)
     return replaced(op, self, axis, positions, src)
 
 
-def _joins(begin: Any, stop: Any) -> bool:
-    """Whether front, src and rest make the whole, however long the axis is."""
+def _is_concat(begin: Any, stop: Any) -> bool:
+    """Whether the result is the concat of slices and `src` for every size of the axis."""
     if begin == 0 or stop == INT64_MAX:
         return True
     known = isinstance(begin, int) and isinstance(stop, int)
     return known and (begin < 0) == (stop < 0) and begin <= stop
 
 
-def _joined(op: Emitter, value: Value, src: Value, axis: int, begin: Any, stop: Any) -> Value:
+def _concat(op: Emitter, value: Value, src: Value, axis: int, begin: Any, stop: Any) -> Value:
     size = op.dim(value, axis)
-    pieces = [] if begin == 0 else [slice_axis(op, value, axis, 0, begin)]
-    pieces.append(src)
+    inputs = [] if begin == 0 else [slice_axis(op, value, axis, 0, begin)]
+    inputs.append(src)
     if stop not in (size, INT64_MAX):
-        pieces.append(slice_axis(op, value, axis, stop, INT64_MAX))
-    return pieces[0] if len(pieces) == 1 else op.Concat(*pieces, axis=axis)
+        inputs.append(slice_axis(op, value, axis, stop, INT64_MAX))
+    return inputs[0] if len(inputs) == 1 else op.Concat(*inputs, axis=axis)
 
 
 @lower("aten::select_scatter")
@@ -80,7 +80,7 @@ def select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: Any) -
     if isinstance(size, int):
         position %= size
     last = position in (-1, size - 1 if isinstance(size, int) else -1)
-    return _joined(op, self, thick, axis, position, INT64_MAX if last else position + 1)
+    return _concat(op, self, thick, axis, position, INT64_MAX if last else position + 1)
 
 
 @lower("aten::diagonal_scatter")

@@ -125,12 +125,12 @@ def split_with_sizes(op: Emitter, self: Value, split_sizes: Sequence[Any], dim: 
     if len(split_sizes) == 1:
         return [self]
     axis = axis_of(dim, self.rank)
-    pieces = op.multi("Split", self, split=op.ints(list(split_sizes)), axis=axis, outputs=len(split_sizes))
-    for piece, given in zip(pieces, split_sizes, strict=True):
+    found = op.multi("Split", self, split=op.ints(list(split_sizes)), axis=axis, outputs=len(split_sizes))
+    for item, given in zip(found, split_sizes, strict=True):
         size = op.known(given)
         if self.shape is not None and isinstance(size, int):
-            piece.shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
-    return list(pieces)
+            item.shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
+    return list(found)
 
 
 @lower("aten::split.sizes")
@@ -155,7 +155,7 @@ def chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> list[Value]:
 
 def _chunk_dynamic(op: Emitter, value: Value, chunks: int, dim: int, size: Value) -> list[Value]:
     """As many chunks as asked for. Where torch gives fewer, the last size is negative, which every runtime refuses."""
-    op.remark(f"makes {chunks} pieces; for a size of which torch makes fewer, the file stops with an error")
+    op.remark(f"makes {chunks} chunks; for a size of which torch makes fewer, the file stops with an error")
     step = op.Div(op.Add(size, op.const(chunks - 1)), op.const(chunks))
     rest = op.Sub(size, op.Mul(step, op.const(chunks - 1)))
     # 4 in 3 chunks is 2, 2, without an empty third one; but an empty axis has as many empty chunks as asked for
@@ -171,8 +171,8 @@ def tensor_split_sections(op: Emitter, self: Value, sections: int, dim: int = 0)
     """
     size, each = op.dim(self, dim), op.const(sections)
     if isinstance(size, int):
-        return split_with_sizes(op, self, [(size + piece) // sections for piece in reversed(range(sections))], dim)
-    sizes = [op.Div(op.Add(size, op.const(piece)), each) for piece in reversed(range(sections))]
+        return split_with_sizes(op, self, [(size + index) // sections for index in reversed(range(sections))], dim)
+    sizes = [op.Div(op.Add(size, op.const(index)), each) for index in reversed(range(sections))]
     return split_with_sizes(op, self, sizes, dim)
 
 
@@ -228,12 +228,12 @@ def unbind(op: Emitter, self: Value, dim: int = 0) -> list[Value]:
     size = _known_size(op, self, dim, "unbinds")
     axis = axis_of(dim, self.rank)
     assert self.shape is not None
-    pieces = []
+    found = []
     for index in range(size):
-        piece = op.Gather(self, op.const(index), axis=axis)
-        piece.shape = (*self.shape[:axis], *self.shape[axis + 1 :])
-        pieces.append(piece)
-    return pieces
+        item = op.Gather(self, op.const(index), axis=axis)
+        item.shape = (*self.shape[:axis], *self.shape[axis + 1 :])
+        found.append(item)
+    return found
 
 
 # Diagonals and windows ----------------------------------------------------------------------------------------------
