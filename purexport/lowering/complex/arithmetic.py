@@ -18,14 +18,22 @@ from purexport.lowering.core.registry import Rule, add, lower_complex
 from purexport.lowering.elementwise import arithmetic, compare
 from purexport.lowering.support.common import swap_last
 from purexport.lowering.support.kernels import alike
-from purexport.lowering.support.pairs import Pair, join, operand, pair_of, part_code, split, zeros_like
+from purexport.lowering.support.pairs import (
+    Pair,
+    from_interleaved,
+    operand,
+    pair_of,
+    part_code,
+    to_interleaved,
+    zero_part,
+)
 from purexport.lowering.tensor import layout
-from purexport.lowering.tensor.create import same
+from purexport.lowering.tensor.create import identity_rule
 
 Operand = Pair | Value
 
 # for a real tensor the result is the tensor itself
-add(Rule(same, ("self",)), *(f"aten::{name}" for name in ("real", "conj_physical", "_conj_physical")))
+add(Rule(identity_rule, ("self",)), *(f"aten::{name}" for name in ("real", "conj_physical", "_conj_physical")))
 
 
 def result_code(op: Emitter) -> int:
@@ -42,13 +50,13 @@ def view_as_complex(op: Emitter, self: Value) -> Pair:
 
     The last axis of `self` has size 2 and holds the real and the imaginary part.
     """
-    return split(op, self)
+    return from_interleaved(op, self)
 
 
 @lower_complex("aten::view_as_real", "aten::view_as_real_copy")
 def view_as_real(op: Emitter, self: Pair) -> Value:
     """aten::view_as_real(Tensor(a) self) -> Tensor(a)"""
-    return join(op, self)
+    return to_interleaved(op, self)
 
 
 @lower_complex("aten::complex")
@@ -152,7 +160,7 @@ def _one(op: Emitter) -> torch.Tensor:
 
 def _real_only(op: Emitter, value: Value) -> Pair:
     value.shape = value.shape or op.result.shape
-    return Pair(value, zeros_like(op, value))
+    return Pair(value, zero_part(op, value))
 
 
 # Arithmetic ---------------------------------------------------------------------------------------------------------
@@ -169,39 +177,39 @@ def _spread(op: Emitter, part: Value, other: Value) -> Value:
     return op.Expand(part, op.shape(other))
 
 
-def scaled(op: Emitter, one: Operand, factor: Value) -> Operand:
+def complex_scale(op: Emitter, one: Operand, factor: Value) -> Operand:
     """The product of a complex or real operand with a real one."""
     if isinstance(one, Pair):
         return one.map(lambda part: op.Mul(part, factor))
     return op.Mul(one, factor)
 
 
-def times(op: Emitter, one: Operand, other: Operand) -> Operand:
+def complex_mul(op: Emitter, one: Operand, other: Operand) -> Operand:
     """The product of two operands, of which one or both may be complex."""
     if not isinstance(other, Pair):
-        return scaled(op, one, other)
+        return complex_scale(op, one, other)
     if not isinstance(one, Pair):
-        return scaled(op, other, one)
+        return complex_scale(op, other, one)
     crossed = op.Add(op.Mul(one.real, other.imag), op.Mul(one.imag, other.real))
     return Pair(op.Sub(op.Mul(one.real, other.real), op.Mul(one.imag, other.imag)), crossed)
 
 
-def plus(op: Emitter, one: Operand, other: Operand) -> Operand:
+def complex_add(op: Emitter, one: Operand, other: Operand) -> Operand:
     """The sum of two operands, of which one or both may be complex."""
     if isinstance(one, Pair) and isinstance(other, Pair):
         return Pair(op.Add(one.real, other.real), op.Add(one.imag, other.imag))
     if isinstance(one, Pair):
         assert isinstance(other, Value)
         return Pair(op.Add(one.real, other), _spread(op, one.imag, other))
-    return plus(op, other, one) if isinstance(other, Pair) else op.Add(one, other)
+    return complex_add(op, other, one) if isinstance(other, Pair) else op.Add(one, other)
 
 
-def negated(op: Emitter, one: Operand) -> Operand:
+def complex_neg(op: Emitter, one: Operand) -> Operand:
     """The operand with the opposite sign."""
     return one.map(lambda part: alike(op.Neg(part), part)) if isinstance(one, Pair) else alike(op.Neg(one), one)
 
 
-def over(op: Emitter, one: Operand, other: Operand) -> Operand:
+def complex_div(op: Emitter, one: Operand, other: Operand) -> Operand:
     """The quotient of two operands.
 
     The divisor is first divided by the larger of its two parts, so that the square of its magnitude neither overflows
@@ -212,7 +220,7 @@ def over(op: Emitter, one: Operand, other: Operand) -> Operand:
     largest = op.Max(op.Abs(other.real), op.Abs(other.imag))
     unit = other.map(lambda part: op.Div(part, largest))
     square = op.Add(op.Mul(other.real, unit.real), op.Mul(other.imag, unit.imag))
-    turned = times(op, one, Pair(unit.real, op.Neg(unit.imag)))
+    turned = complex_mul(op, one, Pair(unit.real, op.Neg(unit.imag)))
     assert isinstance(turned, Pair)
     return turned.map(lambda part: op.Div(part, square))
 
@@ -220,7 +228,7 @@ def over(op: Emitter, one: Operand, other: Operand) -> Operand:
 def _alpha(op: Emitter, other: Operand, alpha: Any) -> Operand:
     if not isinstance(alpha, (Value, Pair)) and alpha == 1:
         return other
-    found = times(op, other, operand(op, alpha, other.dtype or dtypes.FLOAT))
+    found = complex_mul(op, other, operand(op, alpha, other.dtype or dtypes.FLOAT))
     for part in (found.real, found.imag) if isinstance(found, Pair) else (found,):
         part.shape = other.shape  # alpha is a number
     return found
@@ -234,7 +242,7 @@ def _complex(op: Emitter, found: Operand) -> Pair:
 @lower_complex("aten::add.Tensor", "aten::add.Scalar", promote="self other")
 def add_rule(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
     """aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
-    return _complex(op, plus(op, self, _alpha(op, other, alpha)))
+    return _complex(op, complex_add(op, self, _alpha(op, other, alpha)))
 
 
 @lower_complex(
@@ -244,7 +252,7 @@ def sub(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
     """aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
     if isinstance(self, Pair) and isinstance(other, Pair) and _alpha(op, other, alpha) is other:
         return Pair(op.Sub(self.real, other.real), op.Sub(self.imag, other.imag))
-    return _complex(op, plus(op, self, negated(op, _alpha(op, other, alpha))))
+    return _complex(op, complex_add(op, self, complex_neg(op, _alpha(op, other, alpha))))
 
 
 @lower_complex("aten::rsub.Tensor", "aten::rsub.Scalar", promote="self other")
@@ -261,7 +269,7 @@ def rsub(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
 )
 def mul(op: Emitter, self: Operand, other: Operand) -> Pair:
     """aten::mul.Tensor(Tensor self, Tensor other) -> Tensor"""
-    return _complex(op, times(op, self, other))
+    return _complex(op, complex_mul(op, self, other))
 
 
 @lower_complex(
@@ -275,19 +283,19 @@ def mul(op: Emitter, self: Operand, other: Operand) -> Pair:
 )
 def div(op: Emitter, self: Operand, other: Operand) -> Pair:
     """aten::div.Tensor(Tensor self, Tensor other) -> Tensor"""
-    return _complex(op, over(op, self, other))
+    return _complex(op, complex_div(op, self, other))
 
 
 @lower_complex("aten::reciprocal")
 def reciprocal(op: Emitter, self: Pair) -> Operand:
     """aten::reciprocal(Tensor self) -> Tensor"""
-    return over(op, op.like(1, self.real), self)
+    return complex_div(op, op.like(1, self.real), self)
 
 
 @lower_complex("aten::square")
 def square(op: Emitter, self: Pair) -> Operand:
     """aten::square(Tensor self) -> Tensor"""
-    return times(op, self, self)
+    return complex_mul(op, self, self)
 
 
 # Magnitude and angle ------------------------------------------------------------------------------------------------

@@ -14,19 +14,19 @@ from purexport.graph.ir import Value
 from purexport.lowering.complex.arithmetic import (
     Operand,
     angle,
+    complex_add,
+    complex_mul,
+    complex_neg,
+    complex_scale,
     is_nonzero,
     magnitude,
-    negated,
-    plus,
     reciprocal,
     result_code,
-    scaled,
-    times,
 )
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower_complex
-from purexport.lowering.elementwise.arithmetic import negative
-from purexport.lowering.support.pairs import Pair, pair_of, zeros_like
+from purexport.lowering.elementwise.arithmetic import is_negative
+from purexport.lowering.support.pairs import Pair, pair_of, zero_part
 
 _MOST_FACTORS = 16
 
@@ -122,7 +122,7 @@ def sqrt(op: Emitter, self: Pair) -> Pair:
     large = op.Sqrt(op.Mul(op.Add(magnitude(op, self), op.Abs(self.real)), half))
     small = op.Where(op.cast(large, dtypes.BOOL), op.Div(op.Mul(self.imag, half), large), self.imag)
     left = op.Less(self.real, zero)
-    turned = op.Where(negative(op, self.imag), op.Neg(large), large)
+    turned = op.Where(is_negative(op, self.imag), op.Neg(large), large)
     return Pair(op.Where(left, op.Abs(small), large), op.Where(left, turned, small))
 
 
@@ -156,24 +156,24 @@ def _number_in(exponent: Operand) -> float | None:
 
 def _whole_power(op: Emitter, base: Pair, exponent: int) -> Operand:
     if exponent == 0:
-        zero = zeros_like(op, base.real)
+        zero = zero_part(op, base.real)
         return Pair(op.Add(zero, op.like(1, zero)), zero)
     result: Operand | None = None
     factor: Operand = base
     left = abs(exponent)
     while left:
         if left & 1:
-            result = factor if result is None else times(op, result, factor)
+            result = factor if result is None else complex_mul(op, result, factor)
         left >>= 1
         if left:
-            factor = times(op, factor, factor)
+            factor = complex_mul(op, factor, factor)
     assert isinstance(result, Pair), "a power of a pair is one"
     return result if exponent > 0 else reciprocal(op, result)
 
 
 def _power(op: Emitter, base: Pair, exponent: Operand) -> Pair:
     """exp(w log z). It is 0 where z is 0, but NaN for 0**0, as in torch's kernel for tensors."""
-    product = times(op, log(op, base), exponent)
+    product = complex_mul(op, log(op, base), exponent)
     found = exp(op, _pair(op, product))
     power = _pair(op, exponent)
     to_zero = op.And(op.Not(is_nonzero(op, base)), op.Greater(power.real, op.like(0, power.real)))
@@ -242,8 +242,8 @@ def asinh(op: Emitter, self: Pair) -> Pair:
     """
     left = op.Less(self.real, op.like(0, self.real))
     right = self.map(lambda part: op.Where(left, op.Neg(part), part))
-    inside = plus(op, times(op, right, right), op.like(1, self.real))
-    found = log(op, _pair(op, plus(op, right, sqrt(op, _pair(op, inside)))))
+    inside = complex_add(op, complex_mul(op, right, right), op.like(1, self.real))
+    found = log(op, _pair(op, complex_add(op, right, sqrt(op, _pair(op, inside)))))
     return found.map(lambda part: op.Where(left, op.Neg(part), part))
 
 
@@ -251,17 +251,17 @@ def asinh(op: Emitter, self: Pair) -> Pair:
 def acosh(op: Emitter, self: Pair) -> Pair:
     """aten::acosh(Tensor self) -> Tensor"""
     one = op.like(1, self.real)
-    roots = [sqrt(op, _pair(op, plus(op, self, step))) for step in (one, op.Neg(one))]
-    return log(op, _pair(op, plus(op, self, times(op, *roots))))
+    roots = [sqrt(op, _pair(op, complex_add(op, self, step))) for step in (one, op.Neg(one))]
+    return log(op, _pair(op, complex_add(op, self, complex_mul(op, *roots))))
 
 
 @lower_complex("aten::atanh", "aten::arctanh")
 def atanh(op: Emitter, self: Pair) -> Pair:
     """aten::atanh(Tensor self) -> Tensor"""
     one = op.like(1, self.real)
-    above = log(op, _pair(op, plus(op, self, one)))
-    below = log(op, _pair(op, plus(op, _pair(op, negated(op, self)), one)))
-    return _pair(op, scaled(op, plus(op, above, negated(op, below)), op.like(0.5, self.real)))
+    above = log(op, _pair(op, complex_add(op, self, one)))
+    below = log(op, _pair(op, complex_add(op, _pair(op, complex_neg(op, self)), one)))
+    return _pair(op, complex_scale(op, complex_add(op, above, complex_neg(op, below)), op.like(0.5, self.real)))
 
 
 @lower_complex("aten::asin", "aten::arcsin")

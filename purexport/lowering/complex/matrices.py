@@ -13,9 +13,9 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower_complex
 from purexport.lowering.linalg import solve
 from purexport.lowering.support.common import swap_last
-from purexport.lowering.support.matrices import flat, part, upright
+from purexport.lowering.support.matrices import as_column, as_vector, slice_along
 from purexport.lowering.support.pairs import Pair
-from purexport.lowering.support.positions import times
+from purexport.lowering.support.positions import size_product
 
 
 def _block(op: Emitter, matrix: Pair) -> Value:
@@ -40,8 +40,10 @@ def _concat(op: Emitter, one: Value, other: Value, axis: int) -> Value:
 
 def _parts(op: Emitter, stacked: Value, size: object) -> Pair:
     """The pair whose parts are the first and the second `size` rows."""
-    end = times(op, size, 2)
-    return Pair(part(op, stacked, stacked.rank - 2, 0, size), part(op, stacked, stacked.rank - 2, size, end))
+    end = size_product(op, size, 2)
+    return Pair(
+        slice_along(op, stacked, stacked.rank - 2, 0, size), slice_along(op, stacked, stacked.rank - 2, size, end)
+    )
 
 
 @lower_complex("aten::inverse")
@@ -49,7 +51,7 @@ def inverse(op: Emitter, self: Pair) -> Pair:
     """aten::inverse(Tensor self) -> Tensor"""
     size = op.dim(self.real, -1)
     found = solve.inverse(op, _block(op, self))
-    columns = part(op, found, found.rank - 1, 0, size)
+    columns = slice_along(op, found, found.rank - 1, 0, size)
     return _parts(op, columns, size)
 
 
@@ -68,7 +70,7 @@ def linalg_solve(op: Emitter, A: Pair, B: Pair, left: bool = True) -> Pair:  # n
     if not isinstance(A, Pair) or not isinstance(B, Pair):
         raise UnsupportedForm("of a real and a complex tensor has no rule; make both complex")
     vectors = solve.is_vector(A.real, B.real)
-    right = B.map(lambda value: upright(op, value)) if vectors else B
+    right = B.map(lambda value: as_column(op, value)) if vectors else B
     matrix = A
     if not left:
         matrix, right = (pair.map(lambda value: swap_last(op, value)) for pair in (A, right))
@@ -76,4 +78,4 @@ def linalg_solve(op: Emitter, A: Pair, B: Pair, left: bool = True) -> Pair:  # n
     pair = _parts(op, found, op.dim(A.real, -1))
     if not left:
         pair = pair.map(lambda value: swap_last(op, value))
-    return pair.map(lambda value: flat(op, value)) if vectors else pair
+    return pair.map(lambda value: as_vector(op, value)) if vectors else pair

@@ -12,7 +12,15 @@ from typing import Any
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
-from purexport.lowering.complex.arithmetic import Operand, conj, is_nonzero, magnitude, plus, result_code, times
+from purexport.lowering.complex.arithmetic import (
+    Operand,
+    complex_add,
+    complex_mul,
+    conj,
+    is_nonzero,
+    magnitude,
+    result_code,
+)
 from purexport.lowering.complex.by_parts import part_results
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower_complex
@@ -107,7 +115,7 @@ def kron(op: Emitter, self: Operand, other: Operand) -> Pair:
 def linear(op: Emitter, input: Operand, weight: Operand, bias: Operand | None = None) -> Operand:
     """aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor"""
     found = product(op, lambda one, other: products.linear(op, one, other), input, weight)
-    return found if bias is None else plus(op, found, bias)
+    return found if bias is None else complex_add(op, found, bias)
 
 
 @lower_complex("aten::einsum")
@@ -119,10 +127,10 @@ def einsum_rule(op: Emitter, equation: str, tensors: Any, path: Any = None) -> O
     if len(tensors) == 1:
         with part_results(op):
             (only,) = tensors
-            return Pair(*(einsum.einsum(op, equation, [part]) for part in (only.real, only.imag)))
+            return Pair(*(einsum.einsum_rule(op, equation, [part]) for part in (only.real, only.imag)))
     if len(tensors) > 2:
         raise UnsupportedForm("of more than two complex tensors has no rule; write it as einsums of two")
-    return product(op, lambda one, other: einsum.einsum(op, equation, [one, other]), *tensors)
+    return product(op, lambda one, other: einsum.einsum_rule(op, equation, [one, other]), *tensors)
 
 
 # Products added to something ----------------------------------------------------------------------------------------
@@ -131,10 +139,12 @@ def einsum_rule(op: Emitter, equation: str, tensors: Any, path: Any = None) -> O
 def _added(op: Emitter, self: Operand, found: Operand, beta: Any, alpha: Any) -> Operand:
     """`beta * self + alpha * found`. With `beta` 0 `self` is ignored, so that its NaN does not reach the result."""
     if alpha != 1:
-        found = times(op, found, operand(op, alpha, found.dtype or dtypes.FLOAT))
+        found = complex_mul(op, found, operand(op, alpha, found.dtype or dtypes.FLOAT))
     if beta == 0:
         return found
-    return plus(op, self if beta == 1 else times(op, self, operand(op, beta, self.dtype or dtypes.FLOAT)), found)
+    return complex_add(
+        op, self if beta == 1 else complex_mul(op, self, operand(op, beta, self.dtype or dtypes.FLOAT)), found
+    )
 
 
 @lower_complex("aten::addmm")
@@ -194,7 +204,7 @@ def _product_along(op: Emitter, value: Pair, axis: int, *, keepdim: bool) -> Ope
     rows: list[Operand] = [_row(op, value, axis, at) for at in range(size)]
     while len(rows) > 1:
         rest = rows[len(rows) // 2 * 2 :]
-        rows = [times(op, *pair) for pair in zip(rows[::2], rows[1::2], strict=False)] + rest
+        rows = [complex_mul(op, *pair) for pair in zip(rows[::2], rows[1::2], strict=False)] + rest
     (found,) = rows
     assert isinstance(found, Pair), "a product of pairs is one"
     return found.map(lambda part: op.Unsqueeze(part, [axis])) if keepdim else found
@@ -226,7 +236,7 @@ def _shifted_product(op: Emitter, value: Pair, axis: int, size: int, step: int) 
     head = value.map(lambda part: slice_axis(op, part, axis, 0, step))
     tail = value.map(lambda part: slice_axis(op, part, axis, step, size))
     earlier = value.map(lambda part: slice_axis(op, part, axis, 0, size - step))
-    moved = times(op, tail, earlier)
+    moved = complex_mul(op, tail, earlier)
     assert isinstance(moved, Pair)
     result = Pair(op.Concat(head.real, moved.real, axis=axis), op.Concat(head.imag, moved.imag, axis=axis))
     result.real.shape = result.imag.shape = value.shape

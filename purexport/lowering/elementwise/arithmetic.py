@@ -1,7 +1,8 @@
 """Elementwise arithmetic: one row where ONNX has the same operator, a short function where it does not.
 
 Type promotion has happened before a rule runs. What differs between torch and ONNX concerns NaN, integers, rounding and
-the sign of zero. Integers go through `kernels.wide`, which computes them in a dtype that ONNX Runtime has a kernel for.
+the sign of zero. Integers go through `kernels.widened`, which computes them in a dtype that ONNX Runtime has a kernel
+for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import Rule, add, lower, unary
-from purexport.lowering.support.kernels import choose, wide
+from purexport.lowering.support.kernels import widened, widened_where
 
 for _names, _op_type in {
     "sigmoid special_expit": "Sigmoid",
@@ -43,7 +44,7 @@ def _integers_too(op_type: str, *targets: str) -> None:
     """A row for an operator of one operand that keeps the dtype of integers."""
 
     def rule(op: Emitter, self: Value) -> Value:
-        return wide(op, op_type, self)
+        return widened(op, op_type, self)
 
     add(Rule(rule, ("self",)), *targets)
 
@@ -53,7 +54,7 @@ _integers_too("Neg", "aten::neg", "aten::negative")
 
 
 def _scaled(op: Emitter, value: Value, alpha: Any) -> Value:
-    return value if not isinstance(alpha, Value) and alpha == 1 else wide(op, "Mul", value, op.like(alpha, value))
+    return value if not isinstance(alpha, Value) and alpha == 1 else widened(op, "Mul", value, op.like(alpha, value))
 
 
 def wider_float(dtype: int | None) -> int:
@@ -72,13 +73,13 @@ def add_rule(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
     """
     if self.dtype == dtypes.BOOL:
         return op.Or(self, other) if alpha else self
-    return wide(op, "Add", self, _scaled(op, other, alpha))
+    return widened(op, "Add", self, _scaled(op, other, alpha))
 
 
 @lower("aten::sub.Tensor", "aten::sub.Scalar", "aten::subtract.Tensor", "aten::subtract.Scalar", promote="self other")
 def sub(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
     """aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
-    return wide(op, "Sub", self, _scaled(op, other, alpha))
+    return widened(op, "Sub", self, _scaled(op, other, alpha))
 
 
 @lower("aten::rsub.Tensor", "aten::rsub.Scalar", promote="self other")
@@ -87,7 +88,7 @@ def rsub(op: Emitter, self: Value, other: Value, alpha: Any = 1) -> Value:
 
     `other - alpha * self`.
     """
-    return wide(op, "Sub", other, _scaled(op, self, alpha))
+    return widened(op, "Sub", other, _scaled(op, self, alpha))
 
 
 @lower("aten::mul.Tensor", "aten::mul.Scalar", "aten::multiply.Tensor", "aten::multiply.Scalar", promote="self other")
@@ -96,7 +97,7 @@ def mul(op: Emitter, self: Value, other: Value) -> Value:
 
     Booleans are multiplied as a logical and.
     """
-    return op.And(self, other) if self.dtype == dtypes.BOOL else wide(op, "Mul", self, other)
+    return op.And(self, other) if self.dtype == dtypes.BOOL else widened(op, "Mul", self, other)
 
 
 @lower(
@@ -143,14 +144,14 @@ def floor_divide(op: Emitter, self: Value, other: Value) -> Value:
     if dtypes.is_floating(self.dtype):
         return _floor_divide_floats(op, self, other)
     # one less than the truncated quotient where the signs differ and the remainder is not zero
-    quotient = wide(op, "Div", self, other)
+    quotient = widened(op, "Div", self, other)
     if _is_unsigned(self):
         return quotient
-    left = wide(op, "Sub", self, wide(op, "Mul", quotient, other))
+    left = widened(op, "Sub", self, widened(op, "Mul", quotient, other))
     zero = op.like(0, self)
     differs = op.Xor(op.Less(left, zero), op.Less(other, zero))
     down = op.And(differs, op.cast(left, dtypes.BOOL))
-    return wide(op, "Sub", quotient, op.cast(down, self.dtype))
+    return widened(op, "Sub", quotient, op.cast(down, self.dtype))
 
 
 def _floor_divide_floats(op: Emitter, self: Value, other: Value) -> Value:
@@ -176,7 +177,7 @@ def _is_unsigned(value: Value) -> bool:
 
 
 def _trunc_divide(op: Emitter, self: Value, other: Value) -> Value:
-    quotient = wide(op, "Div", self, other)
+    quotient = widened(op, "Div", self, other)
     return trunc(op, quotient) if dtypes.is_floating(self.dtype) else quotient
 
 
@@ -189,8 +190,8 @@ def fmod(op: Emitter, self: Value, other: Value) -> Value:
     if dtypes.is_floating(self.dtype):
         return _truncated_remainder(op, self, other)
     if op.has("Mod"):
-        return wide(op, "Mod", self, other, fmod=1)
-    return wide(op, "Sub", self, wide(op, "Mul", wide(op, "Div", self, other), other))
+        return widened(op, "Mod", self, other, fmod=1)
+    return widened(op, "Sub", self, widened(op, "Mul", widened(op, "Div", self, other), other))
 
 
 @lower("aten::remainder.Tensor", "aten::remainder.Scalar", "aten::remainder.Scalar_Tensor", promote="self other")
@@ -201,8 +202,8 @@ def remainder(op: Emitter, self: Value, other: Value) -> Value:
     """
     if not dtypes.is_floating(self.dtype):
         if op.has("Mod"):
-            return wide(op, "Mod", self, other)
-        return wide(op, "Sub", self, wide(op, "Mul", floor_divide(op, self, other), other))
+            return widened(op, "Mod", self, other)
+        return widened(op, "Sub", self, widened(op, "Mul", floor_divide(op, self, other), other))
     left = _truncated_remainder(op, self, other)
     zero = op.like(0, self)
     differs = op.And(op.Xor(op.Less(left, zero), op.Less(other, zero)), op.cast(left, dtypes.BOOL))
@@ -222,7 +223,7 @@ def _truncated_remainder(op: Emitter, self: Value, other: Value) -> Value:
 @lower("aten::addcmul", promote="self tensor1 tensor2")
 def addcmul(op: Emitter, self: Value, tensor1: Value, tensor2: Value, value: Any = 1) -> Value:
     """aten::addcmul(Tensor self, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor"""
-    return wide(op, "Add", self, _scaled(op, wide(op, "Mul", tensor1, tensor2), value))
+    return widened(op, "Add", self, _scaled(op, widened(op, "Mul", tensor1, tensor2), value))
 
 
 @lower("aten::addcdiv", promote="self tensor1 tensor2")
@@ -357,7 +358,7 @@ def pow_scalar(op: Emitter, self: Value, exponent: Value) -> Value:
     if number in (1, 2, 3):
         result = self
         for _ in range(int(number) - 1):
-            result = wide(op, "Mul", result, self)
+            result = widened(op, "Mul", result, self)
         return result
     if number == 0.5:
         return op.Sqrt(self)
@@ -384,7 +385,7 @@ def square(op: Emitter, self: Value) -> Value:
 
     The square of a boolean is an int64.
     """
-    return op.cast(self, op.result_dtype) if self.dtype == dtypes.BOOL else wide(op, "Mul", self, self)
+    return op.cast(self, op.result_dtype) if self.dtype == dtypes.BOOL else widened(op, "Mul", self, self)
 
 
 @lower("aten::rsqrt", promote="self", to_float=True)
@@ -473,10 +474,10 @@ def rad2deg(op: Emitter, self: Value) -> Value:
 # Signs and angles ---------------------------------------------------------------------------------------------------
 
 
-def negative(op: Emitter, value: Value) -> Value:
+def is_negative(op: Emitter, value: Value) -> Value:
     """True below zero and for the negative zero, which is told from zero by its reciprocal."""
     zero = op.like(0, value)
-    below = wide(op, "Less", value, zero)
+    below = widened(op, "Less", value, zero)
     return op.Or(below, op.Less(op.Reciprocal(value), zero)) if dtypes.is_floating(value.dtype) else below
 
 
@@ -486,7 +487,7 @@ def signbit(op: Emitter, self: Value) -> Value:
 
     True for the negative zero too.
     """
-    return negative(op, self)
+    return is_negative(op, self)
 
 
 @lower("aten::copysign.Tensor", "aten::copysign.Scalar", promote="self other", to_float=True)
@@ -496,7 +497,7 @@ def copysign(op: Emitter, self: Value, other: Value) -> Value:
     The sign of a negative zero counts.
     """
     size = op.Abs(self)
-    return op.Where(negative(op, other), op.Neg(size), size)
+    return op.Where(is_negative(op, other), op.Neg(size), size)
 
 
 @lower("aten::atan2", "aten::arctan2", promote="self other", to_float=True)
@@ -509,8 +510,8 @@ def atan2(op: Emitter, self: Value, other: Value) -> Value:
     ratio = op.Div(self, other)
     # torch follows C: 0/0 is an angle of zero, inf/inf one of 45 degrees
     ratio = op.Where(op.IsNaN(ratio), op.Mul(op.Sign(self), op.Sign(other)), ratio)
-    left = op.Where(negative(op, self), op.like(-math.pi, self), op.like(math.pi, self))
-    angle = op.Add(op.Atan(ratio), op.Where(negative(op, other), left, zero))
+    left = op.Where(is_negative(op, self), op.like(-math.pi, self), op.like(math.pi, self))
+    angle = op.Add(op.Atan(ratio), op.Where(is_negative(op, other), left, zero))
     return op.Where(op.Or(op.IsNaN(self), op.IsNaN(other)), op.Add(self, other), angle)
 
 
@@ -535,7 +536,7 @@ def sign(op: Emitter, self: Value) -> Value:
     0 for NaN; ONNX Sign returns NaN for it.
     """
     if not dtypes.is_floating(self.dtype):
-        return wide(op, "Sign", self)
+        return widened(op, "Sign", self)
     return op.Where(op.IsNaN(self), op.like(0, self), op.Sign(self))
 
 
@@ -546,6 +547,6 @@ def heaviside(op: Emitter, self: Value, values: Value) -> Value:
     `values` where `self` is zero, else 0 below and 1 above. For NaN the result is 0.
     """
     zero = op.like(0, self)
-    positive = op.cast(wide(op, "Greater", self, zero), self.dtype)
+    positive = op.cast(widened(op, "Greater", self, zero), self.dtype)
     is_zero = op.Not(op.cast(self, dtypes.BOOL))
-    return choose(op, is_zero, values, positive)
+    return widened_where(op, is_zero, values, positive)

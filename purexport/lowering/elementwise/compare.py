@@ -15,7 +15,7 @@ from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.support.kernels import carrier, choose, largest, smallest, wide
+from purexport.lowering.support.kernels import largest, smallest, widened, widened_dtype, widened_where
 
 # Order --------------------------------------------------------------------------------------------------------------
 
@@ -26,8 +26,8 @@ def eq(op: Emitter, self: Value, other: Value) -> Value:
 
     ONNX Equal takes floats since opset 11.
     """
-    if carrier(op, "Equal", self.dtype) is not None:
-        return wide(op, "Equal", self, other)
+    if widened_dtype(op, "Equal", self.dtype) is not None:
+        return widened(op, "Equal", self, other)
     # an older Equal takes no floats: two numbers are equal if neither is less and neither is NaN
     ordered = op.Or(op.Less(self, other), op.Greater(self, other))
     return op.Not(op.Or(ordered, op.Or(op.IsNaN(self), op.IsNaN(other))))
@@ -42,20 +42,20 @@ def ne(op: Emitter, self: Value, other: Value) -> Value:
 @lower("aten::lt.Tensor", "aten::lt.Scalar", "aten::less.Tensor", "aten::less.Scalar", promote="self other")
 def lt(op: Emitter, self: Value, other: Value) -> Value:
     """aten::lt.Tensor(Tensor self, Tensor other) -> Tensor"""
-    return wide(op, "Less", self, other)
+    return widened(op, "Less", self, other)
 
 
 @lower("aten::gt.Tensor", "aten::gt.Scalar", "aten::greater.Tensor", "aten::greater.Scalar", promote="self other")
 def gt(op: Emitter, self: Value, other: Value) -> Value:
     """aten::gt.Tensor(Tensor self, Tensor other) -> Tensor"""
-    return wide(op, "Greater", self, other)
+    return widened(op, "Greater", self, other)
 
 
 @lower("aten::le.Tensor", "aten::le.Scalar", "aten::less_equal.Tensor", "aten::less_equal.Scalar", promote="self other")
 def le(op: Emitter, self: Value, other: Value) -> Value:
     """aten::le.Tensor(Tensor self, Tensor other) -> Tensor"""
     if op.has("LessOrEqual"):
-        return wide(op, "LessOrEqual", self, other)
+        return widened(op, "LessOrEqual", self, other)
     return op.Or(lt(op, self, other), eq(op, self, other))
 
 
@@ -69,7 +69,7 @@ def le(op: Emitter, self: Value, other: Value) -> Value:
 def ge(op: Emitter, self: Value, other: Value) -> Value:
     """aten::ge.Tensor(Tensor self, Tensor other) -> Tensor"""
     if op.has("GreaterOrEqual"):
-        return wide(op, "GreaterOrEqual", self, other)
+        return widened(op, "GreaterOrEqual", self, other)
     return op.Or(gt(op, self, other), eq(op, self, other))
 
 
@@ -78,7 +78,7 @@ def ge(op: Emitter, self: Value, other: Value) -> Value:
 
 def _everywhere(op: Emitter, value: Value, answer: bool) -> Value:
     """`answer` in the shape of `value`, which holds integers."""
-    no = wide(op, "Less", value, value)
+    no = widened(op, "Less", value, value)
     return op.Not(no) if answer else no
 
 
@@ -156,8 +156,8 @@ def isclose(
     same = eq(op, self, other)
     if not dtypes.is_floating(self.dtype):
         # torch subtracts integers as integers, and computes the bound in the default float dtype
-        distance = op.cast(wide(op, "Abs", wide(op, "Sub", self, other)), dtypes.FLOAT)
-        size = op.cast(wide(op, "Abs", other), dtypes.FLOAT)
+        distance = op.cast(widened(op, "Abs", widened(op, "Sub", self, other)), dtypes.FLOAT)
+        size = op.cast(widened(op, "Abs", other), dtypes.FLOAT)
     else:
         distance, size = op.Abs(op.Sub(self, other)), op.Abs(other)
     bound = op.Add(op.like(atol, size), op.Mul(op.like(rtol, size), size))
@@ -222,7 +222,7 @@ def where(op: Emitter, condition: Value, self: Value, other: Value) -> Value:
 
     Also takes a uint8 condition, as torch does.
     """
-    return choose(op, op.cast(condition, dtypes.BOOL), self, other)
+    return widened_where(op, op.cast(condition, dtypes.BOOL), self, other)
 
 
 @lower("aten::masked_fill.Scalar", "aten::masked_fill.Tensor")
@@ -231,7 +231,7 @@ def masked_fill(op: Emitter, self: Value, mask: Value, value: Any) -> Value:
 
     `mask` broadcasts to `self`; `value` takes the dtype of `self`.
     """
-    return choose(op, op.cast(mask, dtypes.BOOL), op.like(value, self), self)
+    return widened_where(op, op.cast(mask, dtypes.BOOL), op.like(value, self), self)
 
 
 @lower("aten::threshold")
@@ -241,7 +241,7 @@ def threshold(op: Emitter, self: Value, threshold: Any, value: Any) -> Value:
     `self` where it is greater than `threshold`, else `value`. NaN stays NaN.
     """
     small = le(op, self, op.like(threshold, self))
-    return choose(op, small, op.like(value, self), self)
+    return widened_where(op, small, op.like(value, self), self)
 
 
 # Bounds -------------------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ def clamp(op: Emitter, self: Value, min: Value | None = None, max: Value | None 
     Where `min` is greater than `max` the result is `max`, and a bound of NaN gives NaN. ONNX Clip serves for known
     bounds in order only.
     """
-    found = carrier(op, "Clip", self.dtype)
+    found = widened_dtype(op, "Clip", self.dtype)
     if found is not None and _is_plain(min, max):
         low, high = (None if bound is None else op.cast(bound, found) for bound in (min, max))
         return op.cast(op.Clip(op.cast(self, found), min=low, max=high), self.dtype)

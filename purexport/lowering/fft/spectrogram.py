@@ -14,17 +14,17 @@ import torch
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
-from purexport.lowering.complex.arithmetic import Operand, scaled
+from purexport.lowering.complex.arithmetic import Operand, complex_scale
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower, lower_complex
-from purexport.lowering.fft.fourier import each, forward, half_turns
+from purexport.lowering.fft.fourier import dft, half_dft_matrices, map_parts
 from purexport.lowering.support.common import full, swap_last
 from purexport.lowering.support.kernels import largest
-from purexport.lowering.support.pairs import Pair, join
-from purexport.lowering.support.positions import as_value, times
-from purexport.lowering.tensor.create import positions
+from purexport.lowering.support.pairs import Pair, to_interleaved
+from purexport.lowering.support.positions import size_product, size_value
+from purexport.lowering.tensor.create import iota
 from purexport.lowering.tensor.padding import constant_pad_nd, pad
-from purexport.lowering.tensor.slices import minus, plus, slice_axis
+from purexport.lowering.tensor.slices import add_sizes, slice_axis, subtract_sizes
 
 
 def _window(op: Emitter, window: Any, points: int, length: int | None, dtype: int) -> Value | None:
@@ -64,16 +64,18 @@ def stft(
     half = not isinstance(self, Pair) if onesided is None else onesided
     hop = n_fft // 4 if hop_length is None else hop_length
     shaped = _window(op, window, n_fft, win_length, self.dtype or dtypes.FLOAT)
-    frames = each(self, lambda part: _frames(op, part, n_fft, hop, shaped))
-    found = forward(op, frames, n_fft, onesided=half)
+    frames = map_parts(self, lambda part: _frames(op, part, n_fft, hop, shaped))
+    found = dft(op, frames, n_fft, onesided=half)
     bins = n_fft // 2 + 1 if half else n_fft
     for part in (found.real, found.imag):
         part.shape = (*_shape(frames)[:-1], bins)
     turned = found.map(lambda part: swap_last(op, part))
-    result = scaled(op, turned, op.const(1 / math.sqrt(n_fft), found.dtype or dtypes.FLOAT)) if normalized else turned
+    result = (
+        complex_scale(op, turned, op.const(1 / math.sqrt(n_fft), found.dtype or dtypes.FLOAT)) if normalized else turned
+    )
     assert isinstance(result, Pair), "a transform is complex"
     result.real.shape = result.imag.shape = turned.shape
-    return result if op.result.dtype.is_complex else join(op, result)
+    return result if op.result.dtype.is_complex else to_interleaved(op, result)
 
 
 def _shape(value: Operand) -> tuple[Any, ...]:
@@ -82,10 +84,10 @@ def _shape(value: Operand) -> tuple[Any, ...]:
 
 def _frames(op: Emitter, value: Value, points: int, hop: int, window: Value | None) -> Value:
     """The frames of a signal times the window, [..., frames, points]."""
-    left = minus(op, op.dim(value, -1), points)
-    count = left // hop + 1 if isinstance(left, int) else plus(op, op.Div(left, op.const(hop)), 1)
-    begin = op.Mul(positions(op, count), op.const(hop))
-    places = op.Add(op.Unsqueeze(begin, [1]), op.Unsqueeze(positions(op, points), [0]))
+    left = subtract_sizes(op, op.dim(value, -1), points)
+    count = left // hop + 1 if isinstance(left, int) else add_sizes(op, op.Div(left, op.const(hop)), 1)
+    begin = op.Mul(iota(op, count), op.const(hop))
+    places = op.Add(op.Unsqueeze(begin, [1]), op.Unsqueeze(iota(op, points), [0]))
     frames = op.Gather(value, places, axis=value.rank - 1)
     result = frames if window is None else op.Mul(frames, window)
     result.shape = (*_shape(value)[:-1], count if isinstance(count, int) else None, points)
@@ -112,7 +114,7 @@ def stft_center(
     bool? align_to_window=None) -> Tensor
     """
     if center:
-        self = each(self, lambda part: _padded(op, part, n_fft // 2, pad_mode))
+        self = map_parts(self, lambda part: _padded(op, part, n_fft // 2, pad_mode))
     return stft(op, self, n_fft, hop_length, win_length, window, normalized, onesided, return_complex)
 
 
@@ -158,9 +160,9 @@ def istft(
     frames = op.dim(self.real, -1)
     square = full(op, [n_fft], 1, dtype) if shaped is None else op.Mul(shaped, shaped)
     weight = op.ConvTranspose(full(op, [1, 1, frames], 1, dtype), op.Unsqueeze(square, [0, 1]), strides=[hop])
-    total = plus(op, times(op, minus(op, frames, 1), hop), n_fft)
+    total = add_sizes(op, size_product(op, subtract_sizes(op, frames, 1), hop), n_fft)
     start = n_fft // 2 if center else 0
-    end = plus(op, length, start) if length is not None else minus(op, total, start)
+    end = add_sizes(op, length, start) if length is not None else subtract_sizes(op, total, start)
     parts = [slice_axis(op, _of_rank_3(item), 2, start, end) for item in (signal, weight)]
     result = op.Squeeze(op.Div(*parts), [1])
     result.shape = (_shape(batched)[0], None)
@@ -181,7 +183,7 @@ def _unsqueezed(op: Emitter, value: Value) -> Value:
 
 def _kernel(op: Emitter, points: int, window: Value | None, dtype: int, *, normalized: bool) -> Value:
     """[2 frequencies, 1, points]: the inverse transform of the real and of the imaginary part, times the window."""
-    cosine, sine = half_turns(op, points, dtype)
+    cosine, sine = half_dft_matrices(op, points, dtype)
     factor = op.const(1 / (math.sqrt(points) if normalized else points), dtype)
     matrix = op.Mul(op.Concat(cosine, op.Neg(sine), axis=0), factor if window is None else op.Mul(window, factor))
     return op.Unsqueeze(matrix, [1])
@@ -194,7 +196,7 @@ def _lengthened(op: Emitter, value: Value, total: Any, start: int, length: Any) 
         return value
     if isinstance(known, int) and isinstance(total, int):
         return constant_pad_nd(op, value, [0, known + start - total], 0)
-    missing = largest(op, as_value(op, minus(op, plus(op, known, start), total)), op.const(0))
+    missing = largest(op, size_value(op, subtract_sizes(op, add_sizes(op, known, start), total)), op.const(0))
     return constant_pad_nd(op, value, [0, missing], 0)
 
 

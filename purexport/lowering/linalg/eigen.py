@@ -17,18 +17,18 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.linalg import jacobi
-from purexport.lowering.linalg.factorizations import geqrf, reflected
+from purexport.lowering.linalg.factorizations import apply_reflections, geqrf
 from purexport.lowering.support.common import dims_of, full, swap_last
 from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.matrices import (
-    batch_of,
+    as_row,
+    batch_dims,
+    broadcast_to,
     diagonal_of,
-    expanded,
-    identity,
-    lying,
-    nonzero,
-    part,
-    smaller,
+    identity_matrix,
+    min_size,
+    safe_divisor,
+    slice_along,
     triangle,
 )
 
@@ -48,14 +48,14 @@ def linalg_eigh(op: Emitter, self: Value, UPLO: str = "L") -> tuple[Value, Value
 def _symmetric(op: Emitter, self: Value, UPLO: str) -> tuple[Value, Value]:
     if 0 in (self.shape or ()):
         return full(op, dims_of(op, self)[:-1], 0, self.dtype or dtypes.FLOAT), self
-    return jacobi.symmetric(op, mirrored(op, self, UPLO.upper() == "U"))
+    return jacobi.jacobi_eigh(op, mirror_triangle(op, self, UPLO.upper() == "U"))
 
 
 def _remark(op: Emitter) -> None:
     op.remark("the signs of the vectors may differ from torch's; each sign is right")
 
 
-def mirrored(op: Emitter, matrix: Value, upper: bool = False) -> Value:
+def mirror_triangle(op: Emitter, matrix: Value, upper: bool = False) -> Value:
     """The symmetric matrix of which only one triangle is read, the lower or the `upper` one."""
     half = triangle(op, matrix, upper, 1 if upper else -1)
     return alike(op.Add(triangle(op, matrix, upper), swap_last(op, half)), matrix)
@@ -72,10 +72,10 @@ def _linalg_eigh(op: Emitter, A: Value, UPLO: str = "L", compute_v: bool = True)
     """aten::_linalg_eigh(Tensor A, str UPLO="L", bool compute_v=True) -> (Tensor eigenvalues, Tensor eigenvectors)"""
     if compute_v:
         return linalg_eigh(op, A, UPLO)
-    return _symmetric(op, A, UPLO)[0], nothing(op, A)
+    return _symmetric(op, A, UPLO)[0], empty_result(op, A)
 
 
-def nothing(op: Emitter, like: Value) -> Value:
+def empty_result(op: Emitter, like: Value) -> Value:
     """The empty tensor that stands for a result that was not asked for."""
     return op.const(torch.empty(0, dtype=dtypes.torch_dtype(like.dtype or dtypes.FLOAT)))
 
@@ -85,12 +85,12 @@ def nothing(op: Emitter, like: Value) -> Value:
 
 def singular_values(op: Emitter, matrix: Value) -> Value:
     """The singular values, [..., k], in descending order, for k = min(m, n)."""
-    count = smaller(op, op.dim(matrix, -2), op.dim(matrix, -1))
+    count = min_size(op, op.dim(matrix, -2), op.dim(matrix, -1))
     if 0 in (matrix.shape or ()):
-        return full(op, [*batch_of(op, matrix), count], 0, matrix.dtype or dtypes.FLOAT)
+        return full(op, [*batch_dims(op, matrix), count], 0, matrix.dtype or dtypes.FLOAT)
     # the transpose, if it has fewer columns
     high = swap_last(op, matrix) if _is_wide(matrix) else matrix
-    return part(op, jacobi.singular(op, high)[1], -1, 0, count)
+    return slice_along(op, jacobi.jacobi_svd(op, high)[1], -1, 0, count)
 
 
 def _is_wide(matrix: Value) -> bool:
@@ -98,21 +98,21 @@ def _is_wide(matrix: Value) -> bool:
     return isinstance(rows, int) and isinstance(columns, int) and rows < columns
 
 
-def thin(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
+def thin_svd(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
     """U, the singular values and V, of k = min(m, n) columns. A column of U or V whose singular value is 0 may be 0.
 
     The matrices must not be empty.
     """
     if _is_wide(matrix):
-        v, values, u = thin(op, swap_last(op, matrix))
+        v, values, u = thin_svd(op, swap_last(op, matrix))
         return u, values, v
-    count = smaller(op, op.dim(matrix, -2), op.dim(matrix, -1))
-    scaled, values, turned = jacobi.singular(op, matrix)
-    scaled, values, turned = (part(op, item, -1, 0, count) for item in (scaled, values, turned))
-    return alike(op.Div(scaled, nonzero(op, lying(op, values))), scaled), values, turned
+    count = min_size(op, op.dim(matrix, -2), op.dim(matrix, -1))
+    scaled, values, turned = jacobi.jacobi_svd(op, matrix)
+    scaled, values, turned = (slice_along(op, item, -1, 0, count) for item in (scaled, values, turned))
+    return alike(op.Div(scaled, safe_divisor(op, as_row(op, values))), scaled), values, turned
 
 
-def decomposed(op: Emitter, matrix: Value, complete: bool) -> tuple[Value, Value, Value]:
+def svd_factors(op: Emitter, matrix: Value, complete: bool) -> tuple[Value, Value, Value]:
     """U, the singular values and V; with `complete` all columns of U and V."""
     _remark(op)
     return _decomposed(op, matrix, complete)
@@ -120,23 +120,23 @@ def decomposed(op: Emitter, matrix: Value, complete: bool) -> tuple[Value, Value
 
 def _decomposed(op: Emitter, matrix: Value, complete: bool) -> tuple[Value, Value, Value]:
     rows, columns = op.dim(matrix, -2), op.dim(matrix, -1)
-    count = smaller(op, rows, columns)
+    count = min_size(op, rows, columns)
     if 0 in (matrix.shape or ()):
         sides = [_units(op, matrix, size, size if complete else count) for size in (rows, columns)]
         return sides[0], singular_values(op, matrix), sides[1]
     if _is_wide(matrix):
         v, values, u = _decomposed(op, swap_last(op, matrix), complete)
         return u, values, v
-    scaled, values, turned = jacobi.singular(op, matrix)
-    scaled, values = part(op, scaled, -1, 0, count), part(op, values, -1, 0, count)
-    units = alike(op.Div(scaled, nonzero(op, lying(op, values))), scaled)
+    scaled, values, turned = jacobi.jacobi_svd(op, matrix)
+    scaled, values = slice_along(op, scaled, -1, 0, count), slice_along(op, values, -1, 0, count)
+    units = alike(op.Div(scaled, safe_divisor(op, as_row(op, values))), scaled)
     u = _completed(op, units, rows if complete else count)
-    return u, values, turned if complete else part(op, turned, -1, 0, count)
+    return u, values, turned if complete else slice_along(op, turned, -1, 0, count)
 
 
 def _units(op: Emitter, matrix: Value, rows: Any, columns: Any) -> Value:
-    unit = identity(op, rows, columns, matrix)
-    return expanded(op, unit, [*batch_of(op, matrix), rows, columns]) if matrix.rank > 2 else unit
+    unit = identity_matrix(op, rows, columns, matrix)
+    return broadcast_to(op, unit, [*batch_dims(op, matrix), rows, columns]) if matrix.rank > 2 else unit
 
 
 def _completed(op: Emitter, vectors: Value, columns: Any) -> Value:
@@ -146,19 +146,19 @@ def _completed(op: Emitter, vectors: Value, columns: Any) -> Value:
     QR keeps the columns of length 1 except for their sign.
     """
     packed, sizes = geqrf(op, vectors)
-    unit = identity(op, op.dim(vectors, -2), columns, vectors)
-    found = reflected(op, packed, sizes, unit, False)
+    unit = identity_matrix(op, op.dim(vectors, -2), columns, vectors)
+    found = apply_reflections(op, packed, sizes, unit, False)
     count = op.dim(vectors, -1)
-    diagonal = lying(op, diagonal_of(op, part(op, packed, -2, 0, count)))
+    diagonal = as_row(op, diagonal_of(op, slice_along(op, packed, -2, 0, count)))
     sign = op.Where(op.Less(diagonal, op.like(0, vectors)), op.like(-1, vectors), op.like(1, vectors))
-    first = op.Mul(part(op, found, -1, 0, count), sign)
-    return alike(op.Concat(first, part(op, found, -1, count, None), axis=vectors.rank - 1), found)
+    first = op.Mul(slice_along(op, found, -1, 0, count), sign)
+    return alike(op.Concat(first, slice_along(op, found, -1, count, None), axis=vectors.rank - 1), found)
 
 
 @lower("aten::linalg_svd")
 def linalg_svd(op: Emitter, A: Value, full_matrices: bool = True) -> tuple[Value, Value, Value]:
     """aten::linalg_svd(Tensor A, bool full_matrices=True, *, str? driver=None) -> (Tensor U, Tensor S, Tensor Vh)"""
-    u, values, v = decomposed(op, A, full_matrices)
+    u, values, v = svd_factors(op, A, full_matrices)
     return u, values, swap_last(op, v)
 
 
@@ -171,16 +171,16 @@ def _linalg_svd(
     """
     if compute_uv:
         return linalg_svd(op, A, full_matrices)
-    return nothing(op, A), singular_values(op, A), nothing(op, A)
+    return empty_result(op, A), singular_values(op, A), empty_result(op, A)
 
 
 @lower("aten::svd")
 def svd(op: Emitter, self: Value, some: bool = True, compute_uv: bool = True) -> tuple[Value, Value, Value]:
     """aten::svd(Tensor self, bool some=True, bool compute_uv=True) -> (Tensor U, Tensor S, Tensor V)"""
     if compute_uv:
-        return decomposed(op, self, not some)
+        return svd_factors(op, self, not some)
     sides = [
-        full(op, [*batch_of(op, self), size, size], 0, self.dtype or dtypes.FLOAT) for size in dims_of(op, self)[-2:]
+        full(op, [*batch_dims(op, self), size, size], 0, self.dtype or dtypes.FLOAT) for size in dims_of(op, self)[-2:]
     ]
     return sides[0], singular_values(op, self), sides[1]
 

@@ -17,12 +17,12 @@ from purexport.errors import OpsetError, UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.nn.pool import product
+from purexport.lowering.nn.pool import size_product_value
 from purexport.lowering.support.common import full, permute, reshape_to_result
 
 
 @lower("aten::einsum")
-def einsum(op: Emitter, equation: str, tensors: Sequence[Value], path: Any = None) -> Value:
+def einsum_rule(op: Emitter, equation: str, tensors: Sequence[Value], path: Any = None) -> Value:
     """aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor
 
     `path`, the order of the products, is ignored: it changes the speed only.
@@ -133,7 +133,7 @@ def _grouped(op: Emitter, value: Value, letters: str, groups: tuple[str, str, st
     moved = op.Transpose(value, perm=[letters.index(letter) for letter in "".join(groups)]) if letters else value
     if all(len(group) == 1 for group in matrix):
         return moved
-    shape = [*[0] * len(batch), *(product(op, [sizes[letter] for letter in group]) for group in matrix)]
+    shape = [*[0] * len(batch), *(size_product_value(op, [sizes[letter] for letter in group]) for group in matrix)]
     return op.Reshape(moved, op.ints(shape))
 
 

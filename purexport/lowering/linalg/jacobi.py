@@ -18,44 +18,53 @@ import torch
 from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.reduce.sorting import top
+from purexport.lowering.reduce.sorting import top_k
 from purexport.lowering.support.common import full
 from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.loops import repeat_while
-from purexport.lowering.support.matrices import batch_of, counted, identity, kept, lying, nonzero, part, upright
-from purexport.lowering.support.positions import as_value, times
+from purexport.lowering.support.matrices import (
+    as_column,
+    as_row,
+    batch_dims,
+    identity_matrix,
+    index_range,
+    masked,
+    safe_divisor,
+    slice_along,
+)
+from purexport.lowering.support.positions import size_product, size_value
 
 TOURNAMENTS = 30  # at most; about eight are enough
 ROUNDING = 8  # columns are orthogonal up to this many units of rounding times the square root of their length
 
 
-def singular(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
+def jacobi_svd(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
     """A V, [..., m, n], with columns of descending length; the lengths, [..., n]; and V, [..., n, n]."""
     dtype, matrix = matrix.dtype, op.cast(matrix, dtypes.DOUBLE)
-    scale = nonzero(op, _largest(op, matrix))
+    scale = safe_divisor(op, _largest(op, matrix))
     scaled, turned = _orthogonal(op, alike(op.Div(matrix, scale), matrix))
     length = _lengths(op, scaled)
     columns = op.dim(matrix, -1)
-    length, places = top(op, kept(op, _is_real(op, turned), length, -1), columns, -1)
+    length, places = top_k(op, masked(op, _is_real(op, turned), length, -1), columns, -1)
     length = alike(op.Mul(length, op.Squeeze(scale, [matrix.rank - 1])), length)
     scaled, turned = _picked(op, scaled, places), _picked(op, turned, places)
     return op.cast(alike(op.Mul(scaled, scale), matrix), dtype), op.cast(length, dtype), op.cast(turned, dtype)
 
 
-def symmetric(op: Emitter, matrix: Value) -> tuple[Value, Value]:
+def jacobi_eigh(op: Emitter, matrix: Value) -> tuple[Value, Value]:
     """The eigenvalues of symmetric matrices, [..., n], ascending, and the eigenvectors as columns, [..., n, n]."""
     dtype, matrix, size = matrix.dtype, op.cast(matrix, dtypes.DOUBLE), op.dim(matrix, -1)
-    scale = nonzero(op, _largest(op, matrix))
+    scale = safe_divisor(op, _largest(op, matrix))
     scaled = alike(op.Div(matrix, scale), matrix)
     # no eigenvalue is larger than the largest row sum (Gershgorin)
     sums = op.ReduceSum(op.Abs(scaled), axes=[matrix.rank - 1], keepdims=1)
     shift = op.ReduceMax(sums, axes=[matrix.rank - 2], keepdims=1)
-    shifted = op.Add(scaled, op.Mul(identity(op, size, size, matrix), shift))
+    shifted = op.Add(scaled, op.Mul(identity_matrix(op, size, size, matrix), shift))
     _, vectors = _orthogonal(op, alike(shifted, matrix))
     products = op.Mul(vectors, op.MatMul(scaled, vectors))
     found = op.ReduceSum(products, axes=[matrix.rank - 2], keepdims=0)
     found.shape = (*(matrix.shape or ())[:-2], (vectors.shape or ())[-1])
-    found, places = top(op, kept(op, _is_real(op, vectors), found, torch.inf), size, -1, greatest=False)
+    found, places = top_k(op, masked(op, _is_real(op, vectors), found, torch.inf), size, -1, greatest=False)
     found = alike(op.Mul(found, op.Squeeze(scale, [matrix.rank - 1])), found)
     return op.cast(found, dtype), op.cast(alike(_picked(op, vectors, places), matrix), dtype)
 
@@ -81,8 +90,8 @@ def _is_real(op: Emitter, turned: Value) -> Value:
 
 def _picked(op: Emitter, value: Value, places: Value) -> Value:
     """The columns of `value` at `places`, [..., n], of each matrix."""
-    numbers = upright(op, counted(op, op.dim(value, -1)))
-    found = op.MatMul(value, op.cast(op.Equal(numbers, lying(op, places)), value.dtype))
+    numbers = as_column(op, index_range(op, op.dim(value, -1)))
+    found = op.MatMul(value, op.cast(op.Equal(numbers, as_row(op, places)), value.dtype))
     found.shape = (*(value.shape or ())[:-1], (places.shape or ())[-1])
     return found
 
@@ -91,21 +100,21 @@ def _orthogonal(op: Emitter, matrix: Value) -> tuple[Value, Value]:
     """A V with orthogonal columns, and V. Where the number of columns is odd, a column of zeros is added to both."""
     rows, columns = op.dim(matrix, -2), op.dim(matrix, -1)
     half = _half(op, columns)
-    unit = identity(op, columns, columns, matrix)
+    unit = identity_matrix(op, columns, columns, matrix)
     if matrix.rank > 2:
-        unit = op.Expand(unit, op.ints([*batch_of(op, matrix), 1, 1]))
+        unit = op.Expand(unit, op.ints([*batch_dims(op, matrix), 1, 1]))
     stacked = op.Concat(matrix, unit, axis=matrix.rank - 2)
-    padding = _padding(op, rows, columns, half, batch_of(op, matrix))
+    padding = _padding(op, rows, columns, half, batch_dims(op, matrix))
     if padding is not None:
         stacked = op.Concat(stacked, padding, axis=matrix.rank - 1)
     count = 2 * half if isinstance(half, int) else None
     height = rows + columns if isinstance(rows, int) and isinstance(columns, int) else None
     stacked.shape = (*(matrix.shape or ())[:-2], height, count)
 
-    rounds = op.Sub(op.Mul(as_value(op, half), op.const(2)), op.const(1))
+    rounds = op.Sub(op.Mul(size_value(op, half), op.const(2)), op.const(1))
     order = _next_round(op, half)
     smallest = op.const(ROUNDING * torch.finfo(torch.float64).eps, dtypes.DOUBLE)
-    tolerance = op.Mul(op.Sqrt(op.cast(as_value(op, rows), dtypes.DOUBLE)), smallest)
+    tolerance = op.Mul(op.Sqrt(op.cast(size_value(op, rows), dtypes.DOUBLE)), smallest)
 
     def step(at: Value, quiet: Value, stacked: Value) -> list[Value]:
         stacked, turns = _round(op, stacked, rows, half, tolerance)
@@ -113,10 +122,10 @@ def _orthogonal(op: Emitter, matrix: Value) -> tuple[Value, Value]:
         moved = op.Gather(stacked, order, axis=stacked.rank - 1)
         return [op.Less(quiet, rounds), quiet, moved]
 
-    most = times(op, TOURNAMENTS, op.known(rounds))
+    most = size_product(op, TOURNAMENTS, op.known(rounds))
     start = op.const(0)
     _, stacked = repeat_while(op, most, op.const(True, dtypes.BOOL), step, start, stacked)
-    return part(op, stacked, -2, 0, rows), part(op, stacked, -2, rows, None)
+    return slice_along(op, stacked, -2, 0, rows), slice_along(op, stacked, -2, rows, None)
 
 
 def _half(op: Emitter, columns: Any) -> Any:
@@ -133,7 +142,7 @@ def _padding(op: Emitter, rows: Any, columns: Any, half: Any, batch: list[Any]) 
     missing = 1 if isinstance(columns, int) else op.Sub(op.Mul(half, op.const(2)), columns)
     if isinstance(rows, int) and isinstance(columns, int):
         return full(op, [*batch, rows + columns, missing], 0, dtypes.DOUBLE)
-    height = op.Add(as_value(op, rows), as_value(op, columns))
+    height = op.Add(size_value(op, rows), size_value(op, columns))
     return full(op, [*batch, height, missing], 0, dtypes.DOUBLE)
 
 
@@ -149,7 +158,7 @@ def _next_round(op: Emitter, half: Any) -> Value:
             order[0], order[1], order[-1] = 0, half, half - 1
         return op.const(order)
     last = op.Sub(op.Mul(half, op.const(2)), op.const(1))
-    places = counted(op, op.Add(last, op.const(1)))
+    places = index_range(op, op.Add(last, op.const(1)))
     others = op.Where(op.Less(places, half), op.Sub(places, op.const(1)), op.Add(places, op.const(1)))
     others = op.Where(op.Equal(places, op.const(1)), half, others)
     others = op.Where(op.Equal(places, last), op.Sub(half, op.const(1)), others)
@@ -160,8 +169,8 @@ def _next_round(op: Emitter, half: Any) -> Value:
 
 def _round(op: Emitter, stacked: Value, rows: Any, half: Any, tolerance: Value) -> tuple[Value, Value]:
     """The columns after all pairs were rotated once, and the number of pairs that needed it."""
-    left, right = part(op, stacked, -1, 0, half), part(op, stacked, -1, half, None)
-    upper_left, upper_right = part(op, left, -2, 0, rows), part(op, right, -2, 0, rows)
+    left, right = slice_along(op, stacked, -1, 0, half), slice_along(op, stacked, -1, half, None)
+    upper_left, upper_right = slice_along(op, left, -2, 0, rows), slice_along(op, right, -2, 0, rows)
     one, other, both = (
         op.ReduceSum(op.Mul(first, second), axes=[stacked.rank - 2], keepdims=1)
         for first, second in ((upper_left, upper_left), (upper_right, upper_right), (upper_left, upper_right))
@@ -170,7 +179,7 @@ def _round(op: Emitter, stacked: Value, rows: Any, half: Any, tolerance: Value) 
     limit = op.Mul(tolerance, op.Mul(op.Sqrt(one), op.Sqrt(other)))
     turns = op.ReduceSum(op.cast(op.Greater(size, limit), dtypes.FLOAT), keepdims=0)
     # the tangent of the smaller of the two angles that make the pair orthogonal (Golub and Van Loan, section 8.5)
-    ratio = op.Div(op.Sub(other, one), op.Mul(op.like(2, one), nonzero(op, both)))
+    ratio = op.Div(op.Sub(other, one), op.Mul(op.like(2, one), safe_divisor(op, both)))
     side = op.Where(op.Less(ratio, op.like(0, one)), op.like(-1, one), op.like(1, one))
     root = op.Sqrt(op.Add(op.like(1, one), op.Mul(ratio, ratio)))
     tangent = op.Div(side, op.Add(op.Abs(ratio), root))

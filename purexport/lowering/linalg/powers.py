@@ -10,11 +10,11 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.linalg.products import multiply
-from purexport.lowering.linalg.solve import inverse, unit_like
+from purexport.lowering.linalg.solve import identity_like, inverse
 from purexport.lowering.support.common import reshape
 from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.loops import repeat
-from purexport.lowering.support.matrices import kept
+from purexport.lowering.support.matrices import masked
 
 
 @lower("aten::matrix_power", "aten::linalg_matrix_power")
@@ -26,7 +26,7 @@ def matrix_power(op: Emitter, self: Value, n: int) -> Value:
     if n < 0:
         return matrix_power(op, alike(inverse(op, self), self), -n)
     if n == 0:
-        return unit_like(op, self)
+        return identity_like(op, self)
     powers = [self]
     while 2 ** len(powers) <= n:
         powers.append(multiply(op, powers[-1], powers[-1]))
@@ -53,10 +53,10 @@ def matrix_exp(op: Emitter, self: Value) -> Value:
     excess = op.Div(norm, op.like(_SMALL[dtype], self))
     # a matrix with infinities has no small norm however often it is halved
     halved = op.And(op.Greater(excess, op.like(1, self)), op.Less(excess, op.like(1e30, self)))
-    log2 = op.Div(op.Log(kept(op, halved, excess, 1)), op.like(math.log(2), self))
+    log2 = op.Div(op.Log(masked(op, halved, excess, 1)), op.like(math.log(2), self))
     times = op.Ceil(log2)
     small = op.Mul(self, op.Pow(op.like(0.5, self), times))
-    unit = unit_like(op, self)
+    unit = identity_like(op, self)
     # the factors multiply the identity: ONNX Runtime fuses a number next to a MatMul into it, rounded to float32
     shares = [op.Mul(unit, op.like(1 / math.factorial(term), self)) for term in range(_TERMS + 1)]
     result = shares[-1]

@@ -12,13 +12,13 @@ from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.linalg.eigen import mirrored, nothing, singular_values, thin
+from purexport.lowering.linalg.eigen import empty_result, mirror_triangle, singular_values, thin_svd
 from purexport.lowering.linalg.solve import is_vector, linalg_inv_ex
 from purexport.lowering.reduce.reductions import linalg_vector_norm
 from purexport.lowering.support.common import axis_of, full, permute, swap_last
 from purexport.lowering.support.kernels import alike, largest
-from purexport.lowering.support.matrices import batch_of, broadcast_batch, flat, kept, lying, upright
-from purexport.lowering.support.positions import as_value
+from purexport.lowering.support.matrices import as_column, as_row, as_vector, batch_dims, broadcast_batch, masked
+from purexport.lowering.support.positions import size_value
 
 # Norms --------------------------------------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ def linalg_cond(op: Emitter, self: Value, p: Any = None) -> Value:
     `p` None is the 2-norm: the largest singular value over the smallest.
     """
     if 0 in (self.shape or ()):
-        return full(op, batch_of(op, self), 0, self.dtype or dtypes.FLOAT)
+        return full(op, batch_dims(op, self), 0, self.dtype or dtypes.FLOAT)
     if p is None or abs(p) == 2:
         values = singular_values(op, self)
         last = [values.rank - 1]
@@ -130,7 +130,7 @@ def linalg_cond(op: Emitter, self: Value, p: Any = None) -> Value:
 def linalg_cond_named(op: Emitter, self: Value, p: str) -> Value:
     """aten::linalg_cond.p_str(Tensor self, str p) -> Tensor"""
     if 0 in (self.shape or ()):
-        return full(op, batch_of(op, self), 0, self.dtype or dtypes.FLOAT)
+        return full(op, batch_dims(op, self), 0, self.dtype or dtypes.FLOAT)
     if p != "nuc":
         return _norms_of_inverses(op, self, p)
     values = singular_values(op, self)
@@ -142,7 +142,7 @@ def _norms_of_inverses(op: Emitter, matrix: Value, order: Any) -> Value:
     """The norm of the matrix times that of its inverse; infinite where the matrix is singular."""
     inverse, info = linalg_inv_ex(op, matrix)
     missing = op.Greater(op.cast(info, dtypes.INT64), op.const(0))
-    inverse = kept(op, op.Not(op.Unsqueeze(missing, [matrix.rank - 2, matrix.rank - 1])), inverse, torch.inf)
+    inverse = masked(op, op.Not(op.Unsqueeze(missing, [matrix.rank - 2, matrix.rank - 1])), inverse, torch.inf)
     return op.Mul(*(_matrix_norm(op, item, order, (-2, -1), False) for item in (matrix, alike(inverse, matrix))))
 
 
@@ -170,7 +170,7 @@ def _beside(op: Emitter, tolerance: Any, values: Value) -> Value:
         wider = zip(reversed(tolerance.shape or ()), reversed(batch), strict=False)
         if tolerance.rank > len(batch) or any(size != 1 == own for size, own in wider):
             raise UnsupportedForm("with more tolerances than matrices has no rule; expand the matrices")
-        return upright(op, alike(op.cast(tolerance, values.dtype), tolerance))
+        return as_column(op, alike(op.cast(tolerance, values.dtype), tolerance))
     return op.like(tolerance, values)
 
 
@@ -180,7 +180,7 @@ def _usual_tolerance(op: Emitter, matrix: Value) -> Any:
     rows, columns = op.dim(matrix, -2), op.dim(matrix, -1)
     if isinstance(rows, int) and isinstance(columns, int):
         return max(rows, columns) * unit
-    one, other = as_value(op, rows), as_value(op, columns)
+    one, other = size_value(op, rows), size_value(op, columns)
     longer = op.cast(op.Where(op.Less(one, other), other, one), matrix.dtype)
     longer.shape = ()
     found = op.Mul(longer, op.like(unit, matrix))
@@ -190,8 +190,8 @@ def _usual_tolerance(op: Emitter, matrix: Value) -> Any:
 
 def _rank(op: Emitter, matrix: Value, atol: Any, rtol: Any, hermitian: bool) -> Value:
     if 0 in (matrix.shape or ()):
-        return full(op, batch_of(op, matrix), 0, dtypes.INT64)
-    matrix = mirrored(op, matrix) if hermitian else matrix
+        return full(op, batch_dims(op, matrix), 0, dtypes.INT64)
+    matrix = mirror_triangle(op, matrix) if hermitian else matrix
     values = singular_values(op, matrix)
     counts = op.cast(_above(op, matrix, values, atol, rtol), dtypes.INT64)
     return op.ReduceSum(counts, axes=[values.rank - 1], keepdims=0)
@@ -237,8 +237,8 @@ def linalg_pinv(op: Emitter, self: Value, atol: Any = None, rtol: Any = None, he
     A singular value counts if it is above `atol` and above `rtol` times the largest one.
     """
     if 0 in (self.shape or ()):
-        return full(op, [*batch_of(op, self), op.dim(self, -1), op.dim(self, -2)], 0, self.dtype or dtypes.FLOAT)
-    matrix = mirrored(op, self) if hermitian else self
+        return full(op, [*batch_dims(op, self), op.dim(self, -1), op.dim(self, -2)], 0, self.dtype or dtypes.FLOAT)
+    matrix = mirror_triangle(op, self) if hermitian else self
     u, scaled = _inverted(op, matrix, atol, rtol)[:2]
     return op.MatMul(scaled, swap_last(op, u))
 
@@ -247,10 +247,10 @@ def _inverted(op: Emitter, matrix: Value, atol: Any, rtol: Any) -> tuple[Value, 
     """U; V divided by the singular values that count, with 0 for the others; which of them count; and the singular
     values.
     """
-    u, values, v = thin(op, matrix)
+    u, values, v = thin_svd(op, matrix)
     counts = _above(op, matrix, values, atol, rtol)
-    inverted = kept(op, counts, alike(op.Reciprocal(kept(op, counts, values, 1)), values))
-    return u, alike(op.Mul(v, lying(op, inverted)), v), counts, values
+    inverted = masked(op, counts, alike(op.Reciprocal(masked(op, counts, values, 1)), values))
+    return u, alike(op.Mul(v, as_row(op, inverted)), v), counts, values
 
 
 @lower("aten::linalg_pinv", "aten::linalg_pinv.rcond_tensor")
@@ -287,16 +287,16 @@ def linalg_lstsq(
     driver = "gelsy" if driver is None else driver
     if driver == "gelsy" and rcond is not None and rcond > _ROUNDING_ONLY:
         raise UnsupportedForm(f"with rcond={rcond!r} depends on the factors of LAPACK's gelsy; use driver='gelsd'")
-    right = upright(op, b) if is_vector(self, b) else b
+    right = as_column(op, b) if is_vector(self, b) else b
     u, scaled, counts, values = _inverted(op, self, None, 0.0 if driver == "gels" else rcond)
     products = op.MatMul(swap_last(op, u), broadcast_batch(op, right, self))
     found = alike(op.MatMul(scaled, products), Value(shape=(None,) * max(self.rank, right.rank)))
     rank = op.ReduceSum(op.cast(counts, dtypes.INT64), axes=[values.rank - 1], keepdims=0)
     return (
-        flat(op, found) if right is not b else found,
+        as_vector(op, found) if right is not b else found,
         _residuals(op, self, right, found),
         rank if driver != "gels" else op.const(torch.empty(0, dtype=torch.int64)),
-        values if driver in ("gelsd", "gelss") else nothing(op, self),
+        values if driver in ("gelsd", "gelss") else empty_result(op, self),
     )
 
 
@@ -308,6 +308,6 @@ def _residuals(op: Emitter, matrix: Value, right: Value, found: Value) -> Value:
     """
     recorded = op.results[1]
     if recorded is None or recorded.shape == (0,):
-        return nothing(op, matrix)
+        return empty_result(op, matrix)
     rest = op.Sub(op.MatMul(matrix, found), right)
     return op.ReduceSum(op.Mul(rest, rest), axes=[found.rank - 2], keepdims=0)

@@ -66,7 +66,7 @@ def _plain(
 
 
 @lower("aten::conv1d", "aten::conv2d", "aten::conv3d")
-def conv(
+def conv_rule(
     op: Emitter,
     input: Value,
     weight: Value,

@@ -18,7 +18,7 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.compare import eq
 from purexport.lowering.support.common import reshape
 from purexport.lowering.support.loops import repeat
-from purexport.lowering.support.positions import as_value, count_up
+from purexport.lowering.support.positions import int_range, size_value
 from purexport.lowering.tensor.slices import slice_axis
 
 _END = 2**63 - 1
@@ -38,8 +38,8 @@ def _rows(op: Emitter, targets: Value, lengths: Value) -> Value:
     known = lengths.const
     longest = op.dim(labels, 0) if known is None else int(known.max())
     before = op.Concat(op.const([0]), slice_axis(op, _sums(op, lengths), 0, 0, -1), axis=0)
-    places = op.Add(op.Unsqueeze(before, [1]), op.Unsqueeze(count_up(op, 0, longest), [0]))
-    last = op.Sub(as_value(op, op.dim(labels, 0)), op.const(1))
+    places = op.Add(op.Unsqueeze(before, [1]), op.Unsqueeze(int_range(op, 0, longest), [0]))
+    last = op.Sub(size_value(op, op.dim(labels, 0)), op.const(1))
     places = op.Where(op.Less(places, last), places, last)
     rows: Value = op.Gather(labels, places, axis=0)
     rows.shape = (None, longest if isinstance(longest, int) else None)
@@ -81,7 +81,7 @@ def _losses(op: Emitter, log_probs: Value, targets: Value, inputs: Value, length
     # a label may follow the previous label without a blank between them if they differ
     moved = op.Concat(slice_axis(op, states, 1, 0, 2), slice_axis(op, states, 1, 0, -2), axis=1)
     skips = op.Not(op.Or(eq(op, states, op.const(blank)), eq(op, states, moved)))
-    place = count_up(op, 0, op.dim(states, 1))
+    place = int_range(op, 0, op.dim(states, 1))
     skips = op.And(skips, op.Greater(place, op.const(1)))
     never = op.like(-math.inf, log_probs)
 
@@ -99,7 +99,7 @@ def _losses(op: Emitter, log_probs: Value, targets: Value, inputs: Value, length
         going = op.Unsqueeze(op.Less(at, inputs), [1])
         return [op.Where(going, following, alpha)]
 
-    steps = op.known(op.Sub(as_value(op, op.dim(log_probs, 0)), op.const(1)))
+    steps = op.known(op.Sub(size_value(op, op.dim(log_probs, 0)), op.const(1)))
     (alpha,) = repeat(op, steps, step, start)
     last = op.Unsqueeze(op.Mul(lengths, op.const(2)), [1])
     before = op.Sub(last, op.const(1))

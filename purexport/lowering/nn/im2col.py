@@ -17,12 +17,12 @@ from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.nn.pool import batched, product, unbatched
+from purexport.lowering.nn.pool import batched, size_product_value, unbatched
 from purexport.lowering.support.common import dims_of
 
 
 @lower("aten::im2col")
-def im2col(
+def im2col_rule(
     op: Emitter,
     self: Value,
     kernel_size: Sequence[int],
@@ -44,7 +44,7 @@ def im2col(
     ):
         value = op.Gather(value, _positions(op, size, kernel, step, pad, gap), axis=2 + 2 * axis)
     columns = op.Transpose(value, perm=[0, 1, 2, 4, 3, 5])
-    depth = op.known(product(op, [channels, *kernel_size]))
+    depth = op.known(size_product_value(op, [channels, *kernel_size]))
     result = op.Reshape(columns, op.ints([batch, depth, -1]))
     return result if self.rank == 4 else op.Squeeze(result, [0])
 
@@ -52,7 +52,7 @@ def im2col(
 def _positions(op: Emitter, size: Any, kernel: int, step: int, pad: int, gap: int) -> Value:
     """[kernel, windows]: the row of the padded image that each row of the kernel reads in each window."""
     inside = op.const(torch.arange(kernel).reshape(kernel, 1) * gap)
-    reach = op.Sub(product(op, [size]), op.const(gap * (kernel - 1) - 2 * pad))
+    reach = op.Sub(size_product_value(op, [size]), op.const(gap * (kernel - 1) - 2 * pad))
     places = op.Range(op.const(0), reach, op.const(step))
     return op.Add(inside, op.Unsqueeze(places, [0]))
 

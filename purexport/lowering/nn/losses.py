@@ -21,7 +21,7 @@ from purexport.lowering.elementwise.compare import eq
 from purexport.lowering.nn.attention import log_softmax
 from purexport.lowering.support.common import swap_last
 from purexport.lowering.support.kernels import alike
-from purexport.lowering.tensor.create import positions
+from purexport.lowering.tensor.create import iota
 
 _NONE, _MEAN, _SUM = 0, 1, 2
 
@@ -160,7 +160,7 @@ def kl_div(op: Emitter, self: Value, target: Value, reduction: int = 1, log_targ
 def _picked(op: Emitter, scores: Value, target: Value, ignore_index: Any) -> Value:
     """True at the class of each target, in the shape of `scores`; false everywhere for an ignored target."""
     axis = 0 if scores.rank == 1 else 1
-    classes = op.Reshape(positions(op, op.dim(scores, axis)), [-1, *[1] * (scores.rank - axis - 1)])
+    classes = op.Reshape(iota(op, op.dim(scores, axis)), [-1, *[1] * (scores.rank - axis - 1)])
     wanted = op.Unsqueeze(op.cast(target, dtypes.INT64), axes=[axis])
     hit = op.Equal(wanted, classes)
     return op.And(hit, op.Not(op.Equal(wanted, op.like(ignore_index, wanted))))

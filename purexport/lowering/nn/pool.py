@@ -166,12 +166,12 @@ def _maximum(op: Emitter, value: Value, window: _Window, outputs: int) -> tuple[
 def _positions(op: Emitter, indices: Value, padded: Value, window: _Window, explicit: bool) -> Value:
     """Positions within one plane of the input, as in torch, from ONNX's positions in the whole pooled tensor."""
     if not explicit:
-        return _modulo(op, indices, product(op, window.sizes))
+        return _modulo(op, indices, size_product_value(op, window.sizes))
     position, rest, shape = op.const(0), indices, op.Shape(padded)
     for axis in reversed(range(window.rank)):
         size = op.Gather(shape, op.const(axis + 2), axis=0)
         step = op.Sub(_modulo(op, rest, size), op.const(window.padding[axis]))
-        position = op.Add(position, op.Mul(step, product(op, window.sizes[axis + 1 :])))
+        position = op.Add(position, op.Mul(step, size_product_value(op, window.sizes[axis + 1 :])))
         rest = op.Div(rest, size)
     return position
 
@@ -180,7 +180,7 @@ def _modulo(op: Emitter, value: Value, divisor: Value) -> Value:
     return op.Mod(value, divisor) if op.has("Mod") else op.Sub(value, op.Mul(op.Div(value, divisor), divisor))
 
 
-def product(op: Emitter, sizes: Sequence[Any]) -> Value:
+def size_product_value(op: Emitter, sizes: Sequence[Any]) -> Value:
     """The product of sizes that may be computed, as a zero-dim int64 value."""
     result = op.const(math.prod(size for size in sizes if not isinstance(size, Value)))
     for size in sizes:
@@ -198,7 +198,7 @@ def max_unpool(
     """
     lead = dims_of(op, self)[: self.rank - spatial_rank(op)]
     flat = [*[0] * len(lead), -1]
-    zeros = full(op, [*lead, product(op, output_size)], 0, op.result_dtype)
+    zeros = full(op, [*lead, size_product_value(op, output_size)], 0, op.result_dtype)
     write = "ScatterElements" if op.has("ScatterElements") else "Scatter"
     written = op.emit(write, zeros, op.Reshape(indices, flat), op.Reshape(self, flat), axis=len(lead))
     return op.Reshape(written, op.ints([*flat[:-1], *output_size]))

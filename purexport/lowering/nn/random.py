@@ -15,7 +15,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import Rule, add, lower
 from purexport.lowering.elementwise.arithmetic import log1p
-from purexport.lowering.reduce.sorting import top
+from purexport.lowering.reduce.sorting import top_k
 from purexport.lowering.support.common import dims_of, full
 from purexport.lowering.support.kernels import alike
 
@@ -198,7 +198,7 @@ def randperm(op: Emitter, n: Any, dtype: Any = None) -> Value:
 
     The positions that sort uniform numbers.
     """
-    return _result(op, top(op, _uniform(op, [n]), n, 0)[1])
+    return _result(op, top_k(op, _uniform(op, [n]), n, 0)[1])
 
 
 @lower("aten::bernoulli")
@@ -235,7 +235,7 @@ def multinomial(op: Emitter, self: Value, num_samples: Any, replacement: bool = 
     if not replacement:
         # without replacement: the largest of weights divided by exponential numbers first (the Gumbel-top-k trick)
         waits = op.Neg(log1p(op, op.Neg(op.RandomUniformLike(weights, dtype=dtypes.FLOAT))))
-        return top(op, alike(op.Div(weights, waits), weights), num_samples, -1)[1]
+        return top_k(op, alike(op.Div(weights, waits), weights), num_samples, -1)[1]
     row = weights if self.rank == 2 else op.Unsqueeze(weights, axes=[0])
     count = op.known(num_samples)
     found = op.Multinomial(op.Log(row), sample_size=count, dtype=dtypes.INT64)

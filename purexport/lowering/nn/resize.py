@@ -21,7 +21,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import dims_of, permute
-from purexport.lowering.support.positions import as_value, count_up
+from purexport.lowering.support.positions import int_range, size_value
 
 _KERNELS = (dtypes.FLOAT, dtypes.FLOAT16, dtypes.BFLOAT16)  # dtypes that runtimes resize
 
@@ -61,7 +61,7 @@ def _coordinates(align_corners: bool) -> str:
     return "align_corners" if align_corners else "half_pixel"
 
 
-def resize(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]) -> Value:
+def interpolate(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]) -> Value:
     """`value` [N, C, ...] interpolated to `sizes`, or by `scales` where there are none.
 
     `scales` holds a factor for each axis, or None where the ratio of the sizes is the factor.
@@ -159,8 +159,8 @@ def _places(op: Emitter, old: Any, new: Any) -> Value:
     """For each of the `new` elements the position of its nearest neighbour among the `old` ones, in float32 as torch
     computes it.
     """
-    sizes = [op.cast(as_value(op, size), dtypes.FLOAT) for size in (old, new)]
-    steps = op.cast(count_up(op, 0, new), dtypes.FLOAT)
+    sizes = [op.cast(size_value(op, size), dtypes.FLOAT) for size in (old, new)]
+    steps = op.cast(int_range(op, 0, new), dtypes.FLOAT)
     found = op.Floor(op.Mul(steps, op.Div(sizes[0], sizes[1])))
     return op.Cast(op.Min(found, op.Sub(sizes[0], op.const(1.0, dtypes.FLOAT))), to=dtypes.INT64)
 
@@ -208,25 +208,25 @@ def _matrix(method: Method, old: int, new: int, scale: float | None) -> torch.Te
 def _register_nearest(name: str, rank: int, method: Method) -> None:
     @lower(f"aten::{name}{rank}d.vec")
     def by_list(op: Emitter, input: Value, output_size: Any, scale_factors: Any) -> Value:
-        return resize(op, input, method, output_size, scale_factors or [None] * rank)
+        return interpolate(op, input, method, output_size, scale_factors or [None] * rank)
 
     if rank == 1:
 
         @lower(f"aten::{name}1d")
         def of_one(op: Emitter, self: Value, output_size: Any, scales: Any = None) -> Value:
-            return resize(op, self, method, output_size, [scales])
+            return interpolate(op, self, method, output_size, [scales])
     elif rank == 2:
 
         @lower(f"aten::{name}2d")
         def of_two(op: Emitter, self: Value, output_size: Any, scales_h: Any = None, scales_w: Any = None) -> Value:
-            return resize(op, self, method, output_size, [scales_h, scales_w])
+            return interpolate(op, self, method, output_size, [scales_h, scales_w])
     else:
 
         @lower(f"aten::{name}3d")
         def of_three(
             op: Emitter, self: Value, output_size: Any, scales_d: Any = None, scales_h: Any = None, scales_w: Any = None
         ) -> Value:
-            return resize(op, self, method, output_size, [scales_d, scales_h, scales_w])
+            return interpolate(op, self, method, output_size, [scales_d, scales_h, scales_w])
 
 
 for _rank in (1, 2, 3):
@@ -237,7 +237,7 @@ for _rank in (1, 2, 3):
 @lower("aten::upsample_linear1d")
 def upsample_linear1d(op: Emitter, self: Value, output_size: Any, align_corners: bool, scales: Any = None) -> Value:
     """aten::upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None) -> Tensor"""
-    return resize(op, self, _linear(align_corners), output_size, [scales])
+    return interpolate(op, self, _linear(align_corners), output_size, [scales])
 
 
 @lower("aten::upsample_trilinear3d")
@@ -253,7 +253,7 @@ def upsample_trilinear3d(
     """aten::upsample_trilinear3d(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None,
     float? scales_h=None, float? scales_w=None) -> Tensor
     """
-    return resize(op, self, _linear(align_corners), output_size, [scales_d, scales_h, scales_w])
+    return interpolate(op, self, _linear(align_corners), output_size, [scales_d, scales_h, scales_w])
 
 
 @lower("aten::upsample_linear1d.vec", "aten::upsample_bilinear2d.vec", "aten::upsample_trilinear3d.vec")
@@ -261,7 +261,7 @@ def upsample_linear(op: Emitter, input: Value, output_size: Any, align_corners: 
     """aten::upsample_linear1d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors)
     -> Tensor
     """
-    return resize(op, input, _linear(align_corners), output_size, scale_factors or [None] * (input.rank - 2))
+    return interpolate(op, input, _linear(align_corners), output_size, scale_factors or [None] * (input.rank - 2))
 
 
 def _register_planes(name: str, method: Callable[[bool], Method], vector: bool = True) -> None:
@@ -269,13 +269,13 @@ def _register_planes(name: str, method: Callable[[bool], Method], vector: bool =
     def by_size(
         op: Emitter, self: Value, output_size: Any, align_corners: bool, scales_h: Any = None, scales_w: Any = None
     ) -> Value:
-        return resize(op, self, method(align_corners), output_size, [scales_h, scales_w])
+        return interpolate(op, self, method(align_corners), output_size, [scales_h, scales_w])
 
     if vector:
 
         @lower(f"aten::{name}.vec")
         def by_list(op: Emitter, input: Value, output_size: Any, align_corners: bool, scale_factors: Any) -> Value:
-            return resize(op, input, method(align_corners), output_size, scale_factors or [None, None])
+            return interpolate(op, input, method(align_corners), output_size, scale_factors or [None, None])
 
 
 _register_planes("upsample_bilinear2d", _linear, vector=False)

@@ -22,13 +22,13 @@ from purexport.lowering.support.qdq import (
     Limits,
     Quantized,
     as_quantized,
-    carrier_of,
     dequantize,
-    limits_of,
-    parameter,
+    dequantized,
+    integer_dtype_for,
+    integer_limits,
+    qparam,
     quantize,
-    steps,
-    values_of,
+    quantized_steps,
 )
 
 _SMALLEST_SCALE = 6.1e-5  # torch takes this scale instead of a smaller one
@@ -69,7 +69,7 @@ def quantize_per_channel(
     if zero_points.dtype is not None and dtypes.is_floating(zero_points.dtype):
         raise UnsupportedForm("with float zero points has no ONNX form; use an affine scheme")
     axis %= self.rank
-    scale, zero = parameter(op, scales, FLOAT, axis), parameter(op, zero_points, _stored_code(dtype), axis)
+    scale, zero = qparam(op, scales, FLOAT, axis), qparam(op, zero_points, _stored_code(dtype), axis)
     return Quantized(quantize(op, self, scale, zero, axis), scale, zero, axis)
 
 
@@ -88,7 +88,7 @@ def quantize_dynamic(op: Emitter, self: Value, dtype: torch.dtype, reduce_range:
 @lower_quantized("aten::dequantize.self")
 def dequantize_tensor(op: Emitter, self: Quantized) -> Value:
     """aten::dequantize.self(Tensor self) -> Tensor"""
-    return values_of(op, self)
+    return dequantized(op, self)
 
 
 @lower("aten::dequantize.self")
@@ -103,7 +103,7 @@ def dequantize_plain(op: Emitter, self: Value) -> Value:
 @lower_quantized("aten::dequantize.tensors")
 def dequantize_tensors(op: Emitter, tensors: Sequence[Quantized]) -> list[Value]:
     """aten::dequantize.tensors(Tensor[] tensors) -> Tensor[]"""
-    return [values_of(op, tensor) for tensor in tensors]
+    return [dequantized(op, tensor) for tensor in tensors]
 
 
 @lower_quantized("aten::int_repr")
@@ -118,7 +118,7 @@ def make_quantized(op: Emitter, self: Value, scale: float, zero_point: int) -> Q
 
     The integers of `self` as a quantized tensor.
     """
-    return Quantized(self, parameter(op, scale, FLOAT), parameter(op, zero_point, _code(self)))
+    return Quantized(self, qparam(op, scale, FLOAT), qparam(op, zero_point, _code(self)))
 
 
 def _stored_code(dtype: torch.dtype) -> int:
@@ -137,7 +137,7 @@ def _code(value: Value) -> int:
 
 def dynamic_limits(dtype: int, reduce_range: bool) -> Limits:
     """The range of integers that a dynamic quantization uses."""
-    low, high = limits_of(dtype)
+    low, high = integer_limits(dtype)
     return (-(-low // 2), high // 2) if reduce_range else (low, high)
 
 
@@ -225,21 +225,21 @@ def fake_quantize_switched(
 
 
 def _scalar(op: Emitter, value: Value) -> Value:
-    return parameter(op, value, value.dtype or INT64)
+    return qparam(op, value, value.dtype or INT64)
 
 
 def _fake(op: Emitter, value: Value, scale: Any, zero_point: Any, axis: int | None, limits: Limits) -> Value:
     if value.dtype == DOUBLE:
         raise UnsupportedForm("of float64 has no ONNX form, whose QuantizeLinear is float32; cast to float32 before")
     _refuse_float_zero_points(zero_point)
-    factor, zero = parameter(op, scale, FLOAT, axis), parameter(op, zero_point, carrier_of(limits), axis)
+    factor, zero = qparam(op, scale, FLOAT, axis), qparam(op, zero_point, integer_dtype_for(limits), axis)
     integers = quantize(op, value, factor, zero, axis, limits)
     return op.cast(dequantize(op, integers, factor, zero, axis), value.dtype)
 
 
 def _inside(op: Emitter, value: Value, scale: Any, zero_point: Any, axis: int | None, limits: Limits) -> Value:
-    factor, zero = parameter(op, scale, FLOAT, axis), parameter(op, zero_point, carrier_of(limits), axis)
-    count = steps(op, op.cast(value, FLOAT), factor, zero, axis)
+    factor, zero = qparam(op, scale, FLOAT, axis), qparam(op, zero_point, integer_dtype_for(limits), axis)
+    count = quantized_steps(op, op.cast(value, FLOAT), factor, zero, axis)
     below, above = op.Less(count, float(limits[0])), op.Greater(count, float(limits[1]))
     return op.Not(op.Or(below, above))
 

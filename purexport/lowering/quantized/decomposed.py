@@ -18,7 +18,7 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import dims_of, reshape
 from purexport.lowering.support.kernels import alike
-from purexport.lowering.support.qdq import dequantize, parameter, quantize
+from purexport.lowering.support.qdq import dequantize, qparam, quantize
 
 _EPSILON = torch.finfo(torch.float32).eps
 
@@ -38,7 +38,7 @@ def quantize_per_tensor(
     low, high = op.known(quant_min), op.known(quant_max)
     if isinstance(low, Value) or isinstance(high, Value):
         raise UnsupportedForm("with computed limits has no ONNX form; give quant_min and quant_max as numbers")
-    return quantize(op, input, parameter(op, scale, FLOAT), parameter(op, zero_point, code), limits=(low, high))
+    return quantize(op, input, qparam(op, scale, FLOAT), qparam(op, zero_point, code), limits=(low, high))
 
 
 @lower("quantized_decomposed::quantize_per_channel")
@@ -56,8 +56,8 @@ def quantize_per_channel(
     int quant_min, int quant_max, ScalarType dtype) -> Tensor
     """
     axis %= input.rank
-    zero = parameter(op, zero_points, dtypes.onnx_code(dtype), axis)
-    return quantize(op, input, parameter(op, scales, FLOAT, axis), zero, axis, (quant_min, quant_max))
+    zero = qparam(op, zero_points, dtypes.onnx_code(dtype), axis)
+    return quantize(op, input, qparam(op, scales, FLOAT, axis), zero, axis, (quant_min, quant_max))
 
 
 @lower(
@@ -78,8 +78,8 @@ def dequantize_per_tensor(
     """quantized_decomposed::dequantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min,
     int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor
     """
-    zero = parameter(op, zero_point, dtypes.onnx_code(dtype))
-    return op.cast(dequantize(op, input, parameter(op, scale, FLOAT), zero), op.result_dtype)
+    zero = qparam(op, zero_point, dtypes.onnx_code(dtype))
+    return op.cast(dequantize(op, input, qparam(op, scale, FLOAT), zero), op.result_dtype)
 
 
 @lower("quantized_decomposed::dequantize_per_channel")
@@ -98,8 +98,8 @@ def dequantize_per_channel(
     int quant_min, int quant_max, ScalarType dtype, *, ScalarType? out_dtype=None) -> Tensor
     """
     axis %= input.rank
-    zero = None if zero_points is None else parameter(op, zero_points, dtypes.onnx_code(dtype), axis)
-    return op.cast(dequantize(op, input, parameter(op, scales, FLOAT, axis), zero, axis), op.result_dtype)
+    zero = None if zero_points is None else qparam(op, zero_points, dtypes.onnx_code(dtype), axis)
+    return op.cast(dequantize(op, input, qparam(op, scales, FLOAT, axis), zero, axis), op.result_dtype)
 
 
 @lower("quantized_decomposed::fake_quant_per_channel")

@@ -21,10 +21,10 @@ from purexport.lowering.support.qdq import (
     Quantized,
     as_quantized,
     dequantize,
-    parameter,
+    dequantized,
+    qparam,
     quantize,
     requantized,
-    values_of,
 )
 
 Packed = Sequence[Any]  # as purexport.capture.core.prepacked lists them
@@ -44,7 +44,7 @@ def linear(op: Emitter, X: Quantized, W_prepack: Packed, Y_scale_i: float, Y_zer
     """quantized::linear(Tensor X, __torch__.torch.classes.quantized.LinearPackedParamsBase W_prepack, float Y_scale_i,
     int Y_zero_point_i) -> Tensor Y
     """
-    return like(op, _product(op, values_of(op, X), W_prepack), X, Y_scale_i, Y_zero_point_i)
+    return like(op, _product(op, dequantized(op, X), W_prepack), X, Y_scale_i, Y_zero_point_i)
 
 
 @lower_quantized("quantized::linear_relu")
@@ -52,7 +52,7 @@ def linear_relu(op: Emitter, X: Quantized, W_prepack: Packed, Y_scale_i: float, 
     """quantized::linear_relu(Tensor X, __torch__.torch.classes.quantized.LinearPackedParamsBase W_prepack,
     float Y_scale_i, int Y_zero_point_i) -> Tensor Y
     """
-    return like(op, op.Relu(_product(op, values_of(op, X), W_prepack)), X, Y_scale_i, Y_zero_point_i)
+    return like(op, op.Relu(_product(op, dequantized(op, X), W_prepack)), X, Y_scale_i, Y_zero_point_i)
 
 
 @lower_quantized("quantized::linear_dynamic")
@@ -62,7 +62,7 @@ def linear_dynamic(op: Emitter, X: Value, W_prepack: Packed, reduce_range: bool 
 
     The input is quantized with the range that it has at run time.
     """
-    return _product(op, values_of(op, dynamically(op, X, reduce_range)), W_prepack)
+    return _product(op, dequantized(op, dynamically(op, X, reduce_range)), W_prepack)
 
 
 @lower_quantized("quantized::linear_relu_dynamic")
@@ -70,7 +70,7 @@ def linear_relu_dynamic(op: Emitter, X: Value, W_prepack: Packed, reduce_range: 
     """quantized::linear_relu_dynamic(Tensor X, __torch__.torch.classes.quantized.LinearPackedParamsBase W_prepack,
     bool reduce_range=False) -> Tensor Y
     """
-    return op.Relu(_product(op, values_of(op, dynamically(op, X, reduce_range)), W_prepack))
+    return op.Relu(_product(op, dequantized(op, dynamically(op, X, reduce_range)), W_prepack))
 
 
 @lower("quantized::linear_dynamic_fp16")
@@ -98,7 +98,7 @@ def _product(op: Emitter, value: Value, packed: Packed) -> Value:
 
 def _weight(op: Emitter, weight: Any) -> Value:
     if isinstance(weight, Quantized):
-        return values_of(op, weight)
+        return dequantized(op, weight)
     assert weight.const is not None
     half: Value = op.cast(op.const(weight.const.half(), FLOAT16, weight.name), FLOAT)
     half.shape = weight.shape
@@ -111,7 +111,7 @@ def weight_only(op: Emitter, self: Value, mat2: Value, scales: Value) -> Value:
 
     `self` [m, k] @ `mat2` [n, k] transposed; each row of the integers `mat2` has a scale.
     """
-    weight = dequantize(op, mat2, parameter(op, scales, FLOAT, 0), None, 0)
+    weight = dequantize(op, mat2, qparam(op, scales, FLOAT, 0), None, 0)
     return op.cast(op.MatMul(op.cast(self, FLOAT), swap_last(op, weight)), self.dtype)
 
 
@@ -131,7 +131,7 @@ def _layer(after: Callable[[Emitter, Value], Value]) -> Callable[..., Quantized]
     def rule(
         op: Emitter, qx: Quantized, packed_weight: Packed, output_scale: float, output_zero_point: int
     ) -> Quantized:
-        value = after(op, _convolved(op, values_of(op, qx), packed_weight))
+        value = after(op, _convolved(op, dequantized(op, qx), packed_weight))
         return like(op, value, qx, output_scale, output_zero_point)
 
     return rule
@@ -156,13 +156,13 @@ def conv_dynamic(op: Emitter, qx: Value, packed_weight: Packed, reduce_range: bo
     torch quantizes the result too, with the scale and zero point that it chose for the input.
     """
     tensor = dynamically(op, qx, reduce_range)
-    result = _convolved(op, values_of(op, tensor), packed_weight)
-    return values_of(op, requantized(op, result, tensor))
+    result = _convolved(op, dequantized(op, tensor), packed_weight)
+    return dequantized(op, requantized(op, result, tensor))
 
 
 def _convolved(op: Emitter, value: Value, packed: Packed) -> Value:
     weight, bias, stride, padding, output_padding, dilation, groups, transposed = packed
-    kernel = values_of(op, weight)
+    kernel = dequantized(op, weight)
     flat = value.rank < kernel.rank  # a kernel with one spatial axis is packed with two, the first of size 1
     if flat:
         value = op.Unsqueeze(value, [2])

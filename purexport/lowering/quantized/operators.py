@@ -35,10 +35,10 @@ from purexport.lowering.support.qdq import (
     Quantized,
     as_quantized,
     dequantize,
-    limits_of,
+    dequantized,
+    integer_limits,
     quantize,
     requantized,
-    values_of,
 )
 
 # Two operands -------------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ from purexport.lowering.support.qdq import (
 
 def _binary(op_type: str, relu: bool) -> Callable[..., Quantized]:
     def rule(op: Emitter, qa: Quantized, qb: Quantized, scale: float, zero_point: int) -> Quantized:
-        value = op.emit(op_type, values_of(op, qa), values_of(op, qb))
+        value = op.emit(op_type, dequantized(op, qa), dequantized(op, qb))
         return like(op, op.Relu(value) if relu else value, qa, scale, zero_point)
 
     return rule
@@ -98,7 +98,7 @@ def mul_number(op: Emitter, qa: Quantized, b: float) -> Quantized:
 def _known(tensor: Quantized) -> tuple[float, int, tuple[int, int]]:
     if tensor.scale.const is None or tensor.zero_point.const is None or tensor.axis is not None:
         raise UnsupportedForm("with a number needs a tensor whose scale and zero point are known")
-    limits = limits_of(tensor.integers.dtype or INT8)
+    limits = integer_limits(tensor.integers.dtype or INT8)
     return float(tensor.scale.const.item()), int(tensor.zero_point.const.item()), limits
 
 
@@ -136,7 +136,7 @@ def _concat(
         if _same_steps(tensor, result) and not relu:
             integers.append(tensor.integers)
             continue
-        value = values_of(op, tensor)
+        value = dequantized(op, tensor)
         integers.append(requantized(op, op.Relu(value) if relu else value, result).integers)
     return result.with_integers(op.Concat(*integers, axis=dim % first.integers.rank))
 
@@ -148,7 +148,7 @@ def _same_steps(one: Quantized, other: Quantized) -> bool:
 
 def _plainly(op: Emitter, rule: Rule, arguments: dict[str, Any]) -> Value:
     """The result of the rule for plain tensors on the dequantized tensors."""
-    plain = {name: values_of(op, item) if isinstance(item, Quantized) else item for name, item in arguments.items()}
+    plain = {name: dequantized(op, item) if isinstance(item, Quantized) else item for name, item in arguments.items()}
     first = plain[rule.parameters[0]]
     for name in rule.promote:
         if plain.get(name) is not None:
@@ -207,7 +207,7 @@ def instance_norm(
     int output_zero_point) -> Tensor
     """
     ordinary = rule_of("aten::instance_norm").function
-    value = ordinary(op, values_of(op, input), weight, bias, None, None, True, 0.0, eps)
+    value = ordinary(op, dequantized(op, input), weight, bias, None, None, True, 0.0, eps)
     return like(op, value, input, output_scale, output_zero_point)
 
 
@@ -223,7 +223,7 @@ def leaky_relu(
     """quantized::leaky_relu(Tensor qx, Scalar negative_slope, bool inplace, float output_scale, int output_zero_point)
     -> Tensor
     """
-    value = op.LeakyRelu(values_of(op, qx), alpha=negative_slope)
+    value = op.LeakyRelu(dequantized(op, qx), alpha=negative_slope)
     return like(op, value, qx, output_scale, output_zero_point)
 
 
@@ -240,7 +240,7 @@ def _batch_norm(relu: bool) -> Callable[..., Quantized]:
         output_zero_point: int,
     ) -> Quantized:
         ordinary = rule_of("aten::batch_norm").function
-        value = ordinary(op, values_of(op, qx), weight, bias, mean, var, False, 0.0, eps)
+        value = ordinary(op, dequantized(op, qx), weight, bias, mean, var, False, 0.0, eps)
         return like(op, op.Relu(value) if relu else value, qx, output_scale, output_zero_point)
 
     return rule
@@ -315,7 +315,7 @@ _kept("quantized::threshold", "aten::threshold", renamed="qx")
 @lower_quantized("quantized::relu6")
 def relu6(op: Emitter, qx: Quantized, inplace: bool = False) -> Quantized:
     """quantized::relu6(Tensor qx, bool inplace=False) -> Tensor"""
-    return requantized(op, op.Clip(values_of(op, qx), min=0.0, max=6.0), qx)
+    return requantized(op, op.Clip(dequantized(op, qx), min=0.0, max=6.0), qx)
 
 
 @lower_quantized("quantized::dropout")

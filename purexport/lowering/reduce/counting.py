@@ -19,10 +19,10 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.compare import eq, ge, le, lt, ne
 from purexport.lowering.reduce.cumulative import running_sum
 from purexport.lowering.reduce.reductions import linalg_vector_norm
-from purexport.lowering.reduce.sorting import top
+from purexport.lowering.reduce.sorting import top_k
 from purexport.lowering.support.common import axis_of, full, permute, reshape
 from purexport.lowering.support.kernels import alike
-from purexport.lowering.support.positions import as_value, count_up, times
+from purexport.lowering.support.positions import int_range, size_product, size_value
 from purexport.lowering.tensor.indexing import nonzero
 from purexport.lowering.tensor.scatter import index_add, scatter_add
 from purexport.lowering.tensor.slices import slice_axis
@@ -31,7 +31,11 @@ _END = 2**63 - 1
 
 
 def _flat(op: Emitter, value: Value) -> Value:
-    return value if value.rank == 1 else reshape(op, value, [times(op, *[op.dim(value, i) for i in range(value.rank)])])
+    return (
+        value
+        if value.rank == 1
+        else reshape(op, value, [size_product(op, *[op.dim(value, i) for i in range(value.rank)])])
+    )
 
 
 # Unique -------------------------------------------------------------------------------------------------------------
@@ -53,7 +57,7 @@ def _runs(op: Emitter, rows: Value, size: Any, wanted: Sequence[bool]) -> tuple[
     places.shape = starts.shape = (None,)
     nothing = op.const([])
     inverse = op.Sub(running_sum(op, starts, 0), op.const(1)) if wanted[0] else nothing
-    ends = op.Concat(slice_axis(op, places, 0, 1, _END), op.Reshape(as_value(op, size), [1]), axis=0)
+    ends = op.Concat(slice_axis(op, places, 0, 1, _END), op.Reshape(size_value(op, size), [1]), axis=0)
     # an empty axis has an end but no first position
     ends = slice_axis(op, ends, 0, 0, op.Gather(op.Shape(places), op.const(0), axis=0))
     counts = op.Sub(ends, places) if wanted[1] else nothing
@@ -91,7 +95,7 @@ def unique(
     """
     flat = _flat(op, self)
     size = op.dim(flat, 0)
-    ordered, order = (flat, count_up(op, 0, size)) if size == 0 else top(op, flat, size, 0, greatest=False)
+    ordered, order = (flat, int_range(op, 0, size)) if size == 0 else top_k(op, flat, size, 0, greatest=False)
     places, inverse, counts = _runs(op, ordered, size, (return_inverse, return_counts))
     if return_inverse:
         inverse = op.ScatterElements(inverse, order, inverse, axis=0)
@@ -136,7 +140,7 @@ def bincount(op: Emitter, self: Value, weights: Value | None = None, minlength: 
         empty = full(op, [size], 0, op.result_dtype)
         empty.shape = (None,)
         return index_add(op, empty, 0, places, parts)
-    hits = op.cast(eq(op, op.Unsqueeze(count_up(op, 0, size), [1]), places), op.result_dtype)
+    hits = op.cast(eq(op, op.Unsqueeze(int_range(op, 0, size), [1]), places), op.result_dtype)
     return op.ReduceSum(op.Mul(hits, parts), axes=[1], keepdims=0)
 
 
@@ -151,7 +155,7 @@ def one_hot(op: Emitter, self: Value, num_classes: int = -1) -> Value:
         classes = op.Add(op.ReduceMax(_flat(op, self), axes=[0], keepdims=0), op.const(1))
         classes.shape = ()
     column = op.Unsqueeze(op.cast(self, dtypes.INT64), [self.rank])
-    return op.cast(eq(op, column, count_up(op, 0, classes)), dtypes.INT64)
+    return op.cast(eq(op, column, int_range(op, 0, classes)), dtypes.INT64)
 
 
 @lower("aten::nonzero_static")
@@ -274,7 +278,7 @@ def _histogram(
 
 def _members(op: Emitter, starts: Value, ends: Value, size: Any) -> Value:
     """[segments, elements]: true where the element belongs to the segment."""
-    place = op.Unsqueeze(count_up(op, 0, size), [0])
+    place = op.Unsqueeze(int_range(op, 0, size), [0])
     return op.And(ge(op, place, op.Unsqueeze(starts, [1])), lt(op, place, op.Unsqueeze(ends, [1])))
 
 
@@ -371,7 +375,7 @@ def embedding_bag(
     if include_last_offset:
         starts, ends = slice_axis(op, starts, 0, 0, -1), slice_axis(op, starts, 0, 1, _END)
     else:
-        last = op.Reshape(as_value(op, size), [1])
+        last = op.Reshape(size_value(op, size), [1])
         ends = op.Concat(slice_axis(op, starts, 0, 1, _END), last, axis=0)
     members = _members(op, starts, ends, size)
     # in the overload without an optional padding_idx, -1 means none
@@ -398,7 +402,7 @@ def _row(op: Emitter, weight: Value, index: int) -> Value:
     """The number of a row, counted from the front."""
     if index >= 0:
         return op.const(index)
-    result: Value = op.Add(as_value(op, op.dim(weight, 0)), op.const(index))
+    result: Value = op.Add(size_value(op, op.dim(weight, 0)), op.const(index))
     return result
 
 
@@ -411,7 +415,7 @@ def pdist(op: Emitter, self: Value, p: float = 2.0) -> Value:
 
     The distances of all pairs of rows: of the first row to each later one, then of the second, and so on.
     """
-    place = count_up(op, 0, op.dim(self, 0))
+    place = int_range(op, 0, op.dim(self, 0))
     before = op.Less(op.Unsqueeze(place, [1]), op.Unsqueeze(place, [0]))
     pairs = op.NonZero(before)
     one, other = (op.Gather(self, op.Gather(pairs, op.const(side), axis=0), axis=0) for side in (0, 1))
@@ -438,8 +442,8 @@ def max_pool2d_with_indices_backward(
     The gradient of max_pool2d: each gradient is added at the position of its maximum.
     """
     front = [op.dim(self, axis) for axis in range(self.rank - 2)]
-    flat = times(op, op.dim(self, -2), op.dim(self, -1))
-    windows = times(op, op.dim(indices, -2), op.dim(indices, -1))
+    flat = size_product(op, op.dim(self, -2), op.dim(self, -1))
+    windows = size_product(op, op.dim(indices, -2), op.dim(indices, -1))
     places, parts = (reshape(op, value, [*front, windows]) for value in (indices, grad_output))
     found = scatter_add(op, full(op, [*front, flat], 0, self.dtype or dtypes.FLOAT), -1, places, parts)
     return alike(reshape(op, found, [*front, op.dim(self, -2), op.dim(self, -1)]), self)

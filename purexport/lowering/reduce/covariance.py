@@ -9,8 +9,8 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import reshape, swap_last
 from purexport.lowering.support.kernels import alike
-from purexport.lowering.support.matrices import diagonal_of, kept, lying, upright
-from purexport.lowering.support.positions import as_value
+from purexport.lowering.support.matrices import as_column, as_row, diagonal_of, masked
+from purexport.lowering.support.positions import size_value
 
 
 @lower("aten::cov")
@@ -33,7 +33,7 @@ def _covariance(op: Emitter, self: Value, correction: Any, fweights: Value | Non
         rows = reshape(op, rows, [1, size])
     weights = [op.cast(item, rows.dtype) for item in (fweights, aweights) if item is not None]
     weight = weights[0] if len(weights) == 1 else op.Mul(*weights) if weights else None
-    count = op.cast(as_value(op, op.dim(rows, 1)), rows.dtype)
+    count = op.cast(size_value(op, op.dim(rows, 1)), rows.dtype)
     total = count if weight is None else op.ReduceSum(weight, keepdims=0)
     weighted = rows if weight is None else op.Mul(rows, weight)
     middle = op.Div(op.ReduceSum(weighted, axes=[1], keepdims=1), total)
@@ -68,7 +68,7 @@ def corrcoef(op: Emitter, self: Value) -> Value:
     length.shape = (found.shape or ())[:1]
     if (found.shape or ())[0] == 1:
         return _squeezed(op, alike(op.Div(found, found), found))
-    found = op.Div(op.Div(found, upright(op, length)), lying(op, length))
+    found = op.Div(op.Div(found, as_column(op, length)), as_row(op, length))
     one = op.like(1, found)
-    found = kept(op, op.Not(op.Greater(found, one)), found, 1)
-    return kept(op, op.Not(op.Less(found, op.like(-1, found))), found, -1)
+    found = masked(op, op.Not(op.Greater(found, one)), found, 1)
+    return masked(op, op.Not(op.Less(found, op.like(-1, found))), found, -1)

@@ -17,8 +17,8 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of
-from purexport.lowering.support.kernels import alike, carrier, choose, wide
-from purexport.lowering.tensor.create import positions
+from purexport.lowering.support.kernels import alike, widened, widened_dtype, widened_where
+from purexport.lowering.tensor.create import iota
 from purexport.lowering.tensor.slices import slice_axis
 
 
@@ -26,7 +26,7 @@ def _triangle(op: Emitter, value: Value, axis: int) -> Value:
     """True where position j (axis + 1) is not after position i (axis), in a shape that broadcasts against the doubled
     axis.
     """
-    place = positions(op, op.dim(value, axis))
+    place = iota(op, op.dim(value, axis))
     later = op.Less(op.Unsqueeze(place, axes=[1]), op.Unsqueeze(place, axes=[0]))
     behind = value.rank - axis - 1
     earlier = op.Not(later)
@@ -38,8 +38,8 @@ def _running(op: Emitter, op_type: str, value: Value, dim: int, neutral: Any) ->
         return value
     axis = axis_of(dim, value.rank)
     doubled = op.Unsqueeze(value, axes=[axis])
-    masked = choose(op, _triangle(op, value, axis), doubled, op.like(neutral, value))
-    return alike(wide(op, op_type, masked, axes=[axis + 1], keepdims=0), value)
+    masked = widened_where(op, _triangle(op, value, axis), doubled, op.like(neutral, value))
+    return alike(widened(op, op_type, masked, axes=[axis + 1], keepdims=0), value)
 
 
 @lower("aten::cumsum")
@@ -54,7 +54,7 @@ def cumsum(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
 def running_sum(op: Emitter, value: Value, dim: int) -> Value:
     """The cumulative sum along `dim`, in the dtype of `value`."""
     if value.rank and op.has("CumSum"):
-        inside = op.cast(value, carrier(op, "CumSum", value.dtype) or value.dtype)
+        inside = op.cast(value, widened_dtype(op, "CumSum", value.dtype) or value.dtype)
         return op.cast(op.CumSum(inside, op.const(axis_of(dim, value.rank))), value.dtype)
     return _running(op, "ReduceSum", value, dim, 0)
 
@@ -73,7 +73,7 @@ def diff(
     size = op.dim(value, axis)
     for _ in range(min(n, size) if isinstance(size, int) else n):
         after, before = slice_axis(op, value, axis, 1, INT64_MAX), slice_axis(op, value, axis, 0, -1)
-        value = op.Xor(after, before) if value.dtype == dtypes.BOOL else wide(op, "Sub", after, before)
+        value = op.Xor(after, before) if value.dtype == dtypes.BOOL else widened(op, "Sub", after, before)
     return value
 
 
@@ -85,7 +85,7 @@ def cumprod(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
     """
     value = op.cast(self, op.result_dtype)
     if value.rank and op.has("CumProd"):
-        inside = op.cast(value, carrier(op, "CumProd", value.dtype) or value.dtype)
+        inside = op.cast(value, widened_dtype(op, "CumProd", value.dtype) or value.dtype)
         return op.cast(op.CumProd(inside, op.const(axis_of(dim, value.rank))), value.dtype)
     return _running(op, "ReduceProd", value, dim, 1)
 
@@ -131,8 +131,8 @@ def _running_extreme(op: Emitter, op_type: str, value: Value, dim: int) -> tuple
     axis = axis_of(dim, value.rank)
     found = _running(op, op_type, value, dim, _worst(value, op_type == "ReduceMax"))
     one, best = op.Unsqueeze(value, axes=[axis]), op.Unsqueeze(found, axes=[axis + 1])
-    beaten = wide(op, "Less", one, best) if op_type == "ReduceMax" else wide(op, "Greater", one, best)
-    place = positions(op, op.dim(value, axis))
+    beaten = widened(op, "Less", one, best) if op_type == "ReduceMax" else widened(op, "Greater", one, best)
+    place = iota(op, op.dim(value, axis))
     place = op.Reshape(place, [-1, *[1] * (value.rank - axis - 1)])
     candidate = op.And(_triangle(op, value, axis), op.Not(beaten))
     places = op.Where(candidate, place, op.const(-1))

@@ -20,8 +20,8 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.compare import ge, gt, le, lt
 from purexport.lowering.reduce.reductions import extreme
 from purexport.lowering.support.common import axis_of
-from purexport.lowering.support.kernels import alike, carrier, largest
-from purexport.lowering.tensor.create import positions
+from purexport.lowering.support.kernels import alike, largest, widened_dtype
+from purexport.lowering.tensor.create import iota
 
 _EXACT_IN_DOUBLE = (dtypes.BOOL, dtypes.UINT8, dtypes.INT8, dtypes.UINT16, dtypes.INT16, dtypes.INT32, dtypes.UINT32)
 
@@ -30,7 +30,9 @@ _EXACT_IN_DOUBLE = (dtypes.BOOL, dtypes.UINT8, dtypes.INT8, dtypes.UINT16, dtype
 _ABOVE = torch.finfo(torch.float64).max
 
 
-def top(op: Emitter, value: Value, k: Any, dim: int, greatest: bool = True, sorted: bool = True) -> tuple[Value, Value]:
+def top_k(
+    op: Emitter, value: Value, k: Any, dim: int, greatest: bool = True, sorted: bool = True
+) -> tuple[Value, Value]:
     """(values, positions) of the `k` largest or smallest along `dim`; NaN is the largest."""
     if value.rank == 0:
         return value, op.const(0)
@@ -67,7 +69,7 @@ def _values(op: Emitter, value: Value, keys: Value, places: Value, axis: int) ->
 
 
 def _compared_in(op: Emitter, dtype: int | None) -> int | None:
-    found = carrier(op, "TopK", dtype)
+    found = widened_dtype(op, "TopK", dtype)
     if found is None and dtype in _EXACT_IN_DOUBLE:
         return dtypes.DOUBLE
     return dtype if found is None else found
@@ -85,7 +87,7 @@ def topk(
 
     NaN counts as the largest. Of equal elements the one at the lower position comes first.
     """
-    return top(op, self, op.known(k), dim, largest, sorted)
+    return top_k(op, self, op.known(k), dim, largest, sorted)
 
 
 @lower("aten::sort", "aten::sort.stable")
@@ -99,7 +101,7 @@ def sort(
     if self.rank == 0:
         return self, op.const(0)
     size = op.dim(self, dim)
-    return top(op, self, size, dim, greatest=descending)
+    return top_k(op, self, size, dim, greatest=descending)
 
 
 @lower("aten::msort")
@@ -130,7 +132,7 @@ def _nth(op: Emitter, value: Value, k: int | Value, dim: int, keepdim: bool) -> 
     """The `k`-th smallest along `dim`, and its position."""
     if value.rank == 0:
         return value, op.const(0)
-    found, places = top(op, value, k, dim, greatest=False)
+    found, places = top_k(op, value, k, dim, greatest=False)
     axis = axis_of(dim, value.rank)
     last = op.const(k - 1) if isinstance(k, int) else op.Sub(k, op.const(1))
     if keepdim:
@@ -186,7 +188,7 @@ def nanmedian_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> 
         return median_dim(op, self, dim, keepdim)
     axis = axis_of(dim, self.rank)
     missing = alike(op.IsNaN(self), self)
-    found, places = top(op, self, op.dim(self, axis), axis, greatest=False)
+    found, places = top_k(op, self, op.dim(self, axis), axis, greatest=False)
     count = op.ReduceSum(op.cast(alike(op.Not(missing), self), dtypes.INT64), axes=[axis], keepdims=1)
     # where all elements are NaN, the position is 0 and the value NaN
     at = largest(op, op.Sub(op.Div(op.Add(count, op.const(1)), op.const(2)), op.const(1)), op.const(0))
@@ -220,7 +222,7 @@ def quantile(
     axis = axis_of(dim or 0, value.rank)
     many = isinstance(q, Value) and q.rank == 1
     size = op.dim(value, axis)
-    ordered, _ = top(op, value, size, axis, greatest=False)
+    ordered, _ = top_k(op, value, size, axis, greatest=False)
     fraction = op.Reshape(op.like(q, value), [-1])
     place = op.Mul(fraction, op.cast(op.Sub(op.like(size, op.const(0)), op.const(1)), value.dtype))
     result = _between(op, ordered, place, axis, interpolation, value.rank)
@@ -339,7 +341,7 @@ def histc(op: Emitter, self: Value, bins: int = 100, min: Any = 0, max: Any = 0)
     place = op.Where(op.Greater(place, last), last, place)
     inside = op.And(le(op, low, flat), le(op, flat, high))
     place = op.Where(inside, place, op.like(-1, self))
-    bins_ = op.Unsqueeze(op.cast(positions(op, bins), self.dtype), axes=[1])
+    bins_ = op.Unsqueeze(op.cast(iota(op, bins), self.dtype), axes=[1])
     half = op.like(0.5, self)
     hits = op.Less(op.Abs(op.Sub(op.Unsqueeze(place, axes=[0]), bins_)), half)
     return op.ReduceSum(op.cast(hits, op.result_dtype), axes=[1], keepdims=0)
@@ -355,7 +357,7 @@ def mode(op: Emitter, self: Value, dim: int = -1, keepdim: bool = False) -> tupl
         return self, op.const(0)
     axis = axis_of(dim, self.rank)
     size = op.dim(self, axis)
-    ordered, places = top(op, self, size, axis, greatest=False)
+    ordered, places = top_k(op, self, size, axis, greatest=False)
     one, other = op.Unsqueeze(ordered, axes=[axis + 1]), op.Unsqueeze(ordered, axes=[axis])
     same = op.Not(op.Or(lt(op, one, other), gt(op, one, other)))
     counts = op.ReduceSum(op.cast(same, dtypes.INT64), axes=[axis + 1], keepdims=0)

@@ -33,20 +33,20 @@ _GAPS = {
 }
 
 
-def carrier(op: Emitter, op_type: str, dtype: int | None, argument: int = 0) -> int | None:
+def widened_dtype(op: Emitter, op_type: str, dtype: int | None, argument: int = 0) -> int | None:
     """The narrowest dtype that holds `dtype` and that `op_type` has a kernel for; None when there is none."""
     while dtype is not None and (not op.takes(op_type, dtype, argument) or dtype in _GAPS.get(op_type, ())):
         dtype = _WIDER.get(dtype)
     return dtype
 
 
-def wide(op: Emitter, op_type: str, *values: Value, **named: Any) -> Value:
+def widened(op: Emitter, op_type: str, *values: Value, **named: Any) -> Value:
     """`op_type` on values of one dtype, computed in a wider one if necessary; the result has the dtype of the values.
 
     A result of another kind (bool of a comparison, int64 of a position) is left as it is.
     """
     dtype = values[0].dtype
-    found = carrier(op, op_type, dtype)
+    found = widened_dtype(op, op_type, dtype)
     if found is None:
         found = dtype  # the emitter raises the error
     result: Value = op.emit(op_type, *[op.cast(value, found) for value in values], **named)
@@ -59,10 +59,10 @@ def alike(result: Value, like: Value) -> Value:
     return result
 
 
-def choose(op: Emitter, condition: Value, one: Value, other: Value) -> Value:
+def widened_where(op: Emitter, condition: Value, one: Value, other: Value) -> Value:
     """ONNX Where on two values of one dtype, computed in a wider one if necessary."""
     dtype = one.dtype
-    found = carrier(op, "Where", dtype, argument=1)
+    found = widened_dtype(op, "Where", dtype, argument=1)
     return op.cast(op.Where(condition, op.cast(one, found), op.cast(other, found)), dtype)
 
 
@@ -70,15 +70,15 @@ def largest(op: Emitter, one: Value, other: Value) -> Value:
     """Elementwise maximum of two values of one dtype; NaN where either is NaN."""
     if one.dtype == dtypes.BOOL:
         return op.Or(one, other)
-    if carrier(op, "Max", one.dtype) is not None:
-        return wide(op, "Max", one, other)
-    return choose(op, wide(op, "Less", one, other), other, one)
+    if widened_dtype(op, "Max", one.dtype) is not None:
+        return widened(op, "Max", one, other)
+    return widened_where(op, widened(op, "Less", one, other), other, one)
 
 
 def smallest(op: Emitter, one: Value, other: Value) -> Value:
     """Elementwise minimum of two values of one dtype; NaN where either is NaN."""
     if one.dtype == dtypes.BOOL:
         return op.And(one, other)
-    if carrier(op, "Min", one.dtype) is not None:
-        return wide(op, "Min", one, other)
-    return choose(op, wide(op, "Less", one, other), one, other)
+    if widened_dtype(op, "Min", one.dtype) is not None:
+        return widened(op, "Min", one, other)
+    return widened_where(op, widened(op, "Less", one, other), one, other)

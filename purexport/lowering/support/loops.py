@@ -17,7 +17,7 @@ from typing import Any
 from purexport import dtypes
 from purexport.graph.ir import Graph, Value
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.support.positions import as_value
+from purexport.lowering.support.positions import size_value
 
 WRITTEN_OUT = 8  # more steps than these become a Loop
 
@@ -28,7 +28,7 @@ def repeat(op: Emitter, count: Any, step: Step, *carried: Value, written_out: in
     """`carried = step(at, *carried)` for at = 0, 1, ..., count - 1; `count` is an int or a computed value."""
     count = op.known(count)
     if isinstance(count, Value) or count > written_out:
-        return _loop(op, as_value(op, count), None, step, carried)
+        return _loop(op, size_value(op, count), None, step, carried)
     for at in range(count):
         carried = tuple(_in_type(item, was) for item, was in zip(step(op.const([at]), *carried), carried, strict=True))
     return tuple(carried)
@@ -36,7 +36,7 @@ def repeat(op: Emitter, count: Any, step: Step, *carried: Value, written_out: in
 
 def repeat_while(op: Emitter, most: Any, going: Value, step: Step, *carried: Value) -> tuple[Value, ...]:
     """`going, *carried = step(at, *carried)` while `going`, a zero-dim bool, is true; at most `most` times."""
-    return _loop(op, as_value(op, most), going, step, carried)
+    return _loop(op, size_value(op, most), going, step, carried)
 
 
 def _loop(op: Emitter, count: Value, going: Value | None, step: Step, carried: Sequence[Value]) -> tuple[Value, ...]:

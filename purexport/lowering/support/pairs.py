@@ -58,7 +58,7 @@ def part_code(dtype: torch.dtype) -> int:
     return dtypes.onnx_code(dtype.to_real() if dtype in (torch.complex64, torch.complex128) else dtype)
 
 
-def split(op: Emitter, interleaved: Value) -> Pair:
+def from_interleaved(op: Emitter, interleaved: Value) -> Pair:
     """The pair from a real value whose last axis holds the real and the imaginary part."""
     axis = interleaved.rank - 1
     pair = Pair(*(op.Gather(interleaved, op.const(place), axis=axis) for place in (0, 1)))
@@ -67,7 +67,7 @@ def split(op: Emitter, interleaved: Value) -> Pair:
     return pair
 
 
-def join(op: Emitter, pair: Pair) -> Value:
+def to_interleaved(op: Emitter, pair: Pair) -> Value:
     """A pair as one real value with a last axis of size 2."""
     rank = pair.rank
     interleaved: Value = op.Concat(*[op.Unsqueeze(part, [rank]) for part in (pair.real, pair.imag)], axis=rank)
@@ -75,18 +75,18 @@ def join(op: Emitter, pair: Pair) -> Value:
     return interleaved
 
 
-def constant(op: Emitter, tensor: torch.Tensor, name: str = "") -> Pair:
+def pair_of_constant(op: Emitter, tensor: torch.Tensor, name: str = "") -> Pair:
     """A complex tensor that the graph holds: one initializer with the bytes of the tensor itself."""
-    return split(op, op.const(torch.view_as_real(tensor.detach().resolve_conj()), name=name))
+    return from_interleaved(op, op.const(torch.view_as_real(tensor.detach().resolve_conj()), name=name))
 
 
-def number(op: Emitter, value: complex, dtype: int) -> Pair:
+def pair_of_number(op: Emitter, value: complex, dtype: int) -> Pair:
     """A Python number as a pair of zero-dim constants."""
     value = complex(value)
     return Pair(op.const(value.real, dtype), op.const(value.imag, dtype))
 
 
-def zeros_like(op: Emitter, value: Value) -> Value:
+def zero_part(op: Emitter, value: Value) -> Value:
     """Zeros in the shape and dtype of `value`."""
     return alike(full(op, dims_of(op, value), 0, value.dtype or dtypes.FLOAT), value)
 
@@ -98,7 +98,7 @@ def operand(op: Emitter, item: Any, dtype: int) -> Pair | Value:
     if isinstance(item, Pair):
         return item.map(lambda part: op.cast(part, dtype))
     if isinstance(item, complex):
-        return number(op, item, dtype)
+        return pair_of_number(op, item, dtype)
     value = op.like(item, Value(dtype))
     if isinstance(item, Value):
         value.shape = item.shape
@@ -108,6 +108,6 @@ def operand(op: Emitter, item: Any, dtype: int) -> Pair | Value:
 def pair_of(op: Emitter, item: Any, dtype: int) -> Pair:
     """A number, a real or a complex tensor as a pair with parts of `dtype`."""
     if isinstance(item, (bool, int, float, complex)):
-        return number(op, item, dtype)
+        return pair_of_number(op, item, dtype)
     found = operand(op, item, dtype)
-    return found if isinstance(found, Pair) else Pair(found, zeros_like(op, found))
+    return found if isinstance(found, Pair) else Pair(found, zero_part(op, found))

@@ -46,22 +46,22 @@ class Quantized:
         return replace(self, integers=integers)
 
 
-def limits_of(dtype: int) -> Limits:
+def integer_limits(dtype: int) -> Limits:
     """The smallest and the largest number of an integer dtype."""
     info = torch.iinfo(dtypes.torch_dtype(dtype))
     return info.min, info.max
 
 
-def carrier_of(limits: Limits) -> int:
+def integer_dtype_for(limits: Limits) -> int:
     """The smallest integer dtype that holds the range. Raises UnsupportedForm when it needs more than 32 bits."""
     for code in _CARRIERS:
-        low, high = limits_of(code)
+        low, high = integer_limits(code)
         if low <= limits[0] and limits[1] <= high:
             return code
     raise UnsupportedForm(f"quantizes to {limits[0]} .. {limits[1]}, which is more than 32 bits")
 
 
-def parameter(op: Emitter, item: Any, dtype: int, axis: int | None = None) -> Value:
+def qparam(op: Emitter, item: Any, dtype: int, axis: int | None = None) -> Value:
     """A scale or zero point in `dtype`: zero-dim, or one number for each channel where `axis` is given."""
     if not isinstance(item, Value):
         return op.const(item, dtype)
@@ -74,7 +74,7 @@ def parameter(op: Emitter, item: Any, dtype: int, axis: int | None = None) -> Va
     return op.Reshape(value, op.const(torch.tensor([] if axis is None else [-1], dtype=torch.int64)))
 
 
-def constant(op: Emitter, tensor: torch.Tensor, name: str = "") -> Quantized:
+def quantized_constant(op: Emitter, tensor: torch.Tensor, name: str = "") -> Quantized:
     """A quantized tensor that the graph holds: its integers are stored as they are."""
     stored = dtypes.stored_dtype(tensor.dtype)
     axis = None
@@ -98,7 +98,7 @@ def quantize(
     """Integers in the dtype of the zero point, within `limits` where these are narrower than the dtype."""
     dtype = zero_point.dtype
     assert dtype is not None
-    whole = limits_of(dtype) if dtype in _CARRIERS else None
+    whole = integer_limits(dtype) if dtype in _CARRIERS else None
     if limits == whole:
         limits = None
     value = op.cast(value, FLOAT)
@@ -125,7 +125,7 @@ def dequantize(op: Emitter, integers: Value, scale: Value, zero_point: Value | N
     return alike(op.Mul(number, _along(op, scale, axis, integers.rank)), integers)
 
 
-def values_of(op: Emitter, tensor: Quantized) -> Value:
+def dequantized(op: Emitter, tensor: Quantized) -> Value:
     """The float32 numbers of a quantized tensor."""
     return dequantize(op, tensor.integers, tensor.scale, tensor.zero_point, tensor.axis)
 
@@ -137,11 +137,11 @@ def requantized(op: Emitter, value: Value, like: Quantized) -> Quantized:
 
 def as_quantized(op: Emitter, value: Value, scale: Any, zero_point: Any, dtype: int) -> Quantized:
     """`value` quantized with one scale and zero point, in integers of `dtype`."""
-    factor, zero = parameter(op, scale, FLOAT), parameter(op, zero_point, dtype)
+    factor, zero = qparam(op, scale, FLOAT), qparam(op, zero_point, dtype)
     return Quantized(quantize(op, value, factor, zero), factor, zero)
 
 
-def steps(op: Emitter, value: Value, scale: Value, zero_point: Value, axis: int | None = None) -> Value:
+def quantized_steps(op: Emitter, value: Value, scale: Value, zero_point: Value, axis: int | None = None) -> Value:
     """`round(value / scale) + zero_point` in float32, not clipped to any range."""
     zero = _along(op, op.cast(zero_point, FLOAT), axis, value.rank)
     return alike(op.Add(_rounded(op, value, scale, axis), zero), value)
@@ -162,7 +162,7 @@ def _quantize_by_steps(
 ) -> Value:
     dtype = zero_point.dtype
     if dtype != INT32:
-        found = steps(op, value, scale, zero_point, axis)
+        found = quantized_steps(op, value, scale, zero_point, axis)
         if limits is not None:
             found = op.Clip(found, min=float(limits[0]), max=float(limits[1]))
         return alike(op.cast(found, dtype), value)

@@ -19,7 +19,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import permute, reshape
-from purexport.lowering.support.positions import replaced
+from purexport.lowering.support.positions import replace_along
 
 _CUTS = ("Slice", "Gather", "Split", "GatherElements", "GatherND")
 
@@ -87,6 +87,6 @@ def as_strided_scatter(
     order = _memory_order(op, self)
     places = _places(self, _known(op, size), _known(op, stride), storage_offset).flatten()
     flat = reshape(op, permute(op, self, order), [math.prod(self.sizes)])
-    written = replaced(op, flat, 0, op.const(places), reshape(op, src, [places.numel()]))
+    written = replace_along(op, flat, 0, op.const(places), reshape(op, src, [places.numel()]))
     back = reshape(op, written, [self.sizes[axis] for axis in order])
     return permute(op, back, [order.index(axis) for axis in range(self.rank)])

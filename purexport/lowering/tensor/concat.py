@@ -15,7 +15,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import axis_of, dims_of, permute, reshape, reshape_to_result
-from purexport.lowering.support.positions import times
+from purexport.lowering.support.positions import size_product
 from purexport.lowering.tensor.layout import atleast_1d, atleast_2d, atleast_3d
 
 
@@ -186,7 +186,7 @@ def repeat_interleave(op: Emitter, self: Value, repeats: Any, dim: int | None = 
     counts: list[Any] = [1] * (rank + 1)
     counts[axis + 1] = repeats
     sizes = dims_of(op, self) if dim is not None else []
-    merged = times(op, sizes[axis], repeats) if sizes else -1  # not -1, since another size may be 0
+    merged = size_product(op, sizes[axis], repeats) if sizes else -1  # not -1, since another size may be 0
     return reshape_to_result(op, op.Expand(thick, op.ints(counts)), [*sizes[:axis], merged, *sizes[axis + 1 :]])
 
 

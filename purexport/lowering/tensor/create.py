@@ -124,7 +124,7 @@ def scalar_tensor(op: Emitter, s: Any, dtype: Any = None) -> Value:
 # Positions ----------------------------------------------------------------------------------------------------------
 
 
-def positions(op: Emitter, size: Any) -> Value:
+def iota(op: Emitter, size: Any) -> Value:
     """The int64 numbers 0, 1, ... below `size`, which is an int or a computed value."""
     if op.has("Range"):
         result: Value = op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
@@ -171,11 +171,11 @@ def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = N
         return op.cast(counted, op.result_dtype)
     count = _count(op, start, end, step)
     if start == 0 and step == 1:
-        return op.cast(positions(op, count), op.result_dtype)
+        return op.cast(iota(op, count), op.result_dtype)
     # computed in int64, or in double for float results, and then converted once
     floats = dtypes.is_floating(op.result_dtype)
     exact = Value(dtypes.DOUBLE if floats else dtypes.INT64)
-    steps = op.Mul(op.cast(positions(op, count), exact.dtype), op.like(step, exact))
+    steps = op.Mul(op.cast(iota(op, count), exact.dtype), op.like(step, exact))
     return op.cast(op.Add(steps, op.like(start, exact)), op.result_dtype)
 
 
@@ -217,7 +217,7 @@ def _spaced(op: Emitter, start: Any, end: Any, steps: Any) -> Value:
         start, end = (op.cast(item, dtypes.INT64) if isinstance(item, Value) else int(item) for item in (start, end))
     first, last = op.like(start, double), op.like(end, double)
     number = op.like(steps, double)
-    place = op.cast(positions(op, op.known(steps)), dtypes.DOUBLE)
+    place = op.cast(iota(op, op.known(steps)), dtypes.DOUBLE)
     intervals = op.Max(op.Sub(number, op.like(1, double)), op.like(1, double))
     width = op.Div(op.Sub(last, first), intervals)
     from_end = op.Sub(last, op.Mul(op.Sub(intervals, place), width))
@@ -241,7 +241,7 @@ def eye(op: Emitter, n: Any, m: Any = None, dtype: Any = None) -> Value:
     """aten::eye(SymInt n, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None)
     -> Tensor
     """
-    rows, columns = positions(op, op.known(n)), positions(op, op.known(n if m is None else m))
+    rows, columns = iota(op, op.known(n)), iota(op, op.known(n if m is None else m))
     return op.cast(op.Equal(op.Unsqueeze(rows, axes=[1]), op.Unsqueeze(columns, axes=[0])), op.result_dtype)
 
 
@@ -303,7 +303,7 @@ def to_other(op: Emitter, self: Value, other: Value) -> Value:
     "aten::resolve_conj",
     "aten::resolve_neg",
 )
-def same(op: Emitter, self: Value) -> Value:
+def identity_rule(op: Emitter, self: Value) -> Value:
     """aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)
 
     The result is `self`: layout and aliasing do not exist in ONNX.

@@ -20,8 +20,15 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import axis_of, dims_of, permute, reshape
-from purexport.lowering.support.kernels import carrier
-from purexport.lowering.support.positions import added, as_value, count_up, in_range, replaced, times
+from purexport.lowering.support.kernels import widened_dtype
+from purexport.lowering.support.positions import (
+    int_range,
+    nonnegative,
+    replace_along,
+    scatter_add_along,
+    size_product,
+    size_value,
+)
 
 _MASKS = (dtypes.BOOL, 2)  # bool, and uint8 as in older code
 
@@ -67,7 +74,7 @@ def _indexed(op: Emitter, value: Value, indices: Sequence[Value | None]) -> _Ind
     positions = _combined(op, list(given.values()), sizes)
     flat = moved
     if len(axes) > 1:
-        merged = times(op, *sizes)
+        merged = size_product(op, *sizes)
         flat = reshape(op, moved, [*dims[:axis], merged, *dims[axis + len(axes) :]])
     return _Indexed(flat, axis, positions, order, dims, len(axes))
 
@@ -104,10 +111,10 @@ def _set_places(op: Emitter, mask: Value) -> list[Value]:
 
 def _combined(op: Emitter, items: Sequence[Value], sizes: Sequence[Any]) -> Value:
     """The position in the flattened axes, from a position in each of them."""
-    places = [in_range(op, item, size) for item, size in zip(items, sizes, strict=True)]
+    places = [nonnegative(op, item, size) for item, size in zip(items, sizes, strict=True)]
     result = places[0]
     for place, size in zip(places[1:], sizes[1:], strict=True):
-        result = op.Add(op.Mul(result, as_value(op, size)), place)
+        result = op.Add(op.Mul(result, size_value(op, size)), place)
     if result.shape is None and all(place.shape is not None for place in places):
         result.shape = (None,) * max(place.rank for place in places)
     return result
@@ -136,7 +143,7 @@ def index_put(
     if accumulate:
         new = _added(op, found.flat, found.axis, row, one_axis)
     else:
-        new = replaced(op, found.flat, found.axis, row, one_axis)
+        new = replace_along(op, found.flat, found.axis, row, one_axis)
     back = new if found.count == 1 else reshape(op, new, found.dims)
     back.shape = tuple(self.shape[axis] for axis in found.order) if self.shape is not None else None
     return permute(op, back, [found.order.index(axis) for axis in range(self.rank)])
@@ -162,7 +169,7 @@ def _added(op: Emitter, flat: Value, axis: int, row: Value, values: Value) -> Va
     """Values added along an axis; at equal positions they add up."""
     rank = len(values.shape or ())
     thin = op.Reshape(row, op.const([-1 if place == axis else 1 for place in range(rank)]))
-    return added(op, flat, axis, op.Expand(thin, op.Shape(values)), values)
+    return scatter_add_along(op, flat, axis, op.Expand(thin, op.Shape(values)), values)
 
 
 def _one_mask(indices: Sequence[Value | None]) -> tuple[int, Value] | None:
@@ -185,7 +192,7 @@ def _where(op: Emitter, value: Value, axis: int, mask: Value, number: Value) -> 
 
 def _chosen(op: Emitter, mask: Value, one: Value, other: Value) -> Value:
     """Where, in a dtype that it has a kernel for."""
-    dtype = carrier(op, "Where", other.dtype, 1)
+    dtype = widened_dtype(op, "Where", other.dtype, 1)
     return op.cast(op.Where(mask, op.cast(one, dtype), op.cast(other, dtype)), other.dtype)
 
 
@@ -257,8 +264,8 @@ def take(op: Emitter, self: Value, index: Value) -> Value:
 
     Positions in the flattened tensor; negative ones count from the end.
     """
-    size = times(op, *dims_of(op, self))
-    return op.Gather(reshape(op, self, [-1]), in_range(op, index, size), axis=0)
+    size = size_product(op, *dims_of(op, self))
+    return op.Gather(reshape(op, self, [-1]), nonnegative(op, index, size), axis=0)
 
 
 @lower("aten::take_along_dim")
@@ -338,7 +345,7 @@ def repeat_interleave(op: Emitter, repeats: Value, output_size: Any = None) -> V
 def _repeated(op: Emitter, repeats: Value) -> Value:
     sums = op.CumSum(op.cast(repeats, dtypes.INT64), op.const(0))
     total = op.Gather(op.Concat(op.const([0]), sums, axis=0), op.const(-1), axis=0)
-    places = op.Unsqueeze(count_up(op, 0, total), [1])
+    places = op.Unsqueeze(int_range(op, 0, total), [1])
     passed = op.Not(op.Less(places, op.Unsqueeze(sums, [0])))
     result: Value = op.ReduceSum(op.cast(passed, dtypes.INT64), axes=[1], keepdims=0)
     return result
@@ -353,10 +360,10 @@ def repeat_interleave_each(
 
     Each slice as often as its own element of `repeats`.
     """
-    repeats = as_value(op, repeats)
+    repeats = size_value(op, repeats)
     data = reshape(op, self, [-1]) if dim is None else self
     axis = 0 if dim is None else axis_of(dim, self.rank)
     if not repeats.rank or repeats.shape == (1,):
-        size = times(op, *dims_of(op, self)) if dim is None else op.dim(self, axis)
-        repeats = op.Expand(reshape(op, repeats, [1]), reshape(op, as_value(op, size), [1]))
+        size = size_product(op, *dims_of(op, self)) if dim is None else op.dim(self, axis)
+        repeats = op.Expand(reshape(op, repeats, [1]), reshape(op, size_value(op, size), [1]))
     return op.Gather(data, _repeated(op, repeats), axis=axis)

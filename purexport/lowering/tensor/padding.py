@@ -16,7 +16,7 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape, reshape_to_result
 from purexport.lowering.support.kernels import largest
-from purexport.lowering.tensor.slices import minus, slice_axis
+from purexport.lowering.tensor.slices import slice_axis, subtract_sizes
 
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 # the dtypes that ONNX Runtime's Pad has kernels for; the schema allows more
@@ -135,7 +135,7 @@ def _padding_of(op: Emitter, value: Value, axis: int, width: Any, filler: Any, *
         return full(op, dims, filler, value.dtype or dtypes.FLOAT)
     if not front:
         return slice_axis(op, value, axis, 0, width)
-    return slice_axis(op, value, axis, minus(op, op.dim(value, axis), width), INT64_MAX)
+    return slice_axis(op, value, axis, subtract_sizes(op, op.dim(value, axis), width), INT64_MAX)
 
 
 def _gathered(

@@ -17,8 +17,8 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape
-from purexport.lowering.support.positions import added, count_up, in_range, replaced, times
-from purexport.lowering.tensor.slices import diagonal_positions, slice_axis, with_last
+from purexport.lowering.support.positions import int_range, nonnegative, replace_along, scatter_add_along, size_product
+from purexport.lowering.tensor.slices import axes_last, diagonal_positions, slice_axis
 
 
 @lower("aten::slice_scatter")
@@ -40,11 +40,11 @@ def slice_scatter(
             return self
         if stride == 1:
             return _concat(op, self, src, axis, places[0], places[-1] + 1)
-        return replaced(op, self, axis, op.const(places), src)
+        return replace_along(op, self, axis, op.const(places), src)
     if stride == 1 and _is_concat(begin, stop):
         return _concat(op, self, src, axis, begin, stop)
-    positions = slice_axis(op, count_up(op, 0, size), 0, begin, stop, stride)
-    return replaced(op, self, axis, positions, src)
+    positions = slice_axis(op, int_range(op, 0, size), 0, begin, stop, stride)
+    return replace_along(op, self, axis, positions, src)
 
 
 def _is_concat(begin: Any, stop: Any) -> bool:
@@ -74,9 +74,9 @@ def select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: Any) -
     thick = op.Unsqueeze(op.cast(src, self.dtype), [axis])
     size, position = op.dim(self, axis), op.known(index)
     if not isinstance(position, int):
-        place = in_range(op, reshape(op, position, [1]), size)
+        place = nonnegative(op, reshape(op, position, [1]), size)
         place.shape = (1,)
-        return replaced(op, self, axis, place, thick)
+        return replace_along(op, self, axis, place, thick)
     if isinstance(size, int):
         position %= size
     last = position in (-1, size - 1 if isinstance(size, int) else -1)
@@ -89,14 +89,14 @@ def diagonal_scatter(op: Emitter, self: Value, src: Value, offset: int = 0, dim1
 
     `self` with a diagonal of the matrices on two axes replaced by `src`, whose last axis is that diagonal.
     """
-    order = with_last(self.rank, dim1, dim2)
+    order = axes_last(self.rank, dim1, dim2)
     matrices = permute(op, self, order)
     *batch, rows, columns = dims_of(op, matrices)
-    flat = reshape(op, matrices, [*batch, times(op, rows, columns)])
+    flat = reshape(op, matrices, [*batch, size_product(op, rows, columns)])
     if flat.shape is None:
         flat.shape = (*(matrices.shape or ())[:-2], None)
     positions = diagonal_positions(op, rows, columns, offset)
-    new = replaced(op, flat, len(batch), positions, src)
+    new = replace_along(op, flat, len(batch), positions, src)
     back = reshape(op, new, [*batch, rows, columns])
     back.shape = matrices.shape
     return permute(op, back, [order.index(axis) for axis in range(self.rank)])
@@ -114,7 +114,7 @@ def index_copy(op: Emitter, self: Value, dim: int, index: Value, source: Value) 
     axis = axis_of(dim, self.rank)
     if not self.rank:
         return reshape(op, source, [])
-    return replaced(op, self, axis, _row(op, index), source)
+    return replace_along(op, self, axis, _row(op, index), source)
 
 
 @lower("aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor")
@@ -126,8 +126,8 @@ def index_fill(op: Emitter, self: Value, dim: int, index: Value, value: Any) -> 
     sizes = dims_of(op, self)
     sizes[axis] = 1
     filler = full(op, sizes, value, self.dtype or dtypes.FLOAT)
-    positions = in_range(op, _row(op, index), op.dim(self, axis))
-    return replaced(op, self, axis, positions, filler, same_part=True)
+    positions = nonnegative(op, _row(op, index), op.dim(self, axis))
+    return replace_along(op, self, axis, positions, filler, same_part=True)
 
 
 def _row(op: Emitter, index: Value) -> Value:
@@ -309,11 +309,11 @@ def put(op: Emitter, self: Value, index: Value, source: Value, accumulate: bool 
     Elements of the flattened tensor are replaced, or added to with `accumulate`.
     """
     flat = reshape(op, self, [-1])
-    size = times(op, *dims_of(op, self))
+    size = size_product(op, *dims_of(op, self))
     flat.shape = (size if isinstance(size, int) else None,)
-    positions = in_range(op, reshape(op, index, [-1]), size)
+    positions = nonnegative(op, reshape(op, index, [-1]), size)
     values = reshape(op, source, [-1])
-    new = (added if accumulate else replaced)(op, flat, 0, positions, values)
+    new = (scatter_add_along if accumulate else replace_along)(op, flat, 0, positions, values)
     result = reshape(op, new, dims_of(op, self))
     result.shape = self.shape
     return result

@@ -17,8 +17,8 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape
-from purexport.lowering.support.kernels import carrier, largest, smallest
-from purexport.lowering.support.positions import as_value, count_up, times
+from purexport.lowering.support.kernels import largest, smallest, widened_dtype
+from purexport.lowering.support.positions import int_range, size_product, size_value
 
 
 @lower("aten::slice.Tensor", "aten::slice_copy.Tensor")
@@ -53,7 +53,7 @@ def slice_axis(op: Emitter, value: Value, axis: int, start: Any, end: Any, step:
     return result
 
 
-def plus(op: Emitter, one: Any, other: Any) -> Any:
+def add_sizes(op: Emitter, one: Any, other: Any) -> Any:
     """The sum of two sizes, each an int or a computed value."""
     one, other = op.known(one), op.known(other)
     if isinstance(one, int) and isinstance(other, int):
@@ -62,17 +62,17 @@ def plus(op: Emitter, one: Any, other: Any) -> Any:
     return op.known(op.Add(left, other if isinstance(other, Value) else op.const(other)))
 
 
-def minus(op: Emitter, one: Any, other: Any) -> Any:
+def subtract_sizes(op: Emitter, one: Any, other: Any) -> Any:
     """The difference of two sizes, each an int or a computed value."""
     other = op.known(other)
-    return plus(op, one, -other if isinstance(other, int) else op.Neg(other))
+    return add_sizes(op, one, -other if isinstance(other, int) else op.Neg(other))
 
 
 @lower("aten::narrow", "aten::narrow_copy")
 def narrow(op: Emitter, self: Value, dim: int, start: Any, length: Any) -> Value:
     """aten::narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)"""
     axis = axis_of(dim, self.rank)
-    end = plus(op, start, length)
+    end = add_sizes(op, start, length)
     if end == 0 and op.known(length) != 0:
         end = INT64_MAX  # a slice from a negative start up to the end of the axis
     return slice_axis(op, self, axis, start, end)
@@ -90,7 +90,7 @@ def select(op: Emitter, self: Value, dim: int, index: Any) -> Value:
     axis = axis_of(dim, self.rank)
     position = op.known(index)
     if isinstance(position, int) and position < 0:
-        position = plus(op, op.dim(self, axis), position)
+        position = add_sizes(op, op.dim(self, axis), position)
     return op.Gather(self, position if isinstance(position, Value) else op.const(position), axis=axis)
 
 
@@ -239,7 +239,7 @@ def unbind(op: Emitter, self: Value, dim: int = 0) -> list[Value]:
 # Diagonals and windows ----------------------------------------------------------------------------------------------
 
 
-def with_last(rank: int, dim1: int, dim2: int) -> list[int]:
+def axes_last(rank: int, dim1: int, dim2: int) -> list[int]:
     """The order of axes in which `dim1` and `dim2` come last."""
     one, other = axis_of(dim1, rank), axis_of(dim2, rank)
     return [*(axis for axis in range(rank) if axis not in (one, other)), one, other]
@@ -251,11 +251,11 @@ def diagonal_positions(op: Emitter, rows: Any, columns: Any, offset: int) -> Val
         matrix = torch.arange(rows * columns).reshape(rows, columns)
         return op.const(matrix.diagonal(offset).clone())
     down, right = max(-offset, 0), max(offset, 0)
-    height, width = as_value(op, minus(op, rows, down)), as_value(op, minus(op, columns, right))
+    height, width = size_value(op, subtract_sizes(op, rows, down)), size_value(op, subtract_sizes(op, columns, right))
     length = largest(op, smallest(op, height, width), op.const(0))
-    first = plus(op, times(op, columns, down), right)
-    steps = op.Mul(count_up(op, 0, length), as_value(op, plus(op, columns, 1)))
-    result: Value = op.Add(steps, as_value(op, first))
+    first = add_sizes(op, size_product(op, columns, down), right)
+    steps = op.Mul(int_range(op, 0, length), size_value(op, add_sizes(op, columns, 1)))
+    result: Value = op.Add(steps, size_value(op, first))
     result.shape = (None,)
     return result
 
@@ -266,9 +266,9 @@ def diagonal(op: Emitter, self: Value, offset: int = 0, dim1: int = 0, dim2: int
 
     The diagonal becomes the last axis; a positive `offset` is above the main diagonal.
     """
-    matrices = permute(op, self, with_last(self.rank, dim1, dim2))
+    matrices = permute(op, self, axes_last(self.rank, dim1, dim2))
     *batch, rows, columns = dims_of(op, matrices)
-    flat = reshape(op, matrices, [*batch, times(op, rows, columns)])
+    flat = reshape(op, matrices, [*batch, size_product(op, rows, columns)])
     return op.Gather(flat, diagonal_positions(op, rows, columns, offset), axis=len(batch))
 
 
@@ -285,20 +285,20 @@ def diag_embed(op: Emitter, self: Value, offset: int = 0, dim1: int = -2, dim2: 
     All positions of the matrix are gathered; off the diagonal they point at a zero after the last element.
     """
     axis, length = self.rank - 1, op.dim(self, -1)
-    size = plus(op, length, abs(offset))
+    size = add_sizes(op, length, abs(offset))
     if isinstance(length, int) and isinstance(size, int):
         places = torch.full((size, size), length)
         places.diagonal(offset).copy_(torch.arange(length))
         found = op.const(places)
     else:
-        row, column = op.Unsqueeze(count_up(op, 0, size), [1]), op.Unsqueeze(count_up(op, 0, size), [0])
+        row, column = op.Unsqueeze(int_range(op, 0, size), [1]), op.Unsqueeze(int_range(op, 0, size), [0])
         on_diagonal = op.Equal(op.Add(row, op.const(offset)), column)
-        found = op.Where(on_diagonal, op.Sub(row, op.const(max(-offset, 0))), as_value(op, length))
+        found = op.Where(on_diagonal, op.Sub(row, op.const(max(-offset, 0))), size_value(op, length))
     sizes = dims_of(op, self)
     sizes[axis] = 1
     zero = full(op, sizes, 0, self.dtype or dtypes.FLOAT)
     matrices = op.Gather(op.Concat(self, zero, axis=axis), found, axis=axis)
-    order = with_last(self.rank + 1, dim1, dim2)
+    order = axes_last(self.rank + 1, dim1, dim2)
     return permute(op, matrices, [order.index(place) for place in range(self.rank + 1)])
 
 
@@ -332,8 +332,8 @@ def unfold(op: Emitter, self: Value, dimension: int, size: int, step: int) -> Va
         starts = torch.arange(0, length - size + 1, step)
         found = op.const(starts[:, None] + inside)
     else:
-        count = op.Div(plus(op, length, step - size), op.const(step))
-        found = op.Add(op.Unsqueeze(op.Mul(count_up(op, 0, count), op.const(step)), [1]), op.const(inside))
+        count = op.Div(add_sizes(op, length, step - size), op.const(step))
+        found = op.Add(op.Unsqueeze(op.Mul(int_range(op, 0, count), op.const(step)), [1]), op.const(inside))
     windows = op.Gather(self, found, axis=axis)
     order = [*range(axis + 1), *range(axis + 2, self.rank + 1), axis + 1]
     return permute(op, windows, order)
@@ -354,14 +354,14 @@ def triu(op: Emitter, self: Value, diagonal: Any = 0) -> Value:
 def _triangle(op: Emitter, value: Value, offset: Any, *, upper: bool) -> Value:
     """ONNX Trilu (opset 14) where the runtime has a kernel, else a comparison of rows with columns."""
     if op.has("Trilu") and value.dtype in (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT64, dtypes.BOOL):
-        result: Value = op.Trilu(value, as_value(op, op.known(offset)), upper=int(upper))
+        result: Value = op.Trilu(value, size_value(op, op.known(offset)), upper=int(upper))
         return result
-    row = op.Unsqueeze(count_up(op, 0, op.dim(value, -2)), [1])
-    column = op.Unsqueeze(count_up(op, 0, op.dim(value, -1)), [0])
-    bound = op.Add(row, as_value(op, op.known(offset)))
+    row = op.Unsqueeze(int_range(op, 0, op.dim(value, -2)), [1])
+    column = op.Unsqueeze(int_range(op, 0, op.dim(value, -1)), [0])
+    bound = op.Add(row, size_value(op, op.known(offset)))
     beyond = op.Less(column, bound) if upper else op.Less(bound, column)
     if value.dtype == dtypes.BOOL:
         return op.And(value, op.Not(beyond))
     zero = full(op, [1] * value.rank, 0, value.dtype or dtypes.FLOAT)
-    dtype = carrier(op, "Where", value.dtype, 1)
+    dtype = widened_dtype(op, "Where", value.dtype, 1)
     return op.cast(op.Where(beyond, op.cast(zero, dtype), op.cast(value, dtype)), value.dtype)

@@ -19,21 +19,21 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import reshape
 from purexport.lowering.support.kernels import largest, smallest
-from purexport.lowering.support.positions import as_value
+from purexport.lowering.support.positions import size_value
 from purexport.lowering.support.regions import (
     Pixels,
-    across,
     bin_numbers,
     channel_count,
     channel_mapping,
-    columns,
-    corner,
-    image_of,
-    most_of,
-    pooled,
-    runs,
-    steps,
-    within,
+    channels_first,
+    clip_positions,
+    has_kernel,
+    image_indices,
+    max_count,
+    outer_weights,
+    roi_columns,
+    roi_corner,
+    step_numbers,
 )
 
 
@@ -50,12 +50,12 @@ def nms(op: Emitter, dets: Value, scores: Value, iou_threshold: float) -> Value:
         raise UnsupportedForm("needs an iou_threshold that is a number from 0 on")
     # a box whose corners are exchanged overlaps nothing in torch; ONNX would exchange them back
     boxes = op.cast(dets, dtypes.FLOAT)
-    low, high = columns(op, boxes, 0, 2), columns(op, boxes, 2, 4)
+    low, high = roi_columns(op, boxes, 0, 2), roi_columns(op, boxes, 2, 4)
     boxes = op.Concat(low, largest(op, low, high), axis=1)
     found = op.NonMaxSuppression(
         op.Unsqueeze(boxes, [0]),
         op.Unsqueeze(op.cast(scores, dtypes.FLOAT), [0, 1]),
-        reshape(op, as_value(op, op.dim(dets, 0)), [1]),
+        reshape(op, size_value(op, op.dim(dets, 0)), [1]),
         op.const([_float_below(min(iou_threshold, 1.0))], dtypes.FLOAT),
     )
     result: Value = op.Gather(found, op.const(2), axis=1)
@@ -107,7 +107,7 @@ def ps_roi_align(
     """
     shape, bins = (pooled_height, pooled_width), pooled_height * pooled_width
     mapping = channel_mapping(op, input, rois, shape)
-    if not runs(op, "RoiAlign") or not op.has("RoiAlign", _COORDINATES):
+    if not has_kernel(op, "RoiAlign") or not op.has("RoiAlign", _COORDINATES):
         return _written_out(op, input, rois, spatial_scale, shape, sampling_ratio, True, shape), mapping
     every = _aligned(op, input, rois, spatial_scale, shape, sampling_ratio, True)
     own = op.Gather(
@@ -118,7 +118,7 @@ def ps_roi_align(
     result = op.Reshape(own, [0, 0, *shape])
     if sampling_ratio <= 0:
         # without samples the mean is NaN here, but 0 in roi_align
-        extent = op.Sub(columns(op, rois, 3, 5), columns(op, rois, 1, 3))
+        extent = op.Sub(roi_columns(op, rois, 3, 5), roi_columns(op, rois, 1, 3))
         least = op.Reshape(op.ReduceMin(extent, axes=[1], keepdims=1), [-1, 1, 1, 1])
         result = op.Where(op.Greater(least, op.like(0, extent)), result, op.like(float("nan"), extent))
     return result, mapping
@@ -131,13 +131,13 @@ def _aligned(
     op: Emitter, input: Value, rois: Value, scale: float, bins: tuple[int, int], ratio: int, aligned: bool
 ) -> Value:
     named = op.has("RoiAlign", _COORDINATES)
-    if not runs(op, "RoiAlign") or (aligned and not named):
+    if not has_kernel(op, "RoiAlign") or (aligned and not named):
         return _written_out(op, input, rois, scale, bins, ratio, aligned)
     options: dict[str, Any] = {_COORDINATES: "half_pixel" if aligned else "output_half_pixel"} if named else {}
     result: Value = op.RoiAlign(
         input,
-        columns(op, rois, 1, 5),
-        image_of(op, rois),
+        roi_columns(op, rois, 1, 5),
+        image_indices(op, rois),
         output_height=bins[0],
         output_width=bins[1],
         sampling_ratio=max(ratio, 0),
@@ -163,12 +163,12 @@ def _written_out(
     x = _samples(op, rois, 0, pixels.width, scale, bins[1], ratio, aligned)
     total: Value | None = None
     for (row, row_share), (column, column_share) in itertools.product(y.corners, x.corners):
-        weighed = op.Mul(pixels.read(rois, row, column), across(op, row_share, column_share))
+        weighed = op.Mul(pixels.read(rois, row, column), outer_weights(op, row_share, column_share))
         total = weighed if total is None else op.Add(total, weighed)
     count = op.Mul(y.number, x.number)
     if parts == (1, 1):
         count = largest(op, count, op.like(1, count))
-    return pooled(op, op.Div(op.ReduceSum(total, axes=[2, 4], keepdims=0), op.Unsqueeze(count, [3])))
+    return channels_first(op, op.Div(op.ReduceSum(total, axes=[2, 4], keepdims=0), op.Unsqueeze(count, [3])))
 
 
 class _Samples(NamedTuple):
@@ -185,7 +185,7 @@ def _samples(
 ) -> _Samples:
     """The samples of the regions on an axis (0: x, 1: y) with that many pixels: [k, bins, samples]."""
     corners = op.Mul(rois, op.like(scale, rois))
-    start, end = corner(op, corners, axis, 0), corner(op, corners, axis, 1)
+    start, end = roi_corner(op, corners, axis, 0), roi_corner(op, corners, axis, 1)
     extent, zero, one = op.Sub(end, start), op.like(0, rois), op.like(1, rois)
     if aligned:
         start = op.Sub(start, op.like(0.5, rois))
@@ -193,7 +193,7 @@ def _samples(
         extent = largest(op, extent, one)
     step = op.Div(extent, op.like(bins, rois))
     count = op.like([[[ratio]]], rois) if ratio > 0 else largest(op, op.Ceil(step), zero)
-    numbers = steps(op, ratio if ratio > 0 else most_of(op, count), rois.dtype)
+    numbers = step_numbers(op, ratio if ratio > 0 else max_count(op, count), rois.dtype)
     part = op.Div(op.Add(numbers, op.like(0.5, rois)), largest(op, count, one))
     place = op.Add(start, op.Mul(op.Add(bin_numbers(op, bins, rois), part), step))
 
@@ -202,7 +202,7 @@ def _samples(
     if ratio <= 0:
         skipped = op.Or(skipped, op.Not(op.Less(numbers, count)))
     last = op.Sub(length, one)
-    inside = within(op, place, last)
+    inside = clip_positions(op, place, last)
     before = op.Floor(inside)
     share = op.Sub(inside, before)
     after = smallest(op, op.Add(before, one), last)

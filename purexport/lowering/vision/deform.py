@@ -11,7 +11,7 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.nn.grid import grid_sampler
 from purexport.lowering.support.common import dims_of, reshape
-from purexport.lowering.support.positions import count_up, times
+from purexport.lowering.support.positions import int_range, size_product
 
 
 @lower("torchvision::deform_conv2d")
@@ -57,7 +57,7 @@ def deform_conv2d(
     steps = ((stride_h, pad_h, dilation_h), (stride_w, pad_w, dilation_w))
     read = _samples(op, input, weight, offset, steps, offset_groups)
     sizes = dims_of(op, offset)[2:]
-    plane = times(op, *sizes)
+    plane = size_product(op, *sizes)
     outputs, taken, taps = weight.sizes[0], weight.sizes[1], weight.sizes[2] * weight.sizes[3]
     if used is not None:
         read = reshape(op, read, [-1, offset_groups, taken * groups // offset_groups, taps, plane])
@@ -86,7 +86,7 @@ def _samples(
         # the position of each tap on this axis before the offset is added
         at = op.Add(
             op.const((torch.arange(taps[axis]) * dilation - pad).reshape(-1, 1)),
-            op.Mul(op.Unsqueeze(count_up(op, 0, wanted[axis]), [0]), op.const(stride)),
+            op.Mul(op.Unsqueeze(int_range(op, 0, wanted[axis]), [0]), op.const(stride)),
         )
         at = op.Unsqueeze(op.cast(at, offset.dtype), [1, 3] if axis == 0 else [0, 2])
         place = op.Add(op.Gather(moved, op.const(axis), axis=3), at)
@@ -94,7 +94,7 @@ def _samples(
         one, two = op.like(1, offset), op.like(2, offset)
         grid = op.Sub(op.Div(op.Add(op.Mul(place, two), one), op.like(sizes[axis], offset)), one)
         axes.append(op.Unsqueeze(grid, [5]))
-    grid = reshape(op, op.Concat(*axes[::-1], axis=5), [-1, times(op, *taps, wanted[0]), wanted[1], 2])
+    grid = reshape(op, op.Concat(*axes[::-1], axis=5), [-1, size_product(op, *taps, wanted[0]), wanted[1], 2])
     images = reshape(op, input, [-1, channels // parts, *sizes])
     grid.shape = grid.shape or (None, None, None, 2)
     return grid_sampler(op, images, grid, 0, 0, False)

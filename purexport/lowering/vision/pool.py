@@ -14,18 +14,18 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.kernels import largest, smallest
-from purexport.lowering.support.positions import as_value
+from purexport.lowering.support.positions import size_value
 from purexport.lowering.support.regions import (
     Pixels,
-    across,
     bin_numbers,
     channel_mapping,
-    corner,
-    most_of,
-    pooled,
-    runs,
-    steps,
-    within,
+    channels_first,
+    clip_positions,
+    has_kernel,
+    max_count,
+    outer_weights,
+    roi_corner,
+    step_numbers,
 )
 
 
@@ -47,22 +47,22 @@ def roi_pool(
     rows, columns = (op.cast(largest(op, item, op.like(0, item)), dtypes.INT64) for item in (rows, columns))
     found = pixels.read(rois, rows, columns)
     empty = op.Not(op.And(*_each_bin(op, op.Less(y.start, y.end), op.Less(x.start, x.end))))
-    if runs(op, "MaxRoiPool"):
+    if has_kernel(op, "MaxRoiPool"):
         shape = [pooled_height, pooled_width]
         result = op.MaxRoiPool(input, rois, pooled_shape=shape, spatial_scale=float(spatial_scale))
     else:
         most = op.ReduceMax(found, axes=[2, 4], keepdims=0)
-        result = pooled(op, op.Where(empty, op.like(0, most), most))
+        result = channels_first(op, op.Where(empty, op.like(0, most), most))
     # of equal pixels the first one by row, then by column
     ordered = op.Transpose(found, perm=[0, 1, 3, 5, 2, 4])
     first = op.ArgMax(op.Reshape(ordered, [0, 0, 0, 0, -1]), axis=4, keepdims=0)
-    wide = as_value(op, _steps_of(op, x))
+    wide = size_value(op, _steps_of(op, x))
     row = op.Div(first, wide)
     column = op.Sub(first, op.Mul(row, wide))
     tops, lefts = (op.cast(item, dtypes.INT64) for item in _each_bin(op, y.start, x.start))
-    place = op.Add(op.Mul(op.Add(tops, row), as_value(op, pixels.width)), op.Add(lefts, column))
+    place = op.Add(op.Mul(op.Add(tops, row), size_value(op, pixels.width)), op.Add(lefts, column))
     places = op.Where(empty, op.const(-1), place)
-    return result, pooled(op, op.cast(places, dtypes.INT32))
+    return result, channels_first(op, op.cast(places, dtypes.INT32))
 
 
 @lower("torchvision::ps_roi_pool")
@@ -85,10 +85,10 @@ def ps_roi_pool(
         op.cast(op.Where(inside, axis.pixels, op.like(0, axis.pixels)), dtypes.INT64)
         for inside, axis in zip(kept, (y, x), strict=True)
     )
-    found = op.Mul(pixels.read(rois, rows, columns), across(op, *(op.cast(item, input.dtype) for item in kept)))
+    found = op.Mul(pixels.read(rois, rows, columns), outer_weights(op, *(op.cast(item, input.dtype) for item in kept)))
     area = op.Mul(*_each_bin(op, op.Sub(y.end, y.start), op.Sub(x.end, x.start)))
     mean = op.Div(op.ReduceSum(found, axes=[2, 4], keepdims=0), largest(op, area, op.like(1, area)))
-    return pooled(op, mean), channel_mapping(op, input, rois, shape)
+    return channels_first(op, mean), channel_mapping(op, input, rois, shape)
 
 
 class _Reach(NamedTuple):
@@ -105,14 +105,14 @@ def _reach(op: Emitter, rois: Value, axis: int, size: object, scale: float, bins
     `last` is 1 where the far corner of a region and the last pixel of the image belong to it, else 0.
     """
     corners = _rounded(op, op.Mul(rois, op.like(scale, rois)))
-    begin, one = corner(op, corners, axis, 0), op.like(1, rois)
-    extent = largest(op, op.Add(op.Sub(corner(op, corners, axis, 1), begin), op.like(last, rois)), one)
+    begin, one = roi_corner(op, corners, axis, 0), op.like(1, rois)
+    extent = largest(op, op.Add(op.Sub(roi_corner(op, corners, axis, 1), begin), op.like(last, rois)), one)
     step = op.Div(extent, op.like(bins, rois))
     limit = op.Sub(op.like(size, rois), op.like(1 - last, rois))
-    start = within(op, op.Add(op.Floor(op.Mul(bin_numbers(op, bins, rois), step)), begin), limit)
-    end = within(op, op.Add(op.Ceil(op.Mul(bin_numbers(op, bins, rois, 1), step)), begin), limit)
-    most = most_of(op, op.Sub(end, start))
-    return _Reach(start, end, op.Add(start, steps(op, most, rois.dtype)))
+    start = clip_positions(op, op.Add(op.Floor(op.Mul(bin_numbers(op, bins, rois), step)), begin), limit)
+    end = clip_positions(op, op.Add(op.Ceil(op.Mul(bin_numbers(op, bins, rois, 1), step)), begin), limit)
+    most = max_count(op, op.Sub(end, start))
+    return _Reach(start, end, op.Add(start, step_numbers(op, most, rois.dtype)))
 
 
 def _steps_of(op: Emitter, axis: _Reach) -> Value:
