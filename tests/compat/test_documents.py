@@ -35,7 +35,7 @@ RENAMED = [
     (r"torch\.(onnx|toffee)\b", "purexport"),
     (r"\btoffee\b", "onnx"),
     (r"pretrained=True", "weights=None"),
-    (r"import [\w.]*backend[\w.]* as backend", "from tests.documents import backend"),
+    (r"import [\w.]*backend[\w.]* as backend", "from tests.compat.documents import backend"),
 ]
 NO_DEVICE = [(r"\.cuda\(\)", ""), (r", device='cuda'", "")]
 BRIEF_TEXT = """

@@ -68,7 +68,7 @@ def linalg_solve(op: Emitter, A: Pair, B: Pair, left: bool = True) -> Pair:  # n
     X of A X = B; with `left=False` X of X A = B, which is A^T X^T = B^T.
     """
     if not isinstance(A, Pair) or not isinstance(B, Pair):
-        raise UnsupportedForm("of a real and a complex tensor has no rule; make both complex")
+        raise UnsupportedForm("of a real and a complex tensor has no rule; make both complex", code="complex-tensor")
     vectors = solve.is_vector(A.real, B.real)
     right = B.map(lambda value: as_column(op, value)) if vectors else B
     matrix = A

@@ -522,7 +522,9 @@ def angle(op: Emitter, self: Value) -> Value:
     The angle of a real number: pi below zero, 0 from zero on, NaN for NaN.
     """
     if self.dtype is not None and dtypes.torch_dtype(self.dtype).is_complex:
-        raise UnsupportedForm("on complex numbers has no rule yet; use atan2 of the imaginary and the real part")
+        raise UnsupportedForm(
+            "on complex numbers has no rule yet; use atan2 of the imaginary and the real part", code="complex-tensor"
+        )
     value = op.cast(self, op.result_dtype)
     zero = op.like(0, value)
     result = op.Where(op.Less(value, zero), op.like(math.pi, value), zero)

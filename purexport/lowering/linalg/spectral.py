@@ -169,7 +169,9 @@ def _beside(op: Emitter, tolerance: Any, values: Value) -> Value:
         batch = (values.shape or ())[:-1]
         wider = zip(reversed(tolerance.shape or ()), reversed(batch), strict=False)
         if tolerance.rank > len(batch) or any(size != 1 == own for size, own in wider):
-            raise UnsupportedForm("with more tolerances than matrices has no rule; expand the matrices")
+            raise UnsupportedForm(
+                "with more tolerances than matrices has no rule; expand the matrices", code="form-without-rule"
+            )
         return as_column(op, alike(op.cast(tolerance, values.dtype), tolerance))
     return op.like(tolerance, values)
 
@@ -283,10 +285,13 @@ def linalg_lstsq(
     gels assumes that all matrices have full rank, and then the result is the same.
     """
     if 0 in (self.shape or ()) or 0 in (b.shape or ()):
-        raise UnsupportedForm("of empty matrices has no rule; leave it out")
+        raise UnsupportedForm("of empty matrices has no rule; leave it out", code="form-without-rule")
     driver = "gelsy" if driver is None else driver
     if driver == "gelsy" and rcond is not None and rcond > _ROUNDING_ONLY:
-        raise UnsupportedForm(f"with rcond={rcond!r} depends on the factors of LAPACK's gelsy; use driver='gelsd'")
+        raise UnsupportedForm(
+            f"with rcond={rcond!r} depends on the factors of LAPACK's gelsy; use driver='gelsd'",
+            code="form-without-rule",
+        )
     right = as_column(op, b) if is_vector(self, b) else b
     u, scaled, counts, values = _inverted(op, self, None, 0.0 if driver == "gels" else rcond)
     products = op.MatMul(swap_last(op, u), broadcast_batch(op, right, self))

@@ -37,7 +37,9 @@ def grid_sampler(
     rounds ties to even.
     """
     if interpolation_mode >= len(_MODES) or padding_mode >= len(_PADDING_MODES):
-        raise UnsupportedForm(f"of mode {interpolation_mode} and padding {padding_mode} has no ONNX form")
+        raise UnsupportedForm(
+            f"of mode {interpolation_mode} and padding {padding_mode} has no ONNX form", code="no-onnx-form"
+        )
     mode, padding = _MODES[interpolation_mode], _PADDING_MODES[padding_mode]
     if op.has("GridSample") and (input.rank == 4 or op.means_today("GridSample")):
         name = _RENAMED.get(mode, mode) if op.means_today("GridSample") else mode

@@ -408,6 +408,9 @@ def weight_norm_interface(op: Emitter, v: Value, g: Value, dim: int = 0) -> tupl
     another shape is refused.
     """
     if v.shape is None or g.shape != tuple(size if axis == dim else 1 for axis, size in enumerate(v.shape)):
-        raise UnsupportedForm("with scales in another shape than that of the norms has no rule; reshape the scales")
+        raise UnsupportedForm(
+            "with scales in another shape than that of the norms has no rule; reshape the scales",
+            code="form-without-rule",
+        )
     norm = norm_except_dim(op, v, 2, dim)
     return op.Mul(v, op.Div(g, norm)), norm

@@ -182,7 +182,9 @@ def embedding(op: Emitter, weight: Packed, indices: Value, pruned_weights: bool 
     Each row of integers has its own scale and a float zero point.
     """
     if pruned_weights:
-        raise UnsupportedForm("with pruned weights has no ONNX form; quantize the embedding without pruning")
+        raise UnsupportedForm(
+            "with pruned weights has no ONNX form; quantize the embedding without pruning", code="no-onnx-form"
+        )
     (table,) = weight
     last = [-1]
     rows = op.cast(op.Gather(table.integers, indices, axis=0), FLOAT)

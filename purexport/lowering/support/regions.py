@@ -66,7 +66,7 @@ def channel_count(op: Emitter, value: Value, parts: int = 1) -> int:
     """The number of channels of each of `parts` equal groups. Raises UnsupportedForm when it is dynamic."""
     channels = op.dim(value, 1)
     if isinstance(channels, Value):
-        raise UnsupportedForm("needs a known number of channels; declare that axis static")
+        raise UnsupportedForm("needs a known number of channels; declare that axis static", code="size-not-known")
     return channels // parts
 
 

@@ -99,7 +99,7 @@ def _without_masks(op: Emitter, indices: Sequence[Value | None]) -> dict[int, Va
 def _set_places(op: Emitter, mask: Value) -> list[Value]:
     """The positions of the true elements: one list for each axis of the mask."""
     if not mask.rank:
-        raise UnsupportedForm("with a mask of no axes has no rule; use torch.where")
+        raise UnsupportedForm("with a mask of no axes has no rule; use torch.where", code="form-without-rule")
     places = op.NonZero(op.cast(mask, dtypes.BOOL))
     columns = []
     for axis in range(mask.rank):

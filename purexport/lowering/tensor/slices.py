@@ -106,7 +106,9 @@ def split(op: Emitter, self: Value, split_size: Any, dim: int = 0) -> list[Value
     size = _known_size(op, self, dim, "splits")
     step = op.known(split_size)
     if not isinstance(step, int):
-        raise UnsupportedForm("splits into an unknown number of chunks; give the sizes of the chunks")
+        raise UnsupportedForm(
+            "splits into an unknown number of chunks; give the sizes of the chunks", code="value-not-known"
+        )
     # torch allows a size of 0 for an empty axis
     sizes = [min(step, size - start) for start in range(0, size, step)] if step else []
     return split_with_sizes(op, self, sizes or [0], dim)
@@ -115,7 +117,9 @@ def split(op: Emitter, self: Value, split_size: Any, dim: int = 0) -> list[Value
 def _known_size(op: Emitter, value: Value, dim: int, verb: str) -> int:
     size = op.dim(value, dim)
     if not isinstance(size, int):
-        raise UnsupportedForm(f"{verb} a dynamic axis into an unknown number of chunks; declare that axis static")
+        raise UnsupportedForm(
+            f"{verb} a dynamic axis into an unknown number of chunks; declare that axis static", code="size-not-known"
+        )
     return size
 
 

@@ -45,9 +45,12 @@ def nms(op: Emitter, dets: Value, scores: Value, iou_threshold: float) -> Value:
     score; of equal scores the first comes first.
     """
     if dets.dtype == dtypes.DOUBLE:
-        raise UnsupportedForm("of float64 boxes is computed in float32 by ONNX; convert them with .float() first")
+        raise UnsupportedForm(
+            "of float64 boxes is computed in float32 by ONNX; convert them with .float() first",
+            code="float64-unsupported",
+        )
     if isinstance(iou_threshold, Value) or iou_threshold < 0:
-        raise UnsupportedForm("needs an iou_threshold that is a number from 0 on")
+        raise UnsupportedForm("needs an iou_threshold that is a number from 0 on", code="value-not-known")
     # a box whose corners are exchanged overlaps nothing in torch; ONNX would exchange them back
     boxes = op.cast(dets, dtypes.FLOAT)
     low, high = roi_columns(op, boxes, 0, 2), roi_columns(op, boxes, 2, 4)
