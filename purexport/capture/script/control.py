@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from purexport.aten.graph import Block, Call, Source, Value
 from purexport.capture.script.lists import as_dynamic, column, element_of, joined_elements, sequence_fake, width_of
 from purexport.capture.script.record import joined
-from purexport.capture.script.scope import Scope, adopt, recording, scope, touch
+from purexport.capture.script.state import State
 from purexport.capture.script.values import Columns, Maybe, Raised, ScriptDict, ScriptList, Uninitialized, same, split
 from purexport.errors import ExportError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Side:
-    body: Scope
+    body: State
     results: list[Any]
 
 
@@ -38,8 +38,8 @@ def branch(run: Interpreter, node: Any, condition: Value) -> None:
     raised: list[Raised] = []
     for block, holds in zip(node.blocks(), (True, False), strict=True):
         try:
-            with scope(run, condition, holds) as body:
-                results = run.body(block, [])
+            with run.body(condition, holds) as body:
+                results = run.run_block(block, [])
         except Raised as error:
             raised.append(error)
         else:
@@ -47,8 +47,9 @@ def branch(run: Interpreter, node: Any, condition: Value) -> None:
     if not sides:
         raise raised[0]
     if raised:
-        run.remarks.append(f"the script checks at {raised[0].place}: {raised[0].reason}; the check is not in the file")
-        adopt(run, sides[0].body, source)
+        check = f"the script checks at {raised[0].place}: {raised[0].reason}"
+        run.state.remarks.append(f"{check}; the check is not in the file")
+        run.adopt(sides[0].body, source)
         run.store_all(node, sides[0].results)
         return
     run.store_all(node, _joined(run, source, condition, sides))
@@ -66,17 +67,16 @@ def _joined(run: Interpreter, source: Source, condition: Value, sides: list[_Sid
     blocks = [Block(body.calls, outputs) for body, outputs in zip(bodies, join.outputs, strict=True)]
     run.add(Call("prim::If", {"condition": condition}, join.results, source, blocks))
     for body in bodies:
-        run.remarks.extend(body.remarks)
+        run.state.remarks.extend(body.remarks)
     for item, content in changed:
-        touch(run, item, source)
-        item.become(content)
+        run.change(item, content, source)
     return merged
 
 
 class _Join:
     """Pairs of results of two branches to one result each."""
 
-    def __init__(self, run: Interpreter, source: Source, bodies: Sequence[Scope]) -> None:
+    def __init__(self, run: Interpreter, source: Source, bodies: Sequence[State]) -> None:
         self.run = run
         self.source = source
         self.bodies = bodies
@@ -135,7 +135,7 @@ class _Join:
         element = joined_elements(self.run, elements[0], elements[1], self.source)
         values = []
         for body, item in zip(self.bodies, (one, other), strict=True):
-            with recording(self.run, body):
+            with self.run.resumed(body):
                 values.append(as_dynamic(self.run, item, element, self.source))
         value = self._output(values[0], values[1], sequence_fake(self.run, element))
         return ScriptList((), one.kind or other.kind, value)
@@ -158,7 +158,7 @@ class _Join:
             return self._half_object(known, first)
         if not isinstance(known, Value):
             return known
-        with recording(self.run, self.bodies[1 if first else 0]):
+        with self.run.resumed(self.bodies[1 if first else 0]):
             filler = self.run.filler(known, self.source)
         one, other = (known, filler) if first else (filler, known)
         return self._output(one, other, self.run.fakes[known])

@@ -74,7 +74,7 @@ def interpret_trace(
         return [
             run.input(item.name, type_, axes.get(item.name, {}))
             if item.tensor is None
-            else run.state(item.tensor, item.name, item.kind)
+            else run.model_tensor(item.tensor, item.name, item.kind)
             for item, type_ in zip(inputs, types, strict=True)
         ]
 
@@ -103,13 +103,12 @@ class Interpreter(Recorder):
         self.script = script
         self.attributes: dict[tuple[str, str], ScriptDict] = {}
         self.assigned: dict[tuple[str, str], Source] = {}
-        self.env: dict[int, Any] = {}
         self.steps = 0
 
     def run(self, given: Callable[[Interpreter], list[Any]]) -> Script:
         """Interpret the graph on the inputs that ``given`` makes."""
         with self.machine.running():
-            results = [returned(item) for item in self.body(self.script, [imported(item) for item in given(self)])]
+            results = [returned(item) for item in self.run_block(self.script, [imported(item) for item in given(self)])]
             self.settle_sizes()
         result = results[0] if len(results) == 1 else tuple(results)
         self._note_buffers()
@@ -142,24 +141,24 @@ class Interpreter(Recorder):
             f"axis {axis!r} was declared dynamic, but the script holds it at {size}; the file takes that size only"
             for axis, size in self.machine.fixed().items()
         ]
-        return [*written, *fixed, *self.machine.merged(), *self.machine.settled(), *dict.fromkeys(self.remarks)]
+        return [*written, *fixed, *self.machine.merged(), *self.machine.settled(), *dict.fromkeys(self.state.remarks)]
 
     # -- blocks
 
-    def body(self, block: Any, items: Sequence[Any]) -> list[Any]:
+    def run_block(self, block: Any, items: Sequence[Any]) -> list[Any]:
         """Run a block on its inputs."""
         for value, item in zip(block.inputs(), items, strict=True):
-            self.env[value.unique()] = item
+            self.state.env[value.unique()] = item
         for node in block.nodes():
             self._node(node)
-        return [self.env[value.unique()] for value in block.outputs()]
+        return [self.state.env[value.unique()] for value in block.outputs()]
 
     def _node(self, node: Any) -> None:
         self.steps += 1
         if self.steps > _MOST_STEPS:
             raise ExportError(f"the script takes more than {_MOST_STEPS} steps at export, at {self.source(node)}")
         kind = node.kind()
-        operands = [self.env[value.unique()] for value in node.inputs()]
+        operands = [self.state.env[value.unique()] for value in node.inputs()]
         if kind == "prim::If":
             self._if(node, operands[0])
         elif kind == "prim::Loop":
@@ -176,7 +175,7 @@ class Interpreter(Recorder):
     def store_all(self, node: Any, results: Sequence[Any]) -> None:
         """Bind a node's outputs."""
         for value, item in zip(node.outputs(), results, strict=True):
-            self.env[value.unique()] = self.own(item) if type(item) in (list, dict) else item
+            self.state.env[value.unique()] = self.own(item) if type(item) in (list, dict) else item
 
     def source(self, node: Any, operands: Sequence[Any] = ()) -> Source:
         """Where a node stands."""
@@ -200,19 +199,19 @@ class Interpreter(Recorder):
 
     def _if(self, node: Any, condition: Any) -> None:
         if isinstance(condition, Value):
-            condition = self.facts.get(condition, condition)
+            condition = self.state.assumptions.get(condition, condition)
         if isinstance(condition, Value):
             branch(self, node, condition)
             return
         first, second = node.blocks()
-        self.store_all(node, self.body(first if condition else second, []))
+        self.store_all(node, self.run_block(first if condition else second, []))
 
     def _loop(self, node: Any, operands: list[Any]) -> None:
         most, condition, *carried = operands
         (body,) = node.blocks()
         step = 0
         while not isinstance(condition, Value) and not isinstance(most, Value) and step < most and condition:
-            condition, *carried = self.body(body, [step, *carried])
+            condition, *carried = self.run_block(body, [step, *carried])
             step += 1
         if isinstance(condition, Value) or (isinstance(most, Value) and condition):
             # what was unrolled until the condition became one of data stays unrolled
@@ -241,7 +240,7 @@ class Interpreter(Recorder):
                 return prepacked.unpacked(found, path.rpartition(".")[0], self.constant)
         if isinstance(found, torch.Tensor):
             kind = "parameter" if isinstance(found, torch.nn.Parameter) or found.requires_grad else "buffer"
-            return self.state(found, path, kind)
+            return self.model_tensor(found, path, kind)
         if isinstance(found, (list, tuple)):
             parts = [self._owned(item, f"{path}.{index}") for index, item in enumerate(found)]
             return imported(parts) if isinstance(found, list) else tuple(parts)

@@ -15,7 +15,6 @@ import torch
 from purexport.aten.graph import Block, Call, SequenceType, Source, Value
 from purexport.capture.script.objects import CHANGING
 from purexport.capture.script.record import NUMBER_DTYPES, kind_of, number_kind
-from purexport.capture.script.scope import scope, touch
 from purexport.capture.script.values import Columns, FakeSequence, ScriptList
 from purexport.errors import ExportError
 
@@ -191,8 +190,7 @@ def _erased(run: Recorder, source: Source, items: ScriptList, index: Any) -> Val
 
 
 def _hold(run: Recorder, source: Source, items: ScriptList, value: Value) -> ScriptList:
-    touch(run, items, source)
-    items.become(ScriptList((), items.kind, value))
+    run.change(items, ScriptList((), items.kind, value), source)
     return items
 
 
@@ -233,8 +231,7 @@ def _from_the_begin(run: Recorder, source: Source, items: ScriptList, index: Val
 
 
 def _clear(run: Recorder, source: Source, items: ScriptList) -> None:
-    touch(run, items, source)
-    items.become(ScriptList((), items.kind))
+    run.change(items, ScriptList((), items.kind), source)
 
 
 def _copy(run: Recorder, source: Source, items: ScriptList) -> Any:
@@ -262,7 +259,7 @@ def _joined(run: Recorder, source: Source, one: ScriptList, other: ScriptList) -
 
 
 def _extend(run: Recorder, source: Source, items: ScriptList, more: ScriptList) -> Any:
-    touch(run, items, source)
+    run.touch(items, source)
     items.become(_joined(run, source, items, more))
 
 
@@ -271,7 +268,7 @@ def _gathered(
 ) -> Value:
     """``start`` and then ``count`` elements of ``of``, at first + step * 0, 1, 2, ...; ``places`` is (first, step)."""
     first, stride = places
-    with scope(run) as body:
+    with run.body() as body:
         step, inner = run.value(run.machine.unknown_size()), run.value(element)
         offset = run.emit("aten::mul.int", {"a": step, "b": stride}, run.machine.unknown(int), source)
         index = run.emit("aten::add.int", {"a": offset, "b": first}, run.machine.unknown(int), source)
@@ -428,8 +425,7 @@ def _by_columns(run: Recorder, kind: str, operands: list[Any], source: Source) -
         parts.append(run.own(column(items, place)))
         results.append(evaluate(run, kind, [parts[-1], *others], source))
     if kind in CHANGING:
-        touch(run, items, source)
-        items.become(ScriptList((), items.kind, Columns(tuple(parts))))
+        run.change(items, ScriptList((), items.kind, Columns(tuple(parts))), source)
     if kind == "aten::len":
         return results[0]
     if kind in ("aten::__getitem__", "aten::pop"):

@@ -16,7 +16,7 @@ import torch
 from purexport.aten.graph import Block, Call, ScalarType, Source, Value
 from purexport.capture.script.lists import as_dynamic, column, element_of, joined_elements, sequence_fake, width_of
 from purexport.capture.script.record import fake_kind, joined, kind_of, number_kind
-from purexport.capture.script.scope import Scope, recording, scope, touch
+from purexport.capture.script.state import State
 from purexport.capture.script.values import (
     Columns,
     FakeSequence,
@@ -65,7 +65,7 @@ class _Loop:
         self.slots: list[Any] = [_Leaf(self, item) for item in initial]
         self.objects: dict[int, tuple[Any, Any]] = {}
         self.changed = False
-        self.body = Scope()
+        self.body = State()
         self.before = 0  # the number of values that exist when a step begins
         self.step = Value(ScalarType(int))
         self.again: Any = True
@@ -74,20 +74,19 @@ class _Loop:
     def interpret(self, block: Any) -> None:
         """One round: the body on what the slots hold, and the slots widened by what it gives."""
         run = self.run
-        remembered, written = run.machine.remembered(), run.written_state()
-        with scope(run) as self.body:
+        remembered, written = run.machine.remembered(), run.written_tensors()
+        with run.body() as self.body:
             self.step = number = run.value(run.machine.unknown_size())
             if self.done:
                 args = {"a": self.step, "b": self.done}
                 number = run.emit("aten::add.int", args, run.machine.unknown_size(), self.source)
             for item, slot in self.objects.values():
-                touch(run, item, self.source)
-                item.become(slot.enter())
+                run.change(item, slot.enter(), self.source)
             entered = [slot.enter() for slot in self.slots]
             self.before = len(run.fakes)
-            self.again, *self.results = run.body(block, [number, *entered])
+            self.again, *self.results = run.run_block(block, [number, *entered])
         # what a step writes to is unknown at the next one
-        self.changed = not remembered <= run.machine.remembered() or written != run.written_state()
+        self.changed = not remembered <= run.machine.remembered() or written != run.written_tensors()
         self._widen()
 
     def _widen(self) -> None:
@@ -101,7 +100,7 @@ class _Loop:
     def finish(self, most: Any, condition: Any) -> list[Any]:
         """Record the call; what the loop carries, after it."""
         run = self.run
-        with recording(run, self.body):
+        with run.resumed(self.body):
             pairs = [pair for slot, result in zip(self.slots, self.results, strict=True) for pair in slot.pairs(result)]
             for key, (_, slot) in self.objects.items():
                 pairs += slot.pairs(self.body.after[key][1])
@@ -112,15 +111,13 @@ class _Loop:
         outputs = [run.value(leaf.fake) for leaf, _ in pairs]
         args = {"most": _bound(most, self.done), "condition": condition, "carried": carried}
         run.add(Call("prim::Loop", args, outputs, self.source, [block]))
-        run.remarks.extend(self.body.remarks)
+        run.state.remarks.extend(self.body.remarks)
         return self._leave(iter(outputs))
 
     def _leave(self, found: Iterator[Value]) -> list[Any]:
         left = [slot.leave(found) for slot in self.slots]
         for item, slot in self.objects.values():
-            content = slot.leave(found)
-            touch(self.run, item, self.source)
-            item.become(content)
+            self.run.change(item, slot.leave(found), self.source)
         return left
 
     def refuse(self, one: Any, other: Any) -> ExportError:

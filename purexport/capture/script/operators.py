@@ -12,7 +12,6 @@ from purexport.capture.script.lists import evaluate, is_dynamic
 from purexport.capture.script.objects import CHANGING, STRUCTURAL, is_structural
 from purexport.capture.script.pieces import PIECES, is_cut_by_data, to_list
 from purexport.capture.script.record import number_kind
-from purexport.capture.script.scope import touch
 from purexport.capture.script.values import ComputedText, Maybe, Module, Raised, ScriptList, holds_value, same
 from purexport.errors import ExportError
 
@@ -131,7 +130,7 @@ def _structural(run: Interpreter, kind: str, operands: list[Any], source: Source
     if isinstance(operands[0], dict) and len(operands) > 1 and isinstance(operands[1], Value):
         raise ExportError(f"{kind} at {source} takes a key that depends on data; ONNX has no dicts, use a tensor")
     if kind in CHANGING:
-        touch(run, operands[0], source)
+        run.touch(operands[0], source)
     try:
         return STRUCTURAL[kind](*operands)
     except (IndexError, KeyError) as error:

@@ -10,7 +10,6 @@ import torch
 from purexport.aten.graph import TensorType, Value
 from purexport.aten.schema import dtype_from_code, is_wrapped_number
 from purexport.capture.script.lists import evaluate
-from purexport.capture.script.scope import touch
 from purexport.capture.script.values import (
     ComputedText,
     Maybe,
@@ -53,12 +52,12 @@ def _set_attribute(run: Interpreter, node: Any, operands: list[Any]) -> None:
     owner, item = operands
     name = node.s("name")
     if isinstance(owner, ScriptObject):
-        touch(run, owner, run.source(node))
+        run.touch(owner, run.source(node))
         owner[name] = item
         return
     run.assigned[owner.path, name] = run.source(node)
     cell = run.attribute(owner, name)
-    touch(run, cell, run.source(node))
+    run.touch(cell, run.source(node))
     cell["value"] = item
 
 

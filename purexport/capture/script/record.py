@@ -1,8 +1,14 @@
-"""Recording: calls into the graph or the body at hand, run on fakes for their types."""
+"""Recording: calls into the graph or the body at hand, run on fakes for their types.
+
+What belongs to the body at hand is in the `State`; a body is a fork of it.  Everything else (the fakes of all values,
+their producers, what the model owns) only grows, and is one for all bodies.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -25,8 +31,8 @@ from purexport.aten.graph import (
 )
 from purexport.aten.schema import changes_shape, signature
 from purexport.capture.script.memory import Memory
-from purexport.capture.script.scope import Scope
-from purexport.capture.script.values import FakeSequence, ScriptDict, ScriptList, holds_value
+from purexport.capture.script.state import State
+from purexport.capture.script.values import Changeable, FakeSequence, ScriptDict, ScriptList, holds_value
 from purexport.errors import ExportError
 from purexport.shapes.fakes import FakeMachine
 
@@ -37,10 +43,7 @@ NUMBER_DTYPES = {int: torch.int64, float: torch.float32, bool: torch.bool}
 
 
 class Recorder:
-    """The graph being recorded.  ``scope`` is set inside a branch or loop that depends on data.
-
-    ``facts`` are conditions whose side is known where the interpretation stands.
-    """
+    """The graph being recorded, and the state of the body at hand."""
 
     def __init__(self, machine: FakeMachine) -> None:
         self.machine = machine
@@ -50,12 +53,60 @@ class Recorder:
         self.producers: dict[Value, Call] = {}
         self.owned: dict[tuple[Any, ...], Value] = {}
         self.owners: dict[Value, str] = {}  # parameters, by the path of their module
-        self.numbers: dict[str, Value] = {}
-        self.facts: dict[Value, bool] = {}
         self.quantized: set[Value] = set()  # what may be a quantized tensor, of which the fakes are plain
-        self.remarks: list[str] = []
         self.memory = Memory()
-        self.scope: Scope | None = None
+        self.state = State(calls=self.graph.calls)
+
+    # -- bodies
+
+    @contextmanager
+    def body(self, condition: Value | None = None, holds: bool = True) -> Iterator[State]:
+        """Record into the body of a branch or loop: a fork of the state.  ``condition`` is known in it to be ``holds``.
+
+        At its end the state is that from before, and lists, dicts and objects have their content from before.
+        """
+        outer = self.state
+        self.state = inner = outer.fork(first=len(self.fakes))
+        if condition is not None:
+            inner.assume(condition, holds, self.producers)
+        try:
+            yield inner
+        finally:
+            self.state = outer
+            inner.put_back()
+
+    @contextmanager
+    def resumed(self, body: State) -> Iterator[None]:
+        """Record further calls at the end of a body that is interpreted already."""
+        outer, self.state = self.state, body
+        try:
+            yield
+        finally:
+            self.state = outer
+
+    def adopt(self, body: State, source: Source) -> None:
+        """Make a body part of what surrounds it."""
+        self.state.calls.extend(body.calls)
+        self.state.remarks.extend(body.remarks)
+        self.state.numbers.update(body.numbers)
+        for item in body.made.values():
+            self.state.make(item)
+        for item, content in body.after.values():
+            self.change(item, content, source)
+
+    def touch(self, item: Changeable, source: Source) -> None:
+        """To be called before ``item`` changes.  Raises ExportError when it must not change."""
+        if item.frozen:
+            raise ExportError(
+                f"the script changes a list or dict at {source} that may or may not be the one of another name, "
+                f"because of {item.frozen}; change a copy (list(...)), or assign a new one"
+            )
+        self.state.save(item)
+
+    def change(self, item: Any, content: Any, source: Source) -> None:
+        """Give a list, dict or object the content of another.  Raises as ``touch``."""
+        self.touch(item, source)
+        item.become(content)
 
     # -- values
 
@@ -83,7 +134,7 @@ class Recorder:
         self.fakes[value] = self.machine.constant(tensor)
         return value
 
-    def state(self, tensor: torch.Tensor, path: str, kind: str) -> Value:
+    def model_tensor(self, tensor: torch.Tensor, path: str, kind: str) -> Value:
         """A tensor that the model owns, once for all its names."""
         key = same_bytes(tensor)
         if key not in self.owned:
@@ -95,7 +146,7 @@ class Recorder:
             self.owned[key] = value
         return self.owned[key]
 
-    def written_state(self) -> set[Value]:
+    def written_tensors(self) -> set[Value]:
         """The tensors of the model that the script has written to in place."""
         return {value for value in self.owned.values() if self.memory.is_written(self.fakes[value])}
 
@@ -105,8 +156,8 @@ class Recorder:
             item = ScriptList(item)
         elif type(item) is dict:
             item = ScriptDict(item)
-        if self.scope is not None and isinstance(item, (ScriptList, ScriptDict)):
-            self.scope.made[id(item)] = item
+        if isinstance(item, (ScriptList, ScriptDict)):
+            self.state.make(item)
         return item
 
     def describe(self, item: Any) -> str:
@@ -126,7 +177,7 @@ class Recorder:
 
     def add(self, call: Call) -> None:
         """Put a call into the graph."""
-        self.graph.calls.append(call)
+        self.state.calls.append(call)
         for value in call.outputs:
             self.producers[value] = call
         if call.target.startswith(_QUANTIZING) or (self.quantized and any(v in self.quantized for v in call.inputs())):
@@ -181,11 +232,11 @@ class Recorder:
     def _refuse_new_shape(self, call: Call) -> None:
         """A tensor from outside of a body keeps its shape in it: what follows knows one shape of it only."""
         changed = call.args.get("self")
-        if self.scope is None or not isinstance(changed, Value) or not changes_shape(call.target):
+        if not self.state.is_fork or not isinstance(changed, Value) or not changes_shape(call.target):
             return
         place = next(place for place, value in enumerate(self.fakes) if value is changed)
         # what the model owns is read where it is first needed
-        if place < self.scope.first or any(item.value is changed for item in self.graph.inputs):
+        if place < self.state.first or any(item.value is changed for item in self.graph.inputs):
             raise ExportError(
                 f"{call.target} at {call.source} changes the shape of a tensor in place, inside a branch or loop that "
                 "depends on data; use the form that is not in place"
@@ -197,11 +248,11 @@ class Recorder:
         if known is not None:
             return known
         key = str(result.node.expr)
-        if key not in self.numbers:
+        if key not in self.state.numbers:
             call.outputs = [self.value(result)]
             self.add(call)
-            self.numbers[key] = call.outputs[0]
-        return self.numbers[key]
+            self.state.numbers[key] = call.outputs[0]
+        return self.state.numbers[key]
 
     def _take(self, items: Value, index: int, fake: Any, source: Source) -> Value:
         return self.emit("prim::getitem", {"list": items, "index": index}, fake, source)
@@ -276,7 +327,7 @@ class Recorder:
         sizes = [size if isinstance(size, int) else 1 for size in like.tensor.shape or ()]
         args = {"size": sizes, "dtype": like.tensor.dtype, "layout": None, "device": None, "pin_memory": None}
         filler = self.record("aten::zeros", args, source)
-        self.graph.calls[-1].target = "prim::Uninitialized"
+        self.state.calls[-1].target = "prim::Uninitialized"
         return filler
 
 
