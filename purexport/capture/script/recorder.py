@@ -30,23 +30,21 @@ from purexport.aten.graph import (
     tensor_type,
 )
 from purexport.aten.schema import changes_shape, signature
-from purexport.capture.script.memory import Memory
+from purexport.capture.script.sequence_aliasing import SequenceAliasing
 from purexport.capture.script.state import State
-from purexport.capture.script.values import Changeable, FakeSequence, ScriptDict, ScriptList, holds_value
+from purexport.capture.script.values import Changeable, FakeSequence, ScriptDict, ScriptList
 from purexport.errors import ExportError
-from purexport.shapes.fakes import FakeMachine
+from purexport.shapes.fakes import Axes, FakeMachine
 
-_CAST_NAMES = {int: "aten::Int.Tensor", float: "aten::Float.Tensor", bool: "aten::Bool.Tensor"}
 _QUANTIZING = ("quantized::", "aten::quantize_per")
 _FLOAT_RESULT = re.compile("^quantized::.*_dynamic|^quantized::embedding|^aten::dequantize|^aten::int_repr")
-NUMBER_DTYPES = {int: torch.int64, float: torch.float32, bool: torch.bool}
 
 
 class Recorder:
     """The graph being recorded, and the state of the body at hand."""
 
-    def __init__(self, machine: FakeMachine) -> None:
-        self.machine = machine
+    def __init__(self, shapes: FakeMachine) -> None:
+        self.shapes = shapes
         self.graph = AtenGraph()
         self.fakes: dict[Value, Any] = {}
         self.sizes: dict[Value, tuple[Any, ...]] = {}  # of tensors that have symbolic ones, as they are made
@@ -54,7 +52,7 @@ class Recorder:
         self.owned: dict[tuple[Any, ...], Value] = {}
         self.owners: dict[Value, str] = {}  # parameters, by the path of their module
         self.quantized: set[Value] = set()  # what may be a quantized tensor, of which the fakes are plain
-        self.memory = Memory()
+        self.aliasing = SequenceAliasing()
         self.state = State(calls=self.graph.calls)
 
     # -- bodies
@@ -108,30 +106,40 @@ class Recorder:
         self.touch(item, source)
         item.become(content)
 
+    def remark(self, *texts: str) -> None:
+        """Say something about the file to the user, once, if the body at hand becomes part of it."""
+        self.state.remarks.extend(texts)
+
     # -- values
 
     def value(self, fake: Any) -> Value:
         """A value of the type of ``fake``."""
         if isinstance(fake, FakeSequence):
-            value = Value(SequenceType(self.machine.type(fake.element)))
+            value = Value(SequenceType(self.shapes.type(fake.element)))
         else:
-            value = Value(self.machine.type(fake))
+            value = Value(self.shapes.type(fake))
         self.fakes[value] = fake
         if isinstance(value.type, TensorType) and any(isinstance(size, str) for size in value.type.shape or ()):
             self.sizes[value] = tuple(fake.shape)  # the fake may be given another shape in place
         return value
 
+    def input(self, name: str, type_: TensorType, axes: Axes) -> Value:
+        """A graph input."""
+        value = self.value(self.shapes.tensor(type_, axes))
+        self.graph.inputs.append(Input(value, name, "user"))
+        return value
+
     def settle_sizes(self) -> None:
         """Sizes of axes that the script holds by now, or takes for one, are said so, also of what came before."""
-        settled = self.machine.fixed() or self.machine.merged()
+        settled = self.shapes.fixed() or self.shapes.merged()
         for value, sizes in self.sizes.items() if settled else ():
-            now = self.machine.type(torch.empty(sizes, dtype=value.tensor.dtype))
+            now = self.shapes.type(torch.empty(sizes, dtype=value.tensor.dtype))
             value.type = replace(value.tensor, shape=now.shape)
 
     def constant(self, tensor: torch.Tensor, name: str = "constant") -> Value:
         """A tensor that is known."""
         value = self.graph.constant(tensor, name)
-        self.fakes[value] = self.machine.constant(tensor)
+        self.fakes[value] = self.shapes.constant(tensor)
         return value
 
     def model_tensor(self, tensor: torch.Tensor, path: str, kind: str) -> Value:
@@ -142,13 +150,13 @@ class Recorder:
             self.graph.inputs.append(Input(value, path, kind, tensor))
             if kind == "parameter":
                 self.owners[value] = path.rpartition(".")[0]
-            self.fakes[value] = self.machine.tensor(tensor_type(tensor), {})
+            self.fakes[value] = self.shapes.tensor(tensor_type(tensor), {})
             self.owned[key] = value
         return self.owned[key]
 
     def written_tensors(self) -> set[Value]:
         """The tensors of the model that the script has written to in place."""
-        return {value for value in self.owned.values() if self.memory.is_written(self.fakes[value])}
+        return {value for value in self.owned.values() if self.aliasing.is_written(self.fakes[value])}
 
     def own(self, item: Any) -> Any:
         """A list or dict that the script makes here, and may therefore change here."""
@@ -182,7 +190,7 @@ class Recorder:
             self.producers[value] = call
         if call.target.startswith(_QUANTIZING) or (self.quantized and any(v in self.quantized for v in call.inputs())):
             self.quantized.update(call.outputs if not _FLOAT_RESULT.search(call.target) else ())
-        self.memory.note_writes(call, self.fakes)
+        self.aliasing.note_writes(call, self.fakes)
 
     def emit(self, target: str, args: dict[str, Any], fake: Any, source: Source) -> Value:
         """Record a call whose result is known to be of the type of ``fake``."""
@@ -201,13 +209,13 @@ class Recorder:
         if scalars.is_scalar_operator(call.base) and not any(_is_tensor(arg) for arg in args.values()):
             call.outputs[0].type = ScalarType(int)
         try:
-            results = self.machine.evaluate(call, self.fakes.__getitem__)
+            results = self.shapes.evaluate(call, self.fakes.__getitem__)
         except ExportError:
             raise
         except Exception as error:
             if kind is not None and not any(_is_tensor(arg) for arg in args.values()):
-                return self.emit(target, args, self.machine.unknown(kind), source)
-            reason = self.machine.named(str(error).strip().partition("\n")[0]) or type(error).__name__
+                return self.emit(target, args, self.shapes.unknown(kind), source)
+            reason = self.shapes.named(str(error).strip().partition("\n")[0]) or type(error).__name__
             raise ExportError(f"{target} at {source} does not run: {reason}") from error
         result = results[0]
         if isinstance(result, tuple):
@@ -244,7 +252,7 @@ class Recorder:
 
     def _number(self, call: Call, result: Any) -> Any:
         """A symbolic number: plain where it is known, and one value for all sizes that are equal by their symbols."""
-        known = self.machine.known(result)
+        known = self.shapes.known(result)
         if known is not None:
             return known
         key = str(result.node.expr)
@@ -257,134 +265,6 @@ class Recorder:
     def _take(self, items: Value, index: int, fake: Any, source: Source) -> Value:
         return self.emit("prim::getitem", {"list": items, "index": index}, fake, source)
 
-    # -- numbers and tensors
-
-    def to_number(self, cast: Any, operand: Any, source: Source) -> Any:
-        """int(), float(), bool() (``cast`` None: item()) of a tensor or number."""
-        if not isinstance(operand, Value):
-            return operand if cast is None else cast(operand)
-        if isinstance(operand.type, ScalarType) and cast in (None, operand.type.kind):
-            return operand
-        known = next((item.tensor for item in self.graph.inputs if item.value is operand), None)
-        written = self.memory.is_written(self.fakes[operand])
-        if known is not None and known.numel() == 1 and not known.is_meta and not written:
-            with self.machine.outside():
-                found = known.item()
-            return found if cast is None else cast(found)
-        fake = self.fakes[operand]
-        number = _converted(fake.item() if isinstance(fake, torch.Tensor) else fake, cast)
-        if not isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return number
-        value = self.value(number)
-        assert isinstance(value.type, ScalarType)
-        self.add(Call(_CAST_NAMES[value.type.kind], {"a": operand}, [value], source))
-        return value
-
-    def to_tensor(self, number: Any, source: Source) -> Value:
-        """A zero-dim tensor of a number."""
-        kind = number_kind(number)
-        args = {"s": number, "dtype": NUMBER_DTYPES[kind], "layout": None, "device": None, "pin_memory": None}
-        return self.emit("aten::scalar_tensor", args, torch.empty((), dtype=NUMBER_DTYPES[kind]), source)
-
-    def literal(self, data: Any, dtype: torch.dtype | None, source: Source) -> Value:
-        """``torch.tensor`` of numbers, nested lists included: a constant when they are known."""
-        if not holds_value(data):
-            with self.machine.outside():
-                made = torch.tensor(_plain(data), dtype=dtype)
-            return self.constant(made)
-        value = self._stacked(data, source)
-        return value if dtype is None else self.cast(value, dtype, source)
-
-    def _stacked(self, data: Any, source: Source) -> Value:
-        if isinstance(data, ScriptList) and data.value is not None:
-            if not isinstance(data.value, Value) or not isinstance(data.value.type, TensorType):
-                raise ExportError(f"torch.tensor of a list of tensors at {source} has no form here; use torch.stack")
-            return data.value
-        if not isinstance(data, (list, tuple)):
-            return self.to_tensor(data, source) if number_kind(data) is not None else data
-        items = [self._stacked(item, source) for item in data]
-        dtypes = {item.tensor.dtype for item in items}
-        widest = next(kind for kind in (torch.float32, torch.int64, torch.bool, *dtypes) if kind in dtypes)
-        items = [self.cast(item, widest, source) for item in items]
-        stacked: Value = self.record("aten::stack", {"tensors": items, "dim": 0}, source)
-        return stacked
-
-    def cast(self, value: Value, dtype: torch.dtype, source: Source) -> Value:
-        """``value.to(dtype)``."""
-        if value.tensor.dtype is dtype:
-            return value
-        args = {"self": value, "dtype": dtype, "non_blocking": False, "copy": False, "memory_format": None}
-        made: Value = self.record("aten::to.dtype", args, source)
-        return made
-
-    def filler(self, like: Value, source: Source) -> Any:
-        """Something of the type of ``like`` that nobody reads."""
-        if isinstance(like.type, ScalarType):
-            return like.type.kind(0)
-        if isinstance(like.type, SequenceType):
-            args: dict[str, Any] = {"items": [], "dtype": like.type.element.dtype}
-            return self.emit("sequence::construct", args, self.fakes[like], source)
-        sizes = [size if isinstance(size, int) else 1 for size in like.tensor.shape or ()]
-        args = {"size": sizes, "dtype": like.tensor.dtype, "layout": None, "device": None, "pin_memory": None}
-        filler = self.record("aten::zeros", args, source)
-        self.state.calls[-1].target = "prim::Uninitialized"
-        return filler
-
-
-def number_kind(item: Any) -> Any:
-    """int, float or bool of a number, known or computed; None for anything else."""
-    if isinstance(item, Value):
-        return item.type.kind if isinstance(item.type, ScalarType) else None
-    return type(item) if isinstance(item, (bool, int, float)) else None
-
-
-def kind_of(item: Any) -> Any:
-    """What two values must share to be carried as one: dtype and rank of a tensor, the type of a number; else None."""
-    if isinstance(item, Value) and isinstance(item.type, TensorType):
-        return item.type.dtype, item.type.rank
-    return number_kind(item)
-
-
-def fake_kind(fake: Any) -> Any:
-    """``kind_of`` a value with this fake."""
-    if isinstance(fake, torch.Tensor):
-        return fake.dtype, fake.dim()
-    return {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(fake)]
-
-
-def joined(run: Recorder, one: Any, other: Any, source: Source) -> Any:
-    """The fake of a value that may be either.  Raises ExportError when ONNX has no type for both."""
-    kinds = [kind_of(item) for item in (one, other)]
-    if kinds[0] != kinds[1] or kinds[0] is None:
-        raise ExportError(
-            f"at {source} a variable is {run.describe(one)} on one path and {run.describe(other)} on the other, which "
-            "has no form in ONNX; make both of one type"
-        )
-    if not isinstance(kinds[0], tuple):
-        return run.machine.unknown(kinds[0])
-    ranks = [run.fakes[item].dim() for item in (one, other)]
-    if ranks[0] != ranks[1]:  # one path has changed its shape in place
-        raise ExportError(
-            f"at {source} a tensor has {ranks[0]} axes on one path and {ranks[1]} on the other, which has no form in "
-            "ONNX; make both of one type"
-        )
-    fake = run.machine.joined(run.fakes[one], run.fakes[other])
-    run.memory.share(fake, run.fakes[one])
-    run.memory.share(fake, run.fakes[other])
-    return fake
-
-
-def _plain(data: Any) -> Any:
-    return [_plain(item) for item in data] if isinstance(data, (list, tuple)) else data
-
 
 def _is_tensor(arg: Any) -> bool:
     return isinstance(arg, Value) and isinstance(arg.type, TensorType)
-
-
-def _converted(number: Any, cast: Any) -> Any:
-    if cast is bool:
-        return number if isinstance(number, (bool, torch.SymBool)) else number != 0
-    if cast is float:
-        return torch.sym_float(number)  # type: ignore[no-untyped-call]
-    return torch.sym_int(number) if cast is int else number  # type: ignore[no-untyped-call]
