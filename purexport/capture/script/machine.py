@@ -61,15 +61,20 @@ class Machine(Recorder):
     def _operate(self, node: Node, operands: list[Any]) -> Any:
         """The result of an operator: of the first form that takes it, else of its schema."""
         for form in FORMS:
-            result = self.apply(form, node, operands) if form.applies(node.kind, operands) else NotImplemented
+            result = self._apply(form, node, operands)
             if result is not NotImplemented:
                 return result
         return record_by_schema(self, node, operands)
 
-    def apply(self, form: Form, node: Node, operands: Sequence[Any]) -> Any:
-        """What the handler of a form gives; NotImplemented where there is none and the form refuses nothing."""
+    def _apply(self, form: Form, node: Node, operands: Sequence[Any]) -> Any:
+        """What the handler of a form gives; NotImplemented where there is none, or where it does not take them.
+
+        Raises ExportError where the form refuses what has no handler.
+        """
         handler = self._handlers.find(form, node.kind)
-        result = handler(self, node, *operands) if handler is not None and form.fits(operands) else NotImplemented
+        if (handler is None and form.refusal is None) or not form.applies(operands):
+            return NotImplemented
+        result = NotImplemented if handler is None else handler(self, node, *operands)
         if result is NotImplemented and form.refusal is not None:
             raise ExportError(f"{node.kind} at {node.source} takes {form.refusal(operands)}")
         return result

@@ -51,25 +51,18 @@ class Form:
     """
 
     name: str
-    applies: Callable[[str, Sequence[Any]], bool]
+    applies: Callable[[Sequence[Any]], bool]
     refusal: Callable[[Sequence[Any]], str] | None = None
-    fits: Callable[[Sequence[Any]], bool] = lambda operands: True  # what its handlers can take
 
 
 # Forms ----------------------------------------------------------------------------------------------------------------
 
-_TAKES_ANY_LIST = frozenset({"aten::tensor", "aten::as_tensor", "aten::__is__", "aten::__isnot__"})
-_BY_NUMBER = frozenset(
-    {"aten::__getitem__", "aten::insert", "aten::pop", "aten::Delete", "aten::_set_item", "aten::mul"}
-)
-_MESSAGES = frozenset({"aten::format", "aten::str"})
 
-
-def _any(kind: str, operands: Sequence[Any]) -> bool:
+def _any(operands: Sequence[Any]) -> bool:
     return True
 
 
-def _is_optional(kind: str, operands: Sequence[Any]) -> bool:
+def _has_optional(operands: Sequence[Any]) -> bool:
     return any(isinstance(item, Maybe) for item in operands)
 
 
@@ -78,49 +71,49 @@ def _refuse_optional(operands: Sequence[Any]) -> str:
     return f"a value that is None on one path at {maybe.source}; test it with 'is not None'"
 
 
-def _is_text(kind: str, operands: Sequence[Any]) -> bool:
-    return any(isinstance(item, ComputedText) for item in operands) or (kind in _MESSAGES and holds_value(operands))
+def _has_text(operands: Sequence[Any]) -> bool:
+    return any(isinstance(item, ComputedText) for item in operands)
 
 
-def _is_dynamic(kind: str, operands: Sequence[Any]) -> bool:
-    if kind in _TAKES_ANY_LIST:
-        return False
-    if any(isinstance(item, ScriptList) and item.value is not None for item in operands):
-        return True
-    by_number = kind in _BY_NUMBER and isinstance(operands[0], ScriptList)
-    return by_number and isinstance(operands[1] if len(operands) > 1 else None, Value)
+def _refuse_text(operands: Sequence[Any]) -> str:
+    return "a text that depends on data; ONNX has no form of it"
 
 
-def _is_list_of_values(kind: str, operands: Sequence[Any]) -> bool:
+def _has_dynamic(operands: Sequence[Any]) -> bool:
+    return any(isinstance(item, ScriptList) and item.value is not None for item in operands)
+
+
+def _refuse_dynamic(operands: Sequence[Any]) -> str:
+    return (
+        "a list whose length depends on data, which has no form in ONNX; use torch.stack or torch.cat of it, or a list "
+        "of known length"
+    )
+
+
+def _is_place(operands: Sequence[Any]) -> bool:
+    return len(operands) > 1 and isinstance(operands[0], ScriptList) and isinstance(operands[1], Value)
+
+
+def _is_list_of_values(operands: Sequence[Any]) -> bool:
     return bool(operands) and isinstance(operands[0], list) and holds_value(operands)
 
 
-def _is_python(kind: str, operands: Sequence[Any]) -> bool:
+def _is_python(operands: Sequence[Any]) -> bool:
     return bool(operands) and isinstance(operands[0], (list, tuple, dict, str))
 
 
 ANY = Form("whatever the operands are", _any)
-OPTIONAL = Form("what is None on one path", _is_optional, _refuse_optional)
-TEXT = Form(
-    "a text with computed numbers in it",
-    _is_text,
-    lambda operands: "a text that depends on data; ONNX has no form of it",
-)
-DYNAMIC = Form(
-    "a list whose length, or at a position that, only the run knows",
-    _is_dynamic,
-    lambda operands: (
-        "a list whose length depends on data, which has no form in ONNX; use torch.stack or torch.cat of it, or a list "
-        "of known length"
-    ),
-    lambda operands: isinstance(operands[0], ScriptList),
-)
+OPTIONAL = Form("what is None on one path", _has_optional, _refuse_optional)
+TEXT = Form("a text with computed numbers in it", _has_text, _refuse_text)
+VALUES = Form("anything that is or holds a value of the graph", holds_value)
+DYNAMIC = Form("a list whose length only the run knows", _has_dynamic, _refuse_dynamic)
+PLACE = Form("a list of known length, and a number that only the run knows", _is_place)
 ELEMENTS = Form("a list of known length that holds values of the graph", _is_list_of_values)
 PYTHON = Form("a list of known length, a tuple, dict or text", _is_python)
 COMPUTED = Form("numbers and tensors", _any)
 
 # the order in which forms have their turn, after ANY
-FORMS = (OPTIONAL, TEXT, DYNAMIC, ELEMENTS, PYTHON, COMPUTED)
+FORMS = (OPTIONAL, TEXT, VALUES, DYNAMIC, PLACE, ELEMENTS, PYTHON, COMPUTED)
 
 
 class Handlers:
@@ -129,12 +122,13 @@ class Handlers:
     def __init__(self) -> None:
         self._rows: dict[tuple[Form, str], Handler] = {}
 
-    def __call__(self, *kinds: str, on: Form = ANY) -> Callable[[Function], Function]:
+    def __call__(self, *kinds: str, on: Form | Sequence[Form] = ANY) -> Callable[[Function], Function]:
         """Register the decorated function as the handler of each kind.  Raises ValueError when a kind has one."""
 
         def register(function: Function) -> Function:
-            for kind in kinds:
-                self.add(on, kind, function)
+            for form in [on] if isinstance(on, Form) else on:
+                for kind in kinds:
+                    self.add(form, kind, function)
             return function
 
         return register

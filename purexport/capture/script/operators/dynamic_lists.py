@@ -1,4 +1,4 @@
-"""Lists whose length only the run knows, and known lists at a position that only the run knows.
+"""Lists whose length only the run knows, and known lists at a position, or searched for a number, that only it knows.
 
 A change makes a new value, which the list object then holds, so that every name of the list sees it.  A list of tuples
 is a list for each place of the tuples, and most operators run on each of those (`by_columns`).
@@ -7,7 +7,7 @@ is a list for each place of the tuples, and most operators run on each of those 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from purexport.aten.graph import Block, Call, Value
 from purexport.capture.script.conversions import literal, to_number, to_tensor
 from purexport.capture.script.kinds import NUMBER_DTYPES
 from purexport.capture.script.machine import Machine
-from purexport.capture.script.registry import DYNAMIC, Handler, Handlers, Node
+from purexport.capture.script.registry import DYNAMIC, ELEMENTS, PLACE, Form, Handler, Handlers, Node
 from purexport.capture.script.sequences import (
     KIND_OF_DTYPE,
     Element,
@@ -35,6 +35,20 @@ from purexport.errors import ExportError
 
 handles = Handlers()
 _END = 2**63 - 1
+
+
+def list_operator(*kinds: str, on: Sequence[Form] = (DYNAMIC,)) -> Callable[[Handler], Handler]:
+    """Register the handler of operators whose first operand is a list."""
+
+    def register(handler: Handler) -> Handler:
+        @functools.wraps(handler)
+        def on_list(machine: Machine, node: Node, items: Any, *rest: Any) -> Any:
+            return handler(machine, node, items, *rest) if isinstance(items, ScriptList) else NotImplemented
+
+        handles(*kinds, on=on)(on_list)
+        return handler
+
+    return register
 
 
 def by_columns(
@@ -87,7 +101,7 @@ def _rows(columns: list[Any]) -> list[Any]:
     return list(zip(*columns, strict=True))
 
 
-@handles("aten::len", on=DYNAMIC)
+@list_operator("aten::len")
 @by_columns(lambda lengths: lengths[0])
 def _length(machine: Machine, node: Node, items: ScriptList) -> Any:
     value, element = dynamic(machine, items, node.source)
@@ -96,7 +110,7 @@ def _length(machine: Machine, node: Node, items: ScriptList) -> Any:
     return machine.emit("aten::size.int", {"self": value, "dim": 0}, machine.shapes.unknown_size(), node.source)
 
 
-@handles("aten::__getitem__", on=DYNAMIC)
+@list_operator("aten::__getitem__", on=(DYNAMIC, PLACE))
 @by_columns(tuple)
 def _at(machine: Machine, node: Node, items: ScriptList, index: Any) -> Any:
     value, element = dynamic(machine, items, node.source)
@@ -155,19 +169,19 @@ def _hold(machine: Machine, node: Node, items: ScriptList, value: Value) -> Scri
     return items
 
 
-@handles("aten::append", on=DYNAMIC)
+@list_operator("aten::append")
 @by_columns(changes=True)
 def _append(machine: Machine, node: Node, items: ScriptList, item: Any) -> Any:
     return _hold(machine, node, items, _inserted(machine, node, items, None, item))
 
 
-@handles("aten::insert", on=DYNAMIC)
+@list_operator("aten::insert", on=(DYNAMIC, PLACE))
 @by_columns(changes=True)
 def _insert(machine: Machine, node: Node, items: ScriptList, index: Any, item: Any) -> Any:
     return _hold(machine, node, items, _inserted(machine, node, items, index, item))
 
 
-@handles("aten::pop", on=DYNAMIC)
+@list_operator("aten::pop", on=(DYNAMIC, PLACE))
 @by_columns(tuple, changes=True)
 def _pop(machine: Machine, node: Node, items: ScriptList, index: Any = -1) -> Any:
     found = _at(machine, node, items, index)
@@ -175,13 +189,13 @@ def _pop(machine: Machine, node: Node, items: ScriptList, index: Any = -1) -> An
     return found
 
 
-@handles("aten::Delete", on=DYNAMIC)
+@list_operator("aten::Delete", on=(DYNAMIC, PLACE))
 @by_columns(changes=True)
 def _delete(machine: Machine, node: Node, items: ScriptList, index: Any) -> Any:
     return _hold(machine, node, items, _erased(machine, node, items, index))
 
 
-@handles("aten::_set_item", on=DYNAMIC)
+@list_operator("aten::_set_item", on=(DYNAMIC, PLACE))
 @by_columns(changes=True)
 def _set_item(machine: Machine, node: Node, items: ScriptList, index: Any, item: Any) -> Any:
     if not isinstance(index, Value) and index < 0 and items.value is not None:
@@ -200,12 +214,12 @@ def _from_the_begin(machine: Machine, node: Node, items: ScriptList, index: Valu
     return _int(machine, node, "aten::remainder.int", shifted, size)
 
 
-@handles("aten::clear", on=DYNAMIC)
+@list_operator("aten::clear")
 def _clear(machine: Machine, node: Node, items: ScriptList) -> None:
     machine.change(items, ScriptList((), items.kind), node.source)
 
 
-@handles("aten::copy", "aten::list", on=DYNAMIC)
+@list_operator("aten::copy", "aten::list")
 @by_columns()
 def _copy(machine: Machine, node: Node, items: ScriptList) -> Any:
     return machine.own(items.clone())
@@ -215,7 +229,7 @@ def _made(machine: Machine, items: ScriptList, value: Value) -> Any:
     return machine.own(ScriptList((), items.kind, value))
 
 
-@handles("aten::add", on=DYNAMIC)
+@list_operator("aten::add")
 @by_columns()
 def _joined(machine: Machine, node: Node, one: ScriptList, other: ScriptList) -> Any:
     """The elements of ``one``, then those of ``other``."""
@@ -237,7 +251,7 @@ def _joined(machine: Machine, node: Node, one: ScriptList, other: ScriptList) ->
     return _made(machine, one, _gathered(machine, node, values[0], values[1], element, size, (0, 1)))
 
 
-@handles("aten::extend", "aten::add_", on=DYNAMIC)
+@list_operator("aten::extend", "aten::add_")
 @by_columns(changes=True)
 def _extend(machine: Machine, node: Node, items: ScriptList, more: ScriptList) -> Any:
     machine.touch(items, node.source)
@@ -261,7 +275,7 @@ def _gathered(
     return result
 
 
-@handles("aten::slice", on=DYNAMIC)
+@list_operator("aten::slice")
 @by_columns()
 def _slice(machine: Machine, node: Node, items: ScriptList, start: Any = None, end: Any = None, step: int = 1) -> Any:
     value, element = dynamic(machine, items, node.source)
@@ -295,7 +309,7 @@ def _bounded(machine: Machine, node: Node, place: Any, size: Value) -> Any:
     return machine.emit("prim::min.int", {"a": size, "b": place}, machine.shapes.unknown_size(), node.source)
 
 
-@handles("aten::reverse", on=DYNAMIC)
+@list_operator("aten::reverse")
 @by_columns(changes=True)
 def _reverse(machine: Machine, node: Node, items: ScriptList) -> Any:
     value, element = dynamic(machine, items, node.source)
@@ -310,7 +324,7 @@ def _reverse(machine: Machine, node: Node, items: ScriptList) -> Any:
     return _hold(machine, node, items, _gathered(machine, node, empty, value, element, size, (last, -1)))
 
 
-@handles("aten::mul", on=DYNAMIC)
+@list_operator("aten::mul", on=(DYNAMIC, PLACE))
 def _repeated(machine: Machine, node: Node, items: ScriptList, count: Any) -> Any:
     """``items * count``"""
     value, element = dynamic(machine, items, node.source)
@@ -323,7 +337,7 @@ def _repeated(machine: Machine, node: Node, items: ScriptList, count: Any) -> An
     return _made(machine, items, machine.emit("aten::repeat", args, sequence_fake(machine, element), node.source))
 
 
-@handles("aten::__contains__", on=DYNAMIC)
+@list_operator("aten::__contains__", on=(DYNAMIC, ELEMENTS))
 def _contains(machine: Machine, node: Node, items: ScriptList, wanted: Any) -> Any:
     value = _numbers(machine, items, node)
     if isinstance(wanted, Value):
@@ -342,7 +356,7 @@ def _numbers(machine: Machine, items: ScriptList, node: Node) -> Value:
     return value
 
 
-@handles("aten::sum", "prim::max", "prim::min", on=DYNAMIC)
+@list_operator("aten::sum", "prim::max", "prim::min")
 def _reduced(machine: Machine, node: Node, items: ScriptList) -> Any:
     value = _numbers(machine, items, node)
     dtype, name = value.tensor.dtype, node.kind.replace("prim::", "aten::")
@@ -351,7 +365,7 @@ def _reduced(machine: Machine, node: Node, items: ScriptList) -> Any:
     return to_number(machine, KIND_OF_DTYPE[dtype], result, node.source)
 
 
-@handles("aten::sorted", on=DYNAMIC)
+@list_operator("aten::sorted", on=(DYNAMIC, ELEMENTS))
 def _sorted(machine: Machine, node: Node, items: ScriptList) -> Any:
     value = _numbers(machine, items, node)
     args = {"self": value, "dim": 0, "descending": False}
@@ -363,14 +377,14 @@ def _sorted(machine: Machine, node: Node, items: ScriptList) -> Any:
     return _made(machine, items, outputs[0])
 
 
-@handles("aten::sort", on=DYNAMIC)
+@list_operator("aten::sort", on=(DYNAMIC, ELEMENTS))
 def _sort(machine: Machine, node: Node, items: ScriptList, reverse: bool = False) -> Any:
     _hold(machine, node, items, _sorted(machine, node, items).value)
     if reverse:
         _reverse(machine, node, items)
 
 
-@handles("aten::stack", on=DYNAMIC)
+@list_operator("aten::stack")
 def _stacked(machine: Machine, node: Node, items: ScriptList, dim: int = 0) -> Any:
     value, element = dynamic(machine, items, node.source)
     sizes = list(fresh(machine, element).shape)
@@ -380,7 +394,7 @@ def _stacked(machine: Machine, node: Node, items: ScriptList, dim: int = 0) -> A
     return machine.emit("sequence::stack", {"list": value, "dim": at}, fake, node.source)
 
 
-@handles("aten::cat", "aten::concat", on=DYNAMIC)
+@list_operator("aten::cat", "aten::concat")
 def _concatenated(machine: Machine, node: Node, items: ScriptList, dim: int = 0) -> Any:
     value, element = dynamic(machine, items, node.source)
     sizes = list(fresh(machine, element).shape)
@@ -390,7 +404,7 @@ def _concatenated(machine: Machine, node: Node, items: ScriptList, dim: int = 0)
     return machine.emit("sequence::cat", {"list": value, "dim": at}, fake, node.source)
 
 
-@handles("prim::ListUnpack", on=DYNAMIC)
+@list_operator("prim::ListUnpack")
 def _list_unpack(machine: Machine, node: Node, items: ScriptList) -> Any:
     return node.packed(_unpacked(machine, node, items))
 

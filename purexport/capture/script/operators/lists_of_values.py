@@ -8,8 +8,8 @@ from typing import Any
 from purexport.aten.graph import Source, Value
 from purexport.capture.script.kinds import number_kind
 from purexport.capture.script.machine import Machine
-from purexport.capture.script.registry import DYNAMIC, ELEMENTS, Handlers, Node
-from purexport.capture.script.values import ScriptList, same
+from purexport.capture.script.registry import ELEMENTS, Handlers, Node
+from purexport.capture.script.values import same
 from purexport.errors import ExportError
 
 handles = Handlers()
@@ -30,12 +30,6 @@ def _folded(machine: Machine, node: Node, items: list[Any], *_: Any) -> Any:
     number = next(cast for cast in (float, int, bool) if any(number_kind(item) is cast for item in items))
     target = _FOLDS[node.kind]
     return reduce(lambda one, other: machine.record(target, {"a": one, "b": other}, node.source, number), items)
-
-
-@handles("aten::__contains__", "aten::sorted", "aten::sort", on=ELEMENTS)
-def _searched(machine: Machine, node: Node, items: list[Any], *rest: Any) -> Any:
-    """As in a list of which only the run knows the length."""
-    return machine.apply(DYNAMIC, node, [items, *rest]) if isinstance(items, ScriptList) else NotImplemented
 
 
 @handles("aten::eq", "aten::ne", on=ELEMENTS)

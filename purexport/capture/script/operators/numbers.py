@@ -7,7 +7,7 @@ from typing import Any
 from purexport.aten.graph import Value
 from purexport.capture.script.conversions import to_number
 from purexport.capture.script.machine import Machine
-from purexport.capture.script.registry import COMPUTED, Handlers, Node
+from purexport.capture.script.registry import COMPUTED, DYNAMIC, Handlers, Node
 from purexport.errors import ExportError
 
 handles = Handlers()
@@ -20,7 +20,7 @@ def _converted(machine: Machine, node: Node, item: Any) -> Any:
     return to_number(machine, _CASTS[node.kind], item, node.source)
 
 
-@handles("aten::__is__", "aten::__isnot__", on=COMPUTED)
+@handles("aten::__is__", "aten::__isnot__", on=(DYNAMIC, COMPUTED))
 def _identical(machine: Machine, node: Node, one: Any, other: Any) -> bool:
     return (one is other) == (node.kind == "aten::__is__")
 

@@ -12,7 +12,7 @@ from purexport.aten.schema import dtype_from_code
 from purexport.capture.script.conversions import cast, literal, to_number
 from purexport.capture.script.kinds import NUMBER_DTYPES, NUMBERS
 from purexport.capture.script.machine import Machine
-from purexport.capture.script.registry import COMPUTED, Handlers, Node
+from purexport.capture.script.registry import COMPUTED, DYNAMIC, Handlers, Node
 from purexport.capture.script.values import FakeSequence, ScriptList
 from purexport.errors import ExportError
 
@@ -92,7 +92,7 @@ def _sizes(machine: Machine, tensor: Value, source: Source) -> list[Any]:
 # Made of numbers, and taken apart to numbers --------------------------------------------------------------------------
 
 
-@handles("aten::tensor", "aten::as_tensor", on=COMPUTED)
+@handles("aten::tensor", "aten::as_tensor", on=(DYNAMIC, COMPUTED))
 def _tensor(machine: Machine, node: Node, data: Any, dtype: Any = None, *_: Any) -> Value:
     """torch.tensor and torch.as_tensor of numbers, new at every call: a copy of a constant where they are known."""
     wanted = dtype_from_code(dtype) if isinstance(dtype, int) else dtype

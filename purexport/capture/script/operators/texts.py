@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from purexport.capture.script.machine import Machine
-from purexport.capture.script.registry import COMPUTED, TEXT, Handler, Handlers, Node
+from purexport.capture.script.registry import COMPUTED, TEXT, VALUES, Handler, Handlers, Node
 from purexport.capture.script.values import ComputedText, holds_value
 
 handles = Handlers()
@@ -27,10 +27,10 @@ def _shown(item: Any) -> Any:
     return "?" if holds_value(item) else item
 
 
-handles.add(TEXT, "aten::format", _text(lambda template, *operands: template.format(*operands)))
-handles.add(TEXT, "aten::add", _text(lambda one, other: one + other))
-handles.add(TEXT, "aten::str", _text(str))
-handles.add(TEXT, "aten::join", _text(lambda glue, items: glue.join(items)))
+handles("aten::format", on=(TEXT, VALUES))(_text(lambda template, *operands: template.format(*operands)))
+handles("aten::str", on=(TEXT, VALUES))(_text(str))
+handles("aten::add", on=TEXT)(_text(lambda one, other: one + other))
+handles("aten::join", on=TEXT)(_text(lambda glue, items: glue.join(items)))
 
 
 @handles("aten::str", on=COMPUTED)
