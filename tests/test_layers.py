@@ -89,7 +89,6 @@ CIRCLES = {
     "purexport.lowering.blocks purexport.lowering.control purexport.lowering.fallthrough purexport.lowering.lower": (
         "calls hold blocks, which hold calls"
     ),
-    "purexport.weights.arrays purexport.weights.onnxfile": "an ONNX tensor in memory is an array too",
 }
 
 

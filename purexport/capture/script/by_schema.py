@@ -21,7 +21,7 @@ def record_by_schema(machine: Recorder, node: Node, operands: list[Any]) -> Any:
     """
     kind, schema = node.kind, node.torch.schema()
     if schema == "(no schema)" or any(isinstance(item, Module) for item in operands):
-        raise ExportError(f"{kind} at {node.source} cannot be exported from a script yet")
+        raise ExportError(f"{kind} at {node.source} cannot be exported from a script yet", code="script-operator")
     target = target_of(schema)
     if operands and number_kind(operands[0]) is not None:
         target = scalars.without_write(target)
@@ -31,5 +31,5 @@ def record_by_schema(machine: Recorder, node: Node, operands: list[Any]) -> Any:
         found = scalars.evaluate(kind, {f"operand_{index}": operand for index, operand in enumerate(operands)})
         return float(found) if number is float else found  # 2 ** 2 is 4.0
     if not target.startswith("aten::") and not holds_value(operands):
-        raise ExportError(f"{target} at {node.source} cannot be exported from a script yet")
+        raise ExportError(f"{target} at {node.source} cannot be exported from a script yet", code="script-operator")
     return machine.record(target, bind(target, operands, {}), node.source, number)

@@ -57,7 +57,10 @@ def literal(machine: Recorder, data: Any, dtype: torch.dtype | None, source: Sou
 def _stacked(machine: Recorder, data: Any, source: Source) -> Value:
     if isinstance(data, ScriptList) and data.value is not None:
         if not isinstance(data.value, Value) or not isinstance(data.value.type, TensorType):
-            raise ExportError(f"torch.tensor of a list of tensors at {source} has no form here; use torch.stack")
+            raise ExportError(
+                f"torch.tensor of a list of tensors at {source} has no form here; use torch.stack",
+                code="script-operator",
+            )
         return data.value
     if not isinstance(data, (list, tuple)):
         return to_tensor(machine, data, source) if number_kind(data) is not None else data

@@ -41,7 +41,8 @@ def joined(machine: Recorder, one: Any, other: Any, source: Source) -> Any:
     if kinds[0] != kinds[1] or kinds[0] is None:
         raise ExportError(
             f"at {source} a variable is {machine.describe(one)} on one path and {machine.describe(other)} on the "
-            "other, which has no form in ONNX; make both of one type"
+            "other, which has no form in ONNX; make both of one type",
+            code="paths-disagree",
         )
     if not isinstance(kinds[0], tuple):
         return machine.shapes.unknown(kinds[0])
@@ -49,7 +50,8 @@ def joined(machine: Recorder, one: Any, other: Any, source: Source) -> Any:
     if ranks[0] != ranks[1]:  # one path has changed its shape in place
         raise ExportError(
             f"at {source} a tensor has {ranks[0]} axes on one path and {ranks[1]} on the other, which has no form in "
-            "ONNX; make both of one type"
+            "ONNX; make both of one type",
+            code="paths-disagree",
         )
     fake = machine.shapes.joined(machine.fakes[one], machine.fakes[other])
     machine.aliasing.share(fake, machine.fakes[one])

@@ -48,7 +48,10 @@ class Machine(Recorder):
     def _run_node(self, node: Any) -> None:
         self._steps += 1
         if self._steps > MOST_STEPS:
-            raise ExportError(f"the script takes more than {MOST_STEPS} steps at export, at {self.place(node)}")
+            raise ExportError(
+                f"the script takes more than {MOST_STEPS} steps at export, at {self.place(node)}",
+                code="script-too-long",
+            )
         kind = node.kind()
         operands = [self.state.env[value.unique()] for value in node.inputs()]
         handler = self._handlers.find(ANY, kind)
@@ -76,7 +79,7 @@ class Machine(Recorder):
             return NotImplemented
         result = NotImplemented if handler is None else handler(self, node, *operands)
         if result is NotImplemented and form.refusal is not None:
-            raise ExportError(f"{node.kind} at {node.source} takes {form.refusal(operands)}")
+            raise form.refusal(node, operands)
         return result
 
     def _store(self, node: Any, result: Any) -> None:

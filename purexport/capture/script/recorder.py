@@ -34,6 +34,7 @@ from purexport.capture.script.sequence_aliasing import SequenceAliasing
 from purexport.capture.script.state import State
 from purexport.capture.script.values import Changeable, FakeSequence, ScriptDict, ScriptList
 from purexport.errors import ExportError
+from purexport.shapes.failures import code_of
 from purexport.shapes.fakes import Axes, FakeMachine
 
 _QUANTIZING = ("quantized::", "aten::quantize_per")
@@ -97,7 +98,8 @@ class Recorder:
         if item.frozen:
             raise ExportError(
                 f"the script changes a list or dict at {source} that may or may not be the one of another name, "
-                f"because of {item.frozen}; change a copy (list(...)), or assign a new one"
+                f"because of {item.frozen}; change a copy (list(...)), or assign a new one",
+                code="alias-unknown",
             )
         self.state.save(item)
 
@@ -216,7 +218,9 @@ class Recorder:
             if kind is not None and not any(_is_tensor(arg) for arg in args.values()):
                 return self.emit(target, args, self.shapes.unknown(kind), source)
             reason = self.shapes.named(str(error).strip().partition("\n")[0]) or type(error).__name__
-            raise ExportError(f"{target} at {source} does not run: {reason}") from error
+            raise ExportError(
+                f"{target} at {source} does not run: {reason}", code=code_of(error, "call-does-not-run")
+            ) from error
         result = results[0]
         if isinstance(result, tuple):
             call.outputs = [self.value(item) for item in result]
@@ -247,7 +251,8 @@ class Recorder:
         if place < self.state.first or any(item.value is changed for item in self.graph.inputs):
             raise ExportError(
                 f"{call.target} at {call.source} changes the shape of a tensor in place, inside a branch or loop that "
-                "depends on data; use the form that is not in place"
+                "depends on data; use the form that is not in place",
+                code="shape-changed-in-place",
             )
 
     def _number(self, call: Call, result: Any) -> Any:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from purexport.aten.graph import Source, Value
 from purexport.capture.script.values import ComputedText, Maybe, ScriptList, holds_value
+from purexport.errors import ExportError
 
 Handler = Callable[..., Any]
 Function = TypeVar("Function", bound=Handler)
@@ -46,13 +47,12 @@ class Node:
 class Form:
     """What the operands of a node may be, so that its operator has a meaning of its own.
 
-    `refusal` completes "aten::name at model.py:42 takes ..." for operators that have no handler for the form.  Without
-    it the next form has its turn.
+    `refusal` gives the error for an operator that has no handler for the form.  Without it the next form has its turn.
     """
 
     name: str
     applies: Callable[[Sequence[Any]], bool]
-    refusal: Callable[[Sequence[Any]], str] | None = None
+    refusal: Callable[[Node, Sequence[Any]], ExportError] | None = None
 
 
 # Forms ----------------------------------------------------------------------------------------------------------------
@@ -66,27 +66,34 @@ def _has_optional(operands: Sequence[Any]) -> bool:
     return any(isinstance(item, Maybe) for item in operands)
 
 
-def _refuse_optional(operands: Sequence[Any]) -> str:
+def _refuse_optional(node: Node, operands: Sequence[Any]) -> ExportError:
     maybe = next(item for item in operands if isinstance(item, Maybe))
-    return f"a value that is None on one path at {maybe.source}; test it with 'is not None'"
+    return ExportError(
+        f"{node.kind} at {node.source} takes a value that is None on one path at {maybe.source}; test it with "
+        "'is not None'",
+        code="none-on-one-path",
+    )
 
 
 def _has_text(operands: Sequence[Any]) -> bool:
     return any(isinstance(item, ComputedText) for item in operands)
 
 
-def _refuse_text(operands: Sequence[Any]) -> str:
-    return "a text that depends on data; ONNX has no form of it"
+def _refuse_text(node: Node, operands: Sequence[Any]) -> ExportError:
+    return ExportError(
+        f"{node.kind} at {node.source} takes a text that depends on data; ONNX has no form of it", code="data-dependent"
+    )
 
 
 def _has_dynamic(operands: Sequence[Any]) -> bool:
     return any(isinstance(item, ScriptList) and item.value is not None for item in operands)
 
 
-def _refuse_dynamic(operands: Sequence[Any]) -> str:
-    return (
-        "a list whose length depends on data, which has no form in ONNX; use torch.stack or torch.cat of it, or a list "
-        "of known length"
+def _refuse_dynamic(node: Node, operands: Sequence[Any]) -> ExportError:
+    return ExportError(
+        f"{node.kind} at {node.source} takes a list whose length depends on data, which has no form in ONNX; use "
+        "torch.stack or torch.cat of it, or a list of known length",
+        code="list-of-unknown-length",
     )
 
 

@@ -45,7 +45,8 @@ def element_of_item(machine: Recorder, item: Any, source: Source) -> Element:
     if kind_of(item) is None:
         raise ExportError(
             f"at {source} a list whose length or index depends on data holds {machine.describe(item)}; in ONNX such a "
-            "list holds tensors, numbers or tuples of them"
+            "list holds tensors, numbers or tuples of them",
+            code="list-of-unknown-length",
         )
     return FakeSequence(machine.fakes[item])
 
@@ -75,7 +76,8 @@ def _mixed(machine: Recorder, one: Element, other: Element, source: Source) -> E
     texts = [_text(machine, element) for element in (one, other)]
     return ExportError(
         f"at {source} a list whose length or index depends on data holds {texts[0]} and {texts[1]}, and the elements "
-        "of a list in ONNX agree in dtype and rank"
+        "of a list in ONNX agree in dtype and rank",
+        code="list-of-unknown-length",
     )
 
 
@@ -97,7 +99,10 @@ def as_dynamic(machine: Recorder, items: ScriptList, element: Element, source: S
     if isinstance(items.value, Value):
         return items.value
     if isinstance(element, tuple):
-        raise ExportError(f"at {source} a list of tuples, whose length depends on data, is used as a whole")
+        raise ExportError(
+            f"at {source} a list of tuples, whose length depends on data, is used as a whole",
+            code="list-of-unknown-length",
+        )
     if isinstance(element, FakeSequence):
         args = {"items": list(items), "dtype": element.element.dtype}
         for item in items:
@@ -110,7 +115,9 @@ def dynamic(machine: Recorder, items: ScriptList, source: Source, like: Element 
     """A list as a value, and what its elements are; ``like`` is what is about to be put into it."""
     element = joined_elements(machine, element_of(machine, items, source), like, source)
     if element is None:
-        raise ExportError(f"at {source} a list is empty, and an index into it depends on data")
+        raise ExportError(
+            f"at {source} a list is empty, and an index into it depends on data", code="list-of-unknown-length"
+        )
     return as_dynamic(machine, items, element, source), element
 
 

@@ -28,7 +28,9 @@ def _dict(machine: Machine, node: Node, *operands: Any) -> Any:
     for key in operands[::2]:
         if isinstance(key, Value):  # the node itself has no line
             made = machine.producers[key].source if key in machine.producers else node.source
-            raise ExportError(f"the script makes a dict with a key that depends on data, computed at {made}")
+            raise ExportError(
+                f"the script makes a dict with a key that depends on data, computed at {made}", code="data-dependent"
+            )
     return dict(zip(operands[::2], operands[1::2], strict=True))
 
 

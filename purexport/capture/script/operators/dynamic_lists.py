@@ -305,7 +305,10 @@ def _bounded(machine: Machine, node: Node, place: Any, size: Value) -> Any:
         place = _int(machine, node, "aten::add.int", size, place)
         return machine.emit("prim::max.int", {"a": place, "b": 0}, machine.shapes.unknown_size(), node.source)
     if isinstance(place, Value):
-        raise ExportError(f"at {node.source} a list is sliced at a position that depends on data; cut a tensor instead")
+        raise ExportError(
+            f"at {node.source} a list is sliced at a position that depends on data; cut a tensor instead",
+            code="list-of-unknown-length",
+        )
     return machine.emit("prim::min.int", {"a": size, "b": place}, machine.shapes.unknown_size(), node.source)
 
 
@@ -330,7 +333,8 @@ def _repeated(machine: Machine, node: Node, items: ScriptList, count: Any) -> An
     value, element = dynamic(machine, items, node.source)
     if isinstance(element, FakeSequence):
         raise ExportError(
-            f"at {node.source} a list of tensors is repeated as often as data says; use torch.Tensor.repeat"
+            f"at {node.source} a list of tensors is repeated as often as data says; use torch.Tensor.repeat",
+            code="list-of-unknown-length",
         )
     times = machine.record("prim::max.int", {"a": count, "b": 0}, node.source, int)
     args = {"self": value, "repeats": [times]}
@@ -351,7 +355,8 @@ def _numbers(machine: Machine, items: ScriptList, node: Node) -> Value:
     value, element = dynamic(machine, items, node.source)
     if isinstance(element, FakeSequence):
         raise ExportError(
-            f"at {node.source} the script searches or sorts a list of tensors, whose length depends on data"
+            f"at {node.source} the script searches or sorts a list of tensors, whose length depends on data",
+            code="list-of-unknown-length",
         )
     return value
 

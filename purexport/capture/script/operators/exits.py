@@ -31,7 +31,8 @@ def _context(machine: Machine, node: Node, _: Any) -> None:
     if kind != "torch.autograd.grad_mode.no_grad":
         raise ExportError(
             f"the script enters {kind} at {machine.place(entered.node())}, which a script does not show the effect of; "
-            "export the module itself by trace"
+            "export the module itself by trace",
+            code="script-hides-effect",
         )
 
 
@@ -39,5 +40,6 @@ def _context(machine: Machine, node: Node, _: Any) -> None:
 def _autograd_function(machine: Machine, node: Node, *_: Any) -> None:
     raise ExportError(
         f"the script applies the autograd Function {node.torch.pyname()} at {node.source}; export the model without "
-        "torch.jit.script, or declare the operation by torch.library"
+        "torch.jit.script, or declare the operation by torch.library",
+        code="autograd-function",
     )

@@ -52,7 +52,9 @@ def _equal(machine: Machine, one: Any, other: Any, source: Source) -> Any:
     found: Any = True
     for mine, theirs in pairs:
         if number_kind(mine) is None or number_kind(theirs) is None:
-            raise ExportError(f"the script compares lists of other things than numbers at {source}")
+            raise ExportError(
+                f"the script compares lists of other things than numbers at {source}", code="script-operator"
+            )
         equal = machine.record("aten::eq.int", {"a": mine, "b": theirs}, source, bool)
         if not isinstance(equal, Value) and not equal:
             return False

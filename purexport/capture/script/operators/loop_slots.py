@@ -51,7 +51,8 @@ class Carrier:
         """The error for a variable that no slot can hold: what it is at first, and what a step gives."""
         return ExportError(
             f"the loop at {self.source} carries {self.machine.describe(one)} into its first step and "
-            f"{self.machine.describe(other)} into a later one, which has no form in ONNX; make both of one type"
+            f"{self.machine.describe(other)} into a later one, which has no form in ONNX; make both of one type",
+            code="loop-changes-type",
         )
 
 
@@ -249,7 +250,8 @@ class _Dict(_Parts):
         if list(result) != list(self.initial):
             raise ExportError(
                 f"the loop at {self.this.source} changes the keys of a dict from {list(self.initial)} to "
-                f"{list(result)}, and its steps depend on data; give the dict all its keys before the loop"
+                f"{list(result)}, and its steps depend on data; give the dict all its keys before the loop",
+                code="loop-changes-type",
             )
         return True
 

@@ -40,7 +40,9 @@ def loop(machine: Machine, node: Node, most: Any, condition: Any, *initial: Any)
             carried = _by_data(machine, node, most, condition, _Loop(machine, node.source, step, carried))
         except Raised as error:
             # where the loop takes no step it does not raise
-            raise ExportError(f"{error}, in a loop whose number of steps depends on data") from error
+            raise ExportError(
+                f"{error}, in a loop whose number of steps depends on data", code="script-raises"
+            ) from error
     return node.packed(carried)
 
 
@@ -51,7 +53,10 @@ def _by_data(machine: Machine, node: Node, most: Any, condition: Any, this: _Loo
         this.interpret(block)
         if not this.changed:
             return this.finish(most, condition)
-    raise ExportError(f"what the loop at {this.source} carries changes its type at every step, which ONNX cannot say")
+    raise ExportError(
+        f"what the loop at {this.source} carries changes its type at every step, which ONNX cannot say",
+        code="loop-changes-type",
+    )
 
 
 class _Loop(Carrier):

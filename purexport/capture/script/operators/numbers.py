@@ -31,7 +31,9 @@ def _range_length(machine: Machine, node: Node, start: Any, stop: Any, step: Any
     if not any(isinstance(item, Value) for item in (start, stop, step)):
         return len(range(start, stop, step))
     if isinstance(step, Value):
-        raise ExportError(f"the step of a range at {node.source} depends on data; use a step that is known")
+        raise ExportError(
+            f"the step of a range at {node.source} depends on data; use a step that is known", code="data-dependent"
+        )
     first, last = (start, stop) if step > 0 else (stop, start)
     distance = _on_ints(machine, node, "aten::sub.int", last, first)
     rounded = _on_ints(machine, node, "aten::add.int", distance, abs(step) - 1)

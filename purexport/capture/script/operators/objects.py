@@ -32,7 +32,8 @@ def _get_attribute(machine: Machine, node: Node, owner: Any) -> Any:
     if not isinstance(owner, Module):
         raise ExportError(
             f"the script reads {name!r} of an object at {node.source}; only modules and objects that the script "
-            "makes itself work"
+            "makes itself work",
+            code="script-object",
         )
     return machine.attributes.read(owner, name)
 

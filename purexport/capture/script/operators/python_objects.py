@@ -28,7 +28,9 @@ def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, Value) or isinstance(other, Value):
         if one is other:
             return True
-        raise ExportError("the script compares sizes that may or may not be equal when the model runs")
+        raise ExportError(
+            "the script compares sizes that may or may not be equal when the model runs", code="sizes-compared"
+        )
     return bool(one == other)
 
 
@@ -131,7 +133,8 @@ def _python(function: Callable[..., Any], *, changes: bool) -> Handler:
     def handler(machine: Machine, node: Node, *operands: Any) -> Any:
         if isinstance(operands[0], dict) and len(operands) > 1 and isinstance(operands[1], Value):
             raise ExportError(
-                f"{node.kind} at {node.source} takes a key that depends on data; ONNX has no dicts, use a tensor"
+                f"{node.kind} at {node.source} takes a key that depends on data; ONNX has no dicts, use a tensor",
+                code="data-dependent",
             )
         if changes:
             machine.touch(operands[0], node.source)
@@ -141,7 +144,8 @@ def _python(function: Callable[..., Any], *, changes: bool) -> Handler:
             raise Raised(node.source, f"{type(error).__name__}: {error}") from error
         except TypeError as error:
             raise ExportError(
-                f"{node.kind} at {node.source} depends on data in a way that has no form in ONNX: {error}"
+                f"{node.kind} at {node.source} depends on data in a way that has no form in ONNX: {error}",
+                code="data-dependent",
             ) from error
 
     return handler

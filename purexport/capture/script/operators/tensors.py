@@ -55,7 +55,8 @@ def _property(machine: Machine, node: Node, item: Any) -> Any:
         made = machine.producers[item]
         raise ExportError(
             f"the script asks for {name} of what {made.target} gives at {made.source}, which may be quantized; "
-            "export the module itself by trace"
+            "export the module itself by trace",
+            code="script-hides-effect",
         )
     of = machine.fakes[item] if isinstance(item, Value) else item
     return _dtype_code(of.dtype) if name == "dtype" else getattr(of, name)
@@ -119,7 +120,10 @@ def _as_list(machine: Machine, tensor: Value, kind: type, source: Source) -> Any
                 for i in range(fake.shape[0])]  # fmt: skip
         return machine.own(ScriptList([_as_list(machine, row, kind, source) for row in rows]))
     if fake.dim() > 1:
-        raise ExportError(f"tolist at {source} makes nested lists of unknown lengths; use the tensor itself")
+        raise ExportError(
+            f"tolist at {source} makes nested lists of unknown lengths; use the tensor itself",
+            code="list-of-unknown-length",
+        )
     return machine.own(ScriptList((), kind.__name__, cast(machine, tensor, NUMBER_DTYPES[kind], source)))
 
 
