@@ -90,9 +90,9 @@ def filler(machine: Recorder, like: Value, source: Source) -> Any:
         return machine.emit("sequence::construct", args, machine.fakes[like], source)
     sizes = [size if isinstance(size, int) else 1 for size in like.tensor.shape or ()]
     args = {"size": sizes, "dtype": like.tensor.dtype, "layout": None, "device": None, "pin_memory": None}
-    filler = machine.record("aten::zeros", args, source)
-    machine.state.calls[-1].target = "prim::Uninitialized"
-    return filler
+    unread: Value = machine.record("aten::zeros", args, source)
+    machine.producers[unread].target = "prim::Uninitialized"
+    return unread
 
 
 def _plain(data: Any) -> Any:
