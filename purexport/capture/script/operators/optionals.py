@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from purexport.aten.graph import TensorType, Value
+from purexport.aten.graph import ScalarType, TensorType, Value
 from purexport.capture.script.machine import Machine
 from purexport.capture.script.registry import OPTIONAL, Handlers, Node
 from purexport.capture.script.values import Maybe, Raised, ScriptList
+from purexport.errors import ExportError
 
 handles = Handlers()
 
@@ -36,32 +37,47 @@ def _unwrapped(machine: Machine, node: Node, item: Any) -> Any:
 
 @handles("prim::isinstance")
 def _is_instance(machine: Machine, node: Node, item: Any) -> Any:
-    kinds = [str(type_) for type_ in node.torch.tys("types")]
+    kinds = list(node.torch.tys("types"))
     if not isinstance(item, Maybe):
-        return any(_matches(item, kind) for kind in kinds)
-    here = any(_matches(item.item, kind) for kind in kinds)
-    none = "NoneType" in kinds
+        return any(_matches(item, kind, node) for kind in kinds)
+    here = any(_matches(item.item, kind, node) for kind in kinds)
+    none = any(_matches(None, kind, node) for kind in kinds)
     if here == none:
         return here
     return item.present if here else machine.record("aten::__not__", {"self": item.present}, node.source, bool)
 
 
-_SIMPLE = {"int": int, "float": float, "bool": bool, "str": str, "NoneType": type(None)}
+_PLAIN = {"IntType": int, "FloatType": float, "BoolType": bool, "StringType": str, "NoneType": type(None)}
+_ANY = {"AnyListType": list, "AnyTupleType": tuple}
 
 
-def _matches(item: Any, kind: str) -> bool:
-    """Whether an operand is of a TorchScript type, by the type's text."""
-    if isinstance(item, Value):
-        name = "Tensor" if isinstance(item.type, TensorType) else getattr(item.type, "kind", type(None)).__name__
-        return kind in (name, f"Optional[{name}]")
-    if kind.startswith("Optional["):
-        return item is None or _matches(item, kind[9:-1])
-    if kind in _SIMPLE:
-        return type(item) is _SIMPLE[kind]
-    if kind.startswith("List["):
+def _matches(item: Any, kind: Any, node: Node) -> bool:
+    """Whether an operand is of a type of TorchScript.  Raises ExportError for types that are not followed."""
+    name = kind.kind()
+    if name == "TensorType":
+        return isinstance(item, Value) and isinstance(item.type, TensorType)
+    if name in _PLAIN:
+        of = item.type.kind if isinstance(item, Value) and isinstance(item.type, ScalarType) else type(item)
+        return of is _PLAIN[name]
+    if name in _ANY:
+        return isinstance(item, _ANY[name])
+    if name == "OptionalType":
+        return item is None or _matches(item, kind.getElementType(), node)
+    if name == "ListType":
+        of = kind.getElementType()
         if isinstance(item, ScriptList) and (item.value is not None or not item):
-            return item.kind == kind[5:-1]
-        return isinstance(item, list) and all(_matches(part, kind[5:-1]) for part in item)
-    if kind.startswith("Tuple["):
-        return isinstance(item, tuple)
-    return kind.startswith("Dict[") and isinstance(item, dict)
+            return item.kind == str(of)
+        return isinstance(item, list) and all(_matches(part, of, node) for part in item)
+    if name == "TupleType":
+        parts = kind.elements()
+        same_size = isinstance(item, tuple) and len(item) == len(parts)
+        return same_size and all(_matches(part, of, node) for part, of in zip(item, parts, strict=True))
+    if name == "DictType" and (item or not isinstance(item, dict)):
+        key, of = kind.getKeyType(), kind.getValueType()
+        pairs = item.items() if isinstance(item, dict) else ()
+        return isinstance(item, dict) and all(_matches(k, key, node) and _matches(v, of, node) for k, v in pairs)
+    raise ExportError(
+        f"the script asks at {node.source} whether a value is of the type {kind}, which is not followed; use one type "
+        "for the variable",
+        code="script-operator",
+    )

@@ -69,6 +69,12 @@ def _pop(items: Any, *key: Any) -> Any:
     return items.pop(*key)
 
 
+def _popitem(items: dict[Any, Any]) -> tuple[Any, Any]:
+    """The first item, where Python takes the last."""
+    key = next(iter(items))
+    return key, items.pop(key)
+
+
 def _get(items: dict[Any, Any], key: Any, default: Any = None) -> Any:
     return items.get(key, default)
 
@@ -83,7 +89,7 @@ _CHANGES: dict[str, Callable[..., Any]] = {
     "extend": _extend,
     "insert": _insert,
     "pop": _pop,
-    "popitem": lambda items: items.popitem(),
+    "popitem": _popitem,
     "clear": lambda items: items.clear(),
     "reverse": lambda items: items.reverse(),
     "add_": _extended,

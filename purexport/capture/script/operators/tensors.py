@@ -17,6 +17,8 @@ from purexport.capture.script.values import FakeSequence, ScriptList
 from purexport.errors import ExportError
 
 handles = Handlers()
+# by the code of each, as in c10/core/Layout.h
+_LAYOUTS = {torch.strided: 0, torch.sparse_coo: 1, torch.sparse_csr: 2, torch.sparse_csc: 4, torch.sparse_bsr: 5}
 
 
 # What is known of a tensor without its data ---------------------------------------------------------------------------
@@ -59,7 +61,9 @@ def _property(machine: Machine, node: Node, item: Any) -> Any:
             code="script-hides-effect",
         )
     of = machine.fakes[item] if isinstance(item, Value) else item
-    return _dtype_code(of.dtype) if name == "dtype" else getattr(of, name)
+    if name == "dtype":
+        return _dtype_code(of.dtype)
+    return _LAYOUTS[of.layout] if name == "layout" else getattr(of, name)
 
 
 def _dtype_code(dtype: torch.dtype) -> int:
