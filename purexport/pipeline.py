@@ -128,7 +128,9 @@ def export(
             attached.refuse_verification((arguments, keywords))
         _refuse_parts(captured.graph, (arguments, keywords))
         stages.at("functionalize")
-        pure = functionalize(captured.graph, sizes_of_example=bool(captured.axes) and not captured.typed)
+        pure = functionalize(
+            captured.graph, sizes_of_example=bool(captured.axes) and not captured.types_hold_for_all_sizes
+        )
         _refuse_shared_inputs(pure, (arguments, keywords))
         remarks = [
             *captured.notes,
@@ -277,12 +279,10 @@ def _what(item: Input) -> str:
 
 
 def _types(captured: Captured, pure: Functionalized) -> list[str]:
-    """Where sizes can change, a trace's types come from abstract execution; torch.export brings its own."""
-    if (
-        captured.typed
-        or captured.route != "trace"
-        or not (captured.axes or abstract_run.has_data_dependent_sizes(pure.graph))
-    ):
+    """Where sizes can change, types of the example's sizes are replaced by those of abstract execution."""
+    if captured.types_hold_for_all_sizes:
+        return []
+    if not captured.axes and not abstract_run.has_data_dependent_sizes(pure.graph):
         return []
     found = abstract_run.infer_types(pure.graph, captured.axes)
     return _said(found.remarks())

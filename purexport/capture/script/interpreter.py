@@ -20,6 +20,7 @@ import torch
 
 from purexport.aten.graph import Assigned, AtenGraph, Frame, Input, Source, TensorType, Value, tensor_type
 from purexport.capture.core import prepacked
+from purexport.capture.core.frames import traced_frames
 from purexport.capture.script.control import branch
 from purexport.capture.script.loop import loop
 from purexport.capture.script.operators import operate
@@ -27,7 +28,6 @@ from purexport.capture.script.prims import HANDLERS
 from purexport.capture.script.prune import prune
 from purexport.capture.script.record import Recorder
 from purexport.capture.script.values import Module, Raised, ScriptDict, imported, returned
-from purexport.capture.trace.torchscript import traced_frames
 from purexport.errors import ExportError
 from purexport.shapes.fakes import Axes, FakeMachine
 

@@ -8,7 +8,6 @@ become numbers again, because type promotion and constant folding need to know t
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -36,10 +35,10 @@ from purexport.aten.graph import (
 )
 from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, whole
+from purexport.capture.core.frames import traced_frames
 from purexport.capture.trace import setitem
 from purexport.errors import ExportError
 
-_FRAME = re.compile(r"^(.*)\((\d+)\): .*$", re.MULTILINE)
 _SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": float}
 _CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::IntImplicit": int}
 # the trace holds the tensors that these return, so that a write would reach what it holds
@@ -118,11 +117,6 @@ def trace(
     tracers = [warning for warning in caught if issubclass(warning.category, jit_trace.TracerWarning)]
     notes = [f"{warning.message} ({warning.filename}:{warning.lineno})" for warning in tracers]
     return Recorded(graph, inputs, notes, visible.packed.objects)
-
-
-def traced_frames(place: str) -> list[Frame]:
-    """The frames of a traced node's ``sourceRange()``, innermost first."""
-    return [(path, int(line)) for path, line in _FRAME.findall(place)]
 
 
 class _Visible(TorchFunctionMode):
