@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from purexport.capture.core.attributes import attributes_kept
 from purexport.errors import ExportError
-from purexport.options import TrainingMode, ours
+from purexport.options import TrainingMode, training_mode
 
 _EXPORTING: ContextVar[bool] = ContextVar("purexport_exporting", default=False)
 
@@ -112,13 +112,3 @@ def _version(tensor: torch.Tensor) -> int:
 def copied(tree: Any) -> Any:
     """Arguments with their tensors copied, so that a model may write to them."""
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), tree)
-
-
-def training_mode(value: TrainingMode | bool | None) -> TrainingMode:
-    """``training`` as old code gives it: a bool, the enum, or torch's own."""
-    value = ours(TrainingMode, value)
-    if isinstance(value, TrainingMode):
-        return value
-    if value is None or isinstance(value, bool):
-        return TrainingMode.TRAINING if value else TrainingMode.EVAL
-    raise ExportError(f"training={value!r} is neither a bool nor a TrainingMode")
