@@ -6,7 +6,7 @@ from purexport.capture.choose import capture
 from purexport.capture.core import names
 from purexport.capture.core.mode import copied, exporting, preserved, select_model_mode_for_export
 from purexport.capture.core.request import Captured, Request
-from purexport.capture.export.program import plain_shapes
+from purexport.capture.export.route import plain_shapes
 from purexport.stages.run import Run
 
 

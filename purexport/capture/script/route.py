@@ -1,4 +1,7 @@
-"""The script route: a TorchScript module or function is interpreted once, on what is known at export."""
+"""The script route: a TorchScript module or function is interpreted once, on what is known at export.
+
+The interpreter is imported when there is a script: it runs on fake tensors with symbols for sizes, which load sympy.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,6 @@ from purexport.capture.core.request import (
     script_parameters,
 )
 from purexport.capture.core.route import Route
-from purexport.capture.script import interpreter
 from purexport.errors import ExportError
 
 
@@ -28,6 +30,8 @@ def is_script(model: Any) -> bool:
 
 def interpret_script(request: Request) -> Captured:
     """Capture a script.  Raises ExportError with the script's own line where it cannot be interpreted."""
+    from purexport.capture.script import interpreter
+
     flat = flatten(request)
     axes = named_axes(request, flat.names, flat.tensors)
 

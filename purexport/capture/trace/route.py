@@ -27,7 +27,6 @@ from purexport.capture.core.request import (
     refuse_output,
 )
 from purexport.capture.core.route import Route
-from purexport.capture.script import interpreter
 from purexport.capture.script.route import interpret_script
 from purexport.capture.trace import torchscript
 from purexport.capture.trace.held import held_axes
@@ -88,6 +87,8 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
             _hold(captured, held_axes(graph, again, flat.tensors, flat.names, axes))
         _name_outputs(graph, *names)
         return captured
+    from purexport.capture.script import interpreter  # it loads sympy, and most traces call no scripts
+
     types = [tensor_type(tensor) for tensor in (*flat.tensors, *(tensor for _, _, tensor in state))]
     found = interpreter.interpret_trace(recorded.script, recorded.inputs, types, axes)
     found.graph.outputs = list(found.result)
