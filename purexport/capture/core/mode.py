@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from purexport.capture.core.attributes import attributes_kept
 from purexport.errors import ExportError
 from purexport.options import TrainingMode, training_mode
+from purexport.torch_patches.attention import plain_attention
 
 _EXPORTING: ContextVar[bool] = ContextVar("purexport_exporting", default=False)
 
@@ -26,18 +27,12 @@ def is_in_onnx_export() -> bool:
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Marks the capture for ``is_in_onnx_export``, and shows attention layers as their plain operators.
-
-    In eval mode torch runs attention by a fused operator that has no other form; its switch is a process-wide one,
-    so it is put back as it was found.
-    """
+    """Marks the capture for ``is_in_onnx_export``, and shows attention layers as their plain operators."""
     token = _EXPORTING.set(True)
-    fused = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
     try:
-        yield
+        with plain_attention():
+            yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
         _EXPORTING.reset(token)
 
 

@@ -19,7 +19,7 @@ import torch
 from torch.export import AdditionalInputs, Dim, ExportedProgram, ShapesCollection, dynamic_shapes
 from torch.utils import _pytree as pytree
 
-from purexport.aten.autograd_functions import whole_in_bodies
+from purexport.aten.autograd_functions import single_calls_in_bodies
 from purexport.aten.axes import Axes, Specialised
 from purexport.aten.graph import Assigned, Source
 from purexport.capture.core.attributes import watched
@@ -110,7 +110,7 @@ def _exported(
             lambda _, leaf: by_tensor.get(id(leaf)) or None, combined, tree_name="args"
         )
     try:
-        with quiet_torch(), warnings.catch_warnings(), torch.no_grad(), watch.running(), whole_in_bodies():
+        with quiet_torch(), warnings.catch_warnings(), torch.no_grad(), watch.running(), single_calls_in_bodies():
             warnings.simplefilter("ignore")
             return torch.export.export(watch.module, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
