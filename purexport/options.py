@@ -50,7 +50,7 @@ def training_mode(value: TrainingMode | bool | None) -> TrainingMode:
         return value
     if value is None or isinstance(value, bool):
         return TrainingMode.TRAINING if value else TrainingMode.EVAL
-    raise ExportError(f"training={value!r} is neither a bool nor a TrainingMode")
+    raise ExportError(f"training={value!r} is neither a bool nor a TrainingMode", code="wrong-option")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -37,8 +37,8 @@ def capture(request: Request) -> Captured:
     try:
         return _captured(request)
     except ExportError as failure:
-        if request.hollow and any(words in str(failure) for words in ("DeviceMismatch", "different devices")):
-            raise ExportError(f"{failure}\n{_ELSEWHERE}") from failure
+        if request.hollow and "different-devices" in failure.codes:
+            raise ExportError(f"{failure}\n{_ELSEWHERE}", code="different-devices") from failure
         raise
 
 
@@ -77,7 +77,11 @@ def _first_of(routes: Sequence[Route], request: Request) -> Captured:
     without = ", which has no values" if request.hollow else ""
     said = "\n".join(f"by {route.title.removeprefix('the ')}: {failure}" for route, failure in failures)
     first = failures[0][1]
-    raise ExportError(f"neither route took the model{without}.\n{said}") from (first.__cause__ or first)
+    raise ExportError(
+        f"neither route took the model{without}.\n{said}",
+        code="neither-route",
+        causes=tuple(failure for _, failure in failures),
+    ) from (first.__cause__ or first)
 
 
 def _by(route: Route, request: Request, reason: str) -> Captured:

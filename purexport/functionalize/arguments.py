@@ -21,7 +21,8 @@ def refuse_parts(graph: AtenGraph, arguments: Any) -> None:
     if strided is not None and any(_is_part(tensor) for tensor in _plain_tensors(arguments)):
         raise ExportError(
             f"{strided.target} at {strided.source} may read memory beside one of the args, which is part of a larger "
-            "tensor; pass a copy of it (.clone())"
+            "tensor; pass a copy of it (.clone())",
+            code="memory-layout",
         )
 
 
@@ -36,7 +37,8 @@ def refuse_shared_inputs(pure: Functionalized, arguments: Any) -> None:
     if written and len(set(storages)) < len(storages):
         raise ExportError(
             f"the model writes to its input {written[0].input.name!r} at {written[0].place}, and two of the args share "
-            "memory; pass tensors of their own (.clone())"
+            "memory; pass tensors of their own (.clone())",
+            code="args-share-memory",
         )
 
 

@@ -37,7 +37,7 @@ def write_remarks(pure: Functionalized, policy: str) -> list[str]:
         for item in pure.mutations
     ]
     if remarks and policy == "error":
-        raise ExportError("\n".join(remarks) + "\n(mutated_state='error')")
+        raise ExportError("\n".join(remarks) + "\n(mutated_state='error')", code="state-written")
     return remarks
 
 
@@ -57,7 +57,8 @@ def keep_state(pure: Functionalized) -> State:
         if written[item].value is None:
             raise ExportError(
                 f"the model assigns its buffer {item.name!r}, and torch.export does not record what; "
-                "export with capture='trace', or write into the buffer (.copy_())"
+                "export with capture='trace', or write into the buffer (.copy_())",
+                code="buffer-assigned",
             )
         found.written.append(item.name)
         graph.outputs.append(written[item].value)
@@ -65,7 +66,8 @@ def keep_state(pure: Functionalized) -> State:
         if item.stored is not None:
             raise ExportError(
                 f"the model writes to its buffer {item.name!r}, whose first value is not at hand; give that one as a "
-                'tensor: weights=[checkpoint, {"NAME": tensor}]'
+                'tensor: weights=[checkpoint, {"NAME": tensor}]',
+                code="tensor-without-values",
             )
         if item.tensor is not None:
             found.first[item.name] = item.tensor.detach().clone()

@@ -73,4 +73,6 @@ def _refuse_dtypes(arguments: Any) -> None:
     args, _ = arguments
     unknown = [item for item in args if isinstance(item, torch.dtype)]
     if unknown:
-        raise ExportError(f"args holds {unknown[0]}, which is no tensor; pass example tensors")
+        raise ExportError(
+            f"args holds {unknown[0]}, which is no tensor; pass example tensors", code="argument-not-a-tensor"
+        )

@@ -75,7 +75,10 @@ def preserved(model: Any, *, runs: bool = True) -> Iterator[None]:
                     buffer.copy_(content)
     written = [name for name, parameter in parameters.items() if _version(parameter) != versions[name]]
     if written:
-        raise ExportError(f"the model writes to its parameters {', '.join(written)} when it runs; write to buffers")
+        raise ExportError(
+            f"the model writes to its parameters {', '.join(written)} when it runs; write to buffers",
+            code="parameters-written",
+        )
 
 
 @contextmanager

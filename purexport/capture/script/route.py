@@ -51,13 +51,15 @@ def _positional(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> l
     """Arguments in the order of the script's schema, defaults filled in.  Raises ExportError when they do not fit."""
     parameters = script_parameters(model)
     if len(args) > len(parameters):
-        raise ExportError(f"the model takes {len(parameters)} args, {len(args)} were given")
+        raise ExportError(f"the model takes {len(parameters)} args, {len(args)} were given", code="args-do-not-fit")
     # a trace may give two arguments one name, so that positions count
     open_ = parameters[len(args) :]
     unknown = set(kwargs) - {parameter.name for parameter in open_}
     missing = [item.name for item in open_ if item.name not in kwargs and not item.has_default_value()]
     if unknown or missing:
-        raise ExportError(f"args do not fit the script: missing {missing}, unknown {sorted(unknown)}")
+        raise ExportError(
+            f"args do not fit the script: missing {missing}, unknown {sorted(unknown)}", code="args-do-not-fit"
+        )
     return [*args, *(kwargs.get(item.name, item.default_value) for item in open_)]
 
 

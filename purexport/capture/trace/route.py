@@ -32,6 +32,7 @@ from purexport.capture.trace import torchscript
 from purexport.capture.trace.held import held_axes
 from purexport.capture.trace.hollow import attributes, on_fakes, paused, refuse_lost
 from purexport.errors import ExportError
+from purexport.shapes.failures import code_of
 from purexport.torch_patches.quiet import quiet_torch
 
 
@@ -133,20 +134,27 @@ def _refusals() -> Iterator[None]:
         if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
             raise ExportError(
                 f"a trace without values cannot follow what depends on them ({error}); use capture='export', or a "
-                "model with values"
+                "model with values",
+                code="trace-without-values",
             ) from error
         if "torch.jit.trace a dynamo-optimized function" in str(error):
             raise ExportError(
                 "a trace cannot record torch.cond, while_loop, scan and other operators that torch compiles first; "
-                "use capture='export'"
+                "use capture='export'",
+                code="trace-cannot-record",
             ) from error
-        raise ExportError(f"the model does not run on these args: {type(error).__name__}: {error}") from error
+        raise ExportError(
+            f"the model does not run on these args: {type(error).__name__}: {error}",
+            code=code_of(error, "model-does-not-run"),
+        ) from error
 
 
 def _trace_around_scripts(request: Request) -> Captured:
     """A module with scripted modules inside: torch's own trace of it is a script, which is then interpreted."""
     if request.kwargs:
-        raise ExportError("a model with scripted modules inside takes its arguments by position only")
+        raise ExportError(
+            "a model with scripted modules inside takes its arguments by position only", code="args-do-not-fit"
+        )
     with _refusals(), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         traced = torch.jit.trace(request.model, request.args, strict=False, check_trace=False)  # type: ignore[no-untyped-call]

@@ -138,7 +138,8 @@ class _Visible:
             if tensor._version != version:
                 raise ExportError(
                     f"the model writes to memory that a result of {name} shares, and the tracer drops such writes; "
-                    "call .clone() on the results, or export with capture='export'"
+                    "call .clone() on the results, or export with capture='export'",
+                    code="trace-drops-write",
                 )
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -343,7 +343,5 @@ def endless(x: Tensor) -> Tensor:
 
 def test_a_loop_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpretation, "_MOST_STEPS", 500)
-    with pytest.raises(
-        purexport.ExportError, match=r"more than 500 steps at export, at .*test_refused\.py:\d+"
-    ):
+    with pytest.raises(purexport.ExportError, match=r"more than 500 steps at export, at .*test_refused\.py:\d+"):
         purexport.export(torch.jit.script(endless), (X,))
