@@ -116,3 +116,12 @@ def test_remarks_point_at_the_caller(model: Any, options: dict[str, Any], words:
         purexport.export(model, X, **options)
     places = [warning.filename for warning in caught if words in str(warning.message)]
     assert places == [__file__], [str(warning.message) for warning in caught]
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_a_model_of_torch_alone_is_placed_at_the_call_of_export() -> None:
+    """No line of ours stands between the user's and torch's."""
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 8).eval()
+    program = purexport.export(layer, torch.ones(3, 1, 8), capture="trace")
+    assert program.report.warnings
+    assert all(f"({__file__}:" in remark for remark in program.report.warnings)
