@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from purexport.aten import scalars
 from purexport.aten.graph import Source, TensorType, Value
 from purexport.aten.schema import bind, dtype_from_code, target_of
@@ -157,6 +159,8 @@ def _numeric(run: Interpreter, node: Any, operands: list[Any], source: Source) -
         return run.record("aten::size.int", {"self": operands[0], "dim": 0}, source)
     if target == "aten::numel":
         return _number_of_elements(run, operands[0], source)
+    if kind in _VERDICTS:
+        return _VERDICTS[kind](run, source, *operands)
     if kind in _RANGES:
         return _RANGES[kind](run, source, *operands)
     if kind in ("aten::tensor", "aten::as_tensor"):
@@ -196,6 +200,27 @@ def _derive_index(run: Interpreter, source: Source, index: Any, start: Any, step
     return _on_ints(run, source, "add", start, _on_ints(run, source, "mul", index, step))
 
 
+def _all_equal(run: Interpreter, source: Source, one: Value, other: Value) -> Any:
+    """``torch.equal``: tensors of two shapes are not equal."""
+    sizes, others = (run.fakes[item].shape for item in (one, other))
+    same_sizes = [a == b for a, b in zip(sizes, others, strict=False)]
+    known = [run.machine.known(item) if isinstance(item, torch.SymBool) else item for item in same_sizes]
+    if len(sizes) != len(others) or False in known:
+        return False
+    if None in known:
+        raise ExportError(
+            f"torch.equal at {source} compares tensors that may have two shapes; compare the shapes first"
+        )
+    equal = run.record("aten::eq.Tensor", {"self": one, "other": other}, source)
+    return run.to_number(bool, run.record("aten::all", {"self": equal}, source), source)
+
+
+def _all_close(run: Interpreter, source: Source, *operands: Any) -> Any:
+    close = run.record("aten::isclose", bind("aten::isclose", operands, {}), source)
+    return run.to_number(bool, run.record("aten::all", {"self": close}, source), source)
+
+
+_VERDICTS: dict[str, Any] = {"aten::equal": _all_equal, "aten::allclose": _all_close}
 _RANGES = {"aten::__range_length": _range_length, "aten::__derive_index": _derive_index}
 
 

@@ -228,6 +228,7 @@ HANDLERS: dict[str, Handler] = {
     "aten::_unwrap_optional": _unwrapped,
     "prim::NumToTensor": _same,
     "prim::data": _same,
+    "aten::cpu": _same,
     "prim::Uninitialized": _uninitialized,
     "prim::Enter": _context,
     "prim::Exit": _nothing,

@@ -20,14 +20,21 @@ STATES = {1: {1: "batch"}, 2: {1: "batch"}}
 
 
 class Stated(nn.Module):
-    """A layer with its initial states as inputs."""
+    """A layer with its initial state as an input."""
 
     def __init__(self, kind: type[nn.Module], *sizes: int, **options: Any) -> None:
         super().__init__()
         self.layer = kind(*sizes, **options)
 
-    def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor | None = None) -> Any:
-        return self.layer(x, h if c is None else (h, c))
+    def forward(self, x: torch.Tensor, h: torch.Tensor):
+        return self.layer(x, h)
+
+
+class StatedLstm(Stated):
+    """An LSTM with its initial states as inputs."""
+
+    def forward(self, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor):
+        return self.layer(x, (h, c))
 
 
 LAYERS = [
@@ -47,7 +54,7 @@ LAYERS = [
     Row("lstm-no-batch", layer(nn.LSTM, 3, 4), f32(5, 3)),
     Row(
         "lstm-states",
-        layer(Stated, nn.LSTM, 3, 4),
+        layer(StatedLstm, nn.LSTM, 3, 4),
         f32(5, 2, 3),
         f32(1, 2, 4),
         f32(1, 2, 4),
@@ -55,7 +62,7 @@ LAYERS = [
     ),
     Row(
         "lstm-states-deep",
-        layer(Stated, nn.LSTM, 3, 4, num_layers=2, bidirectional=True),
+        layer(StatedLstm, nn.LSTM, 3, 4, num_layers=2, bidirectional=True),
         f32(5, 2, 3),
         f32(4, 2, 4),
         f32(4, 2, 4),
@@ -63,7 +70,7 @@ LAYERS = [
     Row("lstm-projected", layer(nn.LSTM, 3, 5, proj_size=2), f32(4, 2, 3), dynamic=BATCH),
     Row(
         "lstm-projected-states",
-        layer(Stated, nn.LSTM, 3, 5, proj_size=2, num_layers=2, bidirectional=True),
+        layer(StatedLstm, nn.LSTM, 3, 5, proj_size=2, num_layers=2, bidirectional=True),
         f32(4, 2, 3),
         f32(4, 2, 2),
         f32(4, 2, 5),
@@ -91,7 +98,7 @@ LAYERS = [
 
 CELLS = [
     Row("lstm-cell", layer(nn.LSTMCell, 3, 4), f32(2, 3), dynamic="batch"),
-    Row("lstm-cell-states", layer(Stated, nn.LSTMCell, 3, 4), f32(2, 3), f32(2, 4), f32(2, 4), dynamic="batch"),
+    Row("lstm-cell-states", layer(StatedLstm, nn.LSTMCell, 3, 4), f32(2, 3), f32(2, 4), f32(2, 4), dynamic="batch"),
     Row("lstm-cell-no-batch", layer(nn.LSTMCell, 3, 4, bias=False), f32(3)),
     Row("gru-cell", layer(Stated, nn.GRUCell, 3, 4), f32(2, 3), f32(2, 4), dynamic="batch"),
     Row("rnn-cell", layer(Stated, nn.RNNCell, 3, 4), f32(2, 3), f32(2, 4)),

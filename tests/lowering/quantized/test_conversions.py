@@ -229,6 +229,7 @@ DECOMPOSED = [
         lambda x: Q.quantize_per_tensor(x, 1e-4, 0, -(2**31), 2**31 - 1, torch.int32),
         f32(3, 7),
         min_opset=12,
+        traced="found type 'float'",
     ),
     Row(
         "d-both",
