@@ -9,7 +9,7 @@ annotations, `*x` written out, and what the function takes from around it put in
 
 Numbers, texts and dtypes become literals; modules and functions of torch become globals; tensors and modules become
 attributes of a module whose `forward` the function is; functions of test files are written anew in turn, for the
-arguments of their first call.  The text is kept in `linecache`, where torch.jit.script and tracebacks find it.
+arguments of each call.  The text is kept in `linecache`, where torch.jit.script and tracebacks find it.
 
 The script is not trusted: each row compares what its file computes with the row's own model.
 """
@@ -234,6 +234,7 @@ class _Rewrite(ast.NodeTransformer):
         self.taken = taken
         self.parts = parts
         self.keys = keys
+        self.helpers: dict[str, int] = {}  # by name, how many calls are written already
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in self.parts:
@@ -264,7 +265,9 @@ class _Rewrite(ast.NodeTransformer):
         given: list[ast.expr] = []
         for item in node.args:
             name = item.value.id if isinstance(item, ast.Starred) and isinstance(item.value, ast.Name) else ""
-            if name in self.parts:
+            if isinstance(item, ast.Starred) and isinstance(item.value, ast.ListComp):
+                given += [self.visit(each) for each in self._each(item.value)]
+            elif name in self.parts:
                 given += [ast.Name(part) for part in self.parts[name]]
             elif name in self.around and name not in self.taken:
                 given += [self.writer.stands_for(name, value) for value in self.around[name]]
@@ -282,6 +285,21 @@ class _Rewrite(ast.NodeTransformer):
                 keywords.append(ast.keyword(keyword.arg, self.visit(keyword.value)))
         return ast.Call(self.visit(node.func), given, keywords)
 
+    def _each(self, node: ast.ListComp) -> list[ast.expr]:
+        """`[f(item) for item in x]`, where the function has `*x`, as what stands in it."""
+        (loop,) = node.generators
+        if not isinstance(loop.iter, ast.Name) or loop.iter.id not in self.parts or loop.ifs:
+            raise CannotBeWrittenError(f"how many there are in {ast.unparse(node)} is not known")
+        target = ast.unparse(loop.target)
+        each = []
+        for part in self.parts[loop.iter.id]:
+            element = copy.deepcopy(node.elt)
+            for item in ast.walk(element):
+                if isinstance(item, ast.Name) and item.id == target:
+                    item.id = part
+            each.append(element)
+        return each
+
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
         node.value = node.value and self.visit(node.value)
         return node
@@ -290,7 +308,7 @@ class _Rewrite(ast.NodeTransformer):
         raise CannotBeWrittenError("a function inside of the function")
 
     def _helper(self, name: str, function: types.FunctionType) -> str:
-        """A function of a test file, written for the arguments of its first call."""
+        """A function of a test file, written for the arguments that it gets here: calls are met as they are run."""
         calls: list[tuple[Any, Any]] = []
 
         def recorder(*args: Any, **kwargs: Any) -> Any:
@@ -301,7 +319,10 @@ class _Rewrite(ast.NodeTransformer):
         _with(self.function, name, recorder)(*args, **kwargs)
         if not calls:
             raise CannotBeWrittenError(f"{name} is not called")
-        definition = self.writer.definition(f"{name}_{next(self.writer.number)}", function, *calls[0])
+        call = self.helpers[name] = self.helpers.get(name, -1) + 1
+        definition = self.writer.definition(
+            f"{name}_{next(self.writer.number)}", function, *calls[min(call, len(calls) - 1)]
+        )
         self.writer.made(definition)
         return definition.name
 

@@ -99,23 +99,31 @@ def _known(tensor: Quantized) -> tuple[float, int, tuple[int, int]]:
 def cat(
     op: Emitter, qx: Sequence[Quantized], dim: int, scale: float | None = None, zero_point: int | None = None
 ) -> Quantized:
-    return _joined(op, qx, dim, scale, zero_point, relu=False)
+    return _joined(op, qx, dim % qx[0].integers.rank, scale, zero_point, relu=False)
 
 
 @lower_quantized("quantized::cat_relu")
 def cat_relu(
     op: Emitter, qx: Sequence[Quantized], dim: int, scale: float | None = None, zero_point: int | None = None
 ) -> Quantized:
-    return _joined(op, qx, dim, scale, zero_point, relu=True)
+    return _joined(op, qx, dim % qx[0].integers.rank, scale, zero_point, relu=True)
 
 
 @lower_quantized("aten::cat")
 def cat_plain(op: Emitter, tensors: Sequence[Quantized], dim: int = 0) -> Quantized:
-    return _joined(op, tensors, dim, None, None, relu=False)
+    return _joined(op, tensors, dim % tensors[0].integers.rank, None, None, relu=False)
+
+
+@lower_quantized("aten::stack")
+def stack(op: Emitter, tensors: Sequence[Quantized], dim: int = 0) -> Quantized:
+    """The result has the scale and zero point of the first tensor."""
+    axis = dim % (tensors[0].integers.rank + 1)
+    pieces = [tensor.with_integers(op.Unsqueeze(tensor.integers, [axis])) for tensor in tensors]
+    return _joined(op, pieces, axis, None, None, relu=False)
 
 
 def _joined(
-    op: Emitter, tensors: Sequence[Quantized], dim: int, scale: float | None, zero_point: int | None, relu: bool
+    op: Emitter, tensors: Sequence[Quantized], axis: int, scale: float | None, zero_point: int | None, relu: bool
 ) -> Quantized:
     """Tensors of the result's scale and zero point are joined as integers."""
     first = tensors[0]
@@ -128,7 +136,7 @@ def _joined(
             continue
         value = values_of(op, tensor)
         pieces.append(requantized(op, op.Relu(value) if relu else value, result).integers)
-    return result.with_integers(op.Concat(*pieces, axis=dim % first.integers.rank))
+    return result.with_integers(op.Concat(*pieces, axis=axis))
 
 
 def _same_steps(one: Quantized, other: Quantized) -> bool:
@@ -304,6 +312,11 @@ def dropout(
     if training:
         raise UnsupportedForm("in training mode has no ONNX form; export the model in eval mode")
     return self
+
+
+@lower_quantized("aten::dropout")
+def dropout_plain(op: Emitter, input: Quantized, p: float, train: bool) -> Quantized:
+    return dropout(op, input, 1.0, 0, p, train)
 
 
 # Fixed ones ---------------------------------------------------------------------------------------------------------

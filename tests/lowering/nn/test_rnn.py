@@ -15,7 +15,7 @@ RELU = "its RNN does not know Relu"
 
 BATCH = {0: {1: "batch"}}
 # torch.export itself holds the number of steps fixed
-TIME = {"dynamic": {0: {0: "time", 1: "batch"}}, "routes": ("trace",)}
+TIME = {"dynamic": {0: {0: "time", 1: "batch"}}, "routes": ("trace", "script")}
 STATES = {1: {1: "batch"}, 2: {1: "batch"}}
 
 
@@ -48,7 +48,7 @@ LAYERS = [
         layer(nn.LSTM, 3, 4, batch_first=True, bidirectional=True),
         f32(2, 5, 3),
         dynamic={0: {0: "batch", 1: "time"}},
-        routes=("trace",),
+        routes=("trace", "script"),
     ),
     Row("lstm-no-bias", layer(nn.LSTM, 3, 4, bias=False), f32(5, 2, 3)),
     Row("lstm-no-batch", layer(nn.LSTM, 3, 4), f32(5, 3)),
@@ -123,7 +123,7 @@ class Packed(nn.Module):
 
 LENGTHS = values([4, 3, 1], torch.int64)
 # torch.export does not take pack_padded_sequence; Range and CumSum came with opset 11
-PACKED: dict[str, Any] = {"routes": ("trace",), "min_opset": 11, "unjudged": "it knows no sequence_lens"}
+PACKED: dict[str, Any] = {"routes": ("trace", "script"), "min_opset": 11, "unjudged": "it knows no sequence_lens"}
 
 VARIABLE = [
     Row("packed-lstm", layer(Packed, nn.LSTM, 3, 4), f32(4, 3, 3), LENGTHS, **PACKED),
