@@ -1,4 +1,4 @@
-"""Which operator rows run as scripts: how many by file, and why others run as traces that are scripts.
+"""Which rows run as scripts: how many by file, and why others run as traces that are scripts.
 
 A row that says `script` and that torch.jit.script refuses fails by itself.  Here stands what no single row can tell:
 that their number does not drop, and that the reasons of the others are still true.
@@ -13,6 +13,7 @@ import pytest
 from torch.jit.frontend import FrontendError
 
 from purexport.errors import ExportError
+from tests.functionalize import test_order, test_writes
 from tests.harness import Row, export_row
 from tests.lowering.test_rules_have_rows import operator_modules, rows_of
 from tests.scripting import CannotBeWrittenError
@@ -62,19 +63,22 @@ SCRIPTS = {
     "tensor.test_scatter": 97,
     "tensor.test_sequence": 4,
     "vision.test_vision": 40,
+    "functionalize.test_order": 119,
+    "functionalize.test_writes": 35,
 }
 # Files without any, and why.
 WITHOUT = {"core.test_promotion": "no rows: it asks for the dtypes, and exports nothing"}
 # What torch.jit.script, or the export of a script, raises where it refuses.
 REFUSALS = (RuntimeError, FrontendError, AttributeError, CannotBeWrittenError, ExportError)
+FILES = [*operator_modules(), test_order, test_writes]
 
 
 def name_of(module: ModuleType) -> str:
-    return module.__name__.removeprefix("tests.lowering.")
+    return module.__name__.removeprefix("tests.").removeprefix("lowering.")
 
 
 def scripts() -> dict[str, int]:
-    return {name_of(module): sum("script" in row.routes for row in rows_of(module)) for module in operator_modules()}
+    return {name_of(module): sum("script" in row.routes for row in rows_of(module)) for module in FILES}
 
 
 def test_the_number_of_scripts_does_not_drop() -> None:
@@ -89,7 +93,7 @@ def test_every_file_has_scripts() -> None:
     assert set(SCRIPTS) | none == set(scripts())
 
 
-TRACED = [(name_of(module), row) for module in operator_modules() for row in rows_of(module) if row.traced]
+TRACED = [(name_of(module), row) for module in FILES for row in rows_of(module) if row.traced]
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=f"{name}-{row.name}") for name, row in TRACED])
