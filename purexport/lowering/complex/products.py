@@ -13,7 +13,7 @@ from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.complex.arithmetic import Operand, conj, is_nonzero, magnitude, plus, result_code, times
-from purexport.lowering.complex.by_parts import part_results
+from purexport.lowering.complex.by_parts import giving_parts
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower_complex
 from purexport.lowering.linalg import einsum, products
@@ -22,73 +22,65 @@ from purexport.lowering.support.common import axis_of, reshape
 from purexport.lowering.support.pairs import Pair, operand, pair_of
 from purexport.lowering.tensor.slices import slice_axis
 
-Product = Callable[[Value, Value], Value]
+Product = Callable[[Emitter, Value, Value], Value]
 
 
 def product(op: Emitter, multiply: Product, one: Operand, other: Operand) -> Pair:
-    """The complex form of a product of real tensors that is linear in both."""
-    with part_results(op):
-        return _product(op, multiply, one, other)
-
-
-def _product(op: Emitter, multiply: Product, one: Operand, other: Operand) -> Pair:
+    """The complex form of a product of real tensors, ``multiply(op, one, other)``, that is linear in both."""
+    op = giving_parts(op)
     if not isinstance(one, Pair):
         assert isinstance(other, Pair), "one of the operands is complex"
-        return other.map(lambda part: multiply(one, part))
+        return other.map(lambda part: multiply(op, one, part))
     if not isinstance(other, Pair):
-        return one.map(lambda part: multiply(part, other))
-    real = op.Sub(multiply(one.real, other.real), multiply(one.imag, other.imag))
-    return Pair(real, op.Add(multiply(one.real, other.imag), multiply(one.imag, other.real)))
-
-
-def _multiply(op: Emitter) -> Product:
-    return lambda one, other: products.multiply(op, one, other)
+        return one.map(lambda part: multiply(op, part, other))
+    real = op.Sub(multiply(op, one.real, other.real), multiply(op, one.imag, other.imag))
+    return Pair(real, op.Add(multiply(op, one.real, other.imag), multiply(op, one.imag, other.real)))
 
 
 @lower_complex("aten::matmul", "aten::linalg_matmul")
 def matmul(op: Emitter, self: Operand, other: Operand) -> Pair:
-    return product(op, _multiply(op), self, other)
+    return product(op, products.multiply, self, other)
 
 
 @lower_complex("aten::mm", "aten::bmm")
 def mm(op: Emitter, self: Operand, mat2: Operand) -> Pair:
-    return product(op, _multiply(op), self, mat2)
+    return product(op, products.multiply, self, mat2)
 
 
 @lower_complex("aten::mv")
 def mv(op: Emitter, self: Operand, vec: Operand) -> Pair:
-    return product(op, _multiply(op), self, vec)
+    return product(op, products.multiply, self, vec)
 
 
 @lower_complex("aten::dot")
 def dot(op: Emitter, self: Operand, tensor: Operand) -> Pair:
-    return product(op, _multiply(op), self, tensor)
+    return product(op, products.multiply, self, tensor)
 
 
 @lower_complex("aten::vdot")
 def vdot(op: Emitter, self: Pair, other: Pair) -> Pair:
-    return product(op, _multiply(op), conj(op, self), other)
+    return product(op, products.multiply, conj(op, self), other)
 
 
 @lower_complex("aten::linalg_vecdot", promote="x y")
 def linalg_vecdot(op: Emitter, x: Operand, y: Operand, dim: int = -1) -> Pair:
     first = conj(op, x) if isinstance(x, Pair) else x
-    return product(op, lambda one, other: products.linalg_vecdot(op, one, other, dim), first, y)
+    return product(op, lambda op, one, other: products.linalg_vecdot(op, one, other, dim), first, y)
 
 
 @lower_complex("aten::outer", "aten::ger", promote="self vec2")
 def outer(op: Emitter, self: Operand, vec2: Operand) -> Pair:
-    return product(op, lambda one, other: products.outer(op, one, other), self, vec2)
+    return product(op, products.outer, self, vec2)
 
 
 @lower_complex("aten::kron", promote="self other")
 def kron(op: Emitter, self: Operand, other: Operand) -> Pair:
-    return product(op, lambda one, two: products.kron(op, one, two), self, other)
+    return product(op, products.kron, self, other)
 
 
 @lower_complex("aten::linear")
 def linear(op: Emitter, input: Operand, weight: Operand, bias: Operand | None = None) -> Operand:
-    found = product(op, lambda one, other: products.linear(op, one, other), input, weight)
+    found = product(op, products.linear, input, weight)
     return found if bias is None else plus(op, found, bias)
 
 
@@ -96,12 +88,12 @@ def linear(op: Emitter, input: Operand, weight: Operand, bias: Operand | None = 
 def einsum_rule(op: Emitter, equation: str, tensors: Any, path: Any = None) -> Operand:
     """Two operands at a time is what a product is; one moves and adds up; more are refused."""
     if len(tensors) == 1:
-        with part_results(op):
-            (only,) = tensors
-            return Pair(*(einsum.einsum(op, equation, [part]) for part in (only.real, only.imag)))
+        (only,) = tensors
+        of_parts = giving_parts(op)
+        return Pair(*(einsum.einsum(of_parts, equation, [part]) for part in (only.real, only.imag)))
     if len(tensors) > 2:
         raise UnsupportedForm("of more than two complex tensors has no rule; write it as einsums of two")
-    return product(op, lambda one, other: einsum.einsum(op, equation, [one, other]), *tensors)
+    return product(op, lambda op, one, other: einsum.einsum(op, equation, [one, other]), *tensors)
 
 
 # Products added to something ----------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def linalg_cholesky(op: Emitter, self: Value, upper: bool = False) -> Value:
     start = alike(swap_last(op, self), self) if upper else self
     rows, columns = rows_of(op, self), columns_of(op, self)
 
-    def step(at: Value, matrix: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, matrix: Value) -> list[Value]:
         found = kept(op, op.Not(op.Less(rows, at)), column(op, matrix, at))
         found = alike(op.Div(found, op.Sqrt(row(op, found, at))), found)
         rest = op.Sub(matrix, kept(op, op.Greater(columns, at), op.Mul(found, swap_last(op, found))))
@@ -81,7 +81,7 @@ def factored(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
     count = smaller(op, op.dim(matrix, -2), op.dim(matrix, -1))
     numbers = counted(op, count)
 
-    def step(at: Value, matrix: Value, pivots: Value, order: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, matrix: Value, pivots: Value, order: Value) -> list[Value]:
         candidates = kept(op, op.Not(op.Less(rows, at)), op.Abs(column(op, matrix, at)), -1)
         best = op.ArgMax(candidates, axis=matrix.rank - 2, keepdims=1)
         matrix, order = (_exchanged(op, item, rows, at, best) for item in (matrix, order))
@@ -121,7 +121,7 @@ def order_of(op: Emitter, pivots: Value, rows: Any) -> Value:
     numbers = upright(op, counted(op, rows))
     pivots = op.cast(pivots, dtypes.INT64)
 
-    def step(at: Value, order: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, order: Value) -> list[Value]:
         other = op.Sub(op.Gather(pivots, at, axis=pivots.rank - 1), op.const(1))
         return [_exchanged(op, order, numbers, at, op.Unsqueeze(other, [pivots.rank]))]
 
@@ -203,7 +203,7 @@ def geqrf(op: Emitter, self: Value) -> tuple[Value, Value]:
     numbers = counted(op, count)
     last = self.rank - 2
 
-    def step(at: Value, matrix: Value, sizes: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, matrix: Value, sizes: Value) -> list[Value]:
         here = column(op, matrix, at)
         first = row(op, here, at)
         below = kept(op, op.Greater(rows, at), here)
@@ -236,7 +236,7 @@ def reflected(op: Emitter, packed: Value, sizes: Value, value: Value, forward: b
     """Q @ ``value`` for the reflections of ``geqrf``; its transpose @ ``value`` with ``forward``."""
     rows, count = rows_of(op, packed), op.dim(sizes, -1)
 
-    def step(at: Value, value: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, value: Value) -> list[Value]:
         number = at if forward else op.Sub(op.Sub(as_value(op, count), op.const(1)), at)
         below = kept(op, op.Greater(rows, number), column(op, packed, number))
         mirror = kept(op, op.Not(op.Equal(rows, number)), below, 1)

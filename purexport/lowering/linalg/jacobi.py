@@ -107,7 +107,7 @@ def _orthogonal(op: Emitter, matrix: Value) -> tuple[Value, Value]:
     smallest = op.const(ROUNDING * torch.finfo(torch.float64).eps, dtypes.DOUBLE)
     tolerance = op.Mul(op.Sqrt(op.cast(as_value(op, rows), dtypes.DOUBLE)), smallest)
 
-    def step(at: Value, quiet: Value, joined: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, quiet: Value, joined: Value) -> list[Value]:
         joined, turns = _round(op, joined, rows, half, tolerance)
         quiet = op.Where(op.Greater(turns, op.like(0.5, turns)), op.const(0), op.Add(quiet, op.const(1)))
         moved = op.Gather(joined, order, axis=joined.rank - 1)

@@ -36,7 +36,7 @@ def solved(op: Emitter, matrix: Value, right: Value, upper: bool, unit: bool = F
     """X of ``matrix`` X = ``right`` by substitution; what lies in the other triangle does not count."""
     rows, size = rows_of(op, matrix), op.dim(matrix, -1)
 
-    def step(at: Value, found: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, found: Value) -> list[Value]:
         number = op.Sub(op.Sub(as_value(op, size), op.const(1)), at) if upper else at
         here = column(op, matrix, number)
         new = row(op, found, number)

@@ -143,12 +143,8 @@ def _plainly(op: Emitter, rule: Rule, arguments: dict[str, Any]) -> Value:
     for name in rule.promote:
         if plain.get(name) is not None:
             plain[name] = op.like(plain[name], first)
-    before = op.results
-    op.results = [TensorType(torch.float32, type_.shape) if type_ is not None else None for type_ in before]
-    try:
-        result: Value = rule.function(op, **plain)
-    finally:
-        op.results = before
+    floats = [TensorType(torch.float32, type_.shape) if type_ is not None else None for type_ in op.results]
+    result: Value = rule.function(op.giving(floats), **plain)
     return result
 
 
