@@ -94,7 +94,10 @@ Arg = Any  # Value | None | bool | int | float | complex | str | torch.dtype | .
 
 Frame = tuple[str, int]  # file and line
 
-INSIDE_TORCH = ("/torch/", "\\torch\\", "/purexport/capture/", "\\purexport\\capture\\", "<eval_with_key>")
+INSIDE_TORCH = (
+    *("/torch/", "\\torch\\", "<eval_with_key>"),
+    *("/purexport/capture/", "\\purexport\\capture\\", "/purexport/aten/", "\\purexport\\aten\\"),
+)
 
 
 class Source:
