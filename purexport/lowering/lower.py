@@ -120,13 +120,13 @@ class Walk:
     def _call(self, op: Emitter, call: Call, outer: str = "") -> None:
         """Lower one call; ``outer`` is the call whose decomposition it belongs to."""
         state = self.state
-        if any(value in state.poisoned for value in call.inputs()):
+        if state.poisoned and any(value in state.poisoned for value in call.inputs()):
             # follows from a gap that is reported already; a gap of its own is reported beside it
             state.poisoned.update(call.outputs)
             self._note_missing(call, call.source)
             return
         op = op.at(site_of(call))
-        if any(value in state.absent for value in call.inputs()):
+        if state.absent and any(value in state.absent for value in call.inputs()):
             self._gap(op, call, LEFT_OUT, outer)
             return
         try:

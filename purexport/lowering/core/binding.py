@@ -38,18 +38,17 @@ def bind(
     variadic = bool(formals) and formals[-1].option == "variadic"
     places = {formal.name: position for position, formal in enumerate(formals)}
     slots: list[Any] = list(inputs)
-    named = dict(named)
     attributes: dict[str, Any] = {}
-    newest = operators.schema(schema.name, operators.newest_opset(schema.domain), schema.domain) or schema
-    if not variadic:
-        # an input of newer versions that is an attribute here
-        for position in range(len(formals), len(slots)):
-            named.setdefault(newest.inputs[position].name, slots[position])
+    if not variadic and len(slots) > len(formals):
+        # inputs of newer versions that are attributes here
+        names = [formal.name for formal in _newest(schema).inputs]
+        surplus = {names[position]: slots[position] for position in range(len(formals), len(slots))}
+        named = {**named, **{name: value for name, value in surplus.items() if name not in named}}
         del slots[len(formals) :]
     for name, value in named.items():
         if value is None:
             continue
-        old = next((old for (op, old), new in versions.RENAMED.items() if op == schema.name and new == name), name)
+        old = versions.FORMERLY.get((schema.name, name), name)
         new = versions.RENAMED.get((schema.name, name), name)
         if new in places:
             slots += [None] * (places[new] + 1 - len(slots))
@@ -57,12 +56,17 @@ def bind(
         elif name in schema.attributes or old in schema.attributes:
             attribute = name if name in schema.attributes else old
             attributes[attribute] = _static(schema, attribute, value)
-        elif not versions.says_nothing(newest, name, value):
+        elif not versions.says_nothing(_newest(schema), name, value):
             lowest = versions.first_with(schema, name)
             raise OpsetError(f"ONNX {schema.name} has no {name!r} at opset {opset}", lowest)
     if len(slots) > len(formals) and not variadic:
         raise ExportError(f"ONNX {schema.name} takes {len(formals)} inputs, {len(slots)} were given")
     return [(value, formals[min(i, len(formals) - 1)]) for i, value in enumerate(slots)], attributes
+
+
+def _newest(schema: operators.OpSchema) -> operators.OpSchema:
+    """The newest version of the operator."""
+    return operators.schema(schema.name, operators.newest_opset(schema.domain), schema.domain) or schema
 
 
 def _static(schema: operators.OpSchema, name: str, value: Any) -> Any:

@@ -12,8 +12,9 @@ from proto_schema import operators
 from purexport import dtypes
 from purexport.graph.ir import Value
 
-# the same argument under an older name: attribute of old versions -> input of new ones
+# the same argument under an older name: attribute of old versions -> input of new ones, and back
 RENAMED = {("TopK", "k"): "K", ("Pad", "value"): "constant_value"}
+FORMERLY = {(op_type, new): old for (op_type, old), new in RENAMED.items()}
 # from which version on an operator of the same signature means what it means today
 MEANS_TODAY = {"Softmax": 13, "LogSoftmax": 13, "GridSample": 20, "If": 11}
 HALVES = (dtypes.FLOAT16, dtypes.BFLOAT16)
