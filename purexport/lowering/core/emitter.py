@@ -19,7 +19,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,13 +33,16 @@ from purexport.lowering.core import binding, folding, versions
 from purexport.lowering.core.context import Body, Builder, Site
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Emitter:
     """Writes nodes into one body at one opset, for the call at ``site``.  Assigning to it raises."""
 
+    # written out, because with slots=True assigning to a property raises a TypeError that says nothing (Python 3.11)
+    __slots__ = ("body", "builder", "site")
+
     builder: Builder
     body: Body
-    site: Site = field(default_factory=Site)
+    site: Site
 
     @classmethod
     def of(cls, graph: Graph, opset: int, *, folds: bool = True) -> Emitter:
@@ -47,7 +50,7 @@ class Emitter:
 
         Without ``folds``, constants that may be weights are not computed with, only what sizes need.
         """
-        return cls(Builder(opset, graph.inputs, folds), Body(graph))
+        return cls(Builder(opset, graph.inputs, folds), Body(graph), Site())
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
         if not op_type[:1].isupper():
