@@ -25,7 +25,7 @@ VERBS = (
     *("demo", "export", "show", "inspect", "locate", "stat", "check", "canonicalize", "diff", "edit", "extract"),
     *("salvage", "html", "completion"),
 )
-"""The modules of this package that are verbs, in the order of the help."""
+"""The modules of `verbs`, in the order of the help."""
 
 _DESCRIPTION = "PyTorch to ONNX with nothing but torch and numpy."
 _EPILOG = """\
@@ -74,7 +74,7 @@ def build_parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"purexport {VERSION}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name in names:
-        verb = import_module(f"purexport.cli.{name}")
+        verb = import_module(f"purexport.cli.verbs.{name}")
         sub = verb.add_parser(verbs)
         sub.add_argument("--traceback", action="store_true", help="show where an error came from")
         sub.set_defaults(run=verb.run)

@@ -17,9 +17,9 @@ import torch
 
 import proto_schema as ps
 from proto_schema.units import size_text
-from purexport.cli import demo
 from purexport.cli.describe import attribute_text
 from purexport.cli.main import VERBS, main
+from purexport.cli.verbs import demo
 
 ROOT = Path(__file__).parents[2]
 
@@ -265,7 +265,7 @@ def test_the_unforeseen_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys:
     def fail(_: object) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr("purexport.cli.show.describe", fail)
+    monkeypatch.setattr("purexport.cli.verbs.show.describe", fail)
     assert run("export", "net:Net", *X) == 0
     capsys.readouterr()
     assert run("show", "Net.onnx") == 2
@@ -380,7 +380,7 @@ def test_help_starts_without_torch_and_numpy() -> None:
 def test_a_verb_starts_without_the_others() -> None:
     code = (
         "import sys; from purexport.cli.main import main; main(['show', 'none.onnx']); "
-        "assert not {'torch', 'numpy', 'purexport.cli.check'} & {*sys.modules}"
+        "assert not {'torch', 'numpy', 'purexport.cli.verbs.check'} & {*sys.modules}"
     )
     done = process([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr

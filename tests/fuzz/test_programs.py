@@ -1,6 +1,6 @@
 """Random programs, shortly and always the same: each route computes what torch does, and a difference is noticed.
 
-`python -m fuzz programs` makes as many as one likes (docs/fuzzing.md).
+`python -m fuzz programs` makes as many as one likes (docs/development/fuzzing.md).
 """
 
 from __future__ import annotations
