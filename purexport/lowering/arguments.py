@@ -37,7 +37,7 @@ def known_arguments(
 ) -> dict[str, Any]:
     """Those arguments that the rule names: promoted operands in torch's common dtype, sizes among tensors as tensors.
 
-    With ``as_pairs`` promoted operands are brought to parts of a complex dtype.
+    With `as_pairs` promoted operands are brought to parts of a complex dtype.
     """
     promoted = _promoted(op, call, rule, arguments, as_pairs=as_pairs) if rule.promote else arguments
     return {name: _listed(op, call, name, promoted[name]) for name in rule.parameters if name in promoted}

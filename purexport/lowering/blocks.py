@@ -22,7 +22,7 @@ _NUMBERS = {int: dtypes.INT64, float: dtypes.FLOAT, bool: dtypes.BOOL}
 
 
 def add_input(state: State, op: Emitter, value: AtenValue, name: str) -> None:
-    """One more input of the body that ``op`` writes, which stands for ``value``."""
+    """One more input of the body that `op` writes, which stands for `value`."""
     made = typed(Value(name=name), value.type)
     state.env[value] = from_border(op, made, value.type)
     op.graph.inputs.append(made)
@@ -52,7 +52,7 @@ def fill(state: State, op: Emitter, block: Block, types: Sequence[Type], lower_c
 
 
 def typed(value: Value, type_: Type) -> Value:
-    """``value`` with the dtype and shape of a neutral type."""
+    """`value` with the dtype and shape of a neutral type."""
     if isinstance(type_, SequenceType):
         value.element = (dtypes.onnx_code(type_.element.dtype), type_.element.shape)
     else:

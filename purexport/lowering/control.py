@@ -20,7 +20,7 @@ from purexport.lowering.support.pairs import Pair, join
 
 
 def lower_control(state: State, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls) -> None:
-    """Lower a call with blocks; gaps inside are noted in ``state`` as anywhere."""
+    """Lower a call with blocks; gaps inside are noted in `state` as anywhere."""
     before = len(state.gaps)
     _refuse_sequences(op, call)
     outputs = _FORMS[call.target](state, op, call, arguments, lower_calls)

@@ -58,7 +58,7 @@ def tensor_constant(op: Emitter, tensor: torch.Tensor, name: str = "") -> Value 
 
 
 def model_output(op: Emitter, name: str, found: Any) -> Value:
-    """An output of the graph, named ``name``, for what stands for a result of the model.
+    """An output of the graph, named `name`, for what stands for a result of the model.
 
     Raises ExportError for what is no tensor of ONNX.
     """

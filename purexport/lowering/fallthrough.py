@@ -11,7 +11,7 @@
 Tensors are inputs in the order of the schema; trailing absent ones are left out.  For ATen and RAW constants are inputs
 too, as the documents show them; a node of a custom operator has them as attributes, because that is where the kernel of
 a runtime looks for them.  What is no number (dtypes, texts) is an attribute always, and a list of tensors is a
-``prim::ListConstruct``.  The overload stands in the attribute ``overload_name``, unless it is the default one.
+`prim::ListConstruct`.  The overload stands in the attribute `overload_name`, unless it is the default one.
 Source: the documents of torch.onnx of 2020, "Operator Export Type".
 """
 
@@ -56,7 +56,7 @@ def keep(
 ) -> Any:
     """The result of a node that says the call as it is, or a list of several.
 
-    ``custom`` holds the rule of autograd Functions, which says their calls.
+    `custom` holds the rule of autograd Functions, which says their calls.
     Raises UnsupportedForm for what no node can hold.
     """
     if call.target == AUTOGRAD:
@@ -79,7 +79,7 @@ def keep(
 
 
 def as_list(op: Emitter) -> None:
-    """The outputs of the model's graph, which ``op`` writes, as the one list that the model returns."""
+    """The outputs of the model's graph, which `op` writes, as the one list that the model returns."""
     graph = op.graph
     result = Value(name="output")
     result.element = (graph.outputs[0].dtype or dtypes.FLOAT, None)

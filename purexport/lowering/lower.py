@@ -4,7 +4,7 @@ A call whose operands are known numbers is computed; a call with a rule is lower
 torch's own decomposition and lowered piece by piece.  What is left is collected over the whole graph and reported in
 one error.  Every result is checked against the dtype that torch recorded for it.
 
-Each call gets an ``op`` of its own, made here once and frozen; a block is walked with the ``op`` of its body.
+Each call gets an `op` of its own, made here once and frozen; a block is walked with the `op` of its body.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def lower_graph(
     kind: OperatorExportTypes = OperatorExportTypes.ONNX,
     listed: bool = False,
 ) -> Lowered:
-    """Lower ``graph`` to ONNX at ``opset``; ``custom`` maps ATen names to rules that go first.
+    """Lower `graph` to ONNX at `opset`; `custom` maps ATen names to rules that go first.
 
-    Without ``fold``, what is computed of parameters stays in the graph.  ``kind`` says which calls stay as they are;
-    ``listed`` that the results are those of a list, which a RAW graph returns.
+    Without `fold`, what is computed of parameters stays in the graph.  `kind` says which calls stay as they are;
+    `listed` that the results are those of a list, which a RAW graph returns.
     Raises UnsupportedOperatorError with every call that cannot be expressed.
     """
     walk = Walk(custom or {}, kind)
@@ -92,7 +92,7 @@ class Walk:
         self.kind = kind
 
     def model(self, op: Emitter, graph: AtenGraph) -> Emitter:
-        """The whole graph into the one of ``op``; returns the ``op`` behind its last call.
+        """The whole graph into the one of `op`; returns the `op` behind its last call.
 
         Raises UnsupportedOperatorError with every call and every output that cannot be expressed.
         """
@@ -111,14 +111,14 @@ class Walk:
         return op
 
     def calls(self, op: Emitter, calls: Sequence[Call], outputs: Any) -> Emitter:
-        """Lower what ``outputs`` need of ``calls``; what is written behind them belongs to the place of the last."""
+        """Lower what `outputs` need of `calls`; what is written behind them belongs to the place of the last."""
         live = live_calls(AtenGraph(calls=list(calls), outputs=list(outputs)))
         for call in live:
             self._call(op, call)
         return op.at(Site(live[-1].source)) if live else op
 
     def _call(self, op: Emitter, call: Call, outer: str = "") -> None:
-        """Lower one call; ``outer`` is the call whose decomposition it belongs to."""
+        """Lower one call; `outer` is the call whose decomposition it belongs to."""
         state = self.state
         if state.poisoned and any(value in state.poisoned for value in call.inputs()):
             # follows from a gap that is reported already; a gap of its own is reported beside it
@@ -143,7 +143,7 @@ class Walk:
             ) from error
 
     def _note_missing(self, call: Call, source: Source, outer: str = "") -> None:
-        """Report ``call`` if neither a rule nor torch's decomposition of it can lower it."""
+        """Report `call` if neither a rule nor torch's decomposition of it can lower it."""
         if call.target == "prim::getitem" or call.blocks:
             return
         if any(isinstance(value.type, TensorType) and dtypes.is_quantized(value.type.dtype) for value in call.inputs()):

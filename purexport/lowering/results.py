@@ -19,7 +19,7 @@ from purexport.lowering.support.qdq import Quantized
 
 
 def bind_results(state: State, op: Emitter, call: Call, result: Any) -> None:
-    """Let ``result`` stand for the call's output, or its items for the outputs; None leaves one out.
+    """Let `result` stand for the call's output, or its items for the outputs; None leaves one out.
 
     Raises ExportError where a rule gives another dtype than torch does.
     """

@@ -42,7 +42,7 @@ def registered() -> Mapping[str, Rule]:
 
 @dataclass(frozen=True, slots=True)
 class RuleBook:
-    """The rules of one lowering: ``custom`` ones of the user by ATen name, which go first, and ours."""
+    """The rules of one lowering: `custom` ones of the user by ATen name, which go first, and ours."""
 
     ours: Mapping[str, Rule]
     custom: Mapping[str, Callable[..., Any]]

@@ -1,7 +1,7 @@
 """What is known while a graph is lowered: what stands for each neutral value, and what cannot be lowered.
 
-The walk (``lower``) owns it, and what lowers calls with blocks (``control``, ``blocks``) works on it too.  These get
-the walk itself as one function, ``LowerCalls``, so that no file needs to know the walk.
+The walk (`lower`) owns it, and what lowers calls with blocks (`control`, `blocks`) works on it too.  These get
+the walk itself as one function, `LowerCalls`, so that no file needs to know the walk.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from purexport.aten.graph import Value as AtenValue
 from purexport.errors import Gap
 from purexport.lowering.core.emitter import Emitter
 
-# (op, calls, outputs): writes what ``outputs`` need of ``calls`` into the body of ``op``, and gives the ``op`` with
+# (op, calls, outputs): writes what `outputs` need of `calls` into the body of `op`, and gives the `op` with
 # which to write behind the last of them
 LowerCalls = Callable[[Emitter, Sequence[Call], Any], Emitter]
 
@@ -24,7 +24,7 @@ LowerCalls = Callable[[Emitter, Sequence[Call], Any], Emitter]
 class State:
     """One lowering's tables, by neutral value.
 
-    ``env`` holds values, Python numbers, ``Pair``s and ``Quantized``s, and lists of those.
+    `env` holds values, Python numbers, `Pair`s and `Quantized`s, and lists of those.
     """
 
     env: dict[AtenValue, Any] = field(default_factory=dict)
@@ -45,5 +45,5 @@ class State:
         return {name: self.argument(arg) for name, arg in call.args.items()}
 
     def note(self, target: str, source: Source, reason: str, outer: str) -> None:
-        """Report that a call of ``target`` cannot be lowered; ``outer`` is the call whose decomposition holds it."""
+        """Report that a call of `target` cannot be lowered; `outer` is the call whose decomposition holds it."""
         self.gaps.append(Gap(f"{target} (in {outer})" if outer else target, str(source), reason))

@@ -1,4 +1,4 @@
-"""A call of ``op`` bound to one version of an ONNX operator: inputs in order, attributes, and the types that follow.
+"""A call of `op` bound to one version of an ONNX operator: inputs in order, attributes, and the types that follow.
 
 Everything here is a function of the version's schema and of the arguments.
 
@@ -31,7 +31,7 @@ def bind(
 ) -> tuple[Bound, dict[str, Any]]:
     """Inputs in order with their formals, and attributes, as this version of the operator wants them.
 
-    ``opset`` is for the text of errors.  Raises OpsetError for what only later versions take, ExportError for too many
+    `opset` is for the text of errors.  Raises OpsetError for what only later versions take, ExportError for too many
     inputs.
     """
     formals = schema.inputs
@@ -85,7 +85,7 @@ def bound_types(schema: operators.OpSchema, opset: int, bound: Bound, source: So
     """Which dtype each constraint variable stands for.
 
     Raises OpsetError for an input that only other versions take, ExportError for inputs of several types where the
-    operator wants one; ``opset`` and ``source`` are for their texts.
+    operator wants one; `opset` and `source` are for their texts.
     """
     binding: dict[str, int] = {}
     for value, formal in bound:
@@ -110,7 +110,7 @@ def bound_types(schema: operators.OpSchema, opset: int, bound: Bound, source: So
 def output_type(
     schema: operators.OpSchema, index: int, binding: Mapping[str, int], attributes: Mapping[str, Any]
 ) -> int | None:
-    """The dtype of output number ``index``; None where nothing says it."""
+    """The dtype of output number `index`; None where nothing says it."""
     formal = schema.outputs[min(index, len(schema.outputs) - 1)]
     allowed = schema.constraints.get(formal.type, (formal.type,))
     if len(allowed) == 1:

@@ -1,11 +1,11 @@
-"""What an ``op`` is made of: three values, each with one job.
+"""What an `op` is made of: three values, each with one job.
 
-- ``Builder`` is what all of one lowering share: the opset, whether constants are folded, the inputs of the model, and
+- `Builder` is what all of one lowering share: the opset, whether constants are folded, the inputs of the model, and
   the remarks for the report.
-- ``Body`` is one graph that is being written, the model's or that of an If or Loop, with the sizes read in it.
-- ``Site`` is the call that is being lowered.
+- `Body` is one graph that is being written, the model's or that of an If or Loop, with the sizes read in it.
+- `Site` is the call that is being lowered.
 
-Each is frozen: a rule that needs another body or another site gets another ``op`` (``op.subgraph()``, ``op.at(site)``).
+Each is frozen: a rule that needs another body or another site gets another `op` (`op.subgraph()`, `op.at(site)`).
 What grows in them are the lists of a graph, the sizes and the remarks.
 """
 
@@ -35,7 +35,7 @@ class Builder:
 class Body:
     """A graph that is being written, and the sizes that were read in it.
 
-    The keys of ``dims`` are expressions of axis names, pairs of a value and an axis, and values (their whole shape).
+    The keys of `dims` are expressions of axis names, pairs of a value and an axis, and values (their whole shape).
     """
 
     graph: Graph
@@ -50,8 +50,8 @@ class Body:
 class Site:
     """The call that is being lowered.
 
-    ``results`` are torch's types of its results: None for what is no tensor, the type of its integers for a quantized
-    tensor.  ``operands`` are torch's types of its arguments by name, with the strides, where these are values.
+    `results` are torch's types of its results: None for what is no tensor, the type of its integers for a quantized
+    tensor.  `operands` are torch's types of its arguments by name, with the strides, where these are values.
     """
 
     source: Source = field(default_factory=Source)

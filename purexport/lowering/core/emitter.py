@@ -1,17 +1,17 @@
-"""``op``, what rules write ONNX with: ``op.Clip(x, min=0, max=6)`` makes the node that this opset has.
+"""`op`, what rules write ONNX with: `op.Clip(x, min=0, max=6)` makes the node that this opset has.
 
-An ``op`` is a frozen value of three parts (``context``): what the whole lowering shares, the body that is being
+An `op` is a frozen value of three parts (`context`): what the whole lowering shares, the body that is being
 written, and the call that is being lowered.  A rule that calls a rule hands on its own, or one that it derives:
-``op.giving(results)`` for a call of other results, ``op.subgraph()`` for the body of an If or Loop.
+`op.giving(results)` for a call of other results, `op.subgraph()` for the body of an If or Loop.
 
-The operator history is data (``proto_schema.operators``); the emitter binds a call to the version in force
-(``binding``):
+The operator history is data (`proto_schema.operators`); the emitter binds a call to the version in force
+(`binding`):
 
 - Python numbers and lists become constants of the type that the other inputs bind;
 - every node is checked against the operator's type constraints when it is made, and its output types follow from them;
-- arithmetic on small constants is done at once (``folding``), so a static model carries no shape arithmetic.
+- arithmetic on small constants is done at once (`folding`), so a static model carries no shape arithmetic.
 
-Rules never look at the opset's number: they ask ``op.has("Gelu")``.
+Rules never look at the opset's number: they ask `op.has("Gelu")`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from purexport.lowering.core.context import Body, Builder, Site
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Emitter:
-    """Writes nodes into one body at one opset, for the call at ``site``.  Assigning to it raises."""
+    """Writes nodes into one body at one opset, for the call at `site`.  Assigning to it raises."""
 
     # written out, because with slots=True assigning to a property raises a TypeError that says nothing (Python 3.11)
     __slots__ = ("body", "builder", "site")
@@ -46,9 +46,9 @@ class Emitter:
 
     @classmethod
     def of(cls, graph: Graph, opset: int, *, folds: bool = True) -> Emitter:
-        """The ``op`` that begins a lowering into ``graph``, at no call yet.
+        """The `op` that begins a lowering into `graph`, at no call yet.
 
-        Without ``folds``, constants that may be weights are not computed with, only what sizes need.
+        Without `folds`, constants that may be weights are not computed with, only what sizes need.
         """
         return cls(Builder(opset, graph.inputs, folds), Body(graph), Site())
 
@@ -60,15 +60,15 @@ class Emitter:
     # -- deriving
 
     def at(self, site: Site) -> Emitter:
-        """The ``op`` of another call, which writes into the same body."""
+        """The `op` of another call, which writes into the same body."""
         return Emitter(self.builder, self.body, site)
 
     def giving(self, results: Iterable[TensorType | None]) -> Emitter:
-        """The ``op`` of this call as if torch gave it results of other types."""
+        """The `op` of this call as if torch gave it results of other types."""
         return self.at(replace(self.site, results=tuple(results)))
 
     def subgraph(self) -> Emitter:
-        """The ``op`` that writes the body of an If or Loop, for this call; ``op.subgraph().graph`` is the attribute.
+        """The `op` that writes the body of an If or Loop, for this call; `op.subgraph().graph` is the attribute.
 
         The body sees outer values.  Sizes read inside are not seen outside.
         """
@@ -78,7 +78,7 @@ class Emitter:
 
     @property
     def opset(self) -> int:
-        """The opset of the file.  Rules ask ``has`` instead."""
+        """The opset of the file.  Rules ask `has` instead."""
         return self.builder.opset
 
     @property
@@ -125,7 +125,7 @@ class Emitter:
         return schema is not None and any(i.name == argument and i.option == "optional" for i in schema.inputs)
 
     def takes(self, op_type: str, dtype: int | None, argument: int = 0) -> bool:
-        """True when this opset's version of the operator takes ``dtype`` as its input number ``argument``."""
+        """True when this opset's version of the operator takes `dtype` as its input number `argument`."""
         schema = operators.schema(op_type, self.opset)
         return (
             schema is not None and dtype is not None and versions.allowed(schema, schema.inputs[argument].type, dtype)
@@ -154,18 +154,18 @@ class Emitter:
 
     @property
     def result_dtype(self) -> int:
-        """``result``'s dtype as an ONNX code."""
+        """`result`'s dtype as an ONNX code."""
         return dtypes.onnx_code(self.result.dtype)
 
     # -- constants
 
     def const(self, value: Any, dtype: int = dtypes.INT64, name: str = "") -> Value:
-        """A constant of a number, nested list or tensor, exact in ``dtype`` (a tensor keeps its own)."""
+        """A constant of a number, nested list or tensor, exact in `dtype` (a tensor keeps its own)."""
         tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=dtypes.torch_dtype(dtype))
         return Value(dtypes.onnx_code(tensor.dtype), tuple(tensor.shape), const=tensor, name=name)
 
     def like(self, value: Any, other: Value) -> Value:
-        """A constant in ``other``'s dtype; a value is cast to it."""
+        """A constant in `other`'s dtype; a value is cast to it."""
         if isinstance(value, Value):
             return self.cast(value, other.dtype)
         return self.const(value, other.dtype or dtypes.FLOAT)
@@ -192,7 +192,7 @@ class Emitter:
     # -- types and shapes
 
     def cast(self, value: Value, dtype: int | None) -> Value:
-        """``value`` in another dtype; itself when it is in that dtype already."""
+        """`value` in another dtype; itself when it is in that dtype already."""
         if dtype is None or value.dtype == dtype:
             return value
         # torch's own way with numbers that are too large for a float8 type
@@ -244,7 +244,7 @@ class Emitter:
     # -- nodes
 
     def emit(self, op_type: str, *inputs: Any, domain: str = "", **named: Any) -> Value:
-        """A node of ``op_type`` with one output; ``op.Relu(x)`` is short for ``op.emit("Relu", x)``.
+        """A node of `op_type` with one output; `op.Relu(x)` is short for `op.emit("Relu", x)`.
 
         Raises OpsetError when this opset cannot say it, ExportError when no version of the operator takes the types.
         """
@@ -254,7 +254,7 @@ class Emitter:
         return self.multi(op_type, *inputs, outputs=1, domain=domain, **named)[0]
 
     def multi(self, op_type: str, *inputs: Any, outputs: int, domain: str = "", **named: Any) -> tuple[Value, ...]:
-        """A node with several outputs: ``op.multi("Split", x, outputs=2, axis=1)``.  Raises as ``emit`` does."""
+        """A node with several outputs: `op.multi("Split", x, outputs=2, axis=1)`.  Raises as `emit` does."""
         opset = self.builder.opset
         schema = operators.schema(op_type, opset, domain)
         if schema is None or schema.deprecated:

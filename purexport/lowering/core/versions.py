@@ -1,6 +1,6 @@
 """Questions to the history of ONNX operators: what a version takes, and the lowest opset that can say something.
 
-The history is data (``proto_schema.operators``).  A dtype is an ONNX code, an opset a number of the operator's domain.
+The history is data (`proto_schema.operators`).  A dtype is an ONNX code, an opset a number of the operator's domain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HALVES = (dtypes.FLOAT16, dtypes.BFLOAT16)
 
 
 def allowed(schema: operators.OpSchema, type_: str, dtype: int) -> bool:
-    """True when ``type_``, a type or a constraint's variable of the schema, can be ``dtype``."""
+    """True when `type_`, a type or a constraint's variable of the schema, can be `dtype`."""
     text = dtypes.type_string(dtype)
     return text in schema.constraints.get(type_, (type_,))
 
@@ -75,7 +75,7 @@ def first_with(schema: operators.OpSchema, name: str, as_input: bool = False) ->
 
 
 def first_taking(schema: operators.OpSchema, formal: operators.Formal, dtype: int) -> int | None:
-    """The lowest later opset whose version takes ``dtype`` in the place of ``formal``."""
+    """The lowest later opset whose version takes `dtype` in the place of `formal`."""
     position = schema.inputs.index(formal)
     for version in operators.versions(schema.name, schema.domain):
         later = operators.schema(schema.name, version, schema.domain)
@@ -87,7 +87,7 @@ def first_taking(schema: operators.OpSchema, formal: operators.Formal, dtype: in
 
 
 def first_making(schema: operators.OpSchema, dtype: int) -> int | None:
-    """The lowest later opset whose version can have a result of ``dtype``."""
+    """The lowest later opset whose version can have a result of `dtype`."""
     for version in operators.versions(schema.name, schema.domain):
         later = operators.schema(schema.name, version, schema.domain)
         if later is not None and version > schema.since_version and allowed(later, later.outputs[0].type, dtype):

@@ -1,6 +1,6 @@
 """Steps done many times: written out where they are few, an ONNX Loop where they are many or their number is computed.
 
-A step is one function of the ``op`` that writes it, of its number and of the values that it carries on, so both forms
+A step is one function of the `op` that writes it, of its number and of the values that it carries on, so both forms
 compute the same.  Its number is an int64 value of shape [1]: a constant when the steps are written out, which folds
 what depends on it alone.
 
@@ -24,7 +24,7 @@ Step = Callable[..., Sequence[Value]]
 
 
 def repeat(op: Emitter, count: Any, step: Step, *carried: Value, written_out: int = WRITTEN_OUT) -> tuple[Value, ...]:
-    """``carried = step(op, at, *carried)`` for at = 0, 1, ..., count - 1; ``count`` is an int or a computed value."""
+    """`carried = step(op, at, *carried)` for at = 0, 1, ..., count - 1; `count` is an int or a computed value."""
     count = op.known(count)
     if isinstance(count, Value) or count > written_out:
         return _loop(op, as_value(op, count), None, step, carried)
@@ -36,7 +36,7 @@ def repeat(op: Emitter, count: Any, step: Step, *carried: Value, written_out: in
 
 
 def repeat_while(op: Emitter, most: Any, going: Value, step: Step, *carried: Value) -> tuple[Value, ...]:
-    """``going, *carried = step(op, at, *carried)`` while ``going``, a zero-dim bool, holds; at most ``most`` times."""
+    """`going, *carried = step(op, at, *carried)` while `going`, a zero-dim bool, holds; at most `most` times."""
     return _loop(op, as_value(op, most), going, step, carried)
 
 

@@ -1,6 +1,6 @@
-"""``op`` is a frozen value: made once for a call, derived for another, never repaired.
+"""`op` is a frozen value: made once for a call, derived for another, never repaired.
 
-One half reads the sources: nothing under ``PURE`` assigns to an ``op``.  The other half sees that assigning raises, and
+One half reads the sources: nothing under `PURE` assigns to an `op`.  The other half sees that assigning raises, and
 that what is derived leaves the original alone.
 """
 
@@ -24,14 +24,14 @@ from purexport.lowering.core.emitter import Emitter
 
 ROOT = Path(__file__).parent.parent.parent.parent
 PURE = ("purexport/lowering", "purexport/compat/symbolic")
-# what gives an ``op``: functions and methods by name
+# what gives an `op`: functions and methods by name
 GIVERS = {"Emitter", "of", "at", "giving", "subgraph", "giving_parts"}
 PARTS = {"site", "body", "builder"}
 SETTERS = {"setattr", "delattr", "__setattr__", "__delattr__"}
 
 
 def assignments(text: str) -> list[int]:
-    """The lines that assign to an ``op``, to one of its parts, or to an item of what these hold."""
+    """The lines that assign to an `op`, to one of its parts, or to an item of what these hold."""
     tree = ast.parse(text)
     names = {"op", *ops_by_name(tree)}
     found = [target.lineno for target in targets(tree) if is_assigned(target, names)]
@@ -42,7 +42,7 @@ def assignments(text: str) -> list[int]:
 
 
 def ops_by_name(tree: ast.AST) -> Iterator[str]:
-    """Names that hold an ``op``: parameters of its type, and what a giver's result is assigned to."""
+    """Names that hold an `op`: parameters of its type, and what a giver's result is assigned to."""
     for node in ast.walk(tree):
         if isinstance(node, ast.arg) and node.annotation is not None and "Emitter" in ast.unparse(node.annotation):
             yield node.arg
@@ -69,7 +69,7 @@ def is_assigned(target: ast.expr, names: set[str]) -> bool:
 
 
 def is_op(node: ast.expr, names: set[str]) -> bool:
-    """True for ``op``, ``run.op`` and the parts that an ``op`` is made of."""
+    """True for `op`, `run.op` and the parts that an `op` is made of."""
     if isinstance(node, ast.Name):
         return node.id in names
     if not isinstance(node, ast.Attribute):
@@ -135,7 +135,7 @@ FLOATS = TensorType(torch.float32, (2, "n"))
 
 
 def op_of_a_call() -> Emitter:
-    """The ``op`` of a call of two tensors of which one has a dynamic axis."""
+    """The `op` of a call of two tensors of which one has a dynamic axis."""
     given = Value(FLOATS)
     site = site_of(Call("aten::relu", {"self": given, "alpha": 1}, [Value(FLOATS), Value(TensorType(torch.quint8))]))
     return Emitter.of(ir.Graph(), 20).at(site)
@@ -184,7 +184,7 @@ def test_a_body_sees_outer_sizes_and_keeps_its_own() -> None:
 
 
 def test_a_kept_op_still_says_its_call() -> None:
-    """A function of the user may keep its ``op``; the calls that follow do not change it."""
+    """A function of the user may keep its `op`; the calls that follow do not change it."""
     kept: list[Emitter] = []
 
     def relu(op: Emitter, x: ir.Value) -> ir.Value:
