@@ -15,7 +15,7 @@ from purexport.aten.graph import Value as AtenValue
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.state import LowerCalls, State
-from purexport.lowering.support.pairs import Pair, join, part_code, split
+from purexport.lowering.support.pairs import Pair, from_interleaved, part_code, to_interleaved
 from purexport.lowering.tensor import sequence
 
 _NUMBERS = {int: dtypes.INT64, float: dtypes.FLOAT, bool: dtypes.BOOL}
@@ -30,12 +30,12 @@ def add_input(state: State, op: Emitter, value: AtenValue, name: str) -> None:
 
 def to_border(op: Emitter, item: Any, type_: Type) -> Value:
     """What crosses the border of a body: a value in the type's dtype, a complex one with a last axis of size 2."""
-    return join(op, item) if isinstance(item, Pair) else op.like(item, Value(code(type_)))
+    return to_interleaved(op, item) if isinstance(item, Pair) else op.like(item, Value(code(type_)))
 
 
 def from_border(op: Emitter, value: Value, type_: Type) -> Value | Pair:
     """What has crossed the border, as rules know it."""
-    return split(op, value) if isinstance(type_, TensorType) and type_.dtype.is_complex else value
+    return from_interleaved(op, value) if isinstance(type_, TensorType) and type_.dtype.is_complex else value
 
 
 def fill(state: State, op: Emitter, block: Block, types: Sequence[Type], lower_calls: LowerCalls) -> None:

@@ -16,7 +16,7 @@ from purexport.lowering.blocks import add_input, fill, from_border, to_border, t
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.versions import first_with_sequences
 from purexport.lowering.state import LowerCalls, State
-from purexport.lowering.support.pairs import Pair, join
+from purexport.lowering.support.pairs import Pair, to_interleaved
 
 
 def lower_control(state: State, op: Emitter, call: Call, arguments: Mapping[str, Any], lower_calls: LowerCalls) -> None:
@@ -87,7 +87,7 @@ def _scan(
         add_input(state, inside, value, name)
     fill(state, inside, block, [*types[:count], *map(_row, types[count:])], lower_calls)
     start = [to_border(op, item, type_) for item, type_ in zip(arguments["init"], types, strict=False)]
-    given = [join(op, row) if isinstance(row, Pair) else row for row in rows]
+    given = [to_interleaved(op, row) if isinstance(row, Pair) else row for row in rows]
     return op.multi("Scan", *start, *given, outputs=len(types), body=inside.graph, num_scan_inputs=len(rows))
 
 

@@ -20,7 +20,7 @@ from purexport.lowering.arguments import code_of
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.support import pairs
 from purexport.lowering.support.pairs import Pair
-from purexport.lowering.support.qdq import Quantized, constant
+from purexport.lowering.support.qdq import Quantized, quantized_constant
 from purexport.lowering.tensor import sequence
 
 
@@ -41,7 +41,7 @@ def model_inputs(op: Emitter, inputs: Iterable[Input]) -> dict[AtenValue, Any]:
         elif item.tensor is None:
             env[item.value] = _input(op, item.name, type_)
         elif item.tensor.is_quantized:
-            env[item.value] = constant(op, item.tensor, item.name)
+            env[item.value] = quantized_constant(op, item.tensor, item.name)
         else:
             key = same_bytes(item.tensor)
             if key not in shared:
@@ -53,7 +53,7 @@ def model_inputs(op: Emitter, inputs: Iterable[Input]) -> dict[AtenValue, Any]:
 def tensor_constant(op: Emitter, tensor: torch.Tensor, name: str = "") -> Value | Pair:
     """A tensor that exists, as a constant of the graph: a pair of constants where it is complex."""
     if tensor.is_complex():
-        return pairs.constant(op, tensor, name)
+        return pairs.pair_of_constant(op, tensor, name)
     return op.const(tensor.detach(), name=name)
 
 
@@ -65,13 +65,16 @@ def model_output(op: Emitter, name: str, found: Any) -> Value:
     if isinstance(found, (bool, int, float)):
         found = op.const(found, code_of(found))
     if isinstance(found, Pair):
-        found = pairs.join(op, found)
+        found = pairs.to_interleaved(op, found)
     if isinstance(found, Quantized):
         raise ExportError(
-            f"output {name!r} is a quantized tensor, and ONNX has none; return x.dequantize() or x.int_repr()"
+            f"output {name!r} is a quantized tensor, and ONNX has none; return x.dequantize() or x.int_repr()",
+            code="quantized-tensor",
         )
     if not isinstance(found, Value):
-        raise ExportError(f"output {name!r} is a {type(found).__name__}, and ONNX outputs are tensors")
+        raise ExportError(
+            f"output {name!r} is a {type(found).__name__}, and ONNX outputs are tensors", code="output-not-a-tensor"
+        )
     result = found
     if found.node is None or found in op.graph.outputs:
         # an output needs a name of its own: an input, a constant or a value returned twice is copied
@@ -87,9 +90,11 @@ def _input(op: Emitter, name: str, type_: TensorType) -> Value | Pair:
     if not type_.dtype.is_complex:
         return value
     if value.shape is None:
-        raise ExportError(f"input {name!r} is complex and its rank is not known; pass torch.view_as_real of it")
+        raise ExportError(
+            f"input {name!r} is complex and its rank is not known; pass torch.view_as_real of it", code="complex-tensor"
+        )
     value.shape = (*value.shape, 2)
-    return pairs.split(op, value)
+    return pairs.from_interleaved(op, value)
 
 
 def _stored(op: Emitter, name: str, type_: TensorType, stored: Payload) -> Value | Pair:
@@ -98,7 +103,7 @@ def _stored(op: Emitter, name: str, type_: TensorType, stored: Payload) -> Value
     if not type_.dtype.is_complex:
         return value
     value.shape = (*(value.shape or ()), 2)
-    return pairs.split(op, value)
+    return pairs.from_interleaved(op, value)
 
 
 def _input_code(name: str, dtype: torch.dtype) -> int:

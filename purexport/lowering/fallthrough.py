@@ -112,7 +112,9 @@ def _arguments(op: Emitter, kind: Kind, named: Mapping[str, Any]) -> tuple[list[
         elif isinstance(item, list):
             inputs.append(_list(op, kind, name, item))
         elif isinstance(item, complex) or type(item).__module__.startswith("purexport"):
-            raise UnsupportedForm(f"takes {name!r} as a complex or quantized number, which no node can hold")
+            raise UnsupportedForm(
+                f"takes {name!r} as a complex or quantized number, which no node can hold", code="call-not-kept"
+            )
         else:
             attributes[name] = str(item).removeprefix("torch.")
     while inputs and inputs[-1] is None:
@@ -134,7 +136,9 @@ def _number(op: Emitter, kind: Kind, item: Any) -> Value:
 def _list(op: Emitter, kind: Kind, name: str, items: list[Any]) -> Value:
     """A list of tensors, some of which may be None, or of sizes of which some are computed."""
     if not all(item is None or _is_number(item) or isinstance(item, Value) for item in items):
-        raise UnsupportedForm(f"takes {name!r} as a list of {type(items[0]).__name__}, which no node can hold")
+        raise UnsupportedForm(
+            f"takes {name!r} as a list of {type(items[0]).__name__}, which no node can hold", code="call-not-kept"
+        )
     parts = [_number(op, kind, item) if _is_number(item) else item for item in items]
     return _node(op, "ListConstruct", "prim", parts, [Value()], {})[0]
 
@@ -158,7 +162,7 @@ def _result(type_: Any) -> Value:
     if isinstance(type_, ListType):
         return Value()
     if isinstance(type_, TensorType) and (type_.dtype.is_complex or dtypes.is_quantized(type_.dtype)):
-        raise UnsupportedForm("gives complex or quantized tensors, which no node can hold")
+        raise UnsupportedForm("gives complex or quantized tensors, which no node can hold", code="call-not-kept")
     return typed(Value(), type_)
 
 

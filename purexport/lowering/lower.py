@@ -105,7 +105,7 @@ class Walk:
             try:
                 op.graph.outputs.append(ends.model_output(op, name, state.argument(output)))
             except OpsetError as error:
-                state.gaps.append(Gap(f"output {name!r}", "the model", _lowest(error)))
+                state.gaps.append(Gap(f"output {name!r}", "the model", _lowest(error), error.code))
         if state.gaps:
             raise UnsupportedOperatorError(op.opset, state.gaps)
         return op
@@ -127,19 +127,20 @@ class Walk:
             return
         op = op.at(site_of(call))
         if state.absent and any(value in state.absent for value in call.inputs()):
-            self._gap(op, call, LEFT_OUT, outer)
+            self._gap(op, call, LEFT_OUT, "symbolic-refuses", outer)
             return
         try:
             self._lower(op, call, outer)
         except OpsetError as error:
-            self._gap(op, call, _lowest(error), outer)
+            self._gap(op, call, _lowest(error), error.code, outer)
         except (UnsupportedForm, UnsupportedDtypeError) as error:
-            self._gap(op, call, str(error), outer)
+            self._gap(op, call, str(error), error.code, outer)
         except ExportError:
             raise
         except Exception as error:
             raise ExportError(
-                f"the rule of {call.target} at {call.source} failed: {type(error).__name__}: {error}; please report it"
+                f"the rule of {call.target} at {call.source} failed: {type(error).__name__}: {error}; please report it",
+                code="rule-fault",
             ) from error
 
     def _note_missing(self, call: Call, source: Source, outer: str = "") -> None:
@@ -148,21 +149,21 @@ class Walk:
             return
         if any(isinstance(value.type, TensorType) and dtypes.is_quantized(value.type.dtype) for value in call.inputs()):
             if self.rules.find(call.target + QUANTIZED) is None:
-                self.state.note(call.target, source, NOT_QUANTIZED, outer)
+                self.state.note(call.target, source, NOT_QUANTIZED, "quantized-tensor", outer)
             return
         if self.rules.find(call.target + COMPLEX if _is_complex(call) else call.target) is not None:
             return
         pieces = expand(call)
         if pieces is None:
-            self.state.note(call.target, source, _no_rule(call), outer)
+            self.state.note(call.target, source, _no_rule(call), "no-rule", outer)
             return
         for inner in live_calls(pieces):
             self._note_missing(inner, source, outer or call.target)
 
-    def _gap(self, op: Emitter, call: Call, reason: str, outer: str) -> None:
+    def _gap(self, op: Emitter, call: Call, reason: str, code: str, outer: str) -> None:
         if not outer and self._kept_at_last(op, call, reason):
             return
-        self.state.note(call.target, call.source, reason, outer)
+        self.state.note(call.target, call.source, reason, code, outer)
         self.state.poisoned.update(call.outputs)
 
     def _kept_at_last(self, op: Emitter, call: Call, reason: str) -> bool:
@@ -203,16 +204,19 @@ class Walk:
         target = call.target + (QUANTIZED if quantized else COMPLEX if _is_complex(call) else "")
         rule = self.rules.find(target)
         if rule is None and quantized:
-            self._gap(op, call, NOT_QUANTIZED, outer)
+            self._gap(op, call, NOT_QUANTIZED, "quantized-tensor", outer)
             return
         if rule is None:
             self._decompose(op, call, outer)
             return
         if target.endswith(COMPLEX) and self.rules.custom_of(call.target) is not None:
-            raise UnsupportedForm("is called with complex tensors, which a custom rule cannot take; remove its rule")
+            raise UnsupportedForm(
+                "is called with complex tensors, which a custom rule cannot take; remove its rule",
+                code="complex-tensor",
+            )
         unknown = unknown_argument(call, rule, arguments)
         if unknown:
-            self._gap(op, call, unknown, outer)
+            self._gap(op, call, unknown, "form-without-rule", outer)
             return
         known = known_arguments(op, call, rule, arguments, as_pairs=target.endswith(COMPLEX))
         results.bind_results(state, op, call, rule(op, known))
@@ -222,7 +226,7 @@ class Walk:
         state = self.state
         pieces = expand(call)
         if pieces is None:
-            self._gap(op, call, _no_rule(call), outer)
+            self._gap(op, call, _no_rule(call), "no-rule", outer)
             return
         for item in pieces.inputs:
             if item.tensor is not None:

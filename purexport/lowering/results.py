@@ -78,7 +78,8 @@ def _check(call: Call, type_: TensorType, item: Value) -> None:
     if item.dtype is not None and item.dtype != code:
         raise ExportError(
             f"the rule of {call.target} at {call.source} gives {dtypes.type_string(item.dtype)} where torch gives "
-            f"{dtypes.type_string(code)}; this is a mistake in the rule, please report it"
+            f"{dtypes.type_string(code)}; this is a mistake in the rule, please report it",
+            code="rule-fault",
         )
     item.dtype = code
     if item.const is None and (item.shape is None or not item.is_static):

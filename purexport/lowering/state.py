@@ -44,6 +44,9 @@ class State:
         """What stands for each argument of a call, by name."""
         return {name: self.argument(arg) for name, arg in call.args.items()}
 
-    def note(self, target: str, source: Source, reason: str, outer: str) -> None:
-        """Report that a call of `target` cannot be lowered; `outer` is the call whose decomposition holds it."""
-        self.gaps.append(Gap(f"{target} (in {outer})" if outer else target, str(source), reason))
+    def note(self, target: str, source: Source, reason: str, code: str, outer: str) -> None:
+        """Report that a call of `target` cannot be lowered, by the error `code` of the cause.
+
+        `outer` is the call whose decomposition holds it.
+        """
+        self.gaps.append(Gap(f"{target} (in {outer})" if outer else target, str(source), reason, code))

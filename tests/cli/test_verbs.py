@@ -258,6 +258,29 @@ def test_an_unsupported_operator_is_a_no(folder: Path, capsys: pytest.CaptureFix
     assert run("export", "net.py:Strange", *X) == 1
     error = capsys.readouterr().err
     assert "airy_ai" in error and "net.py:" in error and "Traceback" not in error
+    assert error.splitlines()[0].endswith("1 operator cannot be exported at opset 20 [no-rule]")
+
+
+# the command line, the code of its error
+CODES = [
+    (["export", "net.py:Strange", *X], "no-rule"),
+    (["export", "net:Net", *X, "--weights", "net.py"], "weights-unreadable"),
+    (["export", "net:Net", *X, "--opset", "99"], None),
+    (["show", "net.py"], "malformed"),
+    (["show", "none.onnx"], None),
+]
+
+
+@pytest.mark.parametrize(("argv", "code"), CODES)
+def test_errors_for_programs(
+    argv: Sequence[str], code: str | None, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*argv, "--json") in (1, 2)
+    streams = capsys.readouterr()
+    error = json.loads(streams.err.splitlines()[-1])["error"]
+    assert (error["code"], streams.out) == (code, "")
+    assert error["message"]
+    assert [gap["code"] for gap in error["gaps"]] == ([code] if code == "no-rule" else [])
     assert not (folder / "Strange.onnx").exists()
 
 

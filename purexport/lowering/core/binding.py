@@ -60,7 +60,7 @@ def bind(
             lowest = versions.first_with(schema, name)
             raise OpsetError(f"ONNX {schema.name} has no {name!r} at opset {opset}", lowest)
     if len(slots) > len(formals) and not variadic:
-        raise ExportError(f"ONNX {schema.name} takes {len(formals)} inputs, {len(slots)} were given")
+        raise ExportError(f"ONNX {schema.name} takes {len(formals)} inputs, {len(slots)} were given", code="rule-fault")
     return [(value, formals[min(i, len(formals) - 1)]) for i, value in enumerate(slots)], attributes
 
 
@@ -102,7 +102,8 @@ def bound_types(schema: operators.OpSchema, opset: int, bound: Bound, source: So
             raise ExportError(
                 f"ONNX {schema.name} at {source} wants one type for {formal.type}, and got "
                 f"{dtypes.type_string(known)} and {dtypes.type_string(value.dtype)}; "
-                "this is a mistake in a lowering rule, please report it"
+                "this is a mistake in a lowering rule, please report it",
+                code="rule-fault",
             )
     return binding
 

@@ -149,7 +149,7 @@ class Emitter:
         """The type that torch gives the (first) result of the call being lowered."""
         type_ = self.results[0]
         if type_ is None:
-            raise ExportError(f"the result of the call at {self.source} is no tensor")
+            raise ExportError(f"the result of the call at {self.source} is no tensor", code="rule-fault")
         return type_
 
     @property
@@ -267,7 +267,8 @@ class Emitter:
         if len(bound) < schema.min_input:
             raise ExportError(
                 f"ONNX {op_type} at {self.source} wants at least {schema.min_input} inputs, and got {len(bound)}; "
-                "this is a mistake in a lowering rule, please report it"
+                "this is a mistake in a lowering rule, please report it",
+                code="rule-fault",
             )
         types = binding.bound_types(schema, opset, bound, self.site.source)
         node = Node(op_type, [self._constant(item, formal, types) for item, formal in bound], [], attributes, domain)
