@@ -21,6 +21,7 @@ import torch
 from torch.autograd import function as autograd
 from torch.utils import _pytree as pytree
 
+from purexport.aten.names import operator_of, parsed
 from purexport.errors import ExportError
 
 TARGET = "purexport_autograd::function"
@@ -160,13 +161,13 @@ def _apply(function: Any, *args: Any, **kwargs: Any) -> Any:
 @functools.cache
 def _operator() -> Any:
     """Our operator, declared to torch when it is first needed, and for the length of the process."""
-    namespace, _, name = TARGET.partition("::")
-    library: Any = torch.library.Library(namespace, "DEF")  # type: ignore[no-untyped-call]
+    name = parsed(TARGET)
+    library: Any = torch.library.Library(name.namespace, "DEF")  # type: ignore[no-untyped-call]
     library.define(_SCHEMA)
-    library.impl(name, _run, "CompositeExplicitAutograd")
+    library.impl(name.name, _run, "CompositeExplicitAutograd")
     torch.library.register_fake(TARGET, _run, lib=library)
     _operator.library = library  # type: ignore[attr-defined]  # torch takes the operator back with it
-    return torch.ops.purexport_autograd.function.default
+    return operator_of(TARGET)
 
 
 def _run(tensors: Sequence[torch.Tensor], sizes: Sequence[Any], key: int) -> list[torch.Tensor]:

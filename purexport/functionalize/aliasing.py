@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from purexport.aten.graph import Call, TensorType, Value, map_values, values_in
+from purexport.aten.names import base_of, operator_of
 from purexport.aten.schema import MISSING, signature
 
 # Views by annotation, or by their code, that copy when they must (or share when they can).
@@ -125,7 +126,7 @@ def result_dtype(target: str, args: dict[str, Any]) -> torch.dtype | None:
     tensors = [arg for arg in operands if isinstance(arg, Value) and isinstance(arg.type, TensorType)]
     if isinstance(own, Value) and isinstance(own.type, TensorType):
         plain = all(arg.tensor.dtype == own.tensor.dtype for arg in tensors)
-        base = target.partition(".")[0]
+        base = base_of(target)
         others = base in _COMPARISONS or (base in _WIDENING and not own.tensor.dtype.is_floating_point)
         if plain and (own.tensor.dtype.is_floating_point or not numbers) and not others:
             return None
@@ -145,12 +146,10 @@ def result_dtype(target: str, args: dict[str, Any]) -> torch.dtype | None:
 @functools.cache
 def _is_composite(target: str) -> bool:
     """True for operators written in terms of others, whose schemas do not tell all that they share."""
-    name, _, overload = target.partition(".")
-    if name in _COMPUTE or any(parameter.alias for parameter in signature(target).parameters):
+    if base_of(target) in _COMPUTE or any(parameter.alias for parameter in signature(target).parameters):
         return False
-    full = f"{name}.{overload}" if overload else name
     try:
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd"))
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(target, "CompositeImplicitAutograd"))
     except RuntimeError:
         return False  # an operator of TorchScript alone, such as aten::ScalarImplicit
 
@@ -199,14 +198,14 @@ def _run(target: str, args: dict[str, Any], make: Callable[[TensorType], torch.T
 
 def _call(target: str, args: dict[str, Any], make: Callable[[Value], torch.Tensor]) -> Any:
     """The operator's result with a tensor for each value; None where it does not run so."""
-    namespace, _, rest = target.partition("::")
-    name, _, overload = rest.partition(".")
 
     def convert(value: Value) -> Any:
         return make(value) if isinstance(value.type, TensorType) else 2
 
+    operator = operator_of(target)
+    if operator is None:
+        return None
     try:
-        operator = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
         with torch.no_grad():
             return operator(**{key: map_values(arg, convert) for key, arg in args.items()})
     except (RuntimeError, TypeError, AttributeError, NotImplementedError):

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from purexport.aten.graph import Call
+from purexport.aten.names import OperatorName, overloads_of, parsed, without_underscore
 from purexport.aten.schema import Signature, signature
 from purexport.errors import ExportError
 
@@ -36,19 +35,15 @@ def renamed(args: dict[str, Any], found: Signature, pure: Signature, written: st
     return {parameter.name: value for parameter, value in zip(pure.parameters, values, strict=False)}
 
 
-def _strip(target: str) -> str:
-    """``aten::add_.Tensor`` becomes ``aten::add.Tensor``."""
-    base, dot, overload = target.partition(".")
-    return base.removesuffix("_") + dot + overload
-
-
 def pure_target(call: Call, found: Signature) -> str:
     """The operator that computes what ``call`` writes."""
-    base, dot, overload = call.target.partition(".")
     if found.writes == ("out",):
         return _without_out(call, found)
-    candidates = [_PURE.get(call.target), (_PURE[base] + dot + overload) if base in _PURE else None]
-    for target in (*candidates, _strip(call.target), "aten::" + base.removeprefix("aten::").strip("_")):
+    name = parsed(call.target)
+    renamed_base = _PURE.get(name.base)
+    candidates = [_PURE.get(call.target), renamed_base and str(parsed(renamed_base)._replace(overload=name.overload))]
+    plain = str(OperatorName("aten", name.name.strip("_"))) if name.namespace == "aten" else None
+    for target in (*candidates, without_underscore(call.target), plain):
         if target is not None and target != call.target and pure_exists(target):
             return target
     raise ExportError(f"{call.target} at {call.source} writes in place, and torch has no pure form of it")
@@ -65,8 +60,7 @@ def pure_exists(target: str) -> bool:
 def _without_out(call: Call, found: Signature) -> str:
     """The overload with the same parameters but ``out``."""
     names = [parameter.name for parameter in found.parameters if parameter.name != "out"]
-    for overload in torch._C._jit_get_operation(call.base)[1]:
-        target = call.base + (f".{overload}" if overload else "")
+    for target in overloads_of(call.base):
         if pure_exists(target) and [parameter.name for parameter in signature(target).parameters] == names:
             return target
     raise ExportError(f"{call.target} at {call.source} has an out= argument, and torch has no form of it without one")

@@ -18,6 +18,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from purexport.aten.graph import AtenGraph, Call, Input, ListType, TensorType, Value, map_values
+from purexport.aten.names import operator_of
 from purexport.errors import ExportError
 from purexport.functionalize.graph import functionalize
 from purexport.fx.reader import Reader, read_module
@@ -32,7 +33,7 @@ def expand(call: Call) -> AtenGraph | None:
 
     The graph's outputs are those of the call; a call that gives one list has one output, a list.
     """
-    overload = _overload(call.target)
+    overload = operator_of(call.target)
     values = list(dict.fromkeys(call.inputs()))
     if overload is None or not all(_is_known(value) for value in (*values, *call.outputs)):
         return None
@@ -157,12 +158,3 @@ def _table() -> Mapping[Any, Any]:
     from torch._decomp import core_aten_decompositions
 
     return dict(core_aten_decompositions())
-
-
-def _overload(target: str) -> Any:
-    namespace, _, rest = target.partition("::")
-    name, _, overload = rest.partition(".")
-    try:
-        return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
-    except AttributeError:
-        return None

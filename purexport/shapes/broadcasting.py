@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
+from purexport.aten.names import base_of
 from purexport.aten.schema import signature
 
 # they broadcast, and torch does not tag them so
@@ -31,7 +32,7 @@ def widened(target: str, operator: Any, args: Mapping[str, Any], unknown: Callab
     ``operator`` is what will be called (of which only torch's own say by a tag that they broadcast), ``unknown`` makes
     an unknown size.
     """
-    if torch.Tag.pointwise not in getattr(operator, "tags", ()) and target.partition(".")[0] not in _OTHERS:
+    if torch.Tag.pointwise not in getattr(operator, "tags", ()) and base_of(target) not in _OTHERS:
         return args
     tensors = {name: arg for name, arg in args.items() if isinstance(arg, torch.Tensor)}
     if len(tensors) < 2 or not any(_is_unknown(size) for tensor in tensors.values() for size in tensor.shape):

@@ -25,6 +25,7 @@ from torch.utils._sympy.functions import Max, Min
 
 from purexport.aten import scalars
 from purexport.aten.graph import Call, ScalarType, TensorType, Value, map_values, tensor_type
+from purexport.aten.names import operator_of
 from purexport.aten.schema import signature
 from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
@@ -301,21 +302,18 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _operator(call: Call) -> Any:
-    namespace, _, rest = call.target.partition("::")
-    name, _, overload = rest.partition(".")
     families = (recurrent_functions, linalg_functions, tensor_functions)
     own = next((own for own in (family.shape_function(call.target) for family in families) if own is not None), None)
     own = own or quantized_functions.shape_function(call)
     if own is not None:
         return own
-    if call.target == "aten::view":
-        name = "reshape"  # fakes have plain strides, which may refuse a view that the model's own strides allowed
-    try:
-        return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
-    except AttributeError:
+    # fakes have plain strides, which may refuse a view that the model's own strides allowed
+    operator = operator_of("aten::reshape" if call.target == "aten::view" else call.target)
+    if operator is None:
         raise ExportError(
             f"{call.target} at {call.source} has no shape function, so its sizes under dynamic axes are unknown"
-        ) from None
+        )
+    return operator
 
 
 def _tensor_parameters(target: str) -> Sequence[str]:

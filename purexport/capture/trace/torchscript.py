@@ -34,6 +34,7 @@ from purexport.aten.graph import (
     Type,
     Value,
 )
+from purexport.aten.names import base_of
 from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, whole
 from purexport.capture.trace import setitem
@@ -320,7 +321,7 @@ class Reader:
         target = target_of(schema)
         if args and self._is_number(args[0]) and args[0] is not None:
             target = scalars.without_write(target)
-            kind = target.partition(".")[0]
+            kind = base_of(target)
         self._emit(node, target, bind(target, args, {}))
         if scalars.is_scalar_operator(kind) and all(self._is_number(arg) for arg in args):
             output = self.graph.calls[-1].outputs[0]
