@@ -1,6 +1,6 @@
 """The operator that computes what an in-place operator or one with ``out=`` writes.
 
-torch names most of them alike (``add_`` and ``add``); the others are rows here.
+torch names most of them alike (``add_`` and ``add``); of the others their facts say it.
 """
 
 from __future__ import annotations
@@ -11,22 +11,7 @@ from purexport.aten.graph import Call
 from purexport.aten.names import OperatorName, overloads_of, parsed, without_underscore
 from purexport.aten.schema import Signature, signature
 from purexport.errors import ExportError
-
-# In-place names whose pure form has another name.
-_PURE = {
-    "aten::normal_": "aten::normal_functional",
-    "aten::bernoulli_.float": "aten::bernoulli.p",
-    "aten::__iand__": "aten::__and__",
-    "aten::__ior__": "aten::__or__",
-    "aten::__ixor__": "aten::__xor__",
-    "aten::__ilshift__": "aten::__lshift__",
-    "aten::__irshift__": "aten::__rshift__",
-    "aten::_index_put_impl_": "aten::index_put",
-    "aten::pow_.Scalar": "aten::pow.Tensor_Scalar",  # the overloads of pow are named otherwise
-    "aten::pow_.Tensor": "aten::pow.Tensor_Tensor",
-    "aten::float_power_.Scalar": "aten::float_power.Tensor_Scalar",
-    "aten::float_power_.Tensor": "aten::float_power.Tensor_Tensor",
-}
+from purexport.facts.table import declared_pure_form
 
 
 def renamed(args: dict[str, Any], found: Signature, pure: Signature, written: str) -> dict[str, Any]:
@@ -40,10 +25,8 @@ def pure_target(call: Call, found: Signature) -> str:
     if found.writes == ("out",):
         return _without_out(call, found)
     name = parsed(call.target)
-    renamed_base = _PURE.get(name.base)
-    candidates = [_PURE.get(call.target), renamed_base and str(parsed(renamed_base)._replace(overload=name.overload))]
     plain = str(OperatorName("aten", name.name.strip("_"))) if name.namespace == "aten" else None
-    for target in (*candidates, without_underscore(call.target), plain):
+    for target in (declared_pure_form(call.target), without_underscore(call.target), plain):
         if target is not None and target != call.target and pure_exists(target):
             return target
     raise ExportError(f"{call.target} at {call.source} writes in place, and torch has no pure form of it")
