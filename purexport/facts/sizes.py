@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size
+from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size, statically_known_true
 
 from purexport.aten.graph import Call, TensorType, values_in
 from purexport.facts.fact import Fact, alike
@@ -27,10 +27,13 @@ def _has_mask(call: Call) -> bool:
 
 
 def _one_hot(self: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
-    """torch's own wants to know the largest class; here the number of classes is one that only the run knows."""
-    if not isinstance(num_classes, torch.SymInt) and num_classes < 0:
-        num_classes = _unknown_size(self, least=1)
-    return self.new_empty((*self.shape, num_classes), dtype=torch.int64)
+    """torch's own wants to know the largest class; here the number of classes is one that only the run knows.
+
+    So it is where the number is computed and may be negative, which asks for the largest class, too.
+    """
+    known = statically_known_true(num_classes >= 0)
+    classes = num_classes if known else _unknown_size(self, least=0 if isinstance(num_classes, torch.SymInt) else 1)
+    return self.new_empty((*self.shape, classes), dtype=torch.int64)
 
 
 def _unknown_size(beside: Any, least: int) -> Any:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -119,6 +120,8 @@ def _combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> 
 
 
 def _one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
+    if isinstance(num_classes, torch.SymInt) and statically_known_true(num_classes >= 0):  # torch's own would fix it
+        return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
     if isinstance(num_classes, torch.SymInt) or num_classes >= 0:
         return functional.one_hot(tensor, num_classes)
     return _operator("one_hot")(tensor, num_classes)
