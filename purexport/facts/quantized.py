@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from purexport.aten.graph import Call
-from purexport.facts.fact import Fact, alike
+from purexport.facts.fact import Aliases, Fact, alike
 
 Tensor = torch.Tensor
 
@@ -21,7 +21,7 @@ _BINARY = "add add_relu mul mul_relu"
 _ELEMENTWISE = (
     "batch_norm batch_norm_relu batch_norm1d batch_norm2d batch_norm3d batch_norm1d_relu batch_norm2d_relu "
     "batch_norm3d_relu leaky_relu hardswish layer_norm group_norm instance_norm elu celu sigmoid softmax prelu relu6 "
-    "clamp dropout threshold add_scalar add_scalar_relu mul_scalar mul_scalar_relu"
+    "clamp threshold add_scalar add_scalar_relu mul_scalar mul_scalar_relu"
 )
 _CONVOLUTIONS = (
     "conv1d conv2d conv3d conv1d_relu conv2d_relu conv3d_relu conv1d_dynamic conv2d_dynamic conv3d_dynamic "
@@ -42,8 +42,9 @@ def _linear(*, X: Tensor, W_prepack: Sequence[Any], **options: Any) -> Tensor:  
     return X.new_empty((*X.shape[:-1], W_prepack[0].shape[0]), dtype=torch.float32)
 
 
-def _convolution(*, qx: Tensor, packed_weight: Sequence[Any], **options: Any) -> Tensor:
-    weight, _, stride, padding, output_padding, dilation, groups, transposed = packed_weight
+def _convolution(*, qx: Tensor, **options: Any) -> Tensor:
+    packed = options["packed_weight"] if "packed_weight" in options else options["weight"]  # as overloads name it
+    weight, _, stride, padding, output_padding, dilation, groups, transposed = packed
     value, kernel = qx.float(), weight.float()
     flat = value.dim() < kernel.dim()  # one spatial axis is packed as two
     if flat:
@@ -97,6 +98,7 @@ def _int_repr(call: Call) -> Callable[..., Any]:
 FACTS = (
     *alike(_BINARY, Fact("quantized::", shapes=dict.fromkeys(("", "out", "Scalar", "Scalar2", "Scalar_out"), _same))),
     *alike(_ELEMENTWISE, Fact("quantized::", shapes=_same)),
+    Fact("quantized::dropout", aliases=Aliases.MAYBE, returns_itself=True, shapes=_same),
     *alike(_CONVOLUTIONS, Fact("quantized::", shapes=_convolution)),
     *alike(_LINEARS, Fact("quantized::", shapes=_linear)),
     Fact("quantized::matmul", shapes=_matmul),

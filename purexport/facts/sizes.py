@@ -14,7 +14,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size, statically_known_true
 
 from purexport.aten.graph import Call, TensorType, values_in
-from purexport.facts.fact import Fact, alike
+from purexport.facts.fact import Aliases, Fact, alike
 
 _MASKS = (torch.bool, torch.uint8)
 
@@ -70,10 +70,11 @@ def _combinations(self: torch.Tensor, r: int = 2, with_replacement: bool = False
 
 FACTS = (
     *alike(
-        "_reshape_from_tensor _unique _unique2 argwhere bincount masked_select nonzero nonzero_numpy repeat_interleave "
+        "_unique _unique2 argwhere bincount masked_select nonzero nonzero_numpy repeat_interleave "
         "unique_dim_consecutive",
         Fact("aten::", data_dependent=True),
     ),
+    Fact("aten::_reshape_from_tensor", aliases=Aliases.MAYBE, data_dependent=True),
     Fact("torchvision::nms", data_dependent=True),
     Fact(
         "aten::unique_consecutive",

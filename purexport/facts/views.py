@@ -145,10 +145,10 @@ FACTS = (
     # other sizes, the elements in their order
     Fact("aten::view", inverse=_reshape, reinterprets=frozenset({"dtype"}), shapes={"": _view}),
     *alike("view_as unflatten squeeze unsqueeze", Fact("aten::", inverse=_reshape)),
-    *alike("reshape reshape_as ravel", Fact("aten::", inverse=_reshape, aliases=MAYBE)),
+    *alike("reshape reshape_as ravel _unsafe_view", Fact("aten::", inverse=_reshape, aliases=MAYBE)),
     Fact("aten::flatten", inverse=_reshape, aliases=MAYBE, returns_itself=_flattens_nothing),
     *alike(
-        "_unsafe_view atleast_1d atleast_2d atleast_3d",
+        "atleast_1d atleast_2d atleast_3d",
         Fact("aten::", inverse=_reshape, aliases=MAYBE, returns_itself=True),
     ),
     # the same elements, where nothing is to be done
