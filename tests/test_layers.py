@@ -96,7 +96,6 @@ CIRCLES = {
     "purexport.capture.script.record purexport.capture.script.scope": "branches hold nodes, which hold branches",
     "purexport.capture.script.control purexport.capture.script.interpreter purexport.capture.script.loop "
     "purexport.capture.script.operators purexport.capture.script.prims": "nodes hold blocks, which hold nodes",
-    "purexport.weights.arrays purexport.weights.onnxfile": "an ONNX tensor in memory is an array too",
 }
 
 

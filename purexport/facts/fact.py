@@ -21,7 +21,14 @@ from purexport.aten.names import parsed
 
 
 class UnknownInverse(LookupError):  # noqa: N818  caught by the functionalization, never by users
-    """There is no way to say what a write through this view does, or not for these arguments."""
+    """There is no way to say what a write through this view does, or not for these arguments.
+
+    `code` is that of the error which users see.
+    """
+
+    def __init__(self, reason: str, *, code: str = "view-without-inverse") -> None:
+        self.code = code
+        super().__init__(reason)
 
 
 Inverse = Callable[[Call, Value, Value], tuple[str, dict[str, Any]]]

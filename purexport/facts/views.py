@@ -94,10 +94,10 @@ def _diagonal(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]
 def _expand(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
     old, wide = base.tensor.shape, new.tensor.shape
     if old is None or wide is None:
-        raise UnknownInverse("its shape is not known")
+        raise UnknownInverse("its shape is not known", code="view-sizes-unknown")
     added = len(wide) - len(old)
     if wide[added:] != old or any(size != 1 for size in wide[:added]):
-        raise UnknownInverse("an expanded tensor has several places for one element")
+        raise UnknownInverse("an expanded tensor has several places for one element", code="view-overlaps")
     return _same(view, base, new) if not added else _reshape(view, base, new)
 
 

@@ -51,7 +51,7 @@ def positions(chain: Chain, base: Value) -> torch.Tensor:
     type_ = base.tensor
     shape = [dim for dim in type_.shape or () if isinstance(dim, int)]
     if type_.shape is None or len(shape) < len(type_.shape) or type_.strides is None:
-        raise UnknownInverse("its sizes must be known")
+        raise UnknownInverse("its sizes must be known", code="view-sizes-unknown")
     if math.prod(shape) > _MOST_POSITIONS:
         raise UnknownInverse(f"this is supported for up to {_MOST_POSITIONS} elements")
     # of a complex tensor the positions have an imaginary part too, which shows what is a part or a conjugate
@@ -78,7 +78,7 @@ def scattered(chain: Chain, base: Value, new: Value, constant: Constant, emit: E
     """
     type_, places = base.tensor, positions(chain, base).reshape(-1)
     if len(set(places.tolist())) < places.numel():
-        raise UnknownInverse("it has several places for one element")
+        raise UnknownInverse("it has several places for one element", code="view-overlaps")
     shape = [dim for dim in type_.shape or () if isinstance(dim, int)]
     count = math.prod(shape)
     flat, content, all_ = (Value(TensorType(type_.dtype, (size,))) for size in (count, places.numel(), count))
@@ -123,5 +123,5 @@ def _count(pieces_of: Pieces, view: Call, base: Value, dim: int) -> int:
     if isinstance(size, int) and pieces_of.size is not None:
         given = pieces_of.size(size, args)
     if not isinstance(size, int) or not isinstance(given, int):
-        raise UnknownInverse("the number of its pieces is not known")
+        raise UnknownInverse("the number of its pieces is not known", code="view-sizes-unknown")
     return max(-(-size // given), 1)

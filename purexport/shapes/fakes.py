@@ -296,7 +296,8 @@ def _operator(call: Call) -> Any:
     operator = shape_function(call) or operator_of(call.target)
     if operator is None:
         raise ExportError(
-            f"{call.target} at {call.source} has no shape function, so its sizes under dynamic axes are unknown"
+            f"{call.target} at {call.source} has no shape function, so its sizes under dynamic axes are unknown",
+            code="no-shape-function",
         )
     return operator
 

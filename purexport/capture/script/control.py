@@ -115,11 +115,14 @@ class _Join:
             if list(one) != list(other):
                 raise ExportError(
                     f"at {self.source} a dict has the keys {list(one)} on one path and {list(other)} on the other, "
-                    "which has no form in ONNX; give it the same keys, in one order"
+                    "which has no form in ONNX; give it the same keys, in one order",
+                    code="paths-disagree",
                 )
             return type(one)({key: self.items(item, other[key]) for key, item in one.items()})
         if not isinstance(one, ScriptList) or not isinstance(other, ScriptList):
-            raise ExportError(f"at {self.source} a variable is a list on one path and a dict on the other")
+            raise ExportError(
+                f"at {self.source} a variable is a list on one path and a dict on the other", code="paths-disagree"
+            )
         if one.value is None and other.value is None and len(one) == len(other):
             return ScriptList([self.items(a, b) for a, b in zip(one, other, strict=True)], one.kind or other.kind)
         return self._dynamic(one, other)

@@ -157,7 +157,10 @@ class Interpreter(Recorder):
     def _node(self, node: Any) -> None:
         self.steps += 1
         if self.steps > _MOST_STEPS:
-            raise ExportError(f"the script takes more than {_MOST_STEPS} steps at export, at {self.source(node)}")
+            raise ExportError(
+                f"the script takes more than {_MOST_STEPS} steps at export, at {self.source(node)}",
+                code="script-too-long",
+            )
         kind = node.kind()
         operands = [self.env[value.unique()] for value in node.inputs()]
         if kind == "prim::If":
@@ -220,7 +223,9 @@ class Interpreter(Recorder):
                 carried = loop(self, node, most, condition, [step, *carried])
             except Raised as error:
                 # where the loop takes no step it does not raise
-                raise ExportError(f"{error}, in a loop whose number of steps depends on data") from error
+                raise ExportError(
+                    f"{error}, in a loop whose number of steps depends on data", code="script-raises"
+                ) from error
         self.store_all(node, carried)
 
     # -- attributes

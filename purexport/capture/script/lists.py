@@ -53,7 +53,8 @@ def _element(run: Recorder, item: Any, source: Source) -> Element:
     if kind_of(item) is None:
         raise ExportError(
             f"at {source} a list whose length or index depends on data holds {run.describe(item)}; in ONNX such a list "
-            "holds tensors, numbers or tuples of them"
+            "holds tensors, numbers or tuples of them",
+            code="list-of-unknown-length",
         )
     return FakeSequence(run.fakes[item])
 
@@ -83,7 +84,8 @@ def _mixed(run: Recorder, one: Element, other: Element, source: Source) -> Expor
     texts = [_text(run, element) for element in (one, other)]
     return ExportError(
         f"at {source} a list whose length or index depends on data holds {texts[0]} and {texts[1]}, and the elements "
-        "of a list in ONNX agree in dtype and rank"
+        "of a list in ONNX agree in dtype and rank",
+        code="list-of-unknown-length",
     )
 
 
@@ -105,7 +107,10 @@ def as_dynamic(run: Recorder, items: ScriptList, element: Element, source: Sourc
     if isinstance(items.value, Value):
         return items.value
     if isinstance(element, tuple):
-        raise ExportError(f"at {source} a list of tuples, whose length depends on data, is used as a whole")
+        raise ExportError(
+            f"at {source} a list of tuples, whose length depends on data, is used as a whole",
+            code="list-of-unknown-length",
+        )
     if isinstance(element, FakeSequence):
         args = {"items": list(items), "dtype": element.element.dtype}
         for item in items:
@@ -118,7 +123,9 @@ def dynamic(run: Recorder, items: ScriptList, source: Source, like: Element = No
     """A list as a value, and what its elements are; ``like`` is what is about to be put into it."""
     element = joined_elements(run, element_of(run, items, source), like, source)
     if element is None:
-        raise ExportError(f"at {source} a list is empty, and an index into it depends on data")
+        raise ExportError(
+            f"at {source} a list is empty, and an index into it depends on data", code="list-of-unknown-length"
+        )
     return as_dynamic(run, items, element, source), element
 
 
@@ -311,7 +318,10 @@ def _bounded(run: Recorder, source: Source, place: Any, size: Value) -> Any:
         place = run.emit("aten::add.int", {"a": size, "b": place}, run.machine.unknown(int), source)
         return run.emit("prim::max.int", {"a": place, "b": 0}, run.machine.unknown_size(), source)
     if isinstance(place, Value):
-        raise ExportError(f"at {source} a list is sliced at a position that depends on data; cut a tensor instead")
+        raise ExportError(
+            f"at {source} a list is sliced at a position that depends on data; cut a tensor instead",
+            code="list-of-unknown-length",
+        )
     return run.emit("prim::min.int", {"a": size, "b": place}, run.machine.unknown_size(), source)
 
 
@@ -330,7 +340,10 @@ def _repeated(run: Recorder, source: Source, items: ScriptList, count: Any) -> A
     """``items * count``"""
     value, element = dynamic(run, items, source)
     if isinstance(element, FakeSequence):
-        raise ExportError(f"at {source} a list of tensors is repeated as often as data says; use torch.Tensor.repeat")
+        raise ExportError(
+            f"at {source} a list of tensors is repeated as often as data says; use torch.Tensor.repeat",
+            code="list-of-unknown-length",
+        )
     times = run.record("prim::max.int", {"a": count, "b": 0}, source, int)
     args = {"self": value, "repeats": [times]}
     return _made(run, items, run.emit("aten::repeat", args, sequence_fake(run, element), source))
@@ -348,7 +361,10 @@ def _contains(run: Recorder, source: Source, items: ScriptList, wanted: Any) -> 
 def _numbers(run: Recorder, items: ScriptList, source: Source) -> Value:
     value, element = dynamic(run, items, source)
     if isinstance(element, FakeSequence):
-        raise ExportError(f"at {source} the script searches or sorts a list of tensors, whose length depends on data")
+        raise ExportError(
+            f"at {source} the script searches or sorts a list of tensors, whose length depends on data",
+            code="list-of-unknown-length",
+        )
     return value
 
 
@@ -502,6 +518,7 @@ def evaluate(run: Recorder, kind: str, operands: list[Any], source: Source) -> A
     if rule is None or not isinstance(operands[0], ScriptList):
         raise ExportError(
             f"{kind} at {source} takes a list whose length depends on data, which has no form in ONNX; use torch.stack "
-            "or torch.cat of it, or a list of known length"
+            "or torch.cat of it, or a list of known length",
+            code="list-of-unknown-length",
         )
     return rule(run, source, *operands)

@@ -49,7 +49,10 @@ def loop(run: Interpreter, node: Any, most: Any, condition: Any, items: list[Any
         this.interpret(block)
         if not this.changed:
             return this.finish(most, condition)
-    raise ExportError(f"what the loop at {this.source} carries changes its type at every step, which ONNX cannot say")
+    raise ExportError(
+        f"what the loop at {this.source} carries changes its type at every step, which ONNX cannot say",
+        code="loop-changes-type",
+    )
 
 
 class _Loop:
@@ -126,7 +129,8 @@ class _Loop:
     def refuse(self, one: Any, other: Any) -> ExportError:
         return ExportError(
             f"the loop at {self.source} carries {self.run.describe(one)} into its first step and "
-            f"{self.run.describe(other)} into a later one, which has no form in ONNX; make both of one type"
+            f"{self.run.describe(other)} into a later one, which has no form in ONNX; make both of one type",
+            code="loop-changes-type",
         )
 
 
@@ -328,7 +332,8 @@ class _Dict(_Parts):
         if list(result) != list(self.initial):
             raise ExportError(
                 f"the loop at {self.this.source} changes the keys of a dict from {list(self.initial)} to "
-                f"{list(result)}, and its steps depend on data; give the dict all its keys before the loop"
+                f"{list(result)}, and its steps depend on data; give the dict all its keys before the loop",
+                code="loop-changes-type",
             )
         return True
 

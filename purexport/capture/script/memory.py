@@ -75,7 +75,8 @@ class Memory:
             if place is not None:
                 raise ExportError(
                     f"{call.target} at {call.source} writes in place to a tensor that may be an element of the list at "
-                    f"{place}, whose length depends on data; put a .clone() into the list, or assign a new tensor"
+                    f"{place}, whose length depends on data; put a .clone() into the list, or assign a new tensor",
+                    code="write-to-list-element",
                 )
 
 

@@ -23,7 +23,9 @@ def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, Value) or isinstance(other, Value):
         if one is other:
             return True
-        raise ExportError("the script compares sizes that may or may not be equal when the model runs")
+        raise ExportError(
+            "the script compares sizes that may or may not be equal when the model runs", code="sizes-compared"
+        )
     return bool(one == other)
 
 

@@ -39,11 +39,12 @@ def operate(run: Interpreter, node: Any, operands: list[Any], source: Source) ->
     if any(isinstance(item, Module) for item in operands) or (
         node.schema() == "(no schema)" and kind != "prim::tolist"
     ):
-        raise ExportError(f"{kind} at {source} cannot be exported from a script yet")
+        raise ExportError(f"{kind} at {source} cannot be exported from a script yet", code="script-operator")
     if kind == "prim::PythonOp":
         raise ExportError(
             f"the script applies the autograd Function {node.pyname()} at {source}; export the model without "
-            "torch.jit.script, or declare the operation by torch.library"
+            "torch.jit.script, or declare the operation by torch.library",
+            code="autograd-function",
         )
     if any(isinstance(item, Maybe) for item in operands):
         return _is_none(run, kind, operands, source)
@@ -75,7 +76,8 @@ def _is_none(run: Interpreter, kind: str, operands: list[Any], source: Source) -
     maybe = next(item for item in operands if isinstance(item, Maybe))
     if kind not in ("aten::__is__", "aten::__isnot__") or not any(item is None for item in operands):
         raise ExportError(
-            f"{kind} at {source} takes a value that is None on one path at {maybe.source}; test it with 'is not None'"
+            f"{kind} at {source} takes a value that is None on one path at {maybe.source}; test it with 'is not None'",
+            code="none-on-one-path",
         )
     if kind == "aten::__isnot__":
         return maybe.present
@@ -89,7 +91,9 @@ def _is_message(kind: str, operands: list[Any]) -> bool:
 def _text(kind: str, operands: list[Any], source: Source) -> Any:
     """A text with computed numbers in it, for messages."""
     if kind not in _TEXTS:
-        raise ExportError(f"{kind} at {source} takes a text that depends on data; ONNX has no form of it")
+        raise ExportError(
+            f"{kind} at {source} takes a text that depends on data; ONNX has no form of it", code="data-dependent"
+        )
     shown = [item.text if isinstance(item, ComputedText) else "?" if holds_value(item) else item for item in operands]
     return ComputedText(str(STRUCTURAL[kind](*shown)))
 
@@ -118,7 +122,9 @@ def _equal(run: Interpreter, one: Any, other: Any, source: Source) -> Any:
     found: Any = True
     for mine, theirs in pairs:
         if number_kind(mine) is None or number_kind(theirs) is None:
-            raise ExportError(f"the script compares lists of other things than numbers at {source}")
+            raise ExportError(
+                f"the script compares lists of other things than numbers at {source}", code="script-operator"
+            )
         equal = run.record("aten::eq.int", {"a": mine, "b": theirs}, source, bool)
         if not isinstance(equal, Value) and not equal:
             return False
@@ -129,7 +135,10 @@ def _equal(run: Interpreter, one: Any, other: Any, source: Source) -> Any:
 
 def _structural(run: Interpreter, kind: str, operands: list[Any], source: Source) -> Any:
     if isinstance(operands[0], dict) and len(operands) > 1 and isinstance(operands[1], Value):
-        raise ExportError(f"{kind} at {source} takes a key that depends on data; ONNX has no dicts, use a tensor")
+        raise ExportError(
+            f"{kind} at {source} takes a key that depends on data; ONNX has no dicts, use a tensor",
+            code="data-dependent",
+        )
     if kind in CHANGING:
         touch(run, operands[0], source)
     try:
@@ -137,7 +146,9 @@ def _structural(run: Interpreter, kind: str, operands: list[Any], source: Source
     except (IndexError, KeyError) as error:
         raise Raised(source, f"{type(error).__name__}: {error}") from error
     except TypeError as error:
-        raise ExportError(f"{kind} at {source} depends on data in a way that has no form in ONNX: {error}") from error
+        raise ExportError(
+            f"{kind} at {source} depends on data in a way that has no form in ONNX: {error}", code="data-dependent"
+        ) from error
 
 
 def _numeric(run: Interpreter, node: Any, operands: list[Any], source: Source) -> Any:
@@ -166,7 +177,7 @@ def _numeric(run: Interpreter, node: Any, operands: list[Any], source: Source) -
         found = scalars.evaluate(kind, {f"operand_{index}": operand for index, operand in enumerate(operands)})
         return float(found) if number is float else found  # 2 ** 2 is 4.0
     if not target.startswith("aten::") and not holds_value(operands):
-        raise ExportError(f"{target} at {source} cannot be exported from a script yet")
+        raise ExportError(f"{target} at {source} cannot be exported from a script yet", code="script-operator")
     return run.record(target, bind(target, operands, {}), source, number)
 
 
@@ -185,7 +196,9 @@ def _on_ints(run: Interpreter, source: Source, name: str, a: Any, b: Any) -> Any
 def _range_length(run: Interpreter, source: Source, start: Any, stop: Any, step: Any) -> Any:
     """The number of steps of ``range(start, stop, step)``."""
     if isinstance(step, Value):
-        raise ExportError(f"the step of a range at {source} depends on data; use a step that is known")
+        raise ExportError(
+            f"the step of a range at {source} depends on data; use a step that is known", code="data-dependent"
+        )
     first, last = (start, stop) if step > 0 else (stop, start)
     distance = _on_ints(run, source, "sub", last, first)
     rounded = _on_ints(run, source, "add", distance, abs(step) - 1)

@@ -61,5 +61,8 @@ def to_list(run: Recorder, tensor: Value, kind: type, source: Source) -> Any:
                 for i in range(fake.shape[0])]  # fmt: skip
         return run.own(ScriptList([to_list(run, row, kind, source) for row in rows]))
     if fake.dim() > 1:
-        raise ExportError(f"tolist at {source} makes nested lists of unknown lengths; use the tensor itself")
+        raise ExportError(
+            f"tolist at {source} makes nested lists of unknown lengths; use the tensor itself",
+            code="list-of-unknown-length",
+        )
     return run.own(ScriptList((), kind.__name__, run.cast(tensor, NUMBER_DTYPES[kind], source)))

@@ -44,7 +44,8 @@ def _get_attribute(run: Interpreter, node: Any, operands: list[Any]) -> Any:
     if not isinstance(owner, Module):
         raise ExportError(
             f"the script reads {name!r} of an object at {run.source(node)}; only modules and objects that the script "
-            "makes itself work"
+            "makes itself work",
+            code="script-object",
         )
     return run.attribute(owner, name)["value"]
 
@@ -79,7 +80,9 @@ def _dict(run: Interpreter, node: Any, operands: list[Any]) -> Any:
     for key in operands[::2]:
         if isinstance(key, Value):  # the node itself has no line
             made = run.producers[key].source if key in run.producers else run.source(node)
-            raise ExportError(f"the script makes a dict with a key that depends on data, computed at {made}")
+            raise ExportError(
+                f"the script makes a dict with a key that depends on data, computed at {made}", code="data-dependent"
+            )
     return dict(zip(operands[::2], operands[1::2], strict=True))
 
 
@@ -157,7 +160,8 @@ def _property(run: Interpreter, node: Any, operands: list[Any]) -> Any:
         made = run.producers[operands[0]]
         raise ExportError(
             f"the script asks for {name} of what {made.target} gives at {made.source}, which may be quantized; "
-            "export the module itself by trace"
+            "export the module itself by trace",
+            code="script-hides-effect",
         )
     of = run.fakes[operands[0]] if isinstance(operands[0], Value) else operands[0]
     return _dtype_code(of.dtype) if name == "dtype" else getattr(of, name)
@@ -170,7 +174,8 @@ def _context(run: Interpreter, node: Any, operands: list[Any]) -> None:
     if kind != "torch.autograd.grad_mode.no_grad":
         raise ExportError(
             f"the script enters {kind} at {run.source(entered.node())}, which a script does not show the effect of; "
-            "export the module itself by trace"
+            "export the module itself by trace",
+            code="script-hides-effect",
         )
 
 

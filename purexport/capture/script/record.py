@@ -28,6 +28,7 @@ from purexport.capture.script.memory import Memory
 from purexport.capture.script.scope import Scope
 from purexport.capture.script.values import FakeSequence, ScriptDict, ScriptList, holds_value
 from purexport.errors import ExportError
+from purexport.shapes.failures import code_of
 from purexport.shapes.fakes import FakeMachine
 
 _CAST_NAMES = {int: "aten::Int.Tensor", float: "aten::Float.Tensor", bool: "aten::Bool.Tensor"}
@@ -157,7 +158,9 @@ class Recorder:
             if kind is not None and not any(_is_tensor(arg) for arg in args.values()):
                 return self.emit(target, args, self.machine.unknown(kind), source)
             reason = self.machine.named(str(error).strip().partition("\n")[0]) or type(error).__name__
-            raise ExportError(f"{target} at {source} does not run: {reason}") from error
+            raise ExportError(
+                f"{target} at {source} does not run: {reason}", code=code_of(error, "call-does-not-run")
+            ) from error
         result = results[0]
         if isinstance(result, tuple):
             call.outputs = [self.value(item) for item in result]
@@ -188,7 +191,8 @@ class Recorder:
         if place < self.scope.first or any(item.value is changed for item in self.graph.inputs):
             raise ExportError(
                 f"{call.target} at {call.source} changes the shape of a tensor in place, inside a branch or loop that "
-                "depends on data; use the form that is not in place"
+                "depends on data; use the form that is not in place",
+                code="shape-changed-in-place",
             )
 
     def _number(self, call: Call, result: Any) -> Any:
@@ -247,7 +251,10 @@ class Recorder:
     def _stacked(self, data: Any, source: Source) -> Value:
         if isinstance(data, ScriptList) and data.value is not None:
             if not isinstance(data.value, Value) or not isinstance(data.value.type, TensorType):
-                raise ExportError(f"torch.tensor of a list of tensors at {source} has no form here; use torch.stack")
+                raise ExportError(
+                    f"torch.tensor of a list of tensors at {source} has no form here; use torch.stack",
+                    code="script-operator",
+                )
             return data.value
         if not isinstance(data, (list, tuple)):
             return self.to_tensor(data, source) if number_kind(data) is not None else data
@@ -307,7 +314,8 @@ def joined(run: Recorder, one: Any, other: Any, source: Source) -> Any:
     if kinds[0] != kinds[1] or kinds[0] is None:
         raise ExportError(
             f"at {source} a variable is {run.describe(one)} on one path and {run.describe(other)} on the other, which "
-            "has no form in ONNX; make both of one type"
+            "has no form in ONNX; make both of one type",
+            code="paths-disagree",
         )
     if not isinstance(kinds[0], tuple):
         return run.machine.unknown(kinds[0])
@@ -315,7 +323,8 @@ def joined(run: Recorder, one: Any, other: Any, source: Source) -> Any:
     if ranks[0] != ranks[1]:  # one path has changed its shape in place
         raise ExportError(
             f"at {source} a tensor has {ranks[0]} axes on one path and {ranks[1]} on the other, which has no form in "
-            "ONNX; make both of one type"
+            "ONNX; make both of one type",
+            code="paths-disagree",
         )
     fake = run.machine.joined(run.fakes[one], run.fakes[other])
     run.memory.share(fake, run.fakes[one])

@@ -89,7 +89,8 @@ def touch(run: Recorder, item: Changeable, source: Source | str) -> None:
     if item.frozen:
         raise ExportError(
             f"the script changes a list or dict at {source} that may or may not be the one of another name, because of "
-            f"{item.frozen}; change a copy (list(...)), or assign a new one"
+            f"{item.frozen}; change a copy (list(...)), or assign a new one",
+            code="alias-unknown",
         )
     if run.scope is not None and not run.scope.owns(item):
         run.scope.before.setdefault(id(item), (item, item.clone()))

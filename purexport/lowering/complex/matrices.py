@@ -61,7 +61,7 @@ def linalg_inv(op: Emitter, A: Pair) -> Pair:  # noqa: N803  ATen's name
 def linalg_solve(op: Emitter, A: Pair, B: Pair, left: bool = True) -> Pair:  # noqa: N803  ATen's names
     """X of A X = B, or of X A = B, which is A^T X^T = B^T."""
     if not isinstance(A, Pair) or not isinstance(B, Pair):
-        raise UnsupportedForm("of a real and a complex tensor has no rule; make both complex")
+        raise UnsupportedForm("of a real and a complex tensor has no rule; make both complex", code="complex-tensor")
     vectors = solve.is_vector(A.real, B.real)
     right = B.map(lambda value: upright(op, value)) if vectors else B
     matrix = A

@@ -100,7 +100,9 @@ def einsum_rule(op: Emitter, equation: str, tensors: Any, path: Any = None) -> O
             (only,) = tensors
             return Pair(*(einsum.einsum(op, equation, [part]) for part in (only.real, only.imag)))
     if len(tensors) > 2:
-        raise UnsupportedForm("of more than two complex tensors has no rule; write it as einsums of two")
+        raise UnsupportedForm(
+            "of more than two complex tensors has no rule; write it as einsums of two", code="complex-tensor"
+        )
     return product(op, lambda one, other: einsum.einsum(op, equation, [one, other]), *tensors)
 
 
@@ -155,14 +157,16 @@ def prod(op: Emitter, self: Operand, dim: int | None = None, keepdim: bool = Fal
 def _known_size(op: Emitter, value: Pair, axis: int) -> int:
     size = op.dim(value.real, axis)
     if not isinstance(size, int):
-        raise UnsupportedForm("along a dynamic axis of complex tensors has no rule; declare that axis static")
+        raise UnsupportedForm(
+            "along a dynamic axis of complex tensors has no rule; declare that axis static", code="size-not-known"
+        )
     return size
 
 
 def _product_along(op: Emitter, value: Pair, axis: int, *, keepdim: bool) -> Operand:
     size = _known_size(op, value, axis)
     if size == 0:
-        raise UnsupportedForm("over an empty axis of complex tensors has no rule")
+        raise UnsupportedForm("over an empty axis of complex tensors has no rule", code="complex-tensor")
     rows: list[Operand] = [_row(op, value, axis, at) for at in range(size)]
     while len(rows) > 1:
         rest = rows[len(rows) // 2 * 2 :]

@@ -410,7 +410,9 @@ def atan2(op: Emitter, self: Value, other: Value) -> Value:
 def angle(op: Emitter, self: Value) -> Value:
     """angle(Tensor self) of real numbers: pi below zero, NaN of NaN."""
     if self.dtype is not None and dtypes.torch_dtype(self.dtype).is_complex:
-        raise UnsupportedForm("on complex numbers has no rule yet; use atan2 of the imaginary and the real part")
+        raise UnsupportedForm(
+            "on complex numbers has no rule yet; use atan2 of the imaginary and the real part", code="complex-tensor"
+        )
     value = op.cast(self, op.result_dtype)
     zero = op.like(0, value)
     result = op.Where(op.Less(value, zero), op.like(math.pi, value), zero)

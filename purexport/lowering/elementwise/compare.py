@@ -117,7 +117,7 @@ def isneginf(op: Emitter, self: Value) -> Value:
 @lower("aten::isreal")
 def isreal(op: Emitter, self: Value) -> Value:
     if dtypes.torch_dtype(self.dtype or dtypes.FLOAT).is_complex:
-        raise UnsupportedForm("on complex numbers has no rule yet")
+        raise UnsupportedForm("on complex numbers has no rule yet", code="complex-tensor")
     if dtypes.is_floating(self.dtype):
         return op.Or(op.IsNaN(self), op.Not(op.IsNaN(self)))
     return _everywhere(op, self, True)

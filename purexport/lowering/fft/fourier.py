@@ -382,5 +382,7 @@ def fft_rfftfreq(op: Emitter, n: Any, d: float = 1.0, dtype: Any = None) -> Valu
 def _known(op: Emitter, size: Any) -> int:
     known = op.known(size)
     if not isinstance(known, int):
-        raise UnsupportedForm("of a dynamic number of points has no rule; divide torch.arange by that number")
+        raise UnsupportedForm(
+            "of a dynamic number of points has no rule; divide torch.arange by that number", code="size-not-known"
+        )
     return known

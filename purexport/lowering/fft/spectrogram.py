@@ -30,7 +30,7 @@ from purexport.lowering.tensor.slices import minus, plus, slice_axis
 def _window(op: Emitter, window: Any, points: int, length: int | None, dtype: int) -> Value | None:
     """The window in the middle of a frame; None where it is all ones."""
     if isinstance(window, Pair):
-        raise UnsupportedForm("with a complex window has no rule")
+        raise UnsupportedForm("with a complex window has no rule", code="complex-tensor")
     length = points if length is None else length
     if window is None and length == points:
         return None
@@ -130,7 +130,7 @@ def istft(
 ) -> Value:
     """istft(self, ...): frames, each times the window, added up and divided by what the squared windows add up to."""
     if return_complex:
-        raise UnsupportedForm("with return_complex=True has no rule; take the real signal")
+        raise UnsupportedForm("with return_complex=True has no rule; take the real signal", code="complex-tensor")
     hop = n_fft // 4 if hop_length is None else hop_length
     dtype = self.dtype or dtypes.FLOAT
     shaped = _window(op, window, n_fft, win_length, dtype)
@@ -188,7 +188,7 @@ def _lengthened(op: Emitter, value: Value, total: Any, start: int, length: Any) 
 def _made(op: Emitter, function: Any, window_length: Any, *arguments: Any) -> Value:
     length = op.known(window_length)
     if not isinstance(length, int):
-        raise UnsupportedForm("of a dynamic length has no rule; give its length as a number")
+        raise UnsupportedForm("of a dynamic length has no rule; give its length as a number", code="size-not-known")
     return op.const(function(length, *arguments, dtype=dtypes.torch_dtype(op.result_dtype)))
 
 

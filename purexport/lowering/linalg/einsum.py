@@ -36,7 +36,7 @@ def plain_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]
     hidden = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
     wide = max((count for count, term in zip(hidden, terms, strict=True) if "..." in term), default=0)
     if wide > len(free):
-        raise UnsupportedForm("names more than 52 axes")
+        raise UnsupportedForm("names more than 52 axes", code="form-without-rule")
     dots = "".join(free[:wide])
     named = [
         term.replace("...", dots[wide - count :]) if "..." in term else term

@@ -147,7 +147,9 @@ def _beside(op: Emitter, tolerance: Any, values: Value) -> Value:
         batch = (values.shape or ())[:-1]
         wider = zip(reversed(tolerance.shape or ()), reversed(batch), strict=False)
         if tolerance.rank > len(batch) or any(size != 1 == own for size, own in wider):
-            raise UnsupportedForm("with more tolerances than matrices has no rule; expand the matrices")
+            raise UnsupportedForm(
+                "with more tolerances than matrices has no rule; expand the matrices", code="form-without-rule"
+            )
         return upright(op, alike(op.cast(tolerance, values.dtype), tolerance))
     return op.like(tolerance, values)
 
@@ -241,11 +243,12 @@ def linalg_lstsq(
     gels takes all matrices to have full rank, and so finds the same.
     """
     if 0 in (self.shape or ()) or 0 in (b.shape or ()):
-        raise UnsupportedForm("of nothing has no rule; leave it out")
+        raise UnsupportedForm("of nothing has no rule; leave it out", code="form-without-rule")
     driver = "gelsy" if driver is None else driver
     if driver == "gelsy" and rcond is not None and rcond > _ROUNDING_ONLY:
         raise UnsupportedForm(
-            f"with rcond={rcond!r} leaves out parts that depend on LAPACK's gelsy; use driver='gelsd'"
+            f"with rcond={rcond!r} leaves out parts that depend on LAPACK's gelsy; use driver='gelsd'",
+            code="form-without-rule",
         )
     right = upright(op, b) if is_vector(self, b) else b
     u, scaled, counts, values = _inverted(op, self, None, 0.0 if driver == "gels" else rcond)

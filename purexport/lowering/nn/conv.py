@@ -27,7 +27,9 @@ def convolution(
 ) -> Value:
     spatial = weight.rank - 2
     if op.known(op.dim(weight, 1)) == 0:
-        raise UnsupportedForm("without input channels has no ONNX form: torch's result has no channels then")
+        raise UnsupportedForm(
+            "without input channels has no ONNX form: torch's result has no channels then", code="no-onnx-form"
+        )
     batched = input if input.rank == weight.rank else op.Unsqueeze(input, [0])
     begins = each_axis(padding, spatial)
     options: dict[str, Any] = {
@@ -87,7 +89,7 @@ def conv_padding(
     if padding == "valid":
         return _plain(op, input, weight, bias, stride, [0], dilation, groups)
     if not weight.is_static:
-        raise UnsupportedForm("with padding='same' needs a kernel of known size")
+        raise UnsupportedForm("with padding='same' needs a kernel of known size", code="size-not-known")
     total = [d * (k - 1) for d, k in zip(each_axis(dilation, weight.rank - 2), weight.sizes[2:], strict=True)]
     begins = [t // 2 for t in total]
     batched = input if input.rank == weight.rank else op.Unsqueeze(input, [0])

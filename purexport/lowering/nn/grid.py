@@ -30,7 +30,9 @@ def grid_sampler(
     op: Emitter, input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Value:
     if interpolation_mode >= len(_MODES) or padding_mode >= len(_BORDERS):
-        raise UnsupportedForm(f"of mode {interpolation_mode} and padding {padding_mode} has no ONNX form")
+        raise UnsupportedForm(
+            f"of mode {interpolation_mode} and padding {padding_mode} has no ONNX form", code="no-onnx-form"
+        )
     mode, border = _MODES[interpolation_mode], _BORDERS[padding_mode]
     if op.has("GridSample") and (input.rank == 4 or op.means_today("GridSample")):
         name = _RENAMED.get(mode, mode) if op.means_today("GridSample") else mode

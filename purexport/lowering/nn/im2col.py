@@ -76,7 +76,7 @@ def col2im(
         )
         return unbatched(op, image, self, 1)
     if any(isinstance(size, Value) for size in output_size):
-        raise UnsupportedForm("to computed sizes needs opset 18 or later")
+        raise UnsupportedForm("to computed sizes needs opset 18 or later", code="opset-too-low")
     places, missing = [], []
     for size, kernel, step, border, gap in zip(output_size, kernel_size, stride, padding, dilation, strict=True):
         span = gap * (kernel - 1) + 1

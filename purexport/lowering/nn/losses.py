@@ -256,7 +256,9 @@ def linear_cross_entropy(
     The gradients that torch computes on the way are not wanted in a file.
     """
     if compute_input_grad or compute_linear_weight_grad or compute_linear_bias_grad:
-        raise UnsupportedForm("computes gradients, which a file has no place for; export under torch.no_grad()")
+        raise UnsupportedForm(
+            "computes gradients, which a file has no place for; export under torch.no_grad()", code="computes-gradients"
+        )
     scores = _scores(op, input, linear_weight, linear_bias, acc_dtype)
     classes = None if weight is None else op.cast(weight, scores.dtype)
     number = {"none": _NONE, "mean": _MEAN}.get(reduction, _SUM)

@@ -353,6 +353,8 @@ def weight_norm(op: Emitter, v: Value, g: Value, dim: int = 0) -> Value:
 def weight_norm_interface(op: Emitter, v: Value, g: Value, dim: int = 0) -> tuple[Value, Value]:
     """torch's kernel takes as many numbers from the memory of g as v has slices, whatever g's shape is."""
     if v.shape is None or g.shape != tuple(size if axis == dim else 1 for axis, size in enumerate(v.shape)):
-        raise UnsupportedForm("with scales in another shape than that of the norms has no rule; reshape them")
+        raise UnsupportedForm(
+            "with scales in another shape than that of the norms has no rule; reshape them", code="form-without-rule"
+        )
     norm = norm_except_dim(op, v, 2, dim)
     return op.Mul(v, op.Div(g, norm)), norm

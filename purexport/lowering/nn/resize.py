@@ -66,7 +66,9 @@ def resize(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | Non
     ``scales`` holds a factor an axis, or None where the ratio of sizes is to be taken.
     """
     if not method.is_nearest and not dtypes.is_floating(value.dtype):
-        raise UnsupportedForm("of integers has no rule yet; convert the input to a floating dtype first")
+        raise UnsupportedForm(
+            "of integers has no rule yet; convert the input to a floating dtype first", code="form-without-rule"
+        )
     before, after = (value.shape or ())[2:], (op.result.shape or ())[2:]
     known = [
         (old, new, scale)
@@ -76,7 +78,9 @@ def resize(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | Non
     if len(known) == len(before) and not _is_native(op, value, method, known):
         return _by_tables(op, value, method, known)
     if method.antialias and method.coordinates == "align_corners":
-        raise UnsupportedForm("with antialias=True and align_corners=True needs spatial axes of known size")
+        raise UnsupportedForm(
+            "with antialias=True and align_corners=True needs spatial axes of known size", code="size-not-known"
+        )
     return _native(op, value, method, list(after) if len(known) == len(before) else sizes, scales)
 
 

@@ -56,7 +56,10 @@ def quantize_per_channel(
     op: Emitter, self: Value, scales: Value, zero_points: Value, axis: int, dtype: torch.dtype
 ) -> Quantized:
     if zero_points.dtype is not None and dtypes.is_floating(zero_points.dtype):
-        raise UnsupportedForm("with zero points that are no integers has no ONNX form; use an affine scheme")
+        raise UnsupportedForm(
+            "with zero points that are no integers has no ONNX form; use an affine scheme",
+            code="zero-point-not-integer",
+        )
     axis %= self.rank
     scale, zero = parameter(op, scales, FLOAT, axis), parameter(op, zero_points, _stored_code(dtype), axis)
     return Quantized(quantize(op, self, scale, zero, axis), scale, zero, axis)
@@ -100,7 +103,9 @@ def make_quantized(op: Emitter, self: Value, scale: float, zero_point: int) -> Q
 
 def _stored_code(dtype: torch.dtype) -> int:
     if not dtypes.is_quantized(dtype):
-        raise UnsupportedForm(f"to {dtype} has no ONNX form; use torch.quint8, torch.qint8 or torch.qint32")
+        raise UnsupportedForm(
+            f"to {dtype} has no ONNX form; use torch.quint8, torch.qint8 or torch.qint32", code="quantized-tensor"
+        )
     return dtypes.onnx_code(dtypes.stored_dtype(dtype))
 
 
@@ -189,7 +194,10 @@ def _scalar(op: Emitter, value: Value) -> Value:
 
 def _fake(op: Emitter, value: Value, scale: Any, zero_point: Any, axis: int | None, limits: Limits) -> Value:
     if value.dtype == DOUBLE:
-        raise UnsupportedForm("of float64 has no ONNX form, whose QuantizeLinear is float32; cast to float32 before")
+        raise UnsupportedForm(
+            "of float64 has no ONNX form, whose QuantizeLinear is float32; cast to float32 before",
+            code="float64-unsupported",
+        )
     _refuse_float_zero_points(zero_point)
     factor, zero = parameter(op, scale, FLOAT, axis), parameter(op, zero_point, carrier_of(limits), axis)
     integers = quantize(op, value, factor, zero, axis, limits)
@@ -205,4 +213,6 @@ def _inside(op: Emitter, value: Value, scale: Any, zero_point: Any, axis: int | 
 
 def _refuse_float_zero_points(zero_point: Any) -> None:
     if isinstance(zero_point, Value) and dtypes.is_floating(zero_point.dtype):
-        raise UnsupportedForm("with zero points that are no integers has no ONNX form; round them before")
+        raise UnsupportedForm(
+            "with zero points that are no integers has no ONNX form; round them before", code="zero-point-not-integer"
+        )

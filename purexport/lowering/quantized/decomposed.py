@@ -34,7 +34,9 @@ def quantize_per_tensor(
     code = dtypes.onnx_code(dtype)
     low, high = op.known(quant_min), op.known(quant_max)
     if isinstance(low, Value) or isinstance(high, Value):
-        raise UnsupportedForm("with computed limits has no ONNX form; give quant_min and quant_max as numbers")
+        raise UnsupportedForm(
+            "with computed limits has no ONNX form; give quant_min and quant_max as numbers", code="value-not-known"
+        )
     return quantize(op, input, parameter(op, scale, FLOAT), parameter(op, zero_point, code), limits=(low, high))
 
 

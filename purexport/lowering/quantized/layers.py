@@ -154,7 +154,9 @@ def _convolved(op: Emitter, value: Value, packed: Packed) -> Value:
 def embedding(op: Emitter, weight: Packed, indices: Value, pruned_weights: bool = False) -> Value:
     """Rows of integers, each with a scale of its own and a zero point that is no integer."""
     if pruned_weights:
-        raise UnsupportedForm("with pruned weights has no ONNX form; quantize the embedding without pruning")
+        raise UnsupportedForm(
+            "with pruned weights has no ONNX form; quantize the embedding without pruning", code="no-onnx-form"
+        )
     (table,) = weight
     last = [-1]
     rows = op.cast(op.Gather(table.integers, indices, axis=0), FLOAT)

@@ -90,7 +90,9 @@ def mul_number(op: Emitter, qa: Quantized, b: float) -> Quantized:
 
 def _known(tensor: Quantized) -> tuple[float, int, tuple[int, int]]:
     if tensor.scale.const is None or tensor.zero_point.const is None or tensor.axis is not None:
-        raise UnsupportedForm("with a number needs a tensor whose scale and zero point are known")
+        raise UnsupportedForm(
+            "with a number needs a tensor whose scale and zero point are known", code="quantized-tensor"
+        )
     limits = limits_of(tensor.integers.dtype or INT8)
     return float(tensor.scale.const.item()), int(tensor.zero_point.const.item()), limits
 
@@ -248,7 +250,9 @@ def _kept(target: str, plain: str = "", renamed: str = "", in_steps: bool = Fals
     def rule(op: Emitter, **arguments: Any) -> Quantized:
         tensor = arguments.pop(first)
         if tensor.axis is not None:
-            raise UnsupportedForm("of a tensor quantized per channel has no ONNX form; dequantize it before")
+            raise UnsupportedForm(
+                "of a tensor quantized per channel has no ONNX form; dequantize it before", code="quantized-tensor"
+            )
         work = replace(tensor, scale=op.const(1.0, FLOAT)) if in_steps else tensor
         value = _plainly(op, ordinary, {ordinary.parameters[0]: work, **arguments})
         return _in_steps(op, value, tensor) if in_steps else requantized(op, value, tensor)
@@ -302,7 +306,7 @@ def dropout(
     op: Emitter, self: Quantized, output_scale: float, output_zero_point: int, p: float = 0.5, training: bool = False
 ) -> Quantized:
     if training:
-        raise UnsupportedForm("in training mode has no ONNX form; export the model in eval mode")
+        raise UnsupportedForm("in training mode has no ONNX form; export the model in eval mode", code="no-onnx-form")
     return self
 
 

@@ -201,7 +201,9 @@ def histogramdd(
     """histogramdd(self, bins) -> (counts, edges of each axis): the last axis of self holds the coordinates."""
     width = op.dim(self, -1)
     if not isinstance(width, int):
-        raise UnsupportedForm("with a dynamic number of coordinates has no rule; declare that axis static")
+        raise UnsupportedForm(
+            "with a dynamic number of coordinates has no rule; declare that axis static", code="size-not-known"
+        )
     points = reshape(op, self, [-1, width])
     columns = []
     for axis in builtins.range(width):
@@ -273,7 +275,10 @@ def segment_reduce(
 ) -> Value:
     """segment_reduce(data, reduce, lengths or offsets): one result for each run of elements on the first axis."""
     if axis != 0 or (lengths is None) == (offsets is None) or indices is not None:
-        raise UnsupportedForm("has a rule for lengths or offsets of the first axis only; transpose the data before")
+        raise UnsupportedForm(
+            "has a rule for lengths or offsets of the first axis only; transpose the data before",
+            code="form-without-rule",
+        )
     if offsets is not None:
         bounds = op.cast(offsets, dtypes.INT64)
         starts, ends = slice_axis(op, bounds, 0, 0, -1), slice_axis(op, bounds, 0, 1, _END)

@@ -277,7 +277,7 @@ def polygamma(op: Emitter, n: int, self: Value) -> Value:
     if n == 0:
         return op.cast(_digamma(op, x), self.dtype)
     if n < 0:
-        raise UnsupportedForm(f"of order {n} is not defined; use an order of zero or more")
+        raise UnsupportedForm(f"of order {n} is not defined; use an order of zero or more", code="no-onnx-form")
     scale = _number(op, (-1.0) ** (n + 1) * math.factorial(n))
     return op.cast(op.Mul(scale, zeta(op, _number(op, n + 1), x)), self.dtype)
 

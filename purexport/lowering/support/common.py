@@ -59,7 +59,7 @@ def reshape_to_result(op: Emitter, value: Value, sizes: Dims | None = None) -> V
     shape = op.result.shape
     if shape is None:
         if sizes is None:
-            raise UnsupportedForm("its result has an unknown rank")
+            raise UnsupportedForm("its result has an unknown rank", code="result-size-unknown")
         return reshape(op, value, sizes)
     if value.shape == shape and None not in shape:
         return value
@@ -80,13 +80,13 @@ def _size(op: Emitter, value: Value, position: int, size: Any, sizes: Dims | Non
     if isinstance(given, Value) or given == -1:
         return given
     if size is None:
-        raise UnsupportedForm("a size of its result is not known")
+        raise UnsupportedForm("a size of its result is not known", code="result-size-unknown")
     if value.shape is not None and size in value.shape:
         return op.dim(value, value.shape.index(size))
     found = computed_size(op, size)
     if found is not None:
         return found
-    raise UnsupportedForm(f"its result's size {size!r} cannot be computed in the graph")
+    raise UnsupportedForm(f"its result's size {size!r} cannot be computed in the graph", code="result-size-unknown")
 
 
 def permute(op: Emitter, value: Value, order: Sequence[int]) -> Value:

@@ -58,7 +58,7 @@ def carrier_of(limits: Limits) -> int:
         low, high = limits_of(code)
         if low <= limits[0] and limits[1] <= high:
             return code
-    raise UnsupportedForm(f"quantizes to {limits[0]} .. {limits[1]}, which is more than 32 bits")
+    raise UnsupportedForm(f"quantizes to {limits[0]} .. {limits[1]}, which is more than 32 bits", code="no-onnx-form")
 
 
 def parameter(op: Emitter, item: Any, dtype: int, axis: int | None = None) -> Value:

@@ -63,7 +63,7 @@ def channel_count(op: Emitter, value: Value, parts: int = 1) -> int:
     """The channels of each of ``parts`` equal parts."""
     channels = op.dim(value, 1)
     if isinstance(channels, Value):
-        raise UnsupportedForm("needs a known number of channels; declare that axis static")
+        raise UnsupportedForm("needs a known number of channels; declare that axis static", code="size-not-known")
     return channels // parts
 
 

@@ -27,15 +27,23 @@ def _memory_order(op: Emitter, value: Value) -> list[int]:
     type_ = op.operands["self"]
     strides = type_.strides if isinstance(type_, TensorType) else None
     if strides is None or not value.is_static:
-        raise UnsupportedForm("needs known sizes and strides; declare its axes static, or index the elements instead")
+        raise UnsupportedForm(
+            "needs known sizes and strides; declare its axes static, or index the elements instead",
+            code="size-not-known",
+        )
     if value.node is not None and value.node.op_type in _CUTS:
-        raise UnsupportedForm("of a part of a tensor reads memory outside that part; call .clone() on the part before")
+        raise UnsupportedForm(
+            "of a part of a tensor reads memory outside that part; call .clone() on the part before",
+            code="memory-layout",
+        )
     order = sorted(range(value.rank), key=lambda axis: (-strides[axis], axis))
     order = [axis for axis in order if value.sizes[axis] == 1] + [axis for axis in order if value.sizes[axis] != 1]
     expected = 1
     for axis in reversed(order):
         if value.sizes[axis] != 1 and strides[axis] != expected:
-            raise UnsupportedForm("of a tensor that does not fill its memory has no rule; call .contiguous() before")
+            raise UnsupportedForm(
+                "of a tensor that does not fill its memory has no rule; call .contiguous() before", code="memory-layout"
+            )
         expected *= value.sizes[axis]
     return order
 
@@ -46,14 +54,16 @@ def _places(value: Value, size: Sequence[int], stride: Sequence[int], offset: in
     for count, step in zip(size, stride, strict=True):
         places = places.unsqueeze(-1) + torch.arange(count) * step
     if places.numel() and int(places.max()) >= math.prod(value.sizes):
-        raise UnsupportedForm("reads memory outside its tensor")
+        raise UnsupportedForm("reads memory outside its tensor", code="memory-layout")
     return places
 
 
 def _known(op: Emitter, items: Sequence[object]) -> list[int]:
     found = op.ints(items)
     if isinstance(found, Value):
-        raise UnsupportedForm("with computed sizes or strides has no rule; index the elements instead")
+        raise UnsupportedForm(
+            "with computed sizes or strides has no rule; index the elements instead", code="value-not-known"
+        )
     return found
 
 

@@ -164,7 +164,7 @@ def combinations(op: Emitter, self: Value, r: int = 2, with_replacement: bool = 
     """The rows of positions are known when the length is."""
     length = op.dim(self, 0)
     if not isinstance(length, int):
-        raise UnsupportedForm("of a dynamic axis has no rule")
+        raise UnsupportedForm("of a dynamic axis has no rule", code="size-not-known")
     rows = torch.combinations(torch.arange(length), r, with_replacement)
     return op.Gather(self, op.const(rows), axis=0)
 

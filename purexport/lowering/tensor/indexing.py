@@ -88,7 +88,7 @@ def _without_masks(op: Emitter, indices: Sequence[Value | None]) -> dict[int, Va
 def _set_places(op: Emitter, mask: Value) -> list[Value]:
     """Where the mask is set: a list of positions for each of its axes."""
     if not mask.rank:
-        raise UnsupportedForm("with a mask of no axes has no rule; use torch.where")
+        raise UnsupportedForm("with a mask of no axes has no rule; use torch.where", code="form-without-rule")
     places = op.NonZero(op.cast(mask, dtypes.BOOL))
     columns = []
     for axis in range(mask.rank):

@@ -129,7 +129,10 @@ def m_t(op: Emitter, self: Value) -> Value:
 @lower("aten::mH", "aten::adjoint")
 def m_h(op: Emitter, self: Value) -> Value:
     if op.result.dtype.is_complex:
-        raise UnsupportedForm("of a complex tensor has no rule; write .mT and .conj() on the real and imaginary parts")
+        raise UnsupportedForm(
+            "of a complex tensor has no rule; write .mT and .conj() on the real and imaginary parts",
+            code="complex-tensor",
+        )
     return swap_last(op, self) if self.rank > 1 else self
 
 

@@ -129,7 +129,9 @@ def _gathered(
     for axis in axes:
         size, begin, end = op.dim(value, axis), begins[axis], ends[axis]
         if not (isinstance(size, int) and isinstance(begin, int) and isinstance(end, int)):
-            raise UnsupportedForm(f"in mode {mode!r} on a dynamic axis has no rule for this dtype; pad in float32")
+            raise UnsupportedForm(
+                f"in mode {mode!r} on a dynamic axis has no rule for this dtype; pad in float32", code="size-not-known"
+            )
         positions = range(-begin, size + end)
         if mode == "edge":
             found = [min(max(position, 0), size - 1) for position in positions]
@@ -184,7 +186,7 @@ def pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
         return op.DepthToSpace(self, blocksize=upscale_factor, mode="CRD")
     *batch, channels, height, width = dims_of(op, self)
     if not isinstance(channels, int):
-        raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static")
+        raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static", code="size-not-known")
     depth, up = channels // upscale_factor**2, upscale_factor
     parts = reshape(op, self, [-1, depth, up, up, height, width])
     mixed = permute(op, parts, [0, 1, 4, 2, 5, 3])
@@ -196,7 +198,7 @@ def pixel_unshuffle(op: Emitter, self: Value, downscale_factor: int) -> Value:
     """Space to depth in torch's order: the channel counts most, then the row in the block, then the column."""
     *batch, channels, height, width = dims_of(op, self)
     if not isinstance(channels, int):
-        raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static")
+        raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static", code="size-not-known")
     down = downscale_factor
     rows, columns = _part(op, height, down), _part(op, width, down)
     parts = reshape(op, self, [-1, channels, rows, down, columns, down])
@@ -208,7 +210,7 @@ def pixel_unshuffle(op: Emitter, self: Value, downscale_factor: int) -> Value:
 def channel_shuffle(op: Emitter, self: Value, groups: int) -> Value:
     batch, channels, *rest = dims_of(op, self)
     if not isinstance(channels, int):
-        raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static")
+        raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static", code="size-not-known")
     parts = reshape(op, self, [batch, groups, channels // groups, *rest])
     order = [0, 2, 1, *range(3, 3 + len(rest))]
     return reshape_to_result(op, permute(op, parts, order), [batch, channels, *rest])

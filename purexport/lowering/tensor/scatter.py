@@ -211,7 +211,9 @@ def _mean(op: Emitter, self: Value, axis: int, index: Value, src: Value, include
     counts = _reduced(op, ones, axis, index, _everywhere(op, self, index, 1), "sum", include_self)
     sums = _reduced(op, self, axis, index, src, "sum", include_self)
     if not dtypes.is_floating(self.dtype):
-        raise UnsupportedForm("with reduce='mean' of integers has no rule; convert to float first")
+        raise UnsupportedForm(
+            "with reduce='mean' of integers has no rule; convert to float first", code="form-without-rule"
+        )
     return op.Div(sums, counts)
 
 

@@ -94,7 +94,9 @@ def split(op: Emitter, self: Value, split_size: Any, dim: int = 0) -> list[Value
     size = _known_size(op, self, dim, "splits")
     step = op.known(split_size)
     if not isinstance(step, int):
-        raise UnsupportedForm("splits into an unknown number of pieces; give the sizes of the pieces")
+        raise UnsupportedForm(
+            "splits into an unknown number of pieces; give the sizes of the pieces", code="value-not-known"
+        )
     # a step of 0 is torch's way to split what is empty
     sizes = [min(step, size - start) for start in range(0, size, step)] if step else []
     return split_with_sizes(op, self, sizes or [0], dim)
@@ -103,7 +105,9 @@ def split(op: Emitter, self: Value, split_size: Any, dim: int = 0) -> list[Value
 def _known_size(op: Emitter, value: Value, dim: int, verb: str) -> int:
     size = op.dim(value, dim)
     if not isinstance(size, int):
-        raise UnsupportedForm(f"{verb} a dynamic axis into an unknown number of pieces; declare that axis static")
+        raise UnsupportedForm(
+            f"{verb} a dynamic axis into an unknown number of pieces; declare that axis static", code="size-not-known"
+        )
     return size
 
 

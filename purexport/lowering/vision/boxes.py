@@ -41,9 +41,12 @@ from purexport.lowering.support.regions import (
 def nms(op: Emitter, dets: Value, scores: Value, iou_threshold: float) -> Value:
     """nms(dets [n, 4], scores [n]): int64 positions of the boxes that stay, by falling score, the first of equals."""
     if dets.dtype == dtypes.DOUBLE:
-        raise UnsupportedForm("of float64 boxes is computed in float32 by ONNX; convert them with .float() first")
+        raise UnsupportedForm(
+            "of float64 boxes is computed in float32 by ONNX; convert them with .float() first",
+            code="float64-unsupported",
+        )
     if isinstance(iou_threshold, Value) or iou_threshold < 0:
-        raise UnsupportedForm("needs an iou_threshold that is a number from 0 on")
+        raise UnsupportedForm("needs an iou_threshold that is a number from 0 on", code="value-not-known")
     # a box turned inside out overlaps nothing in torch; ONNX would turn it round
     boxes = op.cast(dets, dtypes.FLOAT)
     low, high = columns(op, boxes, 0, 2), columns(op, boxes, 2, 4)

@@ -330,7 +330,7 @@ def stride_of_data(x: Tensor, n: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(("script", "args", "message"), ROWS, ids=[row[0].__name__ for row in ROWS])
 def test_refused(script: Any, args: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(purexport.ExportError, match=message.replace("LINE", r"\S*test_scripts_refused\.py:\d+")):
+    with pytest.raises(purexport.ExportError, match=message.replace("LINE", r"\S*test_refused\.py:\d+")):
         purexport.export(torch.jit.script(script), args)
 
 
@@ -343,7 +343,5 @@ def endless(x: Tensor) -> Tensor:
 
 def test_a_loop_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpretation, "_MOST_STEPS", 500)
-    with pytest.raises(
-        purexport.ExportError, match=r"more than 500 steps at export, at .*test_scripts_refused\.py:\d+"
-    ):
+    with pytest.raises(purexport.ExportError, match=r"more than 500 steps at export, at .*test_refused\.py:\d+"):
         purexport.export(torch.jit.script(endless), (X,))

@@ -11,9 +11,9 @@ from typing import Any
 
 from proto_schema.units import size_text
 from purexport.cli import pretty
-from purexport.cli.inspect import clipped
-from purexport.cli.show import table
 from purexport.cli.terminal import console, titled
+from purexport.cli.verbs.inspect import clipped
+from purexport.cli.verbs.show import table
 from purexport.inspect.sizes import DataFile, Sizes, duplicates, sizes
 
 _BAR = 30

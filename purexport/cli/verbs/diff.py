@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from purexport.cli.inspect import clipped
+from purexport.cli.verbs.inspect import clipped
 from purexport.inspect.compare import IGNORABLE, Difference, compare_files
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from proto_schema.units import size_text
-from purexport.cli.inspect import clipped
+from purexport.cli.verbs.inspect import clipped
 from purexport.inspect.html import HISTOGRAMS, Page, html
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from purexport.cli.inspect import clipped, field_facts, root_class
-from purexport.cli.show import table
+from purexport.cli.verbs.inspect import clipped, field_facts, root_class
+from purexport.cli.verbs.show import table
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.hexview import around
 from purexport.inspect.locate import Location, locate, owners

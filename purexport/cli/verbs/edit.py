@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from purexport.cli.errors import UsageError
-from purexport.cli.inspect import clipped
+from purexport.cli.verbs.inspect import clipped
 from purexport.inspect.edit import APPEND, NOTHING, Edited, edit
 from purexport.inspect.orders import MODEL_FIELDS, Change, Edits
 from purexport.inspect.paths import parse

@@ -11,8 +11,8 @@ from typing import Any
 
 import proto_schema as ps
 from proto_schema.errors import CheckError, DecodeError
-from purexport.cli.show import table
 from purexport.cli.terminal import line, titled
+from purexport.cli.verbs.show import table
 from purexport.inspect.elements import Bytes
 from purexport.inspect.forms import DISAGREE, FORM, REFUSED, Finding, findings
 
