@@ -14,6 +14,7 @@ from proto_schema.collection import paused_collection
 from proto_schema.saving import Archive, Where
 from purexport.aten.autograd_functions import recording
 from purexport.aten.graph import AtenGraph, Input, TensorType, values_in
+from purexport.aten.memory import storage_of
 from purexport.capture.choose import capture
 from purexport.capture.core import names
 from purexport.capture.core.mode import copied, exporting, preserved, select_model_mode_for_export, training_mode
@@ -245,7 +246,7 @@ def _is_part(tensor: torch.Tensor) -> bool:
 def _refuse_shared_inputs(pure: Functionalized, arguments: Any) -> None:
     """A write to one of two inputs that share memory would reach the other in torch, and not in a file."""
     tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
-    storages = [tensor.untyped_storage()._cdata for tensor in tensors if tensor.layout == torch.strided]
+    storages = [storage_of(tensor) for tensor in tensors if tensor.layout == torch.strided]
     written = [item for item in pure.mutations if item.input.kind == "user"]
     if written and len(set(storages)) < len(storages):
         raise ExportError(

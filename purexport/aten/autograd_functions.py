@@ -21,6 +21,7 @@ import torch
 from torch.autograd import function as autograd
 from torch.utils import _pytree as pytree
 
+from purexport.aten.memory import storage_of
 from purexport.aten.names import operator_of, parsed
 from purexport.errors import ExportError
 
@@ -80,8 +81,8 @@ class FunctionCall:
         places = iter(range(len(found)))
         slots = [Slot("tensors", next(places)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.result, self.dtypes = pytree.tree_unflatten(slots, spec), [item.dtype for item in found]
-        taken = {_storage(tensor) for tensor in tensors}
-        return [item.clone() if _storage(item) in taken else item for item in found]
+        taken = {storage_of(tensor) or id(tensor) for tensor in tensors}
+        return [item.clone() if (storage_of(item) or id(item)) in taken else item for item in found]
 
 
 class Functions:
@@ -198,7 +199,3 @@ def _kind(function: Any, leaf: Any) -> str | None:
 
 def _version(tensor: torch.Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
-
-
-def _storage(tensor: torch.Tensor) -> Any:
-    return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else id(tensor)

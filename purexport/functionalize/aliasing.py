@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from purexport.aten.graph import Call, TensorType, Value, map_values, values_in
+from purexport.aten.memory import share_memory
 from purexport.aten.names import operator_of
 from purexport.aten.schema import MISSING, signature
 from purexport.facts.fact import Aliases, ResultDtype
@@ -28,7 +29,7 @@ def shares_storage(call: Call, source: str) -> bool | None:
     result, made = _on_meta(call)
     if not isinstance(result, torch.Tensor) or given not in made:
         return None
-    return _storage(result) == _storage(made[given])
+    return share_memory(result, made[given])
 
 
 def seen_by(view: Call, base: torch.Tensor) -> Any:
@@ -46,8 +47,7 @@ def hidden_sources(call: Call) -> list[Value]:
         return []
     result, made = _on_meta(call)
     results = result if isinstance(result, (list, tuple)) else [result]
-    storages = {_storage(item) for item in results if isinstance(item, torch.Tensor)}
-    return [value for value, tensor in made.items() if _storage(tensor) in storages]
+    return [value for value, tensor in made.items() if any(share_memory(item, tensor) for item in results)]
 
 
 def result_dtype(target: str, args: dict[str, Any]) -> torch.dtype | None:
@@ -143,7 +143,3 @@ def _call(target: str, args: dict[str, Any], make: Callable[[Value], torch.Tenso
             return operator(**{key: map_values(arg, convert) for key, arg in args.items()})
     except (RuntimeError, TypeError, AttributeError, NotImplementedError):
         return None
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
