@@ -23,6 +23,7 @@ from purexport.errors import ExportError
 from purexport.functionalize.graph import functionalize
 from purexport.fx.reader import Reader, read_module
 from purexport.shapes.fakes import FakeMachine
+from purexport.shapes.guards import holds_but_for_the_smallest
 from purexport.shapes.symbols import Symbols
 
 _FAILURES = (RuntimeError, TypeError, ValueError, NotImplementedError, LookupError, ExportError)
@@ -68,7 +69,7 @@ def _traced_with_symbols(run: Any, values: Sequence[Value], graph: AtenGraph) ->
     with machine.running():
         examples = [_symbolic(machine, value.tensor) for value in values]
     module = make_fx(run, decomposition_table=_table(), tracing_mode="symbolic")(*examples)
-    if machine.fixed() or not all(_is_harmless(guard.expr) for guard in machine.shapes.guards):
+    if machine.fixed() or not all(holds_but_for_the_smallest(guard.expr) for guard in machine.shapes.guards):
         return False
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     env = {node: item.value for node, item in zip(placeholders, graph.inputs, strict=True)}
@@ -124,21 +125,6 @@ _FUNCTIONS: Mapping[str, Any] = {
     "Mod": lambda one, other: one % other,
     "PythonMod": lambda one, other: one % other,
 }
-
-
-# Sizes at which what a decomposition asked must hold: from a few on, equal to each other and different.
-_PROBES = (4, 5, 6, 7, 8, 12, 30, 31, 64, 100, 1000, 4096)
-
-
-def _is_harmless(guard: Any) -> bool:
-    """True for a question that all sizes but the smallest answer alike: ``Ne(s0, 1)``, ``s0 <= 2**24``."""
-    symbols = sorted(guard.free_symbols, key=str)
-    for shift in range(len(symbols) and 3):
-        for first in range(len(_PROBES)):
-            sizes = [_PROBES[(first + shift * place) % len(_PROBES)] for place in range(len(symbols))]
-            if not guard.subs(dict(zip(symbols, sizes, strict=True))):
-                return False
-    return True
 
 
 def _is_known(value: Value) -> bool:

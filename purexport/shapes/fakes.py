@@ -31,6 +31,7 @@ from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
 from purexport.facts.table import fact_of, shape_function
 from purexport.shapes.broadcasting import widened
+from purexport.shapes.guards import open_guards
 from purexport.shapes.symbols import Symbols
 from purexport.torch_patches.quiet import quiet_torch
 
@@ -276,10 +277,8 @@ class FakeMachine:
 
     def assumed(self) -> list[str]:
         """What the model takes the size of a part to be, where the part may be shorter for other sizes."""
-        found = (guard.expr.xreplace(self.shapes.replacements) for guard in self.shapes.guards)
-        equal = [
-            item for item in found if getattr(item, "rel_op", "") == "==" and item.free_symbols and item.has(Min, Max)
-        ]
+        found = (guard.expr for guard in open_guards(self.shapes))
+        equal = [item for item in found if getattr(item, "rel_op", "") == "==" and item.has(Min, Max)]
         return [self.named(f"{item.lhs} = {item.rhs}") for item in dict.fromkeys(equal)]
 
     def fixed(self) -> dict[str, int]:
