@@ -4,8 +4,8 @@ Every tensor belongs to a storage.  A view remembers the view it was taken from 
 through a view becomes the inverse chain (``slice_scatter``, ``select_scatter``, ...) up to the storage's base; a later
 read of any other view of that storage takes its chain again from the new base.
 
-Where it is not known whether two tensors share storage (``sharing``) and a write would make the difference, the export
-is refused.  Graphs that write nothing pass through untouched.  Branches and loops are in ``functionalize_blocks``.
+Where it is not known whether two tensors share storage (``aliasing``) and a write would make the difference, the export
+is refused.  Graphs that write nothing pass through untouched.  Branches and loops are in ``blocks``.
 """
 
 from __future__ import annotations
