@@ -20,7 +20,6 @@ from proto_schema.datafiles import payload_of
 from proto_schema.dtypes import DTYPES, element_count, type_name
 from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from proto_schema.payload import BytesLike, byte_view, nbytes
-from proto_schema.tensors import from_codes, to_codes
 from purexport.inspect.forms import replace_file
 from purexport.inspect.values import as_text
 
@@ -100,12 +99,12 @@ def to_safetensors(path: Path, target: Path) -> tuple[int, list[str]]:
 def _little_endian(tensor: TensorProto) -> BytesLike:
     """The bytes as raw_data would hold them. ValueError where they do not fit type and shape."""
     row = DTYPES[tensor.data_type or 0]
-    codes = to_codes(tensor) if row.name != "COMPLEX64" else None
+    codes = ps.numpy_helper.to_codes(tensor) if row.name != "COMPLEX64" else None
     data = payload_of(tensor)
     if data is not None and nbytes(data) == row.nbytes(element_count(tensor.dims)):
         return data
     if codes is not None and row.bits < 8:
-        return from_codes(codes, row.code).raw_data or b""
+        return ps.numpy_helper.from_codes(codes, row.code).raw_data or b""
     return byte_view(ps.numpy_helper.to_array(tensor) if codes is None else codes)
 
 

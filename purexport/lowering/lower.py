@@ -37,7 +37,7 @@ from purexport.lowering.decompose import expand
 from purexport.lowering.rules import registered
 from purexport.lowering.support import pairs
 from purexport.lowering.support.pairs import Pair
-from purexport.lowering.support.qdq import Quantized, constant
+from purexport.lowering.support.qdq import Quantized, quantized_constant
 from purexport.lowering.tensor import sequence
 from purexport.options import OperatorExportTypes
 
@@ -128,7 +128,7 @@ class Lowering:
             elif item.tensor is None:
                 self.env[item.value] = self._input(item.name, type_)
             elif item.tensor.is_quantized:
-                self.env[item.value] = constant(self.op, item.tensor, item.name)
+                self.env[item.value] = quantized_constant(self.op, item.tensor, item.name)
             else:
                 key = same_bytes(item.tensor)
                 if key not in shared:
@@ -146,7 +146,7 @@ class Lowering:
                 code="complex-tensor",
             )
         value.shape = (*value.shape, 2)
-        return pairs.split(self.op, value)
+        return pairs.from_interleaved(self.op, value)
 
     def _stored(self, name: str, type_: TensorType, stored: Payload) -> Value | Pair:
         """A constant whose values no rule sees."""
@@ -154,11 +154,11 @@ class Lowering:
         if not type_.dtype.is_complex:
             return value
         value.shape = (*(value.shape or ()), 2)
-        return pairs.split(self.op, value)
+        return pairs.from_interleaved(self.op, value)
 
     def _constant(self, tensor: torch.Tensor, name: str = "") -> Value | Pair:
         if tensor.is_complex():
-            return pairs.constant(self.op, tensor, name)
+            return pairs.pair_of_constant(self.op, tensor, name)
         return self.op.const(tensor.detach(), name=name)
 
     def _output(self, name: str, output: Any) -> Value:
@@ -166,7 +166,7 @@ class Lowering:
         if isinstance(found, (bool, int, float)):
             found = self.op.const(found, _code_of(found))
         if isinstance(found, Pair):
-            found = pairs.join(self.op, found)
+            found = pairs.to_interleaved(self.op, found)
         if isinstance(found, Quantized):
             raise ExportError(
                 f"output {name!r} is a quantized tensor, and ONNX has none; return x.dequantize() or x.int_repr()",

@@ -1,9 +1,10 @@
 """Interpolation: ONNX Resize where it computes what torch computes, tables where it does not.
 
-torch scales coordinates by the given factor, or by the ratio of sizes where none is given; Resize does so with
-``scales`` and ``sizes``.  Where the sizes are known, all else is a table: interpolation of one axis is linear, so its
-matrix is what torch itself makes of the identity, and the nearest neighbours are what it makes of 0, 1, 2, ...
-Tables serve opsets before 11, dtypes without a kernel, antialiasing, and the rare factor that rounds to another size.
+torch scales coordinates by the given factor, or by the ratio of sizes where none is given; Resize does so with `scales`
+and `sizes`. Where the sizes are known, everything else is a table. Interpolation along one axis is linear, so its
+matrix is what torch's own operator gives for the identity, and the nearest neighbours are what it gives for 0, 1, 2,
+... Tables serve opsets before 11, dtypes without a kernel, antialiasing, and the rare factor that rounds to another
+size.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import dims_of, permute
-from purexport.lowering.support.positions import as_value, count_up
+from purexport.lowering.support.positions import int_range, size_value
 
 _KERNELS = (dtypes.FLOAT, dtypes.FLOAT16, dtypes.BFLOAT16)  # dtypes that runtimes resize
 
 
 @dataclass(frozen=True)
 class Method:
-    """How one family interpolates: its name in ONNX and the coordinates, and torch's operator for tables."""
+    """How one family interpolates: its name in ONNX, the coordinates, and torch's operator for tables."""
 
     mode: str
     coordinates: str
-    operator: str  # of two axes; of one where there is none of two
+    operator: str  # for two axes, or for one where torch has none for two
     nearest: str = ""
     cubic: float | None = None
     antialias: bool = False
 
     @property
     def is_nearest(self) -> bool:
-        """True when each element is a copy of one of the input."""
+        """True when each element of the result is a copy of an element of the input."""
         return self.mode == "nearest"
 
 
@@ -61,10 +62,10 @@ def _coordinates(align_corners: bool) -> str:
     return "align_corners" if align_corners else "half_pixel"
 
 
-def resize(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]) -> Value:
-    """``value`` [N, C, ...] interpolated to ``sizes``, or by ``scales`` where there are none.
+def interpolate(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]) -> Value:
+    """`value` [N, C, ...] interpolated to `sizes`, or by `scales` where there are none.
 
-    ``scales`` holds a factor an axis, or None where the ratio of sizes is to be taken.
+    `scales` holds a factor for each axis, or None where the ratio of the sizes is the factor.
     """
     if not method.is_nearest and not dtypes.is_floating(value.dtype):
         raise UnsupportedForm(
@@ -95,7 +96,7 @@ def _is_native(op: Emitter, value: Value, method: Method, axes: Sequence[tuple[i
     if not op.has("Resize", "coordinate_transformation_mode") and method is not _NEAREST:
         return False
     if not op.has("Resize", "coordinate_transformation_mode") and any(new < old for old, new, _ in axes):
-        return False  # Upsample does not shrink, and which neighbours the first Resize takes then is not said
+        return False  # Upsample does not shrink, and Resize 10 does not specify which neighbours it takes then
     return all(_same_sizes(*axis) and (not method.is_nearest or _same_nearest(method, *axis)) for axis in axes)
 
 
@@ -105,7 +106,7 @@ def _same_sizes(old: int, new: int, scale: float | None) -> bool:
 
 
 def _same_nearest(method: Method, old: int, new: int, scale: float | None) -> bool:
-    """True when ONNX's arithmetic in float32 finds torch's neighbours."""
+    """True when ONNX's arithmetic in float32 finds the same neighbours as torch."""
     steps = torch.arange(new, dtype=torch.float32)
     ratio = torch.tensor(new, dtype=torch.float32) / torch.tensor(old, dtype=torch.float32)
     middle = 0.0 if method is _NEAREST else 0.5
@@ -124,7 +125,7 @@ def _native(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | No
     if method.cubic is not None:
         options["cubic_coeff_a"] = -0.5 if method.antialias else method.cubic
     if method.antialias:
-        # torch spreads the weights of pixels that do not exist over the others
+        # torch distributes the weights of pixels outside the image over the others
         options |= {"antialias": 1, "exclude_outside": 1}
     by_sizes = sizes is not None and (method.coordinates == "align_corners" or not all(scales) or _all_known(sizes))
     nothing = None if op.optional("Resize", "roi") else op.const(torch.empty(0))
@@ -141,14 +142,16 @@ def _all_known(sizes: Sequence[Any]) -> bool:
 def _native_before_coordinates(
     op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]
 ) -> Value:
-    """Upsample, or the first Resize: nearest neighbours by factors that do not shrink, or that skip whole places."""
+    """Upsample (opset 9) or Resize 10: nearest neighbours by factors that do not shrink, or that skip a whole number of
+    pixels.
+    """
     if method is not _NEAREST:
         raise OpsetError(f"ONNX Resize has no coordinates like {method.coordinates!r} before", 11)
     shrinks = [scale for scale in scales if scale is not None and scale < 1]
     if shrinks and not op.has("Resize"):
         raise OpsetError("ONNX Upsample does not shrink", 10)
     if any(1 / scale % 1 for scale in shrinks):
-        raise OpsetError("ONNX Resize does not say which neighbours it takes before", 11)
+        raise OpsetError("ONNX Resize does not specify which neighbours it takes before", 11)
     if sizes is None or (_all_known(sizes) and all(scales)):
         factors = op.const([1.0, 1.0, *scales], dtypes.FLOAT)
         return op.emit("Resize" if op.has("Resize") else "Upsample", value, factors, mode="nearest")
@@ -158,9 +161,11 @@ def _native_before_coordinates(
 
 
 def _places(op: Emitter, old: Any, new: Any) -> Value:
-    """Which of ``old`` elements are the neighbours of ``new`` ones, in float32 as torch computes it."""
-    sizes = [op.cast(as_value(op, size), dtypes.FLOAT) for size in (old, new)]
-    steps = op.cast(count_up(op, 0, new), dtypes.FLOAT)
+    """For each of the `new` elements the position of its nearest neighbour among the `old` ones, in float32 as torch
+    computes it.
+    """
+    sizes = [op.cast(size_value(op, size), dtypes.FLOAT) for size in (old, new)]
+    steps = op.cast(int_range(op, 0, new), dtypes.FLOAT)
     found = op.Floor(op.Mul(steps, op.Div(sizes[0], sizes[1])))
     return op.Cast(op.Min(found, op.Sub(sizes[0], op.const(1.0, dtypes.FLOAT))), to=dtypes.INT64)
 
@@ -178,7 +183,7 @@ def _by_tables(op: Emitter, value: Value, method: Method, axes: Sequence[tuple[i
 
 
 def _along(op: Emitter, value: Value, axis: int, rank: int, matrix: torch.Tensor) -> Value:
-    """The product of ``matrix`` [new, old] with one axis of ``value``."""
+    """The product of `matrix` [new, old] with one axis of `value`."""
     weights = op.const(matrix.to(dtypes.torch_dtype(value.dtype or dtypes.FLOAT)))
     if axis == rank - 1:
         return op.MatMul(value, op.Transpose(weights, perm=[1, 0]))
@@ -188,16 +193,16 @@ def _along(op: Emitter, value: Value, axis: int, rank: int, matrix: torch.Tensor
 
 
 def _neighbours(method: Method, old: int, new: int, scale: float | None) -> torch.Tensor:
-    """Which element of the input each element of the output is."""
+    """For each element of the output the position of its neighbour in the input."""
     operator: Any = operator_of(f"aten::{method.operator}")
     found: torch.Tensor = operator(torch.arange(old, dtype=torch.float32).reshape(1, 1, old), [new], scale)
     return found.reshape(new).long()
 
 
 def _matrix(method: Method, old: int, new: int, scale: float | None) -> torch.Tensor:
-    """[new, old]: what torch makes of each unit vector along one axis."""
+    """[new, old]: what torch gives for each unit vector along one axis."""
     operator: Any = operator_of(f"aten::{method.operator}")
-    # along the last axis: torch's antialiasing goes astray where that one has size 1
+    # along the last axis: torch's antialiasing gives wrong numbers where the last axis has size 1
     units = torch.eye(old, dtype=torch.float64).reshape(1, old, 1, old)
     found: torch.Tensor = operator(units, [1, new], method.coordinates == "align_corners", None, scale)
     return found.reshape(old, new).t().contiguous()
@@ -209,25 +214,25 @@ def _matrix(method: Method, old: int, new: int, scale: float | None) -> torch.Te
 def _register_nearest(name: str, rank: int, method: Method) -> None:
     @lower(f"aten::{name}{rank}d.vec")
     def by_list(op: Emitter, input: Value, output_size: Any, scale_factors: Any) -> Value:
-        return resize(op, input, method, output_size, scale_factors or [None] * rank)
+        return interpolate(op, input, method, output_size, scale_factors or [None] * rank)
 
     if rank == 1:
 
         @lower(f"aten::{name}1d")
         def of_one(op: Emitter, self: Value, output_size: Any, scales: Any = None) -> Value:
-            return resize(op, self, method, output_size, [scales])
+            return interpolate(op, self, method, output_size, [scales])
     elif rank == 2:
 
         @lower(f"aten::{name}2d")
         def of_two(op: Emitter, self: Value, output_size: Any, scales_h: Any = None, scales_w: Any = None) -> Value:
-            return resize(op, self, method, output_size, [scales_h, scales_w])
+            return interpolate(op, self, method, output_size, [scales_h, scales_w])
     else:
 
         @lower(f"aten::{name}3d")
         def of_three(
             op: Emitter, self: Value, output_size: Any, scales_d: Any = None, scales_h: Any = None, scales_w: Any = None
         ) -> Value:
-            return resize(op, self, method, output_size, [scales_d, scales_h, scales_w])
+            return interpolate(op, self, method, output_size, [scales_d, scales_h, scales_w])
 
 
 for _rank in (1, 2, 3):
@@ -237,7 +242,8 @@ for _rank in (1, 2, 3):
 
 @lower("aten::upsample_linear1d")
 def upsample_linear1d(op: Emitter, self: Value, output_size: Any, align_corners: bool, scales: Any = None) -> Value:
-    return resize(op, self, _linear(align_corners), output_size, [scales])
+    """aten::upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None) -> Tensor"""
+    return interpolate(op, self, _linear(align_corners), output_size, [scales])
 
 
 @lower("aten::upsample_trilinear3d")
@@ -250,12 +256,18 @@ def upsample_trilinear3d(
     scales_h: Any = None,
     scales_w: Any = None,
 ) -> Value:
-    return resize(op, self, _linear(align_corners), output_size, [scales_d, scales_h, scales_w])
+    """aten::upsample_trilinear3d(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None,
+    float? scales_h=None, float? scales_w=None) -> Tensor
+    """
+    return interpolate(op, self, _linear(align_corners), output_size, [scales_d, scales_h, scales_w])
 
 
 @lower("aten::upsample_linear1d.vec", "aten::upsample_bilinear2d.vec", "aten::upsample_trilinear3d.vec")
 def upsample_linear(op: Emitter, input: Value, output_size: Any, align_corners: bool, scale_factors: Any) -> Value:
-    return resize(op, input, _linear(align_corners), output_size, scale_factors or [None] * (input.rank - 2))
+    """aten::upsample_linear1d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors)
+    -> Tensor
+    """
+    return interpolate(op, input, _linear(align_corners), output_size, scale_factors or [None] * (input.rank - 2))
 
 
 def _register_planes(name: str, method: Callable[[bool], Method], vector: bool = True) -> None:
@@ -263,13 +275,13 @@ def _register_planes(name: str, method: Callable[[bool], Method], vector: bool =
     def by_size(
         op: Emitter, self: Value, output_size: Any, align_corners: bool, scales_h: Any = None, scales_w: Any = None
     ) -> Value:
-        return resize(op, self, method(align_corners), output_size, [scales_h, scales_w])
+        return interpolate(op, self, method(align_corners), output_size, [scales_h, scales_w])
 
     if vector:
 
         @lower(f"aten::{name}.vec")
         def by_list(op: Emitter, input: Value, output_size: Any, align_corners: bool, scale_factors: Any) -> Value:
-            return resize(op, input, method(align_corners), output_size, scale_factors or [None, None])
+            return interpolate(op, input, method(align_corners), output_size, scale_factors or [None, None])
 
 
 _register_planes("upsample_bilinear2d", _linear, vector=False)

@@ -1,4 +1,4 @@
-"""Operators that only move numbers: on quantized tensors they move the integers, and scale and zero point stay."""
+"""Operators that only move elements: on quantized tensors they move the integers, and scale and zero point stay."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import purexport
-from purexport.capture.script import interpreter as interpretation
+from purexport.capture.script import machine
 from tests.capture.script.scripted import i64
 
 X = torch.arange(6.0).reshape(2, 3) - 2
@@ -342,6 +342,6 @@ def endless(x: Tensor) -> Tensor:
 
 
 def test_a_loop_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpretation, "_MOST_STEPS", 500)
+    monkeypatch.setattr(machine, "MOST_STEPS", 500)
     with pytest.raises(purexport.ExportError, match=r"more than 500 steps at export, at .*test_refused\.py:\d+"):
         purexport.export(torch.jit.script(endless), (X,))

@@ -12,34 +12,52 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from purexport.aten.graph import Block, Call, Source, Value
-from purexport.capture.script.lists import as_dynamic, column, element_of, joined_elements, sequence_fake, width_of
-from purexport.capture.script.record import joined
-from purexport.capture.script.scope import Scope, adopt, recording, scope, touch
+from purexport.capture.script.conversions import filler
+from purexport.capture.script.kinds import joined
+from purexport.capture.script.machine import Machine
+from purexport.capture.script.registry import Handlers, Node
+from purexport.capture.script.sequences import (
+    as_dynamic,
+    column,
+    element_of,
+    joined_elements,
+    sequence_fake,
+    width_of,
+)
+from purexport.capture.script.state import State
 from purexport.capture.script.values import Columns, Maybe, Raised, ScriptDict, ScriptList, Uninitialized, same, split
 from purexport.errors import ExportError
 
-if TYPE_CHECKING:
-    from purexport.capture.script.interpreter import Interpreter
+handles = Handlers()
 
 
 @dataclass
 class _Side:
-    body: Scope
+    body: State
     results: list[Any]
 
 
-def branch(run: Interpreter, node: Any, condition: Value) -> None:
-    """``prim::If`` on a condition that only the run knows."""
-    source = run.source(node)
+@handles("prim::If")
+def branch(machine: Machine, node: Node, condition: Any) -> Any:
+    """``prim::If``: the side that is taken where the condition is known, otherwise both."""
+    if isinstance(condition, Value):
+        condition = machine.state.assumptions.get(condition, condition)
+    if isinstance(condition, Value):
+        return node.packed(_both_sides(machine, node, condition))
+    first, second = node.torch.blocks()
+    return node.packed(machine.run_block(first if condition else second, []))
+
+
+def _both_sides(machine: Machine, node: Node, condition: Value) -> list[Any]:
     sides: list[_Side] = []
     raised: list[Raised] = []
-    for block, holds in zip(node.blocks(), (True, False), strict=True):
+    for block, holds in zip(node.torch.blocks(), (True, False), strict=True):
         try:
-            with scope(run, condition, holds) as body:
-                results = run.body(block, [])
+            with machine.body(condition, holds) as body:
+                results = machine.run_block(block, [])
         except Raised as error:
             raised.append(error)
         else:
@@ -47,16 +65,16 @@ def branch(run: Interpreter, node: Any, condition: Value) -> None:
     if not sides:
         raise raised[0]
     if raised:
-        run.remarks.append(f"the script checks at {raised[0].place}: {raised[0].reason}; the check is not in the file")
-        adopt(run, sides[0].body, source)
-        run.store_all(node, sides[0].results)
-        return
-    run.store_all(node, _joined(run, source, condition, sides))
+        check = f"the script checks at {raised[0].place}: {raised[0].reason}"
+        machine.remark(f"{check}; the check is not in the file")
+        machine.adopt(sides[0].body, node.source)
+        return sides[0].results
+    return _joined(machine, node.source, condition, sides)
 
 
-def _joined(run: Interpreter, source: Source, condition: Value, sides: list[_Side]) -> list[Any]:
+def _joined(machine: Machine, source: Source, condition: Value, sides: list[_Side]) -> list[Any]:
     bodies = [side.body for side in sides]
-    join = _Join(run, source, bodies)
+    join = _Join(machine, source, bodies)
     merged = [join.items(one, other) for one, other in zip(sides[0].results, sides[1].results, strict=True)]
     changed = []
     for key in {**bodies[0].after, **bodies[1].after}:
@@ -64,20 +82,19 @@ def _joined(run: Interpreter, source: Source, condition: Value, sides: list[_Sid
         one, other = (body.after[key][1] if key in body.after else item.clone() for body in bodies)
         changed.append((item, join.contents(one, other)))
     blocks = [Block(body.calls, outputs) for body, outputs in zip(bodies, join.outputs, strict=True)]
-    run.add(Call("prim::If", {"condition": condition}, join.results, source, blocks))
+    machine.add(Call("prim::If", {"condition": condition}, join.results, source, blocks))
     for body in bodies:
-        run.remarks.extend(body.remarks)
+        machine.remark(*body.remarks)
     for item, content in changed:
-        touch(run, item, source)
-        item.become(content)
+        machine.change(item, content, source)
     return merged
 
 
 class _Join:
     """Pairs of results of two branches to one result each."""
 
-    def __init__(self, run: Interpreter, source: Source, bodies: Sequence[Scope]) -> None:
-        self.run = run
+    def __init__(self, machine: Machine, source: Source, bodies: Sequence[State]) -> None:
+        self.machine = machine
         self.source = source
         self.bodies = bodies
         self.results: list[Value] = []
@@ -97,13 +114,13 @@ class _Join:
             return tuple(self.items(a, b) for a, b in zip(one, other, strict=True))
         if isinstance(one, (ScriptList, ScriptDict)) and isinstance(other, (ScriptList, ScriptDict)):
             return self._object(one, other)
-        return self._output(one, other, joined(self.run, one, other, self.source))
+        return self._output(one, other, joined(self.machine, one, other, self.source))
 
     def _object(self, one: Any, other: Any) -> Any:
         """Two lists or dicts to one, the same one wherever the same two meet."""
         key = (id(one), id(other))
         if key not in self.lists:
-            made = self.run.own(self.contents(one, other))
+            made = self.machine.own(self.contents(one, other))
             if not (self.bodies[0].owns(one) and self.bodies[1].owns(other)):
                 one.frozen = other.frozen = made.frozen = f"the branch at {self.source}"
             self.lists[key] = made
@@ -134,13 +151,13 @@ class _Join:
         if width:
             parts = [self._dynamic(column(one, place), column(other, place)) for place in range(width)]
             return ScriptList((), one.kind or other.kind, Columns(tuple(parts)))
-        elements = [element_of(self.run, item, self.source) for item in (one, other)]
-        element = joined_elements(self.run, elements[0], elements[1], self.source)
+        elements = [element_of(self.machine, item, self.source) for item in (one, other)]
+        element = joined_elements(self.machine, elements[0], elements[1], self.source)
         values = []
         for body, item in zip(self.bodies, (one, other), strict=True):
-            with recording(self.run, body):
-                values.append(as_dynamic(self.run, item, element, self.source))
-        value = self._output(values[0], values[1], sequence_fake(self.run, element))
+            with self.machine.resumed(body):
+                values.append(as_dynamic(self.machine, item, element, self.source))
+        value = self._output(values[0], values[1], sequence_fake(self.machine, element))
         return ScriptList((), one.kind or other.kind, value)
 
     def _maybe(self, one: Any, other: Any) -> Any:
@@ -161,10 +178,10 @@ class _Join:
             return self._half_object(known, first)
         if not isinstance(known, Value):
             return known
-        with recording(self.run, self.bodies[1 if first else 0]):
-            filler = self.run.filler(known, self.source)
-        one, other = (known, filler) if first else (filler, known)
-        return self._output(one, other, self.run.fakes[known])
+        with self.machine.resumed(self.bodies[1 if first else 0]):
+            unread = filler(self.machine, known, self.source)
+        one, other = (known, unread) if first else (unread, known)
+        return self._output(one, other, self.machine.fakes[known])
 
     def _half_object(self, known: Any, first: bool) -> Any:
         if not self.bodies[0 if first else 1].owns(known):
@@ -178,11 +195,11 @@ class _Join:
                 made.value = self._half(known.value, first)
             else:
                 made[:] = [self._half(item, first) for item in known]
-            self.lists[key] = self.run.own(made)
+            self.lists[key] = self.machine.own(made)
         return self.lists[key]
 
     def _output(self, one: Any, other: Any, fake: Any) -> Value:
-        value = self.run.value(fake)
+        value = self.machine.value(fake)
         self.results.append(value)
         self.outputs[0].append(one)
         self.outputs[1].append(other)

@@ -1,22 +1,30 @@
-"""Loops of a script whose number of steps depends on tensor data: ``prim::Loop``.
+"""What a loop carries: a slot for each variable, widened until it can hold what every step gives.
 
-The body is interpreted until what it carries has the same types before and after.  Each carried variable begins as a
-constant of the loop; what a step changes becomes a value of the graph, in the form that the change shows (``Slot``):
-a number or tensor, a tuple or list element by element, a list that grows, something that is None at first.  Lists,
-dicts and attributes from outside that the body changes are carried in the same way, by their content.
+A slot is a number or tensor, a tuple, list or dict element by element, a list that grows, or something that is None at
+first.  Every slot has: `enter`, the item at the begin of a step; `widen`, which takes the result of a step into account
+and returns the slot that can hold it; `pairs`, the carried values with what a step gives for them; `leave`, the item
+after the loop, from the loop's outputs in the order of `pairs`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from purexport.aten.graph import Block, Call, ScalarType, Source, Value
-from purexport.capture.script.lists import as_dynamic, column, element_of, joined_elements, sequence_fake, width_of
-from purexport.capture.script.record import fake_kind, joined, kind_of, number_kind
-from purexport.capture.script.scope import Scope, recording, scope, touch
+from purexport.aten.graph import Source, Value
+from purexport.capture.script.conversions import filler
+from purexport.capture.script.kinds import fake_kind, joined, kind_of, number_kind
+from purexport.capture.script.recorder import Recorder
+from purexport.capture.script.sequences import (
+    as_dynamic,
+    column,
+    element_of,
+    joined_elements,
+    sequence_fake,
+    width_of,
+)
 from purexport.capture.script.values import (
     Columns,
     FakeSequence,
@@ -30,130 +38,38 @@ from purexport.capture.script.values import (
 )
 from purexport.errors import ExportError
 
-if TYPE_CHECKING:
-    from purexport.capture.script.interpreter import Interpreter
 
-_ROUNDS = 12
-_ENDLESS = 2**63 - 1
+class Carrier:
+    """The loop that slots belong to.  A slot that changes sets ``changed``, so that another round has to follow."""
 
-
-def loop(run: Interpreter, node: Any, most: Any, condition: Any, items: list[Any]) -> list[Any]:
-    """``prim::Loop`` whose number of steps only the run knows.
-
-    ``items`` are the number of steps that are done already, and the carried items.
-    """
-    done, *initial = items
-    (block,) = node.blocks()
-    this = _Loop(run, run.source(node), done, initial)
-    for _ in range(_ROUNDS):
-        this.interpret(block)
-        if not this.changed:
-            return this.finish(most, condition)
-    raise ExportError(
-        f"what the loop at {this.source} carries changes its type at every step, which ONNX cannot say",
-        code="loop-changes-type",
-    )
-
-
-class _Loop:
-    """One loop: the slots of what it carries, and of the outer objects that it changes; the last round of its body.
-
-    ``changed`` says that the last round changed a slot, so that another one has to follow.
-    """
-
-    def __init__(self, run: Interpreter, source: Source, done: int, initial: list[Any]) -> None:
-        self.run = run
+    def __init__(self, machine: Recorder, source: Source) -> None:
+        self.machine = machine
         self.source = source
-        self.done = done
-        self.slots: list[Any] = [_Leaf(self, item) for item in initial]
-        self.objects: dict[int, tuple[Any, Any]] = {}
         self.changed = False
-        self.body = Scope()
-        self.before = 0  # the number of values that exist when a step begins
-        self.step = Value(ScalarType(int))
-        self.again: Any = True
-        self.results: list[Any] = []
-
-    def interpret(self, block: Any) -> None:
-        """One round: the body on what the slots hold, and the slots widened by what it gives."""
-        run = self.run
-        remembered, written = run.machine.remembered(), run.written_state()
-        with scope(run) as self.body:
-            self.step = number = run.value(run.machine.unknown_size())
-            if self.done:
-                args = {"a": self.step, "b": self.done}
-                number = run.emit("aten::add.int", args, run.machine.unknown_size(), self.source)
-            for item, slot in self.objects.values():
-                touch(run, item, self.source)
-                item.become(slot.enter())
-            entered = [slot.enter() for slot in self.slots]
-            self.before = len(run.fakes)
-            self.again, *self.results = run.body(block, [number, *entered])
-        # what a step writes to is unknown at the next one
-        self.changed = not remembered <= run.machine.remembered() or written != run.written_state()
-        self._widen()
-
-    def _widen(self) -> None:
-        self.slots = [slot.widen(result) for slot, result in zip(self.slots, self.results, strict=True)]
-        for key, (item, content) in self.body.after.items():
-            if key not in self.objects:
-                self.changed = True
-            slot = self.objects[key][1] if key in self.objects else _content_slot(self, item.clone())
-            self.objects[key] = (item, slot.widen(content))
-
-    def finish(self, most: Any, condition: Any) -> list[Any]:
-        """Record the call; what the loop carries, after it."""
-        run = self.run
-        with recording(run, self.body):
-            pairs = [pair for slot, result in zip(self.slots, self.results, strict=True) for pair in slot.pairs(result)]
-            for key, (_, slot) in self.objects.items():
-                pairs += slot.pairs(self.body.after[key][1])
-        run.memory.refuse_writes_of_earlier_steps(self.body.calls, run.fakes, self.before)
-        inputs = [self.step, *(leaf.inner for leaf, _ in pairs)]
-        block = Block(self.body.calls, [self.again, *(result for _, result in pairs)], inputs)
-        carried = [leaf.start() for leaf, _ in pairs]
-        outputs = [run.value(leaf.fake) for leaf, _ in pairs]
-        args = {"most": _bound(most, self.done), "condition": condition, "carried": carried}
-        run.add(Call("prim::Loop", args, outputs, self.source, [block]))
-        run.remarks.extend(self.body.remarks)
-        return self._leave(iter(outputs))
-
-    def _leave(self, found: Iterator[Value]) -> list[Any]:
-        left = [slot.leave(found) for slot in self.slots]
-        for item, slot in self.objects.values():
-            content = slot.leave(found)
-            touch(self.run, item, self.source)
-            item.become(content)
-        return left
 
     def refuse(self, one: Any, other: Any) -> ExportError:
+        """The error for a variable that no slot can hold: what it is at first, and what a step gives."""
         return ExportError(
-            f"the loop at {self.source} carries {self.run.describe(one)} into its first step and "
-            f"{self.run.describe(other)} into a later one, which has no form in ONNX; make both of one type",
+            f"the loop at {self.source} carries {self.machine.describe(one)} into its first step and "
+            f"{self.machine.describe(other)} into a later one, which has no form in ONNX; make both of one type",
             code="loop-changes-type",
         )
 
 
-def _bound(most: Any, done: int) -> Any:
-    if not isinstance(most, int):
-        return most
-    return None if most >= _ENDLESS else most - done
-
-
-def _content_slot(this: _Loop, content: Any) -> Any:
+def content_slot(this: Carrier, content: Any) -> Any:
     """The slot of what a list or dict from outside holds."""
     if isinstance(content, ScriptDict):
         return _Dict(this, content)
     return _grown(this, content, content) if content.value is not None else _List(this, content)
 
 
-def _grown(this: _Loop, initial: ScriptList, like: ScriptList) -> Any:
+def _grown(this: Carrier, initial: ScriptList, like: ScriptList) -> Any:
     """The slot of a list whose length changes; ``like`` is what it becomes."""
     width = width_of(initial, like)
     return _Columns(this, initial, like, width) if width else _Grown(this, initial)
 
 
-class _Leaf:
+class Leaf:
     """A number or tensor: a constant of the loop (``fake`` None) until it is seen to change.
 
     Every slot has: ``enter``, the item at the begin of a step; ``widen``, which takes the result of a step into account
@@ -161,18 +77,18 @@ class _Leaf:
     item after the loop, from the loop's outputs in the order of ``pairs``.
     """
 
-    def __init__(self, this: _Loop, initial: Any) -> None:
+    def __init__(self, this: Carrier, initial: Any) -> None:
         self.this = this
         self.initial = initial
         self.inner: Any = None
         self.free: set[str] = set()  # sizes that were seen to change
         is_tensor = isinstance(initial, Value) and isinstance(kind_of(initial), tuple)
-        self.fake = this.run.machine.forget(this.run.fakes[initial]) if is_tensor else None
+        self.fake = this.machine.shapes.forget(this.machine.fakes[initial]) if is_tensor else None
 
     def enter(self) -> Any:
         if self.fake is None:
             return self.initial
-        self.inner = self.this.run.value(self.fake)
+        self.inner = self.this.machine.value(self.fake)
         return self.inner
 
     def widen(self, result: Any) -> Any:
@@ -187,9 +103,9 @@ class _Leaf:
             raise self.this.refuse(self._first(), result)
         if not isinstance(self.fake, torch.Tensor):
             return self
-        wider = self.this.run.machine.joined(self.fake, self.this.run.fakes[result], self.free)
-        self.this.run.memory.share(wider, self.fake)
-        self.this.run.memory.share(wider, self.this.run.fakes[result])
+        wider = self.this.machine.shapes.joined(self.fake, self.this.machine.fakes[result], self.free)
+        self.this.machine.aliasing.share(wider, self.fake)
+        self.this.machine.aliasing.share(wider, self.this.machine.fakes[result])
         new = {str(b) for a, b in zip(self.fake.shape, wider.shape, strict=True) if str(a) != str(b)}
         if new:
             self.this.changed, self.fake = True, wider
@@ -209,17 +125,19 @@ class _Leaf:
         if isinstance(result, ScriptList) and (unset or isinstance(initial, ScriptList)):
             if unset:
                 initial = ScriptList(() if result.value is not None else [initial] * len(result), result.kind)
-            return _content_slot(this, initial).widen(result)
+            return content_slot(this, initial).widen(result)
         if isinstance(result, ScriptDict) and (unset or isinstance(initial, ScriptDict)):
             return _Dict(this, type(result)(dict.fromkeys(result, initial)) if unset else initial).widen(result)
         if isinstance(result, Maybe) or result is None or initial is None or isinstance(initial, Maybe):
             return _Optional(this, initial).widen(result)
         if not unset:
-            self.fake = joined(this.run, initial, result, this.source) if kind_of(initial) == kind_of(result) else None
+            self.fake = (
+                joined(this.machine, initial, result, this.source) if kind_of(initial) == kind_of(result) else None
+            )
         elif isinstance(result, Value):
-            self.fake = this.run.machine.forget(this.run.fakes[result])
+            self.fake = this.machine.shapes.forget(this.machine.fakes[result])
         elif number_kind(result) is not None:
-            self.fake = this.run.machine.unknown(number_kind(result))
+            self.fake = this.machine.shapes.unknown(number_kind(result))
         elif is_plain(result):
             self.initial = result
             return self
@@ -235,7 +153,7 @@ class _Leaf:
     def start(self) -> Any:
         """The item before the first step."""
         unset = isinstance(self.initial, Uninitialized)
-        return self.this.run.filler(self.inner, self.this.source) if unset else self.initial
+        return filler(self.this.machine, self.inner, self.this.source) if unset else self.initial
 
     def leave(self, found: Iterator[Value]) -> Any:
         return self.initial if self.fake is None else next(found)
@@ -244,10 +162,10 @@ class _Leaf:
 class _Parts:
     """Something of a fixed number of parts, each a slot of its own."""
 
-    def __init__(self, this: _Loop, initial: Any) -> None:
+    def __init__(self, this: Carrier, initial: Any) -> None:
         self.this = this
         self.initial = initial
-        self.slots: list[Any] = [_Leaf(this, item) for item in self.items(initial)]
+        self.slots: list[Any] = [Leaf(this, item) for item in self.items(initial)]
 
     def items(self, whole: Any) -> list[Any]:
         raise NotImplementedError
@@ -281,7 +199,7 @@ class _Parts:
         return [pair for slot, item in zip(self.slots, items, strict=True) for pair in slot.pairs(item)]
 
     def leave(self, found: Iterator[Value]) -> Any:
-        return self.this.run.own(self.whole([slot.leave(found) for slot in self.slots]))
+        return self.this.machine.own(self.whole([slot.leave(found) for slot in self.slots]))
 
 
 class _Tuple(_Parts):
@@ -343,22 +261,22 @@ class _Dict(_Parts):
         return made
 
 
-def _carried(made: Any, this: _Loop) -> Any:
+def _carried(made: Any, this: Carrier) -> Any:
     # at the first step it is the list from before the loop, later the one that the step before made
     made.frozen = f"the loop at {this.source}, which carries it"
     return made
 
 
-class _Grown(_Leaf):
+class _Grown(Leaf):
     """A list whose length changes from step to step."""
 
-    def __init__(self, this: _Loop, initial: ScriptList) -> None:
+    def __init__(self, this: Carrier, initial: ScriptList) -> None:
         super().__init__(this, initial)
-        self.element = element_of(this.run, initial, this.source)
+        self.element = element_of(this.machine, initial, this.source)
 
     def enter(self) -> Any:
-        self.fake = sequence_fake(self.this.run, self.element)
-        self.inner = self.this.run.value(self.fake)
+        self.fake = sequence_fake(self.this.machine, self.element)
+        self.inner = self.this.machine.value(self.fake)
         return _carried(ScriptList((), self.initial.kind, self.inner), self.this)
 
     def widen(self, result: Any) -> Any:
@@ -366,8 +284,8 @@ class _Grown(_Leaf):
             return self
         if not isinstance(result, ScriptList):
             raise self.this.refuse(self.initial, result)
-        run, source = self.this.run, self.this.source
-        wider = joined_elements(run, self.element, element_of(run, result, source), source)
+        machine, source = self.this.machine, self.this.source
+        wider = joined_elements(machine, self.element, element_of(machine, result, source), source)
         if _text(wider) != _text(self.element):
             self.this.changed, self.element = True, wider
         return self
@@ -375,19 +293,19 @@ class _Grown(_Leaf):
     def pairs(self, result: Any) -> list[tuple[Any, Any]]:
         if isinstance(result, Uninitialized):
             return [(self, self.inner)]
-        return [(self, as_dynamic(self.this.run, result, self.element, self.this.source))]
+        return [(self, as_dynamic(self.this.machine, result, self.element, self.this.source))]
 
     def start(self) -> Any:
-        return as_dynamic(self.this.run, self.initial, self.element, self.this.source)
+        return as_dynamic(self.this.machine, self.initial, self.element, self.this.source)
 
     def leave(self, found: Iterator[Value]) -> Any:
-        return self.this.run.own(ScriptList((), self.initial.kind, next(found)))
+        return self.this.machine.own(ScriptList((), self.initial.kind, next(found)))
 
 
 class _Columns(_Parts):
     """A list of tuples whose length changes: a list for each part."""
 
-    def __init__(self, this: _Loop, initial: ScriptList, like: ScriptList, width: int) -> None:
+    def __init__(self, this: Carrier, initial: ScriptList, like: ScriptList, width: int) -> None:
         self.this = this
         self.initial = initial
         self.width = width
@@ -418,10 +336,10 @@ def _text(element: Any) -> Any:
 class _Optional:
     """What is None at some steps: a flag, and the item, which is a filler where the flag says so."""
 
-    def __init__(self, this: _Loop, initial: Any) -> None:
+    def __init__(self, this: Carrier, initial: Any) -> None:
         self.this = this
         flag, item = split(initial)
-        self.flag, self.item = _Leaf(this, flag), _Leaf(this, item)
+        self.flag, self.item = Leaf(this, flag), Leaf(this, item)
 
     def enter(self) -> Any:
         flag, item = self.flag.enter(), self.item.enter()

@@ -17,7 +17,7 @@ from purexport.capture.script.values import FakeSequence
 from purexport.errors import ExportError
 
 
-class Memory:
+class SequenceAliasing:
     """Groups of tensors, by the storages of their fakes (which live as long as the interpretation)."""
 
     def __init__(self) -> None:
