@@ -43,7 +43,7 @@ LAYERS: dict[str, tuple[str, str]] = {
     "program": ("program", "capture fx shapes facts aten base toolkit"),
     "compat": ("compat", "program lowering capture graph functionalize fx shapes facts aten base toolkit"),
     "pipeline": (
-        "pipeline",
+        "pipeline stages",
         "compat program weights.model lowering capture weights graph functionalize fx shapes facts aten base toolkit",
     ),
     "models": ("operators", ""),
@@ -90,9 +90,6 @@ CIRCLES = {
     ),
     "purexport.fx.higher_order purexport.fx.reader": "operands of a node are programs, which hold nodes",
     "purexport.functionalize.blocks purexport.functionalize.graph": "calls hold blocks, which hold calls",
-    "purexport.lowering.blocks purexport.lowering.control purexport.lowering.fallthrough purexport.lowering.lower": (
-        "calls hold blocks, which hold calls"
-    ),
 }
 
 

@@ -16,13 +16,12 @@ from typing import Any
 
 import torch
 
-from purexport.aten.axes import Specialised
+from purexport.aten.axes import Axes, Specialised
 from purexport.aten.graph import AtenGraph, Call, ScalarType, TensorType, Value
 from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
 from purexport.facts.table import has_data_dependent_size
 from purexport.shapes.failures import code_of
-from purexport.shapes.fakes import Axes, FakeMachine
 
 
 def has_data_dependent_sizes(graph: AtenGraph) -> bool:
@@ -72,6 +71,9 @@ class _Abstract:
     def __init__(self, graph: AtenGraph, axes: Mapping[str, Axes], distinct: bool) -> None:
         self.graph = graph
         self.axes = axes
+        # imported here, because it loads sympy, and a graph whose sizes cannot change is only asked whether they can
+        from purexport.shapes.fakes import FakeMachine
+
         self.machine = FakeMachine(distinct)
         self.env: dict[Value, Any] = {}
         self.found = Inference()

@@ -40,6 +40,7 @@ Axes = Mapping[int, str]
 _PRIMES = (13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 _TENSORS = re.compile(r"(Optional\[|List\[)*Tensor\]*")
 _SMALL = 16  # elements of a tensor whose content is kept
+_NUMBERS = re.compile("number")
 
 
 @dataclass(frozen=True)
@@ -176,8 +177,13 @@ class FakeMachine:
 
     def _as_tensors(self, target: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Numbers that the trace had wrapped become zero-dim tensors where the schema wants a tensor."""
-        kinds = _tensor_parameters(target)
-        return {name: self._as_tensor(arg) if name in kinds else arg for name, arg in args.items()}
+        kinds = _parameters(target, _TENSORS)
+        args = {name: self._as_tensor(arg) if name in kinds else arg for name, arg in args.items()}
+        if not any(isinstance(arg, torch.Tensor) and arg.is_complex() for arg in args.values()):
+            return args
+        # torch makes a complex number of one beside complex tensors, which would fix it; no shape depends on it
+        numbers = _parameters(target, _NUMBERS)
+        return {name: 1 if name in numbers and _is_symbolic(arg) else arg for name, arg in args.items()}
 
     def _as_tensor(self, arg: Any) -> Any:
         if isinstance(arg, (list, tuple)):
@@ -301,8 +307,8 @@ def _operator(call: Call) -> Any:
     return operator
 
 
-def _tensor_parameters(target: str) -> Sequence[str]:
-    return [item.name for item in signature(target).parameters if _TENSORS.fullmatch(item.type)]
+def _parameters(target: str, kind: re.Pattern[str]) -> Sequence[str]:
+    return [item.name for item in signature(target).parameters if kind.fullmatch(item.type)]
 
 
 def _is_symbolic(arg: Any) -> bool:

@@ -32,6 +32,7 @@ def examples() -> list[Example]:
     found += [_linear(target) for target in _targets() if "W_prepack" in _names(target)]
     found += [
         example("quantized::cat", [quantized(2, 3), quantized(1, 3)], 0, 0.1, 3),
+        example("quantized::cat_relu", [quantized(2, 3), quantized(1, 3)], 0, 0.1, 3),
         _embedding(),
         example("quantized::matmul", quantized(2, 3), quantized(3, 4), 0.1, 3),
         example("aten::int_repr", quantized(2, 3)),
@@ -74,7 +75,7 @@ def _argument(target: str, name: str, kind: str) -> Any:
 
 
 def _is_elementwise(target: str) -> bool:
-    others = parsed(target).name in ("cat", "matmul", "embedding_byte")
+    others = parsed(target).name in ("cat", "cat_relu", "matmul", "embedding_byte")
     return not others and "conv" not in target and "W_prepack" not in _names(target)
 
 
