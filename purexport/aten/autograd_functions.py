@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from purexport.aten.memory import storage_of
+from purexport.aten.names import operator_of, parsed
 from purexport.errors import ExportError
 from purexport.torch_patches.autograd import applied_by, left_whole_by_dynamo, plain_apply
 
@@ -77,8 +79,8 @@ class FunctionCall:
         places = iter(range(len(found)))
         slots = [Slot("tensors", next(places)) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         self.result, self.dtypes = pytree.tree_unflatten(slots, spec), [item.dtype for item in found]
-        taken = {_storage(tensor) for tensor in tensors}
-        return [item.clone() if _storage(item) in taken else item for item in found]
+        taken = {storage_of(tensor) or id(tensor) for tensor in tensors}
+        return [item.clone() if (storage_of(item) or id(item)) in taken else item for item in found]
 
 
 class Functions:
@@ -139,13 +141,13 @@ def _apply(function: Any, *args: Any, **kwargs: Any) -> Any:
 @functools.cache
 def _operator() -> Any:
     """Our operator, declared to torch when it is first needed, and for the length of the process."""
-    namespace, _, name = TARGET.partition("::")
-    library: Any = torch.library.Library(namespace, "DEF")  # type: ignore[no-untyped-call]
+    name = parsed(TARGET)
+    library: Any = torch.library.Library(name.namespace, "DEF")  # type: ignore[no-untyped-call]
     library.define(_SCHEMA)
-    library.impl(name, _run, "CompositeExplicitAutograd")
+    library.impl(name.name, _run, "CompositeExplicitAutograd")
     torch.library.register_fake(TARGET, _run, lib=library)
     _operator.library = library  # type: ignore[attr-defined]  # torch takes the operator back with it
-    return torch.ops.purexport_autograd.function.default
+    return operator_of(TARGET)
 
 
 def _run(tensors: Sequence[torch.Tensor], sizes: Sequence[Any], key: int) -> list[torch.Tensor]:
@@ -175,7 +177,3 @@ def _kind(function: Any, leaf: Any) -> str | None:
 
 def _version(tensor: torch.Tensor) -> int:
     return -1 if tensor.is_inference() else tensor._version
-
-
-def _storage(tensor: torch.Tensor) -> Any:
-    return tensor.untyped_storage()._cdata if tensor.layout == torch.strided else id(tensor)

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from proto_schema.payload import Payload
+from purexport.aten.names import base_of
 
 Dim = int | str | None
 
@@ -171,7 +172,7 @@ class Call:
     @property
     def base(self) -> str:
         """The target without its overload: ``aten::sum`` of ``aten::sum.dim_IntList``."""
-        return self.target.partition(".")[0]
+        return base_of(self.target)
 
 
 @dataclass(slots=True, eq=False)

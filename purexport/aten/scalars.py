@@ -11,6 +11,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from purexport.aten.names import base_of, without_underscore
+
 
 def _add(a: Any, b: Any, alpha: Any = 1) -> Any:
     return a + b if alpha == 1 else a + alpha * b
@@ -81,8 +83,8 @@ def without_write(target: str) -> str:
 
     A trace records ``count += n`` of two sizes in this way, because sizes are tensors there.
     """
-    base, dot, overload = target.partition(".")
-    return base.removesuffix("_") + dot + overload if is_scalar_operator(base.removesuffix("_")) else target
+    plain = without_underscore(target)
+    return plain if is_scalar_operator(base_of(plain)) else target
 
 
 def evaluate(base: str, args: Mapping[str, Any]) -> Any:

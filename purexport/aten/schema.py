@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from purexport.aten.graph import Arg
+from purexport.aten.names import operator_of, parsed, schema_of
 
 MISSING = object()
 _ALIAS = re.compile(r"\(([a-z]\w*)?(!)?(?:\s*->\s*\*|\|\s*\w+)*(!)?\)")
@@ -72,19 +73,12 @@ def signature(target: str) -> Signature:
 @functools.cache
 def changes_shape(target: str) -> bool:
     """Whether an operator gives a tensor another shape in place (torch's tag ``inplace_view``)."""
-    namespace, _, rest = target.partition("::")
-    name, _, overload = rest.partition(".")
-    operator = getattr(getattr(getattr(torch.ops, namespace), name, None), overload or "default", None)
-    return name != "detach_" and torch.Tag.inplace_view in getattr(operator, "tags", ())
+    tags = getattr(operator_of(target), "tags", ())
+    return torch.Tag.inplace_view in tags and parsed(target).name != "detach_"
 
 
 def _found(target: str) -> Signature:
-    name, _, overload = target.partition(".")
-    try:
-        schema = torch._C._get_schema(name, overload)
-    except RuntimeError as error:
-        raise LookupError(f"torch has no schema for {target}") from error
-    return _from_schema(target, schema)
+    return _from_schema(target, schema_of(target))
 
 
 _builtin = functools.cache(_found)  # operators of a torch.library may be taken back and declared anew

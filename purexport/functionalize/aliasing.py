@@ -14,77 +14,11 @@ from typing import Any
 import torch
 
 from purexport.aten.graph import Call, TensorType, Value, map_values, values_in
+from purexport.aten.memory import share_memory
+from purexport.aten.names import operator_of
 from purexport.aten.schema import MISSING, signature
-
-# Views by annotation, or by their code, that copy when they must (or share when they can).
-MAY_SHARE = frozenset(
-    f"aten::{name}"
-    for name in [
-        "reshape",
-        "reshape_as",
-        "flatten",
-        "contiguous",
-        "to",
-        "type_as",
-        "dropout",
-        "feature_dropout",
-        "alpha_dropout",
-        "feature_alpha_dropout",
-        "float",
-        "ravel",
-        "resolve_conj",
-        "resolve_neg",
-        "conj",
-        "real",
-        "cpu",
-        "_unsafe_view",
-        "atleast_1d",
-        "atleast_2d",
-        "atleast_3d",
-    ]
-)
-# Those of them, and others, that give back the argument itself, not a view of it, when there is nothing to do.
-_RETURNS_ITSELF = MAY_SHARE - {"aten::reshape", "aten::reshape_as", "aten::flatten", "aten::ravel"}
-_RETURNS_ITSELF |= {"aten::positive", "aten::sum_to_size", "aten::lift_fresh"}
-# Views without an annotation: pieces of one storage.
-UNSAID_VIEWS = frozenset(f"aten::{name}" for name in ["unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk"])
-
-# torch.export writes ``lift_fresh``, which shares, as ``lift_fresh_copy``, which copies: which it was, is not told.
-_MAY_HAVE_COPIED = frozenset(["aten::lift_fresh_copy"])
-
-# Composite operators that always compute: their results are their own.  Asking torch of each of them would cost more
-# than all the rest of an export.
-_COMPUTE = frozenset(
-    f"aten::{name}"
-    for name in [
-        *("conv1d", "conv2d", "conv3d", "_convolution", "_convolution_mode"),
-        *("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
-        *("linear", "matmul", "scaled_dot_product_attention", "lstm", "gru", "rnn_tanh", "rnn_relu"),
-        *("batch_norm", "layer_norm", "group_norm", "instance_norm", "softmax", "log_softmax"),
-        *("max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d"),
-        *("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "relu6", "selu"),
-        *("upsample_nearest2d", "upsample_bilinear2d", "upsample_bicubic2d"),
-    ]
-)
-
-_WIDENING = frozenset(["aten::cumsum", "aten::cumprod"])  # of small integers to int64
-_COMPARISONS = frozenset(
-    f"aten::{name}"
-    for name in [
-        *("eq", "ne", "lt", "le", "gt", "ge", "logical_not", "logical_and", "logical_or", "logical_xor"),
-        *("less", "less_equal", "greater", "greater_equal", "not_equal"),
-    ]
-)
-
-
-def may_return_itself(call: Call) -> bool:
-    """Whether the result may be the very tensor that the call was given, and no other name for its memory."""
-    if call.base != "aten::flatten":
-        return call.base in _RETURNS_ITSELF
-    given = call.args["self"]
-    rank = given.type.rank if isinstance(given, Value) and isinstance(given.type, TensorType) else None
-    ends = [call.args["start_dim"], call.args["end_dim"]]
-    return rank is None or (rank > 0 and ends[0] % rank == ends[1] % rank)
+from purexport.facts.fact import Aliases, ResultDtype
+from purexport.facts.table import fact_of
 
 
 def shares_storage(call: Call, source: str) -> bool | None:
@@ -95,7 +29,7 @@ def shares_storage(call: Call, source: str) -> bool | None:
     result, made = _on_meta(call)
     if not isinstance(result, torch.Tensor) or given not in made:
         return None
-    return _storage(result) == _storage(made[given])
+    return share_memory(result, made[given])
 
 
 def seen_by(view: Call, base: torch.Tensor) -> Any:
@@ -107,14 +41,13 @@ def seen_by(view: Call, base: torch.Tensor) -> Any:
 
 def hidden_sources(call: Call) -> list[Value]:
     """The arguments whose storage a result of a composite operator shares, though its schema does not say so."""
-    if call.base in _MAY_HAVE_COPIED:
+    if fact_of(call.target).aliases is Aliases.UNTOLD:
         return list(values_in(call.args.values()))
     if not _is_composite(call.target):
         return []
     result, made = _on_meta(call)
     results = result if isinstance(result, (list, tuple)) else [result]
-    storages = {_storage(item) for item in results if isinstance(item, torch.Tensor)}
-    return [value for value, tensor in made.items() if _storage(tensor) in storages]
+    return [value for value, tensor in made.items() if any(share_memory(item, tensor) for item in results)]
 
 
 def result_dtype(target: str, args: dict[str, Any]) -> torch.dtype | None:
@@ -125,8 +58,9 @@ def result_dtype(target: str, args: dict[str, Any]) -> torch.dtype | None:
     tensors = [arg for arg in operands if isinstance(arg, Value) and isinstance(arg.type, TensorType)]
     if isinstance(own, Value) and isinstance(own.type, TensorType):
         plain = all(arg.tensor.dtype == own.tensor.dtype for arg in tensors)
-        base = target.partition(".")[0]
-        others = base in _COMPARISONS or (base in _WIDENING and not own.tensor.dtype.is_floating_point)
+        said = fact_of(target).result_dtype
+        wider = said is ResultDtype.INTEGERS and not own.tensor.dtype.is_floating_point
+        others = said is ResultDtype.ALWAYS or wider
         if plain and (own.tensor.dtype.is_floating_point or not numbers) and not others:
             return None
     parameters = {item.name: item for item in signature(target).parameters}
@@ -145,12 +79,10 @@ def result_dtype(target: str, args: dict[str, Any]) -> torch.dtype | None:
 @functools.cache
 def _is_composite(target: str) -> bool:
     """True for operators written in terms of others, whose schemas do not tell all that they share."""
-    name, _, overload = target.partition(".")
-    if name in _COMPUTE or any(parameter.alias for parameter in signature(target).parameters):
+    if fact_of(target).aliases is Aliases.NEVER or any(parameter.alias for parameter in signature(target).parameters):
         return False
-    full = f"{name}.{overload}" if overload else name
     try:
-        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(full, "CompositeImplicitAutograd"))
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(target, "CompositeImplicitAutograd"))
     except RuntimeError:
         return False  # an operator of TorchScript alone, such as aten::ScalarImplicit
 
@@ -199,19 +131,15 @@ def _run(target: str, args: dict[str, Any], make: Callable[[TensorType], torch.T
 
 def _call(target: str, args: dict[str, Any], make: Callable[[Value], torch.Tensor]) -> Any:
     """The operator's result with a tensor for each value; None where it does not run so."""
-    namespace, _, rest = target.partition("::")
-    name, _, overload = rest.partition(".")
 
     def convert(value: Value) -> Any:
         return make(value) if isinstance(value.type, TensorType) else 2
 
+    operator = operator_of(target)
+    if operator is None:
+        return None
     try:
-        operator = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
         with torch.no_grad():
             return operator(**{key: map_values(arg, convert) for key, arg in args.items()})
     except (RuntimeError, TypeError, AttributeError, NotImplementedError):
         return None
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)

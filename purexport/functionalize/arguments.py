@@ -11,6 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from purexport.aten.graph import AtenGraph
+from purexport.aten.memory import storage_of
 from purexport.errors import ExportError
 from purexport.functionalize.graph import Functionalized
 
@@ -32,7 +33,7 @@ def _is_part(tensor: torch.Tensor) -> bool:
 
 def refuse_shared_inputs(pure: Functionalized, arguments: Any) -> None:
     """Raise ExportError for a write to one of two inputs that share memory, which would reach the other in torch."""
-    storages = [tensor.untyped_storage()._cdata for tensor in _plain_tensors(arguments)]
+    storages = [storage_of(tensor) for tensor in _plain_tensors(arguments)]
     written = [item for item in pure.mutations if item.input.kind == "user"]
     if written and len(set(storages)) < len(storages):
         raise ExportError(

@@ -4,8 +4,8 @@ Every tensor belongs to a storage.  A view remembers the view it was taken from 
 through a view becomes the inverse chain (``slice_scatter``, ``select_scatter``, ...) up to the storage's base; a later
 read of any other view of that storage takes its chain again from the new base.
 
-Where it is not known whether two tensors share storage (``sharing``) and a write would make the difference, the export
-is refused.  Graphs that write nothing pass through untouched.  Branches and loops are in ``functionalize_blocks``.
+Where it is not known whether two tensors share storage (``aliasing``) and a write would make the difference, the export
+is refused.  Graphs that write nothing pass through untouched.  Branches and loops are in ``blocks``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ import torch
 from purexport.aten.graph import AtenGraph, Call, Input, ListType, TensorType, Value, map_values, values_in
 from purexport.aten.schema import Signature, signature
 from purexport.errors import ExportError
+from purexport.facts.fact import Aliases, UnknownInverse
+from purexport.facts.table import fact_of, may_return_itself, view_in_place
 from purexport.functionalize import blocks
 from purexport.functionalize.aliasing import (
-    MAY_SHARE,
-    UNSAID_VIEWS,
     hidden_sources,
-    may_return_itself,
     result_dtype,
     shares_storage,
 )
@@ -32,22 +31,7 @@ from purexport.functionalize.blocks import Order
 from purexport.functionalize.out_of_place import pure_exists, pure_target, renamed
 from purexport.functionalize.running_stats import new_statistics
 from purexport.functionalize.storages import Alias, Journal
-from purexport.functionalize.view_inverses import UnknownInverse, inverse, positions, scattered
-
-# These change what a name sees, not the bytes: the name becomes a view of what it was.
-_METADATA = {
-    "aten::transpose_": "aten::transpose.int",
-    "aten::t_": "aten::t",
-    "aten::squeeze_": "aten::squeeze",
-    "aten::squeeze_.dim": "aten::squeeze.dim",
-    "aten::squeeze_.dims": "aten::squeeze.dims",
-    "aten::unsqueeze_": "aten::unsqueeze",
-    "aten::swapaxes_": "aten::swapaxes",
-    "aten::swapdims_": "aten::swapdims",
-    "aten::detach_": "aten::detach",
-    "aten::requires_grad_": "aten::alias",
-}
-_REFUSED = frozenset({"aten::resize_", "aten::set_", "aten::as_strided_", "aten::resize_as_"})
+from purexport.functionalize.view_inverses import inverse, positions, scattered
 
 
 @dataclass(frozen=True)
@@ -203,10 +187,10 @@ class Pass:
             self.fillers.update(call.outputs)
         elif call.target == "prim::getitem" and call.args["list"] in self.lists:
             self._take(call, args)
-        elif call.target in _METADATA:
+        elif (becomes := view_in_place(call.target)) is not None:
             self._refuse_same_object(call)
             args.pop("requires_grad", None)
-            view = Call(_METADATA[call.target], args, call.outputs, call.source)
+            view = Call(becomes, args, call.outputs, call.source)
             self.aliases[call.args["self"]] = self._view(view, self.aliases[call.args["self"]])
         elif call.target == "aten::as_strided":
             self.aliases[call.outputs[0]] = self.new(call.outputs[0], self.aliases[call.args["self"]], call, version=-1)
@@ -221,10 +205,11 @@ class Pass:
 
     def _pure_call(self, pure: Call, call: Call, found: Signature | None) -> None:
         source = found.aliased() if found is not None else None
-        if call.base in MAY_SHARE | UNSAID_VIEWS:
+        said = fact_of(call.target).aliases
+        if said in (Aliases.MAYBE, Aliases.ALWAYS):
             source = source or next(iter(call.args))
         # as it is now: a name may have been transposed in place
-        shares = shares_storage(pure, source) if source and call.base in MAY_SHARE else source is not None
+        shares = shares_storage(pure, source) if source and said is Aliases.MAYBE else source is not None
         parent = self.aliases.get(call.args[source]) if source and isinstance(call.args[source], Value) else None
         if parent is None or not shares:
             self._emit(pure)
@@ -306,7 +291,7 @@ class Pass:
             self._write_by_twin(call, twin, args, writes)
             return
         followed = len(writes) == 1 and name in ("out", first) and isinstance(call.args[name], Value)
-        if not followed or call.base in _REFUSED:
+        if not followed or fact_of(call.target).untraceable:
             raise ExportError(
                 f"{call.target} at {call.source} writes in a way that cannot be followed; write it as an "
                 "assignment of a new tensor",

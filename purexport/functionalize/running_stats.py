@@ -10,33 +10,26 @@ from collections.abc import Callable
 from typing import Any
 
 from purexport.aten.graph import Call, TensorType, Value
+from purexport.facts.fact import Statistics
+from purexport.facts.table import fact_of
 
 Emit = Callable[[Call], None]
 New = Callable[[Value, Emit], Value]
 
-# operator -> the argument that says that the input's own statistics are used
-_SWITCHES = {
-    "aten::batch_norm": "training",
-    "aten::native_batch_norm": "training",
-    "aten::cudnn_batch_norm": "training",
-    "aten::_batch_norm_impl_index": "training",
-    "aten::instance_norm": "use_input_stats",
-}
-
 
 def new_statistics(call: Call) -> dict[str, New]:
     """What ``call`` writes besides its result: by argument name, a function that emits the new value."""
-    switch = _SWITCHES.get(call.base)
-    if switch is None or not call.args[switch] or call.args.get("running_mean") is None:
+    said = fact_of(call.target).statistics
+    if said is None or not call.args[said.switch] or call.args.get("running_mean") is None:
         return {}
     return {
-        "running_mean": lambda running, emit: _blend(call, running, _mean(call, emit), emit),
-        "running_var": lambda running, emit: _blend(call, running, _variance(call, emit), emit),
+        "running_mean": lambda running, emit: _blend(said, call, running, _mean(call, emit), emit),
+        "running_var": lambda running, emit: _blend(said, call, running, _variance(said, call, emit), emit),
     }
 
 
-def _blend(call: Call, running: Value, observed: Value, emit: Emit) -> Value:
-    momentum = call.args["momentum"] if "momentum" in call.args else call.args["exponential_average_factor"]
+def _blend(said: Statistics, call: Call, running: Value, observed: Value, emit: Emit) -> Value:
+    momentum = call.args[said.momentum]
     kept = _emitted(call, emit, "aten::mul.Tensor", running.type, self=running, other=1 - momentum)
     same = observed
     if observed.tensor.dtype != running.tensor.dtype:
@@ -50,10 +43,10 @@ def _mean(call: Call, emit: Emit) -> Value:
     return _emitted(call, emit, "aten::mean.dim", type_, self=input_, dim=dims, keepdim=False, dtype=None)
 
 
-def _variance(call: Call, emit: Emit) -> Value:
+def _variance(said: Statistics, call: Call, emit: Emit) -> Value:
     input_, dims, type_ = _observed(call)
     options: dict[str, Any] = {"correction": 1, "keepdim": False}
-    if call.base != "aten::instance_norm":
+    if not said.by_instance:
         return _emitted(call, emit, "aten::var.correction", type_, self=input_, dim=dims, **options)
     shape = (input_.tensor.shape or (None, None))[:2]
     each = TensorType(type_.dtype, shape)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 
 from purexport.aten.graph import Input
+from purexport.aten.unique_names import UniqueNames
 from purexport.errors import ExportError
 from purexport.functionalize.graph import Functionalized
 
@@ -53,6 +54,7 @@ def keep_state(pure: Functionalized) -> State:
     graph, found = pure.graph, State()
     written = {item.input: item for item in pure.mutations}
     kept: list[Input] = []
+    names = UniqueNames(graph.output_names)
     for item in sorted(written, key=lambda item: (item.kind != "user", graph.inputs.index(item))):
         if written[item].value is None:
             raise ExportError(
@@ -62,7 +64,7 @@ def keep_state(pure: Functionalized) -> State:
             )
         found.written.append(item.name)
         graph.outputs.append(written[item].value)
-        graph.output_names.append(_unused(f"{item.name}_out", graph.output_names))
+        graph.output_names.append(names.unique(f"{item.name}_out"))
         if item.stored is not None:
             raise ExportError(
                 f"the model writes to its buffer {item.name!r}, whose first value is not at hand; give that one as a "
@@ -75,9 +77,3 @@ def keep_state(pure: Functionalized) -> State:
             kept.append(item)
     graph.inputs = [item for item in graph.inputs if item not in kept] + kept
     return found
-
-
-def _unused(name: str, taken: list[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name

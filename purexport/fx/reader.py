@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from purexport.aten.graph import OWN_NAMESPACE, AtenGraph, Call, Frame, ScalarType, Source, Value
+from purexport.aten.names import name_of
 from purexport.aten.schema import bind
 from purexport.errors import ExportError
 from purexport.fx.higher_order import read_higher_order
@@ -123,9 +124,7 @@ class Reader:
         if isinstance(target, torch._ops.HigherOrderOperator):
             return read_higher_order(self, node, args)
         if isinstance(target, torch._ops.OpOverload):
-            schema = target._schema
-            name = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
-            name = re.sub(rf"^{OWN_NAMESPACE}::", "aten::", name)
+            name = re.sub(rf"^{OWN_NAMESPACE}::", "aten::", name_of(target._schema))
             return self._emit(node, name, bind(name, args, kwargs))
         name = f"python::{getattr(target, '__name__', target)}"
         return self._emit(node, name, {str(position): arg for position, arg in enumerate(args)})

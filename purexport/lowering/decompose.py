@@ -18,10 +18,12 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from purexport.aten.graph import AtenGraph, Call, Input, ListType, TensorType, Value, map_values
+from purexport.aten.names import operator_of
 from purexport.errors import ExportError
 from purexport.functionalize.graph import functionalize
 from purexport.fx.reader import Reader, read_module
 from purexport.shapes.fakes import FakeMachine
+from purexport.shapes.guards import holds_but_for_the_smallest
 from purexport.shapes.symbols import Symbols
 
 _FAILURES = (RuntimeError, TypeError, ValueError, NotImplementedError, LookupError, ExportError)
@@ -32,7 +34,7 @@ def expand(call: Call) -> AtenGraph | None:
 
     The graph's outputs are those of the call; a call that gives one list has one output, a list.
     """
-    overload = _overload(call.target)
+    overload = operator_of(call.target)
     values = list(dict.fromkeys(call.inputs()))
     if overload is None or not all(_is_known(value) for value in (*values, *call.outputs)):
         return None
@@ -67,7 +69,7 @@ def _traced_with_symbols(run: Any, values: Sequence[Value], graph: AtenGraph) ->
     with machine.running():
         examples = [_symbolic(machine, value.tensor) for value in values]
     module = make_fx(run, decomposition_table=_table(), tracing_mode="symbolic")(*examples)
-    if machine.fixed() or not all(_is_harmless(guard.expr) for guard in machine.shapes.guards):
+    if machine.fixed() or not all(holds_but_for_the_smallest(guard.expr) for guard in machine.shapes.guards):
         return False
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     env = {node: item.value for node, item in zip(placeholders, graph.inputs, strict=True)}
@@ -125,21 +127,6 @@ _FUNCTIONS: Mapping[str, Any] = {
 }
 
 
-# Sizes at which what a decomposition asked must hold: from a few on, equal to each other and different.
-_PROBES = (4, 5, 6, 7, 8, 12, 30, 31, 64, 100, 1000, 4096)
-
-
-def _is_harmless(guard: Any) -> bool:
-    """True for a question that all sizes but the smallest answer alike: ``Ne(s0, 1)``, ``s0 <= 2**24``."""
-    symbols = sorted(guard.free_symbols, key=str)
-    for shift in range(len(symbols) and 3):
-        for first in range(len(_PROBES)):
-            sizes = [_PROBES[(first + shift * place) % len(_PROBES)] for place in range(len(symbols))]
-            if not guard.subs(dict(zip(symbols, sizes, strict=True))):
-                return False
-    return True
-
-
 def _is_known(value: Value) -> bool:
     """True for a tensor whose sizes are all numbers or expressions of axis names, and for a list of results."""
     type_ = value.type
@@ -157,12 +144,3 @@ def _table() -> Mapping[Any, Any]:
     from torch._decomp import core_aten_decompositions
 
     return dict(core_aten_decompositions())
-
-
-def _overload(target: str) -> Any:
-    namespace, _, rest = target.partition("::")
-    name, _, overload = rest.partition(".")
-    try:
-        return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
-    except AttributeError:
-        return None

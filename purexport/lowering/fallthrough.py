@@ -23,6 +23,7 @@ from typing import Any
 from purexport import dtypes
 from purexport.aten.autograd_functions import TARGET as AUTOGRAD
 from purexport.aten.graph import Call, ListType, TensorType
+from purexport.aten.names import parsed
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Graph, Node, Value
 from purexport.lowering.blocks import typed
@@ -35,7 +36,7 @@ _OURS = ("prim", "sequence")  # calls of our own, that have their rules
 
 def always(kind: Kind, call: Call, arguments: Mapping[str, Any]) -> bool:
     """True for a call that this kind of export keeps, whether it has a rule or not."""
-    namespace = call.target.partition("::")[0]
+    namespace = parsed(call.target).namespace
     if call.target == "prim::getitem":
         return isinstance(arguments["list"], Value)  # of a kept call, whose list is a value
     if call.blocks or namespace in _OURS:
@@ -45,7 +46,7 @@ def always(kind: Kind, call: Call, arguments: Mapping[str, Any]) -> bool:
 
 def at_last(kind: Kind, call: Call) -> bool:
     """True for a call that this kind of export keeps because it cannot be lowered."""
-    namespace = call.target.partition("::")[0]
+    namespace = parsed(call.target).namespace
     if call.blocks or namespace in _OURS:
         return False
     return kind is Kind.ONNX_FALLTHROUGH or (kind is Kind.ONNX_ATEN_FALLBACK and namespace == "aten")
@@ -65,8 +66,7 @@ def keep(
     target, named = call.target, dict(arguments)
     if target == "prim::getitem":
         target, named = "aten::__getitem__.t", {"list": arguments["list"], "idx": arguments["index"]}
-    namespace, _, rest = target.partition("::")
-    operator, _, overload = rest.partition(".")
+    namespace, operator, overload = parsed(target)
     inputs, attributes = _arguments(op, kind, named)
     if overload and overload != "default":
         attributes["overload_name"] = overload

@@ -17,42 +17,16 @@ from typing import Any
 import torch
 
 from purexport.aten.axes import Axes, Specialised
-from purexport.aten.graph import AtenGraph, Call, ScalarType, TensorType, Value, values_in
+from purexport.aten.graph import AtenGraph, Call, ScalarType, TensorType, Value
 from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
+from purexport.facts.table import has_data_dependent_size
 from purexport.shapes.failures import code_of
-
-# Operators whose result's size depends on their input's content; the example's size means nothing for another input.
-_DATA_DEPENDENT = frozenset(
-    {
-        "aten::_reshape_from_tensor",
-        "aten::_unique",
-        "aten::_unique2",
-        "aten::argwhere",
-        "aten::bincount",
-        "aten::masked_select",
-        "aten::nonzero",
-        "aten::nonzero_numpy",
-        "aten::one_hot",
-        "aten::repeat_interleave",
-        "aten::unique_consecutive",
-        "aten::unique_dim",
-        "aten::unique_dim_consecutive",
-        "torchvision::nms",
-    }
-)
 
 
 def has_data_dependent_sizes(graph: AtenGraph) -> bool:
-    """True when a size in the graph follows from the content of a tensor."""
-    return any(call.base in _DATA_DEPENDENT or _has_mask(call) for call in graph.calls)
-
-
-def _has_mask(call: Call) -> bool:
-    if call.target != "aten::index.Tensor":
-        return False
-    types = [value.type for value in values_in(call.args["indices"])]
-    return any(isinstance(type_, TensorType) and type_.dtype in (torch.bool, torch.uint8) for type_ in types)
+    """True when a size in the graph follows from the content of a tensor: the example's means nothing for another."""
+    return any(map(has_data_dependent_size, graph.calls))
 
 
 @dataclass

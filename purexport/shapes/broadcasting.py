@@ -20,9 +20,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
 from purexport.aten.schema import signature
-
-# they broadcast, and torch does not tag them so
-_OTHERS = frozenset(f"aten::{name}" for name in ("copy_", "masked_fill", "masked_fill_", "mse_loss", "l1_loss"))
+from purexport.facts.table import fact_of
 
 
 def widened(target: str, operator: Any, args: Mapping[str, Any], unknown: Callable[[], Any]) -> Mapping[str, Any]:
@@ -31,7 +29,7 @@ def widened(target: str, operator: Any, args: Mapping[str, Any], unknown: Callab
     ``operator`` is what will be called (of which only torch's own say by a tag that they broadcast), ``unknown`` makes
     an unknown size.
     """
-    if torch.Tag.pointwise not in getattr(operator, "tags", ()) and target.partition(".")[0] not in _OTHERS:
+    if torch.Tag.pointwise not in getattr(operator, "tags", ()) and not fact_of(target).broadcasts:
         return args
     tensors = {name: arg for name, arg in args.items() if isinstance(arg, torch.Tensor)}
     if len(tensors) < 2 or not any(_is_unknown(size) for tensor in tensors.values() for size in tensor.shape):

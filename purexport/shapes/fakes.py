@@ -25,11 +25,13 @@ from torch.utils._sympy.functions import Max, Min
 
 from purexport.aten import scalars
 from purexport.aten.graph import Call, ScalarType, TensorType, Value, map_values, tensor_type
+from purexport.aten.names import operator_of
 from purexport.aten.schema import signature
 from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
-from purexport.shapes import linalg_functions, quantized_functions, recurrent_functions, tensor_functions
+from purexport.facts.table import fact_of, shape_function
 from purexport.shapes.broadcasting import widened
+from purexport.shapes.guards import open_guards
 from purexport.shapes.symbols import Symbols
 from purexport.torch_patches.quiet import quiet_torch
 
@@ -39,11 +41,6 @@ _PRIMES = (13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 _TENSORS = re.compile(r"(Optional\[|List\[)*Tensor\]*")
 _SMALL = 16  # elements of a tensor whose content is kept
 _NUMBERS = re.compile("number")
-_MAKERS = frozenset(f"aten::{name}" for name in ("scalar_tensor", "zeros", "ones", "full", "arange"))
-
-
-# They read a tensor's number; the operators themselves give plain Python numbers, which a fake does not have.
-_READ = frozenset({"aten::Int", "aten::IntImplicit", "aten::Float", "aten::Bool"})
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ class FakeMachine:
 
     def tensor(self, type_: TensorType, axes: Axes) -> torch.Tensor:
         """A fake tensor of that type, the given axes symbols."""
-        if is_quantized(type_.dtype):  # the numbers stand for it, as in quantized_functions
+        if is_quantized(type_.dtype):  # the numbers stand for it, as in `facts.quantized`
             type_ = TensorType(torch.float32, type_.shape)
         shape: list[Any] = list(type_.shape or ())
         for axis, name in axes.items():
@@ -142,12 +139,8 @@ class FakeMachine:
             operands = [arg for arg in args.values() if isinstance(arg, torch.Tensor)]
             if scalars.is_scalar_operator(call.base) and not operands:
                 return [scalars.evaluate(call.base, args)]
-        if call.target == "aten::size.int":
-            return [args["self"].size(args["dim"])]
-        if call.base in _READ and isinstance(args.get("a"), torch.Tensor):
-            return [args["a"].item()]
-        if call.target == "aten::numel":
-            return [args["self"].numel()]
+        if fact_of(call.target).reads_number and isinstance(args.get("a"), torch.Tensor):
+            return [args["a"].item()]  # the operators themselves give Python numbers, which a fake does not have
         if call.target == "aten::_shape_as_tensor":
             return [self._shape_of(args["self"])]
         if call.target == "aten::_reshape_from_tensor":
@@ -184,8 +177,6 @@ class FakeMachine:
 
     def _as_tensors(self, target: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Numbers that the trace had wrapped become zero-dim tensors where the schema wants a tensor."""
-        if target == "aten::view":
-            return {"self": args["self"], "shape": args["size"]}
         kinds = _parameters(target, _TENSORS)
         args = {name: self._as_tensor(arg) if name in kinds else arg for name, arg in args.items()}
         if not any(isinstance(arg, torch.Tensor) and arg.is_complex() for arg in args.values()):
@@ -207,7 +198,9 @@ class FakeMachine:
 
     def _made(self, call: Call, args: Mapping[str, Any]) -> torch.Tensor | None:
         """A small tensor that is made of known numbers, with its content; None for other calls."""
-        if call.base not in _MAKERS or any(isinstance(arg, torch.Tensor) or _is_symbolic(arg) for arg in args.values()):
+        if not fact_of(call.target).makes_constant or any(
+            isinstance(arg, torch.Tensor) or _is_symbolic(arg) for arg in args.values()
+        ):
             return None
         size = args.get("size", ())
         if any(map(_is_symbolic, size)) or math.prod(size) > _SMALL:
@@ -290,10 +283,8 @@ class FakeMachine:
 
     def assumed(self) -> list[str]:
         """What the model takes the size of a part to be, where the part may be shorter for other sizes."""
-        found = (guard.expr.xreplace(self.shapes.replacements) for guard in self.shapes.guards)
-        equal = [
-            item for item in found if getattr(item, "rel_op", "") == "==" and item.free_symbols and item.has(Min, Max)
-        ]
+        found = (guard.expr for guard in open_guards(self.shapes))
+        equal = [item for item in found if getattr(item, "rel_op", "") == "==" and item.has(Min, Max)]
         return [self.named(f"{item.lhs} = {item.rhs}") for item in dict.fromkeys(equal)]
 
     def fixed(self) -> dict[str, int]:
@@ -307,22 +298,13 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _operator(call: Call) -> Any:
-    namespace, _, rest = call.target.partition("::")
-    name, _, overload = rest.partition(".")
-    families = (recurrent_functions, linalg_functions, tensor_functions)
-    own = next((own for own in (family.shape_function(call.target) for family in families) if own is not None), None)
-    own = own or quantized_functions.shape_function(call)
-    if own is not None:
-        return own
-    if call.target == "aten::view":
-        name = "reshape"  # fakes have plain strides, which may refuse a view that the model's own strides allowed
-    try:
-        return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
-    except AttributeError:
+    operator = shape_function(call) or operator_of(call.target)
+    if operator is None:
         raise ExportError(
             f"{call.target} at {call.source} has no shape function, so its sizes under dynamic axes are unknown",
             code="no-shape-function",
-        ) from None
+        )
+    return operator
 
 
 def _parameters(target: str, kind: re.Pattern[str]) -> Sequence[str]:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from purexport.aten.graph import AtenGraph, Input
+from purexport.aten.unique_names import UniqueNames
 from purexport.capture.core.module_tensors import owned_tensors
 
 
@@ -58,7 +59,7 @@ def make_way(
     ``state`` that goes in and out of the file has it, which is found by its name.
     """
     given = {*(input_names or ()), *(output_names or ())}
-    taken = {*given, *(item.name for item in graph.inputs), *graph.output_names}
+    names = UniqueNames({*given, *(item.name for item in graph.inputs), *graph.output_names})
     # what can be named stands first, in the order of the names
     for item in [item for item in graph.inputs[len(input_names or ()) :] if item.name in given]:
         if item.kind == "user" and item.name in dynamic_axes:
@@ -71,11 +72,9 @@ def make_way(
                 f"{item.name!r} is the input of a buffer, by mutated_state='io', and is given to another value; "
                 "give that another name"
             )
-        item.name = _unused(item.name, taken)
+        item.name = names.unique(item.name)
     start = len(output_names or ())
-    graph.output_names[start:] = [
-        _unused(name, taken) if name in given else name for name in graph.output_names[start:]
-    ]
+    graph.output_names[start:] = [names.unique(name) if name in given else name for name in graph.output_names[start:]]
 
 
 def check_axes(dynamic_axes: Mapping[str, Any] | None, known: Sequence[str]) -> None:
@@ -83,11 +82,3 @@ def check_axes(dynamic_axes: Mapping[str, Any] | None, known: Sequence[str]) -> 
     for name in dynamic_axes or {}:
         if name not in known:
             raise ValueError(f"dynamic_axes names {name!r}, and the inputs and outputs are {', '.join(known)}")
-
-
-def _unused(name: str, taken: set[str]) -> str:
-    count = 1
-    while f"{name}_{count}" in taken:
-        count += 1
-    taken.add(f"{name}_{count}")
-    return f"{name}_{count}"

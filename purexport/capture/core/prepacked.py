@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from purexport.aten.names import packet_of
 from purexport.errors import ExportError
 from purexport.torch_patches.tracer import tracing_state, untraced
 
@@ -95,7 +96,7 @@ def _overload(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         return function
     if not isinstance(function, torch._ops.OpOverloadPacket):
         name = getattr(function, "__name__", str(function))
-        function = getattr(torch.ops.aten, name, None)
+        function = packet_of(f"aten::{name}")
         if function is None:
             raise ExportError(
                 f"{name} takes an object of torch's own classes, and a trace cannot follow it",

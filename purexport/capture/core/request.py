@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from purexport.aten.axes import Axes
 from purexport.aten.graph import AtenGraph
+from purexport.aten.unique_names import distinct
 from purexport.capture.core.module_tensors import Owned
 from purexport.errors import ExportError
 
@@ -96,7 +97,7 @@ def flatten(request: Request) -> Flat:
     parameters = parameter_names(request.model)
     given = list(request.input_names or ())[: len(positions)]
     names = [_input_name(with_paths[position][0], parameters) for position in positions]
-    names = _distinct([*given, *names[len(given) :]])
+    names = distinct([*given, *names[len(given) :]])
     return Flat(leaves, spec, positions, names)
 
 
@@ -128,19 +129,6 @@ def _key(entry: Any) -> str:
     return str(entry)
 
 
-def _distinct(names: Iterable[str]) -> list[str]:
-    taken: set[str] = set()
-    result = []
-    for name in names:
-        unique, count = name, 0
-        while unique in taken:
-            count += 1
-            unique = f"{name}_{count}"
-        taken.add(unique)
-        result.append(unique)
-    return result
-
-
 def output_names(spec_paths: Sequence[tuple[Any, ...]]) -> list[str]:
     """``output`` for a single one, else by position or key: ``output_0``, ``logits``."""
     if len(spec_paths) == 1 and not spec_paths[0]:
@@ -149,7 +137,7 @@ def output_names(spec_paths: Sequence[tuple[Any, ...]]) -> list[str]:
     for path in spec_paths:
         keys = [_key(entry) for entry in path]
         names.append("_".join(["output", *keys]) if keys[0].isdigit() else "_".join(keys))
-    return _distinct(names)
+    return distinct(names)
 
 
 def named_axes(request: Request, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> dict[str, Axes]:

@@ -16,11 +16,14 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn import functional
 
 from purexport.aten.graph import OWN_NAMESPACE
-from purexport.shapes.linalg_functions import shape_function
-from purexport.shapes.tensor_functions import along_axis
+from purexport.aten.names import operator_of, schema_of
+from purexport.aten.schema import MISSING, signature
+from purexport.facts.sizes import along_axis
+from purexport.facts.table import shape_function_of
 from purexport.torch_patches.calls import functions_handed_to
 
 Tensor = torch.Tensor
@@ -41,6 +44,8 @@ def recorded_in_other_forms(remarks: list[str]) -> AbstractContextManager[None]:
     return functions_handed_to(call)
 
 
+_KEPT = ("cov", "corrcoef", "linalg_lstsq", "ctc_loss.IntList", "ctc_loss.Tensor", "combinations", "one_hot")
+
 # Operators without a kernel -------------------------------------------------------------------------------------------
 
 
@@ -48,51 +53,30 @@ def recorded_in_other_forms(remarks: list[str]) -> AbstractContextManager[None]:
 def _operators() -> torch.library.Library:
     """The operators ``purexport::name``, declared at the first use; torch keeps them for as long as it runs."""
     library = torch.library.Library(OWN_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
-    for name, shape in _SHAPES.items():
-        base, _, overload = name.partition(".")
-        schema = str(torch._C._get_schema(f"aten::{base}", overload))
-        library.define(schema.removeprefix("aten::"))  # type: ignore[no-untyped-call]
-        torch.library.register_fake(f"{OWN_NAMESPACE}::{name}", shape, lib=library)
+    for name in _KEPT:
+        target = f"aten::{name}"
+        library.define(str(schema_of(target)).removeprefix("aten::"))  # type: ignore[no-untyped-call]
+        torch.library.register_fake(f"{OWN_NAMESPACE}::{name}", _shape(target), lib=library)
     return library
 
 
 def _operator(name: str) -> Any:
     _operators()
-    base, _, overload = name.partition(".")
-    return getattr(getattr(getattr(torch.ops, OWN_NAMESPACE), base), overload or "default")
+    return operator_of(f"{OWN_NAMESPACE}::{name}")
 
 
-def _by_name(name: str) -> Callable[..., Any]:
-    """A shape function that takes arguments by name as a kernel, which takes them by position too."""
-    base, _, overload = name.partition(".")
-    arguments = torch._C._get_schema(f"aten::{base}", overload).arguments
-    names = [argument.name for argument in arguments]
-    defaults = {argument.name: argument.default_value for argument in arguments}
-    function = shape_function(f"aten::{name}")
+def _shape(target: str) -> Callable[..., Any]:
+    """Our shape function as a kernel: what takes arguments by name takes them by position too."""
+    parameters = signature(target).parameters
+    defaults = {parameter.name: parameter.default for parameter in parameters if parameter.default is not MISSING}
+    function = shape_function_of(target)
     assert function is not None
 
     def shape(*args: Any, **kwargs: Any) -> Any:
-        return function(**{**defaults, **dict(zip(names, args, strict=False)), **kwargs})
+        named = zip((parameter.name for parameter in parameters), args, strict=False)
+        return function(**{**defaults, **dict(named), **kwargs})
 
     return shape
-
-
-def _combinations_shape(self: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    count = int(self.shape[0])
-    rows = math.comb(count + r - 1, r) if with_replacement else math.comb(count, r)
-    return self.new_empty((rows, r) if r else (0,))
-
-
-def _one_hot_shape(self: Tensor, num_classes: int = -1) -> Tensor:
-    classes = torch.library.get_ctx().new_dynamic_size(min=1)
-    return self.new_empty((*self.shape, classes), dtype=torch.int64)
-
-
-_SHAPES: dict[str, Callable[..., Any]] = {
-    **{name: _by_name(name) for name in ("cov", "corrcoef", "linalg_lstsq", "ctc_loss.IntList", "ctc_loss.Tensor")},
-    "combinations": _combinations_shape,
-    "one_hot": _one_hot_shape,
-}
 
 
 # Forms ----------------------------------------------------------------------------------------------------------------
@@ -135,6 +119,8 @@ def _combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> 
 
 
 def _one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
+    if isinstance(num_classes, torch.SymInt) and statically_known_true(num_classes >= 0):  # torch's own would fix it
+        return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
     if isinstance(num_classes, torch.SymInt) or num_classes >= 0:
         return functional.one_hot(tensor, num_classes)
     return _operator("one_hot")(tensor, num_classes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -27,6 +27,7 @@ from purexport.capture.core.request import Captured, Flat, Request, flatten, nam
 from purexport.capture.export import reader
 from purexport.capture.export.refusals import Watch
 from purexport.errors import ExportError
+from purexport.shapes.guards import open_guards, share_of_sizes
 from purexport.shapes.symbols import Symbols
 from purexport.torch_patches.quiet import quiet_torch
 
@@ -349,8 +350,9 @@ def _assumed(program: ExportedProgram, symbols: Symbols) -> list[str]:
     """
     said: list[str] = []
     kept: list[Any] = []
-    for guard in _guards(program):
-        share = _holds(guard.expr, kept)
+    shapes = reader.shape_env(program)
+    for guard in open_guards(shapes) if shapes is not None else ():
+        share = share_of_sizes(guard.expr, kept)
         if share == 1:
             continue
         text = f"{symbols.text(guard.expr)}{_line(guard)}"
@@ -373,40 +375,6 @@ def _assumed(program: ExportedProgram, symbols: Symbols) -> list[str]:
 
 _MOST = 4
 _RARELY = 0.1
-_TRIED = range(2, 100)
-
-
-def _holds(expression: Any, known: Sequence[Any]) -> float:
-    """For what share of sizes an assumption holds where those ``known`` hold: 1 says all, so that it is none.
-
-    Those of one size are tried on many sizes, the constants in them included; others on equal sizes.
-    """
-    constants = {int(number) for number in expression.atoms() if number.is_Integer and abs(number) < 2**40}
-    edges = {number + by for number in constants for by in (-1, 0, 1)} | {2**power for power in range(8, 40)}
-    symbols = expression.free_symbols
-    others = [other for other in known if other.free_symbols == symbols]
-    common = [_at(expression, symbols, size) for size in _TRIED]
-    if len(symbols) == 1:
-        sizes = [size for size in (*_TRIED, *edges) if size >= 0 and all(_at(item, symbols, size) for item in others)]
-        if all(_at(expression, symbols, size) for size in sizes):
-            return 1
-    return min(sum(common) / len(common), 0.99)
-
-
-def _at(expression: Any, symbols: Iterable[Any], size: int) -> bool:
-    try:
-        return bool(expression.subs(dict.fromkeys(symbols, size)))
-    except (TypeError, ZeroDivisionError, ValueError):
-        return False
-
-
-def _guards(program: ExportedProgram) -> Iterator[Any]:
-    """What torch assumed of sizes that are still free."""
-    shapes = reader.shape_env(program)
-    for guard in shapes.guards if shapes is not None else ():
-        expression = guard.expr.xreplace(shapes.replacements)
-        if expression.free_symbols:
-            yield type(guard)(expression, guard.sloc, guard.size_oblivious)
 
 
 def _line(guard: Any) -> str:

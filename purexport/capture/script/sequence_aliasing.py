@@ -11,10 +11,8 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-import torch
-
 from purexport.aten.graph import Call, Source, Value
-from purexport.aten.schema import signature
+from purexport.aten.memory import storage_of, written_by
 from purexport.capture.script.values import FakeSequence
 from purexport.errors import ExportError
 
@@ -25,11 +23,11 @@ class SequenceAliasing:
     def __init__(self) -> None:
         self._groups: dict[int, int] = {}
         self._places: dict[int, Source] = {}
-        self.written: set[int] = set()  # storages
+        self.written: set[int | None] = set()  # storages
 
     def _group(self, fake: Any) -> int:
         tensor = fake.element if isinstance(fake, FakeSequence) else fake
-        group = int(tensor.untyped_storage()._cdata)
+        group = storage_of(tensor) or 0
         while group in self._groups:
             group = self._groups[group]
         return group
@@ -52,25 +50,25 @@ class SequenceAliasing:
 
         ``before`` is the number of values that existed when the body began; what the body makes is new at every step.
         """
-        old = {_storage(fake) for fake in islice(fakes.values(), before)} if self._places else set()
+        old = {storage_of(fake) for fake in islice(fakes.values(), before)} if self._places else set()
         for call in calls if old else ():
-            if any(_storage(fakes[value]) in old for value in _written(call)):
+            if any(storage_of(fakes[value]) in old for value in written_by(call)):
                 self.refuse_writes(call, fakes)
             for block in call.blocks:
                 self.refuse_writes_of_earlier_steps(block.calls, fakes, before)
 
     def is_written(self, fake: Any) -> bool:
         """True when a call wrote to this tensor's storage."""
-        return _storage(fake) in self.written
+        return storage_of(fake) in self.written
 
     def note_writes(self, call: Call, fakes: Mapping[Value, Any]) -> None:
         """Remember what a call writes to.  Raises as ``refuse_writes``."""
-        self.written.update(_storage(fakes[value]) for value in _written(call))
+        self.written.update(storage_of(fakes[value]) for value in written_by(call))
         self.refuse_writes(call, fakes)
 
     def refuse_writes(self, call: Call, fakes: Mapping[Value, Any]) -> None:
         """Raise ExportError where a call writes in place to what may be an element of a list."""
-        for value in _written(call) if self._places else ():
+        for value in written_by(call) if self._places else ():
             place = self._places.get(self._group(fakes[value]))
             if place is not None:
                 raise ExportError(
@@ -78,16 +76,3 @@ class SequenceAliasing:
                     f"{place}, whose length depends on data; put a .clone() into the list, or assign a new tensor",
                     code="write-to-list-element",
                 )
-
-
-def _storage(fake: Any) -> int:
-    return int(fake.untyped_storage()._cdata) if isinstance(fake, torch.Tensor) else 0
-
-
-def _written(call: Call) -> list[Value]:
-    """The tensors that a call writes to."""
-    try:
-        names = signature(call.target).writes
-    except LookupError:  # no operator of torch
-        return []
-    return [value for value in (call.args.get(name) for name in names) if isinstance(value, Value)]

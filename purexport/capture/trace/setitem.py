@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from purexport.aten.memory import share_memory
 from purexport.torch_patches.tracer import untraced
 
 _MASKS = (torch.bool, torch.uint8)
@@ -32,7 +33,7 @@ def written(self: torch.Tensor, index: Any, value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or not value.dim():
         return False
     read = _read(self, index if isinstance(index, tuple) else (index,))
-    if read is None or _share(self, value):
+    if read is None or share_memory(self, value):
         return False
     part = self[tuple(read.view)] if read.view else self
     positions = [item for item in read.chosen if item is not None]
@@ -47,11 +48,6 @@ def written(self: torch.Tensor, index: Any, value: Any) -> bool:
     wide = max(1 if item.dtype in _MASKS else item.dim() for item in positions)
     torch.ops.aten.index_put_(part, read.chosen, _without(value, part.dim() - taken + wide))
     return True
-
-
-def _share(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether one memory holds both: torch then sees that a tensor is written to itself."""
-    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
 
 
 def _read(tensor: torch.Tensor, items: Sequence[Any]) -> _Index | None:

@@ -32,6 +32,7 @@ from purexport.aten.graph import (
     Type,
     Value,
 )
+from purexport.aten.names import base_of
 from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, single_calls
 from purexport.capture.core.frames import traced_frames
@@ -47,7 +48,7 @@ _LITERALS = frozenset([torch.tensor, torch.as_tensor, torch.asarray, torch.from_
 _DROPOUTS = frozenset(["dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d"])
 _AT_LEAST = {"atleast_1d": 1, "atleast_2d": 2, "atleast_3d": 3}
 _SIZES = frozenset(["aten::size", "aten::numel", "aten::dim", "prim::Constant"])
-_UNSEEN_SHARING = frozenset(["broadcast_tensors", "meshgrid"])
+_UNSEEN_SHARING = frozenset(["broadcast_tensors", "meshgrid", "_reshape_from_tensor"])
 # these share memory without saying so, even to the count of writes; their safe forms compute the same
 _SAFE: dict[str, Callable[..., Any]] = {
     "unsafe_split": torch.split,
@@ -171,7 +172,8 @@ class _Visible:
             return None
         result = _SAFE.get(name, function)(*args, **kwargs)
         if name in _UNSEEN_SHARING:
-            found = [item for item in result if not item.is_inference()]
+            several = [result] if isinstance(result, torch.Tensor) else result
+            found = [item for item in several if not item.is_inference()]
             self.shared += [(name, item, item._version) for item in found]
         if function in _LITERALS and not isinstance(args[0] if args else None, torch.Tensor):
             return result.clone()
@@ -313,7 +315,7 @@ class Reader:
         target = target_of(schema)
         if args and self._is_number(args[0]) and args[0] is not None:
             target = scalars.without_write(target)
-            kind = target.partition(".")[0]
+            kind = base_of(target)
         self._emit(node, target, bind(target, args, {}))
         if scalars.is_scalar_operator(kind) and all(self._is_number(arg) for arg in args):
             output = self.graph.calls[-1].outputs[0]

@@ -15,6 +15,7 @@ import torch
 
 from purexport import dtypes
 from purexport.aten.autograd_functions import TARGET, Functions, Slot
+from purexport.aten.names import name_of
 from purexport.aten.schema import MISSING, Parameter, code_of_dtype, signature
 from purexport.compat.symbolic.context import GraphContext
 from purexport.compat.symbolic.registry import REGISTRY
@@ -63,7 +64,7 @@ def _kind(rule: Any) -> str:
 def operator_name(key: Any) -> str:
     """``"ns::op"`` or ``"ns::op.overload"`` of a key: a text, ``torch.ops.ns.op`` or ``torch.ops.ns.op.default``."""
     if isinstance(key, torch._ops.OpOverload):
-        return key._schema.name + (f".{key._schema.overload_name}" if key._schema.overload_name else "")
+        return name_of(key._schema)
     if isinstance(key, torch._ops.OpOverloadPacket):
         return str(key._qualified_op_name)
     if isinstance(key, str):

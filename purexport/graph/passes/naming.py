@@ -6,27 +6,13 @@ outputs, then parameters.  Names are unique in the whole model, subgraphs includ
 
 from __future__ import annotations
 
+from purexport.aten.unique_names import UniqueNames
 from purexport.graph.ir import Graph, Node, Value
-
-
-class _Names:
-    def __init__(self) -> None:
-        self.taken: set[str] = set()
-        self.counts: dict[str, int] = {}
-
-    def unique(self, wish: str) -> str:
-        """``wish``, or ``wish_1``, ``wish_2``, ... when it is taken."""
-        name = wish
-        while name in self.taken:
-            self.counts[wish] = self.counts.get(wish, 0) + 1
-            name = f"{wish}_{self.counts[wish]}"
-        self.taken.add(name)
-        return name
 
 
 def assign_names(graph: Graph) -> None:
     """Name everything in ``graph`` in place."""
-    names = _Names()
+    names = UniqueNames()
     for value in (*graph.inputs, *graph.outputs):
         value.name = names.unique(value.name or "value")
     named = set(_interface(graph))
@@ -34,14 +20,14 @@ def assign_names(graph: Graph) -> None:
         if value not in named:
             value.name = names.unique(value.name or "constant")
             named.add(value)
-    _name_nodes(graph, names, _Names(), named)
+    _name_nodes(graph, names, UniqueNames(), named)
 
 
 def _interface(graph: Graph) -> list[Value]:
     return [*graph.inputs, *graph.outputs]
 
 
-def _name_nodes(graph: Graph, names: _Names, node_names: _Names, named: set[Value]) -> None:
+def _name_nodes(graph: Graph, names: UniqueNames, node_names: UniqueNames, named: set[Value]) -> None:
     for node in graph.nodes:
         node.name = node_names.unique(_wish(node))
         for index, value in enumerate(node.outputs):

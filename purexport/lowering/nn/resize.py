@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from purexport import dtypes
+from purexport.aten.names import operator_of
 from purexport.errors import OpsetError, UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
@@ -193,16 +194,17 @@ def _along(op: Emitter, value: Value, axis: int, rank: int, matrix: torch.Tensor
 
 def _neighbours(method: Method, old: int, new: int, scale: float | None) -> torch.Tensor:
     """For each element of the output the position of its neighbour in the input."""
-    operator: Callable[..., torch.Tensor] = getattr(torch.ops.aten, method.operator)
-    return operator(torch.arange(old, dtype=torch.float32).reshape(1, 1, old), [new], scale).reshape(new).long()
+    operator: Any = operator_of(f"aten::{method.operator}")
+    found: torch.Tensor = operator(torch.arange(old, dtype=torch.float32).reshape(1, 1, old), [new], scale)
+    return found.reshape(new).long()
 
 
 def _matrix(method: Method, old: int, new: int, scale: float | None) -> torch.Tensor:
     """[new, old]: what torch gives for each unit vector along one axis."""
-    operator: Callable[..., torch.Tensor] = getattr(torch.ops.aten, method.operator)
+    operator: Any = operator_of(f"aten::{method.operator}")
     # along the last axis: torch's antialiasing gives wrong numbers where the last axis has size 1
     units = torch.eye(old, dtype=torch.float64).reshape(1, old, 1, old)
-    found = operator(units, [1, new], method.coordinates == "align_corners", None, scale)
+    found: torch.Tensor = operator(units, [1, new], method.coordinates == "align_corners", None, scale)
     return found.reshape(old, new).t().contiguous()
 
 

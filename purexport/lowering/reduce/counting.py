@@ -145,13 +145,18 @@ def bincount(op: Emitter, self: Value, weights: Value | None = None, minlength: 
 
 
 @lower("aten::one_hot")
-def one_hot(op: Emitter, self: Value, num_classes: int = -1) -> Value:
+def one_hot(op: Emitter, self: Value, num_classes: int | Value = -1) -> Value:
     """aten::one_hot(Tensor self, int num_classes=-1) -> Tensor
 
-    With -1 the number of classes is the largest value plus one.
+    With a negative number the number of classes is the largest value plus one.
     """
     classes: Any = num_classes
-    if num_classes < 0:
+    if isinstance(num_classes, Value):
+        numbers = op.Concat(op.cast(_flat(op, self), dtypes.INT64), op.const([0]), axis=0)  # there may be none
+        largest = op.ReduceMax(numbers, axes=[0], keepdims=0)
+        classes = op.Where(op.Less(num_classes, op.const(0)), op.Add(largest, op.const(1)), num_classes)
+        classes.shape = ()
+    elif num_classes < 0:
         classes = op.Add(op.ReduceMax(_flat(op, self), axes=[0], keepdims=0), op.const(1))
         classes.shape = ()
     column = op.Unsqueeze(op.cast(self, dtypes.INT64), [self.rank])

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from proto_schema.payload import FileRange, LazyPayload, Payload
 from purexport import dtypes
 from purexport.aten.graph import AtenGraph
+from purexport.aten.memory import storage_of
 from purexport.capture.core.module_tensors import Owned, is_hollow, owned_tensors, placed
 from purexport.errors import ExportError, UnsupportedDtypeError, WeightsError
 from purexport.graph.ir import Graph
@@ -168,7 +169,7 @@ class Attached:
         """Give the inputs of the captured graph that stand for the model's tensors what is written for them."""
         by_name = {name: slot for slot in self.slots for name in slot.names}
         memory = {
-            _storage(tensor): slot
+            storage_of(tensor) or id(tensor): slot
             for slot in self.slots
             for tensor in (slot.values, slot.address)
             if tensor is not None
@@ -176,7 +177,7 @@ class Attached:
         for item in graph.inputs:
             if item.kind == "user":
                 continue
-            slot = memory.get(_storage(item.tensor)) if item.tensor is not None else None
+            slot = memory.get(storage_of(item.tensor) or id(item.tensor)) if item.tensor is not None else None
             slot = slot or (by_name.get(item.name) if item.kind != "constant" or is_hollow(item.tensor) else None)
             if slot is None or not slot.replaced:
                 if is_hollow(item.tensor):
@@ -258,10 +259,6 @@ def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
     if not is_hollow(tensor):
         return tensor.cpu()
     return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype).zero_()
-
-
-def _storage(tensor: torch.Tensor) -> Any:
-    return tensor.untyped_storage()._cdata
 
 
 def _code(tensor: torch.Tensor) -> int:

@@ -15,6 +15,17 @@ FEW = (11, 13, 20)
 ONE = (20,)
 TWICE = values([3.0, 1.0, 3.0, NAN, 1.0, NAN, 2.0, 2.0])
 RUNS = values([[1, 1, 2], [2, 3, 3], [1, 1, 1]], torch.int64)
+I64 = torch.int64
+SCRIPT = ("script",)
+
+
+def one_hot_of_a_size(x: torch.Tensor) -> torch.Tensor:
+    return F.one_hot(x, x.shape[0] + 4)
+
+
+def one_hot_of_a_number(x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    return F.one_hot(x, int(count))
+
 
 ROWS = [
     Row("unique", torch.unique, TWICE, opsets=FEW, trap="each NaN is one of its own"),
@@ -62,6 +73,17 @@ ROWS = [
     Row("bincount-nothing", lambda x: torch.bincount(x, minlength=3), i64(0), opsets=ONE),
     Row("one-hot", F.one_hot, i64(2, 3, low=0, high=5), opsets=FEW),
     Row("one-hot-classes", lambda x: F.one_hot(x, 7), i64(3, low=0, high=5), opsets=(9, 13, 20), dynamic="batch"),
+    Row("one-hot-of-a-size", one_hot_of_a_size, i64(2, 3, low=0, high=5), opsets=FEW, dynamic="batch"),
+    Row("one-hot-of-a-number", one_hot_of_a_number, i64(4, low=0, high=5), values(7, I64), opsets=FEW, routes=SCRIPT),
+    Row(
+        "one-hot-of-a-negative-number",
+        one_hot_of_a_number,
+        *(i64(4, low=0, high=5), values(-1, I64)),
+        opsets=ONE,
+        routes=SCRIPT,
+        trap="the largest class says how many there are",
+    ),
+    Row("one-hot-of-nothing", one_hot_of_a_number, i64(0), values(3, I64), opsets=ONE, routes=SCRIPT),
     Row("nonzero-static", lambda x: torch.nonzero_static(x, size=4), boolean(3, 3), opsets=FEW),
     Row("nonzero-static-few", lambda x: torch.nonzero_static(x, size=9, fill_value=7), u8(2, 2, high=2), opsets=ONE),
     Row("histogram", lambda x: torch.histogram(x, 5), f32(20), opsets=FEW),

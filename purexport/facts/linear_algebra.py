@@ -1,21 +1,15 @@
-"""Shape functions of linear algebra and CTC loss that torch cannot run on fakes, or only for the example's sizes."""
+"""Linear algebra and CTC loss: shape functions that torch cannot run on fakes, or only for the example's sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from purexport.facts.fact import Fact, alike
+
 Tensor = torch.Tensor
-
-
-def shape_function(target: str) -> Callable[..., Any] | None:
-    """The shape function of an operator by ATen name; None for operators that are not of this kind.
-
-    It takes the call's arguments by name and gives empty tensors of the results' shapes and dtypes.
-    """
-    return _FUNCTIONS.get(target.removeprefix("aten::"))
 
 
 def _condition(*, self: Tensor, **_: Any) -> Tensor:
@@ -65,18 +59,12 @@ def _ctc_loss(*, log_probs: Tensor, reduction: int, **_: Any) -> Tensor:
     return log_probs.new_empty(log_probs.shape[1:2] if log_probs.dim() == 3 and not reduction else ())
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "linalg_cond": _condition,
-    "linalg_cond.p_str": _condition,
-    "linalg_matrix_norm": _norm,
-    "linalg_matrix_norm.str_ord": _norm,
-    "linalg_norm": _norm,
-    "linalg_norm.ord_str": _norm,
-    "kron": _kron,
-    "linalg_multi_dot": _multi_dot,
-    "cov": _covariance,
-    "corrcoef": _covariance,
-    "linalg_lstsq": _least_squares,
-    "ctc_loss.IntList": _ctc_loss,
-    "ctc_loss.Tensor": _ctc_loss,
-}
+FACTS = (
+    Fact("aten::linalg_cond", shapes=_condition),
+    *alike("linalg_matrix_norm linalg_norm", Fact("aten::", shapes=_norm)),
+    Fact("aten::kron", shapes=_kron),
+    Fact("aten::linalg_multi_dot", shapes=_multi_dot),
+    *alike("cov corrcoef", Fact("aten::", shapes=_covariance)),
+    Fact("aten::linalg_lstsq", shapes=_least_squares),
+    Fact("aten::ctc_loss", shapes=_ctc_loss),
+)

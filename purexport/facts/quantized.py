@@ -1,4 +1,4 @@
-"""Shape functions of quantized operators.
+"""Quantized operators.
 
 torch has fakes of no quantized dtype, and no shape functions for most of these operators.  A fake of the numbers
 (float32) stands for a quantized tensor, and the plain operator tells the shape.
@@ -13,25 +13,21 @@ import torch
 from torch.nn import functional
 
 from purexport.aten.graph import Call
+from purexport.facts.fact import Aliases, Fact, alike
 
 Tensor = torch.Tensor
 
+_BINARY = "add add_relu mul mul_relu"
 _ELEMENTWISE = (
-    "add add_relu mul mul_relu batch_norm batch_norm_relu batch_norm1d batch_norm2d batch_norm3d batch_norm1d_relu "
-    "batch_norm2d_relu batch_norm3d_relu leaky_relu hardswish layer_norm group_norm instance_norm elu celu sigmoid "
-    "softmax prelu relu6 clamp dropout threshold add_scalar add_scalar_relu mul_scalar mul_scalar_relu"
+    "batch_norm batch_norm_relu batch_norm1d batch_norm2d batch_norm3d batch_norm1d_relu batch_norm2d_relu "
+    "batch_norm3d_relu leaky_relu hardswish layer_norm group_norm instance_norm elu celu sigmoid softmax prelu relu6 "
+    "clamp threshold add_scalar add_scalar_relu mul_scalar mul_scalar_relu"
 )
-_CONVOLUTIONS = "conv1d conv2d conv3d conv1d_relu conv2d_relu conv3d_relu"
-_DYNAMIC = "conv1d_dynamic conv2d_dynamic conv3d_dynamic"
-_TRANSPOSED = "conv_transpose1d conv_transpose2d conv_transpose3d"
+_CONVOLUTIONS = (
+    "conv1d conv2d conv3d conv1d_relu conv2d_relu conv3d_relu conv1d_dynamic conv2d_dynamic conv3d_dynamic "
+    "conv_transpose1d conv_transpose2d conv_transpose3d"
+)
 _LINEARS = "linear linear_relu linear_dynamic linear_relu_dynamic linear_dynamic_fp16 linear_relu_dynamic_fp16"
-
-
-def shape_function(call: Call) -> Callable[..., Any] | None:
-    """The shape function of a call of a quantized operator; None for other operators."""
-    if call.base == "aten::int_repr":
-        return lambda self: torch.empty_like(self, dtype=call.outputs[0].tensor.dtype)
-    return _FUNCTIONS.get(call.base)
 
 
 def _same(**arguments: Any) -> Tensor:
@@ -46,8 +42,9 @@ def _linear(*, X: Tensor, W_prepack: Sequence[Any], **options: Any) -> Tensor:  
     return X.new_empty((*X.shape[:-1], W_prepack[0].shape[0]), dtype=torch.float32)
 
 
-def _convolution(*, qx: Tensor, packed_weight: Sequence[Any], **options: Any) -> Tensor:
-    weight, _, stride, padding, output_padding, dilation, groups, transposed = packed_weight
+def _convolution(*, qx: Tensor, **options: Any) -> Tensor:
+    packed = options["packed_weight"] if "packed_weight" in options else options["weight"]  # as overloads name it
+    weight, _, stride, padding, output_padding, dilation, groups, transposed = packed
     value, kernel = qx.float(), weight.float()
     flat = value.dim() < kernel.dim()  # one spatial axis is packed as two
     if flat:
@@ -93,17 +90,23 @@ def _gru(*, hx: Tensor, **options: Any) -> tuple[Tensor, ...]:
     return _lstm(hx=[hx], **options)
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{f"quantized::{name}": _same for name in _ELEMENTWISE.split()},
-    **{f"quantized::{name}": _convolution for name in f"{_CONVOLUTIONS} {_DYNAMIC} {_TRANSPOSED}".split()},
-    **{f"quantized::{name}": _linear for name in _LINEARS.split()},
-    "quantized::matmul": _matmul,
-    "quantized::cat": _cat,
-    "quantized::cat_relu": _cat,
-    "quantized::embedding_byte": _embedding,
-    "aten::dequantize": _dequantize,
-    "aten::quantize_per_channel": _of_self,
-    "aten::quantize_per_tensor_dynamic": _of_self,
-    "aten::quantized_lstm": _lstm,
-    "aten::quantized_gru": _gru,
-}
+def _int_repr(call: Call) -> Callable[..., Any]:
+    dtype = call.outputs[0].tensor.dtype
+    return lambda self: torch.empty_like(self, dtype=dtype)
+
+
+FACTS = (
+    *alike(_BINARY, Fact("quantized::", shapes=dict.fromkeys(("", "out", "Scalar", "Scalar2", "Scalar_out"), _same))),
+    *alike(_ELEMENTWISE, Fact("quantized::", shapes=_same)),
+    Fact("quantized::dropout", aliases=Aliases.MAYBE, returns_itself=True, shapes=_same),
+    *alike(_CONVOLUTIONS, Fact("quantized::", shapes=_convolution)),
+    *alike(_LINEARS, Fact("quantized::", shapes=_linear)),
+    Fact("quantized::matmul", shapes=_matmul),
+    *alike("cat cat_relu", Fact("quantized::", shapes=_cat)),
+    Fact("quantized::embedding_byte", shapes=_embedding),
+    Fact("aten::int_repr", shape_of_call=_int_repr),
+    Fact("aten::dequantize", shapes=_dequantize),
+    *alike("quantize_per_channel quantize_per_tensor_dynamic", Fact("aten::", shapes=_of_self)),
+    Fact("aten::quantized_lstm", shapes=_lstm),
+    Fact("aten::quantized_gru", shapes=_gru),
+)

@@ -1,27 +1,13 @@
-"""Shape functions of recurrent layers.
-
-torch runs these step by step on fake tensors, which would fix the number of steps.
-"""
+"""Recurrent layers: torch runs these step by step on fake tensors, which would fix the number of steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-
-def shape_function(target: str) -> Callable[..., tuple[torch.Tensor, ...]] | None:
-    """The shape function of ``aten::lstm.input`` and its kin by ATen name; None for other operators.
-
-    It takes the call's arguments by name and gives empty tensors of the results' shapes.
-    """
-    if target in _PACKING:
-        return _PACKING[target]
-    name, _, overload = target.removeprefix("aten::").partition(".")
-    if name not in ("lstm", "gru", "rnn_tanh", "rnn_relu") or overload not in ("input", "data"):
-        return None
-    return _results
+from purexport.facts.fact import Aliases, Fact, alike
 
 
 def _results(
@@ -55,7 +41,8 @@ def _unknown() -> Any:
     return size
 
 
-_PACKING: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {
-    "aten::_pack_padded_sequence": _packed,
-    "aten::_pad_packed_sequence": _padded,
-}
+FACTS = (
+    *alike("lstm gru rnn_tanh rnn_relu", Fact("aten::", aliases=Aliases.NEVER, shapes=_results)),
+    Fact("aten::_pack_padded_sequence", shapes=_packed),
+    Fact("aten::_pad_packed_sequence", shapes=_padded),
+)

@@ -1,0 +1,1 @@
+"""What is known of each ATen operator beside its schema: one declaration an operator."""

@@ -1,0 +1,50 @@
+"""Operators that write: the operator that computes the same where its name is not the obvious one.
+
+torch names most of them alike (`add_` and `add`), and these need no row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from purexport.facts.fact import Fact, alike
+
+
+def _itself(self: torch.Tensor, **others: Any) -> torch.Tensor:
+    """torch's own asks for numbers."""
+    return self
+
+
+FACTS = (
+    # other names
+    Fact("aten::normal_", out_of_place="aten::normal_functional"),
+    Fact("aten::bernoulli_", out_of_place={"float": "aten::bernoulli.p"}),
+    Fact("aten::__iand__", out_of_place="aten::__and__"),
+    Fact("aten::__ior__", out_of_place="aten::__or__"),
+    Fact("aten::__ixor__", out_of_place="aten::__xor__"),
+    Fact("aten::__ilshift__", out_of_place="aten::__lshift__"),
+    Fact("aten::__irshift__", out_of_place="aten::__rshift__"),
+    Fact("aten::_index_put_impl_", out_of_place="aten::index_put"),
+    # other names of the overloads
+    Fact("aten::pow_", out_of_place={"Scalar": "aten::pow.Tensor_Scalar", "Tensor": "aten::pow.Tensor_Tensor"}),
+    Fact(
+        "aten::float_power_",
+        out_of_place={"Scalar": "aten::float_power.Tensor_Scalar", "Tensor": "aten::float_power.Tensor_Tensor"},
+    ),
+    # what a name shows changes, and the bytes do not
+    Fact("aten::transpose_", becomes={"": "aten::transpose.int"}),
+    Fact("aten::t_", becomes={"": "aten::t"}),
+    Fact("aten::squeeze_", becomes={"": "aten::squeeze", "dim": "aten::squeeze.dim", "dims": "aten::squeeze.dims"}),
+    Fact("aten::unsqueeze_", becomes={"": "aten::unsqueeze"}),
+    Fact("aten::swapaxes_", becomes={"": "aten::swapaxes"}),
+    Fact("aten::swapdims_", becomes={"": "aten::swapdims"}),
+    Fact("aten::detach_", becomes={"": "aten::detach"}),
+    Fact("aten::requires_grad_", becomes={"": "aten::alias"}),
+    # memory is exchanged under the names that show it
+    *alike("resize_ set_ as_strided_ resize_as_", Fact("aten::", untraceable=True)),
+    Fact("aten::fill_diagonal_", shapes={"": _itself}),
+    # operands give way to each other, and torch has no tag for it
+    *alike("copy_ masked_fill masked_fill_ mse_loss l1_loss", Fact("aten::", broadcasts=True)),
+)

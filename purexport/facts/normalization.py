@@ -1,0 +1,27 @@
+"""Normalization: results of their own, and running statistics that the schemas do not speak of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from purexport.facts.fact import Aliases, Fact, Statistics, alike
+
+
+def _batch_norm(input: torch.Tensor, **others: Any) -> torch.Tensor:
+    """torch's own chooses a kernel first, and asks for that whether there are elements."""
+    return torch.empty(input.shape, dtype=input.dtype)
+
+
+FACTS = (
+    Fact("aten::batch_norm", aliases=Aliases.NEVER, statistics=Statistics(), shapes=_batch_norm),
+    *alike("native_batch_norm _batch_norm_impl_index", Fact("aten::", statistics=Statistics())),
+    Fact("aten::cudnn_batch_norm", statistics=Statistics(momentum="exponential_average_factor")),
+    Fact(
+        "aten::instance_norm",
+        aliases=Aliases.NEVER,
+        statistics=Statistics(switch="use_input_stats", by_instance=True),
+    ),
+    *alike("layer_norm group_norm", Fact("aten::", aliases=Aliases.NEVER)),
+)

@@ -1,0 +1,48 @@
+"""Views that return a list: pieces of one memory, and how they are put together again."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from purexport.facts.fact import Aliases, Fact, Pieces
+from purexport.facts.views import INT64_MAX, slice_of
+
+
+def _between(self: torch.Tensor, indices: Sequence[Any], dim: int = 0) -> list[torch.Tensor]:
+    """The pieces between positions, each as `slice_of` gives it."""
+    return [slice_of(self, dim, start, end) for start, end in itertools.pairwise([0, *indices, INT64_MAX])]
+
+
+def _columns(self: torch.Tensor, indices: Sequence[Any]) -> list[torch.Tensor]:
+    return _between(self, indices, 1 if self.dim() > 1 else 0)
+
+
+def _of_chunks(size: int, args: Mapping[str, Any]) -> int:
+    return max(-(-size // int(args["chunks"])), 1)
+
+
+def _of_one(size: int, args: Mapping[str, Any]) -> int:
+    return 1
+
+
+_PLAIN = Pieces()
+_CHUNKS = Pieces(size=_of_chunks)
+
+FACTS = (
+    Fact("aten::split", pieces=_PLAIN),
+    Fact("aten::split_with_sizes", pieces=_PLAIN),
+    Fact("aten::chunk", pieces=_CHUNKS),
+    Fact("aten::unsafe_split", pieces=_PLAIN, aliases=Aliases.ALWAYS),
+    Fact("aten::unsafe_split_with_sizes", pieces=_PLAIN, aliases=Aliases.ALWAYS),
+    Fact("aten::unsafe_chunk", pieces=_CHUNKS, aliases=Aliases.ALWAYS),
+    Fact("aten::unbind", pieces=Pieces(join="aten::stack", size=_of_one)),
+    Fact("aten::tensor_split", pieces=_PLAIN, shapes={"indices": _between}),
+    Fact("aten::hsplit", pieces=Pieces(axis=lambda rank: 0 if rank == 1 else 1), shapes={"array": _columns}),
+    Fact("aten::vsplit", pieces=Pieces(axis=lambda rank: 0), shapes={"array": functools.partial(_between, dim=0)}),
+    Fact("aten::dsplit", pieces=Pieces(axis=lambda rank: 2), shapes={"array": functools.partial(_between, dim=2)}),
+)

@@ -1,0 +1,106 @@
+"""The facts of all operators, looked up by name.
+
+The files of declarations are named here once.  An operator that is declared twice is an error when this is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from purexport.aten.graph import Call
+from purexport.aten.names import base_of, parsed
+from purexport.aten.schema import signature
+from purexport.facts import (
+    composites,
+    in_place,
+    linear_algebra,
+    normalization,
+    numbers,
+    pieces,
+    promotion,
+    quantized,
+    recurrent,
+    sizes,
+    views,
+)
+from purexport.facts.fact import Fact, ShapeFunction
+
+_FILES = (
+    *(
+        views,
+        pieces,
+        in_place,
+        composites,
+        promotion,
+        normalization,
+        sizes,
+        linear_algebra,
+        recurrent,
+        quantized,
+        numbers,
+    ),
+)
+
+
+def collected(rows: Iterable[Fact]) -> Mapping[str, Fact]:
+    """The rows by operator.  Raises ValueError for one that is declared twice."""
+    found: dict[str, Fact] = {}
+    for row in rows:
+        if found.setdefault(row.operator, row) is not row:
+            raise ValueError(f"{row.operator} is declared twice; say all that is known of it in one fact")
+    return MappingProxyType(found)
+
+
+FACTS = collected(row for file in _FILES for row in file.FACTS)
+_UNKNOWN = Fact(operator="")
+
+
+def fact_of(target: str) -> Fact:
+    """The fact of `namespace::name` or `namespace::name.overload`: an empty one where nothing is declared."""
+    return FACTS.get(base_of(target), _UNKNOWN)
+
+
+def shape_function(call: Call) -> ShapeFunction | None:
+    """Our shape function of a call; None where torch's own serves."""
+    row = fact_of(call.target)
+    return row.shape_of_call(call) if row.shape_of_call is not None else shape_function_of(call.target)
+
+
+def shape_function_of(target: str) -> ShapeFunction | None:
+    """Our shape function of an overload; None where torch's own serves.
+
+    One that is declared for all overloads serves those that write nothing.
+    """
+    shapes = fact_of(target).shapes
+    if isinstance(shapes, Mapping):
+        return shapes.get(parsed(target).overload)
+    return None if signature(target).writes else shapes
+
+
+def has_data_dependent_size(call: Call) -> bool:
+    """Whether a size of a result follows from the content of a tensor."""
+    said = fact_of(call.target).data_dependent
+    return said if isinstance(said, bool) else said(call)
+
+
+def reinterprets(target: str) -> bool:
+    """Whether an overload shows the bytes of its argument as other numbers."""
+    return parsed(target).overload in fact_of(target).reinterprets
+
+
+def may_return_itself(call: Call) -> bool:
+    """Whether the result may be the very tensor that the call was given, and no other name for its memory."""
+    said = fact_of(call.target).returns_itself
+    return said if isinstance(said, bool) else said(call)
+
+
+def view_in_place(target: str) -> str | None:
+    """The view that a name becomes by an operator that changes what it shows and not the bytes; None for others."""
+    return fact_of(target).becomes.get(parsed(target).overload)
+
+
+def declared_pure_form(target: str) -> str | None:
+    """The operator that computes what `target` writes, where it is declared."""
+    said, name = fact_of(target).out_of_place, parsed(target)
+    return str(parsed(said)._replace(overload=name.overload)) if isinstance(said, str) else said.get(name.overload)
