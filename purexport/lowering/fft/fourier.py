@@ -21,7 +21,7 @@ from purexport.lowering.complex.arithmetic import Operand, conj, result_code, sc
 from purexport.lowering.complex.by_parts import part_results
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower, lower_complex
-from purexport.lowering.support.common import axis_of, permute
+from purexport.lowering.support.common import axis_of, beside_product, permute
 from purexport.lowering.support.kernels import alike, largest
 from purexport.lowering.support.pairs import Pair, join, operand, pair_of, split
 from purexport.lowering.support.positions import as_value, times
@@ -175,7 +175,8 @@ def scale(op: Emitter, value: Operand, sizes: Sequence[Any], power: int) -> Oper
     total = times(op, *sizes)
     dtype = value.dtype or dtypes.FLOAT
     if isinstance(total, int):
-        return scaled(op, value, op.const(1 / (total if power == 2 else math.sqrt(total)), dtype))
+        factor = op.const(1 / (total if power == 2 else math.sqrt(total)), dtype)
+        return scaled(op, value, beside_product(op, factor, value.real if isinstance(value, Pair) else value))
     divisor = op.cast(total, dtype)
     return scaled(op, value, op.Reciprocal(divisor if power == 2 else op.Sqrt(divisor)))
 
