@@ -321,7 +321,7 @@ def run_row(row: Row, route: str, opset: int) -> None:
 def export_row(row: Row, route: str, opset: int) -> Any:
     """The ONNXProgram of a row."""
     args, kwargs = row.make_inputs()
-    axes = _axes_by_name(row.dynamic_axes(), args)
+    axes = axes_by_name(row.dynamic_axes(), args)
     model, capture = row.make_model(), route
     if route == "script":
         model, args, kwargs = scripted(model, args, kwargs)
@@ -543,7 +543,7 @@ def _as_pair(other: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return other if is_pair else (tuple(other), {})
 
 
-def _axes_by_name(axes: Mapping[int, Mapping[int, str]], args: tuple[Any, ...]) -> dict[str, dict[int, str]]:
+def axes_by_name(axes: Mapping[int, Mapping[int, str]], args: tuple[Any, ...]) -> dict[str, dict[int, str]]:
     """Axes by input position -> axes by the names that check_export gives (an input may hold several tensors)."""
     before = [len(tensors_in(args[:position])) for position in range(len(args))]
     return {f"x{before[position]}": dict(named) for position, named in axes.items()}
