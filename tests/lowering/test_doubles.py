@@ -48,7 +48,6 @@ LOOSE = {
     "test_complex/rotary": "the model makes its turns in float32",
     "test_numbers/scale": "a file has a power of a size as a float32 number",
     "test_numbers/scale-by-root": "a file has a power of a size as a float32 number",
-    "test_losses/linear-mean": "the model makes its scores in float32, and weighs them in double",
     "test_functions/lgamma-0": "what is zero at 1 and 2 is a difference of larger numbers",
     "test_functions/special_gammaln-0": "what is zero at 1 and 2 is a difference of larger numbers",
 }
