@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def programs(given: list[str]) -> int:
-    """Random torch programs on every route (docs/fuzzing.md); the exit status."""
+    """Random torch programs on every route (docs/development/fuzzing.md); the exit status."""
     parser = argparse.ArgumentParser(prog="python -m fuzz programs", description="Export random torch programs.")
     parser.add_argument("--seconds", type=float, help="stop after this time (60 where neither limit is given)")
     parser.add_argument("--runs", type=int, help="stop after so many programs")

@@ -2,6 +2,7 @@
 
 All four are `ValueError`s, so code that guards a parse with `except ValueError` keeps working.
 Names and values from a file stand in them, and a file may have such of a gigabyte: their texts are cut in the middle.
+`code` names the kind of error for programs, and stays the same when the texts change.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class DecodeError(ValueError):
     `file` the file that was read, where there was one.
     """
 
+    code = "malformed"
+
     def __init__(self, reason: str, offset: int | None = None, path: str = "", file: str = "") -> None:
         self.reason = reason
         self.offset = offset
@@ -47,6 +50,8 @@ class EncodeError(ValueError):
     `path` is the field path from the outermost message, `reason` the cause alone.
     """
 
+    code = "not-encodable"
+
     def __init__(self, reason: str, path: str = "") -> None:
         self.reason = reason
         self.path = path
@@ -63,12 +68,16 @@ class EncodeError(ValueError):
 class ExternalDataError(ValueError):
     """A tensor's external data is missing, unsafe to open, or not what the tensor says it is."""
 
+    code = "external-data"
+
     def __init__(self, text: str) -> None:
         super().__init__(bounded(text))
 
 
 class CheckError(ValueError):
     """A model breaks a rule of the ONNX specification; the message names the place in the model."""
+
+    code = "invalid-model"
 
     def __init__(self, text: str) -> None:
         super().__init__(bounded(text))

@@ -1,4 +1,4 @@
-"""torch dtypes and ONNX data types: one row each.
+"""torch dtypes and ONNX data types: the rows of `proto_schema.dtypes`, with torch's objects for torch's names.
 
 The codes are those of TensorProto.DataType, the names those of the type strings in operator schemas.
 """
@@ -7,30 +7,8 @@ from __future__ import annotations
 
 import torch
 
+from proto_schema.dtypes import DTYPES
 from purexport.errors import UnsupportedDtypeError
-
-_ROWS: tuple[tuple[int, str, str], ...] = (
-    # code, name in a type string, torch dtype
-    (1, "float", "float32"),
-    (2, "uint8", "uint8"),
-    (3, "int8", "int8"),
-    (4, "uint16", "uint16"),
-    (5, "int16", "int16"),
-    (6, "int32", "int32"),
-    (7, "int64", "int64"),
-    (9, "bool", "bool"),
-    (10, "float16", "float16"),
-    (11, "double", "float64"),
-    (12, "uint32", "uint32"),
-    (13, "uint64", "uint64"),
-    (14, "complex64", "complex64"),
-    (15, "complex128", "complex128"),
-    (16, "bfloat16", "bfloat16"),
-    (17, "float8e4m3fn", "float8_e4m3fn"),
-    (18, "float8e4m3fnuz", "float8_e4m3fnuz"),
-    (19, "float8e5m2", "float8_e5m2"),
-    (20, "float8e5m2fnuz", "float8_e5m2fnuz"),
-)
 
 FLOAT, INT32, INT64, BOOL, FLOAT16, DOUBLE, BFLOAT16 = 1, 6, 7, 9, 10, 11, 16
 UINT8, INT8, UINT16, INT16, UINT32, UINT64 = 2, 3, 4, 5, 12, 13
@@ -39,13 +17,25 @@ UINT8, INT8, UINT16, INT16, UINT32, UINT64 = 2, 3, 4, 5, 12, 13
 OVERFLOWING = frozenset({18, 19, 20})
 FLOAT8E5M2 = 19
 
-_TORCH: dict[int, torch.dtype] = {code: getattr(torch, name) for code, _, name in _ROWS if hasattr(torch, name)}
+# ONNX rounds a cast to it by an attribute of Cast, and no rule says so yet: tensors of it are weights only
+_ONLY_STORED = frozenset({24})
+
+_TORCH: dict[int, torch.dtype] = {
+    row.code: getattr(torch, row.torch)
+    for row in DTYPES.values()
+    if row.torch and hasattr(torch, row.torch) and row.code not in _ONLY_STORED
+}
 _CODE = {dtype: code for code, dtype in _TORCH.items()}
-_STRING = {code: f"tensor({name})" for code, name, _ in _ROWS}
+_STRING = {row.code: f"tensor({row.text})" for row in DTYPES.values()}
 _FROM_STRING = {text: code for code, text in _STRING.items()}
 
 # torch's quantized dtypes and the integers that they store
 _STORED = {torch.quint8: torch.uint8, torch.qint8: torch.int8, torch.qint32: torch.int32}
+
+
+def scalar_types() -> dict[torch.dtype, str]:
+    """``torch.float32: "Float"`` and so on: the names of c10::ScalarType, which TorchScript gives."""
+    return {dtype: DTYPES[code].scalar for code, dtype in _TORCH.items()}
 
 
 def is_quantized(dtype: torch.dtype) -> bool:

@@ -214,7 +214,9 @@ def _check_choices(kind: OperatorExportTypes, mutated_state: str) -> None:
 def _capture(request: Request, attached: Attached) -> Captured:
     unknown = [item for item in request.args if isinstance(item, torch.dtype)]
     if unknown:
-        raise ExportError(f"args holds {unknown[0]}, which is no tensor; pass example tensors")
+        raise ExportError(
+            f"args holds {unknown[0]}, which is no tensor; pass example tensors", code="argument-not-a-tensor"
+        )
     with attached.captured():
         captured = capture(request)
     attached.fill(captured.graph)
@@ -231,7 +233,8 @@ def _refuse_parts(graph: AtenGraph, arguments: Any) -> None:
     if strided is not None and any(_is_part(tensor) for tensor in plain):
         raise ExportError(
             f"{strided.target} at {strided.source} may read memory beside one of the args, which is part of a larger "
-            "tensor; pass a copy of it (.clone())"
+            "tensor; pass a copy of it (.clone())",
+            code="memory-layout",
         )
 
 
@@ -247,7 +250,8 @@ def _refuse_shared_inputs(pure: Functionalized, arguments: Any) -> None:
     if written and len(set(storages)) < len(storages):
         raise ExportError(
             f"the model writes to its input {written[0].input.name!r} at {written[0].place}, and two of the args share "
-            "memory; pass tensors of their own (.clone())"
+            "memory; pass tensors of their own (.clone())",
+            code="args-share-memory",
         )
 
 
@@ -261,7 +265,7 @@ def _mutations(pure: Functionalized, policy: str) -> list[str]:
         for item in pure.mutations
     ]
     if remarks and policy == "error":
-        raise ExportError("\n".join(remarks) + "\n(mutated_state='error')")
+        raise ExportError("\n".join(remarks) + "\n(mutated_state='error')", code="state-written")
     return _said(remarks)
 
 

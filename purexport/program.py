@@ -176,7 +176,8 @@ def _results(program: ONNXProgram, args: tuple[Any, ...], kwargs: Mapping[str, A
             raise
         raise ExportError(
             f"verify=True cannot run the file, whose operators of {', '.join(sorted(map(str, domains)))} need kernels "
-            f"that onnxruntime does not have by itself; leave verify out ({error})"
+            f"that onnxruntime does not have by itself; leave verify out ({error})",
+            code="verify-impossible",
         ) from error
 
 

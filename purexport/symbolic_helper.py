@@ -22,18 +22,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 # the ONNX data type of each dtype that a symbolic function may meet, by the names of scalarType()
 cast_pytorch_to_onnx: Mapping[str, int] = {
-    "Byte": 2,
-    "Char": 3,
-    "Short": 5,
-    "Int": 6,
-    "Long": 7,
-    "Bool": 9,
-    "Half": 10,
-    "Float": 1,
-    "Double": 11,
-    "BFloat16": 16,
-    "ComplexFloat": 14,
-    "ComplexDouble": 15,
+    **{name: dtypes.onnx_code(dtype) for dtype, name in dtypes.scalar_types().items()},
     "Undefined": 0,
 }
 # torch's own numbers of dtypes, in order, as arguments named dtype carry them
@@ -91,18 +80,22 @@ def parsed(arg: Any, kind: str, name: str, function: str) -> Any:
     if arg.node().mustBeNone():
         return None
     if kind == "none":
-        raise UnsupportedForm(f"has a symbolic function {function} that takes None only for {name!r}")
+        raise UnsupportedForm(
+            f"has a symbolic function {function} that takes None only for {name!r}", code="symbolic-refuses"
+        )
     known = _constant_of(arg)
     if known is None:
         raise UnsupportedForm(
             f"has a symbolic function {function} that wants {name!r} known at the export, by "
-            f"parse_args {kind!r}, and the model computes it"
+            f"parse_args {kind!r}, and the model computes it",
+            code="symbolic-refuses",
         )
     try:
         return _CONVERTERS[kind](known)
     except (TypeError, ValueError, RuntimeError) as error:
         raise UnsupportedForm(
-            f"has a symbolic function {function} whose argument {name!r} does not fit {kind!r}: {error}"
+            f"has a symbolic function {function} whose argument {name!r} does not fit {kind!r}: {error}",
+            code="symbolic-refuses",
         ) from None
 
 
@@ -199,7 +192,9 @@ def _maybe_get_const(value: Any, descriptor: str) -> Any:
 def _get_const(value: Any, desc: str, arg_name: str) -> Any:
     """``value`` as a Python number.  Raises UnsupportedForm when the model computes it."""
     if not _is_constant(value):
-        raise UnsupportedForm(f"has a symbolic function that wants {arg_name!r} known, and the model computes it")
+        raise UnsupportedForm(
+            f"has a symbolic function that wants {arg_name!r} known, and the model computes it", code="symbolic-refuses"
+        )
     return _maybe_get_const(value, desc)
 
 
@@ -224,7 +219,9 @@ def _unpack_list(list_value: Value) -> list[Value]:
         return list_value.items
     if isinstance(list_value.known, (list, tuple)):
         return [Value(known=item) for item in list_value.known]
-    raise UnsupportedForm("has a symbolic function that takes a list, and its length is not known here")
+    raise UnsupportedForm(
+        "has a symbolic function that takes a list, and its length is not known here", code="symbolic-refuses"
+    )
 
 
 def _get_tensor_rank(x: Value) -> int | None:
@@ -292,17 +289,22 @@ def _unsqueeze_helper(g: Any, input: Any, axes_i: Sequence[int]) -> Any:
 
 def _unimplemented(op: str, msg: str, value: Any = None) -> NoReturn:
     """Refuse the call: it becomes a line of the export's UnsupportedOperatorError, with the place."""
-    raise UnsupportedForm(f"is refused by the symbolic function of {op}: {msg}")
+    raise UnsupportedForm(f"is refused by the symbolic function of {op}: {msg}", code="symbolic-refuses")
 
 
 def _onnx_unsupported(op_name: str, value: Any = None) -> NoReturn:
     """Refuse the call, as ``_unimplemented`` does."""
-    raise UnsupportedForm(f"is refused by its symbolic function: {op_name} has no form in ONNX")
+    raise UnsupportedForm(
+        f"is refused by its symbolic function: {op_name} has no form in ONNX", code="symbolic-refuses"
+    )
 
 
 def _onnx_opset_unsupported(op_name: str, current_opset: int, supported_opset: int, value: Any = None) -> NoReturn:
     """Refuse the call at this opset."""
-    raise UnsupportedForm(f"is refused by the symbolic function of {op_name}: needs opset {supported_opset} or later")
+    raise UnsupportedForm(
+        f"is refused by the symbolic function of {op_name}: needs opset {supported_opset} or later",
+        code="opset-too-low",
+    )
 
 
 def check_training_mode(op_train_mode: int, op_name: str) -> None:
@@ -313,4 +315,4 @@ class SymbolicValueError(ExportError):
     """What a symbolic function raises for a value that it cannot take; ``value`` is that value."""
 
     def __init__(self, msg: str, value: Any) -> None:
-        super().__init__(f"{msg} ({value!r})")
+        super().__init__(f"{msg} ({value!r})", code="symbolic-fails")

@@ -89,10 +89,6 @@ CIRCLES = {
     "purexport.lowering.blocks purexport.lowering.control purexport.lowering.fallthrough purexport.lowering.lower": (
         "calls hold blocks, which hold calls"
     ),
-    "purexport.capture.script.record purexport.capture.script.scope": "branches hold nodes, which hold branches",
-    "purexport.capture.script.control purexport.capture.script.interpreter purexport.capture.script.loop "
-    "purexport.capture.script.operators purexport.capture.script.prims": "nodes hold blocks, which hold nodes",
-    "purexport.weights.arrays purexport.weights.onnxfile": "an ONNX tensor in memory is an array too",
 }
 
 

@@ -1,1 +1,1 @@
-"""Random torch programs, exported on every route and compared with torch and with each other (docs/fuzzing.md)."""
+"""Random torch programs, exported on every route and compared (docs/development/fuzzing.md)."""

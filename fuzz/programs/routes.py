@@ -109,7 +109,7 @@ def _run_route(program: Program, route: str, module: Any, wanted: list[list[torc
             dynamic_axes=program.dynamic_axes() or None,
         )
     except ExportError as error:
-        kind = kind_of(str(error))
+        kind = kind_of(error)
         outcome.routes[route] = kind or "unlisted"
         if kind is None:
             outcome.findings.append(Finding("refusal that is not listed", route, f"{type(error).__name__}: {error}"))

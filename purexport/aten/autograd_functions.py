@@ -71,7 +71,8 @@ class FunctionCall:
         if [_version(tensor) for tensor in tensors] != versions:
             raise ExportError(
                 f"the autograd Function {self.name} writes to its argument, and its symbolic cannot say so; "
-                "write to a copy in forward, or remove symbolic"
+                "write to a copy in forward, or remove symbolic",
+                code="autograd-function",
             )
         leaves, spec = pytree.tree_flatten(result)
         found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -188,7 +189,8 @@ def _kind(function: Any, leaf: Any) -> str | None:
     if isinstance(leaf, (torch.SymFloat, torch.SymBool)):
         raise ExportError(
             f"the autograd Function {function.__qualname__} takes a number that follows from a dynamic size; "
-            "pass it as a tensor"
+            "pass it as a tensor",
+            code="autograd-function",
         )
     return None
 

@@ -11,6 +11,7 @@ Dimensions are ``int`` where they cannot change, otherwise a string: an expressi
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -94,7 +95,10 @@ Arg = Any  # Value | None | bool | int | float | complex | str | torch.dtype | .
 
 Frame = tuple[str, int]  # file and line
 
-INSIDE_TORCH = ("/torch/", "\\torch\\", "/purexport/capture/", "\\purexport\\capture\\", "<eval_with_key>")
+# The rooms of ours whose functions run between the user's line and torch while a model is captured.
+_ROOMS = ("aten", "capture", "torch_patches")
+_OURS = tuple(os.path.join(os.path.dirname(os.path.dirname(__file__)), room, "") for room in _ROOMS)
+INSIDE_TORCH = ("/torch/", "\\torch\\", *_OURS, "<eval_with_key>")
 
 
 class Source:

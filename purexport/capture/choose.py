@@ -32,6 +32,7 @@ from purexport.capture.trace import torchscript
 from purexport.capture.trace.held import held_axes
 from purexport.capture.trace.hollow import attributes, on_fakes, paused, refuse_lost
 from purexport.errors import ExportError
+from purexport.shapes.failures import code_of
 from purexport.torch_patches.quiet import quiet_torch
 
 ROUTES = ("auto", "trace", "export")
@@ -44,8 +45,8 @@ def capture(request: Request) -> Captured:
     try:
         return _captured(request)
     except ExportError as failure:
-        if request.hollow and any(words in str(failure) for words in ("DeviceMismatch", "different devices")):
-            raise ExportError(f"{failure}\n{_ELSEWHERE}") from failure
+        if request.hollow and "different-devices" in failure.codes:
+            raise ExportError(f"{failure}\n{_ELSEWHERE}", code="different-devices") from failure
         raise
 
 
@@ -80,9 +81,11 @@ def _auto(request: Request) -> Captured:
         try:
             return export_model(request, f"the trace failed: {failure}")
         except ExportError as second:
-            raise ExportError(f"neither route took the model.\nby trace: {failure}\nby torch.export: {second}") from (
-                failure.__cause__ or failure
-            )
+            raise ExportError(
+                f"neither route took the model.\nby trace: {failure}\nby torch.export: {second}",
+                code="neither-route",
+                causes=(failure, second),
+            ) from (failure.__cause__ or failure)
 
 
 def _auto_hollow(request: Request) -> Captured:
@@ -94,7 +97,9 @@ def _auto_hollow(request: Request) -> Captured:
             return _trace(request, f"torch.export failed: {failure}")
         except ExportError as second:
             raise ExportError(
-                f"neither route took the model, which has no values.\nby torch.export: {failure}\nby trace: {second}"
+                f"neither route took the model, which has no values.\nby torch.export: {failure}\nby trace: {second}",
+                code="neither-route",
+                causes=(failure, second),
             ) from (failure.__cause__ or failure)
 
 
@@ -191,20 +196,27 @@ def _refusals() -> Iterator[None]:
         if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
             raise ExportError(
                 f"a trace without values cannot follow what depends on them ({error}); use capture='export', or a "
-                "model with values"
+                "model with values",
+                code="trace-without-values",
             ) from error
         if "torch.jit.trace a dynamo-optimized function" in str(error):
             raise ExportError(
                 "a trace cannot record torch.cond, while_loop, scan and other operators that torch compiles first; "
-                "use capture='export'"
+                "use capture='export'",
+                code="trace-cannot-record",
             ) from error
-        raise ExportError(f"the model does not run on these args: {type(error).__name__}: {error}") from error
+        raise ExportError(
+            f"the model does not run on these args: {type(error).__name__}: {error}",
+            code=code_of(error, "model-does-not-run"),
+        ) from error
 
 
 def _trace_around_scripts(request: Request, reason: str) -> Captured:
     """A module with scripted modules inside: torch's own trace of it is a script, which is then interpreted."""
     if request.kwargs:
-        raise ExportError("a model with scripted modules inside takes its arguments by position only")
+        raise ExportError(
+            "a model with scripted modules inside takes its arguments by position only", code="args-do-not-fit"
+        )
     with _refusals(), warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
         traced = torch.jit.trace(request.model, request.args, strict=False, check_trace=False)  # type: ignore[no-untyped-call]
@@ -232,13 +244,15 @@ def _positional(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> l
     """Arguments in the order of the script's schema, defaults filled in.  Raises ExportError when they do not fit."""
     parameters = script_parameters(model)
     if len(args) > len(parameters):
-        raise ExportError(f"the model takes {len(parameters)} args, {len(args)} were given")
+        raise ExportError(f"the model takes {len(parameters)} args, {len(args)} were given", code="args-do-not-fit")
     # a trace may give two arguments one name, so that positions count
     open_ = parameters[len(args) :]
     unknown = set(kwargs) - {parameter.name for parameter in open_}
     missing = [item.name for item in open_ if item.name not in kwargs and not item.has_default_value()]
     if unknown or missing:
-        raise ExportError(f"args do not fit the script: missing {missing}, unknown {sorted(unknown)}")
+        raise ExportError(
+            f"args do not fit the script: missing {missing}, unknown {sorted(unknown)}", code="args-do-not-fit"
+        )
     return [*args, *(kwargs.get(item.name, item.default_value) for item in open_)]
 
 

@@ -1,1 +1,1 @@
-"""The command line: main.py knows the verbs, each verb is a file with `add_parser` and `run`."""
+"""The command line: `main` knows the verbs, which are files in `verbs`."""

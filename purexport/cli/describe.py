@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import proto_schema as ps
-from proto_schema.dtypes import element_count
+from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.external import entries
 from purexport.inspect.values import as_text
 
-_SHORT_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
 _LONGEST_VALUE = 60
 
 
@@ -128,11 +127,10 @@ def _cut(text: str) -> str:
 
 
 def _dtype(code: int | None) -> str:
-    try:
-        name = ps.TensorProto.DataType(code or 0).name
-    except ValueError:
-        return f"dtype {code}"
-    return _SHORT_NAMES.get(name, name.lower())
+    row = DTYPES.get(code or 0)
+    if row is not None:
+        return row.array if row.native and row.bits else row.text
+    return "undefined" if not code else f"dtype {code}"
 
 
 def _shape(shape: ps.TensorShapeProto | None) -> str:

@@ -1,31 +1,33 @@
 """The entry point: parses the command line, runs one verb, and turns every outcome into an exit status.
 
 0 fine; 1 the answer is no (the result differs, the model cannot be exported); 2 bad usage or unreadable input.
-Errors are text on stderr, never a traceback, unless `--traceback` asks for it.  Results go to stdout.
+Errors are text on stderr, never a traceback, unless `--traceback` asks for it; with `--json` the last line there is an
+object.  Results go to stdout.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib import import_module
 from typing import Any, NoReturn
 
-from proto_schema import CheckError
-from proto_schema.errors import bounded
+from proto_schema.errors import CheckError, DecodeError, EncodeError, ExternalDataError, bounded
 from purexport.cli.errors import UsageError
 from purexport.cli.terminal import paint, shown
-from purexport.errors import ExportError
+from purexport.errors import ExportError, UnsupportedOperatorError, WeightsError
 from purexport.version import VERSION
 
 VERBS = (
     *("demo", "export", "show", "inspect", "locate", "stat", "check", "canonicalize", "diff", "edit", "extract"),
     *("salvage", "html", "completion"),
 )
-"""The modules of this package that are verbs, in the order of the help."""
+"""The modules of `verbs`, in the order of the help."""
 
 _DESCRIPTION = "PyTorch to ONNX with nothing but torch and numpy."
 _EPILOG = """\
@@ -36,6 +38,8 @@ first steps:
 
 `purexport VERB --help` explains a verb.  Exit status: 0 fine, 1 the answer is no, 2 bad usage or unreadable input.
 """
+
+_OURS = (ExportError, WeightsError, DecodeError, EncodeError, ExternalDataError, CheckError)
 
 
 def entry() -> int:
@@ -62,7 +66,10 @@ def main(argv: Sequence[str]) -> int:
         if args.traceback:
             traceback.print_exc()
         status, text = _judge(error)
-        print(f"{paint(f'purexport {args.verb}:', 'red', sys.stderr)} {text}", file=sys.stderr)
+        if getattr(args, "json", False):
+            print(json.dumps({"error": _facts(error)}), file=sys.stderr)
+        else:
+            print(f"{paint(f'purexport {args.verb}:', 'red', sys.stderr)} {_with_code(text, error)}", file=sys.stderr)
     return status
 
 
@@ -74,7 +81,7 @@ def build_parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"purexport {VERSION}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name in names:
-        verb = import_module(f"purexport.cli.{name}")
+        verb = import_module(f"purexport.cli.verbs.{name}")
         sub = verb.add_parser(verbs)
         sub.add_argument("--traceback", action="store_true", help="show where an error came from")
         sub.set_defaults(run=verb.run)
@@ -107,6 +114,25 @@ def _judge(error: Exception) -> tuple[int, str]:
     if isinstance(error, OSError):
         return 2, f"{error.filename}: {error.strerror}" if error.filename else _one_line(str(error))
     return 2, f"{_one_line(f'{type(error).__name__}: {error}')} (--traceback shows where)"
+
+
+def _code(error: Exception) -> str | None:
+    """The code of an error of ours; what others raise has none, or something else by that name."""
+    code = getattr(error, "code", None)
+    return code if isinstance(error, _OURS) and isinstance(code, str) else None
+
+
+def _with_code(text: str, error: Exception) -> str:
+    """The text with the code at the end of its first line, for docs/error-codes.md."""
+    code = _code(error)
+    first, newline, rest = text.partition("\n")
+    return f"{first} [{code}]{newline}{rest}" if code else text
+
+
+def _facts(error: Exception) -> dict[str, Any]:
+    """What a program may want to know of an error."""
+    gaps = [asdict(gap) for gap in error.gaps] if isinstance(error, UnsupportedOperatorError) else []
+    return {"code": _code(error), "type": type(error).__name__, "message": str(error), "gaps": gaps}
 
 
 def _one_line(text: str) -> str:

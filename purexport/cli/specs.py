@@ -13,17 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from proto_schema.dtypes import DTYPES as ROWS
+from proto_schema.onnx import TensorProto
 from purexport.cli.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
-DTYPES = (
-    *("float32", "float64", "float16", "bfloat16", "complex64", "complex128", "bool"),
-    *("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
-)
-_ALIASES = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32"}
+FLOAT8E8M0 = TensorProto.FLOAT8E8M0  # without a sign and a zero, which drawn numbers have
+DTYPES = tuple(row.torch for row in ROWS.values() if row.torch and row.code != FLOAT8E8M0)
+# torch's other names: float, long, half
+_ALIASES = {row.scalar.lower(): row.torch for row in ROWS.values() if row.storage}
 
 _SHAPED = re.compile(r"(?P<dtype>\w+)\[(?P<sizes>[\d,\s]*)\](?::(?P<low>-?\d+)\.\.(?P<high>-?\d+))?")
 _INPUT_HELP = "write NAME=DTYPE[SIZES], as in x=float32[1,3,224,224], or NAME=@FILE.npy"

@@ -164,7 +164,8 @@ def arguments_of(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tup
         if not _is_call(parameters, given):
             raise ExportError(
                 f"args end with a dict of keyword arguments ({', '.join(last)}) that the model does not take: "
-                f"{failure}; its parameters are {', '.join(parameters.parameters)}"
+                f"{failure}; its parameters are {', '.join(parameters.parameters)}",
+                code="args-do-not-fit",
             ) from None
         return given, {}
     return tuple(first), dict(last)

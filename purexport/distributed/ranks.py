@@ -69,7 +69,8 @@ class HeldByRanks(Payload):
         """Raises WeightsError: no process has all of it."""
         raise WeightsError(
             f"the values of {self.name!r} are spread over the processes of a group, and none has all of them; write "
-            "the model with purexport.distributed.save"
+            "the model with purexport.distributed.save",
+            code="weights-spread",
         )
 
 
@@ -249,7 +250,8 @@ def _check(reasons: Mapping[str, str]) -> None:
         more = [f"and {len(wrong) - MOST_SHOWN} more"] if len(wrong) > MOST_SHOWN else []
         what = "1 tensor" if len(wrong) == 1 else f"{len(wrong)} tensors"
         raise WeightsError(
-            f"the processes do not hold {what} as the model needs them: {'; '.join(wrong[:MOST_SHOWN] + more)}"
+            f"the processes do not hold {what} as the model needs them: {'; '.join(wrong[:MOST_SHOWN] + more)}",
+            code="weights-do-not-fit",
         )
 
 

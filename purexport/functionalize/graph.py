@@ -179,7 +179,9 @@ class Pass:
                 raise UnknownInverse("its argument does not begin where its memory does")
             places = positions(alias.chain, root.current)
         except UnknownInverse as error:
-            raise ExportError(f"{call.target} at {call.source}: {error}; use slices and reshape") from None
+            raise ExportError(
+                f"{call.target} at {call.source}: {error}; use slices and reshape", code=error.code
+            ) from None
         type_ = root.current.tensor
         base, result = Value(type_), Value(TensorType(type_.dtype, tuple(places.shape)))
         # the places are those for these sizes: say so, for a trace whose axes are declared dynamic
@@ -307,7 +309,8 @@ class Pass:
         if not followed or call.base in _REFUSED:
             raise ExportError(
                 f"{call.target} at {call.source} writes in a way that cannot be followed; write it as an "
-                "assignment of a new tensor"
+                "assignment of a new tensor",
+                code="write-not-followed",
             )
         alias = self.aliases[call.args[name]]
         self._refuse_doubt(alias, call)
@@ -378,13 +381,14 @@ class Pass:
         """The storage's base with ``content`` where ``alias`` looks, through views without an inverse of their own."""
         try:
             if self.sizes_of_example:
-                raise UnknownInverse("its sizes must be known, and an axis is dynamic")
+                raise UnknownInverse("its sizes must be known, and an axis is dynamic", code="view-sizes-unknown")
             return scattered(alias.chain, alias.root.current, content, self._constant, self.calls.append)
         except UnknownInverse as error:
             views = " of ".join(f"{view.target} ({view.source})" for view, _ in reversed(alias.chain))
             raise ExportError(
                 f"{call.target} at {call.source} writes through {views}: {error}; write into the base tensor, or build "
-                "a new tensor"
+                "a new tensor",
+                code=error.code,
             ) from None
 
     def _constant(self, tensor: torch.Tensor) -> Value:
@@ -401,7 +405,8 @@ class Pass:
         type_ = call.args["self"].tensor
         if call.args["wrap"] or type_.rank != 2:
             raise ExportError(
-                f"aten::fill_diagonal_ at {call.source} is supported on matrices without wrap; write to .diagonal()"
+                f"aten::fill_diagonal_ at {call.source} is supported on matrices without wrap; write to .diagonal()",
+                code="fill-diagonal",
             )
         known = [size for size in type_.shape or () if isinstance(size, int)]
         view = Value(TensorType(type_.dtype, (min(known) if len(known) == 2 else None,)))
@@ -429,11 +434,15 @@ class Pass:
                 return
             for root, made in edges:
                 if self._read_later(root):
-                    raise ExportError(f"{call.target} at {call.source} writes to a tensor that {made}")
+                    raise ExportError(
+                        f"{call.target} at {call.source} writes to a tensor that {made}", code="alias-unknown"
+                    )
                 if root.origin is not None and root.origin.kind != "constant":
                     kind = "input" if root.origin.kind == "user" else root.origin.kind
                     what = f"what may be the model's {kind} {root.origin.name!r}"
-                    raise ExportError(f"{call.target} at {call.source} writes to {what}, which {made}")
+                    raise ExportError(
+                        f"{call.target} at {call.source} writes to {what}, which {made}", code="alias-unknown"
+                    )
                 reached.add(root)
 
     @staticmethod
@@ -442,7 +451,8 @@ class Pass:
         if origin is not None and origin.kind == "constant":
             raise ExportError(
                 f"{call.target} at {call.source} writes to a tensor that is no input, parameter or buffer; its value "
-                "from before the call is not known. Register it with register_buffer, or write to a .clone() of it"
+                "from before the call is not known. Register it with register_buffer, or write to a .clone() of it",
+                code="write-to-constant",
             )
 
     def _refuse_same_object(self, call: Call) -> None:
@@ -454,13 +464,15 @@ class Pass:
         if alias.depth < self.journal.depth:
             raise ExportError(
                 f"{call.target} at {call.source} changes the shape of a tensor in place, inside a branch or loop that "
-                "depends on data; use the form that is not in place"
+                "depends on data; use the form that is not in place",
+                code="shape-changed-in-place",
             )
         for one in (alias, *(other for other in self.aliases.values() if other.parent is alias)):
             if one.call is not None and may_return_itself(one.call):
                 raise ExportError(
                     f"{call.target} at {call.source} changes the shape of a tensor that {one.call.target} "
-                    f"({one.call.source}) returned as it is; use the form that is not in place"
+                    f"({one.call.source}) returned as it is; use the form that is not in place",
+                    code="shape-changed-in-place",
                 )
 
     def _refuse_resize(self, alias: Alias, new: Value, call: Call) -> None:
@@ -470,14 +482,16 @@ class Pass:
         if alias.depth < self.journal.depth:
             raise ExportError(
                 f"{call.target} at {call.source} may resize its out= tensor, inside a branch or loop that depends on "
-                "data; pass a tensor of the result's shape"
+                "data; pass a tensor of the result's shape",
+                code="shape-changed-in-place",
             )
         if alias.parent is not None or any(
             other.parent is not None and other.root is alias for other in self.aliases.values()
         ):
             raise ExportError(
                 f"{call.target} at {call.source} resizes its out= tensor, of which there are views; pass a tensor of "
-                "the result's shape"
+                "the result's shape",
+                code="shape-changed-in-place",
             )
 
     def _read_later(self, root: Alias) -> bool:

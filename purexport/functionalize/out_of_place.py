@@ -51,7 +51,9 @@ def pure_target(call: Call, found: Signature) -> str:
     for target in (*candidates, _strip(call.target), "aten::" + base.removeprefix("aten::").strip("_")):
         if target is not None and target != call.target and pure_exists(target):
             return target
-    raise ExportError(f"{call.target} at {call.source} writes in place, and torch has no pure form of it")
+    raise ExportError(
+        f"{call.target} at {call.source} writes in place, and torch has no pure form of it", code="no-pure-form"
+    )
 
 
 def pure_exists(target: str) -> bool:
@@ -69,4 +71,7 @@ def _without_out(call: Call, found: Signature) -> str:
         target = call.base + (f".{overload}" if overload else "")
         if pure_exists(target) and [parameter.name for parameter in signature(target).parameters] == names:
             return target
-    raise ExportError(f"{call.target} at {call.source} has an out= argument, and torch has no form of it without one")
+    raise ExportError(
+        f"{call.target} at {call.source} has an out= argument, and torch has no form of it without one",
+        code="no-pure-form",
+    )

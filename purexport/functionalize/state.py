@@ -35,7 +35,8 @@ def keep_state(pure: Functionalized) -> State:
         if written[item].value is None:
             raise ExportError(
                 f"the model assigns its buffer {item.name!r}, and torch.export does not record what; "
-                "export with capture='trace', or write into the buffer (.copy_())"
+                "export with capture='trace', or write into the buffer (.copy_())",
+                code="buffer-assigned",
             )
         found.written.append(item.name)
         graph.outputs.append(written[item].value)
@@ -43,7 +44,8 @@ def keep_state(pure: Functionalized) -> State:
         if item.stored is not None:
             raise ExportError(
                 f"the model writes to its buffer {item.name!r}, whose first value is not at hand; give that one as a "
-                'tensor: weights=[checkpoint, {"NAME": tensor}]'
+                'tensor: weights=[checkpoint, {"NAME": tensor}]',
+                code="tensor-without-values",
             )
         if item.tensor is not None:
             found.first[item.name] = item.tensor.detach().clone()

@@ -23,6 +23,10 @@ _MOST_POSITIONS = 1 << 20
 class UnknownInverse(LookupError):  # noqa: N818  caught by the functionalization, never by users
     """There is no row for this view, or not for these arguments."""
 
+    def __init__(self, reason: str, *, code: str = "view-without-inverse") -> None:
+        self.code = code
+        super().__init__(reason)
+
 
 Emit = Callable[[Call], None]
 Constant = Callable[[torch.Tensor], Value]
@@ -55,7 +59,7 @@ def positions(chain: Chain, base: Value) -> torch.Tensor:
     type_ = base.tensor
     shape = [dim for dim in type_.shape or () if isinstance(dim, int)]
     if type_.shape is None or len(shape) < len(type_.shape) or type_.strides is None:
-        raise UnknownInverse("its sizes must be known")
+        raise UnknownInverse("its sizes must be known", code="view-sizes-unknown")
     if math.prod(shape) > _MOST_POSITIONS:
         raise UnknownInverse(f"this is supported for up to {_MOST_POSITIONS} elements")
     # of a complex tensor the positions have an imaginary part too, which shows what is a part or a conjugate
@@ -82,7 +86,7 @@ def scattered(chain: Chain, base: Value, new: Value, constant: Constant, emit: E
     """
     type_, places = base.tensor, positions(chain, base).reshape(-1)
     if len(set(places.tolist())) < places.numel():
-        raise UnknownInverse("it has several places for one element")
+        raise UnknownInverse("it has several places for one element", code="view-overlaps")
     shape = [dim for dim in type_.shape or () if isinstance(dim, int)]
     count = math.prod(shape)
     flat, content, all_ = (Value(TensorType(type_.dtype, (size,))) for size in (count, places.numel(), count))
@@ -164,10 +168,10 @@ def _diagonal(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]
 def _expand(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
     old, wide = base.tensor.shape, new.tensor.shape
     if old is None or wide is None:
-        raise UnknownInverse("its shape is not known")
+        raise UnknownInverse("its shape is not known", code="view-sizes-unknown")
     added = len(wide) - len(old)
     if wide[added:] != old or any(size != 1 for size in wide[:added]):
-        raise UnknownInverse("an expanded tensor has several places for one element")
+        raise UnknownInverse("an expanded tensor has several places for one element", code="view-overlaps")
     return _same(view, base, new) if not added else _reshape(view, base, new)
 
 
@@ -216,7 +220,7 @@ def _count(view: Call, base: Value, dim: int) -> int:
     if view.base == "aten::unbind":
         given = 1
     if not isinstance(size, int) or not isinstance(given, int):
-        raise UnknownInverse("the number of its pieces is not known")
+        raise UnknownInverse("the number of its pieces is not known", code="view-sizes-unknown")
     return max(-(-size // given), 1)
 
 

@@ -43,7 +43,8 @@ def read_higher_order(run: Reader, node: torch.fx.Node, args: list[Any]) -> Any:
     form = _FORMS.get(name)
     if form is None:
         raise ExportError(
-            f"torch.ops.higher_order.{name} at {run.source(node)} has no form in ONNX; write the operation without it"
+            f"torch.ops.higher_order.{name} at {run.source(node)} has no form in ONNX; write the operation without it",
+            code="no-onnx-form",
         )
     return form(run, node, *args)
 

@@ -133,7 +133,10 @@ class Reader:
     def _round(self, node: torch.fx.Node, args: list[Any]) -> Any:
         """Python's round gives an integer where ATen's gives a float; ties go to the even number in both."""
         if any(arg is not None for arg in args[1:]):
-            raise ExportError(f"round() to digits at {self.source(node)} has no form in ONNX; write it on tensors")
+            raise ExportError(
+                f"round() to digits at {self.source(node)} has no form in ONNX; write it on tensors",
+                code="no-onnx-form",
+            )
         rounded = Value(ScalarType(float))
         self.graph.calls.append(Call("aten::round.float", {"a": args[0]}, [rounded], self.source(node)))
         return self._emit(node, "aten::Int.Scalar", {"a": rounded})

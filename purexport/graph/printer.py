@@ -20,24 +20,13 @@ from typing import Any
 import torch
 
 import proto_schema as ps
+from proto_schema.dtypes import DTYPES
 from purexport.graph.ir import Graph
 
 Kinds = ps.AttributeProto
 
-_DTYPES = {
-    ps.TensorProto.FLOAT: "Float",
-    ps.TensorProto.DOUBLE: "Double",
-    ps.TensorProto.FLOAT16: "Half",
-    ps.TensorProto.BFLOAT16: "BFloat16",
-    ps.TensorProto.INT64: "Long",
-    ps.TensorProto.INT32: "Int",
-    ps.TensorProto.INT16: "Short",
-    ps.TensorProto.INT8: "Char",
-    ps.TensorProto.UINT8: "Byte",
-    ps.TensorProto.BOOL: "Bool",
-    ps.TensorProto.COMPLEX64: "ComplexFloat",
-    ps.TensorProto.COMPLEX128: "ComplexDouble",
-}
+# the names of the types that torch had then
+_DTYPES = {row.code: row.scalar for row in DTYPES.values() if row.storage}
 _NAMESPACES = {"": "onnx", "ai.onnx": "onnx", "org.pytorch.aten": "aten"}
 _MOST_ELEMENTS = 10  # of a constant that is shown, as in torch
 
@@ -192,7 +181,7 @@ def _type(type_: ps.TypeProto | None) -> str:
 
 
 def _dtype(code: int | None, sizes: Any) -> str:
-    name = _DTYPES.get(code or 0) or ps.TensorProto.DataType(code or 0).name  # types that torch did not have then
+    name = _DTYPES.get(code or 0) or ps.TensorProto.DataType(code or 0).name
     return name if sizes is None else f"{name}({', '.join(sizes)})"
 
 

@@ -25,24 +25,7 @@ from purexport.inspect.values import as_text
 
 Path: TypeAlias = "str | os.PathLike[str]"
 
-SAFETENSORS = {
-    "FLOAT": "F32",
-    "UINT8": "U8",
-    "INT8": "I8",
-    "UINT16": "U16",
-    "INT16": "I16",
-    "INT32": "I32",
-    "INT64": "I64",
-    "BOOL": "BOOL",
-    "FLOAT16": "F16",
-    "DOUBLE": "F64",
-    "UINT32": "U32",
-    "UINT64": "U64",
-    "BFLOAT16": "BF16",
-    "FLOAT8E4M3FN": "F8_E4M3",
-    "FLOAT8E5M2": "F8_E5M2",
-    "COMPLEX64": "C64",
-}
+SAFETENSORS = {row.name: row.safetensors for row in DTYPES.values() if row.safetensors}
 """The data types that the format has, by ours."""
 
 
@@ -96,8 +79,8 @@ def to_safetensors(path: Path, target: Path) -> tuple[int, list[str]]:
     left_out, at = [], 0
     for tensor in graph.initializer:
         name, kind = as_text(tensor.name), SAFETENSORS.get(type_name(tensor.data_type))
-        if kind is None:
-            left_out.append(f"{name}: {type_name(tensor.data_type)}")
+        if kind is None or element_count(tensor.dims) * DTYPES[tensor.data_type or 0].bits % 8:
+            left_out.append(f"{name}: {type_name(tensor.data_type)}")  # or a part of a byte
             continue
         if name in head:
             raise ValueError(f"two tensors are called {name!r}; the format needs names that differ")
@@ -115,10 +98,13 @@ def to_safetensors(path: Path, target: Path) -> tuple[int, list[str]]:
 
 def _little_endian(tensor: TensorProto) -> BytesLike:
     """The bytes as raw_data would hold them. ValueError where they do not fit type and shape."""
-    codes = ps.numpy_helper.to_codes(tensor) if tensor.data_type != TensorProto.COMPLEX64 else None
+    row = DTYPES[tensor.data_type or 0]
+    codes = ps.numpy_helper.to_codes(tensor) if row.name != "COMPLEX64" else None
     data = payload_of(tensor)
-    if data is not None and nbytes(data) == DTYPES[tensor.data_type or 0].nbytes(element_count(tensor.dims)):
+    if data is not None and nbytes(data) == row.nbytes(element_count(tensor.dims)):
         return data
+    if codes is not None and row.bits < 8:
+        return ps.numpy_helper.from_codes(codes, row.code).raw_data or b""
     return byte_view(ps.numpy_helper.to_array(tensor) if codes is None else codes)
 
 

@@ -13,7 +13,7 @@ from purexport import dtypes
 from purexport.aten.graph import Block, Dim, ScalarType, SequenceType, TensorType, Type
 from purexport.aten.graph import Value as AtenValue
 from purexport.graph.ir import Graph, Value
-from purexport.lowering.support.pairs import Pair, join, part_code, split
+from purexport.lowering.support.pairs import Pair, from_interleaved, part_code, to_interleaved
 from purexport.lowering.tensor import sequence
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ def block_input(run: Lowering, value: AtenValue, name: str) -> Value:
 
 def to_border(run: Lowering, item: Any, type_: Type) -> Value:
     """What crosses the border of a body: a value in the type's dtype, a complex one with a last axis of size 2."""
-    return join(run.op, item) if isinstance(item, Pair) else run.op.like(item, Value(code(type_)))
+    return to_interleaved(run.op, item) if isinstance(item, Pair) else run.op.like(item, Value(code(type_)))
 
 
 def from_border(run: Lowering, value: Value, type_: Type) -> Value | Pair:
     """What has crossed the border, as rules know it."""
-    return split(run.op, value) if isinstance(type_, TensorType) and type_.dtype.is_complex else value
+    return from_interleaved(run.op, value) if isinstance(type_, TensorType) and type_.dtype.is_complex else value
 
 
 def fill(run: Lowering, body: Graph, block: Block, types: Sequence[Type]) -> None:

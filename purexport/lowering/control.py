@@ -14,7 +14,7 @@ from purexport.errors import OpsetError
 from purexport.graph.ir import Value
 from purexport.lowering.blocks import block_input, fill, from_border, to_border, typed
 from purexport.lowering.core.emitter import first_with_sequences
-from purexport.lowering.support.pairs import Pair, join
+from purexport.lowering.support.pairs import Pair, to_interleaved
 
 if TYPE_CHECKING:
     from purexport.lowering.lower import Lowering
@@ -83,7 +83,7 @@ def _scan(run: Lowering, call: Call, arguments: Mapping[str, Any]) -> Sequence[V
         body.inputs += [block_input(run, value, name) for value, name in zip(block.inputs, names, strict=True)]
         fill(run, body, block, [*types[:count], *map(_row, types[count:])])
     start = [to_border(run, item, type_) for item, type_ in zip(arguments["init"], types, strict=False)]
-    given = [join(run.op, row) if isinstance(row, Pair) else row for row in rows]
+    given = [to_interleaved(run.op, row) if isinstance(row, Pair) else row for row in rows]
     run.op.source = call.source
     return run.op.multi("Scan", *start, *given, outputs=len(types), body=body, num_scan_inputs=len(rows))
 

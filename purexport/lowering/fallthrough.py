@@ -113,7 +113,9 @@ def _arguments(run: Lowering, kind: Kind, named: Mapping[str, Any]) -> tuple[lis
         elif isinstance(item, list):
             inputs.append(_list(run, kind, name, item))
         elif isinstance(item, complex) or type(item).__module__.startswith("purexport"):
-            raise UnsupportedForm(f"takes {name!r} as a complex or quantized number, which no node can hold")
+            raise UnsupportedForm(
+                f"takes {name!r} as a complex or quantized number, which no node can hold", code="call-not-kept"
+            )
         else:
             attributes[name] = str(item).removeprefix("torch.")
     while inputs and inputs[-1] is None:
@@ -135,7 +137,9 @@ def _number(run: Lowering, kind: Kind, item: Any) -> Value:
 def _list(run: Lowering, kind: Kind, name: str, items: list[Any]) -> Value:
     """A list of tensors, some of which may be None, or of sizes of which some are computed."""
     if not all(item is None or _is_number(item) or isinstance(item, Value) for item in items):
-        raise UnsupportedForm(f"takes {name!r} as a list of {type(items[0]).__name__}, which no node can hold")
+        raise UnsupportedForm(
+            f"takes {name!r} as a list of {type(items[0]).__name__}, which no node can hold", code="call-not-kept"
+        )
     parts = [_number(run, kind, item) if _is_number(item) else item for item in items]
     return _node(run, "ListConstruct", "prim", parts, [Value()], {})[0]
 
@@ -159,7 +163,7 @@ def _result(type_: Any) -> Value:
     if isinstance(type_, ListType):
         return Value()
     if isinstance(type_, TensorType) and (type_.dtype.is_complex or dtypes.is_quantized(type_.dtype)):
-        raise UnsupportedForm("gives complex or quantized tensors, which no node can hold")
+        raise UnsupportedForm("gives complex or quantized tensors, which no node can hold", code="call-not-kept")
     return typed(Value(), type_)
 
 

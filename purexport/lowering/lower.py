@@ -37,7 +37,7 @@ from purexport.lowering.decompose import expand
 from purexport.lowering.rules import registered
 from purexport.lowering.support import pairs
 from purexport.lowering.support.pairs import Pair
-from purexport.lowering.support.qdq import Quantized, constant
+from purexport.lowering.support.qdq import Quantized, quantized_constant
 from purexport.lowering.tensor import sequence
 from purexport.options import OperatorExportTypes
 
@@ -110,7 +110,7 @@ class Lowering:
             try:
                 self.result.graph.outputs.append(self._output(name, output))
             except OpsetError as error:
-                self.gaps.append(Gap(f"output {name!r}", "the model", _lowest(error)))
+                self.gaps.append(Gap(f"output {name!r}", "the model", _lowest(error), error.code))
         if self.gaps:
             raise UnsupportedOperatorError(self.op.opset, self.gaps)
         self.result.remarks += self.op.remarks
@@ -128,7 +128,7 @@ class Lowering:
             elif item.tensor is None:
                 self.env[item.value] = self._input(item.name, type_)
             elif item.tensor.is_quantized:
-                self.env[item.value] = constant(self.op, item.tensor, item.name)
+                self.env[item.value] = quantized_constant(self.op, item.tensor, item.name)
             else:
                 key = same_bytes(item.tensor)
                 if key not in shared:
@@ -141,9 +141,12 @@ class Lowering:
         if not type_.dtype.is_complex:
             return value
         if value.shape is None:
-            raise ExportError(f"input {name!r} is complex and its rank is not known; pass torch.view_as_real of it")
+            raise ExportError(
+                f"input {name!r} is complex and its rank is not known; pass torch.view_as_real of it",
+                code="complex-tensor",
+            )
         value.shape = (*value.shape, 2)
-        return pairs.split(self.op, value)
+        return pairs.from_interleaved(self.op, value)
 
     def _stored(self, name: str, type_: TensorType, stored: Payload) -> Value | Pair:
         """A constant whose values no rule sees."""
@@ -151,11 +154,11 @@ class Lowering:
         if not type_.dtype.is_complex:
             return value
         value.shape = (*(value.shape or ()), 2)
-        return pairs.split(self.op, value)
+        return pairs.from_interleaved(self.op, value)
 
     def _constant(self, tensor: torch.Tensor, name: str = "") -> Value | Pair:
         if tensor.is_complex():
-            return pairs.constant(self.op, tensor, name)
+            return pairs.pair_of_constant(self.op, tensor, name)
         return self.op.const(tensor.detach(), name=name)
 
     def _output(self, name: str, output: Any) -> Value:
@@ -163,13 +166,16 @@ class Lowering:
         if isinstance(found, (bool, int, float)):
             found = self.op.const(found, _code_of(found))
         if isinstance(found, Pair):
-            found = pairs.join(self.op, found)
+            found = pairs.to_interleaved(self.op, found)
         if isinstance(found, Quantized):
             raise ExportError(
-                f"output {name!r} is a quantized tensor, and ONNX has none; return x.dequantize() or x.int_repr()"
+                f"output {name!r} is a quantized tensor, and ONNX has none; return x.dequantize() or x.int_repr()",
+                code="quantized-tensor",
             )
         if not isinstance(found, Value):
-            raise ExportError(f"output {name!r} is a {type(found).__name__}, and ONNX outputs are tensors")
+            raise ExportError(
+                f"output {name!r} is a {type(found).__name__}, and ONNX outputs are tensors", code="output-not-a-tensor"
+            )
         result = found
         if found.node is None or found in self.result.graph.outputs:
             # an output needs a name of its own: an input, a constant or a value returned twice is copied
@@ -198,19 +204,20 @@ class Lowering:
             self._note_missing(call, call.source)
             return
         if any(value in self.absent for value in call.inputs()):
-            self._gap(call, LEFT_OUT)
+            self._gap(call, LEFT_OUT, "symbolic-refuses")
             return
         try:
             self._lower(call)
         except OpsetError as error:
-            self._gap(call, _lowest(error))
+            self._gap(call, _lowest(error), error.code)
         except (UnsupportedForm, UnsupportedDtypeError) as error:
-            self._gap(call, str(error))
+            self._gap(call, str(error), error.code)
         except ExportError:
             raise
         except Exception as error:
             raise ExportError(
-                f"the rule of {call.target} at {call.source} failed: {type(error).__name__}: {error}; please report it"
+                f"the rule of {call.target} at {call.source} failed: {type(error).__name__}: {error}; please report it",
+                code="rule-fault",
             ) from error
 
     def _note_missing(self, call: Call, source: Source, outer: str = "") -> None:
@@ -219,21 +226,21 @@ class Lowering:
             return
         if any(isinstance(value.type, TensorType) and dtypes.is_quantized(value.type.dtype) for value in call.inputs()):
             if self._rule(call.target + QUANTIZED) is None:
-                self.gaps.append(Gap(_within(call.target, outer), str(source), NOT_QUANTIZED))
+                self.gaps.append(Gap(_within(call.target, outer), str(source), NOT_QUANTIZED, "quantized-tensor"))
             return
         if self._rule(call.target + COMPLEX if _is_complex(call) else call.target) is not None:
             return
         pieces = expand(call)
         if pieces is None:
-            self.gaps.append(Gap(_within(call.target, outer), str(source), _no_rule(call)))
+            self.gaps.append(Gap(_within(call.target, outer), str(source), _no_rule(call), "no-rule"))
             return
         for inner in live_calls(pieces):
             self._note_missing(inner, source, outer or call.target)
 
-    def _gap(self, call: Call, reason: str) -> None:
+    def _gap(self, call: Call, reason: str, code: str) -> None:
         if not self.outer and self._kept_at_last(call, reason):
             return
-        self.gaps.append(Gap(_within(call.target, self.outer), str(call.source), reason))
+        self.gaps.append(Gap(_within(call.target, self.outer), str(call.source), reason, code))
         self.poisoned.update(call.outputs)
 
     def _kept_at_last(self, call: Call, reason: str) -> bool:
@@ -272,16 +279,19 @@ class Lowering:
         target = call.target + (QUANTIZED if quantized else COMPLEX if _is_complex(call) else "")
         rule = self._rule(target)
         if rule is None and quantized:
-            self._gap(call, NOT_QUANTIZED)
+            self._gap(call, NOT_QUANTIZED, "quantized-tensor")
             return
         if rule is None:
             self._decompose(call)
             return
         if target.endswith(COMPLEX) and self._custom(call.target) is not None:
-            raise UnsupportedForm("is called with complex tensors, which a custom rule cannot take; remove its rule")
+            raise UnsupportedForm(
+                "is called with complex tensors, which a custom rule cannot take; remove its rule",
+                code="complex-tensor",
+            )
         unknown = self._unknown_argument(call, rule, arguments)
         if unknown:
-            self._gap(call, unknown)
+            self._gap(call, unknown, "form-without-rule")
             return
         self.op.source, self.op.target = call.source, call.target
         self.op.results = [_stored(value.type) for value in call.outputs]
@@ -343,7 +353,7 @@ class Lowering:
     def _decompose(self, call: Call) -> None:
         pieces = expand(call)
         if pieces is None:
-            self._gap(call, _no_rule(call))
+            self._gap(call, _no_rule(call), "no-rule")
             return
         for item in pieces.inputs:
             if item.tensor is not None:
@@ -400,7 +410,8 @@ class Lowering:
         if item.dtype is not None and item.dtype != code:
             raise ExportError(
                 f"the rule of {call.target} at {call.source} gives {dtypes.type_string(item.dtype)} where torch gives "
-                f"{dtypes.type_string(code)}; this is a mistake in the rule, please report it"
+                f"{dtypes.type_string(code)}; this is a mistake in the rule, please report it",
+                code="rule-fault",
             )
         item.dtype = code
         if item.const is None and (item.shape is None or not item.is_static):

@@ -20,6 +20,7 @@ from purexport.aten.axes import Specialised
 from purexport.aten.graph import AtenGraph, Call, ScalarType, TensorType, Value, values_in
 from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
+from purexport.shapes.failures import code_of
 from purexport.shapes.fakes import Axes, FakeMachine
 
 # Operators whose result's size depends on their input's content; the example's size means nothing for another input.
@@ -132,7 +133,8 @@ class _Abstract:
             reason = self.machine.named(str(error).strip().partition("\n")[0].rstrip(".)") or type(error).__name__)
             raise ExportError(
                 f"{call.target} at {call.source} does not run with other sizes on the dynamic axes: {reason}. "
-                "Declare these axes static, or change the line so that it takes any size"
+                "Declare these axes static, or change the line so that it takes any size",
+                code=code_of(error, "other-sizes-do-not-run"),
             ) from error
         for value, result, old in zip(call.outputs, results, recorded, strict=True):
             self.env[value] = result
@@ -152,7 +154,8 @@ class _Abstract:
             if not isinstance(size, int) and self.machine.at_example(size) == 1:
                 raise ExportError(
                     f"{call.target} at {call.source} removes a dynamic axis, whose size is 1 only for the example; "
-                    "give an example in which it is larger, or index the axis instead"
+                    "give an example in which it is larger, or index the axis instead",
+                    code="axis-of-size-one",
                 )
 
     def _type(self, result: Any, value: Value) -> Any:
@@ -173,5 +176,6 @@ class _Abstract:
         if not fits or type_.dtype != old.dtype:
             raise ExportError(
                 f"{call.target} at {call.source} was recorded as {old}, and its shape function says {type_}; "
-                "the trace holds a size fixed that was declared dynamic"
+                "the trace holds a size fixed that was declared dynamic",
+                code="dynamic-axis-held",
             )

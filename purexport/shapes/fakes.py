@@ -314,7 +314,8 @@ def _operator(call: Call) -> Any:
         return getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
     except AttributeError:
         raise ExportError(
-            f"{call.target} at {call.source} has no shape function, so its sizes under dynamic axes are unknown"
+            f"{call.target} at {call.source} has no shape function, so its sizes under dynamic axes are unknown",
+            code="no-shape-function",
         ) from None
 
 

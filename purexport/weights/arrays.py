@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from proto_schema.dtypes import by_numpy_name
+from proto_schema import datafiles
+from proto_schema.dtypes import DTYPES, by_numpy_name, type_name
+from proto_schema.errors import DecodeError, ExternalDataError
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import CHUNK, BytesLike, FileRange, Payload, address, byte_view, pieces, stamp_of
-from proto_schema.tensors import from_array
+from proto_schema.payload import CHUNK, BytesLike, FileRange, Payload, address, byte_view, file_range, pieces, stamp_of
+from proto_schema.tensors import from_array, from_codes, to_codes
 from purexport.errors import WeightsError
 from purexport.weights.stored import Stored, shown
 
@@ -59,16 +61,18 @@ def stored(name: str, value: object, origin: str, mappings: Mappings) -> Stored:
         return of_array(name, np.asarray(value), origin, mappings)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        return _of_tensor(name, value, origin, torch.Tensor)
+        return _of_torch(name, value, origin, torch.Tensor)
     if isinstance(value, TensorProto):
-        from purexport.weights.onnxfile import of_tensor
-
         return of_tensor(name, value, origin)
     if isinstance(value, Mapping):
-        raise WeightsError(f"{origin}: {shown(name)} is a mapping of its own; pass the one that holds the tensors")
+        raise WeightsError(
+            f"{origin}: {shown(name)} is a mapping of its own; pass the one that holds the tensors",
+            code="weights-not-plain",
+        )
     what = f"tensor {shown(name)} is a {type(value).__module__}.{type(value).__qualname__}"
     raise WeightsError(
-        f"{origin}: {what}; pass a torch tensor, a numpy array, a TensorProto or a purexport.weights.Stored"
+        f"{origin}: {what}; pass a torch tensor, a numpy array, a TensorProto or a purexport.weights.Stored",
+        code="weights-not-plain",
     )
 
 
@@ -76,31 +80,57 @@ def of_array(name: str, array: np.ndarray[Any, Any], origin: str, mappings: Mapp
     """A numpy array, its memory not copied: later changes of it show."""
     row = by_numpy_name().get(array.dtype.name)
     if row is None or not row.bits:
-        raise WeightsError(f"{origin}: tensor {shown(name)} has numpy's type {array.dtype}, which is no ONNX number")
+        raise WeightsError(
+            f"{origin}: tensor {shown(name)} has numpy's type {array.dtype}, which is no ONNX number", code="no-dtype"
+        )
     data: BytesLike | None = mappings.range_of(array) if row.native and array.dtype.str[0] != ">" else None
     if data is None:
         data = from_array(array).raw_data
     return Stored(name, row.code, array.shape, payload_of(b"" if data is None else data), origin)
 
 
-def _of_tensor(name: str, tensor: Any, origin: str, plain: Any) -> Stored:
+def of_tensor(name: str, tensor: TensorProto, origin: str) -> Stored:
+    """A tensor of a model, loaded or made, as `Stored`; values that it holds as lists of numbers are converted at once.
+
+    WeightsError where its data is not what it says, or unsafe to open.
+    """
+    row = DTYPES.get(tensor.data_type or 0)
+    if row is None or not row.bits:
+        what = f"has the data type {type_name(tensor.data_type)}, which is no number"
+        raise WeightsError(f"{origin}: the tensor {shown(name)} {what}", code="no-dtype")
+    try:
+        data: BytesLike | None = datafiles.payload_of(tensor)
+        if data is None:
+            data = from_codes(to_codes(tensor), row.code).raw_data
+        payload = file_range(data or b"") or payload_of(data or b"")
+        return Stored(name, row.code, tuple(tensor.dims), payload, origin)
+    except (DecodeError, ExternalDataError, WeightsError) as error:
+        raise WeightsError(f"{origin}: the tensor {shown(name)} cannot be read: {error}") from None
+
+
+def _of_torch(name: str, tensor: Any, origin: str, plain: Any) -> Stored:
     from purexport.dtypes import onnx_code
     from purexport.errors import UnsupportedDtypeError
     from purexport.graph.payloads import TensorPayload
 
     layout = str(tensor.layout).removeprefix("torch.")
     if tensor.is_meta or type(tensor).__name__ == "FakeTensor":
-        raise WeightsError(f"{origin}: tensor {shown(name)} is on the meta device and holds no data")
+        raise WeightsError(
+            f"{origin}: tensor {shown(name)} is on the meta device and holds no data", code="tensor-without-values"
+        )
     if type(tensor).__torch_dispatch__ is not plain.__torch_dispatch__:  # its memory is not what it shows
         what = f"is a {type(tensor).__qualname__}, which stands for other tensors"
-        raise WeightsError(f"{origin}: tensor {shown(name)} {what}; pass a plain one, of a DTensor its full_tensor()")
+        raise WeightsError(
+            f"{origin}: tensor {shown(name)} {what}; pass a plain one, of a DTensor its full_tensor()",
+            code="weights-not-plain",
+        )
     if layout != "strided" or tensor.is_quantized:
         what = "quantized" if tensor.is_quantized else layout
-        raise WeightsError(f"{origin}: tensor {shown(name)} is {what}; pass its dense form")
+        raise WeightsError(f"{origin}: tensor {shown(name)} is {what}; pass its dense form", code="weights-not-plain")
     try:
         code = onnx_code(tensor.dtype)
     except UnsupportedDtypeError as error:
-        raise WeightsError(f"{origin}: tensor {shown(name)}: {error}") from None
+        raise WeightsError(f"{origin}: tensor {shown(name)}: {error}", code="no-dtype") from None
     payload = TensorPayload(tensor.detach().resolve_conj().resolve_neg())
     return Stored(name, code, tuple(tensor.shape), payload, origin)
 

@@ -38,7 +38,10 @@ class Checkpoint:
         found = open_weights(self.source)
         unused = [old for old in prefixes if not any(name.startswith(old) for name in found)]
         if unused:
-            raise WeightsError(f"rename: no name in {found.origin} begins with {shown(unused[0])}; leave it out")
+            raise WeightsError(
+                f"rename: no name in {found.origin} begins with {shown(unused[0])}; leave it out",
+                code="weights-do-not-fit",
+            )
         whole = {old: new for old, new in self.rename.items() if old not in prefixes}
         longest = sorted(prefixes, key=len, reverse=True)
         for name in found:

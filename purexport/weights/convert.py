@@ -42,7 +42,10 @@ def cast(stored: Stored, dtype: int) -> Stored:
     if dtype not in TARGETS or stored.dtype not in SOURCES:
         pair = f"{type_name(stored.dtype)} to {type_name(dtype)}"
         known = listed([type_name(code) for code in TARGETS]).replace("'", "")
-        raise WeightsError(f"tensor {shown(stored.name)}: {pair} is no cast between floats; it can become {known}")
+        raise WeightsError(
+            f"tensor {shown(stored.name)}: {pair} is no cast between floats; it can become {known}",
+            code="weights-do-not-fit",
+        )
     payload = CastPayload(stored.payload, stored.dtype, dtype)
     return Stored(stored.name, dtype, stored.shape, payload, stored.origin)
 
@@ -55,11 +58,15 @@ def transposed(stored: Stored, permutation: Sequence[int]) -> Stored:
     axes = tuple(permutation)
     if sorted(axes) != list(range(len(stored.shape))):
         raise WeightsError(
-            f"tensor {shown(stored.name)}: {shown(axes)} is no order of the axes of {list(stored.shape)}"
+            f"tensor {shown(stored.name)}: {shown(axes)} is no order of the axes of {list(stored.shape)}",
+            code="weights-do-not-fit",
         )
     bits = DTYPES[stored.dtype].bits
     if bits < 8:
-        raise WeightsError(f"tensor {shown(stored.name)}: {type_name(stored.dtype)} shares bytes between elements")
+        raise WeightsError(
+            f"tensor {shown(stored.name)}: {type_name(stored.dtype)} shares bytes between elements",
+            code="weights-do-not-fit",
+        )
     shape = tuple(stored.shape[axis] for axis in axes)
     payload = _transposed(stored.payload, bits // 8, stored.shape, axes)
     return Stored(stored.name, stored.dtype, shape, payload, stored.origin)

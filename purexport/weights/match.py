@@ -60,7 +60,7 @@ def match(
     known = {name for item in wanted for name in item.names}
     unexpected = [name for name in weights if name not in known] if strict else []
     if missing or unexpected or mismatched:
-        raise WeightsError(_report(weights, wanted, missing, unexpected, mismatched))
+        raise WeightsError(_report(weights, wanted, missing, unexpected, mismatched), code="weights-do-not-fit")
     return found
 
 

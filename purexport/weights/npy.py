@@ -55,7 +55,7 @@ def _array(file: CheckpointFile, name: str, begin: int, size: int) -> Stored:
         if start + needed != begin + size:
             raise WeightsError(f"its header asks for {needed} bytes of data, but {begin + size - start} follow")
     except WeightsError as error:
-        raise file.error(f"array {shown(name)}: {error}; {_ADVICE}") from None
+        raise file.error(f"array {shown(name)}: {error}; {_ADVICE}", error.code) from None
     payload: Payload = file.range(start, needed)
     if backwards and needed and len(shape) > 1:
         width = DTYPES[dtype].bits // 8
@@ -96,7 +96,7 @@ def _meaning(text: str) -> tuple[int, bool, tuple[int, ...]]:
         raise WeightsError(f"its type {shown(descriptor)} or its shape ({sizes}) is none") from None
     row = by_numpy_name().get(kind.name)
     if row is None or not row.bits:
-        raise WeightsError(f"ONNX has no data type for numpy's {kind}")
+        raise WeightsError(f"ONNX has no data type for numpy's {kind}", code="no-dtype")
     if descriptor.startswith(">") and kind.itemsize > 1:
         raise WeightsError("it is big-endian")
     return row.code, order == "True", shape

@@ -11,6 +11,7 @@ from __future__ import annotations
 from operator import itemgetter
 from typing import Any
 
+from proto_schema.dtypes import DTYPES
 from purexport.errors import WeightsError
 from purexport.weights.jsontext import parsed
 from purexport.weights.stored import CheckpointFile, Stored, listed, shown, size_of
@@ -18,28 +19,8 @@ from purexport.weights.stored import CheckpointFile, Stored, listed, shown, size
 LONGEST_HEADER = 100_000_000  # of the format
 _KEYS = {"dtype", "shape", "data_offsets"}
 
-DATA_TYPES = {  # the format's name: TensorProto.DataType
-    "BOOL": 9,
-    "U8": 2,
-    "I8": 3,
-    "U16": 4,
-    "I16": 5,
-    "U32": 12,
-    "I32": 6,
-    "U64": 13,
-    "I64": 7,
-    "F16": 10,
-    "BF16": 16,
-    "F32": 1,
-    "F64": 11,
-    "C64": 14,
-    "F8_E4M3": 17,
-    "F8_E4M3FNUZ": 18,
-    "F8_E5M2": 19,
-    "F8_E5M2FNUZ": 20,
-    "F8_E8M0": 24,
-    "F4": 23,  # two a byte, the first in the low half, as torch packs them and ONNX wants them
-}
+# the format's name: TensorProto.DataType.  F4 has two a byte, the first in the low half, as in torch and in ONNX
+DATA_TYPES = {row.safetensors: row.code for row in DTYPES.values() if row.safetensors}
 
 
 def begins(start: bytes) -> bool:

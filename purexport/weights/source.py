@@ -162,7 +162,9 @@ def _renamed(found: Weights, rename: Rename) -> Weights:
             continue
         if new in sources:
             pair = f"{shown(sources[new])} and {shown(old)}"
-            raise WeightsError(f"rename: the keys {pair} both become {shown(new)}; map one of them to None")
+            raise WeightsError(
+                f"rename: the keys {pair} both become {shown(new)}; map one of them to None", code="weights-do-not-fit"
+            )
         sources[new] = old
         result[new] = item
     return Weights(result, found.origin)
@@ -173,7 +175,7 @@ def _by_table(found: Weights, table: Mapping[str, str | None]) -> Callable[[str]
     if missing:
         close = get_close_matches(str(missing[0]), list(found), 1)
         hint = f"did you mean {shown(close[0])}?" if close else f"it has {listed(list(found))}"
-        raise WeightsError(f"rename: {found.origin} has no {listed(missing)}; {hint}")
+        raise WeightsError(f"rename: {found.origin} has no {listed(missing)}; {hint}", code="weights-do-not-fit")
     return lambda old: _name(old, table[old]) if old in table else old
 
 
@@ -188,7 +190,8 @@ def _by_function(function: Callable[[str], str | None]) -> Callable[[str], str |
             reason = f"{type(error).__name__}: {error}"
             raise WeightsError(
                 f"rename: the function fails on the key {shown(old)} with {reason}; return the key itself to keep it, "
-                "None to leave the tensor out"
+                "None to leave the tensor out",
+                code="weights-do-not-fit",
             ) from error
         return _name(old, new)
 
@@ -198,4 +201,7 @@ def _by_function(function: Callable[[str], str | None]) -> Callable[[str], str |
 def _name(old: str, new: object) -> str | None:
     if new is None or (isinstance(new, str) and new):
         return new
-    raise WeightsError(f"rename: the key {shown(old)} becomes {shown(new)}; a name must be a text that is not empty")
+    raise WeightsError(
+        f"rename: the key {shown(old)} becomes {shown(new)}; a name must be a text that is not empty",
+        code="weights-do-not-fit",
+    )

@@ -110,9 +110,9 @@ class CheckpointFile:
         """A range of this very file, to be read later."""
         return FileRange(self.path, offset, length, self.stamp)
 
-    def error(self, reason: str) -> WeightsError:
+    def error(self, reason: str, code: str = "") -> WeightsError:
         """What is wrong with the file, to be raised."""
-        return WeightsError(f"{self.label}: {reason}")
+        return WeightsError(f"{self.label}: {reason}", code=code)
 
 
 def _opener(path: str, flags: int) -> int:

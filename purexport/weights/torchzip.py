@@ -26,44 +26,10 @@ MOST_AXES = 32  # numpy's limit before 2.0
 DEPTH = 3  # of a state dict within the checkpoint's dicts
 _SAVE_AGAIN = "load it with torch and save its state dict again with torch.save"
 
-_DTYPES = {  # torch's name: TensorProto.DataType, 0 where ONNX has none
-    "float32": 1,
-    "uint8": 2,
-    "int8": 3,
-    "uint16": 4,
-    "int16": 5,
-    "int32": 6,
-    "int64": 7,
-    "bool": 9,
-    "float16": 10,
-    "float64": 11,
-    "uint32": 12,
-    "uint64": 13,
-    "complex64": 14,
-    "complex128": 15,
-    "bfloat16": 16,
-    "float8_e4m3fn": 17,
-    "float8_e4m3fnuz": 18,
-    "float8_e5m2": 19,
-    "float8_e5m2fnuz": 20,
-    "float8_e8m0fnu": 24,
-    "complex32": 0,
-    "float4_e2m1fn_x2": 0,
-}
-_STORAGES = {
-    "Float": 1,
-    "Byte": 2,
-    "Char": 3,
-    "Short": 5,
-    "Int": 6,
-    "Long": 7,
-    "Bool": 9,
-    "Half": 10,
-    "Double": 11,
-    "ComplexFloat": 14,
-    "ComplexDouble": 15,
-    "BFloat16": 16,
-}
+_WITHOUT = ("complex32", "float4_e2m1fn_x2")  # torch's dtypes that ONNX has not
+# torch's name: TensorProto.DataType, 0 where ONNX has none
+_DTYPES = {row.torch: row.code for row in DTYPES.values() if row.torch} | dict.fromkeys(_WITHOUT, 0)
+_STORAGES = {row.scalar: row.code for row in DTYPES.values() if row.storage}
 
 
 @dataclass(frozen=True)
@@ -138,7 +104,9 @@ def _storage(key: Any, root: str) -> _Storage:
 
 def _bytes(kind: _Type, shape: tuple[int, ...]) -> int:
     if not kind.code:
-        raise WeightsError(f"ONNX has no data type for {kind.name}; cast the tensor before it is saved")
+        raise WeightsError(
+            f"ONNX has no data type for {kind.name}; cast the tensor before it is saved", code="no-dtype"
+        )
     return size_of(kind.code, shape)
 
 

@@ -53,9 +53,9 @@ class Unpickler:
         except IndexError:
             self.fail("it ends too early" if self.at >= len(data) else "it takes more from its stack than is there")
 
-    def fail(self, reason: str) -> NoReturn:
+    def fail(self, reason: str, code: str = "") -> NoReturn:
         """Raises what is wrong at this place."""
-        raise WeightsError(f"{self.place} @{self.at:#x}: {reason}")
+        raise WeightsError(f"{self.place} @{self.at:#x}: {reason}", code=code)
 
     # ---- bytes
 
@@ -205,7 +205,7 @@ class Unpickler:
         except TypeError:
             self.fail(f"{self._near()}the arguments of a call do not fit")
         except WeightsError as error:
-            self.fail(f"{self._near()}{error}")
+            self.fail(f"{self._near()}{error}", error.code)
 
     def _near(self) -> str:
         """The last key before this place, for messages: what is made here is probably its value."""
@@ -227,7 +227,7 @@ class Unpickler:
         except TypeError:
             self.fail(f"{self._near()}it refers to something else than a storage")
         except WeightsError as error:
-            self.fail(f"{self._near()}{error}")
+            self.fail(f"{self._near()}{error}", error.code)
 
     def _put(self, key: int) -> None:
         self._memo[key] = self._stack[-1]

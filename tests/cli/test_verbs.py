@@ -17,9 +17,9 @@ import torch
 
 import proto_schema as ps
 from proto_schema.units import size_text
-from purexport.cli import demo
 from purexport.cli.describe import attribute_text
 from purexport.cli.main import VERBS, main
+from purexport.cli.verbs import demo
 
 ROOT = Path(__file__).parents[2]
 
@@ -258,6 +258,29 @@ def test_an_unsupported_operator_is_a_no(folder: Path, capsys: pytest.CaptureFix
     assert run("export", "net.py:Strange", *X) == 1
     error = capsys.readouterr().err
     assert "airy_ai" in error and "net.py:" in error and "Traceback" not in error
+    assert error.splitlines()[0].endswith("1 operator cannot be exported at opset 20 [no-rule]")
+
+
+# the command line, the code of its error
+CODES = [
+    (["export", "net.py:Strange", *X], "no-rule"),
+    (["export", "net:Net", *X, "--weights", "net.py"], "weights-unreadable"),
+    (["export", "net:Net", *X, "--opset", "99"], None),
+    (["show", "net.py"], "malformed"),
+    (["show", "none.onnx"], None),
+]
+
+
+@pytest.mark.parametrize(("argv", "code"), CODES)
+def test_errors_for_programs(
+    argv: Sequence[str], code: str | None, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*argv, "--json") in (1, 2)
+    streams = capsys.readouterr()
+    error = json.loads(streams.err.splitlines()[-1])["error"]
+    assert (error["code"], streams.out) == (code, "")
+    assert error["message"]
+    assert [gap["code"] for gap in error["gaps"]] == ([code] if code == "no-rule" else [])
     assert not (folder / "Strange.onnx").exists()
 
 
@@ -265,7 +288,7 @@ def test_the_unforeseen_is_one_line_too(monkeypatch: pytest.MonkeyPatch, capsys:
     def fail(_: object) -> None:
         raise KeyError("a bug")
 
-    monkeypatch.setattr("purexport.cli.show.describe", fail)
+    monkeypatch.setattr("purexport.cli.verbs.show.describe", fail)
     assert run("export", "net:Net", *X) == 0
     capsys.readouterr()
     assert run("show", "Net.onnx") == 2
@@ -380,7 +403,7 @@ def test_help_starts_without_torch_and_numpy() -> None:
 def test_a_verb_starts_without_the_others() -> None:
     code = (
         "import sys; from purexport.cli.main import main; main(['show', 'none.onnx']); "
-        "assert not {'torch', 'numpy', 'purexport.cli.check'} & {*sys.modules}"
+        "assert not {'torch', 'numpy', 'purexport.cli.verbs.check'} & {*sys.modules}"
     )
     done = process([sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr

@@ -1,9 +1,9 @@
 """The documents that torch.onnx had from 2017 to 2020: each code block runs here, and does what its text says.
 
-The blocks lie in tests/documents as they stand there.  RENAMED is all that is changed in them: our modules for theirs,
-random weights for downloaded ones, no GPU where there is none, ONNX Runtime for Caffe2.  A row's ``slips`` are mistakes
-of the document; ``given`` is what its text takes for granted.  docs/coming-from-torch-onnx.md lists the blocks, and a
-test holds that table to the rows.
+The blocks lie in tests/compat/documents as they stand there.  RENAMED is all that is changed in them: our modules for
+theirs, random weights for downloaded ones, no GPU where there is none, ONNX Runtime for Caffe2.  A row's ``slips`` are
+mistakes of the document; ``given`` is what its text takes for granted.  docs/development/documents.md lists the blocks,
+and a test holds that table to the rows.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tests.tolerances import CHAIN, assert_near
 from tests.torchvision_shim import torchvision
 
 FOLDER = Path(__file__).parent / "documents"
-PAGE = Path(__file__).parents[2] / "docs" / "coming-from-torch-onnx.md"
+PAGE = Path(__file__).parents[2] / "docs" / "development" / "documents.md"
 
 RENAMED = [
     (r"torch\.(onnx|toffee)\b", "purexport"),
     (r"\btoffee\b", "onnx"),
     (r"pretrained=True", "weights=None"),
-    (r"import [\w.]*backend[\w.]* as backend", "from tests.documents import backend"),
+    (r"import [\w.]*backend[\w.]* as backend", "from tests.compat.documents import backend"),
 ]
 NO_DEVICE = [(r"\.cuda\(\)", ""), (r", device='cuda'", "")]
 BRIEF_TEXT = """
@@ -414,7 +414,7 @@ def test_symbolic_interface() -> None:
 
 
 def test_the_table_lists_every_block_and_its_test() -> None:
-    """docs/coming-from-torch-onnx.md: each file of tests/documents has a line, and names a test that exists."""
+    """docs/development/documents.md: each file of tests/compat/documents has a line, and names a test that exists."""
     listed = TABLE_LINE.findall(PAGE.read_text())
     assert sorted({block for block, _ in listed}) == sorted(path.stem for path in FOLDER.glob("*.txt"))
     known = {"test_blocks", *(name for name in globals() if name.startswith("test_"))}

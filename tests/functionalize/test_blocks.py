@@ -403,7 +403,7 @@ def test_program(name: str, opset: int) -> None:
 
 
 def test_a_buffer_written_in_a_branch_is_reported() -> None:
-    with pytest.warns(UserWarning, match=r"writes to its buffer 'seen' at .*test_functionalize_blocks\.py:\d+"):
+    with pytest.warns(UserWarning, match=r"writes to its buffer 'seen' at .*test_blocks\.py:\d+"):
         purexport.export(torch.jit.script(BufferInBranch()), (X,))
 
 
@@ -477,7 +477,7 @@ REFUSED = {
     "tensors that swap their names": (swapped, (X, TIMES), r"aten::add_.* the loop at .* another name"),
     "a write outside at the first step only": (first_step_writes_outside, (X, TIMES), r"aten::add_.* the loop at"),
     "a write to an input at the first step only": (may_write_to_its_input, (X, TIMES), r"aten::add_.*input 'x'"),
-    "a shape that changes in a branch": (transposed_inside, (X,), r"aten::transpose_ at .*test_functionalize_blocks"),
+    "a shape that changes in a branch": (transposed_inside, (X,), r"aten::transpose_ at .*test_blocks"),
 }
 
 

@@ -1,6 +1,6 @@
 """The fuzz harnesses, shortly and always alike: each holds on some inputs, and each notices when its invariant breaks.
 
-`python -m fuzz HARNESS` runs them for as long as one likes (docs/fuzzing.md).
+`python -m fuzz HARNESS` runs them for as long as one likes (docs/development/fuzzing.md).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Random programs, shortly and always the same: each route computes what torch does, and a difference is noticed.
 
-`python -m fuzz programs` makes as many as one likes (docs/fuzzing.md).
+`python -m fuzz programs` makes as many as one likes (docs/development/fuzzing.md).
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from fuzz.programs import routes
 from fuzz.programs.make import make
 from fuzz.programs.noise import Noise, near
 from fuzz.programs.program import Draw, Program, Step
-from fuzz.programs.refusals import kind_of
+from fuzz.programs.refusals import GAPS, KNOWN, QUOTED, kind_of
 from fuzz.programs.routes import run
 from fuzz.programs.shrink import smaller
+from purexport.errors import ExportError, Gap, UnsupportedOperatorError
+from purexport.errors.codes import CODES
 
 PLAIN = Program(
     (Draw("x0", "float32", (2, 3), "lattice", 1),),
@@ -119,18 +121,33 @@ def test_near_is_strict_about_kinds() -> None:
     assert not near(torch.tensor([1, 2]), torch.tensor([1, 3]))
 
 
+def gaps(*rows: tuple[str, str]) -> UnsupportedOperatorError:
+    return UnsupportedOperatorError(9, [Gap(target, "m", "because", code) for target, code in rows])
+
+
 REFUSALS = [
-    ("1 operator cannot be exported at opset 9\n  aten::a  at m  needs opset 18 or later: x", True),
-    ("1 operator cannot be exported at opset 9\n  aten::a  at m  has no rule", False),
-    ("2 operators\n  aten::a  at m  needs opset 18 or later: x\n  aten::b  at m  has no rule", False),
-    ("torch.export does not take the model: ValueError", True),
-    ("something else", False),
+    (gaps(("aten::a", "opset-too-low")), True),
+    (gaps(("aten::a", "no-rule")), False),
+    (gaps(("aten::a", "opset-too-low"), ("aten::b", "no-rule")), False),
+    (gaps(("aten::a", "opset-too-low"), ("aten::b", "size-not-known")), True),
+    (gaps(("aten::grid_sampler", "no-onnx-form")), True),
+    (gaps(("aten::a", "no-onnx-form")), False),
+    (ExportError("torch.export does not take the model: ValueError", code="torch-export-refuses"), True),
+    (ExportError("aten::a at m does not run: Repeats cannot be negative", code="call-does-not-run"), True),
+    (ExportError("aten::a at m does not run: a fault of ours", code="call-does-not-run"), False),
+    (ExportError("Repeats cannot be negative", code="rule-fault"), False),
+    (ExportError("something else"), False),
 ]
 
 
-@pytest.mark.parametrize(("text", "known"), REFUSALS)
-def test_refusals_are_known_or_not(text: str, known: bool) -> None:
-    assert (kind_of(text) is not None) == known
+@pytest.mark.parametrize(("error", "known"), REFUSALS)
+def test_refusals_are_known_or_not(error: ExportError, known: bool) -> None:
+    assert (kind_of(error) is not None) == known
+
+
+def test_refusals_name_codes_that_are() -> None:
+    named = {*KNOWN, *(code for code, _, _ in GAPS), *(code for codes, _, _ in QUOTED for code in codes)}
+    assert named <= set(CODES)
 
 
 def test_one_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -62,25 +62,25 @@ strides=[1, 1]](%image, %learned, %features.0.bias), scope: Net/Sequential[featu
 LOOP = """\
 graph(%input_data : Long(2, 3),
       %loop_range : Long()):
-  %2 : Bool() = onnx::Constant[value={1}](), scope: Calling # test_printed.py:LINE
-  %output : Long(2, 3) = onnx::Loop(%loop_range, %2, %input_data), scope: Calling # test_printed.py:LINE
+  %2 : Bool() = onnx::Constant[value={1}](), scope: Calling # test_printer.py:LINE
+  %output : Long(2, 3) = onnx::Loop(%loop_range, %2, %input_data), scope: Calling # test_printer.py:LINE
     block0(%3 : Long(), %4 : bool, %5 : Long(2, 3)):
-      %6 : Long(2, 3) = onnx::Add(%5, %3), scope: Calling # test_printed.py:LINE
-      %7 : Bool() = onnx::Identity(%2), scope: Calling # test_printed.py:LINE
+      %6 : Long(2, 3) = onnx::Add(%5, %3), scope: Calling # test_printer.py:LINE
+      %7 : Bool() = onnx::Identity(%2), scope: Calling # test_printer.py:LINE
       -> (%7, %6)
   return (%output)
 """
 IF = """\
 graph(%x : Float(2)):
-  %1 : Float() = onnx::ReduceSum[keepdims=0](%x), scope: chosen # test_printed.py:LINE
-  %2 : Float() = onnx::Constant[value={0}](), scope: chosen # test_printed.py:LINE
-  %3 : Bool() = onnx::Greater(%1, %2), scope: chosen # test_printed.py:LINE
-  %output : Float(2) = onnx::If(%3), scope: chosen # test_printed.py:LINE
+  %1 : Float() = onnx::ReduceSum[keepdims=0](%x), scope: chosen # test_printer.py:LINE
+  %2 : Float() = onnx::Constant[value={0}](), scope: chosen # test_printer.py:LINE
+  %3 : Bool() = onnx::Greater(%1, %2), scope: chosen # test_printer.py:LINE
+  %output : Float(2) = onnx::If(%3), scope: chosen # test_printer.py:LINE
     block0():
-      %4 : Float(2) = onnx::Relu(%x), scope: chosen # test_printed.py:LINE
+      %4 : Float(2) = onnx::Relu(%x), scope: chosen # test_printer.py:LINE
       -> (%4)
     block1():
-      %5 : Float(2) = onnx::Neg(%x), scope: chosen # test_printed.py:LINE
+      %5 : Float(2) = onnx::Neg(%x), scope: chosen # test_printer.py:LINE
       -> (%5)
   return (%output)
 """
@@ -116,7 +116,7 @@ ROWS: list[tuple[str, Any, tuple[torch.Tensor, ...], dict[str, Any], str]] = [
 def without_lines(text: str) -> str:
     """Line numbers of this file change with it."""
     return "\n".join(
-        line[: line.rindex(":")] + ":LINE" if " # test_printed.py:" in line else line for line in text.split("\n")
+        line[: line.rindex(":")] + ":LINE" if " # test_printer.py:" in line else line for line in text.split("\n")
     )
 
 

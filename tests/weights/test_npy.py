@@ -36,7 +36,7 @@ def test_types_and_orders(kind: str, tmp_path: Path) -> None:
         alone = open_weights(tmp_path / f"{name}.npy")
         assert list(alone) == [name]
         for row in (found[name], alone[name]):
-            assert DTYPES[row.dtype].numpy.strip("<") == kind and row.shape == array.shape
+            assert np.dtype(DTYPES[row.dtype].numpy) == array.dtype and row.shape == array.shape
             assert row.payload.tobytes() == array.tobytes()
             assert isinstance(row.payload, StridedPayload if name == "fortran" else FileRange)
 

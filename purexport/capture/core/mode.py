@@ -80,7 +80,10 @@ def preserved(model: Any, *, runs: bool = True) -> Iterator[None]:
                     buffer.copy_(content)
     written = [name for name, parameter in parameters.items() if _version(parameter) != versions[name]]
     if written:
-        raise ExportError(f"the model writes to its parameters {', '.join(written)} when it runs; write to buffers")
+        raise ExportError(
+            f"the model writes to its parameters {', '.join(written)} when it runs; write to buffers",
+            code="parameters-written",
+        )
 
 
 @contextmanager
@@ -121,4 +124,4 @@ def training_mode(value: TrainingMode | bool | None) -> TrainingMode:
         return value
     if value is None or isinstance(value, bool):
         return TrainingMode.TRAINING if value else TrainingMode.EVAL
-    raise ExportError(f"training={value!r} is neither a bool nor a TrainingMode")
+    raise ExportError(f"training={value!r} is neither a bool nor a TrainingMode", code="wrong-option")

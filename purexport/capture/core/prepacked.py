@@ -101,11 +101,17 @@ def _overload(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         name = getattr(function, "__name__", str(function))
         function = getattr(torch.ops.aten, name, None)
         if function is None:
-            raise ExportError(f"{name} takes an object of torch's own classes, and a trace cannot follow it")
+            raise ExportError(
+                f"{name} takes an object of torch's own classes, and a trace cannot follow it",
+                code="trace-cannot-record",
+            )
     found = [getattr(function, name) for name in function.overloads()]
     fitting = [item for item in found if not item._schema.is_mutable and _fits(item._schema, args, kwargs)]
     if not fitting:
-        raise ExportError(f"{function} takes an object of torch's own classes in a way that a trace cannot follow")
+        raise ExportError(
+            f"{function} takes an object of torch's own classes in a way that a trace cannot follow",
+            code="trace-cannot-record",
+        )
     return fitting[0]
 
 
@@ -153,7 +159,8 @@ def unpacked(packed: Any, scope: str, constant: Constant) -> list[Any]:
     if kind == "CellParamsBase":
         return _cell(packed, scope, constant)
     raise ExportError(
-        f"{scope or 'the model'} holds an object of class {packed._type()}, and its weights are not known"
+        f"{scope or 'the model'} holds an object of class {packed._type()}, and its weights are not known",
+        code="packed-weights",
     )
 
 
@@ -168,7 +175,10 @@ def _weights(pair: Any, scope: str, constant: Constant) -> list[Any]:
 def _cell(packed: Any, scope: str, constant: Constant) -> list[Any]:
     (kind, tensors, _, flags, inner), _ = packed.__getstate__()
     if kind != "quantized_dynamic":
-        raise ExportError(f"{scope or 'the model'} holds recurrent weights of kind {kind}; quantize them dynamically")
+        raise ExportError(
+            f"{scope or 'the model'} holds recurrent weights of kind {kind}; quantize them dynamically",
+            code="packed-weights",
+        )
     weights = [_weights(item.unpack(), scope, constant)[0] for item in inner]
     biases = [constant(tensor.detach(), _name(scope, "bias")) for tensor in tensors]
     return [*weights, *biases, bool(flags[0])]

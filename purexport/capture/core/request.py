@@ -91,7 +91,8 @@ def flatten(request: Request) -> Flat:
     for path, leaf in with_paths:
         if not isinstance(leaf, torch.Tensor) and _hides_tensors(leaf):
             raise ExportError(
-                f"args hold {_describe(path, leaf)}, whose tensors torch cannot see; {how_to_register(leaf)}"
+                f"args hold {_describe(path, leaf)}, whose tensors torch cannot see; {how_to_register(leaf)}",
+                code="argument-not-a-tensor",
             )
     positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     parameters = parameter_names(request.model)
@@ -172,14 +173,17 @@ def script_parameters(model: Any) -> list[Any]:
     """The arguments of a script's schema, without ``self``.  Raises ExportError for a module without a forward."""
     is_function = isinstance(model, torch.jit.ScriptFunction)
     if not is_function and not hasattr(model, "forward"):
-        raise ExportError("the script has no method forward of its own; script a module that calls it")
+        raise ExportError(
+            "the script has no method forward of its own; script a module that calls it", code="script-without-forward"
+        )
     return list(model.schema.arguments) if is_function else list(model.forward.schema.arguments)[1:]
 
 
 def refuse_output(leaf: Any) -> ExportError:
     """The error for a result that is no tensor and no number."""
     return ExportError(
-        f"the model returns a {type(leaf).__name__}, and ONNX outputs are tensors; {how_to_register(leaf)}"
+        f"the model returns a {type(leaf).__name__}, and ONNX outputs are tensors; {how_to_register(leaf)}",
+        code="output-not-a-tensor",
     )
 
 

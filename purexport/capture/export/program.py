@@ -158,7 +158,8 @@ def _specs(request: Request, flat: Flat, module: torch.nn.Module) -> list[Spec]:
     except (AttributeError, KeyError, TypeError, ValueError, UserError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ExportError(
-            f"dynamic_shapes does not have the form of the args {', '.join(combined)}: {lines[0] if lines else error}"
+            f"dynamic_shapes does not have the form of the args {', '.join(combined)}: {lines[0] if lines else error}",
+            code="dynamic-shapes-do-not-fit",
         ) from error
     return [found.get(id(tensor), {}) for tensor in flat.tensors]
 
@@ -175,7 +176,9 @@ def plain_shapes(shapes: Any, model: Any, args: tuple[Any, ...], kwargs: dict[st
         return shapes.dynamic_shapes(module, args, kwargs)  # type: ignore[no-untyped-call]
     except (AssertionError, TypeError, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise ExportError(f"dynamic_shapes does not fit the args: {lines[0] if lines else error}") from error
+        raise ExportError(
+            f"dynamic_shapes does not fit the args: {lines[0] if lines else error}", code="dynamic-shapes-do-not-fit"
+        ) from error
 
 
 def _is_axis(axis: Any, tensor: torch.Tensor) -> bool:
@@ -187,10 +190,16 @@ def _by_name(shapes: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(shapes, Mapping):
         unknown = sorted(set(shapes) - set(arguments))
         if unknown:
-            raise ExportError(f"dynamic_shapes names {unknown}, and the args are {', '.join(arguments)}")
+            raise ExportError(
+                f"dynamic_shapes names {unknown}, and the args are {', '.join(arguments)}",
+                code="dynamic-shapes-do-not-fit",
+            )
         return {name: shapes.get(name) for name in arguments}
     if len(shapes) != len(arguments):
-        raise ExportError(f"dynamic_shapes has {len(shapes)} entries, and the args are {', '.join(arguments)}")
+        raise ExportError(
+            f"dynamic_shapes has {len(shapes)} entries, and the args are {', '.join(arguments)}",
+            code="dynamic-shapes-do-not-fit",
+        )
     return dict(zip(arguments, shapes, strict=True))
 
 
@@ -263,7 +272,7 @@ def _bound(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
     try:
         return _signature(module, kwargs).bind(*args, **kwargs).arguments
     except TypeError as error:
-        raise ExportError(f"args do not fit the model: {error}") from error
+        raise ExportError(f"args do not fit the model: {error}", code="args-do-not-fit") from error
 
 
 def _signature(module: torch.nn.Module, kwargs: Mapping[str, Any]) -> inspect.Signature:
@@ -349,7 +358,8 @@ def _assumed(program: ExportedProgram, symbols: Symbols) -> list[str]:
         if share < _RARELY:
             raise ExportError(
                 f"torch.export holds a size fixed that follows from a dynamic axis: {text}; "
-                "compute it by torch operators from x.shape, or declare the axis static"
+                "compute it by torch operators from x.shape, or declare the axis static",
+                code="dynamic-axis-held",
             )
         kept.append(guard.expr)
         said.append(text)

@@ -52,7 +52,10 @@ def read(
             args = {"self": _written(program, spec, env), "src": output, "non_blocking": False}
             reader.graph.calls.append(Call("aten::copy_", args, [Value(output.type)]))
         else:
-            raise ExportError(f"the program has an output of kind {spec.kind.name}, and ONNX has no place for it")
+            raise ExportError(
+                f"the program has an output of kind {spec.kind.name}, and ONNX has no place for it",
+                code="program-not-read",
+            )
     return reader.graph
 
 
@@ -83,7 +86,8 @@ def _resolved(program: torch.export.ExportedProgram) -> torch.export.ExportedPro
             return resolved
     except Exception as error:
         raise ExportError(
-            f"torch cannot resolve vmap or autocast in the program: {type(error).__name__}: {_first_line(error)}"
+            f"torch cannot resolve vmap or autocast in the program: {type(error).__name__}: {_first_line(error)}",
+            code="program-not-read",
         ) from error
 
 
@@ -168,7 +172,10 @@ def _placeholders(
         else:
             tensor = state.get(spec.target)
             if not isinstance(tensor, torch.Tensor):
-                raise ExportError(f"the program's input {spec.target!r} is no tensor, and ONNX has no place for it")
+                raise ExportError(
+                    f"the program's input {spec.target!r} is no tensor, and ONNX has no place for it",
+                    code="program-not-read",
+                )
             key = same_bytes(tensor)
             value = owned.get(key) or Value(symbols.type(tensor))
             if key not in owned:

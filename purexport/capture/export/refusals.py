@@ -25,6 +25,7 @@ from purexport.aten.graph import Frame, Source
 from purexport.capture.core.request import refuse_output
 from purexport.capture.core.whole import Rewriting
 from purexport.errors import ExportError
+from purexport.shapes.failures import code_of
 
 _LONGEST = 300
 _OUTPUTS = (torch.Tensor, bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -113,10 +114,13 @@ class Watch:
         if isinstance(cause, GuardOnDataDependentSymNode):
             return ExportError(
                 f"torch.export does not take the model: its Python code decides on the content of a tensor at {place}; "
-                "use torch.where or torch.cond there, say what holds with torch._check, or script the function"
+                "use torch.where or torch.cond there, say what holds with torch._check, or script the function",
+                code="data-dependent",
             )
         where = f" at {place}" if place.line else ""
-        return ExportError(f"torch.export does not take the model: {_short(cause)}{where}")
+        return ExportError(
+            f"torch.export does not take the model: {_short(cause)}{where}", code=code_of(cause, "torch-export-refuses")
+        )
 
     def _source(self, stack: Sequence[FrameType], lines: Sequence[int] | None = None) -> Source:
         """The user's line and module of a stack, the innermost frame first."""

@@ -47,7 +47,7 @@ class Raised(ExportError):  # noqa: N818  it is raised where the script raises
     def __init__(self, place: Source, reason: str) -> None:
         self.place = place
         self.reason = reason
-        super().__init__(f"the script raises at {place} on these args: {reason}")
+        super().__init__(f"the script raises at {place} on these args: {reason}", code="script-raises")
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,10 @@ class ScriptList(list[Any]):
 
     def _known(self) -> None:
         if self.value is not None:
-            raise ExportError("the length of a list depends on data here, and this operation wants to know it")
+            raise ExportError(
+                "the length of a list depends on data here, and this operation wants to know it",
+                code="list-of-unknown-length",
+            )
 
     def __iter__(self) -> Iterator[Any]:
         self._known()
@@ -179,13 +182,17 @@ def returned(item: Any) -> Any:
     if isinstance(item, Maybe):
         raise ExportError(
             f"the script returns what is None on one path at {item.source} and a value on the other, which no ONNX "
-            "output can say; return a tensor on both paths, and a flag beside it"
+            "output can say; return a tensor on both paths, and a flag beside it",
+            code="none-on-one-path",
         )
     if isinstance(item, ScriptObject):
-        raise ExportError("the script returns an instance of a class; return its attributes, as a tuple")
+        raise ExportError(
+            "the script returns an instance of a class; return its attributes, as a tuple", code="script-object"
+        )
     if isinstance(item, ScriptList) and isinstance(item.value, Columns):
         raise ExportError(
-            "the script returns a list of tuples whose length depends on data; return a list for each part"
+            "the script returns a list of tuples whose length depends on data; return a list for each part",
+            code="list-of-unknown-length",
         )
     if isinstance(item, ScriptList):
         return item.value if item.value is not None else [returned(part) for part in item]

@@ -147,7 +147,8 @@ class _Visible(TorchFunctionMode):
             if tensor._version != version:
                 raise ExportError(
                     f"the model writes to memory that a result of {name} shares, and the tracer drops such writes; "
-                    "call .clone() on the results, or export with capture='export'"
+                    "call .clone() on the results, or export with capture='export'",
+                    code="trace-drops-write",
                 )
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -84,7 +84,9 @@ class GraphContext:
             return Value(items=[arg if isinstance(arg, Value) else Value(known=arg) for arg in args])
         if name == "Constant":
             return Value(known=next((value for value in attributes.values()), None))
-        raise UnsupportedForm(f"has a symbolic function that writes prim::{name}, which is no operator of a file")
+        raise UnsupportedForm(
+            f"has a symbolic function that writes prim::{name}, which is no operator of a file", code="symbolic-refuses"
+        )
 
     def _constant(self, named: Mapping[str, Any]) -> Value:
         """A constant is an initializer, whichever form of the operator the opset has."""

@@ -115,7 +115,10 @@ class _Applied:
         items = list(result) if isinstance(result, (list, tuple)) else [result]
         leaves = call.result if isinstance(call.result, (list, tuple)) else [call.result]
         if len(items) != len(leaves):
-            raise ExportError(f"{what} at {op.source} gives {len(items)} results, and its forward gives {len(leaves)}")
+            raise ExportError(
+                f"{what} at {op.source} gives {len(items)} results, and its forward gives {len(leaves)}",
+                code="symbolic-fails",
+            )
         # what forward returns beside tensors is no result of the graph
         kept = [item for item, leaf in zip(items, leaves, strict=True) if hasattr(leaf, "index")]
         return _several(op, what, kept, call.dtypes)
@@ -143,7 +146,8 @@ def _shown(argument: Any) -> Any:
         return Value(argument)
     if isinstance(argument, (Pair, Quantized)):
         raise UnsupportedForm(
-            "takes complex or quantized tensors, which a symbolic function cannot; convert them before"
+            "takes complex or quantized tensors, which a symbolic function cannot; convert them before",
+            code="symbolic-refuses",
         )
     if isinstance(argument, (list, tuple)):
         plain = not any(isinstance(item, (ir.Value, list, tuple, Pair, Quantized)) for item in argument)
@@ -173,7 +177,8 @@ def _taken(
             keywords[parameter.name] = argument
         elif parameter.default is MISSING or not argument.is_known or argument.known != parameter.default:
             raise UnsupportedForm(
-                f"with {parameter.name}={argument!r} has a symbolic function that takes only {count} arguments"
+                f"with {parameter.name}={argument!r} has a symbolic function that takes only {count} arguments",
+                code="symbolic-refuses",
             )
     return list(arguments[:count]), keywords
 
@@ -194,7 +199,9 @@ def _guarded(op: Emitter, what: str, run: Callable[[], Any]) -> Any:
         raise
     except Exception as error:
         text = str(error).replace("; this is a mistake in a lowering rule, please report it", "")
-        raise ExportError(f"{what} at {op.source} failed: {type(error).__name__}: {text}") from error
+        raise ExportError(
+            f"{what} at {op.source} failed: {type(error).__name__}: {text}", code="symbolic-fails"
+        ) from error
 
 
 def _single(op: Emitter, what: str, result: Any, expected: torch.dtype | None) -> Any:
@@ -202,7 +209,9 @@ def _single(op: Emitter, what: str, result: Any, expected: torch.dtype | None) -
         return [_unwrapped(op, what, item) for item in result]
     if isinstance(result, (list, tuple)):
         if len(result) != 1:
-            raise ExportError(f"{what} at {op.source} gives {len(result)} results, and the operator gives one")
+            raise ExportError(
+                f"{what} at {op.source} gives {len(result)} results, and the operator gives one", code="symbolic-fails"
+            )
         result = result[0]
     if isinstance(result, Value) and result.items is not None:
         return [_unwrapped(op, what, item) for item in result.items]
@@ -211,7 +220,10 @@ def _single(op: Emitter, what: str, result: Any, expected: torch.dtype | None) -
 
 def _several(op: Emitter, what: str, results: Sequence[Any], expected: Sequence[torch.dtype | None]) -> list[Any]:
     if len(results) != len(expected):
-        raise ExportError(f"{what} at {op.source} gives {len(results)} results, and the operator gives {len(expected)}")
+        raise ExportError(
+            f"{what} at {op.source} gives {len(results)} results, and the operator gives {len(expected)}",
+            code="symbolic-fails",
+        )
     found = []
     for result, dtype in zip(results, expected, strict=True):
         item = _unwrapped(op, what, result)
@@ -220,7 +232,8 @@ def _several(op: Emitter, what: str, results: Sequence[Any], expected: Sequence[
             if item.dtype not in (None, code):
                 raise ExportError(
                     f"{what} at {op.source} gives {dtypes.type_string(item.dtype or 0)} where torch gives "
-                    f"{dtypes.type_string(code)}; cast the result in it"
+                    f"{dtypes.type_string(code)}; cast the result in it",
+                    code="symbolic-fails",
                 )
         found.append(item)
     return found
@@ -231,7 +244,10 @@ def _unwrapped(op: Emitter, what: str, result: Any) -> Any:
         return result.operand()
     if result is None or isinstance(result, (bool, int, float)):
         return result
-    raise ExportError(f"{what} at {op.source} gives a {type(result).__name__} where it should give a value of g")
+    raise ExportError(
+        f"{what} at {op.source} gives a {type(result).__name__} where it should give a value of g",
+        code="symbolic-fails",
+    )
 
 
 def _named(function: Any) -> str:

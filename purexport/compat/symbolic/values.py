@@ -16,25 +16,7 @@ from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value as Tensor
 
 _MISSING = object()
-_SCALAR_TYPES = {
-    torch.uint8: "Byte",
-    torch.int8: "Char",
-    torch.int16: "Short",
-    torch.int32: "Int",
-    torch.int64: "Long",
-    torch.float16: "Half",
-    torch.float32: "Float",
-    torch.float64: "Double",
-    torch.complex64: "ComplexFloat",
-    torch.complex128: "ComplexDouble",
-    torch.bool: "Bool",
-    torch.bfloat16: "BFloat16",
-    torch.uint16: "UInt16",
-    torch.uint32: "UInt32",
-    torch.uint64: "UInt64",
-    torch.float8_e4m3fn: "Float8_e4m3fn",
-    torch.float8_e5m2: "Float8_e5m2",
-}
+_SCALAR_TYPES = dtypes.scalar_types()
 _KINDS = {bool: "BoolType", int: "IntType", float: "FloatType", str: "StringType", type(None): "NoneType"}
 
 
@@ -124,7 +106,9 @@ class Node:
 
     def addBlock(self) -> Any:  # noqa: N802
         """Refused: a body here is written by ``g.block()``, and is an attribute of its node from the start."""
-        raise UnsupportedForm("has a symbolic function that adds blocks to a node; write them with g.block()")
+        raise UnsupportedForm(
+            "has a symbolic function that adds blocks to a node; write them with g.block()", code="symbolic-refuses"
+        )
 
     def __getitem__(self, name: str) -> Any:
         return self._attributes()[name]
@@ -165,7 +149,7 @@ class Value:
         """The value in the ONNX graph.  Raises UnsupportedForm for what is no tensor there."""
         if self._tensor is None:
             what = "a list" if self.items is not None else f"the constant {self._known!r}"
-            raise UnsupportedForm(f"has a symbolic function that takes {what} for a tensor")
+            raise UnsupportedForm(f"has a symbolic function that takes {what} for a tensor", code="symbolic-refuses")
         return self._tensor
 
     def operand(self) -> Any:

@@ -1,7 +1,8 @@
 """Complex tensors: making them, taking them apart, arithmetic and comparison.
 
-Operands are pairs, or single values where they are real: products with those cost one multiplication a part.  (torch
-widens them to complex first, which differs for infinities only: 2 * (inf + 0j) has a NaN part there.)
+Operands are pairs, or single values where they are real. A product with a real operand costs one multiplication for
+each of the two parts. torch converts a real operand to complex first, which makes a difference for infinities only:
+there `2*(inf+0j)` has NaN as its imaginary part.
 """
 
 from __future__ import annotations
@@ -17,18 +18,26 @@ from purexport.lowering.core.registry import Rule, add, lower_complex
 from purexport.lowering.elementwise import arithmetic, compare
 from purexport.lowering.support.common import swap_last
 from purexport.lowering.support.kernels import alike
-from purexport.lowering.support.pairs import Pair, join, operand, pair_of, part_code, split, zeros_like
+from purexport.lowering.support.pairs import (
+    Pair,
+    from_interleaved,
+    operand,
+    pair_of,
+    part_code,
+    to_interleaved,
+    zero_part,
+)
 from purexport.lowering.tensor import layout
-from purexport.lowering.tensor.create import same
+from purexport.lowering.tensor.create import identity_rule
 
 Operand = Pair | Value
 
-# of a real tensor these are the tensor itself
-add(Rule(same, ("self",)), *(f"aten::{name}" for name in ("real", "conj_physical", "_conj_physical")))
+# for a real tensor the result is the tensor itself
+add(Rule(identity_rule, ("self",)), *(f"aten::{name}" for name in ("real", "conj_physical", "_conj_physical")))
 
 
 def result_code(op: Emitter) -> int:
-    """The dtype of the result's parts, or of a real result."""
+    """The ONNX dtype of the real and imaginary part of the result, or of the result itself where it is real."""
     return part_code(op.result.dtype)
 
 
@@ -37,57 +46,80 @@ def result_code(op: Emitter) -> int:
 
 @lower_complex("aten::view_as_complex", "aten::view_as_complex_copy")
 def view_as_complex(op: Emitter, self: Value) -> Pair:
-    return split(op, self)
+    """aten::view_as_complex(Tensor(a) self) -> Tensor(a)
+
+    The last axis of `self` has size 2 and holds the real and the imaginary part.
+    """
+    return from_interleaved(op, self)
 
 
 @lower_complex("aten::view_as_real", "aten::view_as_real_copy")
 def view_as_real(op: Emitter, self: Pair) -> Value:
-    return join(op, self)
+    """aten::view_as_real(Tensor(a) self) -> Tensor(a)"""
+    return to_interleaved(op, self)
 
 
 @lower_complex("aten::complex")
 def complex_rule(op: Emitter, real: Value, imag: Value) -> Pair:
+    """aten::complex(Tensor real, Tensor imag) -> Tensor
+
+    The two parts broadcast against each other.
+    """
     return Pair(_spread(op, real, imag), _spread(op, imag, real))
 
 
 @lower_complex("aten::polar")
 def polar(op: Emitter, abs: Value, angle: Value) -> Pair:
+    """aten::polar(Tensor abs, Tensor angle) -> Tensor"""
     return Pair(op.Mul(abs, op.Cos(angle)), op.Mul(abs, op.Sin(angle)))
 
 
 @lower_complex("aten::real")
 def real(op: Emitter, self: Pair) -> Value:
+    """aten::real(Tensor(a) self) -> Tensor(a)"""
     return self.real
 
 
 @lower_complex("aten::imag")
 def imag(op: Emitter, self: Pair) -> Value:
+    """aten::imag(Tensor(a) self) -> Tensor(a)"""
     return self.imag
 
 
 @lower_complex("aten::conj", "aten::_conj", "aten::conj_physical", "aten::_conj_physical")
 def conj(op: Emitter, self: Pair) -> Pair:
+    """aten::conj(Tensor(a) self) -> Tensor(a)"""
     return Pair(self.real, alike(op.Neg(self.imag), self.imag))
 
 
 @lower_complex("aten::mH", "aten::adjoint")
 def adjoint(op: Emitter, self: Pair) -> Pair:
+    """aten::mH(Tensor(a) self) -> Tensor(a)
+
+    The transpose of the last two axes, conjugated. A tensor of rank below 2 is only conjugated.
+    """
     return conj(op, self.map(lambda part: swap_last(op, part)) if self.rank > 1 else self)
 
 
 @lower_complex("aten::size.int", "aten::sym_size.int")
 def size_int(op: Emitter, self: Pair, dim: int) -> Any:
+    """aten::size.int(Tensor self, int dim) -> int"""
     return op.dim(self.real, dim)
 
 
 @lower_complex("aten::numel", "aten::sym_numel")
 def numel(op: Emitter, self: Pair) -> Any:
+    """aten::numel(Tensor self) -> int"""
     return layout.numel(op, self.real)
 
 
 @lower_complex("aten::to.dtype", "aten::to.device", "aten::to.dtype_layout", "aten::_to_copy")
 def to(op: Emitter, self: Operand, dtype: Any = None) -> Operand:
-    """To a real dtype: the real part, but bool says whether either part is not zero."""
+    """aten::to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False,
+    MemoryFormat? memory_format=None) -> Tensor(a)
+
+    A conversion to a real dtype keeps the real part. A conversion to bool is true where either part is not zero.
+    """
     if op.result.dtype.is_complex:
         return pair_of(op, self, result_code(op))
     assert isinstance(self, Pair), "of a real result the operand is complex"
@@ -98,16 +130,25 @@ def to(op: Emitter, self: Operand, dtype: Any = None) -> Operand:
 
 @lower_complex("aten::to.other", "aten::type_as")
 def to_other(op: Emitter, self: Operand, other: Operand) -> Operand:
+    """aten::to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False,
+    MemoryFormat? memory_format=None) -> Tensor(a)
+    """
     return to(op, self) if isinstance(self, Pair) or op.result.dtype.is_complex else self
 
 
 @lower_complex("aten::ones", "aten::new_ones")
 def ones(op: Emitter, size: Any, self: Any = None, dtype: Any = None) -> Pair:
+    """aten::ones(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return _real_only(op, op.ConstantOfShape(op.ints(list(size)), value=_one(op)))
 
 
 @lower_complex("aten::ones_like")
 def ones_like(op: Emitter, self: Operand, dtype: Any = None) -> Operand:
+    """aten::ones_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
+    """
     like = self.real if isinstance(self, Pair) else self
     filled = alike(op.ConstantOfShape(op.shape(like), value=_one(op)), like)
     return _real_only(op, filled) if op.result.dtype.is_complex else filled
@@ -119,14 +160,14 @@ def _one(op: Emitter) -> torch.Tensor:
 
 def _real_only(op: Emitter, value: Value) -> Pair:
     value.shape = value.shape or op.result.shape
-    return Pair(value, zeros_like(op, value))
+    return Pair(value, zero_part(op, value))
 
 
 # Arithmetic ---------------------------------------------------------------------------------------------------------
 
 
 def _spread(op: Emitter, part: Value, other: Value) -> Value:
-    """``part`` in the shape that it has together with ``other``."""
+    """`part`, broadcast to the shape that it and `other` have together."""
     if other.rank == 0 or (part.shape == other.shape and None not in (part.shape or (None,))):
         return part
     if part.is_static and other.is_static:
@@ -136,46 +177,50 @@ def _spread(op: Emitter, part: Value, other: Value) -> Value:
     return op.Expand(part, op.shape(other))
 
 
-def scaled(op: Emitter, one: Operand, factor: Value) -> Operand:
-    """A complex or real value times a real one."""
+def complex_scale(op: Emitter, one: Operand, factor: Value) -> Operand:
+    """The product of a complex or real operand with a real one."""
     if isinstance(one, Pair):
         return one.map(lambda part: op.Mul(part, factor))
     return op.Mul(one, factor)
 
 
-def times(op: Emitter, one: Operand, other: Operand) -> Operand:
-    """The product."""
+def complex_mul(op: Emitter, one: Operand, other: Operand) -> Operand:
+    """The product of two operands, of which one or both may be complex."""
     if not isinstance(other, Pair):
-        return scaled(op, one, other)
+        return complex_scale(op, one, other)
     if not isinstance(one, Pair):
-        return scaled(op, other, one)
+        return complex_scale(op, other, one)
     crossed = op.Add(op.Mul(one.real, other.imag), op.Mul(one.imag, other.real))
     return Pair(op.Sub(op.Mul(one.real, other.real), op.Mul(one.imag, other.imag)), crossed)
 
 
-def plus(op: Emitter, one: Operand, other: Operand) -> Operand:
-    """The sum."""
+def complex_add(op: Emitter, one: Operand, other: Operand) -> Operand:
+    """The sum of two operands, of which one or both may be complex."""
     if isinstance(one, Pair) and isinstance(other, Pair):
         return Pair(op.Add(one.real, other.real), op.Add(one.imag, other.imag))
     if isinstance(one, Pair):
         assert isinstance(other, Value)
         return Pair(op.Add(one.real, other), _spread(op, one.imag, other))
-    return plus(op, other, one) if isinstance(other, Pair) else op.Add(one, other)
+    return complex_add(op, other, one) if isinstance(other, Pair) else op.Add(one, other)
 
 
-def negated(op: Emitter, one: Operand) -> Operand:
-    """The opposite."""
+def complex_neg(op: Emitter, one: Operand) -> Operand:
+    """The operand with the opposite sign."""
     return one.map(lambda part: alike(op.Neg(part), part)) if isinstance(one, Pair) else alike(op.Neg(one), one)
 
 
-def over(op: Emitter, one: Operand, other: Operand) -> Operand:
-    """The quotient.  The divisor is scaled by its larger part, so that its square neither overflows nor vanishes."""
+def complex_div(op: Emitter, one: Operand, other: Operand) -> Operand:
+    """The quotient of two operands.
+
+    The divisor is first divided by the larger of its two parts, so that the square of its magnitude neither overflows
+    nor underflows.
+    """
     if not isinstance(other, Pair):
         return one.map(lambda part: op.Div(part, other)) if isinstance(one, Pair) else op.Div(one, other)
     largest = op.Max(op.Abs(other.real), op.Abs(other.imag))
     unit = other.map(lambda part: op.Div(part, largest))
     square = op.Add(op.Mul(other.real, unit.real), op.Mul(other.imag, unit.imag))
-    turned = times(op, one, Pair(unit.real, op.Neg(unit.imag)))
+    turned = complex_mul(op, one, Pair(unit.real, op.Neg(unit.imag)))
     assert isinstance(turned, Pair)
     return turned.map(lambda part: op.Div(part, square))
 
@@ -183,33 +228,39 @@ def over(op: Emitter, one: Operand, other: Operand) -> Operand:
 def _alpha(op: Emitter, other: Operand, alpha: Any) -> Operand:
     if not isinstance(alpha, (Value, Pair)) and alpha == 1:
         return other
-    found = times(op, other, operand(op, alpha, other.dtype or dtypes.FLOAT))
+    found = complex_mul(op, other, operand(op, alpha, other.dtype or dtypes.FLOAT))
     for part in (found.real, found.imag) if isinstance(found, Pair) else (found,):
         part.shape = other.shape  # alpha is a number
     return found
 
 
 def _complex(op: Emitter, found: Operand) -> Pair:
-    """A result as a pair, also where both operands were real and only a dtype or an alpha is complex."""
+    """The result as a pair, also where both operands are real and only the dtype or `alpha` is complex."""
     return pair_of(op, found, result_code(op))
 
 
 @lower_complex("aten::add.Tensor", "aten::add.Scalar", promote="self other")
 def add_rule(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
-    return _complex(op, plus(op, self, _alpha(op, other, alpha)))
+    """aten::add.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
+    return _complex(op, complex_add(op, self, _alpha(op, other, alpha)))
 
 
 @lower_complex(
     "aten::sub.Tensor", "aten::sub.Scalar", "aten::subtract.Tensor", "aten::subtract.Scalar", promote="self other"
 )
 def sub(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
+    """aten::sub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor"""
     if isinstance(self, Pair) and isinstance(other, Pair) and _alpha(op, other, alpha) is other:
         return Pair(op.Sub(self.real, other.real), op.Sub(self.imag, other.imag))
-    return _complex(op, plus(op, self, negated(op, _alpha(op, other, alpha))))
+    return _complex(op, complex_add(op, self, complex_neg(op, _alpha(op, other, alpha))))
 
 
 @lower_complex("aten::rsub.Tensor", "aten::rsub.Scalar", promote="self other")
 def rsub(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
+    """aten::rsub.Tensor(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor
+
+    `other - alpha * self`.
+    """
     return sub(op, other, self, alpha)
 
 
@@ -217,7 +268,8 @@ def rsub(op: Emitter, self: Operand, other: Operand, alpha: Any = 1) -> Pair:
     "aten::mul.Tensor", "aten::mul.Scalar", "aten::multiply.Tensor", "aten::multiply.Scalar", promote="self other"
 )
 def mul(op: Emitter, self: Operand, other: Operand) -> Pair:
-    return _complex(op, times(op, self, other))
+    """aten::mul.Tensor(Tensor self, Tensor other) -> Tensor"""
+    return _complex(op, complex_mul(op, self, other))
 
 
 @lower_complex(
@@ -230,35 +282,50 @@ def mul(op: Emitter, self: Operand, other: Operand) -> Pair:
     promote="self other",
 )
 def div(op: Emitter, self: Operand, other: Operand) -> Pair:
-    return _complex(op, over(op, self, other))
+    """aten::div.Tensor(Tensor self, Tensor other) -> Tensor"""
+    return _complex(op, complex_div(op, self, other))
 
 
 @lower_complex("aten::reciprocal")
 def reciprocal(op: Emitter, self: Pair) -> Operand:
-    return over(op, op.like(1, self.real), self)
+    """aten::reciprocal(Tensor self) -> Tensor"""
+    return complex_div(op, op.like(1, self.real), self)
 
 
 @lower_complex("aten::square")
 def square(op: Emitter, self: Pair) -> Operand:
-    return times(op, self, self)
+    """aten::square(Tensor self) -> Tensor"""
+    return complex_mul(op, self, self)
 
 
-# Size and angle -----------------------------------------------------------------------------------------------------
+# Magnitude and angle ------------------------------------------------------------------------------------------------
 
 
 @lower_complex("aten::abs", "aten::absolute")
 def magnitude(op: Emitter, self: Pair) -> Value:
+    """aten::abs(Tensor self) -> Tensor
+
+    The square root of the sum of squares, which is computed in double: the squares of float32 numbers do not overflow
+    there.
+    """
     return alike(arithmetic.hypot(op, self.real, self.imag), self.real)
 
 
 @lower_complex("aten::angle")
 def angle(op: Emitter, self: Pair) -> Value:
+    """aten::angle(Tensor self) -> Tensor
+
+    In radians, from -pi to pi. A negative zero as imaginary part counts as below the real axis.
+    """
     return alike(arithmetic.atan2(op, self.imag, self.real), self.real)
 
 
 @lower_complex("aten::sgn")
 def sgn(op: Emitter, self: Pair) -> Pair:
-    """sgn(Tensor self): the number of size 1 in its direction; 0 for 0."""
+    """aten::sgn(Tensor self) -> Tensor
+
+    The number of magnitude 1 at the same angle, and 0 for 0.
+    """
     size, zero = magnitude(op, self), op.like(0, self.real)
     somewhere = op.cast(size, dtypes.BOOL)
     return self.map(lambda part: op.Where(somewhere, op.Div(part, size), zero))
@@ -268,12 +335,13 @@ def sgn(op: Emitter, self: Pair) -> Pair:
 
 
 def is_nonzero(op: Emitter, value: Pair) -> Value:
-    """True where either part is not zero."""
+    """True where the real or the imaginary part is not zero."""
     return alike(op.Or(op.cast(value.real, dtypes.BOOL), op.cast(value.imag, dtypes.BOOL)), value.real)
 
 
 @lower_complex("aten::eq.Tensor", "aten::eq.Scalar", promote="self other")
 def eq(op: Emitter, self: Operand, other: Operand) -> Value:
+    """aten::eq.Tensor(Tensor self, Tensor other) -> Tensor"""
     one, two = (pair_of(op, item, item.dtype or dtypes.FLOAT) for item in (self, other))
     return op.And(compare.eq(op, one.real, two.real), compare.eq(op, one.imag, two.imag))
 
@@ -282,26 +350,43 @@ def eq(op: Emitter, self: Operand, other: Operand) -> Value:
     "aten::ne.Tensor", "aten::ne.Scalar", "aten::not_equal.Tensor", "aten::not_equal.Scalar", promote="self other"
 )
 def ne(op: Emitter, self: Operand, other: Operand) -> Value:
+    """aten::ne.Tensor(Tensor self, Tensor other) -> Tensor"""
     return op.Not(eq(op, self, other))
 
 
 @lower_complex("aten::isnan")
 def isnan(op: Emitter, self: Pair) -> Value:
+    """aten::isnan(Tensor self) -> Tensor
+
+    True where either part is NaN.
+    """
     return op.Or(op.IsNaN(self.real), op.IsNaN(self.imag))
 
 
 @lower_complex("aten::isinf")
 def isinf(op: Emitter, self: Pair) -> Value:
+    """aten::isinf(Tensor self) -> Tensor
+
+    True where either part is infinite, even if the other is NaN.
+    """
     return op.Or(compare.isinf(op, self.real), compare.isinf(op, self.imag))
 
 
 @lower_complex("aten::isfinite")
 def isfinite(op: Emitter, self: Pair) -> Value:
+    """aten::isfinite(Tensor self) -> Tensor
+
+    True where both parts are finite.
+    """
     return op.And(compare.isfinite(op, self.real), compare.isfinite(op, self.imag))
 
 
 @lower_complex("aten::isreal")
 def isreal(op: Emitter, self: Pair) -> Value:
+    """aten::isreal(Tensor self) -> Tensor
+
+    True where the imaginary part is zero.
+    """
     return compare.eq(op, self.imag, op.like(0, self.imag))
 
 
@@ -311,14 +396,17 @@ def _truth(op: Emitter, value: Operand) -> Value:
 
 @lower_complex("aten::logical_and")
 def logical_and(op: Emitter, self: Operand, other: Operand) -> Value:
+    """aten::logical_and(Tensor self, Tensor other) -> Tensor"""
     return op.And(_truth(op, self), _truth(op, other))
 
 
 @lower_complex("aten::logical_or")
 def logical_or(op: Emitter, self: Operand, other: Operand) -> Value:
+    """aten::logical_or(Tensor self, Tensor other) -> Tensor"""
     return op.Or(_truth(op, self), _truth(op, other))
 
 
 @lower_complex("aten::logical_not")
 def logical_not(op: Emitter, self: Pair) -> Value:
+    """aten::logical_not(Tensor self) -> Tensor"""
     return op.Not(is_nonzero(op, self))

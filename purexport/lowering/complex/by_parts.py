@@ -1,7 +1,8 @@
-"""Operators that treat the real and the imaginary part of complex tensors alike: an ordinary rule, run once for each.
+"""Operators that treat the real and the imaginary part of complex tensors alike: an ordinary rule, run once for each
+part.
 
-What moves, copies or joins elements does not look at them; sums, differences and means are linear.  A real tensor or a
-number beside complex ones has zeros for its imaginary part.
+Operators that move, copy or concatenate elements do not look at their values; sums, differences and means are linear. A
+real tensor or a number among complex operands gets an imaginary part of zeros.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ by_parts(
 
 
 def rule_by_parts(ordinary: Rule, operands: Sequence[str]) -> Rule:
-    """The rule for pairs that runs ``ordinary`` on each part; where the result is real, on the real parts only."""
+    """A rule for pairs that runs the rule `ordinary` on each part, or on the real parts only where the
+    result is real.
+    """
 
     @functools.wraps(ordinary.function)
     def run(op: Emitter, **arguments: Any) -> Any:
@@ -79,7 +82,7 @@ def rule_by_parts(ordinary: Rule, operands: Sequence[str]) -> Rule:
 
 
 def _part_dtype(op: Emitter, arguments: Mapping[str, Any]) -> int | None:
-    """The dtype of the result's parts; None of a real result.  A list of tensors has the dtype of the operand."""
+    """The dtype of the parts of the result; None for a real result. A list of tensors has the dtype of the operand."""
     type_ = op.results[0]
     if type_ is not None:
         return part_code(type_.dtype) if type_.dtype.is_complex else None
@@ -98,13 +101,13 @@ def _paired(op: Emitter, item: Any, dtype: int, *, as_numbers: bool) -> Any:
     if isinstance(item, (list, tuple)):
         return [_paired(op, one, dtype, as_numbers=as_numbers) for one in item]
     if as_numbers and isinstance(item, (bool, int, float, complex)):
-        # what the ordinary rule expects, unless promotion would have made a value of it
+        # the ordinary rule expects a number, unless type promotion would have made a value of it
         return _Number(complex(item))
     return pair_of(op, item, dtype)
 
 
 class _Number(complex):
-    """A Python number whose parts go to the two runs."""
+    """A Python number; each of its two parts goes to one of the two runs."""
 
 
 def _of_part(arguments: Mapping[str, Any], part: Callable[[Any], Any]) -> dict[str, Any]:
@@ -124,7 +127,7 @@ def _together(real: Any, imag: Any) -> Any:
 
 @contextmanager
 def part_results(op: Emitter) -> Iterator[None]:
-    """Inside, the call's results have the dtype of their parts, as an ordinary rule expects."""
+    """Within this context the results of the call have the dtype of their parts, as an ordinary rule expects."""
     results = op.results
     op.results = [
         type_ and (replace(type_, dtype=type_.dtype.to_real()) if type_.dtype.is_complex else type_)

@@ -102,7 +102,7 @@ class Emitter:
         """The type that torch gives the (first) result of the call being lowered."""
         type_ = self.results[0]
         if type_ is None:
-            raise ExportError(f"the result of the call at {self.source} is no tensor")
+            raise ExportError(f"the result of the call at {self.source} is no tensor", code="rule-fault")
         return type_
 
     @property
@@ -227,7 +227,8 @@ class Emitter:
         if len(bound) < schema.min_input:
             raise ExportError(
                 f"ONNX {op_type} at {self.source} wants at least {schema.min_input} inputs, and got {len(bound)}; "
-                "this is a mistake in a lowering rule, please report it"
+                "this is a mistake in a lowering rule, please report it",
+                code="rule-fault",
             )
         binding = self._check_types(schema, bound)
         node = Node(op_type, [self._constant(item, formal, binding) for item, formal in bound], [], attributes, domain)
@@ -294,7 +295,9 @@ class Emitter:
                 lowest = _first_with(schema, name)
                 raise OpsetError(f"ONNX {schema.name} has no {name!r} at opset {self.opset}", lowest)
         if len(slots) > len(formals) and not (formals and formals[-1].option == "variadic"):
-            raise ExportError(f"ONNX {schema.name} takes {len(formals)} inputs, {len(slots)} were given")
+            raise ExportError(
+                f"ONNX {schema.name} takes {len(formals)} inputs, {len(slots)} were given", code="rule-fault"
+            )
         return [(value, formals[min(i, len(formals) - 1)]) for i, value in enumerate(slots)], attributes
 
     def _static(self, schema: operators.OpSchema, name: str, value: Any) -> Any:
@@ -325,7 +328,8 @@ class Emitter:
                 raise ExportError(
                     f"ONNX {schema.name} at {self.source} wants one type for {formal.type}, and got "
                     f"{dtypes.type_string(known)} and {dtypes.type_string(value.dtype)}; "
-                    "this is a mistake in a lowering rule, please report it"
+                    "this is a mistake in a lowering rule, please report it",
+                    code="rule-fault",
                 )
         return binding
 

@@ -1,6 +1,7 @@
-"""Activations: the operator where this opset has it, else its formula.
+"""Activations: the ONNX operator where this opset has it, else its formula.
 
-ONNX attributes of activations are float32 numbers; torch's defaults are kept where they differ.
+ONNX attributes of activations are float32 numbers, so float64 tensors are computed by formula. Where torch's default
+differs from that of ONNX, torch's is written.
 """
 
 from __future__ import annotations
@@ -23,21 +24,31 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804
 
 @lower("aten::relu")
 def relu(op: Emitter, self: Value) -> Value:
+    """aten::relu(Tensor self) -> Tensor
+
+    ONNX Relu takes integers since opset 14; here integers are the maximum with zero.
+    """
     return op.Relu(self) if dtypes.is_floating(self.dtype) else largest(op, self, op.like(0, self))
 
 
 @lower("aten::hardtanh")
 def hardtanh(op: Emitter, self: Value, min_val: Any = -1, max_val: Any = 1) -> Value:
+    """aten::hardtanh(Tensor self, Scalar min_val=-1, Scalar max_val=1) -> Tensor"""
     return clamp(op, self, op.like(min_val, self), op.like(max_val, self))
 
 
 @lower("aten::relu6")
 def relu6(op: Emitter, self: Value) -> Value:
+    """aten::relu6(Tensor self) -> Tensor"""
     return hardtanh(op, self, 0, 6)
 
 
 @lower("aten::gelu")
 def gelu(op: Emitter, self: Value, approximate: str = "none") -> Value:
+    """aten::gelu(Tensor self, *, str approximate="none") -> Tensor
+
+    ONNX Gelu since opset 20, with the same two forms of `approximate`.
+    """
     if op.has("Gelu") and self.dtype != dtypes.DOUBLE:  # its function holds the factors as float32
         return op.Gelu(self, approximate=approximate)
     half = op.Mul(self, op.like(0.5, self))
@@ -51,23 +62,30 @@ def gelu(op: Emitter, self: Value, approximate: str = "none") -> Value:
 
 @lower("aten::silu")
 def silu(op: Emitter, self: Value) -> Value:
+    """aten::silu(Tensor self) -> Tensor"""
     return op.Mul(self, op.Sigmoid(self))
 
 
 @lower("aten::mish")
 def mish(op: Emitter, self: Value) -> Value:
+    """aten::mish(Tensor self) -> Tensor"""
     return op.Mul(self, op.Tanh(op.Softplus(self)))
 
 
 @lower("aten::hardsigmoid")
 def hardsigmoid(op: Emitter, self: Value) -> Value:
-    if self.dtype == dtypes.DOUBLE:  # the attribute 1/6 is a float32
+    """aten::hardsigmoid(Tensor self) -> Tensor
+
+    relu6(x + 3) / 6. The default slope of ONNX HardSigmoid is 0.2, not 1/6.
+    """
+    if self.dtype == dtypes.DOUBLE:  # the attribute 1/6 would be rounded to float32
         return op.Div(op.Clip(op.Add(self, 3.0), min=0.0, max=6.0), 6.0)
     return op.HardSigmoid(self, alpha=1 / 6, beta=0.5)
 
 
 @lower("aten::hardswish")
 def hardswish(op: Emitter, self: Value) -> Value:
+    """aten::hardswish(Tensor self) -> Tensor"""
     if op.has("HardSwish") and self.dtype != dtypes.DOUBLE:
         return op.HardSwish(self)
     return op.Mul(self, hardsigmoid(op, self))
@@ -75,6 +93,7 @@ def hardswish(op: Emitter, self: Value) -> Value:
 
 @lower("aten::leaky_relu")
 def leaky_relu(op: Emitter, self: Value, negative_slope: Any = 0.01) -> Value:
+    """aten::leaky_relu(Tensor self, Scalar negative_slope=0.01) -> Tensor"""
     if self.dtype == dtypes.DOUBLE and isinstance(negative_slope, (int, float)):  # the attribute is a float32
         return op.Where(op.Less(self, 0.0), op.Mul(self, float(negative_slope)), self)
     return op.LeakyRelu(self, alpha=negative_slope)
@@ -82,7 +101,10 @@ def leaky_relu(op: Emitter, self: Value, negative_slope: Any = 0.01) -> Value:
 
 @lower("aten::prelu", "aten::_prelu_kernel")
 def prelu(op: Emitter, self: Value, weight: Value) -> Value:
-    """prelu(Tensor self, Tensor weight): one slope, or one a channel (axis 1)."""
+    """aten::prelu(Tensor self, Tensor weight) -> Tensor
+
+    `weight` holds one slope, or one for each channel (axis 1). ONNX PRelu broadcasts from the last axis.
+    """
     if weight.rank == 1 and self.rank > 2 and weight.shape not in ((1,), None):
         weight = op.Unsqueeze(weight, axes=list(range(1, self.rank - 1)))
     if self.rank == 0:
@@ -92,12 +114,15 @@ def prelu(op: Emitter, self: Value, weight: Value) -> Value:
 
 @lower("aten::elu")
 def elu(op: Emitter, self: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Value:
-    """elu(...): scale * x above zero, scale * alpha * (exp(input_scale * x) - 1) below."""
+    """aten::elu(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar input_scale=1) -> Tensor
+
+    `scale * x` above zero, `scale * alpha * (exp(input_scale * x) - 1)` below. ONNX Elu has `alpha` only.
+    """
     if not isinstance(input_scale, Value) and input_scale < 0:
-        # what is below zero comes above it, where Elu is its argument
+        # a negative factor makes the argument positive, where ONNX Elu would return the argument itself
         bend = op.Mul(expm1(op, op.Mul(self, op.like(input_scale, self))), op.like(alpha, self))
         bent = op.Where(op.Greater(self, op.like(0, self)), self, bend)
-    elif self.dtype == dtypes.DOUBLE:  # the attribute is a float32
+    elif self.dtype == dtypes.DOUBLE:  # the attribute would be rounded to float32
         negative = op.Mul(op.Elu(op.Mul(self, op.like(input_scale, self))), op.like(alpha, self))
         bent = op.Where(op.Greater(self, op.like(0, self)), self, negative)
     elif input_scale == 1:
@@ -110,6 +135,7 @@ def elu(op: Emitter, self: Value, alpha: Any = 1, scale: Any = 1, input_scale: A
 
 @lower("aten::selu")
 def selu(op: Emitter, self: Value) -> Value:
+    """aten::selu(Tensor self) -> Tensor"""
     if self.dtype == dtypes.DOUBLE:  # the attributes are float32
         return elu(op, self, alpha=_SELU_ALPHA, scale=_SELU_SCALE)
     return op.Selu(self)
@@ -117,11 +143,19 @@ def selu(op: Emitter, self: Value) -> Value:
 
 @lower("aten::celu")
 def celu(op: Emitter, self: Value, alpha: Any = 1) -> Value:
+    """aten::celu(Tensor self, Scalar alpha=1.) -> Tensor
+
+    elu with `input_scale = 1 / alpha`, as torch computes it.
+    """
     return elu(op, self, alpha=alpha, input_scale=1 / alpha)
 
 
 @lower("aten::softplus")
 def softplus(op: Emitter, self: Value, beta: Any = 1, threshold: Any = 20) -> Value:
+    """aten::softplus(Tensor self, Scalar beta=1, Scalar threshold=20) -> Tensor
+
+    log(1 + exp(beta * x)) / beta; where beta * x is above `threshold`, x itself.
+    """
     scaled = self if beta == 1 else op.Mul(self, op.like(beta, self))
     soft = op.Softplus(scaled) if beta == 1 else op.Div(op.Softplus(scaled), op.like(beta, self))
     return op.Where(op.Greater(scaled, op.like(threshold, self)), self, soft)
@@ -129,38 +163,50 @@ def softplus(op: Emitter, self: Value, beta: Any = 1, threshold: Any = 20) -> Va
 
 @lower("aten::log_sigmoid")
 def log_sigmoid(op: Emitter, self: Value) -> Value:
+    """aten::log_sigmoid(Tensor self) -> Tensor"""
     return op.Neg(op.Softplus(op.Neg(self)))
 
 
 @lower("aten::log_sigmoid_forward")
 def log_sigmoid_forward(op: Emitter, self: Value) -> tuple[Value, Value]:
-    # the second result serves the backward pass only
+    """aten::log_sigmoid_forward(Tensor self) -> (Tensor output, Tensor buffer)
+
+    The second result is for the backward pass only.
+    """
     return log_sigmoid(op, self), op.Exp(op.Neg(op.Abs(self)))
 
 
 @lower("aten::softshrink")
 def softshrink(op: Emitter, self: Value, lambd: Any = 0.5) -> Value:
-    """softshrink(self, lambd): towards zero by lambd; NaN stays."""
+    """aten::softshrink(Tensor self, Scalar lambd=0.5) -> Tensor
+
+    x moves towards zero by `lambd`, and between -lambd and lambd the result is zero. NaN stays NaN.
+    """
     return op.Sub(self, clamp(op, self, op.like(-lambd, self), op.like(lambd, self)))
 
 
 @lower("aten::hardshrink")
 def hardshrink(op: Emitter, self: Value, lambd: Any = 0.5) -> Value:
+    """aten::hardshrink(Tensor self, Scalar lambd=0.5) -> Tensor
+
+    Zero between -lambd and lambd, both included. NaN stays NaN.
+    """
     outside = op.Greater(op.Abs(self), op.like(lambd, self))
     return op.Where(op.Or(outside, op.IsNaN(self)), self, op.like(0, self))
 
 
 @lower("aten::glu")
 def glu(op: Emitter, self: Value, dim: int = -1) -> Value:
+    """aten::glu(Tensor self, int dim=-1) -> Tensor"""
     axis = axis_of(dim, self.rank)
-    if op.known(op.dim(self, axis)) == 0:  # which ONNX Runtime (1.31) does not split
+    if op.known(op.dim(self, axis)) == 0:  # ONNX Runtime (1.31) does not split an empty axis
         return self
     one, gate = op.multi("Split", self, outputs=2, axis=axis, **_halves(op))
     return op.Mul(one, op.Sigmoid(gate))
 
 
 def _halves(op: Emitter) -> dict[str, Any]:
-    # equal parts: said by their number at some opsets, by nothing at all at others
+    # from opset 18 ONNX Split is told the number of outputs, before that equal sizes are its default
     return {"num_outputs": 2} if op.has("Split", "num_outputs") else {}
 
 
@@ -173,6 +219,12 @@ def rrelu(
     training: bool = False,
     generator: Any = None,
 ) -> Value:
+    """aten::rrelu(Tensor self, Scalar lower=0.125, Scalar upper=0.33333333333333331, bool training=False,
+    Generator? generator=None) -> Tensor
+
+    In training each negative element has a random slope of its own between `lower` and `upper`, otherwise all have the
+    mean of the two.
+    """
     if not training:
         return leaky_relu(op, self, (lower + upper) / 2)
     slope = op.RandomUniformLike(self, low=lower, high=upper)
@@ -181,6 +233,10 @@ def rrelu(
 
 @lower("aten::logit", "aten::special_logit", promote="self", to_float=True)
 def logit(op: Emitter, self: Value, eps: float | None = None) -> Value:
+    """aten::logit(Tensor self, float? eps=None) -> Tensor
+
+    log(x / (1 - x)); `eps` clamps x to [eps, 1 - eps] first. Without it, numbers outside [0, 1] give NaN.
+    """
     if eps is not None:
         self = clamp(op, self, op.like(eps, self), op.like(1 - eps, self))
     return op.Log(op.Div(self, op.Sub(op.like(1, self), self)))

@@ -1,7 +1,7 @@
-"""Exponents and neighbours of floats: frexp and nextafter, without reading bits.
+"""Exponents and neighbours of floats, frexp and nextafter, computed without reading bits.
 
-ONNX reads the bits of a float only since its newest opset, so the exponent comes from a logarithm in double, corrected
-by one where rounding took it across a power of two.  All products are with powers of two, and so exact.
+ONNX reads the bits of a float only since its newest opset. So the exponent comes from a logarithm in double, corrected
+by one where rounding took it across a power of two. All products are with powers of two, and therefore exact.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ def _power(op: Emitter, exponent: Value) -> Value:
 
 
 def _scaled(op: Emitter, value: Value, exponent: Value) -> Value:
-    """value * 2 ** -exponent, in two steps that neither overflow nor vanish."""
+    """`value * 2 ** -exponent`, in two steps that neither overflow nor underflow."""
     half = op.Floor(op.Mul(exponent, _double(op, 0.5)))
     return op.Mul(op.Mul(value, _power(op, op.Neg(half))), _power(op, op.Sub(half, exponent)))
 
 
 def _split(op: Emitter, value: Value) -> tuple[Value, Value, Value]:
-    """(mantissa in [0.5, 1), exponent, whether there are such) of a double, all doubles."""
+    """(mantissa in [0.5, 1), exponent, whether the number is finite and not zero) of a double; the first two are
+    doubles.
+    """
     size = alike(op.Abs(value), value)
     regular = op.And(op.Greater(size, _double(op, 0)), op.Less(size, _double(op, math.inf)))
     safe = op.Where(regular, value, _double(op, 1))
@@ -50,7 +52,10 @@ def _split(op: Emitter, value: Value) -> tuple[Value, Value, Value]:
 
 @lower("aten::frexp.Tensor")
 def frexp(op: Emitter, self: Value) -> tuple[Value, Value]:
-    """frexp(self) -> (mantissa, exponent): zero, infinity and NaN are their own mantissa, with exponent 0."""
+    """aten::frexp.Tensor(Tensor self) -> (Tensor mantissa, Tensor exponent)
+
+    Zero, infinity and NaN are their own mantissa, with exponent 0.
+    """
     value = op.cast(self, dtypes.DOUBLE)
     mantissa, exponent, regular = _split(op, value)
     mantissa = op.Where(regular, mantissa, value)
@@ -60,19 +65,22 @@ def frexp(op: Emitter, self: Value) -> tuple[Value, Value]:
 
 @lower("aten::nextafter", promote="self other")
 def nextafter(op: Emitter, self: Value, other: Value) -> Value:
-    """nextafter(self, other): the next number of the dtype towards other; NaN where either is."""
+    """aten::nextafter(Tensor self, Tensor other) -> Tensor
+
+    The next number of the dtype after `self` in the direction of `other`; NaN where either is NaN.
+    """
     kind = torch.finfo(dtypes.torch_dtype(self.dtype or dtypes.FLOAT))
     least = kind.smallest_normal * kind.eps
     here, there = op.cast(self, dtypes.DOUBLE), op.cast(other, dtypes.DOUBLE)
     mantissa, exponent, regular = _split(op, here)
     inwards = op.Less(op.Mul(op.Sign(here), op.Sub(there, here)), _double(op, 0))
-    # below a power of two the numbers stand twice as close
+    # just below a power of two the distance between neighbours is half as large
     close = op.cast(op.And(inwards, eq(op, op.Abs(mantissa), _double(op, 0.5))), dtypes.DOUBLE)
     gap = op.Mul(_scaled(op, _double(op, kind.eps / 2), op.Neg(op.Sub(exponent, close))), _double(op, 1))
     gap = op.Max(gap, _double(op, least))
     gap = op.Where(regular, gap, _double(op, least))
     moved = op.Where(op.Less(here, there), op.Add(here, gap), op.Sub(here, gap))
-    # from infinity to the largest number
+    # the neighbour of infinity is the largest finite number
     endless = eq(op, op.Abs(here), _double(op, math.inf))
     moved = op.Where(endless, op.Mul(op.Sign(here), _double(op, kind.max)), moved)
     result = op.Where(eq(op, here, there), there, moved)

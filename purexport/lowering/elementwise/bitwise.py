@@ -1,4 +1,5 @@
-"""Bits of integers.  ONNX has them from opset 18; before that and/or/xor of booleans and ``~`` can still be said.
+"""Bits of integers. ONNX has these operators from opset 18 on; before that there are only and, or and xor of booleans,
+and `~`.
 
 ONNX BitShift takes unsigned integers only, so shifts of signed ones multiply and divide by powers of two.
 """
@@ -12,11 +13,11 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import Rule, add, lower
 from purexport.lowering.elementwise.arithmetic import floor_divide
-from purexport.lowering.support.kernels import choose, wide
+from purexport.lowering.support.kernels import widened, widened_where
 
 
 def _bitwise(name: str, logical: str, bits: str) -> None:
-    """A row: the operator on booleans, and on integers."""
+    """A row for one operator: the logical form on booleans, the bitwise form on integers."""
 
     def rule(op: Emitter, self: Value, other: Value) -> Value:
         result: Value = op.emit(logical if self.dtype == dtypes.BOOL else bits, self, other)
@@ -34,11 +35,15 @@ _bitwise("xor", "Xor", "BitwiseXor")
 
 @lower("aten::bitwise_not")
 def bitwise_not(op: Emitter, self: Value) -> Value:
+    """aten::bitwise_not(Tensor self) -> Tensor
+
+    Booleans are negated. Before opset 18 ~x is -1 - x, or for unsigned integers the largest one less x.
+    """
     if self.dtype == dtypes.BOOL:
         return op.Not(self)
     if op.has("BitwiseNot"):
         return op.BitwiseNot(self)
-    return wide(op, "Sub", op.like(-1 if _is_signed(self) else _all_ones(self), self), self)
+    return widened(op, "Sub", op.like(-1 if _is_signed(self) else _all_ones(self), self), self)
 
 
 def _is_signed(value: Value) -> bool:
@@ -58,11 +63,14 @@ def _all_ones(value: Value) -> int:
     promote="self other",
 )
 def bitwise_left_shift(op: Emitter, self: Value, other: Value) -> Value:
-    """self * 2**other; 0 for a shift that is negative or moves all bits out."""
+    """aten::bitwise_left_shift.Tensor(Tensor self, Tensor other) -> Tensor
+
+    `self * 2**other`; 0 for a shift that is negative or moves all bits out.
+    """
     beyond, zero = _beyond(op, other, _bits(self)), op.like(0, self)
-    places = other if beyond is None else choose(op, beyond, zero, other)
-    shifted = wide(op, "Mul", self, _power_of_two(op, places))
-    return shifted if beyond is None else choose(op, beyond, zero, shifted)
+    places = other if beyond is None else widened_where(op, beyond, zero, other)
+    shifted = widened(op, "Mul", self, _power_of_two(op, places))
+    return shifted if beyond is None else widened_where(op, beyond, zero, shifted)
 
 
 @lower(
@@ -74,17 +82,21 @@ def bitwise_left_shift(op: Emitter, self: Value, other: Value) -> Value:
     promote="self other",
 )
 def bitwise_right_shift(op: Emitter, self: Value, other: Value) -> Value:
-    """self / 2**other, rounded down: the sign is shifted in, and is all that a negative or too large shift leaves."""
+    """aten::bitwise_right_shift.Tensor(Tensor self, Tensor other) -> Tensor
+
+    `self / 2**other`, rounded down: the sign is shifted in. A shift that is negative or too large leaves only the sign,
+    0 or -1.
+    """
     beyond, zero = _beyond(op, other, _bits(self) - _is_signed(self)), op.like(0, self)
-    places = other if beyond is None else choose(op, beyond, zero, other)
+    places = other if beyond is None else widened_where(op, beyond, zero, other)
     if op.has("BitShift") and self.dtype in (dtypes.UINT8, dtypes.UINT32, dtypes.UINT64):
         shifted = op.BitShift(self, places, direction="RIGHT")
     else:
         shifted = floor_divide(op, self, _power_of_two(op, places))
     if beyond is None:
         return shifted
-    sign = choose(op, wide(op, "Less", self, zero), op.like(-1, self), zero) if _is_signed(self) else zero
-    return choose(op, beyond, sign, shifted)
+    sign = widened_where(op, widened(op, "Less", self, zero), op.like(-1, self), zero) if _is_signed(self) else zero
+    return widened_where(op, beyond, sign, shifted)
 
 
 def _bits(value: Value) -> int:
@@ -92,7 +104,7 @@ def _bits(value: Value) -> int:
 
 
 def _beyond(op: Emitter, places: Value, most: int) -> Value | None:
-    """Where a shift is not one of 0 to ``most`` - 1 places; None where that is known to be nowhere."""
+    """Where a shift is not one of 0 to `most` - 1 places; None where no element can be so."""
     if places.const is not None and bool(((places.const >= 0) & (places.const < most)).all()):
         return None
     number = op.cast(places, dtypes.INT64)
@@ -101,34 +113,44 @@ def _beyond(op: Emitter, places: Value, most: int) -> Value | None:
 
 
 def _power_of_two(op: Emitter, exponent: Any) -> Value:
-    """2**exponent, wrapping as a shift does; exact, since double holds every power of two."""
+    """2**exponent, wrapping as a shift does. It is exact, since double holds every power of two."""
     power = op.Pow(op.const(2.0, dtypes.DOUBLE), op.cast(exponent, dtypes.DOUBLE))
     return op.cast(power, exponent.dtype)
 
 
 @lower("aten::gcd", promote="self other")
 def gcd(op: Emitter, self: Value, other: Value) -> Value:
-    """gcd(self, other) by Euclid's steps, as many as the type's largest numbers can need (Lame's bound)."""
+    """aten::gcd(Tensor self, Tensor other) -> Tensor
+
+    Euclid's algorithm, written out with as many steps as the largest numbers of the dtype can need (Lame's theorem).
+    """
     bits = _bits(self) - _is_signed(self)
-    one, two = wide(op, "Abs", self), wide(op, "Abs", other)
+    one, two = widened(op, "Abs", self), widened(op, "Abs", other)
     nought, unit = op.like(0, self), op.like(1, self)
     for _ in range(int(bits / 0.694) + 2):
         done = op.Not(op.cast(two, dtypes.BOOL))
-        left = wide(op, "Mod", one, choose(op, done, unit, two))
-        one, two = choose(op, done, one, two), choose(op, done, nought, left)
+        left = widened(op, "Mod", one, widened_where(op, done, unit, two))
+        one, two = widened_where(op, done, one, two), widened_where(op, done, nought, left)
     return one
 
 
 @lower("aten::lcm", promote="self other")
 def lcm(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::lcm(Tensor self, Tensor other) -> Tensor
+
+    |self / gcd * other|, and 0 where either is 0.
+    """
     common = gcd(op, self, other)
     nothing = op.Not(op.cast(common, dtypes.BOOL))
-    part = wide(op, "Div", self, choose(op, nothing, op.like(1, self), common))
-    return wide(op, "Abs", wide(op, "Mul", part, other))
+    part = widened(op, "Div", self, widened_where(op, nothing, op.like(1, self), common))
+    return widened(op, "Abs", widened(op, "Mul", part, other))
 
 
 @lower("aten::ldexp.Tensor")
 def ldexp(op: Emitter, self: Value, other: Value) -> Value:
-    """ldexp(self, other): self * 2**other."""
+    """aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor
+
+    `self * 2**other`.
+    """
     power = op.Pow(op.const(2.0, op.result_dtype), op.cast(other, op.result_dtype))
     return op.Mul(op.cast(self, op.result_dtype), power)

@@ -1,7 +1,7 @@
 """Arithmetic on numbers that the graph computes: sizes of dynamic axes and what follows from them.
 
-Numbers are zero-dim int64 (or float, bool) values.  Where every operand is known, the lowering computed the result
-before it came here.  Python's ``//`` and ``%`` round towards minus infinity, ONNX's integer Div towards zero.
+Numbers are zero-dim int64, float or bool values. Where every operand is known, the lowering has computed the result
+already. Python's `//` and `%` round towards minus infinity, ONNX's integer Div towards zero.
 """
 
 from __future__ import annotations
@@ -33,150 +33,196 @@ def _pair(op: Emitter, a: Any, b: Any) -> tuple[Value, Value]:
 
 @lower(*_forms("aten::add"), "aten::add")
 def add(op: Emitter, a: Any, b: Any) -> Value:
+    """aten::add.int(int a, int b) -> int"""
     return op.Add(*_pair(op, a, b))
 
 
 @lower(*_forms("aten::sub"), "aten::sub")
 def sub(op: Emitter, a: Any, b: Any) -> Value:
+    """aten::sub.int(int a, int b) -> int"""
     return op.Sub(*_pair(op, a, b))
 
 
 @lower(*_forms("aten::mul"), "aten::mul")
 def mul(op: Emitter, a: Any, b: Any) -> Value:
+    """aten::mul.int(int a, int b) -> int"""
     return op.Mul(*_pair(op, a, b))
 
 
 @lower("aten::div.int", "aten::div.float", "aten::div")
 def div(op: Emitter, a: Any, b: Any) -> Value:
+    """aten::div.int(int a, int b) -> float
+
+    True division: the result is a float32 number.
+    """
     as_float = Value(dtypes.FLOAT)
     return op.Div(op.like(a, as_float), op.like(b, as_float))
 
 
 @lower(*_forms("aten::floordiv"), "aten::floordiv")
 def floordiv(op: Emitter, a: Any, b: Any) -> Value:
+    """aten::floordiv.int(int a, int b) -> int
+
+    Rounds towards minus infinity, as Python does.
+    """
     return floor_divide(op, *_pair(op, a, b))
 
 
 @lower(*_forms("aten::remainder"), "aten::remainder")
-def remainder(op: Emitter, a: Any, b: Any) -> Value:
+def remainder_number(op: Emitter, a: Any, b: Any) -> Value:
+    """aten::remainder.int(int a, int b) -> int
+
+    The result has the sign of `b`, as in Python.
+    """
     one, other = _pair(op, a, b)
     return op.Sub(one, op.Mul(floor_divide(op, one, other), other))
 
 
 @lower("aten::pow.int", "aten::pow.float", "aten::pow.int_float", "aten::pow.float_int", "aten::pow.Scalar_Scalar")
 def pow_number(op: Emitter, a: Any, b: Any) -> Value:
-    """pow(a, b) -> float"""
+    """aten::pow.int(int a, int b) -> float
+
+    The result is a float32 number.
+    """
     as_float = Value(dtypes.FLOAT)
     return op.Pow(op.like(a, as_float), op.like(b, as_float))
 
 
 @lower("aten::pow.int_to_int")
 def pow_int(op: Emitter, a: Any, b: Any) -> Value:
+    """aten::pow.int_to_int(int a, int b) -> int
+
+    Computed in double, which is exact up to 2**53.
+    """
     as_double = Value(dtypes.DOUBLE)
     return op.cast(op.Pow(op.like(a, as_double), op.like(b, as_double)), dtypes.INT64)
 
 
 @lower("aten::sqrt.int", "aten::sqrt.float", "aten::sqrt.Scalar")
 def sqrt(op: Emitter, a: Any) -> Value:
+    """aten::sqrt.int(int a) -> float"""
     return op.Sqrt(op.cast(a, dtypes.FLOAT))
 
 
 @lower("aten::floor.int", "aten::floor.float", "aten::floor.Scalar")
 def floor_number(op: Emitter, a: Any) -> Value:
+    """aten::floor.int(int a) -> int"""
     return op.cast(floor(op, a), dtypes.INT64)
 
 
 @lower("aten::ceil.int", "aten::ceil.float", "aten::ceil.Scalar")
 def ceil_number(op: Emitter, a: Any) -> Value:
+    """aten::ceil.int(int a) -> int"""
     return op.cast(ceil(op, a), dtypes.INT64)
 
 
 @lower("aten::round.int", "aten::round.float", "aten::round.Scalar")
 def round_number(op: Emitter, a: Any) -> Value:
-    """round(a) -> float: ties go to the even number."""
+    """aten::round.int(int a) -> float
+
+    Ties go to the even number.
+    """
     return round_rule(op, op.cast(a, dtypes.FLOAT))
 
 
 @lower("prim::abs.int", "prim::abs.float", "prim::abs.Scalar")
 def abs_number(op: Emitter, a: Any) -> Value:
+    """prim::abs.int(int a) -> int"""
     return op.Abs(a)
 
 
 @lower("aten::__not__")
 def not_number(op: Emitter, self: Any) -> Value:
+    """aten::__not__(bool self) -> bool"""
     return op.Not(self)
 
 
 @lower("aten::__and__.bool")
 def and_number(op: Emitter, a: Any, b: Any) -> Value:
+    """aten::__and__.bool(bool a, bool b) -> bool"""
     as_bool = Value(dtypes.BOOL)
     return op.And(op.like(a, as_bool), op.like(b, as_bool))
 
 
 @lower("aten::__or__.bool")
 def or_number(op: Emitter, a: Any, b: Any) -> Value:
+    """aten::__or__.bool(bool a, bool b) -> bool"""
     as_bool = Value(dtypes.BOOL)
     return op.Or(op.like(a, as_bool), op.like(b, as_bool))
 
 
 @lower("aten::Bool.int", "aten::Bool.float", "aten::Bool.Tensor")
 def to_bool(op: Emitter, a: Any) -> Value:
+    """aten::Bool.int(int a) -> bool"""
     return op.cast(a, dtypes.BOOL)
 
 
 @lower("aten::neg.int", "aten::neg.float")
 def neg(op: Emitter, a: Any) -> Value:
+    """aten::neg.int(int a) -> int"""
     return op.Neg(a)
 
 
 @lower(*_forms("aten::eq"), "aten::eq")
 def eq_int(op: Emitter, a: Any, b: Any) -> Value:
+    """aten::eq.int(int a, int b) -> bool"""
     return eq(op, *_pair(op, a, b))
 
 
 @lower(*_forms("aten::ne"), "aten::ne")
 def ne_int(op: Emitter, a: Any, b: Any) -> Value:
+    """aten::ne.int(int a, int b) -> bool"""
     return op.Not(eq(op, *_pair(op, a, b)))
 
 
 @lower(*_forms("aten::lt"), "aten::lt")
 def lt_int(op: Emitter, a: Any, b: Any) -> Value:
+    """aten::lt.int(int a, int b) -> bool"""
     return op.Less(*_pair(op, a, b))
 
 
 @lower(*_forms("aten::gt"), "aten::gt")
 def gt_int(op: Emitter, a: Any, b: Any) -> Value:
+    """aten::gt.int(int a, int b) -> bool"""
     return op.Greater(*_pair(op, a, b))
 
 
 @lower(*_forms("aten::le"), "aten::le")
 def le_int(op: Emitter, a: Any, b: Any) -> Value:
+    """aten::le.int(int a, int b) -> bool"""
     return le(op, *_pair(op, a, b))
 
 
 @lower(*_forms("aten::ge"), "aten::ge")
 def ge_int(op: Emitter, a: Any, b: Any) -> Value:
+    """aten::ge.int(int a, int b) -> bool"""
     return ge(op, *_pair(op, a, b))
 
 
 @lower(*_forms("prim::max"), "prim::max")
 def max_int(op: Emitter, a: Any, b: Any) -> Value:
+    """prim::max.int(int a, int b) -> int"""
     return largest(op, *_pair(op, a, b))
 
 
 @lower(*_forms("prim::min"), "prim::min")
 def min_int(op: Emitter, a: Any, b: Any) -> Value:
+    """prim::min.int(int a, int b) -> int"""
     return smallest(op, *_pair(op, a, b))
 
 
 @lower("aten::Int.Scalar", "aten::Int.Tensor", "aten::IntImplicit")
 def to_int(op: Emitter, a: Any) -> Value:
+    """aten::Int.Scalar(Scalar a) -> int"""
     return op.cast(a, dtypes.INT64)
 
 
 @lower("aten::item", "aten::_local_scalar_dense")
 def item(op: Emitter, self: Value) -> Value:
-    """item(Tensor self) -> Scalar: an int64, float32 or bool, as all numbers are here."""
+    """aten::item(Tensor self) -> Scalar
+
+    The result is int64, float32 or bool, as all numbers are here.
+    """
     scalar = op.Reshape(self, op.const([], dtypes.INT64)) if self.shape != () else self
     if self.dtype == dtypes.BOOL:
         return scalar
@@ -185,9 +231,11 @@ def item(op: Emitter, self: Value) -> Value:
 
 @lower("aten::Float.Scalar", "aten::Float.Tensor", "aten::FloatImplicit")
 def to_float(op: Emitter, a: Any) -> Value:
+    """aten::Float.Scalar(Scalar a) -> float"""
     return op.cast(a, dtypes.FLOAT)
 
 
 @lower("aten::ScalarImplicit")
 def to_number(op: Emitter, a: Any) -> Value:
+    """aten::ScalarImplicit(Tensor a) -> Scalar"""
     return a if isinstance(a, Value) else op.const(a, dtypes.FLOAT)

@@ -1,7 +1,7 @@
 """Short-time Fourier transforms, and the windows that go with them.
 
-A signal is cut into frames by one Gather, and each frame transformed.  The way back adds up overlapping frames: one
-ConvTranspose, whose kernel is the inverse transform times the window.  The number of frames may be dynamic.
+One Gather cuts a signal into frames, and each frame is transformed. The inverse adds up overlapping frames: that is one
+ConvTranspose, whose kernel is the inverse transform times the window. The number of frames may be dynamic.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import torch
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
-from purexport.lowering.complex.arithmetic import Operand, scaled
+from purexport.lowering.complex.arithmetic import Operand, complex_scale
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower, lower_complex
-from purexport.lowering.fft.fourier import each, forward, half_turns
+from purexport.lowering.fft.fourier import dft, half_dft_matrices, map_parts
 from purexport.lowering.support.common import full, swap_last
 from purexport.lowering.support.kernels import largest
-from purexport.lowering.support.pairs import Pair, join
-from purexport.lowering.support.positions import as_value, times
-from purexport.lowering.tensor.create import positions
+from purexport.lowering.support.pairs import Pair, to_interleaved
+from purexport.lowering.support.positions import size_product, size_value
+from purexport.lowering.tensor.create import iota
 from purexport.lowering.tensor.padding import constant_pad_nd, pad
-from purexport.lowering.tensor.slices import minus, plus, slice_axis
+from purexport.lowering.tensor.slices import add_sizes, slice_axis, subtract_sizes
 
 
 def _window(op: Emitter, window: Any, points: int, length: int | None, dtype: int) -> Value | None:
-    """The window in the middle of a frame; None where it is all ones."""
+    """The window, padded with zeros to the length of a frame; None where it is all ones."""
     if isinstance(window, Pair):
-        raise UnsupportedForm("with a complex window has no rule")
+        raise UnsupportedForm("with a complex window has no rule", code="complex-tensor")
     length = points if length is None else length
     if window is None and length == points:
         return None
@@ -55,20 +55,27 @@ def stft(
     onesided: bool | None = None,
     return_complex: bool | None = None,
 ) -> Operand:
-    """stft(self, ...): [.., frequencies, frames]; without return_complex a last axis holds both parts."""
+    """aten::stft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None,
+    bool normalized=False, bool? onesided=None, bool? return_complex=None, bool? align_to_window=None) -> Tensor
+
+    The result is [..., frequencies, frames]. Without `return_complex` a last axis of size 2 holds the real and the
+    imaginary part.
+    """
     half = not isinstance(self, Pair) if onesided is None else onesided
     hop = n_fft // 4 if hop_length is None else hop_length
     shaped = _window(op, window, n_fft, win_length, self.dtype or dtypes.FLOAT)
-    frames = each(self, lambda part: _frames(op, part, n_fft, hop, shaped))
-    found = forward(op, frames, n_fft, onesided=half)
+    frames = map_parts(self, lambda part: _frames(op, part, n_fft, hop, shaped))
+    found = dft(op, frames, n_fft, onesided=half)
     bins = n_fft // 2 + 1 if half else n_fft
     for part in (found.real, found.imag):
         part.shape = (*_shape(frames)[:-1], bins)
     turned = found.map(lambda part: swap_last(op, part))
-    result = scaled(op, turned, op.const(1 / math.sqrt(n_fft), found.dtype or dtypes.FLOAT)) if normalized else turned
+    result = (
+        complex_scale(op, turned, op.const(1 / math.sqrt(n_fft), found.dtype or dtypes.FLOAT)) if normalized else turned
+    )
     assert isinstance(result, Pair), "a transform is complex"
     result.real.shape = result.imag.shape = turned.shape
-    return result if op.result.dtype.is_complex else join(op, result)
+    return result if op.result.dtype.is_complex else to_interleaved(op, result)
 
 
 def _shape(value: Operand) -> tuple[Any, ...]:
@@ -76,11 +83,11 @@ def _shape(value: Operand) -> tuple[Any, ...]:
 
 
 def _frames(op: Emitter, value: Value, points: int, hop: int, window: Value | None) -> Value:
-    """[.., frames, points]"""
-    left = minus(op, op.dim(value, -1), points)
-    count = left // hop + 1 if isinstance(left, int) else plus(op, op.Div(left, op.const(hop)), 1)
-    begin = op.Mul(positions(op, count), op.const(hop))
-    places = op.Add(op.Unsqueeze(begin, [1]), op.Unsqueeze(positions(op, points), [0]))
+    """The frames of a signal times the window, [..., frames, points]."""
+    left = subtract_sizes(op, op.dim(value, -1), points)
+    count = left // hop + 1 if isinstance(left, int) else add_sizes(op, op.Div(left, op.const(hop)), 1)
+    begin = op.Mul(iota(op, count), op.const(hop))
+    places = op.Add(op.Unsqueeze(begin, [1]), op.Unsqueeze(iota(op, points), [0]))
     frames = op.Gather(value, places, axis=value.rank - 1)
     result = frames if window is None else op.Mul(frames, window)
     result.shape = (*_shape(value)[:-1], count if isinstance(count, int) else None, points)
@@ -102,12 +109,16 @@ def stft_center(
     onesided: bool | None = None,
     return_complex: bool | None = None,
 ) -> Operand:
+    """aten::stft.center(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None,
+    bool center=True, str pad_mode="reflect", bool normalized=False, bool? onesided=None, bool? return_complex=None,
+    bool? align_to_window=None) -> Tensor
+    """
     if center:
-        self = each(self, lambda part: _bordered(op, part, n_fft // 2, pad_mode))
+        self = map_parts(self, lambda part: _padded(op, part, n_fft // 2, pad_mode))
     return stft(op, self, n_fft, hop_length, win_length, window, normalized, onesided, return_complex)
 
 
-def _bordered(op: Emitter, value: Value, width: int, mode: str) -> Value:
+def _padded(op: Emitter, value: Value, width: int, mode: str) -> Value:
     size = op.dim(value, -1)
     result = pad(op, value, [width, width], mode)
     result.shape = (*_shape(value)[:-1], size + 2 * width if isinstance(size, int) else None)
@@ -128,23 +139,30 @@ def istft(
     length: Any = None,
     return_complex: bool = False,
 ) -> Value:
-    """istft(self, ...): frames, each times the window, added up and divided by what the squared windows add up to."""
+    """aten::istft(Tensor self, int n_fft, int? hop_length=None, int? win_length=None, Tensor? window=None,
+    bool center=True, bool normalized=False, bool? onesided=None, int? length=None, bool return_complex=False)
+    -> Tensor
+
+    Each frame is transformed back and multiplied by the window. The frames are added up and divided by the sum of the
+    squared windows.
+    """
     if return_complex:
-        raise UnsupportedForm("with return_complex=True has no rule; take the real signal")
+        raise UnsupportedForm("with return_complex=True has no rule; take the real signal", code="complex-tensor")
     hop = n_fft // 4 if hop_length is None else hop_length
     dtype = self.dtype or dtypes.FLOAT
     shaped = _window(op, window, n_fft, win_length, dtype)
     batched = self if self.rank == 3 else self.map(lambda part: _unsqueezed(op, part))
     if onesided is False or (onesided is None and _shape(batched)[1] == n_fft):
-        batched = batched.map(lambda part: slice_axis(op, part, 1, 0, n_fft // 2 + 1))  # a real signal's other half
+        # the other half follows for a real signal
+        batched = batched.map(lambda part: slice_axis(op, part, 1, 0, n_fft // 2 + 1))
     kernel = _kernel(op, n_fft, shaped, dtype, normalized=normalized)
     signal = op.ConvTranspose(op.Concat(batched.real, batched.imag, axis=1), kernel, strides=[hop])
     frames = op.dim(self.real, -1)
     square = full(op, [n_fft], 1, dtype) if shaped is None else op.Mul(shaped, shaped)
     weight = op.ConvTranspose(full(op, [1, 1, frames], 1, dtype), op.Unsqueeze(square, [0, 1]), strides=[hop])
-    total = plus(op, times(op, minus(op, frames, 1), hop), n_fft)
+    total = add_sizes(op, size_product(op, subtract_sizes(op, frames, 1), hop), n_fft)
     start = n_fft // 2 if center else 0
-    end = plus(op, length, start) if length is not None else minus(op, total, start)
+    end = add_sizes(op, length, start) if length is not None else subtract_sizes(op, total, start)
     parts = [slice_axis(op, _of_rank_3(item), 2, start, end) for item in (signal, weight)]
     result = op.Squeeze(op.Div(*parts), [1])
     result.shape = (_shape(batched)[0], None)
@@ -164,21 +182,21 @@ def _unsqueezed(op: Emitter, value: Value) -> Value:
 
 
 def _kernel(op: Emitter, points: int, window: Value | None, dtype: int, *, normalized: bool) -> Value:
-    """[2 frequencies, 1, points]: the inverse transform of the real and of the imaginary parts, times the window."""
-    cosine, sine = half_turns(op, points, dtype)
+    """[2 frequencies, 1, points]: the inverse transform of the real and of the imaginary part, times the window."""
+    cosine, sine = half_dft_matrices(op, points, dtype)
     factor = op.const(1 / (math.sqrt(points) if normalized else points), dtype)
     matrix = op.Mul(op.Concat(cosine, op.Neg(sine), axis=0), factor if window is None else op.Mul(window, factor))
     return op.Unsqueeze(matrix, [1])
 
 
 def _lengthened(op: Emitter, value: Value, total: Any, start: int, length: Any) -> Value:
-    """Zeros behind, where ``length`` asks for more than there is."""
+    """`value` padded with zeros at the end, where `length` asks for more than there is."""
     known = None if length is None else op.known(length)
     if known is None or (isinstance(known, int) and isinstance(total, int) and known + start <= total):
         return value
     if isinstance(known, int) and isinstance(total, int):
         return constant_pad_nd(op, value, [0, known + start - total], 0)
-    missing = largest(op, as_value(op, minus(op, plus(op, known, start), total)), op.const(0))
+    missing = largest(op, size_value(op, subtract_sizes(op, add_sizes(op, known, start), total)), op.const(0))
     return constant_pad_nd(op, value, [0, missing], 0)
 
 
@@ -188,22 +206,31 @@ def _lengthened(op: Emitter, value: Value, total: Any, start: int, length: Any) 
 def _made(op: Emitter, function: Any, window_length: Any, *arguments: Any) -> Value:
     length = op.known(window_length)
     if not isinstance(length, int):
-        raise UnsupportedForm("of a dynamic length has no rule; give its length as a number")
+        raise UnsupportedForm("of a dynamic length has no rule; give its length as a number", code="size-not-known")
     return op.const(function(length, *arguments, dtype=dtypes.torch_dtype(op.result_dtype)))
 
 
 @lower("aten::hann_window", "aten::hann_window.periodic")
 def hann_window(op: Emitter, window_length: Any, periodic: bool = True, dtype: Any = None) -> Value:
+    """aten::hann_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return _made(op, torch.hann_window, window_length, periodic)
 
 
 @lower("aten::blackman_window", "aten::blackman_window.periodic")
 def blackman_window(op: Emitter, window_length: Any, periodic: bool = True, dtype: Any = None) -> Value:
+    """aten::blackman_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return _made(op, torch.blackman_window, window_length, periodic)
 
 
 @lower("aten::bartlett_window", "aten::bartlett_window.periodic")
 def bartlett_window(op: Emitter, window_length: Any, periodic: bool = True, dtype: Any = None) -> Value:
+    """aten::bartlett_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return _made(op, torch.bartlett_window, window_length, periodic)
 
 
@@ -216,6 +243,9 @@ def bartlett_window(op: Emitter, window_length: Any, periodic: bool = True, dtyp
 def hamming_window(
     op: Emitter, window_length: Any, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, dtype: Any = None
 ) -> Value:
+    """aten::hamming_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return _made(op, torch.hamming_window, window_length, periodic, alpha, beta)
 
 
@@ -223,4 +253,7 @@ def hamming_window(
 def kaiser_window(
     op: Emitter, window_length: Any, periodic: bool = True, beta: float = 12.0, dtype: Any = None
 ) -> Value:
+    """aten::kaiser_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return _made(op, torch.kaiser_window, window_length, periodic, beta)

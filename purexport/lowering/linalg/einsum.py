@@ -1,7 +1,7 @@
-"""Sums of products over named axes: einsum, and what is an einsum by another name.
+"""Sums of products over named axes: einsum, and operators that are an einsum.
 
-An equation is brought to its plain form first: one letter an axis, no ellipsis, the result spelled out.  Einsum takes
-that since opset 12; before, operands are multiplied pair by pair as batched matrix products.
+An equation is first brought to its plain form: one letter for each axis, no ellipsis, the result given explicitly. ONNX
+Einsum takes that since opset 12. Before, operands are multiplied pair by pair as batched matrix products.
 """
 
 from __future__ import annotations
@@ -17,26 +17,29 @@ from purexport.errors import OpsetError, UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.nn.pool import product
+from purexport.lowering.nn.pool import size_product_value
 from purexport.lowering.support.common import full, permute, reshape_to_result
 
 
 @lower("aten::einsum")
-def einsum(op: Emitter, equation: str, tensors: Sequence[Value], path: Any = None) -> Value:
-    # the path is about speed
+def einsum_rule(op: Emitter, equation: str, tensors: Sequence[Value], path: Any = None) -> Value:
+    """aten::einsum(str equation, Tensor[] tensors, *, int[]? path=None) -> Tensor
+
+    `path`, the order of the products, is ignored: it changes the speed only.
+    """
     terms, result = plain_equation(equation, [item.rank for item in tensors])
     return contract(op, tensors, terms, result)
 
 
 def plain_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """Letters of each operand and of the result: ``"...i,ij"`` of ranks 3 and 2 is ``["abi", "ij"], "abj"``."""
+    """The letters of each operand and of the result: `"...i,ij"` of ranks 3 and 2 is `["abi", "ij"], "abj"`."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     free = [letter for letter in string.ascii_letters if letter not in equation]
     hidden = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
     wide = max((count for count, term in zip(hidden, terms, strict=True) if "..." in term), default=0)
     if wide > len(free):
-        raise UnsupportedForm("names more than 52 axes")
+        raise UnsupportedForm("names more than 52 axes", code="form-without-rule")
     dots = "".join(free[:wide])
     named = [
         term.replace("...", dots[wide - count :]) if "..." in term else term
@@ -49,7 +52,7 @@ def plain_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]
 
 
 def contract(op: Emitter, operands: Sequence[Value], terms: Sequence[str], result: str) -> Value:
-    """The products of ``operands`` with axes ``terms``, summed over the letters that ``result`` does not name."""
+    """The product of `operands` with axes `terms`, summed over the letters that `result` does not name."""
     operands, terms = _without_ones(op, operands, terms)
     if op.has("Einsum"):
         return op.Einsum(*operands, equation=f"{','.join(terms)}->{result}")
@@ -65,7 +68,7 @@ def contract(op: Emitter, operands: Sequence[Value], terms: Sequence[str], resul
 
 
 def _without_ones(op: Emitter, operands: Sequence[Value], terms: Sequence[str]) -> tuple[list[Value], list[str]]:
-    """Operands without axes of size 1 that stand for another size: broadcasting leaves them out as well."""
+    """The operands without axes of size 1 that are broadcast to another size."""
     sizes: dict[str, list[Any]] = {}
     for value, term in zip(operands, terms, strict=True):
         for letter, size in zip(term, value.shape or (), strict=True):
@@ -90,7 +93,9 @@ def _sizes(op: Emitter, operands: Sequence[Value], terms: Sequence[str]) -> dict
 
 
 def _alone(op: Emitter, value: Value, letters: str, needed: str) -> tuple[Value, str]:
-    """``value`` without repeated letters, and without those that nothing needs any more."""
+    """`value` without repeated letters (their diagonal), and without letters that nothing needs any more
+    (their sum).
+    """
     for letter in sorted({item for item in letters if letters.count(item) > 1}):
         one, other = letters.index(letter), letters.rindex(letter)
         size = op.dim(value, one)
@@ -109,7 +114,7 @@ def _alone(op: Emitter, value: Value, letters: str, needed: str) -> tuple[Value,
 def _pair(
     op: Emitter, one: Value, left: str, other: Value, right: str, needed: str, sizes: dict[str, Any]
 ) -> tuple[Value, str]:
-    """The product of two operands, summed over the letters that they share and nothing needs."""
+    """The product of two operands, summed over the letters that both have and nothing else needs."""
     batch = "".join(letter for letter in left if letter in right and letter in needed)
     summed = "".join(letter for letter in left if letter in right and letter not in needed)
     rows = "".join(letter for letter in left if letter not in right)
@@ -123,21 +128,22 @@ def _pair(
 
 
 def _grouped(op: Emitter, value: Value, letters: str, groups: tuple[str, str, str], sizes: dict[str, Any]) -> Value:
-    """``value`` as [*batch, one axis, one axis] for the letters of each group."""
+    """`value` as [*batch, m, n], where each group of letters becomes the axes of the batch or one axis."""
     batch, *matrix = groups
     moved = op.Transpose(value, perm=[letters.index(letter) for letter in "".join(groups)]) if letters else value
     if all(len(group) == 1 for group in matrix):
         return moved
-    shape = [*[0] * len(batch), *(product(op, [sizes[letter] for letter in group]) for group in matrix)]
+    shape = [*[0] * len(batch), *(size_product_value(op, [sizes[letter] for letter in group]) for group in matrix)]
     return op.Reshape(moved, op.ints(shape))
 
 
-# By other names -----------------------------------------------------------------------------------------------------
+# Operators that are an einsum ---------------------------------------------------------------------------------------
 
 
 @lower("aten::tensordot")
 def tensordot(op: Emitter, self: Value, other: Value, dims_self: Sequence[int], dims_other: Sequence[int]) -> Value:
-    if self.is_static and other.is_static and 0 in (*self.sizes, *other.sizes):  # sums of nothing
+    """aten::tensordot(Tensor self, Tensor other, int[] dims_self, int[] dims_other) -> Tensor"""
+    if self.is_static and other.is_static and 0 in (*self.sizes, *other.sizes):  # sums over an empty axis
         kept = [
             [s for axis, s in enumerate(v.sizes) if axis not in [dim % v.rank for dim in dims]]
             for v, dims in ((self, dims_self), (other, dims_other))
@@ -154,6 +160,7 @@ def tensordot(op: Emitter, self: Value, other: Value, dims_self: Sequence[int], 
 
 @lower("aten::inner", promote="self other")
 def inner(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::inner(Tensor self, Tensor other) -> Tensor"""
     if self.rank == 0 or other.rank == 0:
         return op.Mul(self, other)
     return tensordot(op, self, other, [-1], [-1])
@@ -161,7 +168,10 @@ def inner(op: Emitter, self: Value, other: Value) -> Value:
 
 @lower("aten::bilinear")
 def bilinear(op: Emitter, input1: Value, input2: Value, weight: Value, bias: Value | None = None) -> Value:
-    """bilinear(input1 [..., i], input2 [..., j], weight [o, i, j], bias [o]): [..., o]."""
+    """aten::bilinear(Tensor input1, Tensor input2, Tensor weight, Tensor? bias=None) -> Tensor
+
+    `input1` is [..., i], `input2` [..., j], `weight` [o, i, j] and `bias` [o]; the result is [..., o].
+    """
     found = contract(op, [_rows(op, input1), weight, _rows(op, input2)], ["ni", "oij", "nj"], "no")
     found = found if bias is None else op.Add(found, bias)
     return found if input1.rank == 2 else reshape_to_result(op, found)

@@ -1,8 +1,8 @@
-"""Symmetric matrices that need not be positive: the factorization of Bunch and Kaufman, as LAPACK's sytrf has it.
+"""The factorization of symmetric matrices by Bunch and Kaufman (1977), as in LAPACK's sytrf.
 
-D has blocks of one or two rows.  Which come next depends on the numbers, and each matrix of a batch is at a row of its
-own; so a step knows its row by value, and one Loop of as many steps as rows ends with all of them done.
-Pivots count from 1: positive for a block of one, negative, twice the same, for a block of two.
+D has blocks of one or two rows. Which block comes next depends on the numbers, so each matrix of a batch is at its own
+row. A step therefore takes its row from a value, and one Loop of as many steps as rows completes all of them. Pivots
+count from 1: a positive one belongs to a block of one row, a negative one, written twice, to a block of two.
 """
 
 # ruff: noqa: N803  LD and B are ATen's names of arguments
@@ -15,33 +15,34 @@ from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.linalg.eigen import mirrored
+from purexport.lowering.linalg.eigen import mirror_triangle
 from purexport.lowering.support.common import full, swap_last
 from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.loops import repeat
 from purexport.lowering.support.matrices import (
-    batch_of,
+    as_column,
+    as_row,
+    as_vector,
+    batch_dims,
     broadcast_batch,
-    column,
-    columns_of,
-    counted,
+    column_at,
+    column_indices,
     diagonal_of,
-    flat,
-    kept,
-    lying,
-    nonzero,
-    row,
-    rows_of,
-    upright,
+    index_range,
+    masked,
+    row_at,
+    row_indices,
+    safe_divisor,
 )
-from purexport.lowering.support.positions import as_value
+from purexport.lowering.support.positions import size_value
 
-# the share of the largest element that a pivot needs
+# a pivot needs this share of the largest element of its column (Bunch and Kaufman's alpha)
 ALPHA = (1 + math.sqrt(17)) / 8
 
 
 @lower("aten::linalg_ldl_factor")
 def linalg_ldl_factor(op: Emitter, self: Value, hermitian: bool = False) -> tuple[Value, Value]:
+    """aten::linalg_ldl_factor(Tensor self, *, bool hermitian=False) -> (Tensor LD, Tensor pivots)"""
     return linalg_ldl_factor_ex(op, self, hermitian)[:2]
 
 
@@ -49,28 +50,37 @@ def linalg_ldl_factor(op: Emitter, self: Value, hermitian: bool = False) -> tupl
 def linalg_ldl_factor_ex(
     op: Emitter, self: Value, hermitian: bool = False, check_errors: bool = False
 ) -> tuple[Value, Value, Value]:
-    """Real matrices are symmetric either way: ``hermitian`` changes nothing."""
-    size, batch, shape = op.dim(self, -1), batch_of(op, self), (self.shape or ())[:-2]
+    """aten::linalg_ldl_factor_ex(Tensor self, *, bool hermitian=False, bool check_errors=False) -> (Tensor LD,
+    Tensor pivots, Tensor info)
+
+    Real matrices are symmetric either way: `hermitian` changes nothing.
+    """
+    size, batch, shape = op.dim(self, -1), batch_dims(op, self), (self.shape or ())[:-2]
 
     def zeros(*sizes: object, dtype: int = dtypes.INT64) -> Value:
         found = full(op, [*batch, *sizes], 0, dtype)
         found.shape = (*shape, *(item if isinstance(item, int) else None for item in sizes))
         return found
 
-    start = [mirrored(op, self), zeros(size, size, dtype=self.dtype or dtypes.FLOAT), zeros(1, size), zeros(1, 1)]
+    start = [
+        mirror_triangle(op, self),
+        zeros(size, size, dtype=self.dtype or dtypes.FLOAT),
+        zeros(1, size),
+        zeros(1, 1),
+    ]
     steps = _Steps(op, self)
     found = repeat(op, size, steps.step, *start, zeros(1, 1), written_out=1)
-    pivots, info = flat(op, found[2], -2), flat(op, flat(op, found[4], -2))
+    pivots, info = as_vector(op, found[2], -2), as_vector(op, as_vector(op, found[4], -2))
     return found[1], op.cast(pivots, dtypes.INT32), op.cast(info, dtypes.INT32)
 
 
 class _Steps:
-    """One step on what is left of the matrices, the factors so far, the pivots, the row of each, and the info."""
+    """One step: what is left of the matrices, the factors so far, the pivots, the row of each matrix, and the info."""
 
     def __init__(self, op: Emitter, matrix: Value) -> None:
         self.op = op
-        self.rows, self.columns = rows_of(op, matrix), columns_of(op, matrix)
-        self.size = as_value(op, op.dim(matrix, -1))
+        self.rows, self.columns = row_indices(op, matrix), column_indices(op, matrix)
+        self.size = size_value(op, op.dim(matrix, -1))
         self.last = matrix.rank - 1
 
     def step(self, at: Value, rest: Value, done: Value, pivots: Value, here: Value, info: Value) -> list[Value]:
@@ -83,7 +93,7 @@ class _Steps:
         single = self._divided(first, here)
         pair = self._divided_pair(first, second, here)
         left = op.Where(two, pair[0], single)
-        update = op.Add(op.Mul(left, swap_last(op, first)), kept(op, two, op.Mul(pair[1], swap_last(op, second))))
+        update = op.Add(op.Mul(left, swap_last(op, first)), masked(op, two, op.Mul(pair[1], swap_last(op, second))))
         block = op.And(op.Not(op.Less(self.rows, here)), op.Not(op.Greater(self.rows, end)))
         second_block = op.Equal(self.rows, next_row)
         left = alike(op.Where(block, first, left), first)
@@ -101,19 +111,19 @@ class _Steps:
         return [alike(op.Sub(rest, update), rest), done, pivots, alike(moved, here), info]
 
     def _pivot(self, rest: Value, here: Value) -> tuple[Value, Value, Value]:
-        """The row to exchange with, whether the block has two rows, and whether the column holds nothing."""
+        """The row to exchange with, whether the block has two rows, and whether the column is all zeros."""
         op = self.op
         axes = [self.last - 1]
         mine = alike(op.Abs(self._column(rest, here)), self._column(rest, here))
-        below = kept(op, op.Greater(self.rows, here), mine)
+        below = masked(op, op.Greater(self.rows, here), mine)
         largest = op.ReduceMax(below, axes=axes, keepdims=1)
         best = op.ArgMax(below, axis=axes[0], keepdims=1)
         its = alike(op.Abs(self._column(rest, best)), mine)
         others = op.And(op.Not(op.Less(self.rows, here)), op.Not(op.Equal(self.rows, best)))
-        row_largest = op.ReduceMax(kept(op, others, its), axes=axes, keepdims=1)
+        row_largest = op.ReduceMax(masked(op, others, its), axes=axes, keepdims=1)
         own, its_own = self._element(mine, here), self._element(its, best)
         alpha = op.like(ALPHA, rest)
-        ratio = op.Div(largest, nonzero(op, row_largest))
+        ratio = op.Div(largest, safe_divisor(op, row_largest))
         stays = op.Or(
             op.Not(op.Less(own, op.Mul(alpha, largest))),
             op.Not(op.Less(own, op.Mul(op.Mul(alpha, largest), ratio))),
@@ -123,50 +133,50 @@ class _Steps:
         return op.Where(stays, here, best), op.And(op.Not(stays), op.Not(comes)), nothing
 
     def _column(self, value: Value, at: Value) -> Value:
-        """The column at a place of each matrix, [..., n, 1]."""
+        """One column of each matrix, [..., n, 1]."""
         op = self.op
-        found: Value = op.ReduceSum(kept(op, op.Equal(self.columns, at), value), axes=[self.last], keepdims=1)
+        found: Value = op.ReduceSum(masked(op, op.Equal(self.columns, at), value), axes=[self.last], keepdims=1)
         found.shape = (*(value.shape or ())[:-1], 1)
         return found
 
     def _element(self, value: Value, at: Value) -> Value:
         op = self.op
-        found: Value = op.ReduceSum(kept(op, op.Equal(self.rows, at), value), axes=[self.last - 1], keepdims=1)
+        found: Value = op.ReduceSum(masked(op, op.Equal(self.rows, at), value), axes=[self.last - 1], keepdims=1)
         found.shape = (*(value.shape or ())[:-2], 1, 1)
         return found
 
     def _exchanged(self, value: Value, one: Value, other: Value) -> Value:
-        """Rows and columns ``one`` and ``other`` exchanged."""
+        """`value` with its rows and columns `one` and `other` exchanged."""
         op = self.op
         for _ in range(2):
-            value = swap_last(op, exchanged(op, value, self.rows, one, other))
+            value = swap_last(op, swap_rows(op, value, self.rows, one, other))
         return value
 
     def _divided(self, first: Value, here: Value) -> Value:
         op = self.op
-        found = op.Div(first, nonzero(op, self._element(first, here)))
-        return kept(op, op.Greater(self.rows, here), alike(found, first))
+        found = op.Div(first, safe_divisor(op, self._element(first, here)))
+        return masked(op, op.Greater(self.rows, here), alike(found, first))
 
     def _divided_pair(self, first: Value, second: Value, here: Value) -> tuple[Value, Value]:
         """The two columns times the inverse of their block, below it."""
         op = self.op
         after = op.Add(here, op.const(1))
-        between = nonzero(op, self._element(first, after))
+        between = safe_divisor(op, self._element(first, after))
         one = op.Div(self._element(second, after), between)
         other = op.Div(self._element(first, here), between)
         unit = op.like(1, first)
-        share = op.Div(op.Div(unit, nonzero(op, alike(op.Sub(op.Mul(one, other), unit), between))), between)
+        share = op.Div(op.Div(unit, safe_divisor(op, alike(op.Sub(op.Mul(one, other), unit), between))), between)
         below = op.Greater(self.rows, after)
         left = op.Mul(share, op.Sub(op.Mul(one, first), second))
         right = op.Mul(share, op.Sub(op.Mul(other, second), first))
-        return kept(op, below, alike(left, first)), kept(op, below, alike(right, first))
+        return masked(op, below, alike(left, first)), masked(op, below, alike(right, first))
 
 
-def exchanged(op: Emitter, value: Value, rows: Value, one: Value, other: Value) -> Value:
-    """``value`` with its rows ``one`` and ``other``, one for each matrix, [..., 1, 1], exchanged."""
+def swap_rows(op: Emitter, value: Value, rows: Value, one: Value, other: Value) -> Value:
+    """`value` with its rows `one` and `other`, one for each matrix, [..., 1, 1], exchanged."""
     here, there = op.Equal(rows, one), op.Equal(rows, other)
     axes = [value.rank - 2]
-    first, second = (op.ReduceSum(kept(op, item, value), axes=axes, keepdims=1) for item in (here, there))
+    first, second = (op.ReduceSum(masked(op, item, value), axes=axes, keepdims=1) for item in (here, there))
     return alike(op.Where(here, second, op.Where(there, first, value)), value)
 
 
@@ -175,31 +185,32 @@ def exchanged(op: Emitter, value: Value, rows: Value, one: Value, other: Value) 
 
 @lower("aten::linalg_ldl_solve")
 def linalg_ldl_solve(op: Emitter, LD: Value, pivots: Value, B: Value, hermitian: bool = False) -> Value:
-    rows, size = rows_of(op, LD), as_value(op, op.dim(LD, -1))
+    """aten::linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor"""
+    rows, size = row_indices(op, LD), size_value(op, op.dim(LD, -1))
     pivots = alike(op.cast(pivots, dtypes.INT64), pivots)
     starts, is_pair = _blocks(op, pivots)
     last = pivots.rank - 1
 
     def at_row(at: Value) -> tuple[Value, Value, Value]:
-        """The column of L at a row, with which rows to exchange there (itself with itself: none)."""
-        pivot = upright(op, alike(op.Gather(pivots, at, axis=last), Value(shape=(*(pivots.shape or ())[:-1], 1))))
+        """The column of L at a row, and the two rows to exchange there; they are equal where there is no exchange."""
+        pivot = as_column(op, alike(op.Gather(pivots, at, axis=last), Value(shape=(*(pivots.shape or ())[:-1], 1))))
         is_start = op.Unsqueeze(op.Gather(starts, at, axis=last), [pivots.rank])
         begins_pair = op.And(is_start, op.Less(pivot, op.const(0)))
         here = op.Where(begins_pair, op.Add(at, op.const(1)), at)
         there = op.Where(is_start, op.Sub(op.Abs(pivot), op.const(1)), here)
-        return kept(op, op.Greater(rows, here), column(op, LD, at)), here, there
+        return masked(op, op.Greater(rows, here), column_at(op, LD, at)), here, there
 
     def forward(at: Value, found: Value) -> list[Value]:
         left, here, there = at_row(at)
-        found = exchanged(op, found, rows, here, there)
-        return [alike(op.Sub(found, op.Mul(left, row(op, found, at))), found)]
+        found = swap_rows(op, found, rows, here, there)
+        return [alike(op.Sub(found, op.Mul(left, row_at(op, found, at))), found)]
 
     def backward(at: Value, found: Value) -> list[Value]:
         at = op.Sub(op.Sub(size, op.const(1)), at)
         left, here, there = at_row(at)
         change = op.MatMul(swap_last(op, left), found)
         found = alike(op.Sub(found, op.Mul(op.cast(op.Equal(rows, at), found.dtype), change)), found)
-        return [exchanged(op, found, rows, here, there)]
+        return [swap_rows(op, found, rows, here, there)]
 
     (found,) = repeat(op, op.dim(LD, -1), forward, broadcast_batch(op, B, LD), written_out=1)
     found = _divided_by_blocks(op, LD, starts, is_pair, found)
@@ -207,10 +218,10 @@ def linalg_ldl_solve(op: Emitter, LD: Value, pivots: Value, B: Value, hermitian:
 
 
 def _blocks(op: Emitter, pivots: Value) -> tuple[Value, Value]:
-    """Where a block starts, and where it has two rows, [..., n]."""
+    """Where a block starts, and where it has two rows, both [..., n]."""
     is_pair = op.Less(pivots, op.const(0))
-    numbers = counted(op, op.dim(pivots, -1))
-    earlier = op.cast(op.Less(upright(op, numbers), lying(op, numbers)), dtypes.FLOAT)
+    numbers = index_range(op, op.dim(pivots, -1))
+    earlier = op.cast(op.Less(as_column(op, numbers), as_row(op, numbers)), dtypes.FLOAT)
     before = op.cast(op.MatMul(op.cast(is_pair, dtypes.FLOAT), earlier), dtypes.INT64)
     odd = op.Sub(before, op.Mul(op.Div(before, op.const(2)), op.const(2)))
     starts = op.Or(op.Not(is_pair), op.Equal(odd, op.const(0)))
@@ -218,16 +229,16 @@ def _blocks(op: Emitter, pivots: Value) -> tuple[Value, Value]:
 
 
 def _divided_by_blocks(op: Emitter, LD: Value, starts: Value, is_pair: Value, value: Value) -> Value:
-    """``value`` over D: by the diagonal, or by the inverse of a block of two."""
-    numbers = counted(op, op.dim(LD, -1))
-    next_row = op.Equal(upright(op, numbers), op.Add(lying(op, numbers), op.const(1)))
+    """`value` divided by D: by the diagonal, or by the inverse of a block of two rows."""
+    numbers = index_range(op, op.dim(LD, -1))
+    next_row = op.Equal(as_column(op, numbers), op.Add(as_row(op, numbers), op.const(1)))
     first_of_pair = alike(op.And(starts, is_pair), starts)
-    below = kept(op, op.And(next_row, lying(op, first_of_pair)), LD)
+    below = masked(op, op.And(next_row, as_row(op, first_of_pair)), LD)
     beside = op.ReduceSum(op.Add(below, swap_last(op, below)), axes=[LD.rank - 1], keepdims=1)
-    partner = op.cast(op.And(next_row, lying(op, first_of_pair)), LD.dtype)
+    partner = op.cast(op.And(next_row, as_row(op, first_of_pair)), LD.dtype)
     partner.shape = LD.shape
     partner = op.Add(partner, swap_last(op, partner))
-    diagonal, pairs = upright(op, diagonal_of(op, LD)), upright(op, is_pair)
-    share = op.Div(op.MatMul(partner, diagonal), nonzero(op, alike(beside, diagonal)))
+    diagonal, pairs = as_column(op, diagonal_of(op, LD)), as_column(op, is_pair)
+    share = op.Div(op.MatMul(partner, diagonal), safe_divisor(op, alike(beside, diagonal)))
     upper = op.Where(pairs, op.Sub(op.Mul(share, value), op.MatMul(partner, value)), value)
     return alike(op.Div(upper, op.Where(pairs, op.Sub(op.Mul(diagonal, share), beside), diagonal)), value)

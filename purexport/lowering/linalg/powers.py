@@ -1,4 +1,4 @@
-"""Powers and the exponential of matrices."""
+"""Integer powers and the exponential of square matrices."""
 
 from __future__ import annotations
 
@@ -10,19 +10,23 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.linalg.products import multiply
-from purexport.lowering.linalg.solve import inverse, unit_like
+from purexport.lowering.linalg.solve import identity_like, inverse
 from purexport.lowering.support.common import reshape
 from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.loops import repeat
-from purexport.lowering.support.matrices import kept
+from purexport.lowering.support.matrices import masked
 
 
 @lower("aten::matrix_power", "aten::linalg_matrix_power")
 def matrix_power(op: Emitter, self: Value, n: int) -> Value:
+    """aten::matrix_power(Tensor self, int n) -> Tensor
+
+    A negative `n` is a power of the inverse.
+    """
     if n < 0:
         return matrix_power(op, alike(inverse(op, self), self), -n)
     if n == 0:
-        return unit_like(op, self)
+        return identity_like(op, self)
     powers = [self]
     while 2 ** len(powers) <= n:
         powers.append(multiply(op, powers[-1], powers[-1]))
@@ -30,26 +34,30 @@ def matrix_power(op: Emitter, self: Value, n: int) -> Value:
     return functools.reduce(functools.partial(multiply, op), chosen)
 
 
-# the largest norm for which so many terms of the series are exact in a dtype; torch's own bounds, rounded down
+# the largest norm for which a number of terms is exact in a dtype: the bounds of torch's kernel, rounded down
 _TERMS = 18
 _SMALL = {dtypes.FLOAT: 3.0, dtypes.DOUBLE: 1.0}
 
 
 @lower("aten::matrix_exp", "aten::linalg_matrix_exp")
 def matrix_exp(op: Emitter, self: Value) -> Value:
-    """Taylor's series of each matrix, halved until its norm is small, then squared as often."""
+    """aten::matrix_exp(Tensor self) -> Tensor
+
+    Taylor's series by scaling and squaring, as in torch's kernel (Bader, Blanes and Casas 2019): each matrix is halved
+    until its norm is small, and the result is squared as often.
+    """
     if 0 in (self.shape or ()):
         return self
     axes, dtype = [self.rank - 2, self.rank - 1], self.dtype or dtypes.FLOAT
     norm = op.ReduceMax(op.ReduceSum(op.Abs(self), axes=[axes[0]], keepdims=1), axes=[axes[1]], keepdims=1)
     excess = op.Div(norm, op.like(_SMALL[dtype], self))
-    # no halving helps one with infinities
+    # a matrix with infinities has no small norm however often it is halved
     halved = op.And(op.Greater(excess, op.like(1, self)), op.Less(excess, op.like(1e30, self)))
-    log2 = op.Div(op.Log(kept(op, halved, excess, 1)), op.like(math.log(2), self))
+    log2 = op.Div(op.Log(masked(op, halved, excess, 1)), op.like(math.log(2), self))
     times = op.Ceil(log2)
     small = op.Mul(self, op.Pow(op.like(0.5, self), times))
-    unit = unit_like(op, self)
-    # the factors go with the unit: ONNX Runtime fuses a number beside a MatMul into it, rounded to float32
+    unit = identity_like(op, self)
+    # the factors multiply the identity: ONNX Runtime fuses a number next to a MatMul into it, rounded to float32
     shares = [op.Mul(unit, op.like(1 / math.factorial(term), self)) for term in range(_TERMS + 1)]
     result = shares[-1]
     for share in reversed(shares[:-1]):

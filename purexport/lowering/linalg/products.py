@@ -1,6 +1,6 @@
-"""Matrix products.  A transposed weight is a Transpose node: runtimes fold it, and the file holds the weight once.
+"""Matrix products. A transposed weight becomes a Transpose node: runtimes fold it, and the file holds the weight once.
 
-Gemm and MatMul of small integers have no kernels: those are computed in int32, which wraps to the same bits.
+ONNX Runtime has no Gemm or MatMul of small integers: those are computed in int32, which wraps to the same bits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MULTIPLIED = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.FLOAT16, dtypes.BFLOAT16, dty
 def multiply(op: Emitter, one: Value, other: Value) -> Value:
     """The matrix product, as numpy and torch.matmul define it for any rank above 0."""
     if one.is_static and other.is_static and one.sizes[-1] == 0:
-        # ONNX Runtime (1.31) leaves some of these sums of nothing unwritten
+        # ONNX Runtime (1.31) leaves some results of sums over an empty axis uninitialized
         shapes = [torch.empty(value.sizes, device="meta") for value in (one, other)]
         return full(op, torch.matmul(*shapes).shape, 0, one.dtype or dtypes.FLOAT)
     if one.dtype in _MULTIPLIED:
@@ -36,6 +36,7 @@ def multiply(op: Emitter, one: Value, other: Value) -> Value:
 
 @lower("aten::linear")
 def linear(op: Emitter, input: Value, weight: Value, bias: Value | None = None) -> Value:
+    """aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor"""
     if input.rank == 2 and weight.rank == 2 and dtypes.is_floating(input.dtype) and op.takes("Gemm", input.dtype):
         return op.Gemm(input, weight, bias if bias is not None else _no_bias(op, input), transB=1)
     product = multiply(op, input, swap_last(op, weight) if weight.rank > 1 else weight)
@@ -43,37 +44,43 @@ def linear(op: Emitter, input: Value, weight: Value, bias: Value | None = None) 
 
 
 def _no_bias(op: Emitter, value: Value) -> Value | None:
-    """Gemm's C is optional since opset 11; before that a zero stands for it."""
+    """Zero as the operand C of Gemm before opset 11, None where C is optional."""
     return None if op.optional("Gemm", "C") else op.like(0, value)
 
 
 @lower("aten::matmul", "aten::linalg_matmul")
 def matmul(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::matmul(Tensor self, Tensor other) -> Tensor"""
     return multiply(op, self, other)
 
 
 @lower("aten::mm", "aten::bmm")
 def mm(op: Emitter, self: Value, mat2: Value) -> Value:
+    """aten::mm(Tensor self, Tensor mat2) -> Tensor"""
     return multiply(op, self, mat2)
 
 
 @lower("aten::mv")
 def mv(op: Emitter, self: Value, vec: Value) -> Value:
+    """aten::mv(Tensor self, Tensor vec) -> Tensor"""
     return multiply(op, self, vec)
 
 
 @lower("aten::dot")
 def dot(op: Emitter, self: Value, tensor: Value) -> Value:
+    """aten::dot(Tensor self, Tensor tensor) -> Tensor"""
     return multiply(op, self, tensor)
 
 
 @lower("aten::vdot")
 def vdot(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::vdot(Tensor self, Tensor other) -> Tensor"""
     return multiply(op, self, other)
 
 
 @lower("aten::linalg_vecdot", promote="x y")
 def linalg_vecdot(op: Emitter, x: Value, y: Value, dim: int = -1) -> Value:
+    """aten::linalg_vecdot(Tensor x, Tensor y, *, int dim=-1) -> Tensor"""
     rank = max(x.rank, y.rank)
     product = op.Mul(x, y)
     return op.ReduceSum(product, axes=[axis_of(dim, rank)], keepdims=0) if rank else product
@@ -81,6 +88,7 @@ def linalg_vecdot(op: Emitter, x: Value, y: Value, dim: int = -1) -> Value:
 
 @lower("aten::outer", "aten::ger", promote="self vec2")
 def outer(op: Emitter, self: Value, vec2: Value) -> Value:
+    """aten::outer(Tensor self, Tensor vec2) -> Tensor"""
     return op.Mul(op.Reshape(self, [-1, 1]), vec2)
 
 
@@ -89,18 +97,22 @@ def outer(op: Emitter, self: Value, vec2: Value) -> Value:
 
 @lower("aten::addmm")
 def addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor
+
+    With `beta` 0, NaN in `self` does not reach the result.
+    """
     plain = not isinstance(beta, Value) and not isinstance(alpha, Value) and beta != 0
     if not _is(beta, 1) and op.dim(mat1, 1) == 0:
-        plain = False  # ONNX Runtime's Gemm forgets beta where nothing is summed
+        plain = False  # ONNX Runtime's Gemm ignores beta where the summed axis is empty
     if self.dtype == dtypes.DOUBLE and not (_is(beta, 1) and _is(alpha, 1)):
-        plain = False  # the attributes are float32
+        plain = False  # the attributes would be rounded to float32
     if plain and dtypes.is_floating(self.dtype) and op.takes("Gemm", self.dtype):
         return op.Gemm(mat1, mat2, self, alpha=float(alpha), beta=float(beta))
     return _added(op, self, multiply(op, mat1, mat2), beta, alpha)
 
 
 def _added(op: Emitter, self: Value, product: Value, beta: Any, alpha: Any) -> Value:
-    """beta * self + alpha * product; with beta 0 nothing of self counts, not even NaN."""
+    """`beta * self + alpha * product`. With `beta` 0 `self` is ignored, so that its NaN does not reach the result."""
     product = product if _is(alpha, 1) else op.Mul(product, op.like(alpha, product))
     if _is(beta, 0):
         return product
@@ -113,22 +125,26 @@ def _is(number: Any, wanted: int) -> bool:
 
 @lower("aten::baddbmm")
 def baddbmm(op: Emitter, self: Value, batch1: Value, batch2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
     return _added(op, self, multiply(op, batch1, batch2), beta, alpha)
 
 
 @lower("aten::addbmm")
 def addbmm(op: Emitter, self: Value, batch1: Value, batch2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """aten::addbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
     product = op.ReduceSum(multiply(op, batch1, batch2), axes=[0], keepdims=0)
     return _added(op, self, product, beta, alpha)
 
 
 @lower("aten::addmv")
 def addmv(op: Emitter, self: Value, mat: Value, vec: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """aten::addmv(Tensor self, Tensor mat, Tensor vec, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
     return _added(op, self, multiply(op, mat, vec), beta, alpha)
 
 
 @lower("aten::addr")
 def addr(op: Emitter, self: Value, vec1: Value, vec2: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    """aten::addr(Tensor self, Tensor vec1, Tensor vec2, *, Scalar beta=1, Scalar alpha=1) -> Tensor"""
     return _added(op, self, outer(op, vec1, vec2), beta, alpha)
 
 
@@ -137,17 +153,22 @@ def addr(op: Emitter, self: Value, vec1: Value, vec2: Value, beta: Any = 1, alph
 
 @lower("aten::chain_matmul")
 def chain_matmul(op: Emitter, matrices: Sequence[Value]) -> Value:
+    """aten::chain_matmul(Tensor[] matrices) -> Tensor"""
     return functools.reduce(functools.partial(multiply, op), matrices)
 
 
 @lower("aten::linalg_multi_dot")
 def linalg_multi_dot(op: Emitter, tensors: Sequence[Value]) -> Value:
+    """aten::linalg_multi_dot(Tensor[] tensors) -> Tensor"""
     return functools.reduce(functools.partial(multiply, op), tensors)
 
 
 @lower("aten::kron", promote="self other")
 def kron(op: Emitter, self: Value, other: Value) -> Value:
-    """Every element of self times all of other: axes interleaved, then joined in pairs."""
+    """aten::kron(Tensor self, Tensor other) -> Tensor
+
+    Every element of `self` times all of `other`: the axes of both are interleaved, then each pair becomes one axis.
+    """
     rank = max(self.rank, other.rank)
     one = reshape(op, self, [1] * (rank - self.rank) + [op.dim(self, axis) for axis in range(self.rank)])
     two = reshape(op, other, [1] * (rank - other.rank) + [op.dim(other, axis) for axis in range(other.rank)])
@@ -163,6 +184,7 @@ def kron(op: Emitter, self: Value, other: Value) -> Value:
 
 @lower("aten::trace")
 def trace(op: Emitter, self: Value) -> Value:
+    """aten::trace(Tensor self) -> Tensor"""
     rows, columns = (_counted(op, self, axis) for axis in (0, 1))
     diagonal = op.Equal(op.Unsqueeze(rows, [1]), op.Unsqueeze(columns, [0]))
     value = op.cast(self, op.result_dtype)
@@ -176,13 +198,17 @@ def _counted(op: Emitter, value: Value, axis: int) -> Value:
 
 @lower("aten::cross", promote="self other")
 def cross(op: Emitter, self: Value, other: Value, dim: int | None = None) -> Value:
-    # without a dim it is the first axis of size 3
+    """aten::cross(Tensor self, Tensor other, int? dim=None) -> Tensor
+
+    Without `dim` it is the first axis of size 3.
+    """
     axis = (op.result.shape or ()).index(3) - len(op.result.shape or ()) if dim is None else dim
     return linalg_cross(op, self, other, axis)
 
 
 @lower("aten::linalg_cross", promote="self other")
 def linalg_cross(op: Emitter, self: Value, other: Value, dim: int = -1) -> Value:
+    """aten::linalg_cross(Tensor self, Tensor other, *, int dim=-1) -> Tensor"""
     rank = max(self.rank, other.rank)
     back = axis_of(dim, rank) - rank
 
@@ -195,9 +221,13 @@ def linalg_cross(op: Emitter, self: Value, other: Value, dim: int = -1) -> Value
 
 @lower("aten::cosine_similarity", promote="x1 x2")
 def cosine_similarity(op: Emitter, x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Value:
+    """aten::cosine_similarity(Tensor x1, Tensor x2, int dim=1, float eps=1e-08) -> Tensor
+
+    Each norm is at least `eps`.
+    """
     rank = max(x1.rank, x2.rank)
     back = axis_of(dim, rank) - rank
-    if not _same_size(op, x1, x2, back):  # the norms are those of the broadcast vectors
+    if not _same_size(op, x1, x2, back):  # torch takes the norms after broadcasting
         x1, x2 = _wide(op, x1, x2), _wide(op, x2, x1)
     units = []
     for value in (x1, x2):
@@ -208,7 +238,7 @@ def cosine_similarity(op: Emitter, x1: Value, x2: Value, dim: int = 1, eps: floa
 
 
 def _wide(op: Emitter, value: Value, other: Value) -> Value:
-    """``value`` in the shape that it has together with ``other``."""
+    """`value`, broadcast to the shape that it and `other` have together."""
     if not other.rank:
         return value
     result: Value = op.Expand(value, op.shape(other))
@@ -230,7 +260,11 @@ def _same_size(op: Emitter, one: Value, other: Value, axis: int) -> bool:
 def pairwise_distance(
     op: Emitter, x1: Value, x2: Value, p: float = 2, eps: float = 1e-6, keepdim: bool = False
 ) -> Value:
-    # eps is added to the difference, not to the norm
+    """aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., float eps=9.9999999999999995e-07, bool keepdim=False)
+    -> Tensor
+
+    `eps` is added to each difference, not to the norm.
+    """
     difference = op.Add(op.Sub(x1, x2), op.like(eps, x1))
     if x1.rank == x2.rank == 0 and p:
         return op.Abs(difference)
@@ -239,7 +273,10 @@ def pairwise_distance(
 
 @lower("aten::cdist", "aten::_cdist_forward", promote="x1 x2")
 def cdist(op: Emitter, x1: Value, x2: Value, p: float = 2, compute_mode: Any = None) -> Value:
-    # how torch computes it is about speed
+    """aten::cdist(Tensor x1, Tensor x2, float p=2., int? compute_mode=None) -> Tensor
+
+    `compute_mode` is ignored: it changes the speed and the rounding only.
+    """
     one, other = op.Unsqueeze(x1, [x1.rank - 1]), op.Unsqueeze(x2, [x2.rank - 2])
     return _norm(op, op.Sub(one, other), max(x1.rank, x2.rank), p, False)
 

@@ -1,8 +1,9 @@
-"""Adaptive pooling: window i of an axis covers floor(i * size / wanted) up to ceil((i + 1) * size / wanted).
+"""Adaptive pooling: window i of an axis starts at floor(i * size / wanted) and ends before ceil((i + 1) * size /
+wanted).
 
-Where every size divides, that is an ordinary pooling.  Otherwise windows differ in length and overlap: an average is
-linear, so each axis becomes a product with a matrix of weights; a maximum gathers each window, the short ones filled up
-with their last element.  Both work on dynamic sizes, then with tables computed in the graph.
+Where every size is divisible, this is ordinary pooling. Otherwise windows differ in length and overlap. An average is
+linear, so each axis becomes a product with a matrix of weights. A maximum gathers each window, where short windows
+repeat their last element. Both work for dynamic sizes, with tables that the graph computes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.nn.pool import batched, max_pool_with_indices, product, spatial_rank, unbatched
+from purexport.lowering.nn.pool import batched, max_pool_with_indices, size_product_value, spatial_rank, unbatched
 from purexport.lowering.support.common import dims_of, full, permute, reshape
 from purexport.lowering.support.kernels import smallest
 
@@ -29,6 +30,7 @@ from purexport.lowering.support.kernels import smallest
     "aten::_adaptive_avg_pool3d",
 )
 def adaptive_avg_pool(op: Emitter, self: Value, output_size: Sequence[Any]) -> Value:
+    """aten::adaptive_avg_pool1d(Tensor self, int[1] output_size) -> Tensor"""
     rank = spatial_rank(op)
     value = batched(op, self, rank)
     if 0 in output_size:
@@ -48,7 +50,7 @@ def adaptive_avg_pool(op: Emitter, self: Value, output_size: Sequence[Any]) -> V
 
 
 def _even_windows(sizes: Sequence[Any], wanted: Sequence[Any]) -> list[int] | None:
-    """The kernel of the ordinary pooling that does it, or None."""
+    """The kernel of the ordinary pooling with the same result, or None."""
     if not all(isinstance(size, int) for size in (*sizes, *wanted)):
         return None
     if any(size % want for size, want in zip(sizes, wanted, strict=True)):
@@ -72,20 +74,24 @@ def _mean_along(op: Emitter, value: Value, axis: int, size: Any, wanted: Any) ->
 
 
 def _windows(op: Emitter, size: Any, wanted: Any) -> tuple[Value, Value]:
-    """First positions and lengths of the windows of one axis, both int64 of shape [wanted]."""
-    steps, of, into = _counted_to(op, wanted), product(op, [size]), product(op, [wanted])
+    """The first position and the length of each window of one axis, both int64 of shape [wanted]."""
+    steps, of, into = _counted_to(op, wanted), size_product_value(op, [size]), size_product_value(op, [wanted])
     starts = op.Div(op.Mul(steps, of), into)
     reach = op.Add(op.Mul(op.Add(steps, op.const(1)), of), op.Sub(into, op.const(1)))
     return starts, op.Sub(op.Div(reach, into), starts)
 
 
 def _counted_to(op: Emitter, size: Any) -> Value:
-    """0, 1, ... below ``size``."""
-    return op.Range(op.const(0), product(op, [size]), op.const(1))
+    """0, 1, ... below `size`."""
+    return op.Range(op.const(0), size_product_value(op, [size]), op.const(1))
 
 
 @lower("aten::adaptive_max_pool1d", "aten::adaptive_max_pool2d", "aten::adaptive_max_pool3d")
 def adaptive_max_pool(op: Emitter, self: Value, output_size: Sequence[Any]) -> tuple[Value, ...]:
+    """aten::adaptive_max_pool1d(Tensor self, int[1] output_size) -> (Tensor, Tensor)
+
+    The second result is the position of each maximum in its plane, for equal elements that of the first.
+    """
     rank = spatial_rank(op)
     lead = self.rank - rank
     if 0 in output_size:
@@ -101,14 +107,14 @@ def adaptive_max_pool(op: Emitter, self: Value, output_size: Sequence[Any]) -> t
         return max_pool_with_indices(op, self, kernel)
     tables = [_windows(op, size, wanted) for size, wanted in zip(sizes, output_size, strict=True)]
     longest = [_longest(op, size, wanted) for size, wanted in zip(sizes, output_size, strict=True)]
-    strides = [product(op, sizes[axis + 1 :]) for axis in range(rank)]
+    strides = [size_product_value(op, sizes[axis + 1 :]) for axis in range(rank)]
     covered = [op.Mul(_covered(op, *table, long), by) for table, long, by in zip(tables, longest, strides, strict=True)]
     flat = op.Reshape(self, [*[0] * lead, -1])
-    # [..., windows, elements], rows before columns, so that the first of equals is torch's
+    # [..., windows, elements], rows before columns, so that the first of equal elements is the one that torch takes
     taken = op.Gather(flat, _outer_sum(op, covered, output_size, longest), axis=lead)
     place, positions = op.ArgMax(taken, axis=lead + 1, keepdims=0), op.const(0)
     for axis in reversed(range(rank)):
-        length = product(op, [longest[axis]])
+        length = size_product_value(op, [longest[axis]])
         rest = op.Div(place, length)
         positions = op.Add(positions, op.Mul(op.Sub(place, op.Mul(rest, length)), strides[axis]))
         place = rest
@@ -120,20 +126,22 @@ def adaptive_max_pool(op: Emitter, self: Value, output_size: Sequence[Any]) -> t
 
 
 def _longest(op: Emitter, size: Any, wanted: Any) -> Any:
-    """A bound on the length of a window."""
+    """An upper bound on the length of a window."""
     if isinstance(size, int) and isinstance(wanted, int):
         return -(-size // wanted) + 1
-    return op.Add(op.Div(product(op, [size]), product(op, [wanted])), op.const(2))
+    return op.Add(op.Div(size_product_value(op, [size]), size_product_value(op, [wanted])), op.const(2))
 
 
 def _covered(op: Emitter, starts: Value, lengths: Value, longest: Any) -> Value:
-    """[windows, longest]: the positions of each window along its axis, the last one again where it is shorter."""
+    """[windows, longest]: the positions of each window along its axis; a shorter window repeats the last one."""
     last = op.Sub(op.Unsqueeze(lengths, [1]), op.const(1))
     return op.Add(op.Unsqueeze(starts, [1]), smallest(op, op.Unsqueeze(_counted_to(op, longest), [0]), last))
 
 
 def _outer_sum(op: Emitter, tables: Sequence[Value], rows: Sequence[Any], columns: Sequence[Any]) -> Value:
-    """Tables [rows_i, columns_i] of each axis to one [product of rows, product of columns], the last axis fastest."""
+    """One table [product of rows, product of columns] from the tables [rows_i, columns_i] of each axis; the last axis
+    is the fastest.
+    """
     rank = len(tables)
     if rank == 1:
         return tables[0]
@@ -142,7 +150,7 @@ def _outer_sum(op: Emitter, tables: Sequence[Value], rows: Sequence[Any], column
         for place, table in enumerate(tables)
     ]
     total = functools.reduce(op.Add, spread)
-    return reshape(op, total, [product(op, rows), product(op, columns)])
+    return reshape(op, total, [size_product_value(op, rows), size_product_value(op, columns)])
 
 
 # Fractional pooling -------------------------------------------------------------------------------------------------
@@ -152,17 +160,21 @@ def _outer_sum(op: Emitter, tables: Sequence[Value], rows: Sequence[Any], column
 def fractional_max_pool(
     op: Emitter, self: Value, kernel_size: Sequence[int], output_size: Sequence[int], random_samples: Value
 ) -> tuple[Value, Value]:
-    """(maxima, positions) of windows whose starts are spread by one random number for each plane and axis.
+    """aten::fractional_max_pool2d(Tensor self, int[2] kernel_size, int[2] output_size, Tensor random_samples)
+    -> (Tensor, Tensor)
 
-    Start i is floor((i + r) * alpha) - floor(r * alpha) with alpha = (size - kernel) / (windows - 1), the last one at
-    the end.  In two dimensions torch takes the first number for the width.
+    Fractional max pooling (Graham 2014): maxima and their positions, for windows whose starts depend on one random
+    number for each plane and axis.
+
+    Start i is floor((i + r) * alpha) - floor(r * alpha) with alpha = (size - kernel) / (windows - 1); the last window
+    ends at the end. In two dimensions torch takes the first number for the width.
     """
     rank = spatial_rank(op)
     value = batched(op, self, rank)
     lead, sizes = dims_of(op, value)[:2], dims_of(op, value)[2:]
-    planes = reshape(op, value, [*lead, product(op, sizes)])
+    planes = reshape(op, value, [*lead, size_product_value(op, sizes)])
     numbers = list(reversed(range(rank))) if rank == 2 else list(range(rank))
-    tables, strides = [], [product(op, sizes[axis + 1 :]) for axis in range(rank)]
+    tables, strides = [], [size_product_value(op, sizes[axis + 1 :]) for axis in range(rank)]
     for axis in range(rank):
         sample = op.Gather(random_samples, op.const([numbers[axis]]), axis=2)  # [N, C, 1]
         starts = _random_starts(op, sample, sizes[axis], kernel_size[axis], output_size[axis])
@@ -180,8 +192,8 @@ def fractional_max_pool(
 
 
 def _random_starts(op: Emitter, sample: Value, size: Any, kernel: int, windows: int) -> Value:
-    """[N, C, windows]: where the windows of one axis begin."""
-    last = op.Sub(product(op, [size]), op.const(kernel))
+    """[N, C, windows]: the first positions of the windows of one axis."""
+    last = op.Sub(size_product_value(op, [size]), op.const(kernel))
     every = op.Add(op.Mul(op.cast(sample, dtypes.INT64), op.const(0)), last)
     if windows == 1:
         return every

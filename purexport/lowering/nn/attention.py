@@ -1,8 +1,8 @@
 """Softmax and attention.
 
-``aten::scaled_dot_product_attention`` becomes ONNX Attention where the opset has it and the operands have its four
-axes, otherwise matrix products and a softmax.  A query that may see nothing gets zeros in torch, where a plain softmax
-gives NaN: every mask is followed by that repair, unless it is known to hide no row.
+`aten::scaled_dot_product_attention` becomes ONNX Attention (opset 23) where the operands have four axes, otherwise
+matrix products and a softmax. torch gives zeros for a query that no key is visible to, where a plain softmax gives NaN.
+So zeros are written after every mask, unless it is known to hide no query completely.
 """
 
 from __future__ import annotations
@@ -23,17 +23,28 @@ from purexport.lowering.support.kernels import alike
 
 @lower("aten::softmax.int", "aten::_softmax", "aten::special_softmax")
 def softmax(op: Emitter, self: Value, dim: int, dtype: Any = None, half_to_float: bool = False) -> Value:
+    """aten::softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor
+
+    Before opset 13 ONNX Softmax normalizes over all axes from `axis` on, so another axis is moved to the end first.
+    """
     return _along(op, "Softmax", op.cast(self, op.result_dtype), dim)
 
 
 @lower("aten::log_softmax.int", "aten::_log_softmax", "aten::special_log_softmax")
 def log_softmax(op: Emitter, self: Value, dim: int, dtype: Any = None, half_to_float: bool = False) -> Value:
+    """aten::log_softmax.int(Tensor self, int dim, ScalarType? dtype=None) -> Tensor
+
+    Before opset 13 ONNX LogSoftmax normalizes over all axes from `axis` on, so another axis is moved to the end first.
+    """
     return _along(op, "LogSoftmax", op.cast(self, op.result_dtype), dim)
 
 
 @lower("aten::_safe_softmax")
 def safe_softmax(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
-    """Softmax, and zeros where all are -inf."""
+    """aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor
+
+    Softmax, with zeros where all elements of the axis are -inf.
+    """
     value = op.cast(self, op.result_dtype)
     hidden = op.Equal(_highest(op, value, axis_of(dim, self.rank)), op.like(-math.inf, value))
     return op.Where(hidden, op.like(0, value), _along(op, "Softmax", value, dim))
@@ -49,7 +60,7 @@ def _along(op: Emitter, op_type: str, value: Value, dim: int) -> Value:
         return op.Squeeze(op.emit(op_type, op.Unsqueeze(value, [0]), axis=0), [0])
     if op.means_today(op_type) or axis == last:
         return op.emit(op_type, value, axis=axis)
-    # older versions normalize over all axes from ``axis`` on: only the last one means the same
+    # versions before opset 13 normalize over all axes from `axis` on: for the last axis that is the same
     order = list(range(value.rank))
     order[axis], order[last] = order[last], order[axis]
     return permute(op, op.emit(op_type, permute(op, value, order), axis=last), order)
@@ -67,6 +78,13 @@ def scaled_dot_product_attention(
     scale: Any = None,
     enable_gqa: bool = False,
 ) -> Value:
+    """aten::scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None,
+    float dropout_p=0., bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor
+
+    softmax(query @ key^T * scale + mask) @ value, with `scale` 1 / sqrt(E) by default. A boolean mask is true where a
+    key is visible. With `is_causal` query i sees the keys up to i, counted from the first one. With `enable_gqa`
+    several heads of the query use the same head of key and value.
+    """
     # its factor is a float32
     named = op.has("Attention") and query.dtype != dtypes.DOUBLE
     if named and dropout_p <= 0 and _has_four_axes(query, key, value) and _is_full(attn_mask, query, key):
@@ -91,7 +109,7 @@ def _has_four_axes(*operands: Value) -> bool:
 
 
 def _is_full(mask: Value | None, query: Value, key: Value) -> bool:
-    """True when the mask says something of each query and key: ONNX Runtime does not broadcast these axes."""
+    """True when the mask has all queries and keys as axes: ONNX Runtime does not broadcast these axes."""
     shapes = [item.shape or () for item in (mask or query, query, key)]
     return mask is None or shapes[0][-2:] == (shapes[1][-2], shapes[2][-2])
 
@@ -106,7 +124,9 @@ def _scores(op: Emitter, query: Value, key: Value, scale: Any) -> Value:
 
 
 def _root_of_scale(op: Emitter, query: Value, scale: Any) -> Value:
-    """Half of the factor goes to either side: that keeps the product in range for float16, as torch does."""
+    """The square root of the scale. Each operand is multiplied by it, which keeps the product in range for float16, as
+    in torch.
+    """
     if scale is not None:
         return op.like(math.sqrt(scale), query)
     width = op.dim(query, -1)
@@ -116,7 +136,7 @@ def _root_of_scale(op: Emitter, query: Value, scale: Any) -> Value:
 
 
 def _for_each_query(op: Emitter, value: Value, query: Value) -> Value:
-    """[..., heads, S, E] with each head repeated, next to itself, as often as queries share it."""
+    """[..., heads, S, E] with each head repeated, next to itself, for each head of the query that uses it."""
     *batch, heads, length, width = dims_of(op, value)
     wanted = op.dim(query, -3)
     if not isinstance(wanted, int) or not isinstance(heads, int):
@@ -139,7 +159,7 @@ def _masked(op: Emitter, scores: Value, mask: Value | None) -> Value:
 
 
 def _without_hidden(op: Emitter, result: Value, mask: Value) -> Value:
-    """Zeros where the mask hides every key from a query; ``result`` is [..., queries, anything]."""
+    """`result`, [..., queries, anything], with zeros for queries from which the mask hides every key."""
     is_bool = mask.dtype == dtypes.BOOL
     if mask.const is not None and bool((mask.const if is_bool else mask.const > -math.inf).any(-1).all()):
         return result
@@ -149,7 +169,7 @@ def _without_hidden(op: Emitter, result: Value, mask: Value) -> Value:
 
 
 def _causal(op: Emitter, query: Value, key: Value) -> Value:
-    """[L, S]: position i sees positions up to i."""
+    """[L, S]: true where the key is at or before the position of the query."""
     rows, columns = op.dim(query, -2), op.dim(key, -2)
     if not isinstance(rows, int) or not isinstance(columns, int):
         ends = [op.const(size) if isinstance(size, int) else size for size in (rows, columns)]
@@ -170,7 +190,11 @@ def flash_attention_for_cpu(
     attn_mask: Value | None = None,
     scale: Any = None,
 ) -> tuple[Value, Value]:
-    """What the decomposition of a program shows; the second result, for gradients, is the log of the softmax's sum."""
+    """aten::_scaled_dot_product_flash_attention_for_cpu(Tensor query, Tensor key, Tensor value, float dropout_p=0.,
+    bool is_causal=False, *, Tensor? attn_mask=None, float? scale=None) -> (Tensor output, Tensor logsumexp)
+
+    Decomposed programs contain it. The second result, for gradients, is the logarithm of the sum in the softmax.
+    """
     result = scaled_dot_product_attention(op, query, key, value, attn_mask, dropout_p, is_causal, scale)
     scores = _scores(op, query, key, scale)
     if is_causal:

@@ -25,9 +25,17 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Value:
+    """aten::_convolution(Tensor input, Tensor weight, Tensor? bias, SymInt[] stride, SymInt[] padding,
+    SymInt[] dilation, bool transposed, SymInt[] output_padding, SymInt groups, bool benchmark, bool deterministic,
+    bool cudnn_enabled, bool allow_tf32) -> Tensor
+
+    The general form that all convolutions of torch share. Without a batch axis the input has rank 1 less.
+    """
     spatial = weight.rank - 2
     if op.known(op.dim(weight, 1)) == 0:
-        raise UnsupportedForm("without input channels has no ONNX form: torch's result has no channels then")
+        raise UnsupportedForm(
+            "without input channels has no ONNX form: then torch returns no channels", code="no-onnx-form"
+        )
     batched = input if input.rank == weight.rank else op.Unsqueeze(input, [0])
     begins = each_axis(padding, spatial)
     options: dict[str, Any] = {
@@ -40,7 +48,7 @@ def convolution(
         options["kernel_shape"] = list(weight.sizes[2:])
     if transposed:
         extra = each_axis(output_padding, spatial)
-        # as much as a stride or more, which runtimes refuse, is what zeros at the end of the input give
+        # runtimes refuse an output padding of a stride or more: zeros at the end of the input have the same effect
         zeros = [more // step for more, step in zip(extra, options["strides"], strict=True)]
         if any(zeros):
             batched = op.Pad(batched, [0] * (spatial + 2) + [0, 0, *zeros], mode="constant")
@@ -60,7 +68,7 @@ def _plain(
 
 
 @lower("aten::conv1d", "aten::conv2d", "aten::conv3d")
-def conv(
+def conv_rule(
     op: Emitter,
     input: Value,
     weight: Value,
@@ -70,6 +78,9 @@ def conv(
     dilation: Sequence[int] = (1,),
     groups: int = 1,
 ) -> Value:
+    """aten::conv1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1], SymInt[1] padding=[0],
+    SymInt[1] dilation=[1], SymInt groups=1) -> Tensor
+    """
     return _plain(op, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -84,10 +95,16 @@ def conv_padding(
     dilation: Sequence[int] = (1,),
     groups: int = 1,
 ) -> Value:
+    """aten::conv1d.padding(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1], str padding="valid",
+    SymInt[1] dilation=[1], SymInt groups=1) -> Tensor
+
+    `padding` is "valid" or "same". With "same" and an odd total the extra zero goes to the end, as in ONNX's
+    SAME_UPPER.
+    """
     if padding == "valid":
         return _plain(op, input, weight, bias, stride, [0], dilation, groups)
     if not weight.is_static:
-        raise UnsupportedForm("with padding='same' needs a kernel of known size")
+        raise UnsupportedForm("with padding='same' needs a kernel of known size", code="size-not-known")
     total = [d * (k - 1) for d, k in zip(each_axis(dilation, weight.rank - 2), weight.sizes[2:], strict=True)]
     begins = [t // 2 for t in total]
     batched = input if input.rank == weight.rank else op.Unsqueeze(input, [0])
@@ -116,11 +133,17 @@ def conv_transpose(
     groups: int = 1,
     dilation: Sequence[int] = (1,),
 ) -> Value:
+    """aten::conv_transpose1d(Tensor input, Tensor weight, Tensor? bias=None, SymInt[1] stride=[1],
+    SymInt[1] padding=[0], SymInt[1] output_padding=[0], SymInt groups=1, SymInt[1] dilation=[1]) -> Tensor
+    """
     return convolution(op, input, weight, bias, stride, padding, dilation, True, output_padding, groups)
 
 
 @lower("aten::conv_tbc")
 def conv_tbc(op: Emitter, self: Value, weight: Value, bias: Value, pad: int = 0) -> Value:
-    """conv_tbc(self [T, B, C], weight [K, C, O], bias [O]): [T', B, O], time first and channels last."""
+    """aten::conv_tbc(Tensor self, Tensor weight, Tensor bias, int pad=0) -> Tensor
+
+    `self` is [T, B, C], `weight` [K, C, O] and `bias` [O]; the result is [T', B, O]: time first and channels last.
+    """
     value, kernel = permute(op, self, [1, 2, 0]), permute(op, weight, [2, 1, 0])
     return op.Transpose(_plain(op, value, kernel, bias, [1], [pad], [1], 1), perm=[2, 0, 1])

@@ -1,7 +1,7 @@
 """CTC loss: the sum over all alignments, by the forward recursion over time in logarithms.
 
-States are the labels with blanks around them.  One time step is a function of the logarithms of all states, repeated
-over the time axis; a sequence that is over keeps its states.  (Graves et al. 2006, equations 6 to 8.)
+States are the labels with blanks between and around them. One time step is a function of the logarithms of all states,
+repeated over the time axis; a sequence that has ended keeps its states. (Graves et al. 2006, equations 6 to 8.)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.compare import eq
 from purexport.lowering.support.common import reshape
 from purexport.lowering.support.loops import repeat
-from purexport.lowering.support.positions import as_value, count_up
+from purexport.lowering.support.positions import int_range, size_value
 from purexport.lowering.tensor.slices import slice_axis
 
 _END = 2**63 - 1
@@ -31,15 +31,15 @@ def _lengths(op: Emitter, lengths: Any) -> Value:
 
 
 def _rows(op: Emitter, targets: Value, lengths: Value) -> Value:
-    """[N, S]: the labels of each sequence; those given one after the other are cut by their lengths."""
+    """[N, S]: the labels of each sequence. Labels that are given as one row are split by their lengths."""
     labels = op.cast(targets, dtypes.INT64)
     if labels.rank == 2:
         return labels
     known = lengths.const
     longest = op.dim(labels, 0) if known is None else int(known.max())
     before = op.Concat(op.const([0]), slice_axis(op, _sums(op, lengths), 0, 0, -1), axis=0)
-    places = op.Add(op.Unsqueeze(before, [1]), op.Unsqueeze(count_up(op, 0, longest), [0]))
-    last = op.Sub(as_value(op, op.dim(labels, 0)), op.const(1))
+    places = op.Add(op.Unsqueeze(before, [1]), op.Unsqueeze(int_range(op, 0, longest), [0]))
+    last = op.Sub(size_value(op, op.dim(labels, 0)), op.const(1))
     places = op.Where(op.Less(places, last), places, last)
     rows: Value = op.Gather(labels, places, axis=0)
     rows.shape = (None, longest if isinstance(longest, int) else None)
@@ -55,7 +55,7 @@ def _sums(op: Emitter, lengths: Value) -> Value:
 
 
 def _logarithm_of_sum(op: Emitter, *terms: Value) -> Value:
-    """log(exp(a) + exp(b) + ...), minus infinity where all are."""
+    """log(exp(a) + exp(b) + ...); minus infinity where all terms are."""
     top = op.Max(*terms)
     safe = op.Where(op.Greater(top, op.like(-math.inf, top)), top, op.like(0, top))
     total = op.Sum(*[op.Exp(op.Sub(term, safe)) for term in terms])
@@ -63,7 +63,7 @@ def _logarithm_of_sum(op: Emitter, *terms: Value) -> Value:
 
 
 def _shifted(op: Emitter, states: Value, by: int) -> Value:
-    """States moved to the right; what comes in is impossible."""
+    """States moved to the right; the first ones become impossible (minus infinity)."""
     front = op.Mul(slice_axis(op, states, 1, 0, by), op.like(0, states))
     front = op.Where(op.IsNaN(front), op.like(0, states), front)
     filler = op.Add(front, op.like(-math.inf, states))
@@ -71,17 +71,17 @@ def _shifted(op: Emitter, states: Value, by: int) -> Value:
 
 
 def _losses(op: Emitter, log_probs: Value, targets: Value, inputs: Value, lengths: Value, blank: int) -> Value:
-    """The negative logarithm of each sequence's probability: [N]."""
+    """The negative logarithm of the probability of each sequence: [N]."""
     labels = _rows(op, targets, lengths)
     column = op.Unsqueeze(labels, [2])
     blanks = op.Add(op.Mul(column, op.const(0)), op.const(blank))
     pairs = op.Reshape(op.Concat(blanks, column, axis=2), [0, -1])
     states = op.Concat(pairs, op.Squeeze(slice_axis(op, blanks, 1, 0, 1), [2]), axis=1)  # [N, 2 S + 1]
     states.shape = (None, None)
-    # a label may follow the last one at once if it differs from it
+    # a label may follow the previous label without a blank between them if they differ
     moved = op.Concat(slice_axis(op, states, 1, 0, 2), slice_axis(op, states, 1, 0, -2), axis=1)
     skips = op.Not(op.Or(eq(op, states, op.const(blank)), eq(op, states, moved)))
-    place = count_up(op, 0, op.dim(states, 1))
+    place = int_range(op, 0, op.dim(states, 1))
     skips = op.And(skips, op.Greater(place, op.const(1)))
     never = op.like(-math.inf, log_probs)
 
@@ -99,7 +99,7 @@ def _losses(op: Emitter, log_probs: Value, targets: Value, inputs: Value, length
         going = op.Unsqueeze(op.Less(at, inputs), [1])
         return [op.Where(going, following, alpha)]
 
-    steps = op.known(op.Sub(as_value(op, op.dim(log_probs, 0)), op.const(1)))
+    steps = op.known(op.Sub(size_value(op, op.dim(log_probs, 0)), op.const(1)))
     (alpha,) = repeat(op, steps, step, start)
     last = op.Unsqueeze(op.Mul(lengths, op.const(2)), [1])
     before = op.Sub(last, op.const(1))
@@ -121,7 +121,12 @@ def ctc_loss(
     reduction: int = 1,
     zero_infinity: bool = False,
 ) -> Value:
-    """ctc_loss(log_probs [T, N, C], targets [N, S] or all in one row, ...): 0 none, 1 mean by target length, 2 sum."""
+    """aten::ctc_loss.IntList(Tensor log_probs, Tensor targets, int[] input_lengths, int[] target_lengths, int blank=0,
+    int reduction=1, bool zero_infinity=False) -> Tensor
+
+    `log_probs` is [T, N, C]; `targets` is [N, S] or all labels in one row. `reduction` 0 is none, 1 the mean of the
+    losses divided by the target lengths, 2 the sum.
+    """
     alone = log_probs.rank == 2
     inputs, lengths = _lengths(op, input_lengths), _lengths(op, target_lengths)
     if alone:

@@ -1,7 +1,8 @@
 """Sampling an image at positions given by a grid, and making such grids.
 
-Native where the opset has GridSample (planes since 16, volumes since 20) and AffineGrid.  Before, each sample gathers
-its corners and weighs them, with torch's arithmetic at the border.  Grids name the last axis first: x, then y, then z.
+These are ONNX GridSample (opset 16, volumes 20) and AffineGrid (opset 20) where the opset has them. Before, the corners
+of each sample are gathered and weighed, with the arithmetic of torch's kernel for padding. A grid names the last axis
+first: x, then y, then z.
 """
 
 from __future__ import annotations
@@ -16,47 +17,55 @@ from purexport.errors import OpsetError, UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.nn.pool import product
+from purexport.lowering.nn.pool import size_product_value
 from purexport.lowering.support.common import dims_of
 from purexport.lowering.support.kernels import largest, smallest
 
 _MODES = ("bilinear", "nearest", "bicubic")
-_RENAMED = {"bilinear": "linear", "bicubic": "cubic"}  # since the version that takes volumes
-_BORDERS = ("zeros", "border", "reflection")
+_RENAMED = {"bilinear": "linear", "bicubic": "cubic"}  # the names since opset 20
+_PADDING_MODES = ("zeros", "border", "reflection")
 
 
 @lower("aten::grid_sampler", "aten::grid_sampler_2d", "aten::grid_sampler_3d")
 def grid_sampler(
     op: Emitter, input: Value, grid: Value, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Value:
-    if interpolation_mode >= len(_MODES) or padding_mode >= len(_BORDERS):
-        raise UnsupportedForm(f"of mode {interpolation_mode} and padding {padding_mode} has no ONNX form")
-    mode, border = _MODES[interpolation_mode], _BORDERS[padding_mode]
+    """aten::grid_sampler(Tensor input, Tensor grid, int interpolation_mode, int padding_mode, bool align_corners)
+    -> Tensor
+
+    `interpolation_mode` is 0 bilinear, 1 nearest, 2 bicubic; `padding_mode` is 0 zeros, 1 border, 2 reflection. Nearest
+    rounds ties to even.
+    """
+    if interpolation_mode >= len(_MODES) or padding_mode >= len(_PADDING_MODES):
+        raise UnsupportedForm(
+            f"of mode {interpolation_mode} and padding {padding_mode} has no ONNX form", code="no-onnx-form"
+        )
+    mode, padding = _MODES[interpolation_mode], _PADDING_MODES[padding_mode]
     if op.has("GridSample") and (input.rank == 4 or op.means_today("GridSample")):
         name = _RENAMED.get(mode, mode) if op.means_today("GridSample") else mode
-        return op.GridSample(input, grid, mode=name, padding_mode=border, align_corners=int(align_corners))
+        return op.GridSample(input, grid, mode=name, padding_mode=padding, align_corners=int(align_corners))
     if mode == "bicubic":
         raise OpsetError("ONNX GridSample came later", 16)
-    return _sampled(op, input, grid, mode, border, align_corners)
+    return _sampled(op, input, grid, mode, padding, align_corners)
 
 
-def _sampled(op: Emitter, value: Value, grid: Value, mode: str, border: str, align_corners: bool) -> Value:
+def _sampled(op: Emitter, value: Value, grid: Value, mode: str, padding: str, align_corners: bool) -> Value:
     batch, channels, *sizes = dims_of(op, value)
     wanted = dims_of(op, grid)[1:-1]
-    axes = [_positions(op, grid, axis, size, border, align_corners) for axis, size in enumerate(reversed(sizes))][::-1]
+    axes = [_positions(op, grid, axis, size, padding, align_corners) for axis, size in enumerate(reversed(sizes))][::-1]
     flat = op.Reshape(value, [0, 0, -1])
-    plane, shape = (op.ints([batch, depth, product(op, wanted)]) for depth in (1, channels))
+    plane, shape = (op.ints([batch, depth, size_product_value(op, wanted)]) for depth in (1, channels))
     corners = [_neighbours(op, position, mode) for position in axes]
     total: Value | None = None
     for corner in itertools.product(*corners):
-        found = _taken(op, flat, corner, sizes, shape, plane, border)
+        found = _taken(op, flat, corner, sizes, shape, plane, padding)
         total = found if total is None else op.Add(total, found)
     assert total is not None
     return op.Reshape(total, op.ints([0, 0, *wanted]))
 
 
-def _positions(op: Emitter, grid: Value, axis: int, size: Any, border: str, align_corners: bool) -> Value:
-    """Where one axis is sampled, in pixels: [N, ...] without the grid's last axis."""
+def _positions(op: Emitter, grid: Value, axis: int, size: Any, padding: str, align_corners: bool) -> Value:
+    """The sampled positions of one axis, in pixels: [N, ...] without the last axis of the grid."""
     place = op.Gather(grid, op.const(axis), axis=grid.rank - 1)
     count = op.like(size, grid)
     one, half = op.like(1, grid), op.like(0.5, grid)
@@ -64,19 +73,19 @@ def _positions(op: Emitter, grid: Value, axis: int, size: Any, border: str, alig
         pixel = op.Mul(op.Mul(op.Add(place, one), half), op.Sub(count, one))
     else:
         pixel = op.Mul(op.Sub(op.Mul(op.Add(place, one), count), one), half)
-    if border == "reflection":
+    if padding == "reflection":
         low = op.like(0.0 if align_corners else -0.5, grid)
         span = op.Sub(count, one) if align_corners else count
         pixel = _reflected(op, pixel, low, span)
-    if border != "zeros":
+    if padding != "zeros":
         pixel = smallest(op, largest(op, pixel, op.like(0, grid)), op.Sub(count, one))
     return pixel
 
 
 def _reflected(op: Emitter, pixel: Value, low: Value, span: Value) -> Value:
-    """Back and forth between low and low + span."""
+    """`pixel` reflected back and forth between low and low + span."""
     two = op.like(2, pixel)
-    # an axis of one pixel has no span: then everything is at its place
+    # an axis of one pixel has a span of 0: every sample is that pixel
     safe = largest(op, span, op.like(1e-6, pixel))
     away = op.Abs(op.Sub(pixel, low))
     rest = op.Sub(away, op.Mul(op.Floor(op.Div(away, op.Mul(safe, two))), op.Mul(safe, two)))
@@ -84,7 +93,7 @@ def _reflected(op: Emitter, pixel: Value, low: Value, span: Value) -> Value:
 
 
 def _neighbours(op: Emitter, position: Value, mode: str) -> list[tuple[Value, Value | None]]:
-    """The pixel before and the one after, with their weights; or the nearest one."""
+    """The pixel before and the one after with their weights, or the nearest one."""
     if mode == "nearest":
         return [(op.Round(position), None)]
     before = op.Floor(position)
@@ -99,17 +108,17 @@ def _taken(
     sizes: Sequence[Any],
     shape: Any,
     plane: Any,
-    border: str,
+    padding: str,
 ) -> Value:
-    """The elements at one corner of each sample, weighed: [N, C, samples]."""
+    """The elements at one corner of each sample, times their weights: [N, C, samples]."""
     index: Value = op.const(0)
     shares = [share for _, share in corner if share is not None]
     for (position, _), size in zip(corner, sizes, strict=True):
         last = op.Sub(op.like(size, position), op.like(1, position))
         inside = smallest(op, largest(op, position, op.like(0, position)), last)
         step = op.cast(inside, dtypes.INT64)
-        index = op.Add(op.Mul(index, product(op, [size])), step)
-        if border == "zeros":
+        index = op.Add(op.Mul(index, size_product_value(op, [size])), step)
+        if padding == "zeros":
             shares.append(op.cast(_is_same(op, inside, position), position.dtype))
     found = op.GatherElements(flat, op.Expand(op.Reshape(index, plane), shape), axis=2)
     return op.Mul(found, op.Reshape(functools.reduce(op.Mul, shares), plane)) if shares else found
@@ -121,8 +130,11 @@ def _is_same(op: Emitter, one: Value, other: Value) -> Value:
 
 @lower("aten::affine_grid_generator")
 def affine_grid_generator(op: Emitter, theta: Value, size: Sequence[Any], align_corners: bool) -> Value:
-    """affine_grid_generator(theta [N, d, d + 1], size [N, C, ...d]): a grid [N, ...d, d]."""
-    # ONNX Runtime puts a single pixel at -1 when corners are aligned
+    """aten::affine_grid_generator(Tensor theta, SymInt[] size, bool align_corners) -> Tensor
+
+    `theta` is [N, d, d + 1] and `size` [N, C, ...d]; the result is a grid [N, ...d, d]. ONNX Runtime's AffineGrid puts
+    a single pixel at -1 when corners are aligned, torch at 0.
+    """
     if op.has("AffineGrid") and not (align_corners and any(isinstance(n, Value) or n == 1 for n in size[2:])):
         sizes = op.ints(size)
         wanted = sizes if isinstance(sizes, Value) else op.const(sizes)
@@ -145,7 +157,7 @@ def _others(rank: int, axis: int) -> list[int]:
 
 
 def _steps(op: Emitter, size: Any, like: Value, align_corners: bool) -> Value:
-    """The coordinates of the pixels of one axis, from -1 to 1; of a single pixel, 0."""
+    """The coordinates of the pixels of one axis, from -1 to 1; 0 for a single pixel."""
     end = op.const(size) if not isinstance(size, Value) else size
     steps, one = op.cast(op.Range(op.const(0), end, op.const(1)), like.dtype), op.like(1, like)
     count = op.cast(end, like.dtype)

@@ -1,8 +1,8 @@
-"""unfold and fold: an image as the columns of its patches, and back by adding up.
+"""unfold and fold (im2col and col2im): the windows of an image as columns, and back by adding them up.
 
-Patches are gathered by position, row by row and column by column, so dynamic sizes work.  Folding is Col2Im since
-opset 18; before, a transposed convolution whose weights put each element in its place (there an infinite element makes
-its neighbours NaN, as 0 times infinity does).
+im2col gathers the windows by position, rows first and then columns, so dynamic sizes work. col2im is ONNX Col2Im since
+opset 18. Before, it is a transposed convolution whose weights put each element in its place; there an infinite element
+makes its neighbours NaN, since 0 times infinity is NaN.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.nn.pool import batched, product, unbatched
+from purexport.lowering.nn.pool import batched, size_product_value, unbatched
 from purexport.lowering.support.common import dims_of
 
 
 @lower("aten::im2col")
-def im2col(
+def im2col_rule(
     op: Emitter,
     self: Value,
     kernel_size: Sequence[int],
@@ -30,25 +30,29 @@ def im2col(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> Value:
+    """aten::im2col(Tensor self, int[2] kernel_size, int[2] dilation, int[2] padding, int[2] stride) -> Tensor
+
+    `self` is [N, C, H, W] or [C, H, W]; the result is [N, C * kh * kw, windows].
+    """
     value = batched(op, self, 2)
     batch, channels, *sizes = dims_of(op, value)
     if any(padding):
         value = op.Pad(value, op.ints([0, 0, *padding] * 2), mode="constant")
     # [N, C, kh, oh, kw, ow]
-    for axis, (size, kernel, step, border, gap) in enumerate(
+    for axis, (size, kernel, step, pad, gap) in enumerate(
         zip(sizes, kernel_size, stride, padding, dilation, strict=True)
     ):
-        value = op.Gather(value, _positions(op, size, kernel, step, border, gap), axis=2 + 2 * axis)
+        value = op.Gather(value, _positions(op, size, kernel, step, pad, gap), axis=2 + 2 * axis)
     columns = op.Transpose(value, perm=[0, 1, 2, 4, 3, 5])
-    depth = op.known(product(op, [channels, *kernel_size]))
+    depth = op.known(size_product_value(op, [channels, *kernel_size]))
     result = op.Reshape(columns, op.ints([batch, depth, -1]))
     return result if self.rank == 4 else op.Squeeze(result, [0])
 
 
-def _positions(op: Emitter, size: Any, kernel: int, step: int, border: int, gap: int) -> Value:
-    """[kernel, places]: which row of the padded image each row of the kernel sees at each place."""
+def _positions(op: Emitter, size: Any, kernel: int, step: int, pad: int, gap: int) -> Value:
+    """[kernel, windows]: the row of the padded image that each row of the kernel reads in each window."""
     inside = op.const(torch.arange(kernel).reshape(kernel, 1) * gap)
-    reach = op.Sub(product(op, [size]), op.const(gap * (kernel - 1) - 2 * border))
+    reach = op.Sub(size_product_value(op, [size]), op.const(gap * (kernel - 1) - 2 * pad))
     places = op.Range(op.const(0), reach, op.const(step))
     return op.Add(inside, op.Unsqueeze(places, [0]))
 
@@ -63,6 +67,11 @@ def col2im(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> Value:
+    """aten::col2im(Tensor self, SymInt[2] output_size, int[2] kernel_size, int[2] dilation, int[2] padding,
+    int[2] stride) -> Tensor
+
+    Elements of overlapping windows are added up.
+    """
     value = batched(op, self, 1)
     begins = list(padding)
     if op.has("Col2Im"):
@@ -76,12 +85,12 @@ def col2im(
         )
         return unbatched(op, image, self, 1)
     if any(isinstance(size, Value) for size in output_size):
-        raise UnsupportedForm("to computed sizes needs opset 18 or later")
+        raise UnsupportedForm("to computed sizes needs opset 18 or later", code="opset-too-low")
     places, missing = [], []
-    for size, kernel, step, border, gap in zip(output_size, kernel_size, stride, padding, dilation, strict=True):
+    for size, kernel, step, pad, gap in zip(output_size, kernel_size, stride, padding, dilation, strict=True):
         span = gap * (kernel - 1) + 1
-        places.append((size + 2 * border - span) // step + 1)
-        missing.append(size + 2 * border - span - (places[-1] - 1) * step)
+        places.append((size + 2 * pad - span) // step + 1)
+        missing.append(size + 2 * pad - span - (places[-1] - 1) * step)
     count = kernel_size[0] * kernel_size[1]
     dtype = dtypes.torch_dtype(value.dtype or dtypes.FLOAT)
     weights = torch.eye(count, dtype=dtype).reshape(count, 1, *kernel_size)

@@ -1,7 +1,7 @@
 """Losses in all reductions: 0 none, 1 mean, 2 sum.
 
-Classes are picked by comparison with the class numbers, not gathered, so that every opset can say it and an ignored
-target, which is no class, picks nothing.
+The score of a target's class is picked by comparison with the class numbers, not gathered. So every opset can express
+it, and a target equal to `ignore_index`, which is no class, picks nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from purexport.lowering.elementwise.compare import eq
 from purexport.lowering.nn.attention import log_softmax
 from purexport.lowering.support.common import swap_last
 from purexport.lowering.support.kernels import alike
-from purexport.lowering.tensor.create import positions
+from purexport.lowering.tensor.create import iota
 
 _NONE, _MEAN, _SUM = 0, 1, 2
 
@@ -41,18 +41,23 @@ def _at_least(op: Emitter, value: Value, bound: float) -> Value:
 
 @lower("aten::mse_loss", promote="self target")
 def mse_loss(op: Emitter, self: Value, target: Value, reduction: int = 1) -> Value:
+    """aten::mse_loss(Tensor self, Tensor target, int reduction=1) -> Tensor"""
     difference = op.Sub(self, target)
     return _reduced(op, op.Mul(difference, difference), reduction)
 
 
 @lower("aten::l1_loss", promote="self target")
 def l1_loss(op: Emitter, self: Value, target: Value, reduction: int = 1) -> Value:
+    """aten::l1_loss(Tensor self, Tensor target, int reduction=1) -> Tensor"""
     return _reduced(op, op.Abs(op.Sub(self, target)), reduction)
 
 
 @lower("aten::huber_loss", promote="self target")
 def huber_loss(op: Emitter, self: Value, target: Value, reduction: int = 1, delta: float = 1.0) -> Value:
-    """huber_loss: d * d / 2 up to delta, then delta * (d - delta / 2)."""
+    """aten::huber_loss(Tensor self, Tensor target, int reduction=1, float delta=1.) -> Tensor
+
+    d * d / 2 for differences d up to `delta`, then delta * (d - delta / 2).
+    """
     distance = op.Abs(op.Sub(self, target))
     near = op.Mul(op.like(0.5, self), op.Mul(distance, distance))
     far = op.Mul(op.like(delta, self), op.Sub(distance, op.like(0.5 * delta, self)))
@@ -61,7 +66,10 @@ def huber_loss(op: Emitter, self: Value, target: Value, reduction: int = 1, delt
 
 @lower("aten::smooth_l1_loss", promote="self target")
 def smooth_l1_loss(op: Emitter, self: Value, target: Value, reduction: int = 1, beta: float = 1.0) -> Value:
-    """smooth_l1_loss: d * d / (2 * beta) up to beta, then d - beta / 2."""
+    """aten::smooth_l1_loss(Tensor self, Tensor target, int reduction=1, float beta=1.) -> Tensor
+
+    d * d / (2 * beta) for differences d up to `beta`, then d - beta / 2.
+    """
     if beta == 0:
         return l1_loss(op, self, target, reduction)
     distance = op.Abs(op.Sub(self, target))
@@ -74,13 +82,18 @@ def smooth_l1_loss(op: Emitter, self: Value, target: Value, reduction: int = 1, 
 def poisson_nll_loss(
     op: Emitter, input: Value, target: Value, log_input: bool, full: bool, eps: float, reduction: int
 ) -> Value:
+    """aten::poisson_nll_loss(Tensor input, Tensor target, bool log_input, bool full, float eps, int reduction)
+    -> Tensor
+
+    With `full` Stirling's approximation of log(target!) is added for targets above one.
+    """
     input, target = op.cast(input, op.result_dtype), op.cast(target, op.result_dtype)
     if log_input:
         loss = op.Sub(op.Exp(input), op.Mul(target, input))
     else:
         loss = op.Sub(input, op.Mul(target, op.Log(op.Add(input, op.like(eps, input)))))
     if full:
-        # Stirling's approximation of log(target!), for targets above one
+        # Stirling's approximation of log(target!) for targets above one
         one = op.like(1, target)
         safe = _at_least(op, target, 1.0)
         logarithm = op.Mul(op.like(0.5, target), op.Log(op.Mul(op.like(2 * math.pi, target), safe)))
@@ -96,7 +109,10 @@ def poisson_nll_loss(
 def binary_cross_entropy(
     op: Emitter, self: Value, target: Value, weight: Value | None = None, reduction: int = 1
 ) -> Value:
-    """binary_cross_entropy: logarithms bounded below by -100."""
+    """aten::binary_cross_entropy(Tensor self, Tensor target, Tensor? weight=None, int reduction=1) -> Tensor
+
+    Logarithms are at least -100, as in torch's kernel, so that the loss stays finite.
+    """
     one = op.like(1, self)
     positive = _at_least(op, op.Log(self), -100.0)
     negative = _at_least(op, log1p(op, op.Neg(self)), -100.0)
@@ -113,8 +129,11 @@ def binary_cross_entropy_with_logits(
     pos_weight: Value | None = None,
     reduction: int = 1,
 ) -> Value:
+    """aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None,
+    int reduction=1) -> Tensor
+    """
     one = op.like(1, self)
-    # -log(sigmoid(x)), stable on both sides
+    # -log(sigmoid(x)) without overflow on either side
     cost = op.Softplus(op.Neg(self))
     if pos_weight is not None:
         cost = op.Mul(cost, op.Add(op.Mul(op.Sub(pos_weight, one), target), one))
@@ -124,7 +143,10 @@ def binary_cross_entropy_with_logits(
 
 @lower("aten::kl_div")
 def kl_div(op: Emitter, self: Value, target: Value, reduction: int = 1, log_target: bool = False) -> Value:
-    """kl_div(self, target): self is a logarithm; a target of zero counts nothing."""
+    """aten::kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor
+
+    `self` is a logarithm. Where the target is zero, the term is zero.
+    """
     if log_target:
         return _reduced(op, op.Mul(op.Exp(target), op.Sub(target, self)), reduction)
     zero = op.like(0, target)
@@ -136,9 +158,9 @@ def kl_div(op: Emitter, self: Value, target: Value, reduction: int = 1, log_targ
 
 
 def _picked(op: Emitter, scores: Value, target: Value, ignore_index: Any) -> Value:
-    """True at the class of each target, shaped like ``scores``; nowhere for an ignored one."""
+    """True at the class of each target, in the shape of `scores`; false everywhere for an ignored target."""
     axis = 0 if scores.rank == 1 else 1
-    classes = op.Reshape(positions(op, op.dim(scores, axis)), [-1, *[1] * (scores.rank - axis - 1)])
+    classes = op.Reshape(iota(op, op.dim(scores, axis)), [-1, *[1] * (scores.rank - axis - 1)])
     wanted = op.Unsqueeze(op.cast(target, dtypes.INT64), axes=[axis])
     hit = op.Equal(wanted, classes)
     return op.And(hit, op.Not(op.Equal(wanted, op.like(ignore_index, wanted))))
@@ -154,7 +176,7 @@ def _class_weights(op: Emitter, scores: Value, weight: Value | None) -> Value:
 def _nll(
     op: Emitter, scores: Value, target: Value, weight: Value | None, reduction: int, ignore_index: Any
 ) -> tuple[Value, Value]:
-    """(loss, sum of the weights that counted)"""
+    """(loss, sum of the weights of the targets that are not ignored)."""
     axis = 0 if scores.rank == 1 else 1
     picked = alike(_picked(op, scores, target, ignore_index), scores)
     zero = op.like(0, scores)
@@ -177,6 +199,9 @@ def nll_loss(
     reduction: int = 1,
     ignore_index: Any = -100,
 ) -> Value:
+    """aten::nll_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1, SymInt ignore_index=-100)
+    -> Tensor
+    """
     return _nll(op, self, target, weight, reduction, ignore_index)[0]
 
 
@@ -184,6 +209,9 @@ def nll_loss(
 def nll_loss_forward(
     op: Emitter, self: Value, target: Value, weight: Value | None, reduction: int, ignore_index: Any
 ) -> tuple[Value, Value]:
+    """aten::nll_loss_forward(Tensor self, Tensor target, Tensor? weight, int reduction, SymInt ignore_index)
+    -> (Tensor output, Tensor total_weight)
+    """
     return _nll(op, self, target, weight, reduction, ignore_index)
 
 
@@ -197,7 +225,11 @@ def cross_entropy_loss(
     ignore_index: Any = -100,
     label_smoothing: float = 0.0,
 ) -> Value:
-    """cross_entropy_loss: targets are classes, or probabilities of all classes where they are floats."""
+    """aten::cross_entropy_loss(Tensor self, Tensor target, Tensor? weight=None, int reduction=1,
+    SymInt ignore_index=-100, float label_smoothing=0.) -> Tensor
+
+    The targets are classes, or probabilities of all classes if they are floats.
+    """
     axis = 0 if self.rank == 1 else 1
     scores = alike(log_softmax(op, self, axis), self)
     if dtypes.is_floating(target.dtype):
@@ -251,12 +283,19 @@ def linear_cross_entropy(
     compute_linear_weight_grad: bool,
     compute_linear_bias_grad: bool,
 ) -> tuple[Value, ...]:
-    """The loss in one piece: pieces of the batch, and of memory, are a matter of the runtime.
+    """torch_nn::_linear_cross_entropy_batch_chunked(Tensor input, Tensor linear_weight, Tensor target,
+    Tensor? linear_bias, Tensor? weight, str reduction, SymInt ignore_index, float label_smoothing,
+    SymInt batch_chunk_size, str acc_policy, ScalarType acc_dtype, bool allow_retain_graph, bool compute_input_grad,
+    bool compute_linear_weight_grad, bool compute_linear_bias_grad) -> (Tensor, Tensor, Tensor, Tensor)
 
-    The gradients that torch computes on the way are not wanted in a file.
+    The loss is computed at once: splitting the batch to save memory is left to the runtime.
+
+    The gradients that torch computes at the same time are refused.
     """
     if compute_input_grad or compute_linear_weight_grad or compute_linear_bias_grad:
-        raise UnsupportedForm("computes gradients, which a file has no place for; export under torch.no_grad()")
+        raise UnsupportedForm(
+            "computes gradients, which a file has no place for; export under torch.no_grad()", code="computes-gradients"
+        )
     scores = _scores(op, input, linear_weight, linear_bias, acc_dtype)
     classes = None if weight is None else op.cast(weight, scores.dtype)
     number = {"none": _NONE, "mean": _MEAN}.get(reduction, _SUM)
@@ -278,6 +317,12 @@ def linear_cross_entropy_each(
     acc_policy: str,
     acc_dtype: torch.dtype,
 ) -> Value:
+    """torch_nn::_linear_cross_entropy_batch_chunked_no_reduction(Tensor input, Tensor linear_weight, Tensor target,
+    Tensor? linear_bias, Tensor? weight, SymInt ignore_index, SymInt batch_chunk_size, str acc_policy,
+    ScalarType acc_dtype) -> Tensor
+
+    The loss of each sample, computed at once.
+    """
     scores = _scores(op, input, linear_weight, linear_bias, acc_dtype)
     classes = None if weight is None else op.cast(weight, scores.dtype)
     loss = cross_entropy_loss(op, scores, target, classes, _NONE, ignore_index)
@@ -285,7 +330,7 @@ def linear_cross_entropy_each(
 
 
 def _scores(op: Emitter, input: Value, weight: Value, bias: Value | None, dtype: torch.dtype) -> Value:
-    """[N, C], in the dtype that the loss is summed up in, or a wider one."""
+    """[N, C], in the dtype in which the loss is accumulated, or a wider one."""
     code = dtypes.DOUBLE if dtype is torch.float64 else dtypes.FLOAT
     scores = op.MatMul(op.cast(input, code), swap_last(op, op.cast(weight, code)))
     scores = scores if bias is None else op.Add(scores, op.cast(bias, code))
@@ -298,6 +343,10 @@ def _scores(op: Emitter, input: Value, weight: Value, bias: Value | None, dtype:
 
 @lower("aten::hinge_embedding_loss")
 def hinge_embedding_loss(op: Emitter, self: Value, target: Value, margin: float = 1.0, reduction: int = 1) -> Value:
+    """aten::hinge_embedding_loss(Tensor self, Tensor target, float margin=1., int reduction=1) -> Tensor
+
+    x where the target is 1, max(0, margin - x) where it is -1.
+    """
     zero = op.like(0, self)
     target = op.cast(target, self.dtype)
     apart = op.Where(eq(op, target, op.like(1, self)), zero, _at_least(op, op.Sub(op.like(margin, self), self), 0.0))
@@ -309,6 +358,11 @@ def hinge_embedding_loss(op: Emitter, self: Value, target: Value, margin: float 
 def margin_ranking_loss(
     op: Emitter, input1: Value, input2: Value, target: Value, margin: float = 0.0, reduction: int = 1
 ) -> Value:
+    """aten::margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1)
+    -> Tensor
+
+    max(0, margin - target * (input1 - input2)).
+    """
     input1, input2, target = (op.cast(item, op.result_dtype) for item in (input1, input2, target))
     wrong = op.Mul(op.Neg(target), op.Sub(input1, input2))
     return _reduced(op, _at_least(op, op.Add(wrong, op.like(margin, wrong)), 0.0), reduction)
@@ -316,6 +370,7 @@ def margin_ranking_loss(
 
 @lower("aten::soft_margin_loss")
 def soft_margin_loss(op: Emitter, self: Value, target: Value, reduction: int = 1) -> Value:
+    """aten::soft_margin_loss(Tensor self, Tensor target, int reduction=1) -> Tensor"""
     return _reduced(op, op.Softplus(op.Neg(op.Mul(op.cast(target, self.dtype), self))), reduction)
 
 
@@ -323,7 +378,11 @@ def soft_margin_loss(op: Emitter, self: Value, target: Value, reduction: int = 1
 def cosine_embedding_loss(
     op: Emitter, input1: Value, input2: Value, target: Value, margin: float = 0.0, reduction: int = 1
 ) -> Value:
-    """cosine_embedding_loss: 1 - cos for targets of 1, max(0, cos - margin) for -1."""
+    """aten::cosine_embedding_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1)
+    -> Tensor
+
+    1 - cos for targets of 1, max(0, cos - margin) for targets of -1.
+    """
     input1, input2, target = (op.cast(item, op.result_dtype) for item in (input1, input2, target))
     axis = input1.rank - 1
     eps = op.like(1e-12, input1)
@@ -341,7 +400,7 @@ def cosine_embedding_loss(
 
 
 def _distance(op: Emitter, x1: Value, x2: Value, p: float, eps: float) -> Value:
-    """The norm of x1 - x2 + eps over the last axis."""
+    """The p-norm of x1 - x2 + eps over the last axis."""
     gap = op.Abs(op.Add(op.Sub(x1, x2), op.like(eps, x1)))
     if x1.rank == x2.rank == 0:
         return gap
@@ -367,6 +426,12 @@ def triplet_margin_loss(
     swap: bool = False,
     reduction: int = 1,
 ) -> Value:
+    """aten::triplet_margin_loss(Tensor anchor, Tensor positive, Tensor negative, float margin=1., float p=2.,
+    float eps=9.9999999999999995e-07, bool swap=False, int reduction=1) -> Tensor
+
+    max(0, margin + distance to positive - distance to negative). With `swap` the smaller of the distances of anchor and
+    positive to the negative counts.
+    """
     anchor, positive, negative = (op.cast(item, op.result_dtype) for item in (anchor, positive, negative))
     close = _distance(op, anchor, positive, p, eps)
     far = _distance(op, anchor, negative, p, eps)
@@ -385,7 +450,11 @@ def multi_margin_loss(
     weight: Value | None = None,
     reduction: int = 1,
 ) -> Value:
-    """multi_margin_loss: sum over other classes of max(0, margin - x[y] + x[i])**p, over the number of classes."""
+    """aten::multi_margin_loss(Tensor self, Tensor target, Scalar p=1, Scalar margin=1, Tensor? weight=None,
+    int reduction=1) -> Tensor
+
+    The sum over the other classes of max(0, margin - x[y] + x[i])**p, divided by the number of classes.
+    """
     single = target.rank == 0
     if self.rank < 2:
         scores: Value = op.Reshape(self, [1, -1])

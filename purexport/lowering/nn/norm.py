@@ -1,7 +1,7 @@
 """Normalizations: native operators where the opset has them, otherwise their arithmetic.
 
-The arithmetic of half-precision tensors is done in float32, as torch does it: an eps of 1e-8 is nothing in float16.
-ONNX stashes statistics in float32, so float64 takes the arithmetic too.
+The arithmetic on half-precision tensors is done in float32, as in torch: an eps of 1e-8 is zero in float16. ONNX
+computes the statistics in float32 (`stash_type`), so float64 tensors take the arithmetic too.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def _filled(op: Emitter, number: float, size: int, like: Value) -> Value:
 
 
 def _wide(op: Emitter, value: Value) -> Value:
-    """``value`` in the dtype in which torch computes on it."""
+    """`value` in the dtype in which torch computes on it."""
     return op.cast(value, dtypes.FLOAT) if value.dtype in (dtypes.FLOAT16, dtypes.BFLOAT16) else value
 
 
 def _statistics(op: Emitter, value: Value, axes: Sequence[int]) -> tuple[Value, Value, Value]:
-    """Mean, value - mean, and biased variance over ``axes``, which stay with size 1."""
+    """Mean, value - mean, and biased variance over `axes`, which stay with size 1."""
     mean = op.ReduceMean(value, axes=list(axes), keepdims=1)
     centered = op.Sub(value, mean)
     return mean, centered, op.ReduceMean(op.Mul(centered, centered), axes=list(axes), keepdims=1)
@@ -40,13 +40,13 @@ def _deviation(op: Emitter, variance: Value, eps: float) -> Value:
 
 
 def _standardized(op: Emitter, value: Value, axes: Sequence[int], eps: float) -> Value:
-    """(x - mean) / sqrt(var + eps) over ``axes``, in the dtype that ``_wide`` gives."""
+    """(x - mean) / sqrt(var + eps) over `axes`, in the dtype that `_wide` gives."""
     _, centered, variance = _statistics(op, _wide(op, value), axes)
     return op.Div(centered, _deviation(op, variance, eps))
 
 
 def _scaled(op: Emitter, value: Value, weight: Value | None, bias: Value | None, dtype: int | None) -> Value:
-    """value * weight + bias, and back in ``dtype``."""
+    """value * weight + bias, converted to `dtype`."""
     if weight is not None:
         value = op.Mul(value, op.cast(weight, value.dtype))
     if bias is not None:
@@ -55,7 +55,7 @@ def _scaled(op: Emitter, value: Value, weight: Value | None, bias: Value | None,
 
 
 def _by_channel(op: Emitter, value: Value | None, rank: int) -> Value | None:
-    """A vector of channels in the shape that broadcasts against [N, C, ...] of that rank."""
+    """A vector of channels in a shape that broadcasts against [N, C, ...] of that rank."""
     return None if value is None else _spread(op, value, rank)
 
 
@@ -78,6 +78,11 @@ def batch_norm(
     momentum: float,
     eps: float,
 ) -> Value:
+    """aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var,
+    bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor
+
+    In evaluation with the running statistics, in training with those of the batch.
+    """
     if not training and running_mean is not None and running_var is not None:
         return _with_given_statistics(op, input, weight, bias, running_mean, running_var, eps)
     result = _standardized(op, input, _all_but_channels(input), eps)
@@ -92,7 +97,7 @@ def _with_given_statistics(
     op: Emitter, value: Value, weight: Value | None, bias: Value | None, mean: Value, var: Value, eps: float
 ) -> Value:
     channels = op.dim(value, 1)
-    computed = op.cast(value, mean.dtype)  # under autocast the statistics are wider than the input
+    computed = op.cast(value, mean.dtype)  # under autocast the statistics have a wider dtype than the input
     if not isinstance(channels, int) or computed.dtype == dtypes.DOUBLE:  # the attribute epsilon is a float32
         centered = op.Sub(computed, _spread(op, mean, value.rank))
         result = op.Div(centered, _deviation(op, _spread(op, var, value.rank), eps))
@@ -113,7 +118,11 @@ def native_batch_norm_no_training(
     momentum: float,
     eps: float,
 ) -> tuple[Value, ...]:
-    # the saved statistics are for gradients, and empty
+    """aten::_native_batch_norm_legit_no_training(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean,
+    Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor)
+
+    The saved statistics are for gradients, and empty.
+    """
     empty = op.const(torch.empty(0, dtype=dtypes.torch_dtype(running_mean.dtype or dtypes.FLOAT)))
     return _with_given_statistics(op, input, weight, bias, running_mean, running_var, eps), empty, empty
 
@@ -128,6 +137,9 @@ def native_batch_norm_no_stats(
     momentum: float,
     eps: float,
 ) -> tuple[Value, ...]:
+    """aten::_native_batch_norm_legit.no_stats(Tensor input, Tensor? weight, Tensor? bias, bool training,
+    float momentum, float eps) -> (Tensor, Tensor, Tensor)
+    """
     axes = _all_but_channels(input)
     mean, _, variance = _statistics(op, _wide(op, input), axes)
     saved = op.Squeeze(mean, axes), op.Reciprocal(op.Squeeze(_deviation(op, variance, eps), axes))
@@ -146,13 +158,18 @@ def native_batch_norm_functional(
     momentum: float,
     eps: float,
 ) -> tuple[Value, ...]:
+    """aten::_native_batch_norm_legit_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean,
+    Tensor running_var, bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor,
+    Tensor running_mean_out, Tensor running_var_out)
+
+    The running variance is updated with the unbiased variance, the output is normalized with the biased one.
+    """
     if not training:
         found = native_batch_norm_no_training(op, input, weight, bias, running_mean, running_var, momentum, eps)
         return *found, running_mean, running_var
     axes = _all_but_channels(input)
     mean, _, variance = _statistics(op, _wide(op, input), axes)
     count = op.Div(op.Size(input), op.Size(running_mean))
-    # the running variance takes the unbiased one
     counted = op.cast(count, variance.dtype)
     unbiased = op.Div(op.Mul(variance, counted), op.Sub(counted, op.like(1, counted)))
     running = [
@@ -174,7 +191,12 @@ def batch_norm_with_update(
     momentum: float,
     eps: float,
 ) -> tuple[Value, ...]:
-    """Like _native_batch_norm_legit_functional in training; what a backward pass would keep is empty."""
+    """aten::_batch_norm_with_update_functional(Tensor input, Tensor? weight, Tensor? bias, Tensor running_mean,
+    Tensor running_var, float momentum, float eps) -> (Tensor, Tensor, Tensor, Tensor, Tensor running_mean_out,
+    Tensor running_var_out)
+
+    Like `_native_batch_norm_legit_functional` in training. The reserved tensor for a backward pass is empty.
+    """
     found = native_batch_norm_functional(op, input, weight, bias, running_mean, running_var, True, momentum, eps)
     return *found[:3], op.const([], dtypes.UINT8), *found[3:]
 
@@ -191,6 +213,9 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Value, ...]:
+    """aten::native_batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var,
+    bool training, float momentum, float eps) -> (Tensor, Tensor, Tensor)
+    """
     if training or running_mean is None or running_var is None:
         return native_batch_norm_no_stats(op, input, weight, bias, True, momentum, eps)
     return native_batch_norm_no_training(op, input, weight, bias, running_mean, running_var, momentum, eps)
@@ -211,6 +236,9 @@ def instance_norm(
     momentum: float,
     eps: float,
 ) -> Value:
+    """aten::instance_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var,
+    bool use_input_stats, float momentum, float eps, bool cudnn_enabled) -> Tensor
+    """
     if not use_input_stats:
         return batch_norm(op, input, weight, bias, running_mean, running_var, False, momentum, eps)
     channels = op.dim(input, 1)
@@ -223,7 +251,7 @@ def instance_norm(
 
 
 def _is_stashable(value: Value) -> bool:
-    """True when ONNX's float32 statistics lose nothing, and eps keeps its value."""
+    """True when statistics in float32 lose nothing, and eps keeps its value."""
     return value.dtype == dtypes.FLOAT
 
 
@@ -236,6 +264,11 @@ def layer_norm(
     bias: Value | None = None,
     eps: float = 1e-5,
 ) -> Value:
+    """aten::layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, Tensor? bias=None,
+    float eps=1.0000000000000001e-05, bool cudnn_enable=True) -> Tensor
+
+    ONNX LayerNormalization since opset 17.
+    """
     count, sizes = len(normalized_shape), op.ints(normalized_shape)
     if (
         op.has("LayerNormalization")
@@ -260,6 +293,9 @@ def _last(value: Value, count: int) -> list[int]:
 def native_layer_norm(
     op: Emitter, input: Value, normalized_shape: Sequence[Any], weight: Value | None, bias: Value | None, eps: float
 ) -> tuple[Value, ...]:
+    """aten::native_layer_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight, Tensor? bias, float eps)
+    -> (Tensor, Tensor, Tensor)
+    """
     mean, _, variance = _statistics(op, _wide(op, input), _last(input, len(normalized_shape)))
     saved = [op.cast(item, op.result_dtype) for item in (mean, op.Reciprocal(_deviation(op, variance, eps)))]
     return layer_norm(op, input, normalized_shape, weight, bias, eps), *saved
@@ -269,8 +305,11 @@ def native_layer_norm(
 def rms_norm(
     op: Emitter, input: Value, normalized_shape: Sequence[Any], weight: Value | None = None, eps: float | None = None
 ) -> Value:
+    """aten::rms_norm(Tensor input, SymInt[] normalized_shape, Tensor? weight=None, float? eps=None) -> Tensor
+
+    Without `eps` torch takes the machine epsilon of the input's dtype. ONNX RMSNormalization since opset 23.
+    """
     axes = _last(input, len(normalized_shape))
-    # without an eps torch takes the smallest step of the input's dtype at 1
     small = torch.finfo(dtypes.torch_dtype(input.dtype or dtypes.FLOAT)).eps if eps is None else eps
     if op.has("RMSNormalization") and weight is not None and input.dtype == weight.dtype != dtypes.DOUBLE:
         return op.RMSNormalization(input, weight, axis=-len(axes), epsilon=small)
@@ -288,12 +327,17 @@ def group_norm(
     bias: Value | None = None,
     eps: float = 1e-5,
 ) -> Value:
+    """aten::group_norm(Tensor input, int num_groups, Tensor? weight=None, Tensor? bias=None,
+    float eps=1.0000000000000001e-05, bool cudnn_enabled=True) -> Tensor
+
+    ONNX GroupNormalization scales by channel since opset 21; before that it scaled by group.
+    """
     channels = op.dim(input, 1)
     if op.has("GroupNormalization") and _is_stashable(input) and isinstance(channels, int) and input.rank > 2:
         scale = _filled(op, 1, channels, input) if weight is None else op.cast(weight, input.dtype)
         shift = _filled(op, 0, channels, input) if bias is None else op.cast(bias, input.dtype)
         return op.GroupNormalization(input, scale, shift, num_groups=num_groups, epsilon=eps)
-    # a group is an instance of its own: normalize [N, G, rest], then scale by channel
+    # normalize each group, [N, G, rest], then scale by channel
     groups = op.Reshape(input, [0, num_groups, -1])
     if _is_stashable(input):
         ones, zeros = _filled(op, 1, num_groups, input), _filled(op, 0, num_groups, input)
@@ -316,6 +360,9 @@ def native_group_norm(
     group: int,
     eps: float,
 ) -> tuple[Value, ...]:
+    """aten::native_group_norm(Tensor input, Tensor? weight, Tensor? bias, SymInt N, SymInt C, SymInt HxW, int group,
+    float eps) -> (Tensor, Tensor, Tensor)
+    """
     groups = op.Reshape(_wide(op, input), [0, group, -1])
     mean, _, variance = _statistics(op, groups, [2])
     saved = [op.Squeeze(item, [2]) for item in (mean, op.Reciprocal(_deviation(op, variance, eps)))]
@@ -327,7 +374,10 @@ def native_group_norm(
 
 @lower("aten::norm_except_dim")
 def norm_except_dim(op: Emitter, v: Value, pow: int = 2, dim: int = 0) -> Value:
-    """The norm of each slice along ``dim``, the other axes kept with size 1; -1 stands for all axes, and no slices."""
+    """aten::norm_except_dim(Tensor v, int pow=2, int dim=0) -> Tensor
+
+    The norm of each slice along `dim`; the other axes keep size 1. -1 stands for one norm over all axes.
+    """
     if not _axes_but(v, dim):
         return op.Abs(v)
     if pow not in (1, 2):
@@ -344,6 +394,7 @@ def _axes_but(value: Value, dim: int) -> list[int]:
 
 @lower("aten::_weight_norm")
 def weight_norm(op: Emitter, v: Value, g: Value, dim: int = 0) -> Value:
+    """aten::_weight_norm(Tensor v, Tensor g, int dim=0) -> Tensor"""
     if dim in (0, v.rank - 1) and v.dtype in (dtypes.FLOAT, dtypes.DOUBLE):
         return weight_norm_interface(op, v, g, dim)[0]
     return op.Mul(v, op.Div(g, norm_except_dim(op, v, 2, dim)))
@@ -351,8 +402,15 @@ def weight_norm(op: Emitter, v: Value, g: Value, dim: int = 0) -> Value:
 
 @lower("aten::_weight_norm_interface")
 def weight_norm_interface(op: Emitter, v: Value, g: Value, dim: int = 0) -> tuple[Value, Value]:
-    """torch's kernel takes as many numbers from the memory of g as v has slices, whatever g's shape is."""
+    """aten::_weight_norm_interface(Tensor v, Tensor g, int dim=0) -> (Tensor, Tensor)
+
+    torch's kernel reads as many numbers from the memory of `g` as `v` has slices, whatever the shape of `g` is. So
+    another shape is refused.
+    """
     if v.shape is None or g.shape != tuple(size if axis == dim else 1 for axis, size in enumerate(v.shape)):
-        raise UnsupportedForm("with scales in another shape than that of the norms has no rule; reshape them")
+        raise UnsupportedForm(
+            "with scales in another shape than that of the norms has no rule; reshape the scales",
+            code="form-without-rule",
+        )
     norm = norm_except_dim(op, v, 2, dim)
     return op.Mul(v, op.Div(g, norm)), norm

@@ -1,8 +1,9 @@
-"""Packed sequences: steps of several sequences one after the other, only those that exist.
+"""Packed sequences: the steps of several sequences in one tensor, without padding.
 
-A packed sequence is ``data`` [sum of lengths, ...] and ``batch_sizes`` [T], the number of sequences that still run at
-each step; sequences are sorted, longest first.  Recurrent nodes take padded sequences and their lengths, so a layer on
-packed data unpacks it, runs, and packs again; where runtimes see both, nothing depends on the recorded lengths.
+A packed sequence is `data` [sum of lengths, ...] and `batch_sizes` [T], the number of sequences that are at least t + 1
+long for each step t; sequences are sorted by falling length. Recurrent nodes take padded sequences and their lengths.
+So a layer on packed data unpacks it, runs, and packs again. The lengths are computed in the graph, never read from the
+example.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ from purexport.lowering.tensor.slices import slice_axis
 
 @lower("aten::_pack_padded_sequence")
 def pack_padded_sequence(op: Emitter, input: Value, lengths: Value, batch_first: bool) -> tuple[Value, Value]:
+    """aten::_pack_padded_sequence(Tensor input, Tensor lengths, bool batch_first) -> (Tensor, Tensor)
+
+    `lengths` must be sorted, longest first, as torch requires.
+    """
     value = permute(op, input, [1, 0, *range(2, input.rank)]) if batch_first else input
     longest = op.Gather(lengths, op.const(0), axis=0)
     steps = op.Range(op.const(0), longest, op.const(1))
@@ -33,6 +38,11 @@ def pack_padded_sequence(op: Emitter, input: Value, lengths: Value, batch_first:
 def pad_packed_sequence(
     op: Emitter, data: Value, batch_sizes: Value, batch_first: bool, padding_value: Any, total_length: Any
 ) -> tuple[Value, Value]:
+    """aten::_pad_packed_sequence(Tensor data, Tensor batch_sizes, bool batch_first, Scalar padding_value,
+    int total_length) -> (Tensor, Tensor)
+
+    `total_length` of 0 or less means the length of the longest sequence.
+    """
     padded, exists = _unpack(op, data, batch_sizes)
     seen = op.Unsqueeze(exists, list(range(2, data.rank + 1))) if data.rank > 1 else exists
     result = op.Where(seen, padded, op.like(padding_value, data))
@@ -58,7 +68,7 @@ def _unpack(op: Emitter, data: Value, batch_sizes: Value) -> tuple[Value, Value]
 
 
 def _pack(op: Emitter, value: Value, exists: Value, rank: int) -> Value:
-    """The existing steps of [T, B, ...] (of that rank), step by step."""
+    """The existing steps of [T, B, ...] (of that rank), in the order of a packed sequence."""
     tail = op.Slice(op.Shape(value), [2], [INT64_MAX], axes=[0])
     flat = op.Reshape(value, op.Concat(op.const([-1]), tail, axis=0) if rank > 2 else [-1])
     return op.Compress(flat, op.Reshape(exists, [-1]), axis=0)
@@ -86,7 +96,7 @@ def _layers(
 
 
 @lower("aten::lstm.data")
-def lstm(
+def packed_lstm(
     op: Emitter,
     data: Value,
     batch_sizes: Value,
@@ -98,6 +108,9 @@ def lstm(
     train: bool,
     bidirectional: bool,
 ) -> tuple[Value, ...]:
+    """aten::lstm.data(Tensor data, Tensor batch_sizes, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers,
+    float dropout, bool train, bool bidirectional) -> (Tensor, Tensor, Tensor)
+    """
     stack = Stack(LSTM, num_layers, 2 if bidirectional else 1, dropout if train else 0)
     return _layers(op, LSTM, data, batch_sizes, hx, params, has_biases, stack)
 

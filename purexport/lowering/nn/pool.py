@@ -1,9 +1,9 @@
-"""Pooling.  The traps are all at the border.
+"""Pooling. The differences between torch and ONNX are about padding.
 
-With ``ceil_mode`` torch lets a last window hang over the end if it starts inside the input or its left padding.  ONNX's
-own ceil_mode came late and runtimes differ about that last window, so the overhang is written as padding at the end:
-exact at every opset where the sizes are known, and a Pad by a computed amount where they are dynamic.  An average
-leaves the overhang out of its count.
+With `ceil_mode` torch allows a last window that reaches beyond the end, if it starts inside the input or its left
+padding. ONNX's own ceil_mode came later (opset 10), and runtimes differ about that last window. So the overhang is
+written as padding at the end: exact at every opset where the sizes are known, and a Pad by a computed amount where they
+are dynamic. An average does not count the overhang.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from purexport.lowering.support.kernels import largest
 
 
 class _Window:
-    """Kernel, stride, padding and dilation, one number an axis; ``extra`` is the overhang of ceil_mode."""
+    """Kernel, stride, padding and dilation, one number for each axis; `extra` is the overhang of ceil_mode."""
 
     def __init__(
         self,
@@ -59,21 +59,21 @@ class _Window:
 
     @property
     def is_computed(self) -> bool:
-        """True when the overhang follows from a dynamic size."""
+        """True when the overhang depends on a dynamic size."""
         return any(isinstance(item, Value) for item in self.extra)
 
     @property
     def is_wide(self) -> bool:
-        """True when runtimes refuse the padding as an attribute: it must be less than the kernel."""
+        """True when the padding is not less than the kernel: runtimes refuse such a padding as an attribute."""
         return any(pad >= self.kernel[axis % self.rank] for axis, pad in enumerate(self.pads()))
 
     def pads(self, padding: Sequence[int] | None = None) -> list[int]:
-        """ONNX pads: begins, then ends with the overhang, which must be known."""
+        """ONNX pads: all begins, then all ends with the overhang, which must be known."""
         begins = self.padding if padding is None else list(padding)
         return [*begins, *(begin + extra for begin, extra in zip(begins, self.extra, strict=True))]
 
     def pad(self, op: Emitter, value: Value, begins: Sequence[int], ends: Sequence[int], filler: Any = 0) -> Value:
-        """``value`` with begins, ends and the overhang added to its spatial axes."""
+        """`value` with begins, ends and the overhang added to its spatial axes."""
         after = [
             op.Add(extra, op.const(end)) if isinstance(extra, Value) else end + extra
             for end, extra in zip(ends, self.extra, strict=True)
@@ -83,12 +83,12 @@ class _Window:
 
 
 def spatial_rank(op: Emitter) -> int:
-    """The number of spatial axes, from the operator's own name: ``max_pool2d_with_indices`` has 2."""
+    """The number of spatial axes, read from the name of the operator: `max_pool2d_with_indices` has 2."""
     return int(next(char for char in op.target.partition(".")[0].partition("pool")[2] if char.isdigit()))
 
 
 def batched(op: Emitter, value: Value, rank: int) -> Value:
-    """``value`` with a batch axis in front of channels and spatial axes."""
+    """`value` with a batch axis in front of channels and spatial axes."""
     if value.rank == rank + 2:
         return value
     wide = op.Unsqueeze(value, [0])
@@ -97,7 +97,7 @@ def batched(op: Emitter, value: Value, rank: int) -> Value:
 
 
 def unbatched(op: Emitter, result: Value, value: Value, rank: int) -> Value:
-    """``result`` without the batch axis that ``batched`` gave to ``value``."""
+    """`result` without the batch axis that `batched` gave to `value`."""
     return result if value.rank == rank + 2 else op.Squeeze(result, [0])
 
 
@@ -114,6 +114,11 @@ def max_pool(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> Value:
+    """aten::max_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0], int[1] dilation=[1],
+    bool ceil_mode=False) -> Tensor
+
+    Padding counts as minus infinity.
+    """
     window = _Window(op, self, kernel_size, stride, padding, dilation, ceil_mode)
     (result,) = _maximum(op, batched(op, self, window.rank), window, outputs=1)
     return unbatched(op, result, self, window.rank)
@@ -129,6 +134,11 @@ def max_pool_with_indices(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> tuple[Value, ...]:
+    """aten::max_pool1d_with_indices(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0],
+    int[1] dilation=[1], bool ceil_mode=False) -> (Tensor, Tensor)
+
+    The second result is the position of each maximum within its plane, for equal elements that of the first.
+    """
     window = _Window(op, self, kernel_size, stride, padding, dilation, ceil_mode)
     found = _maximum(op, batched(op, self, window.rank), window, outputs=2)
     return tuple(unbatched(op, item, self, window.rank) for item in found)
@@ -154,14 +164,14 @@ def _maximum(op: Emitter, value: Value, window: _Window, outputs: int) -> tuple[
 
 
 def _positions(op: Emitter, indices: Value, padded: Value, window: _Window, explicit: bool) -> Value:
-    """ONNX counts over the whole tensor that was pooled, torch within one plane of its input."""
+    """Positions within one plane of the input, as in torch, from ONNX's positions in the whole pooled tensor."""
     if not explicit:
-        return _modulo(op, indices, product(op, window.sizes))
+        return _modulo(op, indices, size_product_value(op, window.sizes))
     position, rest, shape = op.const(0), indices, op.Shape(padded)
     for axis in reversed(range(window.rank)):
         size = op.Gather(shape, op.const(axis + 2), axis=0)
         step = op.Sub(_modulo(op, rest, size), op.const(window.padding[axis]))
-        position = op.Add(position, op.Mul(step, product(op, window.sizes[axis + 1 :])))
+        position = op.Add(position, op.Mul(step, size_product_value(op, window.sizes[axis + 1 :])))
         rest = op.Div(rest, size)
     return position
 
@@ -170,7 +180,7 @@ def _modulo(op: Emitter, value: Value, divisor: Value) -> Value:
     return op.Mod(value, divisor) if op.has("Mod") else op.Sub(value, op.Mul(op.Div(value, divisor), divisor))
 
 
-def product(op: Emitter, sizes: Sequence[Any]) -> Value:
+def size_product_value(op: Emitter, sizes: Sequence[Any]) -> Value:
     """The product of sizes that may be computed, as a zero-dim int64 value."""
     result = op.const(math.prod(size for size in sizes if not isinstance(size, Value)))
     for size in sizes:
@@ -182,10 +192,13 @@ def product(op: Emitter, sizes: Sequence[Any]) -> Value:
 def max_unpool(
     op: Emitter, self: Value, indices: Value, output_size: Sequence[Any], stride: Any = None, padding: Any = None
 ) -> Value:
-    # the sizes say it all: stride and padding were needed to compute them
+    """aten::max_unpool2d(Tensor self, Tensor indices, SymInt[2] output_size) -> Tensor
+
+    `output_size` gives the size: stride and padding are not needed.
+    """
     lead = dims_of(op, self)[: self.rank - spatial_rank(op)]
     flat = [*[0] * len(lead), -1]
-    zeros = full(op, [*lead, product(op, output_size)], 0, op.result_dtype)
+    zeros = full(op, [*lead, size_product_value(op, output_size)], 0, op.result_dtype)
     write = "ScatterElements" if op.has("ScatterElements") else "Scatter"
     written = op.emit(write, zeros, op.Reshape(indices, flat), op.Reshape(self, flat), axis=len(lead))
     return op.Reshape(written, op.ints([*flat[:-1], *output_size]))
@@ -205,10 +218,16 @@ def avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Value:
+    """aten::avg_pool1d(Tensor self, int[1] kernel_size, int[1] stride=[], int[1] padding=[0], bool ceil_mode=False,
+    bool count_include_pad=True) -> Tensor
+
+    `divisor_override` replaces the number of elements. With `count_include_pad` padding is counted, but never the
+    overhang of `ceil_mode`.
+    """
     window = _Window(op, self, kernel_size, stride, padding, ceil_mode=ceil_mode)
     value = batched(op, self, window.rank)
     if divisor_override is not None:
-        # then every window is a sum over the whole kernel
+        # each window is the sum over the whole kernel, divided by the given number
         mean = _mean_over_kernel(op, value, window)
         result = op.Mul(mean, op.like(math.prod(window.kernel) / divisor_override, mean))
     elif window.is_computed:
@@ -222,7 +241,7 @@ def avg_pool(
 def _average(op: Emitter, value: Value, window: _Window, count_include_pad: bool) -> Value:
     pads, include = window.pads(), count_include_pad and not any(window.extra)
     if any(window.extra) and count_include_pad and any(window.padding):
-        # padding counts and the overhang does not: pad first, then leave the overhang out
+        # padding counts and the overhang does not: pad first, then pool without counting the overhang
         value = op.Pad(value, op.ints([0, 0, *window.padding] * 2), mode="constant")
         pads = window.pads([0] * window.rank)
     return _pooled(op, value, window, pads, include)
@@ -235,19 +254,19 @@ def _pooled(op: Emitter, value: Value, window: _Window, pads: list[int] | None, 
 
 
 def _mean_over_kernel(op: Emitter, value: Value, window: _Window) -> Value:
-    """The mean with padding and overhang counted as zeros."""
+    """The mean over the whole kernel, where padding and overhang are zeros."""
     if not window.is_computed:
         return _pooled(op, value, window, window.pads(), True)
     return _pooled(op, window.pad(op, value, window.padding, window.padding), window, None, True)
 
 
 def _counted(op: Emitter, value: Value, window: _Window, count_include_pad: bool) -> Value:
-    """The part of each window that an average counts, in [0, 1]; shape [1, 1, *output]."""
-    border = window.padding if count_include_pad else [0] * window.rank
+    """The share of each window that an average counts, in [0, 1]; shape [1, 1, *output]."""
+    counted_padding = window.padding if count_include_pad else [0] * window.rank
     sizes = [
         op.Add(size, op.const(2 * pad)) if isinstance(size, Value) else size + 2 * pad
-        for size, pad in zip(window.sizes, border, strict=True)
+        for size, pad in zip(window.sizes, counted_padding, strict=True)
     ]
-    rest = [pad - counted for pad, counted in zip(window.padding, border, strict=True)]
+    rest = [pad - counted for pad, counted in zip(window.padding, counted_padding, strict=True)]
     ones = full(op, [1, 1, *sizes], 1, value.dtype or dtypes.FLOAT)
     return _pooled(op, window.pad(op, ones, rest, rest), window, None, True)

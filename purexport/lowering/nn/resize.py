@@ -1,9 +1,10 @@
 """Interpolation: ONNX Resize where it computes what torch computes, tables where it does not.
 
-torch scales coordinates by the given factor, or by the ratio of sizes where none is given; Resize does so with
-``scales`` and ``sizes``.  Where the sizes are known, all else is a table: interpolation of one axis is linear, so its
-matrix is what torch itself makes of the identity, and the nearest neighbours are what it makes of 0, 1, 2, ...
-Tables serve opsets before 11, dtypes without a kernel, antialiasing, and the rare factor that rounds to another size.
+torch scales coordinates by the given factor, or by the ratio of sizes where none is given; Resize does so with `scales`
+and `sizes`. Where the sizes are known, everything else is a table. Interpolation along one axis is linear, so its
+matrix is what torch's own operator gives for the identity, and the nearest neighbours are what it gives for 0, 1, 2,
+... Tables serve opsets before 11, dtypes without a kernel, antialiasing, and the rare factor that rounds to another
+size.
 """
 
 from __future__ import annotations
@@ -20,25 +21,25 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import dims_of, permute
-from purexport.lowering.support.positions import as_value, count_up
+from purexport.lowering.support.positions import int_range, size_value
 
 _KERNELS = (dtypes.FLOAT, dtypes.FLOAT16, dtypes.BFLOAT16)  # dtypes that runtimes resize
 
 
 @dataclass(frozen=True)
 class Method:
-    """How one family interpolates: its name in ONNX and the coordinates, and torch's operator for tables."""
+    """How one family interpolates: its name in ONNX, the coordinates, and torch's operator for tables."""
 
     mode: str
     coordinates: str
-    operator: str  # of two axes; of one where there is none of two
+    operator: str  # for two axes, or for one where torch has none for two
     nearest: str = ""
     cubic: float | None = None
     antialias: bool = False
 
     @property
     def is_nearest(self) -> bool:
-        """True when each element is a copy of one of the input."""
+        """True when each element of the result is a copy of an element of the input."""
         return self.mode == "nearest"
 
 
@@ -60,13 +61,15 @@ def _coordinates(align_corners: bool) -> str:
     return "align_corners" if align_corners else "half_pixel"
 
 
-def resize(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]) -> Value:
-    """``value`` [N, C, ...] interpolated to ``sizes``, or by ``scales`` where there are none.
+def interpolate(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]) -> Value:
+    """`value` [N, C, ...] interpolated to `sizes`, or by `scales` where there are none.
 
-    ``scales`` holds a factor an axis, or None where the ratio of sizes is to be taken.
+    `scales` holds a factor for each axis, or None where the ratio of the sizes is the factor.
     """
     if not method.is_nearest and not dtypes.is_floating(value.dtype):
-        raise UnsupportedForm("of integers has no rule yet; convert the input to a floating dtype first")
+        raise UnsupportedForm(
+            "of integers has no rule yet; convert the input to a floating dtype first", code="form-without-rule"
+        )
     before, after = (value.shape or ())[2:], (op.result.shape or ())[2:]
     known = [
         (old, new, scale)
@@ -76,7 +79,9 @@ def resize(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | Non
     if len(known) == len(before) and not _is_native(op, value, method, known):
         return _by_tables(op, value, method, known)
     if method.antialias and method.coordinates == "align_corners":
-        raise UnsupportedForm("with antialias=True and align_corners=True needs spatial axes of known size")
+        raise UnsupportedForm(
+            "with antialias=True and align_corners=True needs spatial axes of known size", code="size-not-known"
+        )
     return _native(op, value, method, list(after) if len(known) == len(before) else sizes, scales)
 
 
@@ -90,7 +95,7 @@ def _is_native(op: Emitter, value: Value, method: Method, axes: Sequence[tuple[i
     if not op.has("Resize", "coordinate_transformation_mode") and method is not _NEAREST:
         return False
     if not op.has("Resize", "coordinate_transformation_mode") and any(new < old for old, new, _ in axes):
-        return False  # Upsample does not shrink, and which neighbours the first Resize takes then is not said
+        return False  # Upsample does not shrink, and Resize 10 does not specify which neighbours it takes then
     return all(_same_sizes(*axis) and (not method.is_nearest or _same_nearest(method, *axis)) for axis in axes)
 
 
@@ -100,7 +105,7 @@ def _same_sizes(old: int, new: int, scale: float | None) -> bool:
 
 
 def _same_nearest(method: Method, old: int, new: int, scale: float | None) -> bool:
-    """True when ONNX's arithmetic in float32 finds torch's neighbours."""
+    """True when ONNX's arithmetic in float32 finds the same neighbours as torch."""
     steps = torch.arange(new, dtype=torch.float32)
     ratio = torch.tensor(new, dtype=torch.float32) / torch.tensor(old, dtype=torch.float32)
     middle = 0.0 if method is _NEAREST else 0.5
@@ -119,7 +124,7 @@ def _native(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | No
     if method.cubic is not None:
         options["cubic_coeff_a"] = -0.5 if method.antialias else method.cubic
     if method.antialias:
-        # torch spreads the weights of pixels that do not exist over the others
+        # torch distributes the weights of pixels outside the image over the others
         options |= {"antialias": 1, "exclude_outside": 1}
     by_sizes = sizes is not None and (method.coordinates == "align_corners" or not all(scales) or _all_known(sizes))
     nothing = None if op.optional("Resize", "roi") else op.const(torch.empty(0))
@@ -140,7 +145,7 @@ def _of_doubles(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] 
         new = _scaled_size(op, old, scale) if sizes is None else op.known(sizes[axis - 2])
         if method.is_nearest:
             # which element each one is, asked of the numbers 0, 1, 2, ...
-            count = op.Unsqueeze(op.cast(count_up(op, 0, old), dtypes.FLOAT), [0, 1])
+            count = op.Unsqueeze(op.cast(int_range(op, 0, old), dtypes.FLOAT), [0, 1])
             count.shape = (1, 1, old if isinstance(old, int) else None)
             places = _native(op, count, method, None if sizes is None else [new], [scale])
             value = op.Gather(value, op.Reshape(op.Cast(places, to=dtypes.INT64), [-1]), axis=axis)
@@ -163,7 +168,7 @@ def _step(op: Emitter, method: Method, old: Any, new: Any, scale: float | None) 
     one = op.const(1.0, dtypes.DOUBLE)
     if method.coordinates != "align_corners" and scale is not None:
         return op.const(1 / scale, dtypes.DOUBLE)
-    before, after = (op.cast(as_value(op, size), dtypes.DOUBLE) for size in (old, new))
+    before, after = (op.cast(size_value(op, size), dtypes.DOUBLE) for size in (old, new))
     if method.coordinates != "align_corners":
         return op.Div(before, after)
     # a single one is the first
@@ -172,10 +177,10 @@ def _step(op: Emitter, method: Method, old: Any, new: Any, scale: float | None) 
 
 
 def _mixed(op: Emitter, value: Value, axis: int, method: Method, new: Any, scale: float | None) -> Value:
-    """Two or four neighbours along ``axis``, each by its share; those beyond the ends are the last ones."""
+    """Two or four neighbours along `axis`, each by its share; those beyond the ends are the last ones."""
     old = op.dim(value, axis)
     half = op.const(0.5, dtypes.DOUBLE)
-    place, step = op.cast(count_up(op, 0, new), dtypes.DOUBLE), _step(op, method, old, new, scale)
+    place, step = op.cast(int_range(op, 0, new), dtypes.DOUBLE), _step(op, method, old, new, scale)
     if method.coordinates == "align_corners":
         place = op.Mul(place, step)
     else:
@@ -184,7 +189,7 @@ def _mixed(op: Emitter, value: Value, axis: int, method: Method, new: Any, scale
         place = op.Max(place, op.const(0.0, dtypes.DOUBLE))
     first = op.Floor(place)
     share = op.Sub(place, first)
-    last = op.Sub(op.cast(as_value(op, old), dtypes.DOUBLE), op.const(1.0, dtypes.DOUBLE))
+    last = op.Sub(op.cast(size_value(op, old), dtypes.DOUBLE), op.const(1.0, dtypes.DOUBLE))
     parts = []
     for tap in (0, 1) if method.cubic is None else (-1, 0, 1, 2):
         at = op.Max(op.Min(op.Add(first, op.const(float(tap), dtypes.DOUBLE)), last), op.const(0.0, dtypes.DOUBLE))
@@ -216,8 +221,8 @@ def _weight(op: Emitter, distance: Value, cubic: float | None) -> Value:
 def _filter(op: Emitter, method: Method, old: Any, new: Any, scale: float | None) -> Value:
     """[new, old]: the shares of antialiasing, whose kernel is as wide as a step where that is more than one."""
     step, half = _step(op, method, old, new, scale), op.const(0.5, dtypes.DOUBLE)
-    centers = op.Unsqueeze(op.Mul(op.Add(op.cast(count_up(op, 0, new), dtypes.DOUBLE), half), step), [1])
-    pixels = op.Unsqueeze(op.Add(op.cast(count_up(op, 0, old), dtypes.DOUBLE), half), [0])
+    centers = op.Unsqueeze(op.Mul(op.Add(op.cast(int_range(op, 0, new), dtypes.DOUBLE), half), step), [1])
+    pixels = op.Unsqueeze(op.Add(op.cast(int_range(op, 0, old), dtypes.DOUBLE), half), [0])
     distance = op.Div(op.Sub(pixels, centers), op.Max(step, op.const(1.0, dtypes.DOUBLE)))
     shares = _weight(op, distance, None if method.cubic is None else -0.5)
     return op.Div(shares, op.ReduceSum(shares, axes=[1], keepdims=1))
@@ -230,14 +235,16 @@ def _all_known(sizes: Sequence[Any]) -> bool:
 def _native_before_coordinates(
     op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]
 ) -> Value:
-    """Upsample, or the first Resize: nearest neighbours by factors that do not shrink, or that skip whole places."""
+    """Upsample (opset 9) or Resize 10: nearest neighbours by factors that do not shrink, or that skip a whole number of
+    pixels.
+    """
     if method is not _NEAREST:
         raise OpsetError(f"ONNX Resize has no coordinates like {method.coordinates!r} before", 11)
     shrinks = [scale for scale in scales if scale is not None and scale < 1]
     if shrinks and not op.has("Resize"):
         raise OpsetError("ONNX Upsample does not shrink", 10)
     if any(1 / scale % 1 for scale in shrinks):
-        raise OpsetError("ONNX Resize does not say which neighbours it takes before", 11)
+        raise OpsetError("ONNX Resize does not specify which neighbours it takes before", 11)
     if sizes is None or (_all_known(sizes) and all(scales)):
         factors = op.const([1.0, 1.0, *scales], dtypes.FLOAT)
         return op.emit("Resize" if op.has("Resize") else "Upsample", value, factors, mode="nearest")
@@ -247,9 +254,11 @@ def _native_before_coordinates(
 
 
 def _places(op: Emitter, old: Any, new: Any) -> Value:
-    """Which of ``old`` elements are the neighbours of ``new`` ones, in float32 as torch computes it."""
-    sizes = [op.cast(as_value(op, size), dtypes.FLOAT) for size in (old, new)]
-    steps = op.cast(count_up(op, 0, new), dtypes.FLOAT)
+    """For each of the `new` elements the position of its nearest neighbour among the `old` ones, in float32 as torch
+    computes it.
+    """
+    sizes = [op.cast(size_value(op, size), dtypes.FLOAT) for size in (old, new)]
+    steps = op.cast(int_range(op, 0, new), dtypes.FLOAT)
     found = op.Floor(op.Mul(steps, op.Div(sizes[0], sizes[1])))
     return op.Cast(op.Min(found, op.Sub(sizes[0], op.const(1.0, dtypes.FLOAT))), to=dtypes.INT64)
 
@@ -267,7 +276,7 @@ def _by_tables(op: Emitter, value: Value, method: Method, axes: Sequence[tuple[i
 
 
 def _along(op: Emitter, value: Value, axis: int, rank: int, matrix: torch.Tensor | Value) -> Value:
-    """The product of ``matrix`` [new, old] with one axis of ``value``."""
+    """The product of `matrix` [new, old] with one axis of `value`."""
     weights = matrix
     if isinstance(weights, torch.Tensor):
         weights = op.const(weights.to(dtypes.torch_dtype(value.dtype or dtypes.FLOAT)))
@@ -279,15 +288,15 @@ def _along(op: Emitter, value: Value, axis: int, rank: int, matrix: torch.Tensor
 
 
 def _neighbours(method: Method, old: int, new: int, scale: float | None) -> torch.Tensor:
-    """Which element of the input each element of the output is."""
+    """For each element of the output the position of its neighbour in the input."""
     operator: Callable[..., torch.Tensor] = getattr(torch.ops.aten, method.operator)
     return operator(torch.arange(old, dtype=torch.float32).reshape(1, 1, old), [new], scale).reshape(new).long()
 
 
 def _matrix(method: Method, old: int, new: int, scale: float | None) -> torch.Tensor:
-    """[new, old]: what torch makes of each unit vector along one axis."""
+    """[new, old]: what torch gives for each unit vector along one axis."""
     operator: Callable[..., torch.Tensor] = getattr(torch.ops.aten, method.operator)
-    # along the last axis: torch's antialiasing goes astray where that one has size 1
+    # along the last axis: torch's antialiasing gives wrong numbers where the last axis has size 1
     units = torch.eye(old, dtype=torch.float64).reshape(1, old, 1, old)
     found = operator(units, [1, new], method.coordinates == "align_corners", None, scale)
     return found.reshape(old, new).t().contiguous()
@@ -299,25 +308,25 @@ def _matrix(method: Method, old: int, new: int, scale: float | None) -> torch.Te
 def _register_nearest(name: str, rank: int, method: Method) -> None:
     @lower(f"aten::{name}{rank}d.vec")
     def by_list(op: Emitter, input: Value, output_size: Any, scale_factors: Any) -> Value:
-        return resize(op, input, method, output_size, scale_factors or [None] * rank)
+        return interpolate(op, input, method, output_size, scale_factors or [None] * rank)
 
     if rank == 1:
 
         @lower(f"aten::{name}1d")
         def of_one(op: Emitter, self: Value, output_size: Any, scales: Any = None) -> Value:
-            return resize(op, self, method, output_size, [scales])
+            return interpolate(op, self, method, output_size, [scales])
     elif rank == 2:
 
         @lower(f"aten::{name}2d")
         def of_two(op: Emitter, self: Value, output_size: Any, scales_h: Any = None, scales_w: Any = None) -> Value:
-            return resize(op, self, method, output_size, [scales_h, scales_w])
+            return interpolate(op, self, method, output_size, [scales_h, scales_w])
     else:
 
         @lower(f"aten::{name}3d")
         def of_three(
             op: Emitter, self: Value, output_size: Any, scales_d: Any = None, scales_h: Any = None, scales_w: Any = None
         ) -> Value:
-            return resize(op, self, method, output_size, [scales_d, scales_h, scales_w])
+            return interpolate(op, self, method, output_size, [scales_d, scales_h, scales_w])
 
 
 for _rank in (1, 2, 3):
@@ -327,7 +336,8 @@ for _rank in (1, 2, 3):
 
 @lower("aten::upsample_linear1d")
 def upsample_linear1d(op: Emitter, self: Value, output_size: Any, align_corners: bool, scales: Any = None) -> Value:
-    return resize(op, self, _linear(align_corners), output_size, [scales])
+    """aten::upsample_linear1d(Tensor self, SymInt[1] output_size, bool align_corners, float? scales=None) -> Tensor"""
+    return interpolate(op, self, _linear(align_corners), output_size, [scales])
 
 
 @lower("aten::upsample_trilinear3d")
@@ -340,12 +350,18 @@ def upsample_trilinear3d(
     scales_h: Any = None,
     scales_w: Any = None,
 ) -> Value:
-    return resize(op, self, _linear(align_corners), output_size, [scales_d, scales_h, scales_w])
+    """aten::upsample_trilinear3d(Tensor self, SymInt[3] output_size, bool align_corners, float? scales_d=None,
+    float? scales_h=None, float? scales_w=None) -> Tensor
+    """
+    return interpolate(op, self, _linear(align_corners), output_size, [scales_d, scales_h, scales_w])
 
 
 @lower("aten::upsample_linear1d.vec", "aten::upsample_bilinear2d.vec", "aten::upsample_trilinear3d.vec")
 def upsample_linear(op: Emitter, input: Value, output_size: Any, align_corners: bool, scale_factors: Any) -> Value:
-    return resize(op, input, _linear(align_corners), output_size, scale_factors or [None] * (input.rank - 2))
+    """aten::upsample_linear1d.vec(Tensor input, SymInt[]? output_size, bool align_corners, float[]? scale_factors)
+    -> Tensor
+    """
+    return interpolate(op, input, _linear(align_corners), output_size, scale_factors or [None] * (input.rank - 2))
 
 
 def _register_planes(name: str, method: Callable[[bool], Method], vector: bool = True) -> None:
@@ -353,13 +369,13 @@ def _register_planes(name: str, method: Callable[[bool], Method], vector: bool =
     def by_size(
         op: Emitter, self: Value, output_size: Any, align_corners: bool, scales_h: Any = None, scales_w: Any = None
     ) -> Value:
-        return resize(op, self, method(align_corners), output_size, [scales_h, scales_w])
+        return interpolate(op, self, method(align_corners), output_size, [scales_h, scales_w])
 
     if vector:
 
         @lower(f"aten::{name}.vec")
         def by_list(op: Emitter, input: Value, output_size: Any, align_corners: bool, scale_factors: Any) -> Value:
-            return resize(op, input, method(align_corners), output_size, scale_factors or [None, None])
+            return interpolate(op, input, method(align_corners), output_size, scale_factors or [None, None])
 
 
 _register_planes("upsample_bilinear2d", _linear, vector=False)

@@ -1,8 +1,8 @@
-"""Recurrent layers and cells as ONNX LSTM, GRU and RNN nodes: one node a layer, both directions in it.
+"""Recurrent layers and cells as ONNX LSTM, GRU and RNN nodes: one node for each layer, with both directions in it.
 
-Gates come in another order (LSTM: torch has i, f, g, o and ONNX i, o, f, g; GRU: r, z, n and z, r, n), so weights
-pass through Split and Concat, which runtimes fold.  Time stands first in the nodes; ``batch_first`` is a transpose.
-A cell is a layer of one step.  Packed sequences are packed and unpacked in the graph: see ``packed``.
+The order of the gates differs (LSTM: torch has i, f, g, o and ONNX i, o, f, g; GRU: r, z, n and z, r, n), so weights
+pass through Split and Concat, which runtimes fold. The nodes have time as their first axis; `batch_first` is a
+transpose. A cell is a layer of one step. Packed sequences are packed and unpacked in the graph: see `packed_sequences`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from purexport.lowering.tensor.slices import slice_axis
 
 @dataclass(frozen=True)
 class Kind:
-    """An ONNX operator, the order of its gates in torch's numbering, and its attributes."""
+    """An ONNX operator, its gates as positions in torch's order, and its attributes."""
 
     op_type: str
     gates: tuple[int, ...]
@@ -47,7 +47,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Stack:
-    """The options of a call of several layers."""
+    """The options of a call that runs several layers."""
 
     kind: Kind
     layers: int
@@ -55,20 +55,20 @@ class Stack:
     dropout: float
 
     def weights(self, params: Sequence[Value], has_biases: bool) -> list[list[Weights]]:
-        """``params`` by layer and direction."""
+        """`params` by layer and direction."""
         size = len(params) // (self.layers * self.directions)
         found = []
         for start in range(0, len(params), size):
-            piece = params[start : start + size]
-            biases = (piece[2], piece[3]) if has_biases else None
+            own = params[start : start + size]
+            biases = (own[2], own[3]) if has_biases else None
             projected = size == (5 if has_biases else 3)
-            found.append(Weights(piece[0], piece[1], biases, piece[-1] if projected else None))
+            found.append(Weights(own[0], own[1], biases, own[-1] if projected else None))
         return [found[at : at + self.directions] for at in range(0, len(found), self.directions)]
 
     def run(
         self, op: Emitter, value: Value, states: Sequence[Value], weights: list[list[Weights]], lengths: Value | None
     ) -> tuple[Value, ...]:
-        """Output [T, B, D * H] and final states [L * D, B, H] from ``value`` [T, B, I]."""
+        """Output [T, B, D * H] and final states [L * D, B, H] from `value` [T, B, I]."""
         finals: list[tuple[Value, ...]] = []
         for index, layer in enumerate(weights):
             if index and self.dropout:
@@ -137,13 +137,13 @@ def _hidden_size(weights: Weights, kind: Kind) -> int:
 
 
 def _reordered(op: Emitter, value: Value, kind: Kind) -> Value:
-    """A weight or bias whose first axis holds the gates one after the other, with the gates in ONNX's order."""
+    """A weight or bias whose first axis holds the gates, with the gates in ONNX's order."""
     count = len(kind.gates)
     if count == 1:
         return value
     size = value.sizes[0] // count
-    pieces = op.multi("Split", value, outputs=count, axis=0, split=[size] * count)
-    result = op.Concat(*(pieces[gate] for gate in kind.gates), axis=0)
+    gates = op.multi("Split", value, outputs=count, axis=0, split=[size] * count)
+    result = op.Concat(*(gates[gate] for gate in kind.gates), axis=0)
     result.shape = value.shape
     return result
 
@@ -156,10 +156,10 @@ def _by_direction(op: Emitter, items: Sequence[Value]) -> Value:
 def _projected(
     op: Emitter, kind: Kind, value: Value, states: Sequence[Value], weights: list[Weights], lengths: Value | None
 ) -> tuple[Value, ...]:
-    """An LSTM whose hidden state is projected: h = P h', which ONNX has not.
+    """An LSTM whose hidden state is projected, h = P h'; ONNX has no such operator.
 
-    The state h' follows an ordinary LSTM whose recurrent weight is R P.  Only the initial h is no P h' of anything: it
-    comes in through the input, beside the first step, with R as its input weight.
+    The state h' is that of an ordinary LSTM whose recurrent weight is R P. Only the initial h is not P h' for some h'.
+    It is given as an additional input at the first step, with R as its input weight.
     """
     outputs, hidden, cells = [], [], []
     for direction, item in enumerate(weights):
@@ -186,7 +186,7 @@ def _projected(
 
 
 def _at_first_step(op: Emitter, state: Value, value: Value, lengths: Value | None, reverse: bool) -> Value:
-    """[T, B, P]: ``state`` [1, B, P] at the step that runs first, zeros at the others."""
+    """[T, B, P]: `state` [1, B, P] at the step that runs first, zeros at the others."""
     time = op.dim(value, 0)
     end = op.const(time) if isinstance(time, int) else time
     steps = op.Unsqueeze(op.Range(op.const(0), end, op.const(1)), [1, 2])
@@ -233,6 +233,12 @@ def lstm(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[Value, ...]:
+    """aten::lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout,
+    bool train, bool bidirectional, bool batch_first) -> (Tensor, Tensor, Tensor)
+
+    The results are the output and the final hidden and cell states. `dropout` is between the layers, and only in
+    training.
+    """
     return _layers(op, LSTM, input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
 
 
@@ -288,6 +294,9 @@ def lstm_cell(
     b_ih: Value | None = None,
     b_hh: Value | None = None,
 ) -> tuple[Value, ...]:
+    """aten::lstm_cell(Tensor input, Tensor[] hx, Tensor w_ih, Tensor w_hh, Tensor? b_ih=None, Tensor? b_hh=None)
+    -> (Tensor, Tensor)
+    """
     return tuple(_cell(op, LSTM, input, hx, w_ih, w_hh, b_ih, b_hh))
 
 

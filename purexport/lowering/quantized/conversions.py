@@ -1,7 +1,8 @@
-"""Quantize, dequantize and fake-quantize: ATen's operators, and those of PT2E graphs (``quantized_decomposed``).
+"""Quantize, dequantize and fake-quantize: ATen's operators, and the helpers for those of PT2E graphs.
 
-ATen's make and take quantized tensors, those of PT2E plain integers beside their parameters.  Both become
-QuantizeLinear and DequantizeLinear.  A range narrower than its integers is kept by a Clip before the rounding.
+ATen's operators make and take quantized tensors, those of PT2E (`quantized_decomposed`) plain integers beside their
+parameters. Both become QuantizeLinear and DequantizeLinear. A range narrower than the integer dtype is a Clip before
+the rounding.
 """
 
 from __future__ import annotations
@@ -21,22 +22,26 @@ from purexport.lowering.support.qdq import (
     Limits,
     Quantized,
     as_quantized,
-    carrier_of,
     dequantize,
-    limits_of,
-    parameter,
+    dequantized,
+    integer_dtype_for,
+    integer_limits,
+    qparam,
     quantize,
-    steps,
-    values_of,
+    quantized_steps,
 )
 
-_SMALLEST_SCALE = 6.1e-5  # below it torch takes this one
+_SMALLEST_SCALE = 6.1e-5  # torch takes this scale instead of a smaller one
 
 # torch's own quantized dtypes --------------------------------------------------------------------------------------
 
 
 @lower("aten::quantize_per_tensor", "aten::quantize_per_tensor.tensor_qparams")
 def quantize_per_tensor(op: Emitter, self: Value, scale: Any, zero_point: Any, dtype: torch.dtype) -> Quantized:
+    """aten::quantize_per_tensor(Tensor self, float scale, int zero_point, ScalarType dtype) -> Tensor
+
+    Rounds ties to even. torch adds the zero point before it rounds, ONNX QuantizeLinear after.
+    """
     return as_quantized(op, self, scale, zero_point, _stored_code(dtype))
 
 
@@ -44,6 +49,9 @@ def quantize_per_tensor(op: Emitter, self: Value, scale: Any, zero_point: Any, d
 def quantize_tensors(
     op: Emitter, tensors: Sequence[Value], scales: Value, zero_points: Value, dtype: torch.dtype
 ) -> list[Quantized]:
+    """aten::quantize_per_tensor.tensors(Tensor[] tensors, Tensor scales, Tensor zero_points, ScalarType dtype)
+    -> Tensor[]
+    """
     code = _stored_code(dtype)
     return [
         as_quantized(op, value, op.Gather(scales, op.const(index)), op.Gather(zero_points, op.const(index)), code)
@@ -55,16 +63,25 @@ def quantize_tensors(
 def quantize_per_channel(
     op: Emitter, self: Value, scales: Value, zero_points: Value, axis: int, dtype: torch.dtype
 ) -> Quantized:
+    """aten::quantize_per_channel(Tensor self, Tensor scales, Tensor zero_points, int axis, ScalarType dtype)
+    -> Tensor
+    """
     if zero_points.dtype is not None and dtypes.is_floating(zero_points.dtype):
-        raise UnsupportedForm("with zero points that are no integers has no ONNX form; use an affine scheme")
+        raise UnsupportedForm(
+            "with float zero points has no ONNX form; use an affine scheme",
+            code="zero-point-not-integer",
+        )
     axis %= self.rank
-    scale, zero = parameter(op, scales, FLOAT, axis), parameter(op, zero_points, _stored_code(dtype), axis)
+    scale, zero = qparam(op, scales, FLOAT, axis), qparam(op, zero_points, _stored_code(dtype), axis)
     return Quantized(quantize(op, self, scale, zero, axis), scale, zero, axis)
 
 
 @lower("aten::quantize_per_tensor_dynamic")
 def quantize_dynamic(op: Emitter, self: Value, dtype: torch.dtype, reduce_range: bool) -> Quantized:
-    """The range of the very tensor, zero included, over the integers (one bit less with ``reduce_range``)."""
+    """aten::quantize_per_tensor_dynamic(Tensor self, ScalarType dtype, bool reduce_range) -> Tensor
+
+    The scale spreads the range of the tensor, zero included, over the integers (one bit less with `reduce_range`).
+    """
     code = _stored_code(dtype)
     limits = dynamic_limits(code, reduce_range)
     scale, zero = dynamic_parameters(op, self, limits, code)
@@ -73,34 +90,45 @@ def quantize_dynamic(op: Emitter, self: Value, dtype: torch.dtype, reduce_range:
 
 @lower_quantized("aten::dequantize.self")
 def dequantize_tensor(op: Emitter, self: Quantized) -> Value:
-    return values_of(op, self)
+    """aten::dequantize.self(Tensor self) -> Tensor"""
+    return dequantized(op, self)
 
 
 @lower("aten::dequantize.self")
 def dequantize_plain(op: Emitter, self: Value) -> Value:
-    """A tensor that is not quantized becomes float32."""
+    """aten::dequantize.self(Tensor self) -> Tensor
+
+    A tensor that is not quantized is converted to float32.
+    """
     return op.cast(self, FLOAT)
 
 
 @lower_quantized("aten::dequantize.tensors")
 def dequantize_tensors(op: Emitter, tensors: Sequence[Quantized]) -> list[Value]:
-    return [values_of(op, tensor) for tensor in tensors]
+    """aten::dequantize.tensors(Tensor[] tensors) -> Tensor[]"""
+    return [dequantized(op, tensor) for tensor in tensors]
 
 
 @lower_quantized("aten::int_repr")
 def int_repr(op: Emitter, self: Quantized) -> Value:
+    """aten::int_repr(Tensor self) -> Tensor"""
     return self.integers
 
 
 @lower("aten::_make_per_tensor_quantized_tensor")
 def make_quantized(op: Emitter, self: Value, scale: float, zero_point: int) -> Quantized:
-    """The integers of ``self`` as a quantized tensor."""
-    return Quantized(self, parameter(op, scale, FLOAT), parameter(op, zero_point, _code(self)))
+    """aten::_make_per_tensor_quantized_tensor(Tensor self, float scale, int zero_point) -> Tensor
+
+    The integers of `self` as a quantized tensor.
+    """
+    return Quantized(self, qparam(op, scale, FLOAT), qparam(op, zero_point, _code(self)))
 
 
 def _stored_code(dtype: torch.dtype) -> int:
     if not dtypes.is_quantized(dtype):
-        raise UnsupportedForm(f"to {dtype} has no ONNX form; use torch.quint8, torch.qint8 or torch.qint32")
+        raise UnsupportedForm(
+            f"to {dtype} has no ONNX form; use torch.quint8, torch.qint8 or torch.qint32", code="quantized-tensor"
+        )
     return dtypes.onnx_code(dtypes.stored_dtype(dtype))
 
 
@@ -113,21 +141,21 @@ def _code(value: Value) -> int:
 
 
 def dynamic_limits(dtype: int, reduce_range: bool) -> Limits:
-    """The integers that a dynamic quantization uses."""
-    low, high = limits_of(dtype)
+    """The range of integers that a dynamic quantization uses."""
+    low, high = integer_limits(dtype)
     return (-(-low // 2), high // 2) if reduce_range else (low, high)
 
 
 def dynamic_parameters(op: Emitter, value: Value, limits: Limits, dtype: int) -> tuple[Value, Value]:
-    """Scale and zero point that spread the tensor's own range, zero included, over ``limits``."""
+    """The scale and zero point that spread the range of the tensor, zero included, over `limits`."""
     low, high = limits
     least = op.cast(op.Min(op.ReduceMin(value, keepdims=0), 0.0), DOUBLE)
     most = op.cast(op.Max(op.ReduceMax(value, keepdims=0), 0.0), DOUBLE)
     scale = op.Div(op.Sub(most, least), float(high - low))
-    # a tensor of zeros alone has any scale
+    # any scale is right for a tensor of zeros
     scale = op.Where(op.Equal(op.cast(scale, FLOAT), 0.0), op.const(0.1, DOUBLE), scale)
     least, most = op.Div(least, scale), op.Div(most, scale)
-    # the end that lies nearer to its own integer decides, as in torch
+    # as in torch's ChooseQuantizationParams: the end of the range with the smaller rounding error decides
     least_error, most_error = op.Sub(float(abs(low)), op.Abs(least)), op.Sub(float(abs(high)), op.Abs(most))
     zero = op.Where(op.Less(least_error, most_error), op.Sub(float(low), least), op.Sub(float(high), most))
     zero = op.Clip(op.Round(op.cast(zero, FLOAT)), min=float(low), max=float(high))
@@ -139,6 +167,9 @@ def dynamic_parameters(op: Emitter, value: Value, limits: Limits, dtype: int) ->
 
 @lower("aten::fake_quantize_per_tensor_affine", "aten::fake_quantize_per_tensor_affine.tensor_qparams")
 def fake_quantize(op: Emitter, self: Value, scale: Any, zero_point: Any, quant_min: int, quant_max: int) -> Value:
+    """aten::fake_quantize_per_tensor_affine(Tensor self, float scale, int zero_point, int quant_min, int quant_max)
+    -> Tensor
+    """
     return _fake(op, self, scale, zero_point, None, (quant_min, quant_max))
 
 
@@ -146,6 +177,9 @@ def fake_quantize(op: Emitter, self: Value, scale: Any, zero_point: Any, quant_m
 def fake_quantize_channels(
     op: Emitter, self: Value, scale: Value, zero_point: Value, axis: int, quant_min: int, quant_max: int
 ) -> Value:
+    """aten::fake_quantize_per_channel_affine(Tensor self, Tensor scale, Tensor zero_point, int axis, int quant_min,
+    int quant_max) -> Tensor
+    """
     return _fake(op, self, scale, zero_point, axis % self.rank, (quant_min, quant_max))
 
 
@@ -153,6 +187,11 @@ def fake_quantize_channels(
 def fake_quantize_mask(
     op: Emitter, self: Value, scale: float, zero_point: int, quant_min: int, quant_max: int
 ) -> tuple[Value, Value]:
+    """aten::fake_quantize_per_tensor_affine_cachemask(Tensor self, float scale, int zero_point, int quant_min,
+    int quant_max) -> (Tensor output, Tensor mask)
+
+    The mask is true where the number was not clipped.
+    """
     limits = (quant_min, quant_max)
     mask = _inside(op, self, scale, zero_point, None, limits)
     return _fake(op, self, scale, zero_point, None, limits), mask
@@ -162,6 +201,9 @@ def fake_quantize_mask(
 def fake_quantize_channels_mask(
     op: Emitter, self: Value, scale: Value, zero_point: Value, axis: int, quant_min: int, quant_max: int
 ) -> tuple[Value, Value]:
+    """aten::fake_quantize_per_channel_affine_cachemask(Tensor self, Tensor scale, Tensor zero_point, int axis,
+    int quant_min, int quant_max) -> (Tensor output, Tensor mask)
+    """
     limits, axis = (quant_min, quant_max), axis % self.rank
     return _fake(op, self, scale, zero_point, axis, limits), _inside(op, self, scale, zero_point, axis, limits)
 
@@ -176,7 +218,11 @@ def fake_quantize_switched(
     quant_min: int,
     quant_max: int,
 ) -> tuple[Value, Value]:
-    """``fake_quant_enabled`` is a number that may be 0: the tensor then passes, and nothing is outside."""
+    """aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams(Tensor self, Tensor scale, Tensor zero_point,
+    Tensor fake_quant_enabled, int quant_min, int quant_max) -> (Tensor output, Tensor mask)
+
+    `fake_quant_enabled` is a number. Where it is 0, the tensor passes unchanged, and the mask is true everywhere.
+    """
     limits = (quant_min, quant_max)
     enabled = op.cast(_scalar(op, fake_quant_enabled), BOOL)
     result = op.Where(enabled, _fake(op, self, scale, zero_point, None, limits), self)
@@ -184,25 +230,31 @@ def fake_quantize_switched(
 
 
 def _scalar(op: Emitter, value: Value) -> Value:
-    return parameter(op, value, value.dtype or INT64)
+    return qparam(op, value, value.dtype or INT64)
 
 
 def _fake(op: Emitter, value: Value, scale: Any, zero_point: Any, axis: int | None, limits: Limits) -> Value:
     if value.dtype == DOUBLE:
-        raise UnsupportedForm("of float64 has no ONNX form, whose QuantizeLinear is float32; cast to float32 before")
+        raise UnsupportedForm(
+            "of float64 has no ONNX form, whose QuantizeLinear is float32; cast to float32 before",
+            code="float64-unsupported",
+        )
     _refuse_float_zero_points(zero_point)
-    factor, zero = parameter(op, scale, FLOAT, axis), parameter(op, zero_point, carrier_of(limits), axis)
+    factor, zero = qparam(op, scale, FLOAT, axis), qparam(op, zero_point, integer_dtype_for(limits), axis)
     integers = quantize(op, value, factor, zero, axis, limits)
     return op.cast(dequantize(op, integers, factor, zero, axis), value.dtype)
 
 
 def _inside(op: Emitter, value: Value, scale: Any, zero_point: Any, axis: int | None, limits: Limits) -> Value:
-    factor, zero = parameter(op, scale, FLOAT, axis), parameter(op, zero_point, carrier_of(limits), axis)
-    count = steps(op, op.cast(value, FLOAT), factor, zero, axis)
+    factor, zero = qparam(op, scale, FLOAT, axis), qparam(op, zero_point, integer_dtype_for(limits), axis)
+    count = quantized_steps(op, op.cast(value, FLOAT), factor, zero, axis)
     below, above = op.Less(count, float(limits[0])), op.Greater(count, float(limits[1]))
     return op.Not(op.Or(below, above))
 
 
 def _refuse_float_zero_points(zero_point: Any) -> None:
+    """Raises UnsupportedForm when the zero points are floats."""
     if isinstance(zero_point, Value) and dtypes.is_floating(zero_point.dtype):
-        raise UnsupportedForm("with zero points that are no integers has no ONNX form; round them before")
+        raise UnsupportedForm(
+            "with float zero points has no ONNX form; round them before", code="zero-point-not-integer"
+        )

@@ -1,4 +1,4 @@
-"""Operators that only move numbers: on quantized tensors they move the integers, and scale and zero point stay."""
+"""Operators that only move elements: on quantized tensors they move the integers, and scale and zero point stay."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def _moves(target: str, any_scheme: bool) -> None:
     def rule(op: Emitter, **arguments: Any) -> Any:
         tensor = next(found for item in arguments.values() for found in _tensors(item))
         if tensor.axis is not None and not any_scheme:
-            raise UnsupportedForm("of a tensor quantized per channel has no ONNX form; dequantize it before")
+            raise UnsupportedForm(
+                "of a tensor quantized per channel has no ONNX form; dequantize it before", code="quantized-tensor"
+            )
         plain = {name: _integers(item) for name, item in arguments.items()}
         return _wrapped(ordinary.function(op, **plain), tensor)
 

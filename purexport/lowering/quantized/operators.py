@@ -1,8 +1,8 @@
-"""Arithmetic, activations and norms on quantized tensors: the float operator between the two conversions.
+"""Arithmetic, activations and norms on quantized tensors: dequantize, the float operator, quantize.
 
-The result has a scale and zero point that the call gives, those of its input, or fixed ones (sigmoid and tanh).
-Averages are taken of the steps themselves, whose halves are exact, because torch rounds these to even.
-Source: the kernels in torch's ``aten/src/ATen/native/quantized/cpu``.
+The scale and zero point of the result are given by the call, or are those of the input, or are fixed (sigmoid and
+tanh). Averages are computed on the integers themselves, whose halves are exact, because torch rounds these to even.
+Source: the kernels in torch's `aten/src/ATen/native/quantized/cpu`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from purexport.lowering.support.qdq import (
     Quantized,
     as_quantized,
     dequantize,
-    limits_of,
+    dequantized,
+    integer_limits,
     quantize,
     requantized,
-    values_of,
 )
 
 # Two operands -------------------------------------------------------------------------------------------------------
@@ -46,7 +46,7 @@ from purexport.lowering.support.qdq import (
 
 def _binary(op_type: str, relu: bool) -> Callable[..., Quantized]:
     def rule(op: Emitter, qa: Quantized, qb: Quantized, scale: float, zero_point: int) -> Quantized:
-        value = op.emit(op_type, values_of(op, qa), values_of(op, qb))
+        value = op.emit(op_type, dequantized(op, qa), dequantized(op, qb))
         return like(op, op.Relu(value) if relu else value, qa, scale, zero_point)
 
     return rule
@@ -61,7 +61,11 @@ lower_quantized("quantized::matmul")(_binary("MatMul", relu=False))
 
 @lower_quantized("quantized::add.Scalar", "quantized::add_scalar")
 def add_number(op: Emitter, qa: Quantized, b: float) -> Quantized:
-    """The zero point moves by the number's steps; where it would leave the integers, the scale grows instead."""
+    """quantized::add.Scalar(Tensor qa, Scalar b) -> Tensor qc
+
+    The zero point moves by the number divided by the scale. Where it would leave the range of the integers, the scale
+    grows instead.
+    """
     scale, zero, (low, high) = _known(qa)
     moved = zero - int(torch.round(torch.tensor(float(b)) / torch.tensor(scale)).item())
     if low <= moved <= high:
@@ -75,7 +79,10 @@ def add_number(op: Emitter, qa: Quantized, b: float) -> Quantized:
 
 @lower_quantized("quantized::mul.Scalar", "quantized::mul_scalar")
 def mul_number(op: Emitter, qa: Quantized, b: float) -> Quantized:
-    """The scale is multiplied; a negative number mirrors the integers."""
+    """quantized::mul.Scalar(Tensor qa, Scalar b) -> Tensor qc
+
+    The scale is multiplied by the number. A negative number also mirrors the integers in their range.
+    """
     scale, zero, (low, high) = _known(qa)
     dtype = qa.integers.dtype or INT8
     factor = op.const(abs(b) * scale if b else 1.0, FLOAT)
@@ -90,45 +97,50 @@ def mul_number(op: Emitter, qa: Quantized, b: float) -> Quantized:
 
 def _known(tensor: Quantized) -> tuple[float, int, tuple[int, int]]:
     if tensor.scale.const is None or tensor.zero_point.const is None or tensor.axis is not None:
-        raise UnsupportedForm("with a number needs a tensor whose scale and zero point are known")
-    limits = limits_of(tensor.integers.dtype or INT8)
+        raise UnsupportedForm(
+            "with a number needs a tensor whose scale and zero point are known", code="quantized-tensor"
+        )
+    limits = integer_limits(tensor.integers.dtype or INT8)
     return float(tensor.scale.const.item()), int(tensor.zero_point.const.item()), limits
 
 
 @lower_quantized("quantized::cat")
-def cat(
+def quantized_cat(
     op: Emitter, qx: Sequence[Quantized], dim: int, scale: float | None = None, zero_point: int | None = None
 ) -> Quantized:
-    return _joined(op, qx, dim, scale, zero_point, relu=False)
+    """quantized::cat(Tensor[] qx, int dim, float? scale, int? zero_point) -> Tensor"""
+    return _concat(op, qx, dim, scale, zero_point, relu=False)
 
 
 @lower_quantized("quantized::cat_relu")
 def cat_relu(
     op: Emitter, qx: Sequence[Quantized], dim: int, scale: float | None = None, zero_point: int | None = None
 ) -> Quantized:
-    return _joined(op, qx, dim, scale, zero_point, relu=True)
+    """quantized::cat_relu(Tensor[] qx, int dim, float? scale, int? zero_point) -> Tensor"""
+    return _concat(op, qx, dim, scale, zero_point, relu=True)
 
 
 @lower_quantized("aten::cat")
 def cat_plain(op: Emitter, tensors: Sequence[Quantized], dim: int = 0) -> Quantized:
-    return _joined(op, tensors, dim, None, None, relu=False)
+    """aten::cat(Tensor[] tensors, int dim=0) -> Tensor"""
+    return _concat(op, tensors, dim, None, None, relu=False)
 
 
-def _joined(
+def _concat(
     op: Emitter, tensors: Sequence[Quantized], dim: int, scale: float | None, zero_point: int | None, relu: bool
 ) -> Quantized:
-    """Tensors of the result's scale and zero point are joined as integers."""
+    """The concat of the tensors: those with the scale and zero point of the result as integers, others requantized."""
     first = tensors[0]
     empty = first.with_integers(op.const(torch.zeros(1)))
     result = empty if scale is None else as_quantized(op, empty.integers, scale, zero_point, first.integers.dtype or 0)
-    pieces = []
+    integers = []
     for tensor in tensors:
         if _same_steps(tensor, result) and not relu:
-            pieces.append(tensor.integers)
+            integers.append(tensor.integers)
             continue
-        value = values_of(op, tensor)
-        pieces.append(requantized(op, op.Relu(value) if relu else value, result).integers)
-    return result.with_integers(op.Concat(*pieces, axis=dim % first.integers.rank))
+        value = dequantized(op, tensor)
+        integers.append(requantized(op, op.Relu(value) if relu else value, result).integers)
+    return result.with_integers(op.Concat(*integers, axis=dim % first.integers.rank))
 
 
 def _same_steps(one: Quantized, other: Quantized) -> bool:
@@ -137,8 +149,8 @@ def _same_steps(one: Quantized, other: Quantized) -> bool:
 
 
 def _plainly(op: Emitter, rule: Rule, arguments: dict[str, Any]) -> Value:
-    """What the rule for plain tensors makes of the numbers of quantized ones."""
-    plain = {name: values_of(op, item) if isinstance(item, Quantized) else item for name, item in arguments.items()}
+    """The result of the rule for plain tensors on the dequantized tensors."""
+    plain = {name: dequantized(op, item) if isinstance(item, Quantized) else item for name, item in arguments.items()}
     first = plain[rule.parameters[0]]
     for name in rule.promote:
         if plain.get(name) is not None:
@@ -156,7 +168,9 @@ def _plainly(op: Emitter, rule: Rule, arguments: dict[str, Any]) -> Value:
 
 
 def _given(target: str, plain: str, renamed: dict[str, str], fixed: dict[str, Any]) -> None:
-    """``target`` computes as the rule of ``plain`` does; its arguments under other names there, and fixed ones."""
+    """Register `target` with the rule of `plain`, whose arguments have other names, and fixed arguments. The call gives
+    the scale and zero point of the result.
+    """
     ordinary = rule_of(plain)
     first = renamed.get(ordinary.parameters[0], ordinary.parameters[0])
 
@@ -182,7 +196,7 @@ _given("quantized::group_norm", "aten::group_norm", {}, {})
 
 
 @lower_quantized("quantized::instance_norm")
-def instance_norm(
+def quantized_instance_norm(
     op: Emitter,
     input: Quantized,
     weight: Value | None,
@@ -191,13 +205,16 @@ def instance_norm(
     output_scale: float,
     output_zero_point: int,
 ) -> Quantized:
+    """quantized::instance_norm(Tensor input, Tensor? weight, Tensor? bias, float eps, float output_scale,
+    int output_zero_point) -> Tensor
+    """
     ordinary = rule_of("aten::instance_norm").function
-    value = ordinary(op, values_of(op, input), weight, bias, None, None, True, 0.0, eps)
+    value = ordinary(op, dequantized(op, input), weight, bias, None, None, True, 0.0, eps)
     return like(op, value, input, output_scale, output_zero_point)
 
 
 @lower_quantized("quantized::leaky_relu")
-def leaky_relu(
+def quantized_leaky_relu(
     op: Emitter,
     qx: Quantized,
     negative_slope: float,
@@ -205,7 +222,10 @@ def leaky_relu(
     output_scale: float,
     output_zero_point: int,
 ) -> Quantized:
-    value = op.LeakyRelu(values_of(op, qx), alpha=negative_slope)
+    """quantized::leaky_relu(Tensor qx, Scalar negative_slope, bool inplace, float output_scale, int output_zero_point)
+    -> Tensor
+    """
+    value = op.LeakyRelu(dequantized(op, qx), alpha=negative_slope)
     return like(op, value, qx, output_scale, output_zero_point)
 
 
@@ -222,7 +242,7 @@ def _batch_norm(relu: bool) -> Callable[..., Quantized]:
         output_zero_point: int,
     ) -> Quantized:
         ordinary = rule_of("aten::batch_norm").function
-        value = ordinary(op, values_of(op, qx), weight, bias, mean, var, False, 0.0, eps)
+        value = ordinary(op, dequantized(op, qx), weight, bias, mean, var, False, 0.0, eps)
         return like(op, op.Relu(value) if relu else value, qx, output_scale, output_zero_point)
 
     return rule
@@ -234,13 +254,15 @@ lower_quantized("quantized::batch_norm_relu", *[f"quantized::batch_norm{n}d_relu
 )
 
 
-# The input's scale and zero point -----------------------------------------------------------------------------------
+# Operators that keep the scale and zero point -----------------------------------------------------------------------
 
 
 def _kept(target: str, plain: str = "", renamed: str = "", in_steps: bool = False) -> None:
-    """``target`` computes as the rule of ``plain`` (itself by default) does, and keeps the scale and zero point.
+    """Register `target` with the rule of `plain` (`target` itself by default). The result keeps the scale and zero
+    point.
 
-    ``in_steps`` computes on whole steps instead of numbers, which only what commutes with a factor allows.
+    `in_steps` computes on integers less the zero point instead of numbers. That is right only for operators that
+    commute with a factor.
     """
     ordinary = rule_of(plain or target)
     first = renamed or ordinary.parameters[0]
@@ -248,7 +270,9 @@ def _kept(target: str, plain: str = "", renamed: str = "", in_steps: bool = Fals
     def rule(op: Emitter, **arguments: Any) -> Quantized:
         tensor = arguments.pop(first)
         if tensor.axis is not None:
-            raise UnsupportedForm("of a tensor quantized per channel has no ONNX form; dequantize it before")
+            raise UnsupportedForm(
+                "of a tensor quantized per channel has no ONNX form; dequantize it before", code="quantized-tensor"
+            )
         work = replace(tensor, scale=op.const(1.0, FLOAT)) if in_steps else tensor
         value = _plainly(op, ordinary, {ordinary.parameters[0]: work, **arguments})
         return _in_steps(op, value, tensor) if in_steps else requantized(op, value, tensor)
@@ -257,7 +281,7 @@ def _kept(target: str, plain: str = "", renamed: str = "", in_steps: bool = Fals
 
 
 def _in_steps(op: Emitter, value: Value, tensor: Quantized) -> Quantized:
-    """Steps from the zero point as integers.  torch adds an odd zero point before it rounds halves to even."""
+    """Numbers in steps of the scale as integers. torch adds an odd zero point before it rounds ties to even."""
     one, zero = op.const(1.0, FLOAT), tensor.zero_point
     if zero.const is None or int(zero.const.item()) % 2:
         value, zero = op.Add(value, op.cast(zero, FLOAT)), op.const(0, zero.dtype or INT8)
@@ -293,24 +317,30 @@ _kept("quantized::threshold", "aten::threshold", renamed="qx")
 
 
 @lower_quantized("quantized::relu6")
-def relu6(op: Emitter, qx: Quantized, inplace: bool = False) -> Quantized:
-    return requantized(op, op.Clip(values_of(op, qx), min=0.0, max=6.0), qx)
+def quantized_relu6(op: Emitter, qx: Quantized, inplace: bool = False) -> Quantized:
+    """quantized::relu6(Tensor qx, bool inplace=False) -> Tensor"""
+    return requantized(op, op.Clip(dequantized(op, qx), min=0.0, max=6.0), qx)
 
 
 @lower_quantized("quantized::dropout")
-def dropout(
+def quantized_dropout(
     op: Emitter, self: Quantized, output_scale: float, output_zero_point: int, p: float = 0.5, training: bool = False
 ) -> Quantized:
+    """quantized::dropout(Tensor self, float output_scale, int output_zero_point, Scalar p=0.5, bool training=False)
+    -> Tensor
+    """
     if training:
-        raise UnsupportedForm("in training mode has no ONNX form; export the model in eval mode")
+        raise UnsupportedForm("in training mode has no ONNX form; export the model in eval mode", code="no-onnx-form")
     return self
 
 
-# Fixed ones ---------------------------------------------------------------------------------------------------------
+# Operators with a fixed scale and zero point ------------------------------------------------------------------------
 
 
 def _fixed(target: str, scale: float, zero: int) -> None:
-    """The result's range is known: ``zero`` is the zero point of unsigned integers, signed ones lie 128 lower."""
+    """Register `target`, whose result has a known range: `zero` is the zero point of unsigned integers, that of signed
+    ones is 128 less.
+    """
     ordinary = rule_of(target)
 
     def rule(op: Emitter, self: Quantized) -> Quantized:

@@ -1,7 +1,7 @@
 """Counting: unique values and runs, bins and histograms, one-hot, and sums of segments and bags.
 
-Runs of equals are found where neighbours differ, so NaN is a run of its own, as in torch.  Segments, bags and bins are
-the rows of a table of ones: which element belongs to which; sums are then one product with it.
+Runs of equal values are found where neighbours differ, so NaN is a run of its own, as in torch. Segments, bags and bins
+are the rows of a table of ones, which says which element belongs to which; sums are then one product with it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.compare import eq, ge, le, lt, ne
 from purexport.lowering.reduce.cumulative import running_sum
 from purexport.lowering.reduce.reductions import linalg_vector_norm
-from purexport.lowering.reduce.sorting import top
+from purexport.lowering.reduce.sorting import top_k
 from purexport.lowering.support.common import axis_of, full, permute, reshape
 from purexport.lowering.support.kernels import alike
-from purexport.lowering.support.positions import as_value, count_up, times
+from purexport.lowering.support.positions import int_range, size_product, size_value
 from purexport.lowering.tensor.indexing import nonzero
 from purexport.lowering.tensor.scatter import index_add, scatter_add
 from purexport.lowering.tensor.slices import slice_axis
@@ -31,28 +31,34 @@ _END = 2**63 - 1
 
 
 def _flat(op: Emitter, value: Value) -> Value:
-    return value if value.rank == 1 else reshape(op, value, [times(op, *[op.dim(value, i) for i in range(value.rank)])])
+    return (
+        value
+        if value.rank == 1
+        else reshape(op, value, [size_product(op, *[op.dim(value, i) for i in range(value.rank)])])
+    )
 
 
 # Unique -------------------------------------------------------------------------------------------------------------
 
 
 def _runs(op: Emitter, rows: Value, size: Any, wanted: Sequence[bool]) -> tuple[Value, Value, Value]:
-    """(positions of the firsts of runs of equal neighbours, the run of each, their lengths) along axis 0."""
+    """(first positions of the runs of equal neighbours, the run of each element, the lengths of the runs)
+    along axis 0.
+    """
     differs = ne(op, slice_axis(op, rows, 0, 1, _END), slice_axis(op, rows, 0, 0, -1))
     if rows.rank > 1:
         differs = op.ReduceMax(op.cast(differs, dtypes.FLOAT), axes=list(range(1, rows.rank)), keepdims=0)
     later = op.cast(differs, dtypes.INT64)
     later.shape = (None,)
-    # the first element, if there is one, begins a run
+    # the first element, if there is one, starts a run
     first = slice_axis(op, full(op, [size], 1, dtypes.INT64), 0, 0, 1)
     starts = op.Concat(first, later, axis=0)
     places = op.Reshape(op.NonZero(op.cast(starts, dtypes.BOOL)), [-1])
     places.shape = starts.shape = (None,)
     nothing = op.const([])
     inverse = op.Sub(running_sum(op, starts, 0), op.const(1)) if wanted[0] else nothing
-    ends = op.Concat(slice_axis(op, places, 0, 1, _END), op.Reshape(as_value(op, size), [1]), axis=0)
-    # of nothing there is an end and no start
+    ends = op.Concat(slice_axis(op, places, 0, 1, _END), op.Reshape(size_value(op, size), [1]), axis=0)
+    # an empty axis has an end but no first position
     ends = slice_axis(op, ends, 0, 0, op.Gather(op.Shape(places), op.const(0), axis=0))
     counts = op.Sub(ends, places) if wanted[1] else nothing
     return places, inverse, counts
@@ -62,8 +68,13 @@ def _runs(op: Emitter, rows: Value, size: Any, wanted: Sequence[bool]) -> tuple[
 def unique_consecutive(
     op: Emitter, self: Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
 ) -> tuple[Value, Value, Value]:
-    """unique_consecutive(self) -> (values, inverse, counts): one of each run of equals."""
-    wanted = (return_inverse, return_counts) if dim is None else (True, True)  # torch gives both along an axis
+    """aten::unique_consecutive(Tensor self, bool return_inverse=False, bool return_counts=False, int? dim=None)
+    -> (Tensor, Tensor, Tensor)
+
+    (values, inverse, counts), with one value for each run of equal neighbours. Along an axis torch returns all three in
+    any case.
+    """
+    wanted = (return_inverse, return_counts) if dim is None else (True, True)
     axis = 0 if dim is None else axis_of(dim, self.rank)
     value = _flat(op, self) if dim is None or self.rank == 0 else self
     order = [axis, *[i for i in range(value.rank) if i != axis]]
@@ -77,10 +88,14 @@ def unique_consecutive(
 def unique(
     op: Emitter, self: Value, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Value, ...]:
-    """_unique2(self) -> (values, inverse, counts): sorted, each NaN for itself."""
+    """aten::_unique2(Tensor self, bool sorted=True, bool return_inverse=False, bool return_counts=False) -> (Tensor,
+    Tensor, Tensor)
+
+    (values, inverse, counts). The values are sorted, and each NaN is unique.
+    """
     flat = _flat(op, self)
     size = op.dim(flat, 0)
-    ordered, order = (flat, count_up(op, 0, size)) if size == 0 else top(op, flat, size, 0, greatest=False)
+    ordered, order = (flat, int_range(op, 0, size)) if size == 0 else top_k(op, flat, size, 0, greatest=False)
     places, inverse, counts = _runs(op, ordered, size, (return_inverse, return_counts))
     if return_inverse:
         inverse = op.ScatterElements(inverse, order, inverse, axis=0)
@@ -93,7 +108,11 @@ def unique(
 def unique_dim(
     op: Emitter, self: Value, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Value, Value, Value]:
-    """unique_dim(self, dim) -> (values, inverse, counts): slices in the order of their elements."""
+    """aten::unique_dim(Tensor self, int dim, bool sorted=True, bool return_inverse=False, bool return_counts=False)
+    -> (Tensor, Tensor, Tensor)
+
+    (values, inverse, counts), with the slices along `dim` in lexicographic order.
+    """
     axis = axis_of(dim, self.rank)
     dtype = self.dtype if self.dtype in _UNIQUE else dtypes.DOUBLE if self.dtype == dtypes.FLOAT16 else dtypes.INT64
     found, _, inverse, counts = op.multi("Unique", op.cast(self, dtype), outputs=4, axis=axis, sorted=1)
@@ -108,7 +127,10 @@ _UNIQUE = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT64, dtypes.INT8)
 
 @lower("aten::bincount")
 def bincount(op: Emitter, self: Value, weights: Value | None = None, minlength: int = 0) -> Value:
-    """bincount(self): how often (with what weight) each of 0, 1, ... occurs, up to the largest or ``minlength``."""
+    """aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor
+
+    The number (or total weight) of each of 0, 1, ... up to the largest value or `minlength` - 1.
+    """
     places = op.cast(self, dtypes.INT64)
     last = op.ReduceMax(op.Concat(places, op.const([minlength - 1]), axis=0), axes=[0], keepdims=0)
     size = op.Add(last, op.const(1))
@@ -118,31 +140,39 @@ def bincount(op: Emitter, self: Value, weights: Value | None = None, minlength: 
         empty = full(op, [size], 0, op.result_dtype)
         empty.shape = (None,)
         return index_add(op, empty, 0, places, parts)
-    hits = op.cast(eq(op, op.Unsqueeze(count_up(op, 0, size), [1]), places), op.result_dtype)
+    hits = op.cast(eq(op, op.Unsqueeze(int_range(op, 0, size), [1]), places), op.result_dtype)
     return op.ReduceSum(op.Mul(hits, parts), axes=[1], keepdims=0)
 
 
 @lower("aten::one_hot")
 def one_hot(op: Emitter, self: Value, num_classes: int = -1) -> Value:
-    """one_hot(self, num_classes): without a number, as many classes as the largest says."""
+    """aten::one_hot(Tensor self, int num_classes=-1) -> Tensor
+
+    With -1 the number of classes is the largest value plus one.
+    """
     classes: Any = num_classes
     if num_classes < 0:
         classes = op.Add(op.ReduceMax(_flat(op, self), axes=[0], keepdims=0), op.const(1))
         classes.shape = ()
     column = op.Unsqueeze(op.cast(self, dtypes.INT64), [self.rank])
-    return op.cast(eq(op, column, count_up(op, 0, classes)), dtypes.INT64)
+    return op.cast(eq(op, column, int_range(op, 0, classes)), dtypes.INT64)
 
 
 @lower("aten::nonzero_static")
 def nonzero_static(op: Emitter, self: Value, size: int, fill_value: int = -1) -> Value:
-    """nonzero_static(self, size): the first ``size`` places, filled up with ``fill_value``."""
+    """aten::nonzero_static(Tensor self, *, SymInt size, int fill_value=-1) -> Tensor
+
+    The first `size` positions of nonzero elements, filled up with `fill_value`.
+    """
     found = nonzero(op, self)
     filled = op.Concat(found, full(op, [size, self.rank], fill_value, dtypes.INT64), axis=0)
     return slice_axis(op, filled, 0, 0, size)
 
 
 def _edges(op: Emitter, value: Value, bins: int, bounds: Sequence[float] | None) -> Value:
-    """bins + 1 numbers from the least to the largest, or between given bounds; from either end, as torch counts."""
+    """bins + 1 numbers between the smallest and the largest value, or between the given bounds. They are computed from
+    both ends, as in torch's linspace.
+    """
     if bounds is not None:
         low, high = (op.like(bound, value) for bound in bounds)
     else:
@@ -159,7 +189,7 @@ def _edges(op: Emitter, value: Value, bins: int, bounds: Sequence[float] | None)
 
 
 def _in_bins(op: Emitter, value: Value, edges: Value) -> Value:
-    """[elements, bins] of zeros and ones; the last bin is closed."""
+    """[elements, bins] of zeros and ones; the last bin includes its upper edge."""
     column = op.Unsqueeze(value, [1])
     low, high = slice_axis(op, edges, 0, 0, -1), slice_axis(op, edges, 0, 1, _END)
     count = edges.sizes[0] - 1
@@ -177,7 +207,11 @@ def histogram(
     weight: Value | None = None,
     density: bool = False,
 ) -> tuple[Value, Value]:
-    """histogram(self, bins) -> (counts, edges)."""
+    """aten::histogram.bin_ct(Tensor self, int bins=100, *, float[]? range=None, Tensor? weight=None,
+    bool density=False) -> (Tensor hist, Tensor bin_edges)
+
+    (counts, edges of the bins). The last bin includes its upper edge.
+    """
     flat = _flat(op, self)
     edges = bins if isinstance(bins, Value) else _edges(op, flat, bins, range)
     counts, _ = _histogram(op, [flat], [edges], None if weight is None else _flat(op, weight), density)
@@ -193,10 +227,16 @@ def histogramdd(
     weight: Value | None = None,
     density: bool = False,
 ) -> tuple[Value, list[Value]]:
-    """histogramdd(self, bins) -> (counts, edges of each axis): the last axis of self holds the coordinates."""
+    """aten::histogramdd(Tensor self, int[] bins, float[]? range=None, Tensor? weight=None, bool density=False)
+    -> (Tensor hist, Tensor[] bin_edges)
+
+    (counts, edges of each axis). The last axis of `self` holds the coordinates of a point.
+    """
     width = op.dim(self, -1)
     if not isinstance(width, int):
-        raise UnsupportedForm("with a dynamic number of coordinates has no rule; declare that axis static")
+        raise UnsupportedForm(
+            "with a dynamic number of coordinates has no rule; declare that axis static", code="size-not-known"
+        )
     points = reshape(op, self, [-1, width])
     columns = []
     for axis in builtins.range(width):
@@ -215,7 +255,7 @@ def histogramdd(
 def _histogram(
     op: Emitter, columns: Sequence[Value], edges: Sequence[Value], weight: Value | None, density: bool
 ) -> tuple[Value, int]:
-    """The counts in the boxes between the edges of each axis, as the product of tables of ones."""
+    """The counts in the boxes between the edges of each axis, as a product of tables of ones."""
     tables = [_in_bins(op, column, edge) for column, edge in zip(columns, edges, strict=True)]
     sizes = [edge.sizes[0] - 1 for edge in edges]
     total = tables[0] if weight is None else op.Mul(tables[0], op.Unsqueeze(op.cast(weight, tables[0].dtype), [1]))
@@ -239,13 +279,13 @@ def _histogram(
 
 
 def _members(op: Emitter, starts: Value, ends: Value, size: Any) -> Value:
-    """[segments, elements]: which element lies in which segment."""
-    place = op.Unsqueeze(count_up(op, 0, size), [0])
+    """[segments, elements]: true where the element belongs to the segment."""
+    place = op.Unsqueeze(int_range(op, 0, size), [0])
     return op.And(ge(op, place, op.Unsqueeze(starts, [1])), lt(op, place, op.Unsqueeze(ends, [1])))
 
 
 def _extremes(op: Emitter, members: Value, rows: Value, op_type: str, neutral: float) -> Value:
-    """The largest or smallest of the members of each segment: [segments, ...] from rows [elements, ...]."""
+    """The largest or smallest member of each segment: [segments, ...] from rows [elements, ...]."""
     inside = members
     for axis in range(2, rows.rank + 1):
         inside = op.Unsqueeze(inside, [axis])
@@ -266,9 +306,16 @@ def segment_reduce(
     unsafe: bool = False,
     initial: Any = None,
 ) -> Value:
-    """segment_reduce(data, reduce, lengths or offsets): one result for each run of elements on the first axis."""
+    """aten::segment_reduce(Tensor data, str reduce, *, Tensor? lengths=None, Tensor? indices=None,
+    Tensor? offsets=None, int axis=0, bool unsafe=False, Scalar? initial=None) -> Tensor
+
+    One result for each run of elements of the first axis; the runs are given by `lengths` or `offsets`.
+    """
     if axis != 0 or (lengths is None) == (offsets is None) or indices is not None:
-        raise UnsupportedForm("has a rule for lengths or offsets of the first axis only; transpose the data before")
+        raise UnsupportedForm(
+            "has a rule for lengths or offsets of the first axis only; transpose the data before",
+            code="form-without-rule",
+        )
     if offsets is not None:
         bounds = op.cast(offsets, dtypes.INT64)
         starts, ends = slice_axis(op, bounds, 0, 0, -1), slice_axis(op, bounds, 0, 1, _END)
@@ -290,7 +337,7 @@ def segment_reduce(
         return total
     number = op.cast(op.Sub(ends, starts), data.dtype)
     number = reshape(op, number, [-1, *[1] * (data.rank - 1)])
-    if initial is not None:  # the mean of nothing is then the start itself
+    if initial is not None:  # the mean of an empty segment is then `initial`
         number = op.Max(number, op.like(1, data))
     return op.Div(total, number)
 
@@ -322,16 +369,21 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> tuple[Any, ...]:
-    """embedding_bag(weight, indices, offsets): sum (0), mean (1) or maximum (2) of the rows of each bag."""
+    """aten::embedding_bag(Tensor weight, Tensor indices, Tensor offsets, bool scale_grad_by_freq=False, int mode=0,
+    bool sparse=False, Tensor? per_sample_weights=None, bool include_last_offset=False) -> (Tensor, Tensor, Tensor,
+    Tensor)
+
+    The sum (`mode` 0), mean (1) or maximum (2) of the rows of each bag. An empty bag gives zeros.
+    """
     places, starts = op.cast(indices, dtypes.INT64), op.cast(offsets, dtypes.INT64)
     size = op.dim(indices, 0)
     if include_last_offset:
         starts, ends = slice_axis(op, starts, 0, 0, -1), slice_axis(op, starts, 0, 1, _END)
     else:
-        last = op.Reshape(as_value(op, size), [1])
+        last = op.Reshape(size_value(op, size), [1])
         ends = op.Concat(slice_axis(op, starts, 0, 1, _END), last, axis=0)
     members = _members(op, starts, ends, size)
-    # -1 is no row where the argument is no optional one
+    # in the overload without an optional padding_idx, -1 means none
     if padding_idx is not None and (padding_idx >= 0 or op.target.endswith(".padding_idx")):
         members = op.And(members, op.Unsqueeze(ne(op, places, _row(op, weight, padding_idx)), [0]))
     rows = op.Gather(weight, places, axis=0)
@@ -352,10 +404,10 @@ def embedding_bag(
 
 
 def _row(op: Emitter, weight: Value, index: int) -> Value:
-    """A row's number, counted from the front."""
+    """The number of a row, counted from the front."""
     if index >= 0:
         return op.const(index)
-    result: Value = op.Add(as_value(op, op.dim(weight, 0)), op.const(index))
+    result: Value = op.Add(size_value(op, op.dim(weight, 0)), op.const(index))
     return result
 
 
@@ -364,8 +416,11 @@ def _row(op: Emitter, weight: Value, index: int) -> Value:
 
 @lower("aten::pdist", "aten::_pdist_forward")
 def pdist(op: Emitter, self: Value, p: float = 2.0) -> Value:
-    """pdist(self, p): the distances of each two rows, of the first to all behind it, of the second, ..."""
-    place = count_up(op, 0, op.dim(self, 0))
+    """aten::pdist(Tensor self, float p=2.) -> Tensor
+
+    The distances of all pairs of rows: of the first row to each later one, then of the second, and so on.
+    """
+    place = int_range(op, 0, op.dim(self, 0))
     before = op.Less(op.Unsqueeze(place, [1]), op.Unsqueeze(place, [0]))
     pairs = op.NonZero(before)
     one, other = (op.Gather(self, op.Gather(pairs, op.const(side), axis=0), axis=0) for side in (0, 1))
@@ -386,10 +441,14 @@ def max_pool2d_with_indices_backward(
     ceil_mode: bool,
     indices: Value,
 ) -> Value:
-    """The gradient of max_pool2d: each goes to the place that its maximum came from."""
+    """aten::max_pool2d_with_indices_backward(Tensor grad_output, Tensor self, int[2] kernel_size, int[2] stride,
+    int[2] padding, int[2] dilation, bool ceil_mode, Tensor indices) -> Tensor
+
+    The gradient of max_pool2d: each gradient is added at the position of its maximum.
+    """
     front = [op.dim(self, axis) for axis in range(self.rank - 2)]
-    flat = times(op, op.dim(self, -2), op.dim(self, -1))
-    windows = times(op, op.dim(indices, -2), op.dim(indices, -1))
+    flat = size_product(op, op.dim(self, -2), op.dim(self, -1))
+    windows = size_product(op, op.dim(indices, -2), op.dim(indices, -1))
     places, parts = (reshape(op, value, [*front, windows]) for value in (indices, grad_output))
     found = scatter_add(op, full(op, [*front, flat], 0, self.dtype or dtypes.FLOAT), -1, places, parts)
     return alike(reshape(op, found, [*front, op.dim(self, -2), op.dim(self, -1)]), self)

@@ -1,7 +1,8 @@
-"""Running sums, products, extremes and logarithms of sums along an axis, and differences, which undo sums.
+"""Running sums, products, extremes and logarithms of sums along an axis, and differences.
 
-ONNX has CumSum from opset 11 and CumProd from 26.  All others are reductions of a triangle: the axis is laid out twice,
-what comes later is replaced by the neutral element, and one of the two is reduced.  That takes the square of the axis.
+ONNX has CumSum from opset 11 and CumProd from 26. All others are reductions of a triangle: the axis is repeated as a
+second axis, later elements are replaced by the neutral element, and the second axis is reduced. That takes memory of
+the square of the axis.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of
-from purexport.lowering.support.kernels import alike, carrier, choose, wide
-from purexport.lowering.tensor.create import positions
+from purexport.lowering.support.kernels import alike, widened, widened_dtype, widened_where
+from purexport.lowering.tensor.create import iota
 from purexport.lowering.tensor.slices import slice_axis
 
 
 def _triangle(op: Emitter, value: Value, axis: int) -> Value:
-    """True where place j (axis + 1) does not come after place i (axis), broadcast against the doubled axis."""
-    place = positions(op, op.dim(value, axis))
+    """True where position j (axis + 1) is not after position i (axis), in a shape that broadcasts against the doubled
+    axis.
+    """
+    place = iota(op, op.dim(value, axis))
     later = op.Less(op.Unsqueeze(place, axes=[1]), op.Unsqueeze(place, axes=[0]))
     behind = value.rank - axis - 1
     earlier = op.Not(later)
@@ -35,19 +38,23 @@ def _running(op: Emitter, op_type: str, value: Value, dim: int, neutral: Any) ->
         return value
     axis = axis_of(dim, value.rank)
     doubled = op.Unsqueeze(value, axes=[axis])
-    masked = choose(op, _triangle(op, value, axis), doubled, op.like(neutral, value))
-    return alike(wide(op, op_type, masked, axes=[axis + 1], keepdims=0), value)
+    masked = widened_where(op, _triangle(op, value, axis), doubled, op.like(neutral, value))
+    return alike(widened(op, op_type, masked, axes=[axis + 1], keepdims=0), value)
 
 
 @lower("aten::cumsum")
 def cumsum(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
+    """aten::cumsum(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor
+
+    Integers are summed in int64, as in torch.
+    """
     return running_sum(op, op.cast(self, op.result_dtype), dim)
 
 
 def running_sum(op: Emitter, value: Value, dim: int) -> Value:
-    """The sums so far along ``dim``, in the dtype of ``value``."""
+    """The cumulative sum along `dim`, in the dtype of `value`."""
     if value.rank and op.has("CumSum"):
-        inside = op.cast(value, carrier(op, "CumSum", value.dtype) or value.dtype)
+        inside = op.cast(value, widened_dtype(op, "CumSum", value.dtype) or value.dtype)
         return op.cast(op.CumSum(inside, op.const(axis_of(dim, value.rank))), value.dtype)
     return _running(op, "ReduceSum", value, dim, 0)
 
@@ -56,29 +63,39 @@ def running_sum(op: Emitter, value: Value, dim: int) -> Value:
 def diff(
     op: Emitter, self: Value, n: int = 1, dim: int = -1, prepend: Value | None = None, append: Value | None = None
 ) -> Value:
-    """Each element less the one before it, ``n`` times over; of booleans, whether they differ."""
+    """aten::diff(Tensor self, int n=1, int dim=-1, Tensor? prepend=None, Tensor? append=None) -> Tensor
+
+    Each element less the one before it, `n` times in turn. For booleans the result says whether they differ.
+    """
     axis = axis_of(dim, self.rank)
     parts = [part for part in (prepend, self, append) if part is not None]
     value = op.Concat(*parts, axis=axis) if len(parts) > 1 else self
     size = op.dim(value, axis)
     for _ in range(min(n, size) if isinstance(size, int) else n):
         after, before = slice_axis(op, value, axis, 1, INT64_MAX), slice_axis(op, value, axis, 0, -1)
-        value = op.Xor(after, before) if value.dtype == dtypes.BOOL else wide(op, "Sub", after, before)
+        value = op.Xor(after, before) if value.dtype == dtypes.BOOL else widened(op, "Sub", after, before)
     return value
 
 
 @lower("aten::cumprod")
 def cumprod(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
+    """aten::cumprod(Tensor self, int dim, *, ScalarType? dtype=None) -> Tensor
+
+    Integers are multiplied in int64, as in torch.
+    """
     value = op.cast(self, op.result_dtype)
     if value.rank and op.has("CumProd"):
-        inside = op.cast(value, carrier(op, "CumProd", value.dtype) or value.dtype)
+        inside = op.cast(value, widened_dtype(op, "CumProd", value.dtype) or value.dtype)
         return op.cast(op.CumProd(inside, op.const(axis_of(dim, value.rank))), value.dtype)
     return _running(op, "ReduceProd", value, dim, 1)
 
 
 @lower("aten::logcumsumexp")
 def logcumsumexp(op: Emitter, self: Value, dim: int) -> Value:
-    """logcumsumexp(self, dim): stable, by the running maximum."""
+    """aten::logcumsumexp(Tensor self, int dim) -> Tensor
+
+    log(cumsum(exp(x))), in a stable form with the running maximum.
+    """
     if self.rank == 0:
         return self
     axis = axis_of(dim, self.rank)
@@ -91,23 +108,31 @@ def logcumsumexp(op: Emitter, self: Value, dim: int) -> Value:
 
 @lower("aten::cummax")
 def cummax(op: Emitter, self: Value, dim: int) -> tuple[Value, Value]:
+    """aten::cummax(Tensor self, int dim) -> (Tensor values, Tensor indices)
+
+    Of equal elements the position is that of the last one. From a NaN on the maximum is NaN.
+    """
     return _running_extreme(op, "ReduceMax", self, dim)
 
 
 @lower("aten::cummin")
 def cummin(op: Emitter, self: Value, dim: int) -> tuple[Value, Value]:
+    """aten::cummin(Tensor self, int dim) -> (Tensor values, Tensor indices)
+
+    Of equal elements the position is that of the last one. From a NaN on the minimum is NaN.
+    """
     return _running_extreme(op, "ReduceMin", self, dim)
 
 
 def _running_extreme(op: Emitter, op_type: str, value: Value, dim: int) -> tuple[Value, Value]:
-    """(values, positions): the last of equals so far."""
+    """(values, positions); for equal elements the last position so far."""
     if value.rank == 0:
         return value, op.const(0)
     axis = axis_of(dim, value.rank)
     found = _running(op, op_type, value, dim, _worst(value, op_type == "ReduceMax"))
     one, best = op.Unsqueeze(value, axes=[axis]), op.Unsqueeze(found, axes=[axis + 1])
-    beaten = wide(op, "Less", one, best) if op_type == "ReduceMax" else wide(op, "Greater", one, best)
-    place = positions(op, op.dim(value, axis))
+    beaten = widened(op, "Less", one, best) if op_type == "ReduceMax" else widened(op, "Greater", one, best)
+    place = iota(op, op.dim(value, axis))
     place = op.Reshape(place, [-1, *[1] * (value.rank - axis - 1)])
     candidate = op.And(_triangle(op, value, axis), op.Not(beaten))
     places = op.Where(candidate, place, op.const(-1))
@@ -115,7 +140,7 @@ def _running_extreme(op: Emitter, op_type: str, value: Value, dim: int) -> tuple
 
 
 def _worst(value: Value, for_maximum: bool) -> Any:
-    """The number that no maximum (or minimum) prefers."""
+    """The number that is never chosen as maximum (or minimum) over another one."""
     dtype = dtypes.torch_dtype(value.dtype or dtypes.FLOAT)
     if dtype is torch.bool:
         return not for_maximum

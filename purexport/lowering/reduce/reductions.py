@@ -1,7 +1,7 @@
-"""Reductions.  ``axes`` moved from attribute to input at opset 13 (ReduceSum) and 18; the emitter knows.
+"""Reductions. `axes` moved from attribute to input at opset 13 (ReduceSum) and 18; the emitter takes care of it.
 
-A reduction over no axes named is one over all; a zero-dim tensor is its own reduction.  Sizes of reduced axes are asked
-for, never read, so that means over dynamic axes stay right.
+A reduction over no named axes is one over all axes; a zero-dim tensor is its own reduction. The sizes of reduced axes
+are asked for (`op.dim`), never read from the example, so that means over dynamic axes stay right.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import axis_of
-from purexport.lowering.support.kernels import alike, wide
+from purexport.lowering.support.kernels import alike, widened
 
 
 def axes_of(value: Value, dim: Any) -> list[int] | None:
-    """The axes to reduce; None means all."""
+    """The axes to reduce, counted from the front; None means all."""
     if dim is None or dim == []:
         return None
     dims = dim if isinstance(dim, (list, tuple)) else [dim]
@@ -27,14 +27,14 @@ def axes_of(value: Value, dim: Any) -> list[int] | None:
 
 
 def reduce(op: Emitter, op_type: str, value: Value, dim: Any, keepdim: bool) -> Value:
-    """``op_type`` over ``dim`` (an int, a list, or None for all); ``value`` itself when it is zero-dim."""
+    """`op_type` over `dim` (an int, a list, or None for all); `value` itself when it is zero-dim."""
     if value.rank == 0:
         return value
-    return wide(op, op_type, value, axes=axes_of(value, dim), keepdims=int(keepdim))
+    return widened(op, op_type, value, axes=axes_of(value, dim), keepdims=int(keepdim))
 
 
 def count(op: Emitter, value: Value, dim: Any) -> int | Value:
-    """How many elements go into each result: an int, or a zero-dim int64 value where an axis is dynamic."""
+    """The number of elements that each result reduces: an int, or a zero-dim int64 value where an axis is dynamic."""
     axes = axes_of(value, dim)
     sizes = [op.dim(value, axis) for axis in (range(value.rank) if axes is None else axes)]
     known = math.prod(size for size in sizes if isinstance(size, int))
@@ -50,11 +50,15 @@ def count(op: Emitter, value: Value, dim: Any) -> int | Value:
 
 @lower("aten::mean", "aten::mean.dim")
 def mean(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    """aten::mean(Tensor self, *, ScalarType? dtype=None) -> Tensor
+
+    The mean of an empty axis is NaN.
+    """
     return average(op, op.cast(self, op.result_dtype), dim, keepdim)
 
 
 def average(op: Emitter, value: Value, dim: Any, keepdim: bool) -> Value:
-    """The mean over ``dim``; NaN of nothing, which ONNX Runtime calls zero."""
+    """The mean over `dim`. The mean of an empty axis is NaN in torch and zero in ONNX Runtime, so NaN is written."""
     if value.rank and count(op, value, dim) == 0:
         return op.Div(reduce(op, "ReduceSum", value, dim, keepdim), op.like(0, value))
     return reduce(op, "ReduceMean", value, dim, keepdim)
@@ -62,11 +66,19 @@ def average(op: Emitter, value: Value, dim: Any, keepdim: bool) -> Value:
 
 @lower("aten::sum", "aten::sum.dim_IntList")
 def sum_rule(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    """aten::sum(Tensor self, *, ScalarType? dtype=None) -> Tensor
+
+    Integers are summed in int64, as in torch.
+    """
     return reduce(op, "ReduceSum", op.cast(self, op.result_dtype), dim, keepdim)
 
 
 @lower("aten::nansum")
 def nansum(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    """aten::nansum(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
+
+    NaN counts as zero.
+    """
     return reduce(op, "ReduceSum", op.cast(_nan_to_zero(op, self), op.result_dtype), dim, keepdim)
 
 
@@ -78,6 +90,10 @@ def _nan_to_zero(op: Emitter, value: Value) -> Value:
 
 @lower("aten::nanmean")
 def nanmean(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    """aten::nanmean(Tensor self, int[1]? dim=None, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
+
+    The mean of the elements that are not NaN; NaN where there is none.
+    """
     value = op.cast(self, op.result_dtype)
     numbers = op.cast(alike(op.Not(op.IsNaN(value)), value), op.result_dtype)
     total = reduce(op, "ReduceSum", _nan_to_zero(op, value), dim, keepdim)
@@ -86,15 +102,22 @@ def nanmean(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dt
 
 @lower("aten::prod", "aten::prod.dim_int")
 def prod(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+    """aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor
+
+    Integers are multiplied in int64, as in torch.
+    """
     return reduce(op, "ReduceProd", op.cast(self, op.result_dtype), dim, keepdim)
 
 
 @lower("aten::logsumexp", "aten::special_logsumexp", promote="self", to_float=True)
 def logsumexp(op: Emitter, self: Value, dim: Any, keepdim: bool = False) -> Value:
+    """aten::logsumexp(Tensor self, int[1] dim, bool keepdim=False) -> Tensor
+
+    The maximum is subtracted first: nothing overflows, and infinities do not become NaN.
+    """
     if self.rank == 0:
         return self
     axes = axes_of(self, dim)
-    # torch's way: no overflow, and infinities do not become NaN
     top = op.ReduceMax(self, axes=axes, keepdims=1)
     finite = op.Where(op.Less(op.Abs(top), op.like(math.inf, top)), top, op.like(0, top))
     total = op.Log(op.ReduceSum(op.Exp(op.Sub(self, finite)), axes=axes, keepdims=int(keepdim)))
@@ -102,7 +125,7 @@ def logsumexp(op: Emitter, self: Value, dim: Any, keepdim: bool = False) -> Valu
 
 
 def _squeeze(op: Emitter, value: Value, axes: list[int] | None) -> Value:
-    """``value`` without the axes of size 1 that a reduction over ``axes`` (all, if None) kept."""
+    """`value` without the axes of size 1 that a reduction over `axes` (all, if None) kept."""
     return op.Squeeze(value, axes=axes)
 
 
@@ -114,21 +137,28 @@ def _as_vector(op: Emitter, value: Value, size: int | None = 1) -> Value:
 
 @lower("aten::count_nonzero", "aten::count_nonzero.dim_IntList")
 def count_nonzero(op: Emitter, self: Value, dim: Any = None) -> Value:
+    """aten::count_nonzero(Tensor self, int? dim=None) -> Tensor"""
     return reduce(op, "ReduceSum", op.cast(op.cast(self, dtypes.BOOL), dtypes.INT64), dim, False)
 
 
-# Truth --------------------------------------------------------------------------------------------------------------
+# Logic --------------------------------------------------------------------------------------------------------------
 
 
 @lower("aten::any", "aten::any.dim", "aten::any.dims")
 def any_rule(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    """any(Tensor self, ...): false for an empty tensor; bool, but uint8 of uint8."""
+    """aten::any(Tensor self) -> Tensor
+
+    False for an empty tensor. The result is bool, but uint8 for uint8 tensors.
+    """
     return op.cast(_exists(op, op.cast(self, dtypes.BOOL), dim, keepdim), op.result_dtype)
 
 
 @lower("aten::all", "aten::all.dim", "aten::all.dims")
 def all_rule(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
-    """all(Tensor self, ...): true for an empty tensor; bool, but uint8 of uint8."""
+    """aten::all(Tensor self) -> Tensor
+
+    True for an empty tensor. The result is bool, but uint8 for uint8 tensors.
+    """
     wrong = _exists(op, alike(op.Not(op.cast(self, dtypes.BOOL)), self), dim, keepdim)
     return op.cast(op.Not(wrong), op.result_dtype)
 
@@ -136,7 +166,7 @@ def all_rule(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -
 def _exists(op: Emitter, truth: Value, dim: Any, keepdim: bool) -> Value:
     if not truth.rank:
         return truth
-    # a sum, since it is defined for no elements; int64, since ONNX Runtime adds no bool
+    # a sum, since it is defined for an empty axis; in int64, since ONNX Runtime has no ReduceSum of bool
     return op.cast(reduce(op, "ReduceSum", op.cast(truth, dtypes.INT64), dim, keepdim), dtypes.BOOL)
 
 
@@ -145,16 +175,24 @@ def _exists(op: Emitter, truth: Value, dim: Any, keepdim: bool) -> Value:
 
 @lower("aten::amax", "aten::max")
 def amax(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    """aten::amax(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor
+
+    NaN where an element is NaN; ONNX Runtime's ReduceMax ignores it.
+    """
     return extreme(op, "ReduceMax", self, dim, keepdim)
 
 
 @lower("aten::amin", "aten::min")
 def amin(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -> Value:
+    """aten::amin(Tensor self, int[1] dim=[], bool keepdim=False) -> Tensor
+
+    NaN where an element is NaN; ONNX Runtime's ReduceMin ignores it.
+    """
     return extreme(op, "ReduceMin", self, dim, keepdim)
 
 
 def extreme(op: Emitter, op_type: str, value: Value, dim: Any, keepdim: bool) -> Value:
-    """``op_type`` (ReduceMax or ReduceMin), and NaN where there is one: ONNX Runtime passes over it."""
+    """`op_type` (ReduceMax or ReduceMin), and NaN where an element is NaN, which ONNX Runtime ignores."""
     result = reduce(op, op_type, value, dim, keepdim)
     if value.rank == 0 or not dtypes.is_floating(value.dtype):
         return result
@@ -164,21 +202,32 @@ def extreme(op: Emitter, op_type: str, value: Value, dim: Any, keepdim: bool) ->
 
 @lower("aten::aminmax")
 def aminmax(op: Emitter, self: Value, dim: int | None = None, keepdim: bool = False) -> tuple[Value, Value]:
+    """aten::aminmax(Tensor self, *, int? dim=None, bool keepdim=False) -> (Tensor min, Tensor max)"""
     return amin(op, self, dim, keepdim), amax(op, self, dim, keepdim)
 
 
 @lower("aten::argmax")
 def argmax(op: Emitter, self: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    """aten::argmax(Tensor self, int? dim=None, bool keepdim=False) -> Tensor
+
+    The position of the first of equal elements; NaN counts as the largest.
+    """
     return _position(op, "ArgMax", self, dim, keepdim)
 
 
 @lower("aten::argmin")
 def argmin(op: Emitter, self: Value, dim: int | None = None, keepdim: bool = False) -> Value:
+    """aten::argmin(Tensor self, int? dim=None, bool keepdim=False) -> Tensor
+
+    The position of the first of equal elements; NaN counts as the smallest.
+    """
     return _position(op, "ArgMin", self, dim, keepdim)
 
 
 def _position(op: Emitter, op_type: str, value: Value, dim: int | None, keepdim: bool) -> Value:
-    """Where the extreme is; the first one of equals.  Without ``dim``, the place in the flattened tensor."""
+    """The position of the extreme, of equal ones the first. Without `dim` it is the position in the
+    flattened tensor.
+    """
     if value.rank == 0:
         return op.const(0)
     if dim is None:
@@ -188,8 +237,10 @@ def _position(op: Emitter, op_type: str, value: Value, dim: int | None, keepdim:
 
 
 def _first(op: Emitter, op_type: str, value: Value, axis: int, keepdims: int) -> Value:
-    """``op_type`` (ArgMax or ArgMin), or the first NaN: torch holds it for the largest and the smallest."""
-    found = wide(op, op_type, value, axis=axis, keepdims=keepdims)
+    """`op_type` (ArgMax or ArgMin), or the position of the first NaN: in torch it is both the largest and
+    the smallest.
+    """
+    found = widened(op, op_type, value, axis=axis, keepdims=keepdims)
     if not dtypes.is_floating(value.dtype):
         return found
     missing = op.cast(alike(op.IsNaN(value), value), dtypes.FLOAT)
@@ -199,11 +250,19 @@ def _first(op: Emitter, op_type: str, value: Value, axis: int, keepdims: int) ->
 
 @lower("aten::max.dim")
 def max_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+    """aten::max.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
+
+    Of equal elements the position is that of the first; NaN counts as the largest.
+    """
     return amax(op, self, dim, keepdim), argmax(op, self, dim, keepdim)
 
 
 @lower("aten::min.dim")
 def min_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
+    """aten::min.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
+
+    Of equal elements the position is that of the first; NaN counts as the smallest.
+    """
     return amin(op, self, dim, keepdim), argmin(op, self, dim, keepdim)
 
 
@@ -211,7 +270,9 @@ def min_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tuple[
 
 
 def variance(op: Emitter, value: Value, dim: Any, correction: Any, keepdim: bool) -> tuple[Value, Value]:
-    """(variance, mean) over ``dim``: squares divided by the count less ``correction``, but by no less than zero."""
+    """(variance, mean) over `dim`. Squares are divided by the number of elements less `correction`, but at least by
+    zero.
+    """
     if value.rank == 0:
         value, dim, keepdim = _as_vector(op, value), [0], False
     axes = axes_of(value, dim)
@@ -228,21 +289,28 @@ def variance(op: Emitter, value: Value, dim: Any, correction: Any, keepdim: bool
 
 @lower("aten::var.correction")
 def var(op: Emitter, self: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Value:
+    """aten::var.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor
+
+    `correction` None means 1 (Bessel's correction).
+    """
     return variance(op, self, dim, 1 if correction is None else correction, keepdim)[0]
 
 
 @lower("aten::var", "aten::var.dim")
 def var_unbiased(op: Emitter, self: Value, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Value:
+    """aten::var(Tensor self, bool unbiased=True) -> Tensor"""
     return variance(op, self, dim, int(unbiased), keepdim)[0]
 
 
 @lower("aten::std.correction")
 def std(op: Emitter, self: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False) -> Value:
+    """aten::std.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False) -> Tensor"""
     return op.Sqrt(var(op, self, dim, correction, keepdim))
 
 
 @lower("aten::std", "aten::std.dim")
 def std_unbiased(op: Emitter, self: Value, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Value:
+    """aten::std(Tensor self, bool unbiased=True) -> Tensor"""
     return op.Sqrt(var_unbiased(op, self, dim, unbiased, keepdim))
 
 
@@ -250,6 +318,9 @@ def std_unbiased(op: Emitter, self: Value, dim: Any = None, unbiased: bool = Tru
 def var_mean(
     op: Emitter, self: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False
 ) -> tuple[Value, Value]:
+    """aten::var_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False)
+    -> (Tensor, Tensor)
+    """
     return variance(op, self, dim, 1 if correction is None else correction, keepdim)
 
 
@@ -257,6 +328,7 @@ def var_mean(
 def var_mean_unbiased(
     op: Emitter, self: Value, dim: Any = None, unbiased: bool = True, keepdim: bool = False
 ) -> tuple[Value, Value]:
+    """aten::var_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)"""
     return variance(op, self, dim, int(unbiased), keepdim)
 
 
@@ -264,6 +336,9 @@ def var_mean_unbiased(
 def std_mean(
     op: Emitter, self: Value, dim: Any = None, correction: Any = 1, keepdim: bool = False
 ) -> tuple[Value, Value]:
+    """aten::std_mean.correction(Tensor self, int[1]? dim=None, *, Scalar? correction=None, bool keepdim=False)
+    -> (Tensor, Tensor)
+    """
     squared, middle = var_mean(op, self, dim, correction, keepdim)
     return op.Sqrt(squared), middle
 
@@ -272,6 +347,7 @@ def std_mean(
 def std_mean_unbiased(
     op: Emitter, self: Value, dim: Any = None, unbiased: bool = True, keepdim: bool = False
 ) -> tuple[Value, Value]:
+    """aten::std_mean(Tensor self, bool unbiased=True) -> (Tensor, Tensor)"""
     squared, middle = var_mean_unbiased(op, self, dim, unbiased, keepdim)
     return op.Sqrt(squared), middle
 
@@ -283,7 +359,11 @@ def std_mean_unbiased(
 def linalg_vector_norm(
     op: Emitter, self: Value, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Value:
-    """linalg_vector_norm(self, ord=2, ...): the number of nonzeros for ord 0, the extreme for infinite ones."""
+    """aten::linalg_vector_norm(Tensor self, Scalar ord=2, int[1]? dim=None, bool keepdim=False, *,
+    ScalarType? dtype=None) -> Tensor
+
+    For `ord` 0 the number of nonzero elements, for an infinite `ord` the largest or smallest absolute value.
+    """
     value = op.cast(self, op.result_dtype)
     return _norm(op, value, ord, dim, keepdim)
 
@@ -305,18 +385,24 @@ def _norm(op: Emitter, value: Value, order: Any, dim: Any, keepdim: bool) -> Val
 
 
 @lower("aten::norm.Scalar", "aten::norm.ScalarOpt_dim", "aten::norm.ScalarOpt_dim_dtype", "aten::norm.ScalarOpt_dtype")
-def norm(
+def norm_rule(
     op: Emitter, self: Value, p: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, dtype: Any = None
 ) -> Value:
+    """aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor"""
     return linalg_vector_norm(op, self, 2 if p is None else p, dim, keepdim)
 
 
 @lower("aten::frobenius_norm.dim")
 def frobenius_norm(op: Emitter, self: Value, dim: Sequence[int], keepdim: bool = False) -> Value:
+    """aten::frobenius_norm.dim(Tensor self, int[1] dim, bool keepdim=False) -> Tensor"""
     return linalg_vector_norm(op, self, 2, dim, keepdim)
 
 
 @lower("aten::dist")
 def dist(op: Emitter, self: Value, other: Value, p: Any = 2) -> Value:
+    """aten::dist(Tensor self, Tensor other, Scalar p=2) -> Tensor
+
+    The p-norm of the difference.
+    """
     difference = op.Sub(op.cast(self, op.result_dtype), op.cast(other, op.result_dtype))
     return _norm(op, _as_vector(op, difference, None), p, None, False)

@@ -1,8 +1,9 @@
-"""Order along an axis: sort, topk, k-th values, medians, and places in sorted sequences.
+"""Order along an axis: sort, topk, k-th values, medians, and positions in sorted sequences.
 
-ONNX TopK puts the lower position first among equals, so its full form is a stable sort.  Before opset 11 it takes
-floats only and finds the largest only: other types go through double where that is exact, order through the sign.
-NaN is larger than all numbers, as in torch; ONNX leaves its place open, so what is compared holds none (see ``_key``).
+ONNX TopK puts the lower position first among equal elements, so with k the size of the axis it is a stable sort. Before
+opset 11 it takes floats only and finds the largest only: other dtypes go through double where that is exact, and the
+other order through the sign. NaN is larger than all numbers, as in torch. ONNX does not specify its order, so NaN is
+replaced before the comparison (see `_key`).
 """
 
 from __future__ import annotations
@@ -19,18 +20,20 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.compare import ge, gt, le, lt
 from purexport.lowering.reduce.reductions import extreme
 from purexport.lowering.support.common import axis_of
-from purexport.lowering.support.kernels import alike, carrier, largest
-from purexport.lowering.tensor.create import positions
+from purexport.lowering.support.kernels import alike, largest, widened_dtype
+from purexport.lowering.tensor.create import iota
 
 _EXACT_IN_DOUBLE = (dtypes.BOOL, dtypes.UINT8, dtypes.INT8, dtypes.UINT16, dtypes.INT16, dtypes.INT32, dtypes.UINT32)
 
 
-# Larger than what any float but a double holds, and less than infinity.
+# larger than any float32, float16 or bfloat16 number, and less than infinity
 _ABOVE = torch.finfo(torch.float64).max
 
 
-def top(op: Emitter, value: Value, k: Any, dim: int, greatest: bool = True, sorted: bool = True) -> tuple[Value, Value]:
-    """(values, positions) of the ``k`` largest or smallest along ``dim``; NaN is the largest."""
+def top_k(
+    op: Emitter, value: Value, k: Any, dim: int, greatest: bool = True, sorted: bool = True
+) -> tuple[Value, Value]:
+    """(values, positions) of the `k` largest or smallest along `dim`; NaN is the largest."""
     if value.rank == 0:
         return value, op.const(0)
     axis, dtype = axis_of(dim, value.rank), value.dtype
@@ -52,7 +55,7 @@ def top(op: Emitter, value: Value, k: Any, dim: int, greatest: bool = True, sort
 
 
 def _key(op: Emitter, value: Value) -> Value:
-    """A double in the order of ``value``: infinity for NaN, and the largest double for infinity."""
+    """A double in the order of `value`: infinity for NaN, and the largest double for infinity."""
     wide = op.cast(value, dtypes.DOUBLE)
     if _is_halved(op, value):
         wide = op.Mul(wide, op.like(0.5, wide))
@@ -60,7 +63,7 @@ def _key(op: Emitter, value: Value) -> Value:
 
 
 def _values(op: Emitter, value: Value, keys: Value, places: Value, axis: int) -> Value:
-    """What stands at ``places``; from its keys, where ONNX does not gather along an axis yet."""
+    """The elements at `places`; computed from their keys, where ONNX does not yet gather along an axis."""
     if op.has("GatherElements"):
         return op.GatherElements(value, places, axis=axis)
     numbers = op.Mul(keys, op.like(2.0, keys)) if _is_halved(op, value) else keys
@@ -74,7 +77,7 @@ def _is_halved(op: Emitter, value: Value) -> bool:
 
 
 def _compared_in(op: Emitter, dtype: int | None) -> int | None:
-    found = carrier(op, "TopK", dtype)
+    found = widened_dtype(op, "TopK", dtype)
     if found is None and dtype in _EXACT_IN_DOUBLE:
         return dtypes.DOUBLE
     return dtype if found is None else found
@@ -87,41 +90,57 @@ def _compared_in(op: Emitter, dtype: int | None) -> int | None:
 def topk(
     op: Emitter, self: Value, k: Any, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Value, Value]:
-    return top(op, self, op.known(k), dim, largest, sorted)
+    """aten::topk(Tensor self, SymInt k, int dim=-1, bool largest=True, bool sorted=True) -> (Tensor values,
+    Tensor indices)
+
+    NaN counts as the largest. Of equal elements the one at the lower position comes first.
+    """
+    return top_k(op, self, op.known(k), dim, largest, sorted)
 
 
 @lower("aten::sort", "aten::sort.stable")
 def sort(
     op: Emitter, self: Value, dim: int = -1, descending: bool = False, stable: bool | None = None
 ) -> tuple[Value, Value]:
-    """sort(self, dim, descending): stable; NaN comes last, or first if descending."""
+    """aten::sort(Tensor self, int dim=-1, bool descending=False) -> (Tensor values, Tensor indices)
+
+    Stable. NaN comes last, or first if `descending`.
+    """
     if self.rank == 0:
         return self, op.const(0)
     size = op.dim(self, dim)
-    return top(op, self, size, dim, greatest=descending)
+    return top_k(op, self, size, dim, greatest=descending)
 
 
 @lower("aten::msort")
 def msort(op: Emitter, self: Value) -> Value:
+    """aten::msort(Tensor self) -> Tensor"""
     return sort(op, self, 0)[0]
 
 
 @lower("aten::argsort", "aten::argsort.stable")
 def argsort(op: Emitter, self: Value, dim: int = -1, descending: bool = False, stable: bool = False) -> Value:
+    """aten::argsort(Tensor self, int dim=-1, bool descending=False) -> Tensor
+
+    Stable, also where it is not asked for.
+    """
     return sort(op, self, dim, descending)[1]
 
 
 @lower("aten::kthvalue")
 def kthvalue(op: Emitter, self: Value, k: Any, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
-    """kthvalue(self, k, dim, keepdim) -> (values, indices): the k-th smallest, counted from one."""
+    """aten::kthvalue(Tensor self, SymInt k, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)
+
+    (values, positions) of the k-th smallest element, counted from one.
+    """
     return _nth(op, self, op.known(k), dim, keepdim)
 
 
 def _nth(op: Emitter, value: Value, k: int | Value, dim: int, keepdim: bool) -> tuple[Value, Value]:
-    """The ``k``-th smallest along ``dim``, and where it stands."""
+    """The `k`-th smallest along `dim`, and its position."""
     if value.rank == 0:
         return value, op.const(0)
-    found, places = top(op, value, k, dim, greatest=False)
+    found, places = top_k(op, value, k, dim, greatest=False)
     axis = axis_of(dim, value.rank)
     last = op.const(k - 1) if isinstance(k, int) else op.Sub(k, op.const(1))
     if keepdim:
@@ -140,7 +159,10 @@ def _flat(op: Emitter, value: Value) -> Value:
 
 @lower("aten::median.dim")
 def median_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
-    """median(self, dim, keepdim) -> (values, indices): the lower one of two middle values; NaN where there is one."""
+    """aten::median.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
+
+    (values, positions). Of two middle values it is the lower one; NaN where an element is NaN.
+    """
     if self.rank == 0:
         return self, op.const(0)
     size = op.dim(self, dim)
@@ -157,19 +179,26 @@ def median_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tup
 
 @lower("aten::median")
 def median(op: Emitter, self: Value) -> Value:
+    """aten::median(Tensor self) -> Tensor
+
+    Of two middle values it is the lower one; NaN where an element is NaN.
+    """
     return median_dim(op, _flat(op, self), 0)[0]
 
 
 @lower("aten::nanmedian.dim")
 def nanmedian_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tuple[Value, Value]:
-    """nanmedian(self, dim, keepdim): the median of what is no NaN."""
+    """aten::nanmedian.dim(Tensor self, int dim, bool keepdim=False) -> (Tensor values, Tensor indices)
+
+    The median of the elements that are not NaN.
+    """
     if not dtypes.is_floating(self.dtype) or self.rank == 0:
         return median_dim(op, self, dim, keepdim)
     axis = axis_of(dim, self.rank)
     missing = alike(op.IsNaN(self), self)
-    found, places = top(op, self, op.dim(self, axis), axis, greatest=False)
+    found, places = top_k(op, self, op.dim(self, axis), axis, greatest=False)
     count = op.ReduceSum(op.cast(alike(op.Not(missing), self), dtypes.INT64), axes=[axis], keepdims=1)
-    # none at all: place 0, whose value becomes NaN
+    # where all elements are NaN, the position is 0 and the value NaN
     at = largest(op, op.Sub(op.Div(op.Add(count, op.const(1)), op.const(2)), op.const(1)), op.const(0))
     value, place = op.GatherElements(found, at, axis=axis), op.GatherElements(places, at, axis=axis)
     nothing = op.Not(op.cast(count, dtypes.BOOL))
@@ -181,6 +210,10 @@ def nanmedian_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> 
 
 @lower("aten::nanmedian")
 def nanmedian(op: Emitter, self: Value) -> Value:
+    """aten::nanmedian(Tensor self) -> Tensor
+
+    The median of the elements that are not NaN; of two middle values the lower one.
+    """
     return nanmedian_dim(op, _flat(op, self), 0)[0]
 
 
@@ -188,24 +221,27 @@ def nanmedian(op: Emitter, self: Value) -> Value:
 def quantile(
     op: Emitter, self: Value, q: Any, dim: int | None = None, keepdim: bool = False, interpolation: str = "linear"
 ) -> Value:
-    """quantile(self, q, dim, keepdim, interpolation): places between sorted values; q's axis comes first."""
+    """aten::quantile(Tensor self, Tensor q, int? dim=None, bool keepdim=False, *, str interpolation="linear") -> Tensor
+
+    Values between the sorted elements; the axis of `q` comes first in the result.
+    """
     rank, dim = self.rank, None if self.rank == 0 else dim
     value = _flat(op, self) if dim is None else self
     axis = axis_of(dim or 0, value.rank)
     many = isinstance(q, Value) and q.rank == 1
     size = op.dim(value, axis)
-    ordered, _ = top(op, value, size, axis, greatest=False)
+    ordered, _ = top_k(op, value, size, axis, greatest=False)
     fraction = op.Reshape(op.like(q, value), [-1])
     place = op.Mul(fraction, op.cast(op.Sub(op.like(size, op.const(0)), op.const(1)), value.dtype))
     result = _between(op, ordered, place, axis, interpolation, value.rank)
-    # NaN in a row makes all its quantiles NaN
+    # if an element is NaN, all quantiles along its axis are NaN
     missing = extreme(op, "ReduceMax", value, axis, True) if value.rank else value
     result = op.Where(op.IsNaN(missing), missing, result)
     return _quantile_shape(op, result, axis, many, keepdim, rank if dim is None else value.rank, dim is None)
 
 
 def _between(op: Emitter, ordered: Value, place: Value, axis: int, interpolation: str, rank: int) -> Value:
-    """Values at fractional places along ``axis``."""
+    """Values at fractional positions along `axis`, by `interpolation`."""
     below, above = op.Floor(place), op.Ceil(place)
     if interpolation == "nearest":
         below = above = op.Round(place)
@@ -220,7 +256,7 @@ def _between(op: Emitter, ordered: Value, place: Value, axis: int, interpolation
 
 
 def _quantile_shape(op: Emitter, value: Value, axis: int, many: bool, keepdim: bool, rank: int, flat: bool) -> Value:
-    """The axis of the quantiles in front, or gone; the reduced axes kept if asked for."""
+    """The result with the axis of the quantiles in front or removed, and with the reduced axes if they are kept."""
     if flat:
         shape = [*([-1] if many else []), *([1] * rank if keepdim else [])]
         return op.Reshape(value, shape) if shape else op.Squeeze(value, axes=[0])
@@ -230,7 +266,7 @@ def _quantile_shape(op: Emitter, value: Value, axis: int, many: bool, keepdim: b
     return op.Unsqueeze(moved, axes=[axis + 1]) if keepdim else moved
 
 
-# Places in sorted sequences -----------------------------------------------------------------------------------------
+# Positions in sorted sequences --------------------------------------------------------------------------------------
 
 
 @lower("aten::searchsorted.Tensor", promote="sorted_sequence self")
@@ -243,7 +279,11 @@ def searchsorted(
     side: str | None = None,
     sorter: Value | None = None,
 ) -> Value:
-    """searchsorted(sorted_sequence, self): how many of the sequence come before each value; NaN comes last."""
+    """aten::searchsorted.Tensor(Tensor sorted_sequence, Tensor self, *, bool out_int32=False, bool right=False,
+    str? side=None, Tensor? sorter=None) -> Tensor
+
+    The number of elements of the sequence before each value, with `right` also those equal to it. NaN comes last.
+    """
     if sorter is not None:
         sorted_sequence = alike(op.GatherElements(sorted_sequence, sorter, axis=-1), sorted_sequence)
     after = right or side == "right"
@@ -251,7 +291,7 @@ def searchsorted(
     row = op.Unsqueeze(sorted_sequence, axes=[rank - 1]) if rank > 1 else sorted_sequence
     column = op.Unsqueeze(self, axes=[self.rank])
     compare = gt if after else ge
-    # counted from behind, so that NaN, before which all stands, needs no case of its own
+    # the elements after the value are counted: NaN comes last, so no comparison with it is needed
     behind = op.ReduceSum(op.cast(compare(op, row, column), dtypes.INT64), axes=[max(rank - 1, self.rank)], keepdims=0)
     size = op.dim(sorted_sequence, -1)
     return op.cast(op.Sub(op.like(size, op.const(0)), behind), op.result_dtype)
@@ -267,11 +307,18 @@ def searchsorted_number(
     side: str | None = None,
     sorter: Value | None = None,
 ) -> Value:
+    """aten::searchsorted.Scalar(Tensor sorted_sequence, Scalar self, *, bool out_int32=False, bool right=False,
+    str? side=None, Tensor? sorter=None) -> Tensor
+    """
     return searchsorted(op, sorted_sequence, self, out_int32, right, side, sorter)
 
 
 @lower("aten::bucketize.Tensor", promote="self boundaries")
 def bucketize(op: Emitter, self: Value, boundaries: Value, out_int32: bool = False, right: bool = False) -> Value:
+    """aten::bucketize.Tensor(Tensor self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor
+
+    `searchsorted` with the arguments exchanged.
+    """
     return searchsorted(op, boundaries, self, out_int32, right)
 
 
@@ -279,12 +326,16 @@ def bucketize(op: Emitter, self: Value, boundaries: Value, out_int32: bool = Fal
 def bucketize_number(
     op: Emitter, self: Value, boundaries: Value, out_int32: bool = False, right: bool = False
 ) -> Value:
+    """aten::bucketize.Scalar(Scalar self, Tensor boundaries, *, bool out_int32=False, bool right=False) -> Tensor"""
     return searchsorted(op, boundaries, self, out_int32, right)
 
 
 @lower("aten::histc")
 def histc(op: Emitter, self: Value, bins: int = 100, min: Any = 0, max: Any = 0) -> Value:
-    """histc(self, bins, min, max): counts in equal bins, the last one closed; both bounds 0 mean those of the data."""
+    """aten::histc(Tensor self, int bins=100, Scalar min=0, Scalar max=0) -> Tensor
+
+    Counts in bins of equal width; the last bin includes its upper edge. With both bounds 0 they are those of the data.
+    """
     flat = _flat(op, self)
     if min == max == 0:
         low, high = op.ReduceMin(flat, keepdims=0), op.ReduceMax(flat, keepdims=0)
@@ -298,7 +349,7 @@ def histc(op: Emitter, self: Value, bins: int = 100, min: Any = 0, max: Any = 0)
     place = op.Where(op.Greater(place, last), last, place)
     inside = op.And(le(op, low, flat), le(op, flat, high))
     place = op.Where(inside, place, op.like(-1, self))
-    bins_ = op.Unsqueeze(op.cast(positions(op, bins), self.dtype), axes=[1])
+    bins_ = op.Unsqueeze(op.cast(iota(op, bins), self.dtype), axes=[1])
     half = op.like(0.5, self)
     hits = op.Less(op.Abs(op.Sub(op.Unsqueeze(place, axes=[0]), bins_)), half)
     return op.ReduceSum(op.cast(hits, op.result_dtype), axes=[1], keepdims=0)
@@ -306,17 +357,20 @@ def histc(op: Emitter, self: Value, bins: int = 100, min: Any = 0, max: Any = 0)
 
 @lower("aten::mode")
 def mode(op: Emitter, self: Value, dim: int = -1, keepdim: bool = False) -> tuple[Value, Value]:
-    """mode(self, dim, keepdim) -> (values, indices): the smallest of the most frequent, at its last place."""
+    """aten::mode(Tensor self, int dim=-1, bool keepdim=False) -> (Tensor values, Tensor indices)
+
+    (values, positions). Of the most frequent values it is the smallest, at its last position.
+    """
     if self.rank == 0:
         return self, op.const(0)
     axis = axis_of(dim, self.rank)
     size = op.dim(self, axis)
-    ordered, places = top(op, self, size, axis, greatest=False)
+    ordered, places = top_k(op, self, size, axis, greatest=False)
     one, other = op.Unsqueeze(ordered, axes=[axis + 1]), op.Unsqueeze(ordered, axes=[axis])
     same = op.Not(op.Or(lt(op, one, other), gt(op, one, other)))
     counts = op.ReduceSum(op.cast(same, dtypes.INT64), axes=[axis + 1], keepdims=0)
     first = op.ArgMax(counts, axis=axis, keepdims=1)
-    # equals stand together in order of their places: the last of them
+    # equal values are adjacent in the order of their positions: the last of them
     many = op.ReduceMax(counts, axes=[axis], keepdims=1)
     last = op.Sub(op.Add(first, many), op.const(1))
     found = op.GatherElements(ordered, last, axis=axis)

@@ -1,8 +1,9 @@
-"""Special functions: by asymptotic series, recurrences and reflections, in double; what has none is fitted.
+"""Special functions by asymptotic series, recurrences and reflections, in double; functions without such a form are
+fitted.
 
-A fitted function of one variable is a table of polynomials, one for each of equal pieces of an interval; its
-coefficients come from torch's own double precision values at the Chebyshev points of each piece, so the error is that
-of float.  In the graph a piece is found by rounding, its coefficients are gathered, and powers are summed.
+A fitted function of one variable is a table of polynomials, one for each of equal intervals. Its coefficients come from
+torch's own values in double at the Chebyshev points of each interval, so the error is that of float32. In the graph the
+interval is found by rounding, its coefficients are gathered, and the powers are summed.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ special = torch.special
 
 
 @functools.cache
-def _fit(function: Function, low: float, high: float, pieces: int, degree: int) -> torch.Tensor:
-    """Coefficients [pieces, degree + 1] of polynomials in the local variable, which is in [-1, 1]."""
+def _fit(function: Function, low: float, high: float, intervals: int, degree: int) -> torch.Tensor:
+    """Coefficients [intervals, degree + 1] of polynomials in the local variable, which is in [-1, 1]."""
     points = np.polynomial.chebyshev.chebpts1(degree + 1)
-    width = (high - low) / pieces
-    middles = low + width * (np.arange(pieces) + 0.5)
+    width = (high - low) / intervals
+    middles = low + width * (np.arange(intervals) + 0.5)
     places = torch.from_numpy(middles[:, None] + 0.5 * width * points[None, :])
     values = function(places).numpy()
     rows = [np.polynomial.polynomial.Polynomial.fit(points, row, degree, domain=[-1, 1]).coef for row in values]
@@ -41,23 +42,25 @@ def _fit(function: Function, low: float, high: float, pieces: int, degree: int) 
 
 
 def _fitted(
-    op: Emitter, value: Value, function: Function, low: float, high: float, pieces: int = 16, degree: int = 9
+    op: Emitter, value: Value, function: Function, low: float, high: float, intervals: int = 16, degree: int = 9
 ) -> Value:
-    """``function`` of a double ``value``; outside [low, high] anything."""
-    place = op.Div(op.Sub(value, op.like(low, value)), op.like((high - low) / pieces, value))
-    # NaN becomes some integer: bounded as one
-    piece = op.cast(op.Floor(place), dtypes.INT64)
-    piece = smallest(op, largest(op, piece, op.const(0)), op.const(pieces - 1))
-    start = op.cast(piece, dtypes.DOUBLE)
+    """`function` of a double `value`. Outside [low, high] the result is meaningless."""
+    place = op.Div(op.Sub(value, op.like(low, value)), op.like((high - low) / intervals, value))
+    # NaN becomes an arbitrary integer, which is clipped to a valid position
+    interval = op.cast(op.Floor(place), dtypes.INT64)
+    interval = smallest(op, largest(op, interval, op.const(0)), op.const(intervals - 1))
+    start = op.cast(interval, dtypes.DOUBLE)
     local = op.Sub(op.Mul(op.Sub(place, start), op.like(2, value)), op.like(1, value))
-    coefficients = op.Gather(op.const(_fit(function, low, high, pieces, degree)), piece, axis=0)
+    coefficients = op.Gather(op.const(_fit(function, low, high, intervals, degree)), interval, axis=0)
     exponents = op.const([float(power) for power in range(degree + 1)], dtypes.DOUBLE)
     powers = op.Pow(op.Unsqueeze(local, axes=[value.rank]), exponents)
     return alike(op.ReduceSum(op.Mul(coefficients, powers), axes=[value.rank], keepdims=0), value)
 
 
 def _in_double(function: Callable[[Emitter, Value], Value], *targets: str, operand: str = "self") -> None:
-    """A rule that computes ``function(op, x)`` in double and gives the result's dtype; integers are promoted."""
+    """Register a rule that computes `function(op, x)` in double and returns the dtype of the result; integers are
+    promoted.
+    """
 
     def rule(op: Emitter, **arguments: Value) -> Value:
         return op.cast(function(op, op.cast(arguments[operand], dtypes.DOUBLE)), op.result_dtype)
@@ -82,6 +85,7 @@ def _below(op: Emitter, value: Value, bound: float) -> Value:
 
 @lower("aten::erf", "aten::special_erf", promote="self", to_float=True)
 def erf(op: Emitter, self: Value) -> Value:
+    """aten::erf(Tensor self) -> Tensor"""
     return op.Erf(self)
 
 
@@ -90,9 +94,9 @@ def _scaled_from_share(share: torch.Tensor) -> Any:
 
 
 def _erfcx_positive(op: Emitter, x: Value) -> Value:
-    """erfcx of x >= 0, by 2 / (2 + x), in which it is smooth and which ends at zero."""
+    """erfcx of x >= 0, as a function of 2 / (2 + x), of which it is smooth and which is bounded."""
     share = alike(op.Div(_number(op, 2), op.Add(x, _number(op, 2))), x)
-    return alike(op.Mul(share, _fitted(op, share, _scaled_from_share, 0.0, 1.0, pieces=24)), x)
+    return alike(op.Mul(share, _fitted(op, share, _scaled_from_share, 0.0, 1.0, intervals=24)), x)
 
 
 def _gauss(op: Emitter, x: Value, sign: float = -1.0) -> Value:
@@ -113,17 +117,17 @@ def _erfcx(op: Emitter, x: Value) -> Value:
 
 
 def _erfinv_share(w: torch.Tensor) -> Any:
-    """erfinv(x) / x at w = -log(1 - x * x), where x stands nearer to 1 than double could say."""
+    """erfinv(x) / x at w = -log(1 - x * x), where x can be closer to 1 than double can represent."""
     tail = torch.exp(-w)
     x = torch.sqrt(-torch.expm1(-w))
     return -special.ndtri(tail / (2 * (1 + x))) / math.sqrt(2) / x
 
 
 def _erfinv_at(op: Emitter, x: Value, rest: Value) -> Value:
-    """erfinv(x), where ``rest`` is 1 - x * x."""
+    """erfinv(x), where `rest` is 1 - x * x."""
     w = alike(op.Neg(op.Log(rest)), x)
     bounded = alike(op.Min(w, _number(op, 100)), x)
-    inside = op.Mul(x, _fitted(op, bounded, _erfinv_share, 0.0, 100.0, pieces=100, degree=8))
+    inside = op.Mul(x, _fitted(op, bounded, _erfinv_share, 0.0, 100.0, intervals=100, degree=8))
     edge = op.Mul(x, _number(op, math.inf))
     return _where(op, op.Greater(w, _number(op, 1e4)), edge, inside, x)
 
@@ -166,7 +170,7 @@ _SHIFT = 8
 
 
 def _reflected(op: Emitter, x: Value) -> tuple[Value, Value]:
-    """(whether x is below one half, x or 1 - x, which is not)"""
+    """(whether x is below one half, x or 1 - x, which is at least one half)."""
     left = _below(op, x, 0.5)
     return left, _where(op, left, op.Sub(_number(op, 1), x), x, x)
 
@@ -180,7 +184,9 @@ def _series(op: Emitter, start: Value, x: Value, coefficients: list[float], rati
 
 
 def lgamma_in_double(op: Emitter, x: Value) -> Value:
-    """log|gamma(x)|: Stirling's series (DLMF 5.11.1) eight steps up; by reflection on the left."""
+    """log|gamma(x)| by Stirling's series (DLMF 5.11.1) after eight recurrence steps up, and by reflection for x below
+    one half.
+    """
     left, positive = _reflected(op, x)
     product = positive
     for step in range(1, _SHIFT):
@@ -191,7 +197,7 @@ def lgamma_in_double(op: Emitter, x: Value) -> Value:
     inverse = op.Reciprocal(z)
     up = _series(op, main, inverse, [1 / 12, -1 / 360, 1 / 1260, -1 / 1680], op.Mul(inverse, inverse))
     right = op.Sub(up, op.Log(product))
-    # a product or a difference of infinities is NaN where torch has infinity
+    # for huge numbers the product overflows, and the difference of infinities would be NaN
     huge = op.Mul(positive, op.Sub(op.Log(positive), _number(op, 1)))
     right = op.Where(op.Less(positive, _number(op, 1e30)), right, huge)
     sine = op.Abs(op.Sin(op.Mul(_number(op, math.pi), _fraction(op, x))))
@@ -200,12 +206,14 @@ def lgamma_in_double(op: Emitter, x: Value) -> Value:
 
 
 def _fraction(op: Emitter, x: Value) -> Value:
-    """x less its floor: its sine keeps the digits of large numbers."""
+    """x less its floor: pi times it has an accurate sine, also for large x."""
     return op.Sub(x, op.Floor(x))
 
 
 def _digamma(op: Emitter, x: Value) -> Value:
-    """The derivative of lgamma (DLMF 5.11.2), eight steps up; by reflection on the left."""
+    """The derivative of lgamma by its series (DLMF 5.11.2) after eight recurrence steps up, and by reflection for x
+    below one half.
+    """
     left, positive = _reflected(op, x)
     down = op.Reciprocal(positive)
     for step in range(1, _SHIFT):
@@ -228,12 +236,12 @@ def _digamma(op: Emitter, x: Value) -> Value:
 _in_double(lgamma_in_double, "aten::lgamma", "aten::special_gammaln")
 _in_double(_digamma, "aten::digamma", "aten::special_digamma", "aten::special_psi")
 
-_TERMS = 24  # of zeta that are added one by one
+_TERMS = 24  # the terms of zeta that are added one by one
 _BERNOULLI = [1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6]
 
 
 def _zeta(op: Emitter, s: Value, q: Value) -> Value:
-    """Hurwitz zeta by Euler and Maclaurin (DLMF 25.11.5); s > 1."""
+    """Hurwitz zeta by Euler-Maclaurin summation (DLMF 25.11.5), for s > 1."""
     minus = op.Neg(s)
     total = op.Pow(q, minus)
     for step in range(1, _TERMS):
@@ -258,7 +266,10 @@ def _zeta(op: Emitter, s: Value, q: Value) -> Value:
     to_float=True,
 )
 def zeta(op: Emitter, self: Value, other: Value) -> Value:
-    """zeta(x, q): infinite at x = 1 and where q is zero or a negative integer; NaN for x below one."""
+    """aten::special_zeta(Tensor self, Tensor other) -> Tensor
+
+    Hurwitz zeta: infinite at `self` 1 and where `other` is zero or a negative integer; NaN for `self` below 1.
+    """
     s, q = op.cast(self, dtypes.DOUBLE), op.cast(other, dtypes.DOUBLE)
     result = _zeta(op, s, q)
     one = _number(op, 1)
@@ -272,12 +283,15 @@ def zeta(op: Emitter, self: Value, other: Value) -> Value:
 
 @lower("aten::polygamma", "aten::special_polygamma", promote="self", to_float=True)
 def polygamma(op: Emitter, n: int, self: Value) -> Value:
-    """polygamma(n, x): the n-th derivative of digamma, (-1)**(n + 1) * n! * zeta(n + 1, x)."""
+    """aten::polygamma(int n, Tensor self) -> Tensor
+
+    The n-th derivative of digamma, (-1)**(n + 1) * n! * zeta(n + 1, x).
+    """
     x = op.cast(self, dtypes.DOUBLE)
     if n == 0:
         return op.cast(_digamma(op, x), self.dtype)
     if n < 0:
-        raise UnsupportedForm(f"of order {n} is not defined; use an order of zero or more")
+        raise UnsupportedForm(f"of order {n} is not defined; use an order of zero or more", code="no-onnx-form")
     scale = _number(op, (-1.0) ** (n + 1) * math.factorial(n))
     return op.cast(op.Mul(scale, zeta(op, _number(op, n + 1), x)), self.dtype)
 
@@ -286,17 +300,19 @@ def polygamma(op: Emitter, n: int, self: Value) -> Value:
 
 
 def _near_and_far(
-    op: Emitter, x: Value, near: Function, far: Function, border: float, pieces: int = 16
+    op: Emitter, x: Value, near: Function, far: Function, boundary: float, intervals: int = 16
 ) -> tuple[Value, Value, Value]:
-    """(whether x < border, ``near`` of x, ``far`` of border / x), for x >= 0."""
-    inverse = alike(op.Div(_number(op, border), x), x)
-    low = _fitted(op, alike(op.Min(x, _number(op, border)), x), near, 0.0, border, pieces)
-    high = _fitted(op, alike(op.Min(inverse, _number(op, 1)), x), far, 0.0, 1.0, pieces)
-    return _below(op, x, border), low, high
+    """(whether x < boundary, `near` of x, `far` of boundary / x), for x >= 0."""
+    inverse = alike(op.Div(_number(op, boundary), x), x)
+    low = _fitted(op, alike(op.Min(x, _number(op, boundary)), x), near, 0.0, boundary, intervals)
+    high = _fitted(op, alike(op.Min(inverse, _number(op, 1)), x), far, 0.0, 1.0, intervals)
+    return _below(op, x, boundary), low, high
 
 
 def _modified(function: Function, odd: bool) -> Callable[[Emitter, Value], Value]:
-    """exp(-|x|) * I(x): as it is up to 8, its product with the root of x beyond."""
+    """A rule for exp(-|x|) * I(x). Up to 8 the function itself is fitted, beyond that its product with the square root
+    of x.
+    """
 
     def far(share: torch.Tensor) -> Any:
         return function(8 / share) * torch.sqrt(8 / share)
@@ -333,7 +349,9 @@ def _rest_of_k1(x: torch.Tensor) -> Any:
 
 
 def _second_kind(order: int, scaled: bool) -> Callable[[Emitter, Value], Value]:
-    """K0 and K1: a logarithm and a power are taken out below 2, the exponential and the root of x above."""
+    """K0 and K1. Below 2 a logarithm and a power are split off before the fit, above 2 the exponential and the square
+    root of x.
+    """
     function = special.scaled_modified_bessel_k1 if order else special.scaled_modified_bessel_k0
 
     def far(share: torch.Tensor) -> Any:
@@ -363,7 +381,9 @@ _WAVES = 8.0
 
 
 def _wave(order: int, second: bool) -> Callable[[Emitter, Value], Value]:
-    """J and Y: as they are up to 8, beyond by modulus and phase (DLMF 10.17.3), two smooth functions of 8 / x."""
+    """J and Y. Up to 8 the functions are fitted, beyond that their modulus and phase (DLMF 10.17.3), two smooth
+    functions of 8 / x.
+    """
     j, y = (special.bessel_j1, special.bessel_y1) if order else (special.bessel_j0, special.bessel_y0)
     offset = math.pi * (0.25 + 0.5 * order)
 
@@ -430,7 +450,7 @@ _in_double(_sinc, "aten::sinc", "aten::special_sinc")
 
 
 def _product(names: str, logarithm: Callable[[Emitter, Value], Value]) -> None:
-    """A row for self * logarithm(other): zero where self is, and NaN where other is."""
+    """A row for self * logarithm(other): zero where `self` is zero, but NaN where `other` is NaN."""
 
     def rule(op: Emitter, self: Value, other: Value) -> Value:
         zero = op.like(0, self)
@@ -453,7 +473,10 @@ _product(
 
 @lower("aten::special_entr", promote="self", to_float=True)
 def entr(op: Emitter, self: Value) -> Value:
-    """entr(x): -x * log(x); 0 at 0, minus infinity below."""
+    """aten::special_entr(Tensor self) -> Tensor
+
+    -x * log(x); 0 for 0, minus infinity for negative numbers.
+    """
     zero = op.like(0, self)
     value = op.Where(eq(op, self, zero), zero, op.Neg(op.Mul(self, op.Log(self))))
     return op.Where(op.Less(self, zero), op.like(-math.inf, self), value)

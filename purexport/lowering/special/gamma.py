@@ -1,7 +1,8 @@
 """The incomplete gamma functions: a series for small x, a continued fraction for large x, in double.
 
-Both stop when no element changes by more than what a float shows (DLMF 8.11.4; the fraction 8.9.2 by Lentz's method).
-Elements of the other kind take part with an argument at which they are done at once.
+Both stop when no element changes by more than the precision of float32 (DLMF 8.11.4; the continued fraction 8.9.2 by
+Lentz's method). In each of the two loops the elements that belong to the other one get an argument for which they
+converge at once.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def _upper_fraction(op: Emitter, a: Value, x: Value) -> Value:
 
 
 def _both(op: Emitter, self: Value, other: Value, upper: bool) -> Value:
-    """P(a, x), or Q(a, x) = 1 - P(a, x) if ``upper``."""
+    """P(a, x), or Q(a, x) = 1 - P(a, x) if `upper`."""
     a, x = op.cast(self, dtypes.DOUBLE), op.cast(other, dtypes.DOUBLE)
     zero, one, end = _double(op, 0), _double(op, 1), _double(op, math.inf)
     regular = op.And(op.And(op.Greater(a, zero), op.Greater(x, zero)), op.And(op.Less(a, end), op.Less(x, end)))
@@ -82,10 +83,12 @@ def _both(op: Emitter, self: Value, other: Value, upper: bool) -> Value:
     near = op.Mul(op.Div(scale, a), _lower_series(op, a, op.Where(far, zero, x)))
     beyond = op.Mul(scale, _upper_fraction(op, a, op.Where(far, x, op.Add(a, _double(op, 100)))))
     value = op.Where(far, beyond if upper else op.Sub(one, beyond), op.Sub(one, near) if upper else near)
-    return op.Where(regular, value, _border(op, op.cast(self, dtypes.DOUBLE), op.cast(other, dtypes.DOUBLE), upper))
+    return op.Where(
+        regular, value, _special_values(op, op.cast(self, dtypes.DOUBLE), op.cast(other, dtypes.DOUBLE), upper)
+    )
 
 
-def _border(op: Emitter, a: Value, x: Value, upper: bool) -> Value:
+def _special_values(op: Emitter, a: Value, x: Value, upper: bool) -> Value:
     """Where a or x is zero, infinite, negative or NaN."""
     zero, end, nan = _double(op, 0), _double(op, math.inf), _double(op, math.nan)
     low, high = _double(op, float(upper)), _double(op, float(not upper))
@@ -98,11 +101,17 @@ def _border(op: Emitter, a: Value, x: Value, upper: bool) -> Value:
 
 @lower("aten::igamma", "aten::special_gammainc", promote="self other")
 def igamma(op: Emitter, self: Value, other: Value) -> Value:
-    """igamma(a, x): the regularized lower incomplete gamma function."""
+    """aten::igamma(Tensor self, Tensor other) -> Tensor
+
+    The regularized lower incomplete gamma function P(self, other).
+    """
     return op.cast(_both(op, self, other, False), self.dtype)
 
 
 @lower("aten::igammac", "aten::special_gammaincc", promote="self other")
 def igammac(op: Emitter, self: Value, other: Value) -> Value:
-    """igammac(a, x): 1 - igamma(a, x)."""
+    """aten::igammac(Tensor self, Tensor other) -> Tensor
+
+    The regularized upper incomplete gamma function Q(self, other) = 1 - P(self, other).
+    """
     return op.cast(_both(op, self, other, True), self.dtype)

@@ -1,8 +1,8 @@
-"""Orthogonal polynomials by their recurrences: ``next = a(k, x) * this - b(k) * last``, from degree 0 and 1 on.
+"""Orthogonal polynomials by their recurrences: `next = a(k, x) * this - b(k) * last`, from degrees 0 and 1 on.
 
-The degree is a tensor like x, so the steps run to the largest one, and each element stops at its own.  They are written
-out where the degree is known and small.  As in torch, the degree is truncated, and a negative one gives zero.
-Recurrences: DLMF 18.9; the third and fourth kinds of Chebyshev's polynomials start with 2x - 1 and 2x + 1.
+The degree is a tensor like x, so the steps run up to the largest degree, and each element stops at its own. They are
+written out where the degree is known and small. As in torch, the degree is truncated to an integer, and a negative one
+gives zero. Recurrences: DLMF 18.9; the third and fourth kinds of Chebyshev polynomials start with 2x - 1 and 2x + 1.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def _plus(op: Emitter, value: Value, number: float) -> Value:
 
 
 def _polynomial(name: str, first: Factor, step: Callable[[Emitter, Value, Value, Value, Value], Value]) -> None:
-    """A row: ``first(op, k, x)`` is degree 1, ``step(op, k, x, last, this)`` is degree k + 1."""
+    """A row: `first(op, k, x)` is degree 1, `step(op, k, x, last, this)` is degree k + 1."""
 
     def rule(op: Emitter, x: Value, n: Value) -> Value:
         degree = op.cast(n, dtypes.INT64)
-        zero = op.Mul(op.like(0, x), op.Add(x, op.cast(degree, x.dtype)))  # in the shape of both
+        zero = op.Mul(op.like(0, x), op.Add(x, op.cast(degree, x.dtype)))  # broadcasts x and the degree
         shape = op.result.shape
         at = _spread(op, x, zero, shape)
         degrees = op.Add(degree, op.cast(_spread(op, op.like(0, x), zero, shape), dtypes.INT64))
@@ -64,14 +64,14 @@ def _polynomial(name: str, first: Factor, step: Callable[[Emitter, Value, Value,
 
 
 def _spread(op: Emitter, value: Value, zero: Value, shape: Any) -> Value:
-    """``value`` broadcast to the shape of the result."""
+    """`value` broadcast to the shape of the result."""
     result: Value = op.Where(op.Not(op.Less(zero, zero)), value, value)
     result.shape = shape
     return result
 
 
 def _most(op: Emitter, degree: Value) -> Value:
-    """How many steps the largest degree takes."""
+    """The number of steps for the largest degree."""
     least = op.Reshape(op.Concat(op.Reshape(degree, [-1]), op.const([1]), axis=0), [-1])
     largest = op.cast(op.ReduceMax(op.cast(least, dtypes.INT32), axes=[0], keepdims=0), dtypes.INT64)
     steps: Value = op.Sub(largest, op.const(1))
@@ -80,7 +80,7 @@ def _most(op: Emitter, degree: Value) -> Value:
 
 
 def _chebyshev(shifted: bool, slope: float, offset: float) -> tuple[Factor, Any]:
-    """Degree 1 is slope * z + offset, where z is x, or 2x - 1 for the shifted ones."""
+    """A pair of functions: degree 1 is slope * z + offset, where z is x, or 2x - 1 for the shifted polynomials."""
 
     def place(op: Emitter, x: Value) -> Value:
         return _plus(op, _times(op, 2, x), -1) if shifted else x

@@ -1,6 +1,6 @@
-"""What several rules need: reshaping to sizes that may be computed, masks, and constants of a shape.
+"""What rules of several themes need: reshaping to sizes that may be computed, and tensors of one number.
 
-``Dims`` are sizes as rules hold them: Python ints where a size cannot change, values where it is computed.
+`Dims` are sizes as rules hold them: Python ints where a size cannot change, values where it is computed.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ INT64_MAX = 2**63 - 1
 
 
 def axis_of(dim: int, rank: int) -> int:
-    """``dim`` counted from the front; a zero-dim tensor has one axis, as in torch."""
+    """`dim` counted from the front; a zero-dim tensor has one axis, as in torch."""
     return dim % max(rank, 1)
 
 
 def each_axis(items: Sequence[int], count: int) -> list[int]:
-    """One number an axis: a single one stands for all ``count`` of them."""
+    """One number for each of `count` axes: a single number stands for all of them."""
     return list(items) * count if len(items) == 1 else list(items)
 
 
 def dims_of(op: Emitter, value: Value) -> list[Any]:
-    """The sizes of ``value``: ints where they cannot change, else computed values."""
+    """The sizes of `value`: ints where they cannot change, else computed values."""
     return [op.dim(value, axis) for axis in range(value.rank)]
 
 
 def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
-    """``value`` in other sizes (ints or values, at most one -1), with as little arithmetic as possible."""
+    """`value` reshaped to `sizes` (ints or values, at most one -1), with as few nodes as possible."""
     known = [op.known(size) for size in sizes]
     computed = [position for position, size in enumerate(known) if not isinstance(size, int)]
     numbers = [size for size in known if isinstance(size, int)]
     if 0 in numbers:
-        # an empty tensor has no content; ONNX Reshape would read 0 as "the size that was there"
+        # an empty tensor has no elements to keep; ONNX Reshape would copy the size of the input for a 0
         return full(op, known, 0, value.dtype or dtypes.FLOAT)
     shape = [size if isinstance(size, int) and size >= 0 else None for size in known]
     if len(computed) == 1 and -1 not in numbers:
-        known[computed[0]] = -1  # the one size that follows from the others
+        known[computed[0]] = -1  # the one size that Reshape computes from the others
     result: Value = op.Reshape(value, op.ints(known))
     if not computed and value.is_static and -1 in numbers:
         shape[known.index(-1)] = math.prod(value.sizes) // math.prod(size for size in numbers if size >= 0)
@@ -55,11 +55,15 @@ def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
 
 
 def reshape_to_result(op: Emitter, value: Value, sizes: Dims | None = None) -> Value:
-    """``value`` in the shape that torch gives the call's result; ``sizes`` are the call's own, where it has them."""
+    """`value` in the shape that torch gives for the result of the call.
+
+    `sizes` are the sizes that the call itself gives, if it gives any. Raises UnsupportedForm when a size cannot be
+    computed.
+    """
     shape = op.result.shape
     if shape is None:
         if sizes is None:
-            raise UnsupportedForm("its result has an unknown rank")
+            raise UnsupportedForm("its result has an unknown rank", code="result-size-unknown")
         return reshape(op, value, sizes)
     if value.shape == shape and None not in shape:
         return value
@@ -80,17 +84,17 @@ def _size(op: Emitter, value: Value, position: int, size: Any, sizes: Dims | Non
     if isinstance(given, Value) or given == -1:
         return given
     if size is None:
-        raise UnsupportedForm("a size of its result is not known")
+        raise UnsupportedForm("a size of its result is not known", code="result-size-unknown")
     if value.shape is not None and size in value.shape:
         return op.dim(value, value.shape.index(size))
     found = computed_size(op, size)
     if found is not None:
         return found
-    raise UnsupportedForm(f"its result's size {size!r} cannot be computed in the graph")
+    raise UnsupportedForm(f"its result's size {size!r} cannot be computed in the graph", code="result-size-unknown")
 
 
 def permute(op: Emitter, value: Value, order: Sequence[int]) -> Value:
-    """``value`` with its axes in another order; itself when nothing moves."""
+    """`value` with its axes in another order; `value` itself if the order stays."""
     if list(order) == list(range(len(order))):
         return value
     result = op.Transpose(value, perm=list(order))
@@ -107,7 +111,7 @@ def swap_last(op: Emitter, value: Value) -> Value:
 
 
 def beside_product(op: Emitter, number: Value, like: Value) -> Value:
-    """A zero-dim number that multiplies or divides ``like``, which goes into a matrix product or comes out of it.
+    """A zero-dim number that multiplies or divides `like`, which goes into a matrix product or comes out of it.
 
     ONNX Runtime (1.31) fuses a constant of one element there into the product and rounds it to float32: a double is
     written once for each element of the last axis.
@@ -121,7 +125,7 @@ def beside_product(op: Emitter, number: Value, like: Value) -> Value:
 
 
 def full(op: Emitter, sizes: Dims, number: Any, dtype: int) -> Value:
-    """A tensor of one number.  Small static ones are constants, others stay a node."""
+    """A tensor of one number. Small ones of known size are constants, others are a node."""
     if isinstance(number, Value):
         return op.Expand(op.cast(number, dtype), op.ints(list(sizes)))
     shape = op.ints(list(sizes))

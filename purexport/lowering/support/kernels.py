@@ -1,8 +1,8 @@
-"""Small integers and booleans: computed in a wider type where a version or ONNX Runtime has no kernel for theirs.
+"""Small integers and booleans: computed in a wider dtype where an opset or ONNX Runtime has no kernel for theirs.
 
-What an operator version takes is in its schema; ``_GAPS`` adds the integer types that a schema names and ONNX Runtime
-(1.31, CPU) does not compute.  The wider type is exact: sums and products are cast back, and so wrap as torch's do.
-Floats are left alone: float16 is cast by the runtime itself, and nothing is wider than double.
+The schema of an operator version says which dtypes it takes. `_GAPS` adds the integer dtypes that a schema allows but
+ONNX Runtime (1.31, CPU) has no kernel for. The wider dtype is exact: sums and products are cast back, and so wrap as
+those of torch do. Floats stay as they are: the runtime itself casts float16, and no dtype is wider than double.
 """
 
 from __future__ import annotations
@@ -33,52 +33,52 @@ _GAPS = {
 }
 
 
-def carrier(op: Emitter, op_type: str, dtype: int | None, argument: int = 0) -> int | None:
-    """The narrowest type that holds ``dtype`` and that ``op_type`` computes here; None when there is none."""
+def widened_dtype(op: Emitter, op_type: str, dtype: int | None, argument: int = 0) -> int | None:
+    """The narrowest dtype that holds `dtype` and that `op_type` has a kernel for; None when there is none."""
     while dtype is not None and (not op.takes(op_type, dtype, argument) or dtype in _GAPS.get(op_type, ())):
         dtype = _WIDER.get(dtype)
     return dtype
 
 
-def wide(op: Emitter, op_type: str, *values: Value, **named: Any) -> Value:
-    """``op_type`` on values of one dtype, computed in a wider one if need be; the result has the values' dtype.
+def widened(op: Emitter, op_type: str, *values: Value, **named: Any) -> Value:
+    """`op_type` on values of one dtype, computed in a wider one if necessary; the result has the dtype of the values.
 
-    A result that is no number of theirs (bool of a comparison, int64 of a position) is left as it is.
+    A result of another kind (bool of a comparison, int64 of a position) is left as it is.
     """
     dtype = values[0].dtype
-    found = carrier(op, op_type, dtype)
+    found = widened_dtype(op, op_type, dtype)
     if found is None:
-        found = dtype  # the emitter says what is missing
+        found = dtype  # the emitter raises the error
     result: Value = op.emit(op_type, *[op.cast(value, found) for value in values], **named)
     return op.cast(result, dtype) if result.dtype == found else result
 
 
 def alike(result: Value, like: Value) -> Value:
-    """``result``, of which it is known that it has the shape of ``like``."""
+    """`result` with the shape of `like`, which the caller knows to be its shape."""
     result.shape = like.shape
     return result
 
 
-def choose(op: Emitter, condition: Value, one: Value, other: Value) -> Value:
-    """``Where`` on two values of one dtype."""
+def widened_where(op: Emitter, condition: Value, one: Value, other: Value) -> Value:
+    """ONNX Where on two values of one dtype, computed in a wider one if necessary."""
     dtype = one.dtype
-    found = carrier(op, "Where", dtype, argument=1)
+    found = widened_dtype(op, "Where", dtype, argument=1)
     return op.cast(op.Where(condition, op.cast(one, found), op.cast(other, found)), dtype)
 
 
 def largest(op: Emitter, one: Value, other: Value) -> Value:
-    """Elementwise maximum of two values of one dtype; NaN where either is."""
+    """Elementwise maximum of two values of one dtype; NaN where either is NaN."""
     if one.dtype == dtypes.BOOL:
         return op.Or(one, other)
-    if carrier(op, "Max", one.dtype) is not None:
-        return wide(op, "Max", one, other)
-    return choose(op, wide(op, "Less", one, other), other, one)
+    if widened_dtype(op, "Max", one.dtype) is not None:
+        return widened(op, "Max", one, other)
+    return widened_where(op, widened(op, "Less", one, other), other, one)
 
 
 def smallest(op: Emitter, one: Value, other: Value) -> Value:
-    """Elementwise minimum of two values of one dtype; NaN where either is."""
+    """Elementwise minimum of two values of one dtype; NaN where either is NaN."""
     if one.dtype == dtypes.BOOL:
         return op.And(one, other)
-    if carrier(op, "Min", one.dtype) is not None:
-        return wide(op, "Min", one, other)
-    return choose(op, wide(op, "Less", one, other), one, other)
+    if widened_dtype(op, "Min", one.dtype) is not None:
+        return widened(op, "Min", one, other)
+    return widened_where(op, widened(op, "Less", one, other), one, other)

@@ -1,10 +1,12 @@
-"""Steps done many times: written out where they are few, an ONNX Loop where they are many or their number is computed.
+"""Steps that are repeated: written out where they are few, an ONNX Loop where they are many or their number is
+computed.
 
-A step is one function of its number and of the values that it carries on, so both forms compute the same.  Its number
-is an int64 value of shape [1]: a constant when the steps are written out, which folds what depends on it alone.
+A step is one function of its number and of the loop-carried values, so both forms compute the same. Its number is an
+int64 value of shape [1]. It is a constant when the steps are written out, so that constant folding computes what
+depends on it alone.
 
-A Loop's body sees outer values.  What it carries keeps its dtype and shape, and each of its outputs is made by a node
-of its own.  Sizes that a step needs are best asked for outside, where they are computed once.
+The body of a Loop sees outer values. A loop-carried value keeps its dtype and shape, and each output of the body is
+made by a node of its own. A step should take sizes from outside, where they are computed once.
 """
 
 from __future__ import annotations
@@ -15,26 +17,26 @@ from typing import Any
 from purexport import dtypes
 from purexport.graph.ir import Graph, Value
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.support.positions import as_value
+from purexport.lowering.support.positions import size_value
 
-WRITTEN_OUT = 8  # steps; more make a Loop
+WRITTEN_OUT = 8  # more steps than these become a Loop
 
 Step = Callable[..., Sequence[Value]]
 
 
 def repeat(op: Emitter, count: Any, step: Step, *carried: Value, written_out: int = WRITTEN_OUT) -> tuple[Value, ...]:
-    """``carried = step(at, *carried)`` for at = 0, 1, ..., count - 1; ``count`` is an int or a computed value."""
+    """`carried = step(at, *carried)` for at = 0, 1, ..., count - 1; `count` is an int or a computed value."""
     count = op.known(count)
     if isinstance(count, Value) or count > written_out:
-        return _loop(op, as_value(op, count), None, step, carried)
+        return _loop(op, size_value(op, count), None, step, carried)
     for at in range(count):
         carried = tuple(_in_type(item, was) for item, was in zip(step(op.const([at]), *carried), carried, strict=True))
     return tuple(carried)
 
 
 def repeat_while(op: Emitter, most: Any, going: Value, step: Step, *carried: Value) -> tuple[Value, ...]:
-    """``going, *carried = step(at, *carried)`` while ``going``, a zero-dim bool, is true; at most ``most`` times."""
-    return _loop(op, as_value(op, most), going, step, carried)
+    """`going, *carried = step(at, *carried)` while `going`, a zero-dim bool, is true; at most `most` times."""
+    return _loop(op, size_value(op, most), going, step, carried)
 
 
 def _loop(op: Emitter, count: Value, going: Value | None, step: Step, carried: Sequence[Value]) -> tuple[Value, ...]:

@@ -1,7 +1,7 @@
-"""What rules of linear algebra share: rows, columns and triangles of matrices, of sizes that may be computed.
+"""What rules of linear algebra need: rows, columns and triangles of matrices whose sizes may be computed.
 
-Matrices are the last two axes of a value, [..., n, m].  A position is an int64 value of shape [1], as ``loops`` gives
-it; masks are compared from positions, so they are constants where these and the sizes are known.
+Matrices are the last two axes of a value, [..., n, m]. A position is an int64 value of shape [1], as `loops` gives it.
+Masks are comparisons of positions, so they are constants where the positions and the sizes are known.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.support.common import INT64_MAX, dims_of
 from purexport.lowering.support.kernels import alike
-from purexport.lowering.support.positions import as_value, count_up
+from purexport.lowering.support.positions import int_range, size_value
 
 
-def counted(op: Emitter, size: Any) -> Value:
-    """0, 1, ..., size - 1, as [size]."""
+def index_range(op: Emitter, size: Any) -> Value:
+    """0, 1, ..., size - 1 as int64, [size]."""
     size = op.known(size)
-    found = count_up(op, 0, size)
+    found = int_range(op, 0, size)
     found.shape = (size if isinstance(size, int) else None,)
     return found
 
 
-def rows_of(op: Emitter, value: Value) -> Value:
-    """The numbers of the rows, as [n, 1]."""
-    return upright(op, counted(op, op.dim(value, -2)))
+def row_indices(op: Emitter, value: Value) -> Value:
+    """The row numbers of the matrices, [n, 1]."""
+    return as_column(op, index_range(op, op.dim(value, -2)))
 
 
-def columns_of(op: Emitter, value: Value) -> Value:
-    """The numbers of the columns, as [1, m]."""
-    return lying(op, counted(op, op.dim(value, -1)))
+def column_indices(op: Emitter, value: Value) -> Value:
+    """The column numbers of the matrices, [1, m]."""
+    return as_row(op, index_range(op, op.dim(value, -1)))
 
 
-def upright(op: Emitter, vector: Value) -> Value:
+def as_column(op: Emitter, vector: Value) -> Value:
     """A vector [..., n] as a column, [..., n, 1]."""
     found: Value = op.Unsqueeze(vector, [vector.rank])
     found.shape = (*(vector.shape or ()), 1)
     return found
 
 
-def lying(op: Emitter, vector: Value) -> Value:
+def as_row(op: Emitter, vector: Value) -> Value:
     """A vector [..., n] as a row, [..., 1, n]."""
     found: Value = op.Unsqueeze(vector, [vector.rank - 1])
     found.shape = (*(vector.shape or ())[:-1], 1, (vector.shape or ())[-1])
     return found
 
 
-def flat(op: Emitter, value: Value, axis: int = -1) -> Value:
+def as_vector(op: Emitter, value: Value, axis: int = -1) -> Value:
     """A column (a row, with axis -2) as a vector, [..., n]."""
     found: Value = op.Squeeze(value, [value.rank + axis])
     shape = list(value.shape or ())
@@ -59,65 +59,65 @@ def flat(op: Emitter, value: Value, axis: int = -1) -> Value:
     return found
 
 
-def column(op: Emitter, value: Value, at: Value) -> Value:
-    """Column ``at`` of [..., n, m], as [..., n, 1]."""
+def column_at(op: Emitter, value: Value, at: Value) -> Value:
+    """Column `at` of [..., n, m], as [..., n, 1]."""
     found: Value = op.Gather(value, at, axis=value.rank - 1)
     found.shape = (*(value.shape or ())[:-1], 1)
     return found
 
 
-def row(op: Emitter, value: Value, at: Value) -> Value:
-    """Row ``at`` of [..., n, m], as [..., 1, m]."""
+def row_at(op: Emitter, value: Value, at: Value) -> Value:
+    """Row `at` of [..., n, m], as [..., 1, m]."""
     found: Value = op.Gather(value, at, axis=value.rank - 2)
     found.shape = (*(value.shape or ())[:-2], 1, (value.shape or ())[-1])
     return found
 
 
-def kept(op: Emitter, condition: Value, value: Value, other: Any = 0) -> Value:
-    """``value`` where the condition holds and ``other`` elsewhere, in the shape of ``value``."""
+def masked(op: Emitter, condition: Value, value: Value, other: Any = 0) -> Value:
+    """`value` where the condition holds and `other` elsewhere, in the shape of `value`."""
     return alike(op.Where(condition, value, op.like(other, value)), value)
 
 
-def nonzero(op: Emitter, value: Value) -> Value:
-    """``value`` with 1 in the place of 0: what may be divided by."""
-    return kept(op, op.Greater(op.Abs(value), op.like(0, value)), value, 1)
+def safe_divisor(op: Emitter, value: Value) -> Value:
+    """`value` with 1 in the place of 0, so that a division by it is defined."""
+    return masked(op, op.Greater(op.Abs(value), op.like(0, value)), value, 1)
 
 
-def identity(op: Emitter, rows: Any, columns: Any, like: Value) -> Value:
-    """Ones on the diagonal, [rows, columns], in the dtype of ``like``."""
+def identity_matrix(op: Emitter, rows: Any, columns: Any, like: Value) -> Value:
+    """Ones on the diagonal, [rows, columns], in the dtype of `like`."""
     rows, columns = op.known(rows), op.known(columns)
     if isinstance(rows, int) and isinstance(columns, int):
         return op.const(torch.eye(rows, columns, dtype=dtypes.torch_dtype(like.dtype or dtypes.FLOAT)))
-    same = op.Equal(upright(op, counted(op, rows)), lying(op, counted(op, columns)))
+    same = op.Equal(as_column(op, index_range(op, rows)), as_row(op, index_range(op, columns)))
     result = op.cast(same, like.dtype)
     result.shape = tuple(size if isinstance(size, int) else None for size in (rows, columns))
     return result
 
 
-def batch_of(op: Emitter, value: Value) -> list[Any]:
-    """The sizes in front of the matrices."""
+def batch_dims(op: Emitter, value: Value) -> list[Any]:
+    """The sizes of the batch axes, which are those before the last two."""
     return dims_of(op, value)[:-2]
 
 
-def expanded(op: Emitter, value: Value, sizes: list[Any], shape: Any = None) -> Value:
-    """``value`` broadcast to ``sizes``; ``shape`` is what is known of them."""
+def broadcast_to(op: Emitter, value: Value, sizes: list[Any], shape: Any = None) -> Value:
+    """`value` broadcast to `sizes`; `shape` is what is known about them."""
     result: Value = op.Expand(value, op.ints(sizes))
     result.shape = shape if shape is not None else tuple(size if isinstance(size, int) else None for size in sizes)
     return result
 
 
 def broadcast_batch(op: Emitter, value: Value, other: Value) -> Value:
-    """``value`` with the batch axes that it has beside ``other``: those of both, broadcast."""
+    """`value` with its batch axes broadcast against those of `other`."""
     mine, its = (value.shape or ())[:-2], (other.shape or ())[:-2]
     if mine == its or not its:
         return value
     if value.is_static and other.is_static:
         batch = list(torch.broadcast_shapes(value.sizes[:-2], other.sizes[:-2]))  # type: ignore[no-untyped-call]
-        return expanded(op, value, [*batch, *value.sizes[-2:]])
-    # Expand broadcasts both ways
+        return broadcast_to(op, value, [*batch, *value.sizes[-2:]])
+    # ONNX Expand broadcasts in both directions
     rank = max(len(mine), len(its))
     shape = tuple(_wider(one, two) for one, two in zip(_padded(mine, rank), _padded(its, rank), strict=True))
-    return expanded(op, value, [*batch_of(op, other), 1, 1], (*shape, *(value.shape or ())[-2:]))
+    return broadcast_to(op, value, [*batch_dims(op, other), 1, 1], (*shape, *(value.shape or ())[-2:]))
 
 
 def _padded(shape: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
@@ -125,7 +125,7 @@ def _padded(shape: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
 
 
 def _wider(one: Any, other: Any) -> Any:
-    """What is known of an axis that both have, broadcast."""
+    """The size of an axis after broadcasting, as far as it is known."""
     if one == other:
         return one
     known = [size for size in (one, other) if isinstance(size, int)]
@@ -134,32 +134,32 @@ def _wider(one: Any, other: Any) -> Any:
     return other if one == 1 else one
 
 
-def smaller(op: Emitter, one: Any, other: Any) -> Any:
+def min_size(op: Emitter, one: Any, other: Any) -> Any:
     """The smaller of two sizes, an int where both are."""
     if isinstance(one, int) and isinstance(other, int):
         return min(one, other)
-    first, second = as_value(op, one), as_value(op, other)
+    first, second = size_value(op, one), size_value(op, other)
     return op.Where(op.Less(first, second), first, second)
 
 
 def diagonal_of(op: Emitter, value: Value) -> Value:
     """The diagonal of square matrices, [..., n]."""
-    here = op.Equal(rows_of(op, value), columns_of(op, value))
-    found: Value = op.ReduceSum(kept(op, here, value), axes=[value.rank - 1], keepdims=0)
+    here = op.Equal(row_indices(op, value), column_indices(op, value))
+    found: Value = op.ReduceSum(masked(op, here, value), axes=[value.rank - 1], keepdims=0)
     found.shape = (value.shape or ())[:-1]
     return found
 
 
 def triangle(op: Emitter, value: Value, upper: bool, offset: int = 0) -> Value:
-    """The upper (lower) triangle, from that diagonal on; zero elsewhere."""
-    difference = op.Sub(columns_of(op, value), rows_of(op, value))
+    """The upper (lower) triangle from the diagonal `offset` on; zero elsewhere."""
+    difference = op.Sub(column_indices(op, value), row_indices(op, value))
     if upper:
-        return kept(op, op.Greater(difference, op.const(offset - 1)), value)
-    return kept(op, op.Less(difference, op.const(offset + 1)), value)
+        return masked(op, op.Greater(difference, op.const(offset - 1)), value)
+    return masked(op, op.Less(difference, op.const(offset + 1)), value)
 
 
-def part(op: Emitter, value: Value, axis: int, start: Any, end: Any) -> Value:
-    """``value[start:end]`` along ``axis``; both ends are ints or computed values, and None is the end of the axis."""
+def slice_along(op: Emitter, value: Value, axis: int, start: Any, end: Any) -> Value:
+    """`value[start:end]` along `axis`. Both ends are ints or computed values; None is the end of the axis."""
     axis %= value.rank
     result: Value = op.Slice(value, op.ints([start]), op.ints([INT64_MAX if end is None else end]), axes=[axis])
     size = (value.shape or ())[axis] if end is None else end
@@ -168,13 +168,15 @@ def part(op: Emitter, value: Value, axis: int, start: Any, end: Any) -> Value:
     return result
 
 
-def first_failed(op: Emitter, failed: Value) -> Value:
-    """LAPACK's info: the number, from 1, of the first true one along the last axis of [..., n]; 0 where none is."""
+def lapack_info(op: Emitter, failed: Value) -> Value:
+    """LAPACK's info: the position, counted from 1, of the first true element along the last axis of [..., n]; 0 if
+    there is none.
+    """
     size = op.dim(failed, -1)
-    numbers = counted(op, size)
-    not_later = op.cast(op.Not(op.Less(lying(op, numbers), upright(op, numbers))), dtypes.FLOAT)
-    before = op.MatMul(op.cast(failed, dtypes.FLOAT), not_later)  # how many failed up to here
+    numbers = index_range(op, size)
+    not_later = op.cast(op.Not(op.Less(as_row(op, numbers), as_column(op, numbers))), dtypes.FLOAT)
+    before = op.MatMul(op.cast(failed, dtypes.FLOAT), not_later)  # the number of failed ones up to here
     intact = op.cast(op.Less(before, op.const(0.5, dtypes.FLOAT)), dtypes.INT64)
     count = op.ReduceSum(intact, axes=[failed.rank - 1], keepdims=0)
-    found = op.Where(op.Equal(count, as_value(op, size)), op.const(0), op.Add(count, op.const(1)))
+    found = op.Where(op.Equal(count, size_value(op, size)), op.const(0), op.Add(count, op.const(1)))
     return op.cast(found, dtypes.INT32)

@@ -1,11 +1,10 @@
 """Complex tensors as pairs of real ones, since ONNX Runtime computes no complex numbers.
 
-While the graph is built a complex tensor is a ``Pair``: its real and its imaginary part, two values of its shape.  No
-axis is added, so axes, broadcasting and sizes are torch's own, and what moves elements does so to each part.  Where a
-complex tensor crosses the border of the graph it is one real tensor with a last axis of size 2: torch's
-``view_as_real``.
+While the graph is built, a complex tensor is a `Pair`: its real and its imaginary part, two values of its shape. No
+axis is added, so axes, broadcasting and sizes are those of torch, and an operator that moves elements moves those of
+each part. A complex input or output of the graph is one real tensor with a last axis of size 2: torch's `view_as_real`.
 
-A pair is no ``Value``: an ordinary rule cannot take one by accident, and the lowering never hands it one.
+A pair is not a `Value`: an ordinary rule cannot take one by accident, and the lowering never gives it one.
 """
 
 from __future__ import annotations
@@ -33,71 +32,73 @@ class Pair:
 
     @property
     def shape(self) -> tuple[Dim, ...] | None:
-        """The shape, which both parts have."""
+        """The shape of both parts."""
         return self.real.shape
 
     @property
     def rank(self) -> int:
-        """The number of dimensions.  Raises ValueError when it is unknown."""
+        """The number of dimensions. Raises ValueError when it is unknown."""
         return self.real.rank
 
     @property
     def dtype(self) -> int | None:
-        """The dtype of a part, as an ONNX code."""
+        """The dtype of each part, as an ONNX code."""
         return self.real.dtype
 
     def map(self, function: Callable[[Value], Value]) -> Pair:
-        """``function`` of each part."""
+        """The pair of `function` applied to each part."""
         return Pair(function(self.real), function(self.imag))
 
 
 def part_code(dtype: torch.dtype) -> int:
-    """The ONNX code of a complex dtype's parts: FLOAT of complex64; of a real dtype its own.
+    """The ONNX code of the parts of a complex dtype, FLOAT for complex64; for a real dtype its own code.
 
-    Raises UnsupportedDtypeError of complex32, with which torch itself computes next to nothing.
+    Raises UnsupportedDtypeError for complex32, which torch itself has almost no kernels for.
     """
     return dtypes.onnx_code(dtype.to_real() if dtype in (torch.complex64, torch.complex128) else dtype)
 
 
-def split(op: Emitter, joined: Value) -> Pair:
-    """The pair of a real value whose last axis holds the real and the imaginary part."""
-    axis = joined.rank - 1
-    pair = Pair(*(op.Gather(joined, op.const(place), axis=axis) for place in (0, 1)))
-    assert joined.shape is not None
-    pair.real.shape = pair.imag.shape = joined.shape[:-1]
+def from_interleaved(op: Emitter, interleaved: Value) -> Pair:
+    """The pair from a real value whose last axis holds the real and the imaginary part."""
+    axis = interleaved.rank - 1
+    pair = Pair(*(op.Gather(interleaved, op.const(place), axis=axis) for place in (0, 1)))
+    assert interleaved.shape is not None
+    pair.real.shape = pair.imag.shape = interleaved.shape[:-1]
     return pair
 
 
-def join(op: Emitter, pair: Pair) -> Value:
+def to_interleaved(op: Emitter, pair: Pair) -> Value:
     """A pair as one real value with a last axis of size 2."""
     rank = pair.rank
-    joined: Value = op.Concat(*[op.Unsqueeze(part, [rank]) for part in (pair.real, pair.imag)], axis=rank)
-    joined.shape = (*(pair.shape or ()), 2)
-    return joined
+    interleaved: Value = op.Concat(*[op.Unsqueeze(part, [rank]) for part in (pair.real, pair.imag)], axis=rank)
+    interleaved.shape = (*(pair.shape or ()), 2)
+    return interleaved
 
 
-def constant(op: Emitter, tensor: torch.Tensor, name: str = "") -> Pair:
-    """A complex tensor that the graph holds: one initializer in the bytes of the tensor itself."""
-    return split(op, op.const(torch.view_as_real(tensor.detach().resolve_conj()), name=name))
+def pair_of_constant(op: Emitter, tensor: torch.Tensor, name: str = "") -> Pair:
+    """A complex tensor that the graph holds: one initializer with the bytes of the tensor itself."""
+    return from_interleaved(op, op.const(torch.view_as_real(tensor.detach().resolve_conj()), name=name))
 
 
-def number(op: Emitter, value: complex, dtype: int) -> Pair:
+def pair_of_number(op: Emitter, value: complex, dtype: int) -> Pair:
     """A Python number as a pair of zero-dim constants."""
     value = complex(value)
     return Pair(op.const(value.real, dtype), op.const(value.imag, dtype))
 
 
-def zeros_like(op: Emitter, value: Value) -> Value:
-    """Zeros in the shape and dtype of ``value``."""
+def zero_part(op: Emitter, value: Value) -> Value:
+    """Zeros in the shape and dtype of `value`."""
     return alike(full(op, dims_of(op, value), 0, value.dtype or dtypes.FLOAT), value)
 
 
 def operand(op: Emitter, item: Any, dtype: int) -> Pair | Value:
-    """An operand of arithmetic in parts of ``dtype``.  What is real stays one value: nothing is spent on zeros."""
+    """An operand of arithmetic, with parts of `dtype`. A real operand stays one value, so no zeros are
+    computed for it.
+    """
     if isinstance(item, Pair):
         return item.map(lambda part: op.cast(part, dtype))
     if isinstance(item, complex):
-        return number(op, item, dtype)
+        return pair_of_number(op, item, dtype)
     value = op.like(item, Value(dtype))
     if isinstance(item, Value):
         value.shape = item.shape
@@ -105,8 +106,8 @@ def operand(op: Emitter, item: Any, dtype: int) -> Pair | Value:
 
 
 def pair_of(op: Emitter, item: Any, dtype: int) -> Pair:
-    """A number, a real or a complex tensor as a pair with parts of ``dtype``."""
+    """A number, a real or a complex tensor as a pair with parts of `dtype`."""
     if isinstance(item, (bool, int, float, complex)):
-        return number(op, item, dtype)
+        return pair_of_number(op, item, dtype)
     found = operand(op, item, dtype)
-    return found if isinstance(found, Pair) else Pair(found, zeros_like(op, found))
+    return found if isinstance(found, Pair) else Pair(found, zero_part(op, found))

@@ -1,7 +1,8 @@
-"""Positions along an axis: counting them, bringing negative ones into range, replacing what lies there.
+"""Positions along an axis: counting them, making negative ones positive, replacing the elements at them.
 
-A replacement is one Gather over the tensor joined with its new parts: where nothing is replaced, position i stays i;
-where part k goes, it is size + k.  With known positions this is a constant list and works at every opset.
+A replacement is one Gather from the tensor concatenated with the new slices: where nothing is replaced, position i
+stays i; where new slice k goes, it is size + k. With known positions the index is a constant, and this works at every
+opset.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.support.common import reshape
 
 
-def as_value(op: Emitter, size: Any) -> Value:
+def size_value(op: Emitter, size: Any) -> Value:
     """A size (an int or a computed value) as a zero-dim int64 value."""
     return size if isinstance(size, Value) else op.const(size)
 
 
-def times(op: Emitter, *sizes: Any) -> Any:
-    """The product of sizes, an int where all are."""
+def size_product(op: Emitter, *sizes: Any) -> Any:
+    """The product of sizes, an int where all are ints."""
     product: Any = 1
     for size in map(op.known, sizes):
         if isinstance(size, int) and isinstance(product, int):
@@ -30,26 +31,26 @@ def times(op: Emitter, *sizes: Any) -> Any:
         elif product == 1 and isinstance(product, int):
             product = size
         elif size != 1 or not isinstance(size, int):
-            product = op.Mul(as_value(op, product), as_value(op, size))
+            product = op.Mul(size_value(op, product), size_value(op, size))
     return product
 
 
-def count_up(op: Emitter, start: Any, end: Any) -> Value:
+def int_range(op: Emitter, start: Any, end: Any) -> Value:
     """start, start + 1, ..., end - 1 as int64; a constant where both are known."""
     start, end = op.known(start), op.known(end)
     if isinstance(start, int) and isinstance(end, int):
         return op.const(torch.arange(start, max(end, start)))
     if op.has("Range"):
-        counted: Value = op.Range(as_value(op, start), as_value(op, end), op.const(1))
+        counted: Value = op.Range(size_value(op, start), size_value(op, end), op.const(1))
         return counted
-    length = op.Sub(as_value(op, end), as_value(op, start))
+    length = op.Sub(size_value(op, end), size_value(op, start))
     ones = op.ConstantOfShape(reshape(op, length, [1]), value=torch.ones(1, dtype=torch.int64))
-    result: Value = op.Add(op.Reshape(op.NonZero(ones), [-1]), as_value(op, start))
+    result: Value = op.Add(op.Reshape(op.NonZero(ones), [-1]), size_value(op, start))
     return result
 
 
-def in_range(op: Emitter, positions: Value, size: Any) -> Value:
-    """Positions as int64, negative ones counted from the end.  ONNX Gather does that itself since opset 11."""
+def nonnegative(op: Emitter, positions: Value, size: Any) -> Value:
+    """Positions as int64, with negative ones counted from the end. ONNX Gather does that itself since opset 11."""
     positions = op.cast(positions, dtypes.INT64)
     size = op.known(size)
     if positions.const is not None:
@@ -58,24 +59,28 @@ def in_range(op: Emitter, positions: Value, size: Any) -> Value:
             return positions
         if isinstance(size, int):
             return op.const(torch.where(known < 0, known + size, known))
-    counted = op.Where(op.Less(positions, op.const(0)), op.Add(positions, as_value(op, size)), positions)
+    counted = op.Where(op.Less(positions, op.const(0)), op.Add(positions, size_value(op, size)), positions)
     counted.shape = positions.shape
     return counted
 
 
-def added(op: Emitter, value: Value, axis: int, positions: Value, parts: Value) -> Value:
-    """``value`` with ``parts`` added at ``positions`` (as many, in range) along ``axis``; at equal ones they add up."""
-    if value.dtype == dtypes.FLOAT16:  # ONNX Runtime (1.31) has no kernel for it
+def scatter_add_along(op: Emitter, value: Value, axis: int, positions: Value, parts: Value) -> Value:
+    """`value` with the slices `parts` added at `positions` (as many, none negative) along `axis`; at equal positions
+    they add up.
+    """
+    if value.dtype == dtypes.FLOAT16:  # ONNX Runtime (1.31) has no kernel
         wide = [op.cast(item, dtypes.FLOAT) for item in (value, parts)]
-        return op.cast(added(op, wide[0], axis, positions, wide[1]), dtypes.FLOAT16)
+        return op.cast(scatter_add_along(op, wide[0], axis, positions, wide[1]), dtypes.FLOAT16)
     result: Value = op.ScatterElements(value, positions, parts, axis=axis, reduction="add")
     return result
 
 
-def replaced(op: Emitter, value: Value, axis: int, positions: Value, parts: Value, *, same_part: bool = False) -> Value:
-    """``value`` with ``parts`` at ``positions`` (one axis, in range) of ``axis``.
+def replace_along(
+    op: Emitter, value: Value, axis: int, positions: Value, parts: Value, *, same_part: bool = False
+) -> Value:
+    """`value` with the slices `parts` at `positions` (one axis, none negative) of `axis`.
 
-    ``same_part``: parts has size 1 on the axis, and goes to each position.
+    With `same_part`, `parts` has size 1 on the axis and goes to each position.
     """
     size = op.dim(value, axis)
     order: Value
@@ -85,9 +90,9 @@ def replaced(op: Emitter, value: Value, axis: int, positions: Value, parts: Valu
         order = op.const(places)
     else:
         count = op.Gather(op.Shape(positions), op.const(0), axis=0) if positions.shape is None else op.dim(positions, 0)
-        first = reshape(op, as_value(op, size), [1])
-        new = op.Expand(first, op.Shape(positions)) if same_part else op.Add(count_up(op, 0, count), first)
-        order = op.ScatterElements(count_up(op, 0, size), positions, new, axis=0)
+        first = reshape(op, size_value(op, size), [1])
+        new = op.Expand(first, op.Shape(positions)) if same_part else op.Add(int_range(op, 0, count), first)
+        order = op.ScatterElements(int_range(op, 0, size), positions, new, axis=0)
     result: Value = op.Gather(op.Concat(value, op.cast(parts, value.dtype), axis=axis), order, axis=axis)
     result.shape = value.shape
     return result

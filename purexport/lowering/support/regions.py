@@ -1,7 +1,8 @@
-"""Regions of an image, read pixel by pixel: what pools of regions have in common.
+"""Regions of an image, read pixel by pixel: what the pools of regions have in common.
 
-A region's rows and columns are read by positions of their own, so that one Gather takes their crossings.  All regions
-read as many pixels an axis as the largest wants; what a smaller one reads too much is repeated or weighs nothing.
+The rows and columns of a region are read by their own positions, so that one Gather takes all crossings. All regions
+read as many pixels on an axis as the largest one needs; what a smaller region reads too much is a repeated pixel or has
+weight zero.
 """
 
 from __future__ import annotations
@@ -16,30 +17,32 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.support.common import permute, reshape
 from purexport.lowering.support.kernels import largest, smallest
-from purexport.lowering.support.positions import as_value, count_up, times
+from purexport.lowering.support.positions import int_range, size_product, size_value
 
 
-def runs(op: Emitter, op_type: str) -> bool:
-    """Whether this opset has the operator in a version that ONNX Runtime computes: not those that take bfloat16."""
+def has_kernel(op: Emitter, op_type: str) -> bool:
+    """Whether this opset has the operator in a version that ONNX Runtime computes; it does not compute the versions
+    that take bfloat16.
+    """
     return op.has(op_type) and not op.takes(op_type, dtypes.BFLOAT16)
 
 
-def image_of(op: Emitter, rois: Value) -> Value:
-    """Which image each region is of: int64 [k]."""
+def image_indices(op: Emitter, rois: Value) -> Value:
+    """The image of each region, int64 [k]."""
     found: Value = op.cast(op.Gather(rois, op.const(0), axis=1), dtypes.INT64)
     return found
 
 
-def columns(op: Emitter, rois: Value, start: int, end: int) -> Value:
-    """Some columns of the regions."""
+def roi_columns(op: Emitter, rois: Value, start: int, end: int) -> Value:
+    """The columns `start` to `end` of the table of regions."""
     found: Value = op.Slice(rois, [start], [end], axes=[1])
     return found
 
 
-def corner(op: Emitter, rois: Value, axis: int, far: int) -> Value:
-    """Where the regions begin, or with ``far`` end, on an axis (0: x, 1: y): [k, 1, 1], a row a region, bin, step."""
+def roi_corner(op: Emitter, rois: Value, axis: int, far: int) -> Value:
+    """The start, or with `far` the end, of each region on an axis (0: x, 1: y): [k, 1, 1] for region, bin, step."""
     number = 1 + axis + 2 * far
-    found: Value = op.Reshape(columns(op, rois, number, number + 1), [-1, 1, 1])
+    found: Value = op.Reshape(roi_columns(op, rois, number, number + 1), [-1, 1, 1])
     return found
 
 
@@ -48,22 +51,22 @@ def bin_numbers(op: Emitter, bins: int, like: Value, first: int = 0) -> Value:
     return op.like([[float(number)] for number in range(first, first + bins)], like)
 
 
-def steps(op: Emitter, most: Any, dtype: int | None) -> Value:
+def step_numbers(op: Emitter, most: Any, dtype: int | None) -> Value:
     """0, 1, ..., most - 1 along the axis of steps."""
-    return op.cast(reshape(op, count_up(op, 0, most), [1, 1, -1]), dtype)
+    return op.cast(reshape(op, int_range(op, 0, most), [1, 1, -1]), dtype)
 
 
-def most_of(op: Emitter, counts: Value) -> Value:
+def max_count(op: Emitter, counts: Value) -> Value:
     """The largest of the regions' counts, at least 1, as an int64 size."""
     with_one = op.Concat(op.like([1], counts), op.Reshape(counts, [-1]), axis=0)
     return op.cast(op.ReduceMax(with_one, axes=[0], keepdims=0), dtypes.INT64)
 
 
 def channel_count(op: Emitter, value: Value, parts: int = 1) -> int:
-    """The channels of each of ``parts`` equal parts."""
+    """The number of channels of each of `parts` equal groups. Raises UnsupportedForm when it is dynamic."""
     channels = op.dim(value, 1)
     if isinstance(channels, Value):
-        raise UnsupportedForm("needs a known number of channels; declare that axis static")
+        raise UnsupportedForm("needs a known number of channels; declare that axis static", code="size-not-known")
     return channels // parts
 
 
@@ -75,7 +78,7 @@ def channel_mapping(op: Emitter, input: Value, rois: Value, bins: tuple[int, int
 
 
 class Pixels:
-    """The pixels of images [n, c, h, w], one a row of c numbers; ``bins``: each bin has channels of its own."""
+    """The pixels of images [n, c, h, w], as rows of c numbers. With `bins` each bin has channels of its own."""
 
     def __init__(self, op: Emitter, images: Value, bins: tuple[int, int] = (1, 1)) -> None:
         self.op = op
@@ -86,11 +89,11 @@ class Pixels:
         self.flat = op.Reshape(permute(op, parts, [0, 2, 3, 4, 5, 1]), [-1, self.channels])
 
     def read(self, rois: Value, y: Value, x: Value) -> Value:
-        """The pixels where rows y [k, rows, steps] meet columns x (int64): [k, rows, steps, columns, steps, c]."""
+        """The pixels where rows y [k, rows, steps] cross columns x (int64): [k, rows, steps, columns, steps, c]."""
         op = self.op
-        plane = as_value(op, times(op, self.height, self.width))
-        image = op.Mul(image_of(op, rois), as_value(op, times(op, *self.bins, self.height, self.width)))
-        down = op.Mul(y, as_value(op, self.width))
+        plane = size_value(op, size_product(op, self.height, self.width))
+        image = op.Mul(image_indices(op, rois), size_value(op, size_product(op, *self.bins, self.height, self.width)))
+        down = op.Mul(y, size_value(op, self.width))
         if self.bins != (1, 1):
             numbers = [op.const(torch.arange(count).reshape(1, -1, 1)) for count in self.bins]
             down = op.Add(down, op.Mul(numbers[0], op.Mul(plane, op.const(self.bins[1]))))
@@ -101,17 +104,19 @@ class Pixels:
         return found
 
 
-def across(op: Emitter, y: Value, x: Value) -> Value:
-    """The product of what holds for rows [k, height, steps] and columns, ready to weigh what ``Pixels.read`` gives."""
+def outer_weights(op: Emitter, y: Value, x: Value) -> Value:
+    """The product of weights for rows [k, height, steps] and for columns, in the shape of the result of
+    `Pixels.read`.
+    """
     product: Value = op.Mul(op.Unsqueeze(y, [3, 4, 5]), op.Unsqueeze(x, [1, 2, 5]))
     return product
 
 
-def pooled(op: Emitter, total: Value) -> Value:
+def channels_first(op: Emitter, total: Value) -> Value:
     """[k, height, width, c] as [k, c, height, width]."""
     return permute(op, total, [0, 3, 1, 2])
 
 
-def within(op: Emitter, place: Value, last: Value) -> Value:
-    """Places brought between 0 and ``last``."""
+def clip_positions(op: Emitter, place: Value, last: Value) -> Value:
+    """Positions clipped to 0 and `last`."""
     return smallest(op, largest(op, place, op.like(0, place)), last)

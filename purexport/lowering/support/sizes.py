@@ -1,7 +1,7 @@
-"""Sizes as torch writes them, computed in the graph: ``2*batch``, ``(length//2) + 1``, ``Max(a, b)``.
+"""Sizes as torch writes them, computed in the graph: `2*batch`, `(length//2) + 1`, `Max(a, b)`.
 
-An expression is read by Python's own grammar; its names are axes whose sizes the graph can read from somewhere.
-Divisions are of sizes, which are not negative, so that rounding down and towards zero are one.
+An expression is parsed by Python's own grammar. Its names are axes whose sizes the graph can read from somewhere.
+Divisions are of sizes, which are not negative, so rounding down and rounding towards zero are the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OPERATORS: dict[type, str] = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", 
 
 
 def computed_size(op: Emitter, expression: str) -> Value | None:
-    """The size that ``expression`` says, as a zero-dim int64 value; None where it cannot be computed."""
+    """The size that `expression` names, as a zero-dim int64 value; None where it cannot be computed."""
     found = op.size(expression)
     if found is not None:
         return found

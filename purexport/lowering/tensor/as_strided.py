@@ -1,7 +1,9 @@
-"""as_strided_copy and as_strided_scatter: elements by their places in memory (as_strided, a view, is resolved before).
+"""as_strided_copy and as_strided_scatter: elements by their position in memory. (as_strided, a view, is resolved
+before.)
 
-A file has no strides, so the tensor is first laid out as torch holds it, which its recorded strides say, and the places
-become a table of positions.  A tensor that was cut out of a larger one is refused: its memory goes beyond its elements.
+A file has no strides. So the tensor is first laid out as torch holds it, which its recorded strides say, and the
+positions in memory become a table of indices. A tensor that is a slice of a larger one is refused: its memory goes
+beyond its elements.
 """
 
 from __future__ import annotations
@@ -17,25 +19,35 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import permute, reshape
-from purexport.lowering.support.positions import replaced
+from purexport.lowering.support.positions import replace_along
 
 _CUTS = ("Slice", "Gather", "Split", "GatherElements", "GatherND")
 
 
 def _memory_order(op: Emitter, value: Value) -> list[int]:
-    """The axes from the largest stride to the smallest.  Refuses what does not fill its memory without gaps."""
+    """The axes from the largest stride to the smallest. A tensor that does not fill its memory without gaps
+    is refused.
+    """
     type_ = op.operands["self"]
     strides = type_.strides if isinstance(type_, TensorType) else None
     if strides is None or not value.is_static:
-        raise UnsupportedForm("needs known sizes and strides; declare its axes static, or index the elements instead")
+        raise UnsupportedForm(
+            "needs known sizes and strides; declare its axes static, or index the elements instead",
+            code="size-not-known",
+        )
     if value.node is not None and value.node.op_type in _CUTS:
-        raise UnsupportedForm("of a part of a tensor reads memory outside that part; call .clone() on the part before")
+        raise UnsupportedForm(
+            "of a slice of a tensor reads memory outside that slice; call .clone() on it before",
+            code="memory-layout",
+        )
     order = sorted(range(value.rank), key=lambda axis: (-strides[axis], axis))
     order = [axis for axis in order if value.sizes[axis] == 1] + [axis for axis in order if value.sizes[axis] != 1]
     expected = 1
     for axis in reversed(order):
         if value.sizes[axis] != 1 and strides[axis] != expected:
-            raise UnsupportedForm("of a tensor that does not fill its memory has no rule; call .contiguous() before")
+            raise UnsupportedForm(
+                "of a tensor that does not fill its memory has no rule; call .contiguous() before", code="memory-layout"
+            )
         expected *= value.sizes[axis]
     return order
 
@@ -46,14 +58,16 @@ def _places(value: Value, size: Sequence[int], stride: Sequence[int], offset: in
     for count, step in zip(size, stride, strict=True):
         places = places.unsqueeze(-1) + torch.arange(count) * step
     if places.numel() and int(places.max()) >= math.prod(value.sizes):
-        raise UnsupportedForm("reads memory outside its tensor")
+        raise UnsupportedForm("reads memory outside its tensor", code="memory-layout")
     return places
 
 
 def _known(op: Emitter, items: Sequence[object]) -> list[int]:
     found = op.ints(items)
     if isinstance(found, Value):
-        raise UnsupportedForm("with computed sizes or strides has no rule; index the elements instead")
+        raise UnsupportedForm(
+            "with computed sizes or strides has no rule; index the elements instead", code="value-not-known"
+        )
     return found
 
 
@@ -61,7 +75,10 @@ def _known(op: Emitter, items: Sequence[object]) -> list[int]:
 def as_strided_copy(
     op: Emitter, self: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Value:
-    """as_strided_copy(self, size, stride): element i stands at offset + sum(i * stride) of the tensor's memory."""
+    """aten::as_strided_copy(Tensor self, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None) -> Tensor
+
+    The element at index i is the one at `storage_offset + sum(i * stride)` in the memory of the tensor.
+    """
     order = _memory_order(op, self)
     places = _places(self, _known(op, size), _known(op, stride), storage_offset)
     flat = reshape(op, permute(op, self, order), [math.prod(self.sizes)])
@@ -72,10 +89,14 @@ def as_strided_copy(
 def as_strided_scatter(
     op: Emitter, self: Value, src: Value, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Value:
-    """self with the elements that as_strided would give replaced by src."""
+    """aten::as_strided_scatter(Tensor self, Tensor src, SymInt[] size, SymInt[] stride, SymInt? storage_offset=None)
+    -> Tensor
+
+    `self` with the elements that as_strided would give replaced by `src`.
+    """
     order = _memory_order(op, self)
     places = _places(self, _known(op, size), _known(op, stride), storage_offset).flatten()
     flat = reshape(op, permute(op, self, order), [math.prod(self.sizes)])
-    written = replaced(op, flat, 0, op.const(places), reshape(op, src, [places.numel()]))
+    written = replace_along(op, flat, 0, op.const(places), reshape(op, src, [places.numel()]))
     back = reshape(op, written, [self.sizes[axis] for axis in order])
     return permute(op, back, [order.index(axis) for axis in range(self.rank)])

@@ -1,4 +1,4 @@
-"""Tensors made from nothing: zeros, full, arange, and copies in another dtype."""
+"""Creating tensors: zeros, full, arange and others, and copies in another dtype."""
 
 from __future__ import annotations
 
@@ -17,17 +17,27 @@ from purexport.lowering.support.common import dims_of, full
 
 @lower("aten::zeros", "aten::empty.memory_format", "prim::Uninitialized")
 def zeros(op: Emitter, size: Sequence[Any], dtype: Any = None) -> Value:
-    # the content of an empty tensor is anything; zeros are as good
+    """aten::zeros(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+
+    Also serves `empty`, whose content is arbitrary.
+    """
     return full(op, size, 0, op.result_dtype)
 
 
 @lower("aten::ones")
 def ones(op: Emitter, size: Sequence[Any], dtype: Any = None) -> Value:
+    """aten::ones(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return full(op, size, 1, op.result_dtype)
 
 
 @lower("aten::full")
 def full_rule(op: Emitter, size: Sequence[Any], fill_value: Any, dtype: Any = None) -> Value:
+    """aten::full(SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return full(op, size, fill_value, op.result_dtype)
 
 
@@ -35,63 +45,91 @@ def full_rule(op: Emitter, size: Sequence[Any], fill_value: Any, dtype: Any = No
 def empty_strided(
     op: Emitter, size: Sequence[Any], stride: Any = None, physical_layout: Any = None, dtype: Any = None
 ) -> Value:
+    """aten::empty_strided(SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None) -> Tensor
+    """
     return full(op, size, 0, op.result_dtype)
 
 
 @lower("aten::new_empty_strided")
 def new_empty_strided(op: Emitter, self: Value, size: Sequence[Any], stride: Any, dtype: Any = None) -> Value:
+    """aten::new_empty_strided(Tensor self, SymInt[] size, SymInt[] stride, *, ScalarType? dtype=None,
+    Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
+    """
     return full(op, size, 0, op.result_dtype)
 
 
 @lower("aten::new_zeros", "aten::new_empty")
 def new_zeros(op: Emitter, self: Value, size: Sequence[Any], dtype: Any = None) -> Value:
+    """aten::new_zeros(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return full(op, size, 0, op.result_dtype)
 
 
 @lower("aten::new_ones")
 def new_ones(op: Emitter, self: Value, size: Sequence[Any], dtype: Any = None) -> Value:
+    """aten::new_ones(Tensor self, SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return full(op, size, 1, op.result_dtype)
 
 
 @lower("aten::new_full")
 def new_full(op: Emitter, self: Value, size: Sequence[Any], fill_value: Any, dtype: Any = None) -> Value:
+    """aten::new_full(Tensor self, SymInt[] size, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None) -> Tensor
+    """
     return full(op, size, fill_value, op.result_dtype)
 
 
 @lower("aten::zeros_like", "aten::empty_like", "aten::zero")
 def zeros_like(op: Emitter, self: Value, dtype: Any = None) -> Value:
+    """aten::zeros_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
+    """
     return full(op, dims_of(op, self), 0, op.result_dtype)
 
 
 @lower("aten::ones_like")
 def ones_like(op: Emitter, self: Value, dtype: Any = None) -> Value:
+    """aten::ones_like(Tensor self, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
+    """
     return full(op, dims_of(op, self), 1, op.result_dtype)
 
 
 @lower("aten::full_like")
 def full_like(op: Emitter, self: Value, fill_value: Any, dtype: Any = None) -> Value:
+    """aten::full_like(Tensor self, Scalar fill_value, *, ScalarType? dtype=None, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
+    """
     return full(op, dims_of(op, self), fill_value, op.result_dtype)
 
 
 @lower("aten::fill.Scalar", "aten::fill.Tensor")
 def fill(op: Emitter, self: Value, value: Any) -> Value:
+    """aten::fill.Scalar(Tensor self, Scalar value) -> Tensor"""
     return full(op, dims_of(op, self), value, op.result_dtype)
 
 
 @lower("aten::scalar_tensor")
 def scalar_tensor(op: Emitter, s: Any, dtype: Any = None) -> Value:
+    """aten::scalar_tensor(Scalar s, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return op.cast(s, op.result_dtype) if isinstance(s, Value) else op.const(s, op.result_dtype)
 
 
 # Positions ----------------------------------------------------------------------------------------------------------
 
 
-def positions(op: Emitter, size: Any) -> Value:
-    """int64 0, 1, ... below ``size``, which is an int or a computed value."""
+def iota(op: Emitter, size: Any) -> Value:
+    """The int64 numbers 0, 1, ... below `size`, which is an int or a computed value."""
     if op.has("Range"):
         result: Value = op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
     elif isinstance(size, Value):
-        # where something is, in a tensor that is everywhere
+        # nonzero positions of a tensor of ones
         result = op.Reshape(op.NonZero(full(op, [size], 1, dtypes.INT64)), [-1])
     else:
         result = op.const(torch.arange(size))
@@ -101,17 +139,27 @@ def positions(op: Emitter, size: Any) -> Value:
 
 @lower("aten::arange")
 def arange(op: Emitter, end: Any, dtype: Any = None) -> Value:
+    """aten::arange(Scalar end, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return arange_step(op, 0, end, 1)
 
 
 @lower("aten::arange.start")
 def arange_start(op: Emitter, start: Any, end: Any, dtype: Any = None) -> Value:
+    """aten::arange.start(Scalar start, Scalar end, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
+    bool? pin_memory=None) -> Tensor
+    """
     return arange_step(op, start, end, 1)
 
 
 @lower("aten::arange.start_step")
 def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None) -> Value:
-    """arange(start, end, step): as many steps as fit before end, counted in double as torch does."""
+    """aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None) -> Tensor
+
+    As many steps as fit before `end`; their number is computed in double, as in torch.
+    """
     if not any(isinstance(item, Value) and item.const is None for item in (start, end, step)):
         known = [
             item.const.item() if isinstance(item, Value) and item.const is not None else item
@@ -123,11 +171,11 @@ def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = N
         return op.cast(counted, op.result_dtype)
     count = _count(op, start, end, step)
     if start == 0 and step == 1:
-        return op.cast(positions(op, count), op.result_dtype)
-    # positions in int64, or double for torch's floats, then once into the result's type
+        return op.cast(iota(op, count), op.result_dtype)
+    # computed in int64, or in double for float results, and then converted once
     floats = dtypes.is_floating(op.result_dtype)
     exact = Value(dtypes.DOUBLE if floats else dtypes.INT64)
-    steps = op.Mul(op.cast(positions(op, count), exact.dtype), op.like(step, exact))
+    steps = op.Mul(op.cast(iota(op, count), exact.dtype), op.like(step, exact))
     return op.cast(op.Add(steps, op.like(start, exact)), op.result_dtype)
 
 
@@ -153,7 +201,11 @@ def _count(op: Emitter, start: Any, end: Any, step: Any) -> Value:
 
 @lower("aten::linspace", "aten::linspace.Tensor_Tensor", "aten::linspace.Tensor_Scalar", "aten::linspace.Scalar_Tensor")
 def linspace(op: Emitter, start: Any, end: Any, steps: Any, dtype: Any = None) -> Value:
-    """linspace(start, end, steps): counted from both ends, so that the last number is end."""
+    """aten::linspace(Scalar start, Scalar end, int steps, *, ScalarType? dtype=None, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None) -> Tensor
+
+    Computed from both ends, so that the last number is exactly `end`, as in torch.
+    """
     if not any(isinstance(item, Value) for item in (start, end, steps)):
         return op.const(torch.linspace(start, end, steps, dtype=dtypes.torch_dtype(op.result_dtype)))
     return op.cast(_spaced(op, start, end, steps), op.result_dtype)
@@ -161,11 +213,11 @@ def linspace(op: Emitter, start: Any, end: Any, steps: Any, dtype: Any = None) -
 
 def _spaced(op: Emitter, start: Any, end: Any, steps: Any) -> Value:
     double = Value(dtypes.DOUBLE)
-    if not dtypes.is_floating(op.result_dtype):  # torch takes whole bounds then
+    if not dtypes.is_floating(op.result_dtype):  # torch truncates the bounds then
         start, end = (op.cast(item, dtypes.INT64) if isinstance(item, Value) else int(item) for item in (start, end))
     first, last = op.like(start, double), op.like(end, double)
     number = op.like(steps, double)
-    place = op.cast(positions(op, op.known(steps)), dtypes.DOUBLE)
+    place = op.cast(iota(op, op.known(steps)), dtypes.DOUBLE)
     intervals = op.Max(op.Sub(number, op.like(1, double)), op.like(1, double))
     width = op.Div(op.Sub(last, first), intervals)
     from_end = op.Sub(last, op.Mul(op.Sub(intervals, place), width))
@@ -175,6 +227,9 @@ def _spaced(op: Emitter, start: Any, end: Any, steps: Any) -> Value:
 
 @lower("aten::logspace", "aten::logspace.Tensor_Tensor", "aten::logspace.Tensor_Scalar", "aten::logspace.Scalar_Tensor")
 def logspace(op: Emitter, start: Any, end: Any, steps: Any, base: float = 10.0, dtype: Any = None) -> Value:
+    """aten::logspace(Scalar start, Scalar end, int steps, float base=10., *, ScalarType? dtype=None,
+    Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
+    """
     if not any(isinstance(item, Value) for item in (start, end, steps)):
         return op.const(torch.logspace(start, end, steps, base, dtype=dtypes.torch_dtype(op.result_dtype)))
     exponents = _spaced(op, start, end, steps)
@@ -183,17 +238,30 @@ def logspace(op: Emitter, start: Any, end: Any, steps: Any, base: float = 10.0, 
 
 @lower("aten::eye", "aten::eye.m")
 def eye(op: Emitter, n: Any, m: Any = None, dtype: Any = None) -> Value:
-    rows, columns = positions(op, op.known(n)), positions(op, op.known(n if m is None else m))
+    """aten::eye(SymInt n, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None, bool? pin_memory=None)
+    -> Tensor
+    """
+    rows, columns = iota(op, op.known(n)), iota(op, op.known(n if m is None else m))
     return op.cast(op.Equal(op.Unsqueeze(rows, axes=[1]), op.Unsqueeze(columns, axes=[0])), op.result_dtype)
 
 
 @lower("aten::tril_indices")
 def tril_indices(op: Emitter, row: int, col: int, offset: int = 0, dtype: Any = None) -> Value:
+    """aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None) -> Tensor
+
+    [2, n]: the rows and the columns of the elements, row by row.
+    """
     return op.const(torch.tril_indices(row, col, offset, dtype=dtypes.torch_dtype(op.result_dtype)))
 
 
 @lower("aten::triu_indices")
 def triu_indices(op: Emitter, row: int, col: int, offset: int = 0, dtype: Any = None) -> Value:
+    """aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None) -> Tensor
+
+    [2, n]: the rows and the columns of the elements, row by row.
+    """
     return op.const(torch.triu_indices(row, col, offset, dtype=dtypes.torch_dtype(op.result_dtype)))
 
 
@@ -209,11 +277,17 @@ def triu_indices(op: Emitter, row: int, col: int, offset: int = 0, dtype: Any = 
     "aten::to.prim_dtype",
 )
 def to(op: Emitter, self: Value, dtype: Any = None) -> Value:
+    """aten::to.dtype(Tensor(a) self, ScalarType dtype, bool non_blocking=False, bool copy=False,
+    MemoryFormat? memory_format=None) -> Tensor(a)
+    """
     return op.like(self, Value(op.result_dtype))
 
 
 @lower("aten::to.other", "aten::type_as")
 def to_other(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False,
+    MemoryFormat? memory_format=None) -> Tensor(a)
+    """
     return op.cast(self, op.result_dtype)
 
 
@@ -229,13 +303,20 @@ def to_other(op: Emitter, self: Value, other: Value) -> Value:
     "aten::resolve_conj",
     "aten::resolve_neg",
 )
-def same(op: Emitter, self: Value) -> Value:
+def identity_rule(op: Emitter, self: Value) -> Value:
+    """aten::contiguous(Tensor(a) self, *, MemoryFormat memory_format=0) -> Tensor(a)
+
+    The result is `self`: layout and aliasing do not exist in ONNX.
+    """
     return self
 
 
 @lower("aten::copy")
 def copy(op: Emitter, self: Value, src: Value) -> Value:
-    """copy(Tensor self, Tensor src, bool non_blocking=False): src in the shape and dtype of self."""
+    """aten::copy(Tensor self, Tensor src, bool non_blocking=False) -> Tensor
+
+    `src`, broadcast to the shape of `self`, in the dtype of `self`.
+    """
     moved = op.cast(src, self.dtype)
     if src.shape == self.shape and self.shape is not None and None not in self.shape:
         return moved

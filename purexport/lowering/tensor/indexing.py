@@ -1,9 +1,9 @@
-"""Taking elements by position or by mask: ``x[index]``, gather, index_select, embedding, nonzero.
+"""Taking elements by position or by mask: `x[index]`, gather, index_select, embedding, nonzero.
 
-Several index tensors become one: the indexed axes are brought together and flattened, and the positions combined, so
-that one Gather (and for writing, one replacement along an axis) serves every form at every opset.  A mask is the
-positions where it is set.  ONNX Gather counts negative positions from the end since opset 11; they are brought into
-range here, so that older opsets agree.
+Several index tensors become one: the indexed axes are moved together and flattened, and the positions are combined. So
+one Gather (and for writing, one replacement along an axis) serves every form at every opset. A mask becomes the
+positions of its true elements. ONNX Gather counts negative positions from the end since opset 11; they are made
+positive here, so that older opsets agree.
 """
 
 from __future__ import annotations
@@ -20,17 +20,24 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import axis_of, dims_of, permute, reshape
-from purexport.lowering.support.kernels import carrier
-from purexport.lowering.support.positions import added, as_value, count_up, in_range, replaced, times
+from purexport.lowering.support.kernels import widened_dtype
+from purexport.lowering.support.positions import (
+    int_range,
+    nonnegative,
+    replace_along,
+    scatter_add_along,
+    size_product,
+    size_value,
+)
 
-_MASKS = (dtypes.BOOL, 2)  # bool, and uint8 as older code has it
+_MASKS = (dtypes.BOOL, 2)  # bool, and uint8 as in older code
 
 
 @dataclass
 class _Indexed:
-    """A tensor whose indexed axes are one axis: ``flat``, the ``axis``, and the positions with their own shape.
+    """A tensor whose indexed axes are one axis: `flat`, the `axis`, and the positions with their own shape.
 
-    ``order`` brought the ``count`` indexed axes together, whose sizes are then ``dims``.
+    `order` is the permutation that moved the `count` indexed axes together; `dims` are the sizes of the axes then.
     """
 
     flat: Value
@@ -43,7 +50,11 @@ class _Indexed:
 
 @lower("aten::index.Tensor", "aten::_unsafe_index.Tensor")
 def index(op: Emitter, self: Value, indices: Sequence[Value | None]) -> Value:
-    """x[i, :, j]: the index tensors are broadcast together; their axes stand where theirs stood, or in front."""
+    """aten::index.Tensor(Tensor self, Tensor?[] indices) -> Tensor
+
+    The index tensors are broadcast together. Their axes replace the indexed axes where these are adjacent, otherwise
+    they come first.
+    """
     if all(item is None for item in indices):
         return self
     found = _indexed(op, self, indices)
@@ -63,13 +74,13 @@ def _indexed(op: Emitter, value: Value, indices: Sequence[Value | None]) -> _Ind
     positions = _combined(op, list(given.values()), sizes)
     flat = moved
     if len(axes) > 1:
-        merged = times(op, *sizes)
+        merged = size_product(op, *sizes)
         flat = reshape(op, moved, [*dims[:axis], merged, *dims[axis + len(axes) :]])
     return _Indexed(flat, axis, positions, order, dims, len(axes))
 
 
 def _without_masks(op: Emitter, indices: Sequence[Value | None]) -> dict[int, Value]:
-    """Positions by axis; a mask of several axes gives one list of positions for each."""
+    """The positions by axis; a mask of several axes gives one list of positions for each."""
     found: dict[int, Value] = {}
     axis = 0
     for item in indices:
@@ -86,9 +97,9 @@ def _without_masks(op: Emitter, indices: Sequence[Value | None]) -> dict[int, Va
 
 
 def _set_places(op: Emitter, mask: Value) -> list[Value]:
-    """Where the mask is set: a list of positions for each of its axes."""
+    """The positions of the true elements: one list for each axis of the mask."""
     if not mask.rank:
-        raise UnsupportedForm("with a mask of no axes has no rule; use torch.where")
+        raise UnsupportedForm("with a mask of no axes has no rule; use torch.where", code="form-without-rule")
     places = op.NonZero(op.cast(mask, dtypes.BOOL))
     columns = []
     for axis in range(mask.rank):
@@ -99,11 +110,11 @@ def _set_places(op: Emitter, mask: Value) -> list[Value]:
 
 
 def _combined(op: Emitter, items: Sequence[Value], sizes: Sequence[Any]) -> Value:
-    """One position in the flattened axes from a position in each."""
-    places = [in_range(op, item, size) for item, size in zip(items, sizes, strict=True)]
+    """The position in the flattened axes, from a position in each of them."""
+    places = [nonnegative(op, item, size) for item, size in zip(items, sizes, strict=True)]
     result = places[0]
     for place, size in zip(places[1:], sizes[1:], strict=True):
-        result = op.Add(op.Mul(result, as_value(op, size)), place)
+        result = op.Add(op.Mul(result, size_value(op, size)), place)
     if result.shape is None and all(place.shape is not None for place in places):
         result.shape = (None,) * max(place.rank for place in places)
     return result
@@ -113,7 +124,10 @@ def _combined(op: Emitter, items: Sequence[Value], sizes: Sequence[Any]) -> Valu
 def index_put(
     op: Emitter, self: Value, indices: Sequence[Value | None], values: Value, accumulate: bool = False
 ) -> Value:
-    """x[i, :, j] = values, or += with accumulate (each of equal positions then counts)."""
+    """aten::index_put(Tensor self, Tensor?[] indices, Tensor values, bool accumulate=False) -> Tensor
+
+    With `accumulate` the values are added, and at equal positions all of them count.
+    """
     values = op.cast(values, self.dtype)
     one = _one_mask(indices)
     if one is not None and not accumulate and _is_one_number(values):
@@ -129,14 +143,14 @@ def index_put(
     if accumulate:
         new = _added(op, found.flat, found.axis, row, one_axis)
     else:
-        new = replaced(op, found.flat, found.axis, row, one_axis)
+        new = replace_along(op, found.flat, found.axis, row, one_axis)
     back = new if found.count == 1 else reshape(op, new, found.dims)
     back.shape = tuple(self.shape[axis] for axis in found.order) if self.shape is not None else None
     return permute(op, back, [found.order.index(axis) for axis in range(self.rank)])
 
 
 def _merged(op: Emitter, wide: Value, found: _Indexed, row: Value, before: Value, after: Value) -> Value:
-    """``wide`` with the axes of the positions as one.  Any size may be 0 at run time, so that no size is left open."""
+    """`wide` with the axes of the positions as one axis. Any size may be 0 at run time, so no size is left to -1."""
     shape = found.positions.shape
     if shape is not None and len(shape) == 1:
         return wide
@@ -152,10 +166,10 @@ def _sizes(op: Emitter, dims: Sequence[Any]) -> Value:
 
 
 def _added(op: Emitter, flat: Value, axis: int, row: Value, values: Value) -> Value:
-    """Values added along an axis; equal positions add up."""
+    """Values added along an axis; at equal positions they add up."""
     rank = len(values.shape or ())
     thin = op.Reshape(row, op.const([-1 if place == axis else 1 for place in range(rank)]))
-    return added(op, flat, axis, op.Expand(thin, op.Shape(values)), values)
+    return scatter_add_along(op, flat, axis, op.Expand(thin, op.Shape(values)), values)
 
 
 def _one_mask(indices: Sequence[Value | None]) -> tuple[int, Value] | None:
@@ -168,7 +182,7 @@ def _is_one_number(values: Value) -> bool:
 
 
 def _where(op: Emitter, value: Value, axis: int, mask: Value, number: Value) -> Value:
-    """One number at the set places of a mask that covers some axes."""
+    """One number at the true elements of a mask that covers some of the axes."""
     mask = op.cast(mask, dtypes.BOOL)
     after = value.rank - axis - mask.rank
     if after:
@@ -177,8 +191,8 @@ def _where(op: Emitter, value: Value, axis: int, mask: Value, number: Value) -> 
 
 
 def _chosen(op: Emitter, mask: Value, one: Value, other: Value) -> Value:
-    """Where, in a dtype that it is computed in."""
-    dtype = carrier(op, "Where", other.dtype, 1)
+    """Where, in a dtype that it has a kernel for."""
+    dtype = widened_dtype(op, "Where", other.dtype, 1)
     return op.cast(op.Where(mask, op.cast(one, dtype), op.cast(other, dtype)), other.dtype)
 
 
@@ -187,6 +201,10 @@ def _chosen(op: Emitter, mask: Value, one: Value, other: Value) -> Value:
 
 @lower("aten::index_select")
 def index_select(op: Emitter, self: Value, dim: int, index: Value) -> Value:
+    """aten::index_select(Tensor self, int dim, Tensor index) -> Tensor
+
+    `index` may have rank 0.
+    """
     if not self.rank:
         return self
     axis = axis_of(dim, self.rank)
@@ -203,12 +221,20 @@ def embedding(
     scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Value:
-    # padding_idx, scale_grad_by_freq and sparse are about gradients
+    """aten::embedding(Tensor weight, Tensor indices, SymInt padding_idx=-1, bool scale_grad_by_freq=False,
+    bool sparse=False) -> Tensor
+
+    `padding_idx`, `scale_grad_by_freq` and `sparse` concern gradients only.
+    """
     return op.Gather(weight, indices, axis=0)
 
 
 @lower("aten::gather")
 def gather(op: Emitter, self: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
+    """aten::gather(Tensor self, int dim, Tensor index, *, bool sparse_grad=False) -> Tensor
+
+    The other axes of `index` may be smaller than those of `self`.
+    """
     axis = axis_of(dim, self.rank)
     places = op.cast(index, dtypes.INT64)
     if not self.rank:
@@ -221,7 +247,7 @@ def gather(op: Emitter, self: Value, dim: int, index: Value, sparse_grad: bool =
 
 
 def _gathered_flat(op: Emitter, value: Value, axis: int, places: Value) -> Value:
-    """gather on the flattened tensor, for opsets before GatherElements."""
+    """gather on the flattened tensor, for opsets without GatherElements (before 11)."""
     strides = torch.empty(value.sizes, device="meta").stride()
     base = torch.zeros((), dtype=torch.int64)
     for place, size in enumerate(places.sizes):
@@ -234,13 +260,20 @@ def _gathered_flat(op: Emitter, value: Value, axis: int, places: Value) -> Value
 
 @lower("aten::take")
 def take(op: Emitter, self: Value, index: Value) -> Value:
-    size = times(op, *dims_of(op, self))
-    return op.Gather(reshape(op, self, [-1]), in_range(op, index, size), axis=0)
+    """aten::take(Tensor self, Tensor index) -> Tensor
+
+    Positions in the flattened tensor; negative ones count from the end.
+    """
+    size = size_product(op, *dims_of(op, self))
+    return op.Gather(reshape(op, self, [-1]), nonnegative(op, index, size), axis=0)
 
 
 @lower("aten::take_along_dim")
 def take_along_dim(op: Emitter, self: Value, indices: Value, dim: int | None = None) -> Value:
-    """gather, whose other axes are broadcast first; without a dim on flattened tensors."""
+    """aten::take_along_dim(Tensor self, Tensor indices, int? dim=None) -> Tensor
+
+    gather after broadcasting the other axes. Without `dim` both tensors are flattened.
+    """
     if dim is None:
         flat = reshape(op, self, [-1])
         return op.GatherElements(flat, op.cast(reshape(op, indices, [-1]), dtypes.INT64), axis=0)
@@ -263,6 +296,7 @@ def _shape_but(op: Emitter, value: Value, axis: int) -> Value:
 
 @lower("aten::masked_select")
 def masked_select(op: Emitter, self: Value, mask: Value) -> Value:
+    """aten::masked_select(Tensor self, Tensor mask) -> Tensor"""
     wide = op.cast(mask, dtypes.BOOL)
     data = self
     if self.shape != mask.shape or None in (self.shape or (None,)):
@@ -274,7 +308,10 @@ def masked_select(op: Emitter, self: Value, mask: Value) -> Value:
 
 @lower("aten::nonzero", "aten::argwhere")
 def nonzero(op: Emitter, self: Value) -> Value:
-    """A row of positions for each element that is not zero; of a number, rows without a column."""
+    """aten::nonzero(Tensor self) -> Tensor
+
+    [n, rank]: the position of each element that is not zero. For a zero-dim tensor the rows have no columns.
+    """
     if not self.rank:
         found = op.NonZero(_not_zero(op, reshape(op, self, [1])))
         return op.Slice(op.Transpose(found, perm=[1, 0]), [0], [0], axes=[1])
@@ -287,6 +324,7 @@ def _not_zero(op: Emitter, value: Value) -> Value:
 
 @lower("aten::nonzero_numpy", "aten::where")
 def nonzero_numpy(op: Emitter, self: Value | None = None, condition: Value | None = None) -> list[Value]:
+    """aten::nonzero_numpy(Tensor self) -> Tensor[]"""
     value = self if self is not None else condition
     assert value is not None
     return _set_places(op, _not_zero(op, value if value.rank else reshape(op, value, [1])))
@@ -296,15 +334,18 @@ def nonzero_numpy(op: Emitter, self: Value | None = None, condition: Value | Non
 
 
 @lower("aten::repeat_interleave.Tensor")
-def repeat_interleave(op: Emitter, repeats: Value, output_size: Any = None) -> Value:
-    """[2, 0, 1] gives [0, 0, 2]: for each place of the result, how many running sums it has passed."""
+def repeat_interleave_counts(op: Emitter, repeats: Value, output_size: Any = None) -> Value:
+    """aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor
+
+    [2, 0, 1] gives [0, 0, 2]: each position as often as its element says.
+    """
     return op.cast(_repeated(op, repeats), op.result_dtype)
 
 
 def _repeated(op: Emitter, repeats: Value) -> Value:
     sums = op.CumSum(op.cast(repeats, dtypes.INT64), op.const(0))
     total = op.Gather(op.Concat(op.const([0]), sums, axis=0), op.const(-1), axis=0)
-    places = op.Unsqueeze(count_up(op, 0, total), [1])
+    places = op.Unsqueeze(int_range(op, 0, total), [1])
     passed = op.Not(op.Less(places, op.Unsqueeze(sums, [0])))
     result: Value = op.ReduceSum(op.cast(passed, dtypes.INT64), axes=[1], keepdims=0)
     return result
@@ -314,11 +355,15 @@ def _repeated(op: Emitter, repeats: Value) -> Value:
 def repeat_interleave_each(
     op: Emitter, self: Value, repeats: Any, dim: int | None = None, output_size: Any = None
 ) -> Value:
-    """Each slice as often as its own count says; a size of a trace is one count for all."""
-    repeats = as_value(op, repeats)
+    """aten::repeat_interleave.self_Tensor(Tensor self, Tensor repeats, int? dim=None, *, SymInt? output_size=None)
+    -> Tensor
+
+    Each slice as often as its own element of `repeats`.
+    """
+    repeats = size_value(op, repeats)
     data = reshape(op, self, [-1]) if dim is None else self
     axis = 0 if dim is None else axis_of(dim, self.rank)
     if not repeats.rank or repeats.shape == (1,):
-        size = times(op, *dims_of(op, self)) if dim is None else op.dim(self, axis)
-        repeats = op.Expand(reshape(op, repeats, [1]), reshape(op, as_value(op, size), [1]))
+        size = size_product(op, *dims_of(op, self)) if dim is None else op.dim(self, axis)
+        repeats = op.Expand(reshape(op, repeats, [1]), reshape(op, size_value(op, size), [1]))
     return op.Gather(data, _repeated(op, repeats), axis=axis)

@@ -1,7 +1,8 @@
-"""Operators that change how elements are laid out on axes, and compute nothing.
+"""Operators that change how elements are arranged on axes, and compute nothing.
 
-The result's shape is known from torch (as ints, or as expressions of the dynamic axes), so a reshape needs at most the
-computed sizes that cannot be left to -1.  The ``_copy`` forms are the same to ONNX, where every result is a new tensor.
+The shape of the result is known from torch (as ints, or as expressions of the dynamic axes), so a reshape needs at most
+the computed sizes that cannot be left to -1. The `_copy` forms are the same in ONNX, where every result is a new
+tensor.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from purexport.lowering.support.common import axis_of, dims_of, permute, reshape
 
 @lower("aten::view", "aten::_unsafe_view", "aten::_reshape_copy", "aten::view_copy")
 def view(op: Emitter, self: Value, size: Sequence[Any]) -> Value:
+    """aten::view(Tensor(a) self, SymInt[] size) -> Tensor(a)"""
     return reshape_to_result(op, self, size)
 
 
 @lower("aten::reshape")
 def reshape_rule(op: Emitter, self: Value, shape: Sequence[Any]) -> Value:
+    """aten::reshape(Tensor(a) self, SymInt[] shape) -> Tensor(a)"""
     return reshape_to_result(op, self, shape)
 
 
 @lower("aten::flatten.using_ints")
 def flatten(op: Emitter, self: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
+    """aten::flatten.using_ints(Tensor(a) self, int start_dim=0, int end_dim=-1) -> Tensor(a)"""
     first, last = axis_of(start_dim, self.rank), axis_of(end_dim, self.rank)
     dims = dims_of(op, self)
     return reshape_to_result(op, self, [*dims[:first], -1, *dims[last + 1 :]])
@@ -35,11 +39,13 @@ def flatten(op: Emitter, self: Value, start_dim: int = 0, end_dim: int = -1) -> 
 
 @lower("aten::ravel")
 def ravel(op: Emitter, self: Value) -> Value:
+    """aten::ravel(Tensor(a) self) -> Tensor(a)"""
     return reshape_to_result(op, self, [-1])
 
 
 @lower("aten::unflatten.int")
 def unflatten(op: Emitter, self: Value, dim: int, sizes: Sequence[Any]) -> Value:
+    """aten::unflatten.int(Tensor(a) self, int dim, SymInt[] sizes) -> Tensor(a)"""
     axis = axis_of(dim, self.rank)
     dims = dims_of(op, self)
     return reshape_to_result(op, self, [*dims[:axis], *sizes, *dims[axis + 1 :]])
@@ -47,6 +53,7 @@ def unflatten(op: Emitter, self: Value, dim: int, sizes: Sequence[Any]) -> Value
 
 @lower("aten::reshape_as", "aten::view_as")
 def reshape_as(op: Emitter, self: Value, other: Value) -> Value:
+    """aten::reshape_as(Tensor(a) self, Tensor other) -> Tensor(a)"""
     return reshape_to_result(op, self, dims_of(op, other))
 
 
@@ -59,7 +66,10 @@ def reshape_as(op: Emitter, self: Value, other: Value) -> Value:
     "aten::squeeze_copy.dims",
 )
 def squeeze(op: Emitter, self: Value, dim: Any = None) -> Value:
-    """squeeze.dim leaves an axis whose size is not 1.  A size that only the run knows is taken for another."""
+    """aten::squeeze(Tensor(a) self) -> Tensor(a)
+
+    `squeeze.dim` leaves an axis whose size is not 1. A size that only the run knows counts as not 1.
+    """
     dims = range(self.rank) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
     axes = sorted({axis_of(item, self.rank) for item in dims})
     assert self.shape is not None
@@ -73,29 +83,35 @@ def squeeze(op: Emitter, self: Value, dim: Any = None) -> Value:
 
 @lower("aten::unsqueeze", "aten::unsqueeze_copy")
 def unsqueeze(op: Emitter, self: Value, dim: int) -> Value:
+    """aten::unsqueeze(Tensor(a) self, int dim) -> Tensor(a)"""
     return op.Unsqueeze(self, [dim % (self.rank + 1)])
 
 
 @lower("aten::atleast_1d")
 def atleast_1d(op: Emitter, self: Value) -> Value:
+    """aten::atleast_1d(Tensor self) -> Tensor"""
     return self if self.rank else reshape(op, self, [1])
 
 
 @lower("aten::atleast_2d")
 def atleast_2d(op: Emitter, self: Value) -> Value:
+    """aten::atleast_2d(Tensor self) -> Tensor"""
     one = atleast_1d(op, self)
     return _unsqueezed(op, one, 0) if self.rank < 2 else one
 
 
 @lower("aten::atleast_3d")
 def atleast_3d(op: Emitter, self: Value) -> Value:
-    """One axis goes in the middle, two are followed by a third."""
+    """aten::atleast_3d(Tensor self) -> Tensor
+
+    A vector becomes [1, n, 1] and a matrix [n, m, 1].
+    """
     two = atleast_2d(op, self)
     return _unsqueezed(op, two, 2) if self.rank < 3 else two
 
 
 def _unsqueezed(op: Emitter, value: Value, axis: int) -> Value:
-    """Unsqueeze with its shape, which further rules read."""
+    """Unsqueeze with the shape of the result, which other rules read."""
     result: Value = op.Unsqueeze(value, [axis])
     if value.shape is not None:
         result.shape = (*value.shape[:axis], 1, *value.shape[axis:])
@@ -104,6 +120,10 @@ def _unsqueezed(op: Emitter, value: Value, axis: int) -> Value:
 
 @lower("aten::transpose.int", "aten::swapdims", "aten::transpose_copy.int")
 def transpose(op: Emitter, self: Value, dim0: int, dim1: int) -> Value:
+    """aten::transpose.int(Tensor(a) self, int dim0, int dim1) -> Tensor(a)
+
+    A zero-dim tensor stays as it is.
+    """
     order = list(range(self.rank))
     if order:
         one, other = axis_of(dim0, self.rank), axis_of(dim1, self.rank)
@@ -113,33 +133,48 @@ def transpose(op: Emitter, self: Value, dim0: int, dim1: int) -> Value:
 
 @lower("aten::swapaxes")
 def swapaxes(op: Emitter, self: Value, axis0: int, axis1: int) -> Value:
+    """aten::swapaxes(Tensor(a) self, int axis0, int axis1) -> Tensor(a)"""
     return transpose(op, self, axis0, axis1)
 
 
 @lower("aten::t", "aten::numpy_T", "aten::t_copy")
 def t(op: Emitter, self: Value) -> Value:
+    """aten::t(Tensor(a) self) -> Tensor(a)
+
+    A tensor of rank below 2 stays as it is.
+    """
     return permute(op, self, list(range(self.rank))[::-1])
 
 
 @lower("aten::mT")
 def m_t(op: Emitter, self: Value) -> Value:
+    """aten::mT(Tensor(a) self) -> Tensor(a)"""
     return swap_last(op, self) if self.rank > 1 else self
 
 
 @lower("aten::mH", "aten::adjoint")
 def m_h(op: Emitter, self: Value) -> Value:
+    """aten::mH(Tensor(a) self) -> Tensor(a)"""
     if op.result.dtype.is_complex:
-        raise UnsupportedForm("of a complex tensor has no rule; write .mT and .conj() on the real and imaginary parts")
+        raise UnsupportedForm(
+            "of a complex tensor has no rule; write .mT and .conj() on the real and imaginary parts",
+            code="complex-tensor",
+        )
     return swap_last(op, self) if self.rank > 1 else self
 
 
 @lower("aten::permute", "aten::permute_copy")
 def permute_rule(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
+    """aten::permute(Tensor(a) self, int[] dims) -> Tensor(a)"""
     return permute(op, self, [axis_of(dim, self.rank) for dim in dims])
 
 
 @lower("aten::movedim.int", "aten::movedim.intlist", "aten::moveaxis.int", "aten::moveaxis.intlist")
 def movedim(op: Emitter, self: Value, source: Any, destination: Any) -> Value:
+    """aten::movedim.int(Tensor(a) self, int source, int destination) -> Tensor(a)
+
+    The axes that are not named keep their order.
+    """
     sources = [axis_of(item, self.rank) for item in _list(source)]
     places = [axis_of(item, self.rank) for item in _list(destination)]
     rest = iter([axis for axis in range(self.rank) if axis not in sources])
@@ -153,20 +188,27 @@ def _list(item: Any) -> list[int]:
 
 @lower("aten::size.int", "aten::sym_size.int")
 def size_int(op: Emitter, self: Value, dim: int) -> Any:
+    """aten::size.int(Tensor self, int dim) -> int"""
     return op.dim(self, dim)
 
 
 @lower("aten::numel", "aten::sym_numel")
 def numel(op: Emitter, self: Value) -> Any:
+    """aten::numel(Tensor self) -> int"""
     return op.known(op.ReduceProd(op.shape(self), keepdims=0))
 
 
 @lower("aten::_shape_as_tensor")
 def shape_as_tensor(op: Emitter, self: Value) -> Value:
+    """aten::_shape_as_tensor(Tensor self) -> Tensor"""
     return op.shape(self)
 
 
 @lower("aten::_reshape_from_tensor")
 def reshape_from_tensor(op: Emitter, self: Value, shape: Value) -> Value:
-    # a size of 0 is one in torch; older opsets read it as "the size that was there"
+    """aten::_reshape_from_tensor(Tensor self, Tensor shape) -> Tensor
+
+    A size of 0 is a size of 0, as in torch; before opset 14 (`allowzero`) ONNX Reshape copies the size of the input for
+    it.
+    """
     return op.Reshape(self, shape, allowzero=1 if op.has("Reshape", "allowzero") else None)

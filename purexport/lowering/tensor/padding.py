@@ -1,7 +1,7 @@
 """Padding, rolling, and the exchange of pixels with channels.
 
-Negative padding cuts, before anything is added.  Where this opset's Pad does not take the dtype or the mode, borders
-are joined to the tensor, or its positions are listed.
+Negative padding removes elements, before anything is added. Where this opset's Pad does not take the dtype or the mode,
+the padding is concatenated to the tensor, or its positions are gathered.
 """
 
 from __future__ import annotations
@@ -16,47 +16,60 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape, reshape_to_result
 from purexport.lowering.support.kernels import largest
-from purexport.lowering.tensor.slices import minus, slice_axis
+from purexport.lowering.tensor.slices import slice_axis, subtract_sizes
 
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
-# what ONNX Runtime's Pad has kernels for, whatever the constraints say
+# the dtypes that ONNX Runtime's Pad has kernels for; the schema allows more
 _PADDED = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT32, dtypes.INT64)
 
 
 @lower("aten::pad", "aten::_pad_enum")
 def pad(op: Emitter, self: Value, pad: Sequence[Any], mode: Any = "constant", value: Any = None) -> Value:
-    # _pad_enum counts the modes
+    """aten::pad(Tensor self, SymInt[] pad, str mode="constant", float? value=None) -> Tensor
+
+    `_pad_enum` numbers the modes.
+    """
     name = _MODES[mode] if isinstance(mode, str) else ("reflect", "edge", "wrap", "constant")[mode]
     return _pad(op, self, pad, name, 0 if value is None else value)
 
 
 @lower("aten::constant_pad_nd")
 def constant_pad_nd(op: Emitter, self: Value, pad: Sequence[Any], value: Any = 0) -> Value:
+    """aten::constant_pad_nd(Tensor self, SymInt[] pad, Scalar value=0) -> Tensor
+
+    `pad` lists pairs from the last axis on. Negative numbers remove elements.
+    """
     return _pad(op, self, pad, "constant", value)
 
 
 @lower("aten::reflection_pad1d", "aten::reflection_pad2d", "aten::reflection_pad3d")
 def reflection_pad(op: Emitter, self: Value, padding: Sequence[Any]) -> Value:
+    """aten::reflection_pad1d(Tensor self, SymInt[2] padding) -> Tensor"""
     return _pad(op, self, padding, "reflect", 0)
 
 
 @lower("aten::replication_pad1d", "aten::replication_pad2d", "aten::replication_pad3d")
 def replication_pad(op: Emitter, self: Value, padding: Sequence[Any]) -> Value:
+    """aten::replication_pad1d(Tensor self, SymInt[2] padding) -> Tensor"""
     return _pad(op, self, padding, "edge", 0)
 
 
 @lower("aten::_pad_circular")
 def circular_pad(op: Emitter, self: Value, pad: Sequence[Any]) -> Value:
+    """aten::_pad_circular(Tensor self, SymInt[] pad) -> Tensor
+
+    ONNX Pad has the mode "wrap" since opset 19.
+    """
     return _pad(op, self, pad, "wrap", 0)
 
 
 def _pad(op: Emitter, value: Value, pad: Sequence[Any], mode: str, filler: Any) -> Value:
-    """torch lists pairs from the last axis on; ONNX all begins, then all ends."""
+    """torch lists pairs of begin and end from the last axis on; ONNX lists all begins, then all ends."""
     begins: list[Any] = [0] * value.rank
     ends: list[Any] = [0] * value.rank
     for index in range(len(pad) // 2):
         begins[-1 - index], ends[-1 - index] = op.known(pad[2 * index]), op.known(pad[2 * index + 1])
-    # where one end is cut and the other grows, the border is what stood there before the cut
+    # where one end is cut and the other is padded, the padding is read from the elements before the cut
     mixed = [axis for axis in range(value.rank) if mode == "edge" and _has_both_signs(begins[axis], ends[axis])]
     value = _gathered(op, value, mixed, begins, ends, mode)
     for axis in mixed:
@@ -67,11 +80,11 @@ def _pad(op: Emitter, value: Value, pad: Sequence[Any], mode: str, filler: Any) 
     if not padded:
         return value
     if mode == "wrap":
-        return _joined(op, value, padded, begins, ends, None)
-    narrowed = value.dtype == dtypes.DOUBLE and not op.has("Pad", "constant_value")  # by the attribute, a float
+        return _concat_padding(op, value, padded, begins, ends, None)
+    narrowed = value.dtype == dtypes.DOUBLE and not op.has("Pad", "constant_value")  # the attribute is a float32
     if not op.takes("Pad", value.dtype) or value.dtype not in _PADDED or narrowed:
         if mode == "constant":
-            return _joined(op, value, padded, begins, ends, filler)
+            return _concat_padding(op, value, padded, begins, ends, filler)
         return _gathered(op, value, padded, begins, ends, mode)
     constant = op.like(filler, value) if mode == "constant" and (isinstance(filler, Value) or filler) else None
     return op.Pad(value, op.ints([*begins, *ends]), constant_value=constant, mode=mode)
@@ -82,7 +95,7 @@ def _has_both_signs(begin: Any, end: Any) -> bool:
 
 
 def _cut(op: Emitter, value: Value, axis: int, begins: list[Any], ends: list[Any]) -> Value:
-    """Negative padding along one axis is done, and then counts as none."""
+    """Remove the negative padding of one axis, and set it to zero in `begins` and `ends`."""
     begin, end = begins[axis], ends[axis]
     start = -begin if isinstance(begin, int) and begin < 0 else 0
     stop = end if isinstance(end, int) and end < 0 else INT64_MAX
@@ -95,32 +108,34 @@ def _cut(op: Emitter, value: Value, axis: int, begins: list[Any], ends: list[Any
     return result
 
 
-def _joined(
+def _concat_padding(
     op: Emitter, value: Value, axes: Sequence[int], begins: Sequence[Any], ends: Sequence[Any], filler: Any
 ) -> Value:
-    """Borders of ``filler``, or of the other end where that is None, joined to each axis in turn."""
+    """`value` concatenated with its padding on each axis: numbers `filler`, or slices of the other end where that is
+    None.
+    """
     for axis in axes:
-        pieces = [value]
+        inputs = [value]
         if begins[axis] != 0:
-            pieces.insert(0, _border(op, value, axis, begins[axis], filler, front=True))
+            inputs.insert(0, _padding_of(op, value, axis, begins[axis], filler, front=True))
         if ends[axis] != 0:
-            pieces.append(_border(op, value, axis, ends[axis], filler, front=False))
+            inputs.append(_padding_of(op, value, axis, ends[axis], filler, front=False))
         shape = list(value.shape or ())
-        value = op.Concat(*pieces, axis=axis)
+        value = op.Concat(*inputs, axis=axis)
         grown = [shape[axis], begins[axis], ends[axis]]
         shape[axis] = sum(grown) if all(isinstance(item, int) for item in grown) else None
         value.shape = tuple(shape)
     return value
 
 
-def _border(op: Emitter, value: Value, axis: int, width: Any, filler: Any, *, front: bool) -> Value:
+def _padding_of(op: Emitter, value: Value, axis: int, width: Any, filler: Any, *, front: bool) -> Value:
     if filler is not None:
         dims = dims_of(op, value)
         dims[axis] = width
         return full(op, dims, filler, value.dtype or dtypes.FLOAT)
     if not front:
         return slice_axis(op, value, axis, 0, width)
-    return slice_axis(op, value, axis, minus(op, op.dim(value, axis), width), INT64_MAX)
+    return slice_axis(op, value, axis, subtract_sizes(op, op.dim(value, axis), width), INT64_MAX)
 
 
 def _gathered(
@@ -129,7 +144,9 @@ def _gathered(
     for axis in axes:
         size, begin, end = op.dim(value, axis), begins[axis], ends[axis]
         if not (isinstance(size, int) and isinstance(begin, int) and isinstance(end, int)):
-            raise UnsupportedForm(f"in mode {mode!r} on a dynamic axis has no rule for this dtype; pad in float32")
+            raise UnsupportedForm(
+                f"in mode {mode!r} on a dynamic axis has no rule for this dtype; pad in float32", code="size-not-known"
+            )
         positions = range(-begin, size + end)
         if mode == "edge":
             found = [min(max(position, 0), size - 1) for position in positions]
@@ -141,11 +158,15 @@ def _gathered(
     return value
 
 
-# Rolls --------------------------------------------------------------------------------------------------------------
+# Rolling ------------------------------------------------------------------------------------------------------------
 
 
 @lower("aten::roll")
 def roll(op: Emitter, self: Value, shifts: Any, dims: Any = ()) -> Value:
+    """aten::roll(Tensor self, SymInt[1] shifts, int[1] dims=[]) -> Tensor
+
+    Without `dims` the flattened tensor is rolled.
+    """
     if not self.rank:
         return self
     if not dims:
@@ -158,7 +179,7 @@ def roll(op: Emitter, self: Value, shifts: Any, dims: Any = ()) -> Value:
 
 
 def _roll_axis(op: Emitter, value: Value, shift: Any, axis: int) -> Value:
-    """The last ``shift`` go to the front; a shift past the size counts round."""
+    """The last `shift` elements move to the front; a shift larger than the size is taken modulo the size."""
     size, shift = op.dim(value, axis), op.known(shift)
     if shift == 0 or size == 0:
         return value
@@ -179,12 +200,15 @@ def _roll_axis(op: Emitter, value: Value, shift: Any, axis: int) -> Value:
 
 @lower("aten::pixel_shuffle")
 def pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
-    """Depth to space, channels first: DepthToSpace's mode CRD, or its parts where there is no such mode."""
+    """aten::pixel_shuffle(Tensor self, int upscale_factor) -> Tensor
+
+    ONNX DepthToSpace in mode CRD (opset 11), or reshapes and a transpose where there is no such mode.
+    """
     if self.rank == 4 and op.has("DepthToSpace", "mode") and self.dtype in (dtypes.FLOAT, dtypes.DOUBLE):
         return op.DepthToSpace(self, blocksize=upscale_factor, mode="CRD")
     *batch, channels, height, width = dims_of(op, self)
     if not isinstance(channels, int):
-        raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static")
+        raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static", code="size-not-known")
     depth, up = channels // upscale_factor**2, upscale_factor
     parts = reshape(op, self, [-1, depth, up, up, height, width])
     mixed = permute(op, parts, [0, 1, 4, 2, 5, 3])
@@ -193,10 +217,14 @@ def pixel_shuffle(op: Emitter, self: Value, upscale_factor: int) -> Value:
 
 @lower("aten::pixel_unshuffle")
 def pixel_unshuffle(op: Emitter, self: Value, downscale_factor: int) -> Value:
-    """Space to depth in torch's order: the channel counts most, then the row in the block, then the column."""
+    """aten::pixel_unshuffle(Tensor self, int downscale_factor) -> Tensor
+
+    The channel of the input varies slowest, then the row in the block, then the column. ONNX SpaceToDepth has another
+    order.
+    """
     *batch, channels, height, width = dims_of(op, self)
     if not isinstance(channels, int):
-        raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static")
+        raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static", code="size-not-known")
     down = downscale_factor
     rows, columns = _part(op, height, down), _part(op, width, down)
     parts = reshape(op, self, [-1, channels, rows, down, columns, down])
@@ -206,9 +234,13 @@ def pixel_unshuffle(op: Emitter, self: Value, downscale_factor: int) -> Value:
 
 @lower("aten::channel_shuffle", "aten::native_channel_shuffle")
 def channel_shuffle(op: Emitter, self: Value, groups: int) -> Value:
+    """aten::channel_shuffle(Tensor self, SymInt groups) -> Tensor
+
+    The channels of the groups are interleaved.
+    """
     batch, channels, *rest = dims_of(op, self)
     if not isinstance(channels, int):
-        raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static")
+        raise UnsupportedForm("shuffles a dynamic number of channels; declare that axis static", code="size-not-known")
     parts = reshape(op, self, [batch, groups, channels // groups, *rest])
     order = [0, 2, 1, *range(3, 3 + len(rest))]
     return reshape_to_result(op, permute(op, parts, order), [batch, channels, *rest])

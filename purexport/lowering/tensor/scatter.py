@@ -1,7 +1,8 @@
 """Writing into a copy: into slices and diagonals, and by computed positions.
 
-What the functionalization makes of writes through views is here.  Pieces are joined where the bounds allow it;
-otherwise positions are replaced (``positions``), so that an empty or clamped slice means what it means to torch.
+The functionalization turns writes through views into these operators. Slices are concatenated where the bounds allow
+it. Otherwise positions are replaced (`support/positions.py`), so that an empty or clamped slice means what it means in
+torch.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape
-from purexport.lowering.support.positions import added, count_up, in_range, replaced, times
-from purexport.lowering.tensor.slices import diagonal_positions, slice_axis, with_last
+from purexport.lowering.support.positions import int_range, nonnegative, replace_along, scatter_add_along, size_product
+from purexport.lowering.tensor.slices import axes_last, diagonal_positions, slice_axis
 
 
 @lower("aten::slice_scatter")
 def slice_scatter(
     op: Emitter, self: Value, src: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
 ) -> Value:
-    """self with ``self[start:end:step]`` along one axis replaced by src."""
+    """aten::slice_scatter(Tensor self, Tensor src, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1)
+    -> Tensor
+
+    `self` with `self[start:end:step]` along one axis replaced by `src`.
+    """
     axis = axis_of(dim, self.rank)
     size = op.dim(self, axis)
     begin, stop, stride = op.known(start or 0), op.known(INT64_MAX if end is None else end), op.known(step)
@@ -34,58 +39,64 @@ def slice_scatter(
         if not places:
             return self
         if stride == 1:
-            return _joined(op, self, src, axis, places[0], places[-1] + 1)
-        return replaced(op, self, axis, op.const(places), src)
-    if stride == 1 and _joins(begin, stop):
-        return _joined(op, self, src, axis, begin, stop)
-    positions = slice_axis(op, count_up(op, 0, size), 0, begin, stop, stride)
-    return replaced(op, self, axis, positions, src)
+            return _concat(op, self, src, axis, places[0], places[-1] + 1)
+        return replace_along(op, self, axis, op.const(places), src)
+    if stride == 1 and _is_concat(begin, stop):
+        return _concat(op, self, src, axis, begin, stop)
+    positions = slice_axis(op, int_range(op, 0, size), 0, begin, stop, stride)
+    return replace_along(op, self, axis, positions, src)
 
 
-def _joins(begin: Any, stop: Any) -> bool:
-    """Whether front, src and rest make the whole, however long the axis is."""
+def _is_concat(begin: Any, stop: Any) -> bool:
+    """Whether the result is the concat of slices and `src` for every size of the axis."""
     if begin == 0 or stop == INT64_MAX:
         return True
     known = isinstance(begin, int) and isinstance(stop, int)
     return known and (begin < 0) == (stop < 0) and begin <= stop
 
 
-def _joined(op: Emitter, value: Value, src: Value, axis: int, begin: Any, stop: Any) -> Value:
+def _concat(op: Emitter, value: Value, src: Value, axis: int, begin: Any, stop: Any) -> Value:
     size = op.dim(value, axis)
-    pieces = [] if begin == 0 else [slice_axis(op, value, axis, 0, begin)]
-    pieces.append(src)
+    inputs = [] if begin == 0 else [slice_axis(op, value, axis, 0, begin)]
+    inputs.append(src)
     if stop not in (size, INT64_MAX):
-        pieces.append(slice_axis(op, value, axis, stop, INT64_MAX))
-    return pieces[0] if len(pieces) == 1 else op.Concat(*pieces, axis=axis)
+        inputs.append(slice_axis(op, value, axis, stop, INT64_MAX))
+    return inputs[0] if len(inputs) == 1 else op.Concat(*inputs, axis=axis)
 
 
 @lower("aten::select_scatter")
 def select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: Any) -> Value:
-    """self with ``self[index]`` along one axis replaced by src."""
+    """aten::select_scatter(Tensor self, Tensor src, int dim, SymInt index) -> Tensor
+
+    `self` with `self[index]` along one axis replaced by `src`.
+    """
     axis = axis_of(dim, self.rank)
     thick = op.Unsqueeze(op.cast(src, self.dtype), [axis])
     size, position = op.dim(self, axis), op.known(index)
     if not isinstance(position, int):
-        place = in_range(op, reshape(op, position, [1]), size)
+        place = nonnegative(op, reshape(op, position, [1]), size)
         place.shape = (1,)
-        return replaced(op, self, axis, place, thick)
+        return replace_along(op, self, axis, place, thick)
     if isinstance(size, int):
         position %= size
     last = position in (-1, size - 1 if isinstance(size, int) else -1)
-    return _joined(op, self, thick, axis, position, INT64_MAX if last else position + 1)
+    return _concat(op, self, thick, axis, position, INT64_MAX if last else position + 1)
 
 
 @lower("aten::diagonal_scatter")
 def diagonal_scatter(op: Emitter, self: Value, src: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    """self with a diagonal of the matrices on two axes replaced by src, which has that diagonal as its last axis."""
-    order = with_last(self.rank, dim1, dim2)
+    """aten::diagonal_scatter(Tensor self, Tensor src, int offset=0, int dim1=0, int dim2=1) -> Tensor
+
+    `self` with a diagonal of the matrices on two axes replaced by `src`, whose last axis is that diagonal.
+    """
+    order = axes_last(self.rank, dim1, dim2)
     matrices = permute(op, self, order)
     *batch, rows, columns = dims_of(op, matrices)
-    flat = reshape(op, matrices, [*batch, times(op, rows, columns)])
+    flat = reshape(op, matrices, [*batch, size_product(op, rows, columns)])
     if flat.shape is None:
         flat.shape = (*(matrices.shape or ())[:-2], None)
     positions = diagonal_positions(op, rows, columns, offset)
-    new = replaced(op, flat, len(batch), positions, src)
+    new = replace_along(op, flat, len(batch), positions, src)
     back = reshape(op, new, [*batch, rows, columns])
     back.shape = matrices.shape
     return permute(op, back, [order.index(axis) for axis in range(self.rank)])
@@ -96,31 +107,37 @@ def diagonal_scatter(op: Emitter, self: Value, src: Value, offset: int = 0, dim1
 
 @lower("aten::index_copy")
 def index_copy(op: Emitter, self: Value, dim: int, index: Value, source: Value) -> Value:
+    """aten::index_copy(Tensor self, int dim, Tensor index, Tensor source) -> Tensor
+
+    `source` replaces the slices at `index`; which one counts at equal positions is undefined in torch.
+    """
     axis = axis_of(dim, self.rank)
     if not self.rank:
         return reshape(op, source, [])
-    return replaced(op, self, axis, _row(op, index), source)
+    return replace_along(op, self, axis, _row(op, index), source)
 
 
 @lower("aten::index_fill.int_Scalar", "aten::index_fill.int_Tensor")
 def index_fill(op: Emitter, self: Value, dim: int, index: Value, value: Any) -> Value:
+    """aten::index_fill.int_Scalar(Tensor self, int dim, Tensor index, Scalar value) -> Tensor"""
     axis = axis_of(dim, self.rank)
     if not self.rank:
         return op.like(value, self)
     sizes = dims_of(op, self)
     sizes[axis] = 1
     filler = full(op, sizes, value, self.dtype or dtypes.FLOAT)
-    positions = in_range(op, _row(op, index), op.dim(self, axis))
-    return replaced(op, self, axis, positions, filler, same_part=True)
+    positions = nonnegative(op, _row(op, index), op.dim(self, axis))
+    return replace_along(op, self, axis, positions, filler, same_part=True)
 
 
 def _row(op: Emitter, index: Value) -> Value:
-    """An index of one axis; torch takes a zero-dim one too."""
+    """An index as a tensor of rank 1; torch takes a zero-dim one too."""
     return op.cast(index if index.rank else reshape(op, index, [1]), dtypes.INT64)
 
 
 @lower("aten::index_add")
 def index_add(op: Emitter, self: Value, dim: int, index: Value, source: Value, alpha: Any = 1) -> Value:
+    """aten::index_add(Tensor self, int dim, Tensor index, Tensor source, *, Scalar alpha=1) -> Tensor"""
     scaled = source if alpha == 1 else op.Mul(source, op.like(alpha, source))
     return _along(op, self, dim, index, scaled, "add")
 
@@ -129,6 +146,11 @@ def index_add(op: Emitter, self: Value, dim: int, index: Value, source: Value, a
 def index_reduce(
     op: Emitter, self: Value, dim: int, index: Value, source: Value, reduce: str, include_self: bool = True
 ) -> Value:
+    """aten::index_reduce(Tensor self, int dim, Tensor index, Tensor source, str reduce, *, bool include_self=True)
+    -> Tensor
+
+    With `include_self=False` the old elements at `index` do not count.
+    """
     axis, places = _places(op, self, dim, index, source)
     return _reduced(op, self, axis, places, source, reduce, include_self)
 
@@ -139,7 +161,7 @@ def _along(op: Emitter, self: Value, dim: int, index: Value, source: Value, redu
 
 
 def _places(op: Emitter, self: Value, dim: int, index: Value, source: Value) -> tuple[int, Value]:
-    """The index, one number a slice, repeated over the slices of ``source``."""
+    """(axis, the index repeated over the slices of `source`)."""
     axis = axis_of(dim, self.rank)
     if not self.rank:
         return 0, _row(op, index)
@@ -155,28 +177,36 @@ _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add":
 
 
 @lower("aten::scatter.src")
-def scatter(op: Emitter, self: Value, dim: int, index: Value, src: Value) -> Value:
+def scatter_src(op: Emitter, self: Value, dim: int, index: Value, src: Value) -> Value:
+    """aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor
+
+    Only the elements of `src` that `index` covers are used.
+    """
     return _scattered(op, self, axis_of(dim, self.rank), index, src, None)
 
 
 @lower("aten::scatter.value")
 def scatter_value(op: Emitter, self: Value, dim: int, index: Value, value: Any) -> Value:
+    """aten::scatter.value(Tensor self, int dim, Tensor index, Scalar value) -> Tensor"""
     return _scattered(op, self, axis_of(dim, self.rank), index, _everywhere(op, self, index, value), None)
 
 
 @lower("aten::scatter.reduce")
 def scatter_with(op: Emitter, self: Value, dim: int, index: Value, src: Value, reduce: str) -> Value:
+    """aten::scatter.reduce(Tensor self, int dim, Tensor index, Tensor src, *, str reduce) -> Tensor"""
     return _scattered(op, self, axis_of(dim, self.rank), index, src, _REDUCTIONS[reduce])
 
 
 @lower("aten::scatter.value_reduce")
 def scatter_value_with(op: Emitter, self: Value, dim: int, index: Value, value: Any, reduce: str) -> Value:
+    """aten::scatter.value_reduce(Tensor self, int dim, Tensor index, Scalar value, *, str reduce) -> Tensor"""
     src = _everywhere(op, self, index, value)
     return _scattered(op, self, axis_of(dim, self.rank), index, src, _REDUCTIONS[reduce])
 
 
 @lower("aten::scatter_add")
 def scatter_add(op: Emitter, self: Value, dim: int, index: Value, src: Value) -> Value:
+    """aten::scatter_add(Tensor self, int dim, Tensor index, Tensor src) -> Tensor"""
     return _scattered(op, self, axis_of(dim, self.rank), index, src, "add")
 
 
@@ -184,6 +214,11 @@ def scatter_add(op: Emitter, self: Value, dim: int, index: Value, src: Value) ->
 def scatter_reduce(
     op: Emitter, self: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool = True
 ) -> Value:
+    """aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True)
+    -> Tensor
+
+    With `include_self=False` the old elements at `index` do not count. "mean" is refused for integers.
+    """
     return _reduced(op, self, axis_of(dim, self.rank), index, src, reduce, include_self)
 
 
@@ -194,7 +229,7 @@ def _everywhere(op: Emitter, self: Value, index: Value, number: Any) -> Value:
 
 
 def _reduced(op: Emitter, self: Value, axis: int, index: Value, src: Value, reduce: str, include_self: bool) -> Value:
-    """``include_self=False``: what is written to starts from the reduction's neutral number."""
+    """The reduction; with `include_self=False` each written element starts from the neutral number of the reduction."""
     if reduce == "mean":
         return _mean(op, self, axis, index, src, include_self)
     base = self
@@ -205,13 +240,15 @@ def _reduced(op: Emitter, self: Value, axis: int, index: Value, src: Value, redu
 
 
 def _mean(op: Emitter, self: Value, axis: int, index: Value, src: Value, include_self: bool) -> Value:
-    """Sums divided by counts; integers are rounded down."""
+    """Sums divided by counts; integers are refused."""
     ones = full(op, dims_of(op, self), 1, self.dtype or dtypes.FLOAT)
     ones.shape = self.shape
     counts = _reduced(op, ones, axis, index, _everywhere(op, self, index, 1), "sum", include_self)
     sums = _reduced(op, self, axis, index, src, "sum", include_self)
     if not dtypes.is_floating(self.dtype):
-        raise UnsupportedForm("with reduce='mean' of integers has no rule; convert to float first")
+        raise UnsupportedForm(
+            "with reduce='mean' of integers has no rule; convert to float first", code="form-without-rule"
+        )
     return op.Div(sums, counts)
 
 
@@ -226,10 +263,10 @@ def _highest(dtype: int | None) -> Any:
 
 
 def _scattered(op: Emitter, self: Value, axis: int, index: Value, src: Value, reduction: str | None) -> Value:
-    """ScatterElements; torch takes from a larger ``src`` the part that ``index`` covers, and zero-dim tensors."""
+    """ScatterElements. torch uses the elements of a larger `src` that `index` covers, and takes zero-dim tensors."""
     if index.shape is not None and 0 in index.shape:
         return self
-    if reduction is not None and self.dtype == dtypes.FLOAT16:  # ONNX Runtime (1.31) has no kernel for it
+    if reduction is not None and self.dtype == dtypes.FLOAT16:  # ONNX Runtime (1.31) cannot reduce float16
         wide = op.cast(self, dtypes.FLOAT)
         return op.cast(_scattered(op, wide, axis, index, src, reduction), self.dtype)
     if not self.rank:
@@ -254,11 +291,14 @@ def _scattered(op: Emitter, self: Value, axis: int, index: Value, src: Value, re
 
 @lower("aten::masked_scatter")
 def masked_scatter(op: Emitter, self: Value, mask: Value, source: Value) -> Value:
-    """Where the mask is set, the elements of source in order: the n-th set place takes element n."""
+    """aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor
+
+    The n-th true position of the mask takes the n-th element of `source`.
+    """
     wide = op.Expand(mask, op.shape(self)) if mask.shape != self.shape else mask
     flat = op.Cast(op.Reshape(wide, [-1]), to=dtypes.INT64)
     rank = op.Sub(op.CumSum(flat, op.const(0)), op.const(1))
-    position = op.Mul(rank, flat)  # what is not set takes any element
+    position = op.Mul(rank, flat)  # where the mask is false, any element will do
     values = op.Gather(reshape(op, source, [-1]), position, axis=0)
     new = op.Reshape(values, op.shape(self))
     return op.Where(wide, new, self) if self.rank else op.Where(wide, op.Reshape(new, op.const([])), self)
@@ -266,13 +306,16 @@ def masked_scatter(op: Emitter, self: Value, mask: Value, source: Value) -> Valu
 
 @lower("aten::put")
 def put(op: Emitter, self: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
-    """Elements of the flattened tensor replaced, or added to."""
+    """aten::put(Tensor self, Tensor index, Tensor source, bool accumulate=False) -> Tensor
+
+    Elements of the flattened tensor are replaced, or added to with `accumulate`.
+    """
     flat = reshape(op, self, [-1])
-    size = times(op, *dims_of(op, self))
+    size = size_product(op, *dims_of(op, self))
     flat.shape = (size if isinstance(size, int) else None,)
-    positions = in_range(op, reshape(op, index, [-1]), size)
+    positions = nonnegative(op, reshape(op, index, [-1]), size)
     values = reshape(op, source, [-1])
-    new = (added if accumulate else replaced)(op, flat, 0, positions, values)
+    new = (scatter_add_along if accumulate else replace_along)(op, flat, 0, positions, values)
     result = reshape(op, new, dims_of(op, self))
     result.shape = self.shape
     return result

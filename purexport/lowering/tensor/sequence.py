@@ -1,6 +1,7 @@
-"""Lists of tensors whose length only the run knows: ONNX sequences (opset 11, across If and Loop 13).
+"""Lists of tensors of a length known at run time only: ONNX sequences (opset 11; across If and Loop opset 13).
 
-The calls are our own (``sequence::at``), recorded by the interpretation of scripts; an operation gives a new list.
+The operators (`sequence::at`) are those of this package, recorded when a script is interpreted. torch has no schema for
+them. Each one returns a new list.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from purexport.lowering.support.common import full
 
 @lower("sequence::construct")
 def construct(op: Emitter, items: Sequence[Value], dtype: torch.dtype) -> Value:
-    """The list of these tensors; ``dtype`` is that of the elements, also where there is none."""
+    """The list of these tensors; `dtype` is that of the elements, also for an empty list."""
     if items:
         return op.SequenceConstruct(*items)
     return op.SequenceEmpty(dtype=dtypes.onnx_code(dtype))
@@ -27,45 +28,52 @@ def construct(op: Emitter, items: Sequence[Value], dtype: torch.dtype) -> Value:
 
 @lower("sequence::insert")
 def insert(op: Emitter, list: Value, item: Value, index: Any) -> Value:
-    """``item`` before position ``index``; None: at the end."""
+    """The list with `item` before position `index`; with None at the end."""
     return op.SequenceInsert(list, item, None if index is None else _position(op, index))
 
 
 @lower("sequence::erase")
 def erase(op: Emitter, list: Value, index: Any) -> Value:
+    """The list without the element at `index`; negative positions count from the end."""
     return op.SequenceErase(list, _position(op, index))
 
 
 @lower("sequence::at")
 def at(op: Emitter, list: Value, index: Any) -> Value:
+    """The element at `index`; negative positions count from the end."""
     return op.SequenceAt(list, _position(op, index))
 
 
 @lower("sequence::length")
 def length(op: Emitter, list: Value) -> Value:
+    """The number of elements, as a zero-dim int64 value."""
     return op.SequenceLength(list)
 
 
 @lower("sequence::cat")
-def cat(op: Emitter, list: Value, dim: int) -> Value:
+def sequence_cat(op: Emitter, list: Value, dim: int) -> Value:
+    """The elements concatenated along the axis `dim`."""
     return op.ConcatFromSequence(list, axis=dim)
 
 
 @lower("sequence::stack")
-def stack(op: Emitter, list: Value, dim: int) -> Value:
+def sequence_stack(op: Emitter, list: Value, dim: int) -> Value:
+    """The elements stacked along a new axis `dim`."""
     return op.ConcatFromSequence(list, axis=dim, new_axis=1)
 
 
 @lower("sequence::split")
-def split(op: Emitter, self: Value, size: int | None, dim: int) -> Value:
-    """Pieces of ``size`` along ``dim``, the last one maybe smaller; None: of size 1, and without that axis."""
+def sequence_split(op: Emitter, self: Value, size: int | None, dim: int) -> Value:
+    """Slices of `size` along `dim`, of which the last may be smaller. With None they have size 1, and the axis is
+    removed.
+    """
     if size is None:
         return op.SplitToSequence(self, axis=dim, keepdims=0)
     return op.SplitToSequence(self, op.const(size), axis=dim)
 
 
 def copy(op: Emitter, value: Value) -> Value:
-    """A value of its own that holds what ``value`` holds, a tensor or a sequence."""
+    """A new value equal to `value`, which is a tensor or a sequence."""
     if value.element is None or op.takes_sequences("Identity"):
         return op.Identity(value)
     dtype, shape = value.element

@@ -1,6 +1,6 @@
-"""Operators that take a part of a tensor: slices, pieces, diagonals, windows.
+"""Operators that take slices of a tensor: slices, chunks, diagonals, windows.
 
-Bounds may be computed.  Where this opset's Slice has no steps, the positions are listed.
+Bounds may be computed. Where this opset's Slice has no steps, the positions are gathered.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape
-from purexport.lowering.support.kernels import carrier, largest, smallest
-from purexport.lowering.support.positions import as_value, count_up, times
+from purexport.lowering.support.kernels import largest, smallest, widened_dtype
+from purexport.lowering.support.positions import int_range, size_product, size_value
 
 
 @lower("aten::slice.Tensor", "aten::slice_copy.Tensor")
 def slice_rule(op: Emitter, self: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Value:
+    """aten::slice.Tensor(Tensor(a) self, int dim=0, SymInt? start=None, SymInt? end=None, SymInt step=1)
+    -> Tensor(a)
+
+    Bounds are clamped and negative ones count from the end, as in Python and ONNX Slice. The step is positive in torch.
+    """
     axis = axis_of(dim, self.rank)
     begin, stop = op.known(0 if start is None else start), op.known(INT64_MAX if end is None else end)
     size = op.dim(self, axis)
@@ -33,7 +38,7 @@ def slice_rule(op: Emitter, self: Value, dim: int = 0, start: Any = None, end: A
 
 
 def slice_axis(op: Emitter, value: Value, axis: int, start: Any, end: Any, step: Any = 1) -> Value:
-    """``value[start:end:step]`` along one axis; bounds may be computed."""
+    """`value[start:end:step]` along one axis; bounds may be computed."""
     start, end, step = op.known(start), op.known(end), op.known(step)
     size = op.dim(value, axis)
     taken: list[int] | None = None
@@ -48,7 +53,7 @@ def slice_axis(op: Emitter, value: Value, axis: int, start: Any, end: Any, step:
     return result
 
 
-def plus(op: Emitter, one: Any, other: Any) -> Any:
+def add_sizes(op: Emitter, one: Any, other: Any) -> Any:
     """The sum of two sizes, each an int or a computed value."""
     one, other = op.known(one), op.known(other)
     if isinstance(one, int) and isinstance(other, int):
@@ -57,45 +62,54 @@ def plus(op: Emitter, one: Any, other: Any) -> Any:
     return op.known(op.Add(left, other if isinstance(other, Value) else op.const(other)))
 
 
-def minus(op: Emitter, one: Any, other: Any) -> Any:
+def subtract_sizes(op: Emitter, one: Any, other: Any) -> Any:
     """The difference of two sizes, each an int or a computed value."""
     other = op.known(other)
-    return plus(op, one, -other if isinstance(other, int) else op.Neg(other))
+    return add_sizes(op, one, -other if isinstance(other, int) else op.Neg(other))
 
 
 @lower("aten::narrow", "aten::narrow_copy")
 def narrow(op: Emitter, self: Value, dim: int, start: Any, length: Any) -> Value:
+    """aten::narrow(Tensor(a) self, int dim, SymInt start, SymInt length) -> Tensor(a)"""
     axis = axis_of(dim, self.rank)
-    end = plus(op, start, length)
+    end = add_sizes(op, start, length)
     if end == 0 and op.known(length) != 0:
-        end = INT64_MAX  # from a negative start up to the end
+        end = INT64_MAX  # a slice from a negative start up to the end of the axis
     return slice_axis(op, self, axis, start, end)
 
 
 @lower("aten::narrow.Tensor")
 def narrow_tensor(op: Emitter, self: Value, dim: int, start: Value, length: Any) -> Value:
+    """aten::narrow.Tensor(Tensor(a) self, int dim, Tensor start, SymInt length) -> Tensor(a)"""
     return narrow(op, self, dim, op.cast(start, dtypes.INT64), length)
 
 
 @lower("aten::select.int", "aten::select_copy.int")
 def select(op: Emitter, self: Value, dim: int, index: Any) -> Value:
+    """aten::select.int(Tensor(a) self, int dim, SymInt index) -> Tensor(a)"""
     axis = axis_of(dim, self.rank)
     position = op.known(index)
     if isinstance(position, int) and position < 0:
-        position = plus(op, op.dim(self, axis), position)
+        position = add_sizes(op, op.dim(self, axis), position)
     return op.Gather(self, position if isinstance(position, Value) else op.const(position), axis=axis)
 
 
-# Lists of pieces ----------------------------------------------------------------------------------------------------
+# Lists of chunks ----------------------------------------------------------------------------------------------------
 
 
 @lower("aten::split.Tensor", "aten::unsafe_split.Tensor", "aten::split_copy.Tensor")
 def split(op: Emitter, self: Value, split_size: Any, dim: int = 0) -> list[Value]:
+    """aten::split.Tensor(Tensor(a -> *) self, SymInt split_size, int dim=0) -> Tensor(a)[]
+
+    The last chunk may be smaller.
+    """
     size = _known_size(op, self, dim, "splits")
     step = op.known(split_size)
     if not isinstance(step, int):
-        raise UnsupportedForm("splits into an unknown number of pieces; give the sizes of the pieces")
-    # a step of 0 is torch's way to split what is empty
+        raise UnsupportedForm(
+            "splits into an unknown number of chunks; give the sizes of the chunks", code="value-not-known"
+        )
+    # torch allows a size of 0 for an empty axis
     sizes = [min(step, size - start) for start in range(0, size, step)] if step else []
     return split_with_sizes(op, self, sizes or [0], dim)
 
@@ -103,31 +117,38 @@ def split(op: Emitter, self: Value, split_size: Any, dim: int = 0) -> list[Value
 def _known_size(op: Emitter, value: Value, dim: int, verb: str) -> int:
     size = op.dim(value, dim)
     if not isinstance(size, int):
-        raise UnsupportedForm(f"{verb} a dynamic axis into an unknown number of pieces; declare that axis static")
+        raise UnsupportedForm(
+            f"{verb} a dynamic axis into an unknown number of chunks; declare that axis static", code="size-not-known"
+        )
     return size
 
 
 @lower("aten::split_with_sizes", "aten::unsafe_split_with_sizes", "aten::split_with_sizes_copy")
 def split_with_sizes(op: Emitter, self: Value, split_sizes: Sequence[Any], dim: int = 0) -> list[Value]:
+    """aten::split_with_sizes(Tensor(a -> *) self, SymInt[] split_sizes, int dim=0) -> Tensor(a)[]"""
     if len(split_sizes) == 1:
         return [self]
     axis = axis_of(dim, self.rank)
-    pieces = op.multi("Split", self, split=op.ints(list(split_sizes)), axis=axis, outputs=len(split_sizes))
-    for piece, given in zip(pieces, split_sizes, strict=True):
+    found = op.multi("Split", self, split=op.ints(list(split_sizes)), axis=axis, outputs=len(split_sizes))
+    for item, given in zip(found, split_sizes, strict=True):
         size = op.known(given)
         if self.shape is not None and isinstance(size, int):
-            piece.shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
-    return list(pieces)
+            item.shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
+    return list(found)
 
 
 @lower("aten::split.sizes")
 def split_sizes_rule(op: Emitter, self: Value, split_size: Sequence[Any], dim: int = 0) -> list[Value]:
+    """aten::split.sizes(Tensor(a -> *) self, SymInt[] split_size, int dim=0) -> Tensor(a)[]"""
     return split_with_sizes(op, self, split_size, dim)
 
 
 @lower("aten::chunk", "aten::unsafe_chunk")
 def chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> list[Value]:
-    """5 in 4 chunks is 2, 2, 1: maybe fewer pieces than asked for; but ``chunks`` empty ones of an empty axis."""
+    """aten::chunk(Tensor(a -> *) self, int chunks, int dim=0) -> Tensor(a)[]
+
+    There may be fewer chunks than asked for: 5 in 4 chunks is 2, 2, 1. An empty axis gives `chunks` empty ones.
+    """
     size = op.dim(self, dim)
     if not isinstance(size, int):
         return _chunk_dynamic(op, self, chunks, dim, size)
@@ -137,147 +158,176 @@ def chunk(op: Emitter, self: Value, chunks: int, dim: int = 0) -> list[Value]:
 
 
 def _chunk_dynamic(op: Emitter, value: Value, chunks: int, dim: int, size: Value) -> list[Value]:
-    """As many pieces as asked for; where torch gives fewer, the last size is negative, which no runtime takes."""
-    op.remark(f"makes {chunks} pieces; for a size of which torch makes fewer, the file stops with an error")
+    """As many chunks as asked for. Where torch gives fewer, the last size is negative, which every runtime refuses."""
+    op.remark(f"makes {chunks} chunks; for a size of which torch makes fewer, the file stops with an error")
     step = op.Div(op.Add(size, op.const(chunks - 1)), op.const(chunks))
     rest = op.Sub(size, op.Mul(step, op.const(chunks - 1)))
-    # 4 in 3 chunks is 2, 2, and no empty third one; but an empty axis has as many empty pieces as asked for
+    # 4 in 3 chunks is 2, 2, without an empty third one; but an empty axis has as many empty chunks as asked for
     missing = op.And(op.Equal(rest, op.const(0)), op.Greater(size, op.const(0)))
     return split_with_sizes(op, value, [step] * (chunks - 1) + [op.Sub(rest, op.cast(missing, dtypes.INT64))], dim)
 
 
 @lower("aten::tensor_split.sections")
 def tensor_split_sections(op: Emitter, self: Value, sections: int, dim: int = 0) -> list[Value]:
-    """Always ``sections`` pieces, the first ones longer by one."""
+    """aten::tensor_split.sections(Tensor(a -> *) self, SymInt sections, int dim=0) -> Tensor(a)[]
+
+    Always `sections` chunks, of which the first ones may be longer by one.
+    """
     size, each = op.dim(self, dim), op.const(sections)
     if isinstance(size, int):
-        return split_with_sizes(op, self, [(size + piece) // sections for piece in reversed(range(sections))], dim)
-    sizes = [op.Div(op.Add(size, op.const(piece)), each) for piece in reversed(range(sections))]
+        return split_with_sizes(op, self, [(size + index) // sections for index in reversed(range(sections))], dim)
+    sizes = [op.Div(op.Add(size, op.const(index)), each) for index in reversed(range(sections))]
     return split_with_sizes(op, self, sizes, dim)
 
 
 @lower("aten::tensor_split.indices")
 def tensor_split(op: Emitter, self: Value, indices: Sequence[Any], dim: int = 0) -> list[Value]:
-    """Plain slices between the positions, which may be negative, out of range or out of order."""
+    """aten::tensor_split.indices(Tensor(a -> *) self, SymInt[] indices, int dim=0) -> Tensor(a)[]
+
+    Plain slices between the positions, which may be negative, out of range or out of order.
+    """
     axis = axis_of(dim, self.rank)
     return [slice_axis(op, self, axis, *bounds) for bounds in pairwise([0, *indices, INT64_MAX])]
 
 
 @lower("aten::hsplit.int")
 def hsplit_int(op: Emitter, self: Value, sections: int) -> list[Value]:
+    """aten::hsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]"""
     return tensor_split_sections(op, self, sections, 0 if self.rank == 1 else 1)
 
 
 @lower("aten::hsplit.array")
 def hsplit(op: Emitter, self: Value, indices: Sequence[int]) -> list[Value]:
+    """aten::hsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]"""
     return tensor_split(op, self, indices, 0 if self.rank == 1 else 1)
 
 
 @lower("aten::vsplit.int")
 def vsplit_int(op: Emitter, self: Value, sections: int) -> list[Value]:
+    """aten::vsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]"""
     return tensor_split_sections(op, self, sections, 0)
 
 
 @lower("aten::vsplit.array")
 def vsplit(op: Emitter, self: Value, indices: Sequence[int]) -> list[Value]:
+    """aten::vsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]"""
     return tensor_split(op, self, indices, 0)
 
 
 @lower("aten::dsplit.int")
 def dsplit_int(op: Emitter, self: Value, sections: int) -> list[Value]:
+    """aten::dsplit.int(Tensor(a -> *) self, int sections) -> Tensor(a)[]"""
     return tensor_split_sections(op, self, sections, 2)
 
 
 @lower("aten::dsplit.array")
 def dsplit(op: Emitter, self: Value, indices: Sequence[int]) -> list[Value]:
+    """aten::dsplit.array(Tensor(a -> *) self, int[] indices) -> Tensor(a)[]"""
     return tensor_split(op, self, indices, 2)
 
 
 @lower("aten::unbind.int", "aten::unbind_copy.int")
 def unbind(op: Emitter, self: Value, dim: int = 0) -> list[Value]:
+    """aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]"""
     size = _known_size(op, self, dim, "unbinds")
     axis = axis_of(dim, self.rank)
     assert self.shape is not None
-    pieces = []
+    found = []
     for index in range(size):
-        piece = op.Gather(self, op.const(index), axis=axis)
-        piece.shape = (*self.shape[:axis], *self.shape[axis + 1 :])
-        pieces.append(piece)
-    return pieces
+        item = op.Gather(self, op.const(index), axis=axis)
+        item.shape = (*self.shape[:axis], *self.shape[axis + 1 :])
+        found.append(item)
+    return found
 
 
 # Diagonals and windows ----------------------------------------------------------------------------------------------
 
 
-def with_last(rank: int, dim1: int, dim2: int) -> list[int]:
-    """The order of axes in which two of them come last."""
+def axes_last(rank: int, dim1: int, dim2: int) -> list[int]:
+    """The order of axes in which `dim1` and `dim2` come last."""
     one, other = axis_of(dim1, rank), axis_of(dim2, rank)
     return [*(axis for axis in range(rank) if axis not in (one, other)), one, other]
 
 
 def diagonal_positions(op: Emitter, rows: Any, columns: Any, offset: int) -> Value:
-    """Where the diagonal's elements lie in a flattened matrix."""
+    """The positions of the elements of the diagonal in a flattened matrix."""
     if isinstance(rows, int) and isinstance(columns, int):
         matrix = torch.arange(rows * columns).reshape(rows, columns)
         return op.const(matrix.diagonal(offset).clone())
     down, right = max(-offset, 0), max(offset, 0)
-    height, width = as_value(op, minus(op, rows, down)), as_value(op, minus(op, columns, right))
+    height, width = size_value(op, subtract_sizes(op, rows, down)), size_value(op, subtract_sizes(op, columns, right))
     length = largest(op, smallest(op, height, width), op.const(0))
-    first = plus(op, times(op, columns, down), right)
-    steps = op.Mul(count_up(op, 0, length), as_value(op, plus(op, columns, 1)))
-    result: Value = op.Add(steps, as_value(op, first))
+    first = add_sizes(op, size_product(op, columns, down), right)
+    steps = op.Mul(int_range(op, 0, length), size_value(op, add_sizes(op, columns, 1)))
+    result: Value = op.Add(steps, size_value(op, first))
     result.shape = (None,)
     return result
 
 
 @lower("aten::diagonal", "aten::diagonal_copy")
 def diagonal(op: Emitter, self: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    matrices = permute(op, self, with_last(self.rank, dim1, dim2))
+    """aten::diagonal(Tensor(a) self, int offset=0, int dim1=0, int dim2=1) -> Tensor(a)
+
+    The diagonal becomes the last axis; a positive `offset` is above the main diagonal.
+    """
+    matrices = permute(op, self, axes_last(self.rank, dim1, dim2))
     *batch, rows, columns = dims_of(op, matrices)
-    flat = reshape(op, matrices, [*batch, times(op, rows, columns)])
+    flat = reshape(op, matrices, [*batch, size_product(op, rows, columns)])
     return op.Gather(flat, diagonal_positions(op, rows, columns, offset), axis=len(batch))
 
 
 @lower("aten::linalg_diagonal")
 def linalg_diagonal(op: Emitter, A: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:  # noqa: N803
+    """aten::linalg_diagonal(Tensor(a) A, *, int offset=0, int dim1=-2, int dim2=-1) -> Tensor(a)"""
     return diagonal(op, A, offset, dim1, dim2)
 
 
 @lower("aten::diag_embed")
 def diag_embed(op: Emitter, self: Value, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Value:
-    """Rows and columns are all positions; off the diagonal they point at a zero behind the last element."""
+    """aten::diag_embed(Tensor self, int offset=0, int dim1=-2, int dim2=-1) -> Tensor
+
+    All positions of the matrix are gathered; off the diagonal they point at a zero after the last element.
+    """
     axis, length = self.rank - 1, op.dim(self, -1)
-    size = plus(op, length, abs(offset))
+    size = add_sizes(op, length, abs(offset))
     if isinstance(length, int) and isinstance(size, int):
         places = torch.full((size, size), length)
         places.diagonal(offset).copy_(torch.arange(length))
         found = op.const(places)
     else:
-        row, column = op.Unsqueeze(count_up(op, 0, size), [1]), op.Unsqueeze(count_up(op, 0, size), [0])
+        row, column = op.Unsqueeze(int_range(op, 0, size), [1]), op.Unsqueeze(int_range(op, 0, size), [0])
         on_diagonal = op.Equal(op.Add(row, op.const(offset)), column)
-        found = op.Where(on_diagonal, op.Sub(row, op.const(max(-offset, 0))), as_value(op, length))
+        found = op.Where(on_diagonal, op.Sub(row, op.const(max(-offset, 0))), size_value(op, length))
     sizes = dims_of(op, self)
     sizes[axis] = 1
     zero = full(op, sizes, 0, self.dtype or dtypes.FLOAT)
     matrices = op.Gather(op.Concat(self, zero, axis=axis), found, axis=axis)
-    order = with_last(self.rank + 1, dim1, dim2)
+    order = axes_last(self.rank + 1, dim1, dim2)
     return permute(op, matrices, [order.index(place) for place in range(self.rank + 1)])
 
 
 @lower("aten::diag")
 def diag(op: Emitter, self: Value, diagonal: int = 0) -> Value:
+    """aten::diag(Tensor self, int diagonal=0) -> Tensor
+
+    The diagonal of a matrix, or the matrix with a vector as its diagonal.
+    """
     return diag_embed(op, self, diagonal) if self.rank == 1 else linalg_diagonal(op, self, diagonal)
 
 
 @lower("aten::diagflat")
 def diagflat(op: Emitter, self: Value, offset: int = 0) -> Value:
+    """aten::diagflat(Tensor self, int offset=0) -> Tensor"""
     flat = self if self.rank == 1 else reshape(op, self, [-1])
     return diag_embed(op, flat, offset)
 
 
 @lower("aten::unfold", "aten::unfold_copy")
 def unfold(op: Emitter, self: Value, dimension: int, size: int, step: int) -> Value:
-    """Windows along an axis, side by side on it; a new last axis runs inside a window."""
+    """aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)
+
+    Windows along an axis, one after the other on it; the new last axis is the position in the window.
+    """
     if not self.rank:
         return reshape(op, self, [1])
     axis, length = axis_of(dimension, self.rank), op.dim(self, dimension)
@@ -286,8 +336,8 @@ def unfold(op: Emitter, self: Value, dimension: int, size: int, step: int) -> Va
         starts = torch.arange(0, length - size + 1, step)
         found = op.const(starts[:, None] + inside)
     else:
-        count = op.Div(plus(op, length, step - size), op.const(step))
-        found = op.Add(op.Unsqueeze(op.Mul(count_up(op, 0, count), op.const(step)), [1]), op.const(inside))
+        count = op.Div(add_sizes(op, length, step - size), op.const(step))
+        found = op.Add(op.Unsqueeze(op.Mul(int_range(op, 0, count), op.const(step)), [1]), op.const(inside))
     windows = op.Gather(self, found, axis=axis)
     order = [*range(axis + 1), *range(axis + 2, self.rank + 1), axis + 1]
     return permute(op, windows, order)
@@ -295,25 +345,27 @@ def unfold(op: Emitter, self: Value, dimension: int, size: int, step: int) -> Va
 
 @lower("aten::tril")
 def tril(op: Emitter, self: Value, diagonal: Any = 0) -> Value:
+    """aten::tril(Tensor self, SymInt diagonal=0) -> Tensor"""
     return _triangle(op, self, diagonal, upper=False)
 
 
 @lower("aten::triu")
 def triu(op: Emitter, self: Value, diagonal: Any = 0) -> Value:
+    """aten::triu(Tensor self, SymInt diagonal=0) -> Tensor"""
     return _triangle(op, self, diagonal, upper=True)
 
 
 def _triangle(op: Emitter, value: Value, offset: Any, *, upper: bool) -> Value:
-    """Trilu where the runtime has it, else a comparison of rows with columns."""
+    """ONNX Trilu (opset 14) where the runtime has a kernel, else a comparison of rows with columns."""
     if op.has("Trilu") and value.dtype in (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT64, dtypes.BOOL):
-        result: Value = op.Trilu(value, as_value(op, op.known(offset)), upper=int(upper))
+        result: Value = op.Trilu(value, size_value(op, op.known(offset)), upper=int(upper))
         return result
-    row = op.Unsqueeze(count_up(op, 0, op.dim(value, -2)), [1])
-    column = op.Unsqueeze(count_up(op, 0, op.dim(value, -1)), [0])
-    bound = op.Add(row, as_value(op, op.known(offset)))
+    row = op.Unsqueeze(int_range(op, 0, op.dim(value, -2)), [1])
+    column = op.Unsqueeze(int_range(op, 0, op.dim(value, -1)), [0])
+    bound = op.Add(row, size_value(op, op.known(offset)))
     beyond = op.Less(column, bound) if upper else op.Less(bound, column)
     if value.dtype == dtypes.BOOL:
         return op.And(value, op.Not(beyond))
     zero = full(op, [1] * value.rank, 0, value.dtype or dtypes.FLOAT)
-    dtype = carrier(op, "Where", value.dtype, 1)
+    dtype = widened_dtype(op, "Where", value.dtype, 1)
     return op.cast(op.Where(beyond, op.cast(zero, dtype), op.cast(value, dtype)), value.dtype)

@@ -1,8 +1,8 @@
-"""torchvision's operators on boxes: suppression, and regions of interest read by bilinear samples.
+"""torchvision's operators on boxes: non-maximum suppression, and regions of interest read by bilinear samples.
 
-Regions ("rois") are [k, 5]: the index of an image, then x1, y1, x2, y2.  RoiAlign is native where the opset has the
-asked coordinates in a version that runs; elsewhere each sample weighs the four pixels around it.
-The rules go by name; torchvision itself is never imported.  Source of the semantics: torchvision's CPU kernels.
+Regions ("rois") are [k, 5]: the index of an image, then x1, y1, x2, y2. RoiAlign is native where the opset has the
+needed coordinates in a version that ONNX Runtime computes; elsewhere each sample weighs the four pixels around it. The
+rules are found by name; torchvision itself is never imported. Source of the semantics: torchvision's CPU kernels.
 """
 
 from __future__ import annotations
@@ -19,39 +19,46 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import reshape
 from purexport.lowering.support.kernels import largest, smallest
-from purexport.lowering.support.positions import as_value
+from purexport.lowering.support.positions import size_value
 from purexport.lowering.support.regions import (
     Pixels,
-    across,
     bin_numbers,
     channel_count,
     channel_mapping,
-    columns,
-    corner,
-    image_of,
-    most_of,
-    pooled,
-    runs,
-    steps,
-    within,
+    channels_first,
+    clip_positions,
+    has_kernel,
+    image_indices,
+    max_count,
+    outer_weights,
+    roi_columns,
+    roi_corner,
+    step_numbers,
 )
 
 
 @lower("torchvision::nms")
 def nms(op: Emitter, dets: Value, scores: Value, iou_threshold: float) -> Value:
-    """nms(dets [n, 4], scores [n]): int64 positions of the boxes that stay, by falling score, the first of equals."""
+    """torchvision::nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor
+
+    `dets` is [n, 4] and `scores` [n]. The result holds the int64 positions of the boxes that are kept, by falling
+    score; of equal scores the first comes first.
+    """
     if dets.dtype == dtypes.DOUBLE:
-        raise UnsupportedForm("of float64 boxes is computed in float32 by ONNX; convert them with .float() first")
+        raise UnsupportedForm(
+            "of float64 boxes is computed in float32 by ONNX; convert them with .float() first",
+            code="float64-unsupported",
+        )
     if isinstance(iou_threshold, Value) or iou_threshold < 0:
-        raise UnsupportedForm("needs an iou_threshold that is a number from 0 on")
-    # a box turned inside out overlaps nothing in torch; ONNX would turn it round
+        raise UnsupportedForm("needs an iou_threshold that is a number from 0 on", code="value-not-known")
+    # a box whose corners are exchanged overlaps nothing in torch; ONNX would exchange them back
     boxes = op.cast(dets, dtypes.FLOAT)
-    low, high = columns(op, boxes, 0, 2), columns(op, boxes, 2, 4)
+    low, high = roi_columns(op, boxes, 0, 2), roi_columns(op, boxes, 2, 4)
     boxes = op.Concat(low, largest(op, low, high), axis=1)
     found = op.NonMaxSuppression(
         op.Unsqueeze(boxes, [0]),
         op.Unsqueeze(op.cast(scores, dtypes.FLOAT), [0, 1]),
-        reshape(op, as_value(op, op.dim(dets, 0)), [1]),
+        reshape(op, size_value(op, op.dim(dets, 0)), [1]),
         op.const([_float_below(min(iou_threshold, 1.0))], dtypes.FLOAT),
     )
     result: Value = op.Gather(found, op.const(2), axis=1)
@@ -59,7 +66,9 @@ def nms(op: Emitter, dets: Value, scores: Value, iou_threshold: float) -> Value:
 
 
 def _float_below(number: float) -> float:
-    """The largest float32 that is not above ``number``: a float32 is larger than one just when it is than the other."""
+    """The largest float32 that is not above `number`. A float32 is larger than `number` exactly when it is larger than
+    the result.
+    """
     nearest = torch.tensor(number, dtype=torch.float32)
     return float(nearest if nearest.item() <= number else torch.nextafter(nearest, torch.tensor(-1.0)))
 
@@ -75,7 +84,12 @@ def roi_align(
     sampling_ratio: int,
     aligned: bool,
 ) -> Value:
-    """roi_align(input [n, c, h, w], rois [k, 5]): means of bilinear samples, [k, c, pooled_height, pooled_width]."""
+    """torchvision::roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width,
+    int sampling_ratio, bool aligned) -> Tensor
+
+    `input` is [n, c, h, w] and `rois` [k, 5]. The result holds means of bilinear samples, [k, c, pooled_height,
+    pooled_width].
+    """
     return _aligned(op, input, rois, spatial_scale, (pooled_height, pooled_width), sampling_ratio, aligned)
 
 
@@ -89,10 +103,14 @@ def ps_roi_align(
     pooled_width: int,
     sampling_ratio: int,
 ) -> tuple[Value, Value]:
-    """ps_roi_align(input [n, c * bins, h, w], rois): each bin reads its own c channels; and which it reads."""
+    """torchvision::ps_roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height,
+    SymInt pooled_width, int sampling_ratio) -> (Tensor, Tensor)
+
+    `input` is [n, c * bins, h, w]. Each bin reads c channels of its own; the second result says which.
+    """
     shape, bins = (pooled_height, pooled_width), pooled_height * pooled_width
     mapping = channel_mapping(op, input, rois, shape)
-    if not runs(op, "RoiAlign") or not op.has("RoiAlign", _COORDINATES) or _is_rounded(input, spatial_scale):
+    if not has_kernel(op, "RoiAlign") or not op.has("RoiAlign", _COORDINATES) or _is_rounded(input, spatial_scale):
         return _written_out(op, input, rois, spatial_scale, shape, sampling_ratio, True, shape), mapping
     every = _aligned(op, input, rois, spatial_scale, shape, sampling_ratio, True)
     own = op.Gather(
@@ -102,8 +120,8 @@ def ps_roi_align(
     )
     result = op.Reshape(own, [0, 0, *shape])
     if sampling_ratio <= 0:
-        # the mean of no samples is NaN here, and 0 in roi_align
-        extent = op.Sub(columns(op, rois, 3, 5), columns(op, rois, 1, 3))
+        # without samples the mean is NaN here, but 0 in roi_align
+        extent = op.Sub(roi_columns(op, rois, 3, 5), roi_columns(op, rois, 1, 3))
         least = op.Reshape(op.ReduceMin(extent, axes=[1], keepdims=1), [-1, 1, 1, 1])
         result = op.Where(op.Greater(least, op.like(0, extent)), result, op.like(float("nan"), extent))
     return result, mapping
@@ -121,13 +139,13 @@ def _aligned(
     op: Emitter, input: Value, rois: Value, scale: float, bins: tuple[int, int], ratio: int, aligned: bool
 ) -> Value:
     named = op.has("RoiAlign", _COORDINATES)
-    if not runs(op, "RoiAlign") or (aligned and not named) or _is_rounded(input, scale):
+    if not has_kernel(op, "RoiAlign") or (aligned and not named) or _is_rounded(input, scale):
         return _written_out(op, input, rois, scale, bins, ratio, aligned)
     options: dict[str, Any] = {_COORDINATES: "half_pixel" if aligned else "output_half_pixel"} if named else {}
     result: Value = op.RoiAlign(
         input,
-        columns(op, rois, 1, 5),
-        image_of(op, rois),
+        roi_columns(op, rois, 1, 5),
+        image_indices(op, rois),
         output_height=bins[0],
         output_width=bins[1],
         sampling_ratio=max(ratio, 0),
@@ -147,22 +165,24 @@ def _written_out(
     aligned: bool,
     parts: tuple[int, int] = (1, 1),
 ) -> Value:
-    """Four pixels a sample.  ``parts``: each bin has channels of its own, as in ps_roi_align."""
+    """roi_align from four pixels for each sample. With `parts` each bin has channels of its own, as in ps_roi_align."""
     pixels = Pixels(op, input, parts)
     y = _samples(op, rois, 1, pixels.height, scale, bins[0], ratio, aligned)
     x = _samples(op, rois, 0, pixels.width, scale, bins[1], ratio, aligned)
     total: Value | None = None
     for (row, row_share), (column, column_share) in itertools.product(y.corners, x.corners):
-        weighed = op.Mul(pixels.read(rois, row, column), across(op, row_share, column_share))
+        weighed = op.Mul(pixels.read(rois, row, column), outer_weights(op, row_share, column_share))
         total = weighed if total is None else op.Add(total, weighed)
     count = op.Mul(y.number, x.number)
     if parts == (1, 1):
         count = largest(op, count, op.like(1, count))
-    return pooled(op, op.Div(op.ReduceSum(total, axes=[2, 4], keepdims=0), op.Unsqueeze(count, [3])))
+    return channels_first(op, op.Div(op.ReduceSum(total, axes=[2, 4], keepdims=0), op.Unsqueeze(count, [3])))
 
 
 class _Samples(NamedTuple):
-    """The samples of one axis: the pixels before and after each, with their shares; how many there are."""
+    """The samples of one axis: the pixels before and after each sample with their weights, and the number
+    of samples.
+    """
 
     corners: tuple[tuple[Value, Value], tuple[Value, Value]]
     number: Value
@@ -171,9 +191,9 @@ class _Samples(NamedTuple):
 def _samples(
     op: Emitter, rois: Value, axis: int, size: Any, scale: float, bins: int, ratio: int, aligned: bool
 ) -> _Samples:
-    """Where the regions are sampled on an axis (0: x, 1: y) of that many pixels: [k, bins, samples]."""
+    """The samples of the regions on an axis (0: x, 1: y) with that many pixels: [k, bins, samples]."""
     corners = op.Mul(rois, op.like(scale, rois))
-    start, end = corner(op, corners, axis, 0), corner(op, corners, axis, 1)
+    start, end = roi_corner(op, corners, axis, 0), roi_corner(op, corners, axis, 1)
     extent, zero, one = op.Sub(end, start), op.like(0, rois), op.like(1, rois)
     if aligned:
         start = op.Sub(start, op.like(0.5, rois))
@@ -181,7 +201,7 @@ def _samples(
         extent = largest(op, extent, one)
     step = op.Div(extent, op.like(bins, rois))
     count = op.like([[[ratio]]], rois) if ratio > 0 else largest(op, op.Ceil(step), zero)
-    numbers = steps(op, ratio if ratio > 0 else most_of(op, count), rois.dtype)
+    numbers = step_numbers(op, ratio if ratio > 0 else max_count(op, count), rois.dtype)
     part = op.Div(op.Add(numbers, op.like(0.5, rois)), largest(op, count, one))
     place = op.Add(start, op.Mul(op.Add(bin_numbers(op, bins, rois), part), step))
 
@@ -190,7 +210,7 @@ def _samples(
     if ratio <= 0:
         skipped = op.Or(skipped, op.Not(op.Less(numbers, count)))
     last = op.Sub(length, one)
-    inside = within(op, place, last)
+    inside = clip_positions(op, place, last)
     before = op.Floor(inside)
     share = op.Sub(inside, before)
     after = smallest(op, op.Add(before, one), last)

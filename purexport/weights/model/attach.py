@@ -76,9 +76,15 @@ class Attached:
             return
         if weights is not None and not isinstance(model, (torch.nn.Module, torch.export.ExportedProgram)):
             what = type(model).__name__
-            raise WeightsError(f"weights fill the tensors of an nn.Module or an ExportedProgram, and this is a {what}")
+            raise WeightsError(
+                f"weights fill the tensors of an nn.Module or an ExportedProgram, and this is a {what}",
+                code="weights-do-not-fit",
+            )
         if isinstance(model, torch.nn.Module) and any(map(_is_script, model.modules())):
-            raise WeightsError("weights cannot be put into scripted modules; use load_state_dict before the export")
+            raise WeightsError(
+                "weights cannot be put into scripted modules; use load_state_dict before the export",
+                code="weights-do-not-fit",
+            )
         self.slots = found
         if weights is not None:
             self._open(weights if isinstance(weights, Checkpoint) else Checkpoint(weights))
@@ -135,7 +141,8 @@ class Attached:
             names = ", ".join(repr(slot.names[0]) for slot in empty[:MOST_LISTED])
             raise WeightsError(
                 f"{failure}\n(no values were given for attributes that may be needed: {names}; "
-                'lay them over the checkpoint: weights=[checkpoint, {"NAME": tensor}])'
+                'lay them over the checkpoint: weights=[checkpoint, {"NAME": tensor}])',
+                code="tensor-without-values",
             ) from failure
 
     def _inside(self, slot: Slot, valued: bool) -> torch.Tensor:
@@ -175,7 +182,8 @@ class Attached:
                 if is_hollow(item.tensor):
                     raise ExportError(
                         f"the model holds a tensor without values that is no parameter, buffer or attribute (the "
-                        f"capture calls it {item.name!r}); register it as a buffer, and give it with weights="
+                        f"capture calls it {item.name!r}); register it as a buffer, and give it with weights=",
+                        code="tensor-without-values",
                     )
                 continue
             item.tensor = slot.values
@@ -198,7 +206,8 @@ class Attached:
                     'give them with weights="model.safetensors" or weights={"NAME": tensor}, '
                     "or leave them to whoever runs the file with export_params=False",
                 ]
-            )
+            ),
+            code="tensor-without-values",
         )
 
     def refuse_verification(self, arguments: Any) -> None:
@@ -206,14 +215,20 @@ class Attached:
         if not self.hollow:
             return
         if not isinstance(self.model, torch.nn.Module):
-            raise ExportError("verify=True runs the model, and this ExportedProgram has no values; leave verify out")
+            raise ExportError(
+                "verify=True runs the model, and this ExportedProgram has no values; leave verify out",
+                code="verify-impossible",
+            )
         if any(map(is_hollow, pytree.tree_leaves(arguments))):
-            raise ExportError("verify=True runs the model, and args have no values; pass real tensors")
+            raise ExportError(
+                "verify=True runs the model, and args have no values; pass real tensors", code="verify-impossible"
+            )
         size = sum(slot.stored.nbytes for slot in self.slots if slot.stored is not None)
         if size > LARGEST_VERIFIED:
             raise ExportError(
                 f"verify=True would hold the {size / 1e9:.1f} GB of weights in memory, in torch and in onnxruntime; "
-                "leave it out, and compare a small model of the same code"
+                "leave it out, and compare a small model of the same code",
+                code="verify-impossible",
             )
 
 
@@ -225,7 +240,7 @@ class Absent(LazyPayload):
         self.slot = slot
 
     def _refuse(self) -> Any:
-        raise WeightsError(f"the model has no values for {self}")
+        raise WeightsError(f"the model has no values for {self}", code="tensor-without-values")
 
     def __repr__(self) -> str:
         return f"{self.slot.names[0]!r} {list(self.slot.own.shape)}"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 import purexport
-from purexport.capture.script import interpreter as interpretation
+from purexport.capture.script import machine
 from tests.capture.script.scripted import i64
 
 X = torch.arange(6.0).reshape(2, 3) - 2
@@ -330,7 +330,7 @@ def stride_of_data(x: Tensor, n: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(("script", "args", "message"), ROWS, ids=[row[0].__name__ for row in ROWS])
 def test_refused(script: Any, args: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(purexport.ExportError, match=message.replace("LINE", r"\S*test_scripts_refused\.py:\d+")):
+    with pytest.raises(purexport.ExportError, match=message.replace("LINE", r"\S*test_refused\.py:\d+")):
         purexport.export(torch.jit.script(script), args)
 
 
@@ -342,8 +342,6 @@ def endless(x: Tensor) -> Tensor:
 
 
 def test_a_loop_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interpretation, "_MOST_STEPS", 500)
-    with pytest.raises(
-        purexport.ExportError, match=r"more than 500 steps at export, at .*test_scripts_refused\.py:\d+"
-    ):
+    monkeypatch.setattr(machine, "MOST_STEPS", 500)
+    with pytest.raises(purexport.ExportError, match=r"more than 500 steps at export, at .*test_refused\.py:\d+"):
         purexport.export(torch.jit.script(endless), (X,))

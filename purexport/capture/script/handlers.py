@@ -1,0 +1,23 @@
+"""All handlers: the files of `operators/`, imported by name, each with a table of its own."""
+
+from __future__ import annotations
+
+import functools
+from importlib import import_module
+
+from purexport.capture.script.registry import Handlers
+
+# every file with handlers
+FILES = (
+    "branches loops exits objects containers optionals texts dynamic_lists lists_of_values python_objects numbers "
+    "tensors"
+)
+
+
+@functools.cache
+def registered() -> Handlers:
+    """Every handler.  Raises ValueError when an operator has two for one form."""
+    found = Handlers()
+    for file in FILES.split():
+        found.include(import_module(f"purexport.capture.script.operators.{file}").handles)
+    return found

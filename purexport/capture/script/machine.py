@@ -1,0 +1,108 @@
+"""The machine that runs a script's nodes: operands from the environment, a handler from the tables, the result back.
+
+It knows no operator by name.  What a node means is decided by `registry.FORMS`, in their order: the first form that
+applies to the operands and has a handler for the node's kind.  What has no handler is recorded by its schema, or
+refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from purexport.aten.graph import Frame, Source, Value
+from purexport.capture.script.attributes import Attributes
+from purexport.capture.script.by_schema import record_by_schema
+from purexport.capture.script.recorder import Recorder
+from purexport.capture.script.registry import ANY, FORMS, Form, Handlers, Node
+from purexport.capture.trace.torchscript import traced_frames
+from purexport.errors import ExportError
+from purexport.shapes.fakes import FakeMachine
+
+MOST_STEPS = 100_000
+_FRAME = re.compile(r'^\s*File "(.*)", line (\d+)', re.MULTILINE)
+
+
+class Machine(Recorder):
+    """One interpretation of the TorchScript graph `script`, whose nodes live as long as it does."""
+
+    def __init__(self, script: Any, shapes: FakeMachine, handlers: Handlers) -> None:
+        super().__init__(shapes)
+        self.attributes = Attributes(self)
+        self._script = script
+        self._handlers = handlers
+        self._steps = 0
+
+    def run_block(self, block: Any, items: Sequence[Any]) -> list[Any]:
+        """The results of a block of nodes, or of the whole graph, on its inputs.
+
+        Raises ExportError where a node has no form in ONNX, or after too many steps.
+        """
+        for value, item in zip(block.inputs(), items, strict=True):
+            self.state.env[value.unique()] = item
+        for node in block.nodes():
+            self._run_node(node)
+        return [self.state.env[value.unique()] for value in block.outputs()]
+
+    def _run_node(self, node: Any) -> None:
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise ExportError(
+                f"the script takes more than {MOST_STEPS} steps at export, at {self.place(node)}",
+                code="script-too-long",
+            )
+        kind = node.kind()
+        operands = [self.state.env[value.unique()] for value in node.inputs()]
+        handler = self._handlers.find(ANY, kind)
+        if handler is not None:
+            result = handler(self, Node(kind, self.place(node), node), *operands)
+        else:
+            result = self._operate(Node(kind, self.place(node, operands), node), operands)
+        self._store(node, result)
+
+    def _operate(self, node: Node, operands: list[Any]) -> Any:
+        """The result of an operator: of the first form that takes it, else of its schema."""
+        for form in FORMS:
+            result = self._apply(form, node, operands)
+            if result is not NotImplemented:
+                return result
+        return record_by_schema(self, node, operands)
+
+    def _apply(self, form: Form, node: Node, operands: Sequence[Any]) -> Any:
+        """What the handler of a form gives; NotImplemented where there is none, or where it does not take them.
+
+        Raises ExportError where the form refuses what has no handler.
+        """
+        handler = self._handlers.find(form, node.kind)
+        if (handler is None and form.refusal is None) or not form.applies(operands):
+            return NotImplemented
+        result = NotImplemented if handler is None else handler(self, node, *operands)
+        if result is NotImplemented and form.refusal is not None:
+            raise form.refusal(node, operands)
+        return result
+
+    def _store(self, node: Any, result: Any) -> None:
+        """Bind a node's outputs; lists and dicts that it made are new here."""
+        count = node.outputsSize()
+        results = [] if not count else [result] if count == 1 else result
+        for value, item in zip(node.outputs(), results, strict=True):
+            self.state.env[value.unique()] = self.own(item) if type(item) in (list, dict) else item
+
+    def place(self, node: Any, operands: Sequence[Any] = ()) -> Source:
+        """Where a node stands: its line, and its module, which is that of a parameter among the operands."""
+        path = node.scopeName().rpartition("/")[2].removeprefix("__module.")
+        scope = "" if path in ("(root)", "__module") else path
+        scope = scope or next((self.owner(item) for item in operands if self.owner(item)), "")
+        script = self._script  # the node lives as long as its graph
+
+        def frames() -> list[Frame]:
+            assert script is not None
+            place = node.sourceRange()  # of a trace that calls scripts, either form
+            return [(path, int(line)) for path, line in reversed(_FRAME.findall(place))] or traced_frames(place)
+
+        return Source(scope, frames)
+
+    def owner(self, item: Any) -> str:
+        """The path of the module that a parameter belongs to; empty for anything else."""
+        return self.owners.get(item, "") if isinstance(item, Value) else ""

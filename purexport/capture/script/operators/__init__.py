@@ -1,0 +1,1 @@
+"""Handlers of TorchScript's nodes, a file a theme; `handlers.FILES` lists them."""

@@ -1,0 +1,45 @@
+"""Where a script raises, warns, prints, or enters a context: what of that is part of a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from purexport.capture.script.machine import Machine
+from purexport.capture.script.registry import Handlers, Node
+from purexport.capture.script.values import ComputedText, Raised
+from purexport.errors import ExportError
+
+handles = Handlers()
+
+
+@handles("prim::RaiseException")
+def _raise(machine: Machine, node: Node, message: Any, *_: Any) -> None:
+    said = message.text if isinstance(message, ComputedText) else str(message)
+    raise Raised(node.source, said)
+
+
+@handles("prim::Print", "aten::warn", "prim::Exit")
+def _nothing(machine: Machine, node: Node, *_: Any) -> None:
+    return None
+
+
+@handles("prim::Enter")
+def _context(machine: Machine, node: Node, _: Any) -> None:
+    """``with``: gradients are no part of a file; what another context does to the calls inside is not known."""
+    entered = next(iter(node.torch.inputs()))
+    kind = str(entered.type()).removeprefix("__torch__.")
+    if kind != "torch.autograd.grad_mode.no_grad":
+        raise ExportError(
+            f"the script enters {kind} at {machine.place(entered.node())}, which a script does not show the effect of; "
+            "export the module itself by trace",
+            code="script-hides-effect",
+        )
+
+
+@handles("prim::PythonOp")
+def _autograd_function(machine: Machine, node: Node, *_: Any) -> None:
+    raise ExportError(
+        f"the script applies the autograd Function {node.torch.pyname()} at {node.source}; export the model without "
+        "torch.jit.script, or declare the operation by torch.library",
+        code="autograd-function",
+    )

@@ -1,0 +1,275 @@
+"""Recording: calls into the graph or the body at hand, run on fakes for their types.
+
+What belongs to the body at hand is in the `State`; a body is a fork of it.  Everything else (the fakes of all values,
+their producers, what the model owns) only grows, and is one for all bodies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from purexport.aten import scalars
+from purexport.aten.graph import (
+    AtenGraph,
+    Call,
+    Input,
+    ListType,
+    ScalarType,
+    SequenceType,
+    Source,
+    TensorType,
+    Value,
+    map_values,
+    same_bytes,
+    tensor_type,
+)
+from purexport.aten.schema import changes_shape, signature
+from purexport.capture.script.sequence_aliasing import SequenceAliasing
+from purexport.capture.script.state import State
+from purexport.capture.script.values import Changeable, FakeSequence, ScriptDict, ScriptList
+from purexport.errors import ExportError
+from purexport.shapes.failures import code_of
+from purexport.shapes.fakes import Axes, FakeMachine
+
+_QUANTIZING = ("quantized::", "aten::quantize_per")
+_FLOAT_RESULT = re.compile("^quantized::.*_dynamic|^quantized::embedding|^aten::dequantize|^aten::int_repr")
+
+
+class Recorder:
+    """The graph being recorded, and the state of the body at hand."""
+
+    def __init__(self, shapes: FakeMachine) -> None:
+        self.shapes = shapes
+        self.graph = AtenGraph()
+        self.fakes: dict[Value, Any] = {}
+        self.sizes: dict[Value, tuple[Any, ...]] = {}  # of tensors that have symbolic ones, as they are made
+        self.producers: dict[Value, Call] = {}
+        self.owned: dict[tuple[Any, ...], Value] = {}
+        self.owners: dict[Value, str] = {}  # parameters, by the path of their module
+        self.quantized: set[Value] = set()  # what may be a quantized tensor, of which the fakes are plain
+        self.aliasing = SequenceAliasing()
+        self.state = State(calls=self.graph.calls)
+
+    # -- bodies
+
+    @contextmanager
+    def body(self, condition: Value | None = None, holds: bool = True) -> Iterator[State]:
+        """Record into the body of a branch or loop: a fork of the state.  ``condition`` is known in it to be ``holds``.
+
+        At its end the state is that from before, and lists, dicts and objects have their content from before.
+        """
+        outer = self.state
+        self.state = inner = outer.fork(first=len(self.fakes))
+        if condition is not None:
+            inner.assume(condition, holds, self.producers)
+        try:
+            yield inner
+        finally:
+            self.state = outer
+            inner.put_back()
+
+    @contextmanager
+    def resumed(self, body: State) -> Iterator[None]:
+        """Record further calls at the end of a body that is interpreted already."""
+        outer, self.state = self.state, body
+        try:
+            yield
+        finally:
+            self.state = outer
+
+    def adopt(self, body: State, source: Source) -> None:
+        """Make a body part of what surrounds it."""
+        self.state.calls.extend(body.calls)
+        self.state.remarks.extend(body.remarks)
+        self.state.numbers.update(body.numbers)
+        for item in body.made.values():
+            self.state.make(item)
+        for item, content in body.after.values():
+            self.change(item, content, source)
+
+    def touch(self, item: Changeable, source: Source) -> None:
+        """To be called before ``item`` changes.  Raises ExportError when it must not change."""
+        if item.frozen:
+            raise ExportError(
+                f"the script changes a list or dict at {source} that may or may not be the one of another name, "
+                f"because of {item.frozen}; change a copy (list(...)), or assign a new one",
+                code="alias-unknown",
+            )
+        self.state.save(item)
+
+    def change(self, item: Any, content: Any, source: Source) -> None:
+        """Give a list, dict or object the content of another.  Raises as ``touch``."""
+        self.touch(item, source)
+        item.become(content)
+
+    def remark(self, *texts: str) -> None:
+        """Say something about the file to the user, once, if the body at hand becomes part of it."""
+        self.state.remarks.extend(texts)
+
+    # -- values
+
+    def value(self, fake: Any) -> Value:
+        """A value of the type of ``fake``."""
+        if isinstance(fake, FakeSequence):
+            value = Value(SequenceType(self.shapes.type(fake.element)))
+        else:
+            value = Value(self.shapes.type(fake))
+        self.fakes[value] = fake
+        if isinstance(value.type, TensorType) and any(isinstance(size, str) for size in value.type.shape or ()):
+            self.sizes[value] = tuple(fake.shape)  # the fake may be given another shape in place
+        return value
+
+    def input(self, name: str, type_: TensorType, axes: Axes) -> Value:
+        """A graph input."""
+        value = self.value(self.shapes.tensor(type_, axes))
+        self.graph.inputs.append(Input(value, name, "user"))
+        return value
+
+    def settle_sizes(self) -> None:
+        """Sizes of axes that the script holds by now, or takes for one, are said so, also of what came before."""
+        settled = self.shapes.fixed() or self.shapes.merged()
+        for value, sizes in self.sizes.items() if settled else ():
+            now = self.shapes.type(torch.empty(sizes, dtype=value.tensor.dtype))
+            value.type = replace(value.tensor, shape=now.shape)
+
+    def constant(self, tensor: torch.Tensor, name: str = "constant") -> Value:
+        """A tensor that is known."""
+        value = self.graph.constant(tensor, name)
+        self.fakes[value] = self.shapes.constant(tensor)
+        return value
+
+    def model_tensor(self, tensor: torch.Tensor, path: str, kind: str) -> Value:
+        """A tensor that the model owns, once for all its names."""
+        key = same_bytes(tensor)
+        if key not in self.owned:
+            value = Value(tensor_type(tensor))
+            self.graph.inputs.append(Input(value, path, kind, tensor))
+            if kind == "parameter":
+                self.owners[value] = path.rpartition(".")[0]
+            self.fakes[value] = self.shapes.tensor(tensor_type(tensor), {})
+            self.owned[key] = value
+        return self.owned[key]
+
+    def written_tensors(self) -> set[Value]:
+        """The tensors of the model that the script has written to in place."""
+        return {value for value in self.owned.values() if self.aliasing.is_written(self.fakes[value])}
+
+    def own(self, item: Any) -> Any:
+        """A list or dict that the script makes here, and may therefore change here."""
+        if type(item) is list:
+            item = ScriptList(item)
+        elif type(item) is dict:
+            item = ScriptDict(item)
+        if isinstance(item, (ScriptList, ScriptDict)):
+            self.state.make(item)
+        return item
+
+    def describe(self, item: Any) -> str:
+        """A value for people: what it is, and the line that made it."""
+        call = self.producers.get(item) if isinstance(item, Value) else None
+        made = f" (made at {call.source})" if call is not None else self._given(item)
+        if isinstance(item, Value):
+            return (f"a tensor {item.type}" if isinstance(item.type, TensorType) else f"a computed {item.type}") + made
+        names = {list: "a list", tuple: "a tuple", dict: "a dict"}
+        return next((name for kind, name in names.items() if isinstance(item, kind)), f"{item!r}")
+
+    def _given(self, item: Any) -> str:
+        name = next((f" ({given.name!r})" for given in self.graph.inputs if given.value is item), "")
+        return name if isinstance(item, Value) else ""
+
+    # -- calls
+
+    def add(self, call: Call) -> None:
+        """Put a call into the graph."""
+        self.state.calls.append(call)
+        for value in call.outputs:
+            self.producers[value] = call
+        if call.target.startswith(_QUANTIZING) or (self.quantized and any(v in self.quantized for v in call.inputs())):
+            self.quantized.update(call.outputs if not _FLOAT_RESULT.search(call.target) else ())
+        self.aliasing.note_writes(call, self.fakes)
+
+    def emit(self, target: str, args: dict[str, Any], fake: Any, source: Source) -> Value:
+        """Record a call whose result is known to be of the type of ``fake``."""
+        value = self.value(fake)
+        self.add(Call(target, args, [value], source))
+        return value
+
+    def record(self, target: str, args: dict[str, Any], source: Source, kind: Any = None) -> Any:
+        """Record a call and run it on fakes; what needs no data comes back as a plain number.
+
+        ``kind`` is the type of a result that is a number, where the script says so.
+        """
+        args = {name: map_values(arg, lambda value: value) for name, arg in args.items()}  # lists may change later
+        call = Call(target, args, [Value(ListType())], source)
+        self._refuse_new_shape(call)
+        if scalars.is_scalar_operator(call.base) and not any(_is_tensor(arg) for arg in args.values()):
+            call.outputs[0].type = ScalarType(int)
+        try:
+            results = self.shapes.evaluate(call, self.fakes.__getitem__)
+        except ExportError:
+            raise
+        except Exception as error:
+            if kind is not None and not any(_is_tensor(arg) for arg in args.values()):
+                return self.emit(target, args, self.shapes.unknown(kind), source)
+            reason = self.shapes.named(str(error).strip().partition("\n")[0]) or type(error).__name__
+            raise ExportError(
+                f"{target} at {source} does not run: {reason}", code=code_of(error, "call-does-not-run")
+            ) from error
+        result = results[0]
+        if isinstance(result, tuple):
+            call.outputs = [self.value(item) for item in result]
+            self.add(call)
+            return tuple(call.outputs)
+        if isinstance(result, list) and result and isinstance(result[0], torch.Tensor):
+            self.add(call)
+            self.fakes[call.outputs[0]] = result
+            return [self._take(call.outputs[0], index, item, source) for index, item in enumerate(result)]
+        if isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return self._number(call, torch.sym_float(result) if kind is float else result)  # type: ignore[no-untyped-call]
+        if result is None and signature(target).writes:  # it gives nothing, and does something
+            call.outputs = []
+            self.add(call)
+        if not isinstance(result, torch.Tensor):
+            return result
+        call.outputs = [self.value(result)]
+        self.add(call)
+        return call.outputs[0]
+
+    def _refuse_new_shape(self, call: Call) -> None:
+        """A tensor from outside of a body keeps its shape in it: what follows knows one shape of it only."""
+        changed = call.args.get("self")
+        if not self.state.is_fork or not isinstance(changed, Value) or not changes_shape(call.target):
+            return
+        place = next(place for place, value in enumerate(self.fakes) if value is changed)
+        # what the model owns is read where it is first needed
+        if place < self.state.first or any(item.value is changed for item in self.graph.inputs):
+            raise ExportError(
+                f"{call.target} at {call.source} changes the shape of a tensor in place, inside a branch or loop that "
+                "depends on data; use the form that is not in place",
+                code="shape-changed-in-place",
+            )
+
+    def _number(self, call: Call, result: Any) -> Any:
+        """A symbolic number: plain where it is known, and one value for all sizes that are equal by their symbols."""
+        known = self.shapes.known(result)
+        if known is not None:
+            return known
+        key = str(result.node.expr)
+        if key not in self.state.numbers:
+            call.outputs = [self.value(result)]
+            self.add(call)
+            self.state.numbers[key] = call.outputs[0]
+        return self.state.numbers[key]
+
+    def _take(self, items: Value, index: int, fake: Any, source: Source) -> Value:
+        return self.emit("prim::getitem", {"list": items, "index": index}, fake, source)
+
+
+def _is_tensor(arg: Any) -> bool:
+    return isinstance(arg, Value) and isinstance(arg.type, TensorType)

@@ -1,0 +1,77 @@
+"""Where an interpretation stands, as a value: what is recorded and what is known in the body at hand.
+
+The body of a branch or loop that depends on data is interpreted on a fork.  The state around it stays as it was, until
+the handler of the branch or loop joins what the bodies left.
+
+Lists, dicts, objects and attributes are shared by identity, as in the script, so that a fork cannot copy them.  Instead
+a fork keeps a trail: their content is saved at the first change and put back at the end of the body, so that the other
+side of a branch, or the next round of a loop, starts from it.  `after` holds what the body left, for the join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from purexport.aten.graph import Call, Value
+from purexport.capture.script.values import Changeable
+
+
+@dataclass
+class State:
+    """The environment (what each value of TorchScript holds), the calls of the body at hand, and what is known in it.
+
+    `numbers` holds the computed numbers by the text of their symbols, `assumptions` the conditions whose side is known.
+    The rest describes the body of a fork: `first` is the number of values that existed when it began, `made` are the
+    objects that it made itself, `before` and `after` those from outside that it changed, with their content.
+    """
+
+    env: dict[int, Any] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    numbers: dict[str, Value] = field(default_factory=dict)
+    assumptions: dict[Value, bool] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+    is_fork: bool = False
+    first: int = 0
+    made: dict[int, Changeable] = field(default_factory=dict)
+    before: dict[int, tuple[Changeable, Any]] = field(default_factory=dict)
+    after: dict[int, tuple[Changeable, Any]] = field(default_factory=dict)
+
+    def fork(self, first: int) -> State:
+        """The state at the begin of a body: what is known here is known there, nothing is recorded yet."""
+        return State(
+            dict(self.env), [], dict(self.numbers), dict(self.assumptions), remarks=[], is_fork=True, first=first
+        )
+
+    def owns(self, item: Any) -> bool:
+        """True when `item` was made in this body."""
+        return id(item) in self.made
+
+    def make(self, item: Changeable) -> None:
+        """Note an object that is new here; in a fork it may change without a trail."""
+        if self.is_fork:
+            self.made[id(item)] = item
+
+    def save(self, item: Changeable) -> None:
+        """To be called before `item` changes: its content goes on the trail."""
+        if self.is_fork and not self.owns(item):
+            self.before.setdefault(id(item), (item, item.clone()))
+
+    def put_back(self) -> None:
+        """End the body: objects from outside get their content back, `after` holds what the body left in them."""
+        for key, (item, content) in self.before.items():
+            self.after[key] = (item, item.clone())
+            item.become(content)
+
+    def assume(self, condition: Value, holds: bool, producers: Mapping[Value, Call]) -> None:
+        """Note a condition, and what it is made of: `not a`, `a and b` that holds, `a or b` that does not."""
+        self.assumptions[condition] = holds
+        call = producers.get(condition)
+        base = call.base if call is not None else ""
+        if call is None or base not in ("aten::__not__", "aten::__and__", "aten::__or__"):
+            return
+        if base == "aten::__not__" or (base == "aten::__and__" and holds) or (base == "aten::__or__" and not holds):
+            for operand in call.args.values():
+                if isinstance(operand, Value):
+                    self.assume(operand, holds is not (base == "aten::__not__"), producers)

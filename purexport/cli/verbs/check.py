@@ -1,0 +1,82 @@
+"""`purexport check m.onnx`: is it a valid model, and do all readers read it alike."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import proto_schema as ps
+from proto_schema.errors import CheckError, DecodeError
+from purexport.cli.terminal import line, titled
+from purexport.cli.verbs.show import table
+from purexport.inspect.elements import Bytes
+from purexport.inspect.forms import DISAGREE, FORM, REFUSED, Finding, findings
+
+_TITLES = {REFUSED: "every reader refuses", DISAGREE: "readers disagree", FORM: "not the canonical form"}
+_SHOWN = 20
+
+
+def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """The options of the verb."""
+    parser = verbs.add_parser(
+        "check",
+        help="is it a valid model, with its external data; do all readers read it alike",
+        description="Check a model by the rules of ONNX, its external data included. The exit status is 1 when it "
+        "breaks one, or, with --parsers, when readers refuse it or read it differently.",
+    )
+    add = parser.add_argument
+    add("file", metavar="FILE", help="the .onnx file")
+    add("--full", action="store_true", help="check the types of all values, too")
+    add("--parsers", action="store_true", help="also say on which bytes protobuf's parsers and ONNX Runtime disagree")
+    add("--json", action="store_true", help="the same as JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the verdict.  Returns 1 when it is a no."""
+    found = list(findings(Bytes(args.file))) if args.parsers else []
+    error = _error(args.file, args.full, bool(args.parsers))
+    facts: dict[str, Any] = {"file": args.file, "valid": error is None, "error": error}
+    if args.parsers:
+        facts.update(canonical=not found, findings=[asdict(finding) for finding in found])
+    if args.json:
+        text = json.dumps(facts, indent=2)
+    else:
+        verdict, *others = _lines(facts, found, args.parsers)
+        text = "\n".join([line([(verdict, "green" if error is None else "red")]), *map(titled, others)])
+    sys.stdout.write(text + "\n")
+    return 0 if error is None and all(finding.kind == FORM for finding in found) else 1
+
+
+def _error(path: str, full: bool, parsers: bool) -> str | None:
+    """The rule that the model breaks.  With `parsers` a file that is no model is a finding, not an error."""
+    try:
+        ps.checker.check_model(path, full_check=full)
+    except CheckError as error:
+        return str(error)
+    except DecodeError as error:
+        if not parsers:
+            raise
+        return str(error)
+    return None
+
+
+def _lines(facts: dict[str, Any], found: list[Finding], parsers: bool) -> Iterator[str]:
+    yield f"{facts['file']}: " + ("valid" if facts["error"] is None else f"not valid: {facts['error']}")
+    if not parsers:
+        return
+    if not found:
+        yield "all readers read it alike, and it is in canonical form"
+    for kind, title in _TITLES.items():
+        of_kind = [finding for finding in found if finding.kind == kind]
+        if of_kind:
+            yield f"\n{title}: {len(of_kind)} place{'s' if len(of_kind) > 1 else ''}"
+            yield from table((f"{row.offset:#x}", row.path, row.text) for row in of_kind[:_SHOWN])
+        if len(of_kind) > _SHOWN:
+            yield f"  ... {len(of_kind) - _SHOWN} more (--json shows all)"
+    if found and all(finding.kind == FORM for finding in found):
+        yield "\nall readers read it alike; `purexport canonicalize` rewrites it in canonical form"

@@ -1,0 +1,53 @@
+"""`purexport diff a.onnx b.onnx`: what differs between two models."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from purexport.cli.verbs.inspect import clipped
+from purexport.inspect.compare import IGNORABLE, Difference, compare_files
+
+
+def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """The options of the verb."""
+    parser = verbs.add_parser(
+        "diff",
+        help="what differs between two models: structure, fields, values, bytes",
+        description="Compare two models: graphs aligned by names and structure, then fields, then the values of "
+        "tensors, then bytes. The exit status is 1 when they differ.",
+    )
+    add = parser.add_argument
+    add("a", metavar="A", help="an .onnx file")
+    add("b", metavar="B", help="another")
+    add("--ignore", metavar="WHAT", default="", help=f"what may differ, with commas between: {', '.join(IGNORABLE)}")
+    add("--top", type=int, default=50, metavar="N", help="differences to show (default: 50)")
+    add("--json", action="store_true", help="all differences as JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the differences.  Returns 1 when there are any."""
+    found = compare_files(args.a, args.b, frozenset(filter(None, args.ignore.split(","))))
+    if args.json:
+        text = json.dumps({"equal": not found, "differences": [asdict(item) for item in found]}, indent=2)
+    else:
+        text = "\n".join(map(clipped, _lines(args, found)))
+    sys.stdout.write(text + "\n")
+    return 1 if found else 0
+
+
+def _lines(args: argparse.Namespace, found: list[Difference]) -> Iterator[str]:
+    if not found:
+        yield f"{args.a} and {args.b} are equal" + (f", but for {args.ignore}" if args.ignore else " to the byte")
+        return
+    yield f"{args.a} and {args.b} differ in {len(found)} place{'s' if len(found) > 1 else ''}"
+    for item in found[: args.top]:
+        where = {"only in a": f"only in {args.a}: ", "only in b": f"only in {args.b}: "}.get(item.kind, "")
+        yield f"  {item.path or 'the model'}"
+        yield f"    {where}{item.text}"
+    if len(found) > args.top:
+        yield f"  ... {len(found) - args.top} more"

@@ -1,0 +1,351 @@
+"""Causes that lie in the model, its arguments, and what a capture can know of them."""
+
+from __future__ import annotations
+
+from purexport.errors.code import Code, Family
+
+FAMILIES: tuple[Family, ...] = (
+    (
+        "The model and its arguments",
+        (
+            Code(
+                "model-does-not-run",
+                "The model itself raised an error on the example arguments.",
+                "Run `model(*args)`, and mend what it says.",
+                "the model does not run on these args: RuntimeError: mat1 and mat2 shapes cannot be multiplied",
+            ),
+            Code(
+                "args-do-not-fit",
+                "The arguments are not those that the model's `forward` takes.",
+                "Give `args` and `kwargs` as the model is called.",
+                "the model takes 1 args, 2 were given",
+            ),
+            Code(
+                "argument-not-a-tensor",
+                "The arguments hold an object in which torch cannot see the tensors.",
+                "Pass tensors, or register the class as a pytree node, as the message says.",
+                "args holds 'a', which is no tensor; pass example tensors",
+            ),
+            Code(
+                "args-share-memory",
+                "The model writes to an input, and another argument shares its memory. Inputs of a file never do.",
+                "Pass tensors of their own (`.clone()`).",
+                "the model writes to its input 'x' at net (model.py:7), and two of the args share memory; pass tensors "
+                "of their own (.clone())",
+            ),
+            Code(
+                "output-not-a-tensor",
+                "The model returns what is neither a tensor nor a number, and outputs of ONNX are tensors.",
+                "Return tensors, or register the class as a pytree node.",
+                "output 'y' is a list, and ONNX outputs are tensors",
+            ),
+            Code(
+                "script-without-forward",
+                "The script has no `forward` that could be exported.",
+                "Script a module that calls it.",
+                "the script has no method forward of its own; script a module that calls it",
+            ),
+            Code(
+                "neither-route",
+                "The trace failed, and so did torch.export. `error.causes` has both errors.",
+                "Read both: mending either is enough.",
+                "neither route took the model.\nby trace: the model does not run\nby torch.export: it is refused",
+            ),
+            Code(
+                "packed-weights",
+                "A quantized layer holds its weights in an object whose form is not known.",
+                "Quantize the layer in another way.",
+                "net.lstm holds recurrent weights of kind 1; quantize them dynamically",
+            ),
+            Code(
+                "parameters-written",
+                "The model writes to its parameters when it runs. In a file they are constants.",
+                "Write to buffers.",
+                "the model writes to its parameters weight when it runs; write to buffers",
+            ),
+            Code(
+                "state-written",
+                "The model writes to its buffers or inputs, and `mutated_state='error'` asks to refuse that.",
+                "Leave the option out, or take `mutated_state='io'`.",
+                "the model writes to its buffer 'count'; the file does not\n(mutated_state='error')",
+            ),
+            Code(
+                "buffer-assigned",
+                "The model gives a buffer another tensor, and torch.export does not record which.",
+                "Export with `capture='trace'`, or write into the buffer (`.copy_()`).",
+                "the model assigns its buffer 'count', and torch.export does not record what; export with "
+                "capture='trace', or write into the buffer (.copy_())",
+            ),
+            Code(
+                "different-devices",
+                "A model without values holds a tensor on the meta device that is no parameter, buffer or attribute.",
+                "Register that tensor as a buffer.",
+                "torch.export does not take the model: found two different devices meta, cpu\n(for the capture, ...)",
+            ),
+            Code(
+                "trace-without-values",
+                "A trace of a model without values cannot follow what depends on them.",
+                "Use `capture='export'`, or a model with values.",
+                "a trace without values lost what is computed before net (model.py:7); use capture='export', or a "
+                "model with values",
+            ),
+            Code(
+                "tensor-without-values",
+                "A tensor is on the meta device or fake, and no values were given for it.",
+                "Give them with `weights=`; register the tensor as a buffer where it has no name.",
+                "the model holds a tensor without values that is no parameter, buffer or attribute (the capture calls "
+                "it 'c0'); register it as a buffer, and give it with weights=",
+            ),
+            Code(
+                "wrong-option",
+                "An option has a value that it does not take.",
+                "Give one that the message names. (Most such mistakes are a `ValueError` without a code.)",
+                "training='yes' is neither a bool nor a TrainingMode",
+            ),
+            Code(
+                "not-exported",
+                "An `ExportError` that was raised without a code: by a rule of yours, for example.",
+                "Read the message.",
+                "",
+            ),
+        ),
+    ),
+    (
+        "Dynamic axes",
+        (
+            Code(
+                "dynamic-axis-held",
+                "A size that follows from a dynamic axis is a fixed number in what was captured. The file would be "
+                "wrong at other sizes.",
+                "Compute the size by torch operators from `x.shape`, or declare the axis static.",
+                "torch.export holds a size fixed that follows from a dynamic axis: n == 4; compute it by torch "
+                "operators from x.shape, or declare the axis static",
+            ),
+            Code(
+                "axis-of-size-one",
+                "`squeeze` removes a dynamic axis only because its size is 1 in the example.",
+                "Give an example in which the axis is larger, or index it.",
+                "aten::squeeze at net (model.py:7) removes a dynamic axis, whose size is 1 only for the example; give "
+                "an example in which it is larger, or index the axis instead",
+            ),
+            Code(
+                "other-sizes-do-not-run",
+                "The model runs on the example, and not on other sizes of the axes that were declared dynamic.",
+                "Declare these axes static, or change the line so that it takes any size.",
+                "aten::add at net (model.py:7) does not run with other sizes on the dynamic axes: sizes differ. "
+                "Declare these axes static, or change the line so that it takes any size",
+            ),
+            Code(
+                "no-shape-function",
+                "Nobody says which sizes the operator gives, so that sizes after it are unknown.",
+                "Declare the axes static; for an operator of your own register a fake implementation "
+                "(`torch.library.register_fake`).",
+                "my::op at net (model.py:7) has no shape function, so its sizes under dynamic axes are unknown",
+            ),
+            Code(
+                "dynamic-shapes-do-not-fit",
+                "`dynamic_shapes` has another form than the arguments.",
+                "Give it the form of the arguments: one entry for each.",
+                "dynamic_shapes has 1 entries, and the args are x, y",
+            ),
+            Code(
+                "sizes-compared",
+                "A script decides on whether two sizes are equal, and that is known only when the file runs.",
+                "Declare one of the axes static, or leave the comparison out.",
+                "the script compares sizes that may or may not be equal when the model runs",
+            ),
+        ),
+    ),
+    (
+        "Data that decides",
+        (
+            Code(
+                "data-dependent",
+                "Python code or a script decides on the content of a tensor in a way that has no form in ONNX.",
+                "Use `torch.where` or `torch.cond`, say what holds with `torch._check`, or script the function.",
+                "torch.export does not take the model: its Python code decides on the content of a tensor at net "
+                "(model.py:7); use torch.where or torch.cond there, say what holds with torch._check, or script the "
+                "function",
+            ),
+            Code(
+                "data-dependent-size",
+                "A size follows from data, and torch must know it to say what shape the call gives.",
+                "Write the call so that its shape does not depend on that size.",
+                "aten::reshape at net (model.py:7) does not run: Could not guard on data-dependent expression",
+            ),
+            Code(
+                "paths-disagree",
+                "A name is of one type after one branch and of another type after the other. ONNX has one type for a "
+                "value.",
+                "Give both the same dtype, rank and keys.",
+                "at net (model.py:7) a variable is a list on one path and a dict on the other",
+            ),
+            Code(
+                "loop-changes-type",
+                "What a loop carries has another type, or other keys, in a later step than in the first.",
+                "Make both of one type before the loop begins.",
+                "what the loop at net (model.py:7) carries changes its type at every step, which ONNX cannot say",
+            ),
+            Code(
+                "none-on-one-path",
+                "A value is None on one path and a tensor on the other, and is used as if it were always there.",
+                "Test it with `is not None`, or return a flag beside it.",
+                "aten::add at net (model.py:7) takes a value that is None on one path at net (model.py:5); test it "
+                "with 'is not None'",
+            ),
+            Code(
+                "list-of-unknown-length",
+                "The length of a list, or an index into it, depends on data, and this use has no form in ONNX.",
+                "Use a tensor, or a list whose length is known.",
+                "at net (model.py:7) a list is sliced at a position that depends on data; cut a tensor instead",
+            ),
+        ),
+    ),
+    (
+        "Writes in place",
+        (
+            Code(
+                "alias-unknown",
+                "A branch or loop decides whether two names are one tensor or list, and one of them is written to.",
+                "Write to a copy (`.clone()`, `list(...)`), or assign a new value.",
+                "the script changes a list or dict at net (model.py:7) that may or may not be the one of another name, "
+                "because of the branch at net (model.py:5); change a copy (list(...)), or assign a new one",
+            ),
+            Code(
+                "write-to-list-element",
+                "A tensor is written to that may be an element of a list whose length depends on data.",
+                "Put a `.clone()` into the list, or assign a new tensor.",
+                "aten::add_ at net (model.py:7) writes in place to a tensor that may be an element of the list at net "
+                "(model.py:5), whose length depends on data; put a .clone() into the list, or assign a new tensor",
+            ),
+            Code(
+                "write-to-constant",
+                "A tensor is written to that is no input, parameter or buffer, so that its value before is unknown.",
+                "Register it with `register_buffer`, or write to a `.clone()` of it.",
+                "aten::add_ at net (model.py:7) writes to a tensor that is no input, parameter or buffer; its value "
+                "from before the call is not known. Register it with register_buffer, or write to a .clone() of it",
+            ),
+            Code(
+                "write-not-followed",
+                "An operator writes to several tensors, or to others than it says. What is written is not known.",
+                "Write it as an assignment of a new tensor.",
+                "aten::foo_ at net (model.py:7) writes in a way that cannot be followed; write it as an assignment of "
+                "a new tensor",
+            ),
+            Code(
+                "fill-diagonal",
+                "`fill_diagonal_` is followed on matrices without `wrap` only.",
+                "Write to `.diagonal()`.",
+                "aten::fill_diagonal_ at net (model.py:7) is supported on matrices without wrap; write to .diagonal()",
+            ),
+            Code(
+                "no-pure-form",
+                "An operator writes in place, or to `out=`, and torch has no other form of it.",
+                "Write it as an assignment of a new tensor.",
+                "aten::foo_ at net (model.py:7) writes in place, and torch has no pure form of it",
+            ),
+            Code(
+                "shape-changed-in-place",
+                "A call changes the shape of a tensor that other names show too.",
+                "Use the form that is not in place, or pass an `out=` tensor of the result's shape.",
+                "aten::t_ at net (model.py:7) changes the shape of a tensor in place, inside a branch or loop that "
+                "depends on data; use the form that is not in place",
+            ),
+            Code(
+                "view-without-inverse",
+                "A write goes through a view, and what it means for the base tensor is not known.",
+                "Write into the base tensor, or build a new one.",
+                "aten::add_ at net (model.py:7) writes through aten::foo (net (model.py:6)): this view is not "
+                "supported; write into the base tensor, or build a new tensor",
+            ),
+            Code(
+                "view-sizes-unknown",
+                "A write goes through a view, and where it goes is known only for sizes that are known.",
+                "Declare the axes static, write into the base tensor, or build a new one.",
+                "aten::add_ at net (model.py:7) writes through aten::unfold (net (model.py:6)): its sizes must be "
+                "known; write into the base tensor, or build a new tensor",
+            ),
+            Code(
+                "view-overlaps",
+                "A write goes through a view that shows an element several times, where the order would decide.",
+                "Write into the base tensor, or build a new one.",
+                "aten::add_ at net (model.py:7) writes through aten::unfold (net (model.py:6)): it has several places "
+                "for one element; write into the base tensor, or build a new tensor",
+            ),
+            Code(
+                "trace-drops-write",
+                "The model writes to memory that torch's tracer does not know to be shared, and so drops the write.",
+                "Call `.clone()` on the results of that call, or export with `capture='export'`.",
+                "the model writes to memory that a result of unbind shares, and the tracer drops such writes; call "
+                ".clone() on the results, or export with capture='export'",
+            ),
+        ),
+    ),
+    (
+        "Traces, scripts and programs",
+        (
+            Code(
+                "trace-cannot-record",
+                "torch's tracer does not record this call.",
+                "Use `capture='export'`.",
+                "a trace cannot record torch.cond, while_loop, scan and other operators that torch compiles first; use "
+                "capture='export'",
+            ),
+            Code(
+                "torch-internal-error",
+                "torch itself fails: one of its own assertions does not hold.",
+                "Export by the other route, or write the operation in another way.",
+                "the model does not run on these args: RuntimeError: r INTERNAL ASSERT FAILED at alias_analysis.cpp",
+            ),
+            Code(
+                "torch-export-refuses",
+                "torch.export does not take the model, for a reason of its own.",
+                "See what it says, or use `capture='trace'`.",
+                "torch.export does not take the model: Unsupported: generator at net (model.py:7)",
+            ),
+            Code(
+                "program-not-read",
+                "An ExportedProgram holds what has no place in a file, or what torch cannot resolve.",
+                "Export the program without it.",
+                "the program's input 'n' is no tensor, and ONNX has no place for it",
+            ),
+            Code(
+                "call-does-not-run",
+                "A call of a script raises an error on the shapes and dtypes that reach it.",
+                "Mend the call; where it stands in a branch that is never taken, leave it out.",
+                "aten::mm at net (model.py:7) does not run: a and b must have same reduction dim",
+            ),
+            Code(
+                "script-raises",
+                "The script raises an error on the example, whatever the data.",
+                "Give an example on which the script runs.",
+                "the script raises at net (model.py:7) on these args: ValueError: too short",
+            ),
+            Code(
+                "script-operator",
+                "The interpretation of scripts does not know this operation.",
+                "Write it in another way, or export the module itself without `torch.jit.script`.",
+                "aten::foo at net (model.py:7) cannot be exported from a script yet",
+            ),
+            Code(
+                "script-object",
+                "The script uses an object that is neither a module nor made by the script.",
+                "Return its attributes as a tuple, or keep them in modules.",
+                "the script returns an instance of a class; return its attributes, as a tuple",
+            ),
+            Code(
+                "script-hides-effect",
+                "The effect of a context or of a quantized call cannot be seen in a script.",
+                "Export the module itself by trace.",
+                "the script enters __torch__.Mode at net (model.py:7), which a script does not show the effect of; "
+                "export the module itself by trace",
+            ),
+            Code(
+                "script-too-long",
+                "A script is interpreted at the export, and takes more steps than are tried.",
+                "Look for a loop that does not end, or write it on tensors.",
+                "the script takes more than 1000000 steps at export, at net (model.py:7)",
+            ),
+        ),
+    ),
+)

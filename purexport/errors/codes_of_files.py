@@ -1,0 +1,238 @@
+"""Causes that lie in what ONNX can express, in rules, weights and files."""
+
+from __future__ import annotations
+
+from purexport.errors.code import Code, Family
+
+FAMILIES: tuple[Family, ...] = (
+    (
+        "Operators",
+        (
+            Code(
+                "no-rule",
+                "Neither purexport nor torch says how this operator is made of others. Guessing would give wrong "
+                "numbers.",
+                "Write the operation with other operators, give a rule by `register_custom_op_symbolic` or "
+                "`custom_translation_table`, or keep the call with `OperatorExportTypes.ONNX_FALLTHROUGH`.",
+                "aten::foo  at net (model.py:7)  has no rule, and torch has no decomposition of it",
+            ),
+            Code(
+                "form-without-rule",
+                "The operator has a rule, and the rule does not know this argument or this form of the operator.",
+                "Write the form that the message names, or give a rule of your own for the operator.",
+                "aten::put_  at net (model.py:7)  with a mask of no axes has no rule; use torch.where",
+            ),
+            Code(
+                "no-onnx-form",
+                "ONNX has no operators that compute this, at any opset.",
+                "Write the model without it, as the message says.",
+                "aten::grid_sampler  at net (model.py:7)  of mode 0 and padding 3 has no ONNX form",
+            ),
+            Code(
+                "opset-too-low",
+                "ONNX has the operator, or this form of it, only in a later opset than the one that was asked for.",
+                "Export with an `opset_version` that is at least the one in the message.",
+                "aten::grid_sampler_2d  at net (model.py:7)  needs opset 16 or later: ONNX GridSample came later",
+            ),
+            Code(
+                "no-opset",
+                "An ONNX operator of the lowering does not take this data type at any opset.",
+                "Cast the operands to another dtype before the call.",
+                "aten::mm  at net (model.py:7)  no opset has it: ONNX MatMul takes no tensor(bool) as 'A' at opset 20",
+            ),
+            Code(
+                "size-not-known",
+                "The rule must know a size as a number, and the axis is dynamic or its size follows from data.",
+                "Declare that axis static, or write the operation so that no size is needed.",
+                "aten::channel_shuffle  at net (model.py:7)  shuffles a dynamic number of channels; declare that axis "
+                "static",
+            ),
+            Code(
+                "result-size-unknown",
+                "The rule must write the sizes of the call's result, and the graph has nothing that says them.",
+                "Declare the axes static, or compute the size from `x.shape` before the call.",
+                "aten::reshape  at net (model.py:7)  a size of its result is not known",
+            ),
+            Code(
+                "value-not-known",
+                "The rule must know an argument as a number, and the model computes it.",
+                "Give the argument as a number of Python, or write the operation on tensors.",
+                "aten::nms  at net (model.py:7)  needs an iou_threshold that is a number from 0 on",
+            ),
+            Code(
+                "complex-tensor",
+                "ONNX has hardly any complex operators; complex tensors become pairs of real ones, and this form has "
+                "no rule for pairs.",
+                "Compute with the real and the imaginary part (`torch.view_as_real`).",
+                "aten::atan2  at net (model.py:7)  on complex numbers has no rule yet; use atan2 of the imaginary and "
+                "the real part",
+            ),
+            Code(
+                "quantized-tensor",
+                "A quantized tensor reaches what has no form of it in ONNX.",
+                "Call `.dequantize()` or `.int_repr()` before, or use another quantized dtype or scheme.",
+                "aten::view  at net (model.py:7)  of a tensor quantized per channel has no ONNX form; dequantize it "
+                "before",
+            ),
+            Code(
+                "zero-point-not-integer",
+                "Zero points of ONNX are integers, and torch computes with the fraction too.",
+                "Round the zero points, or use an affine scheme.",
+                "aten::quantize_per_tensor  at net (model.py:7)  with float zero points has no ONNX form; round them "
+                "before",
+            ),
+            Code(
+                "float64-unsupported",
+                "ONNX computes this operator in float32 only, which would lose digits without a word.",
+                "Cast the operand to float32 before the call.",
+                "torchvision::nms  at net (model.py:7)  of float64 boxes is computed in float32 by ONNX; convert them "
+                "with .float() first",
+            ),
+            Code(
+                "memory-layout",
+                "The call reads memory by its place, beside what its tensor shows. A file has tensors and no memory.",
+                "Call `.clone()` or `.contiguous()` on the tensor before, or index its elements.",
+                "aten::as_strided  at net (model.py:7)  of a slice of a tensor reads memory outside that slice; call "
+                ".clone() on it before",
+            ),
+            Code(
+                "computes-gradients",
+                "The model computes gradients when it runs, and a file has no place for them.",
+                "Export under `torch.no_grad()`, or leave the loss out of the model.",
+                "aten::ctc_loss  at net (model.py:7)  computes gradients, which a file has no place for; export under "
+                "torch.no_grad()",
+            ),
+            Code(
+                "no-dtype",
+                "ONNX and torch do not share this data type.",
+                "Cast the tensor to another dtype.",
+                "ONNX has no data type for torch.complex32; cast to another dtype before",
+            ),
+            Code(
+                "call-not-kept",
+                "An operator export type asks to keep this call as a node, and a node cannot hold its arguments.",
+                "Export with `OperatorExportTypes.ONNX`, or change the argument that the message names.",
+                "aten::foo  at net (model.py:7)  gives complex or quantized tensors, which no node can hold",
+            ),
+            Code(
+                "several-causes",
+                "Operators cannot be exported, each for another cause; `error.gaps` has the code of each.",
+                "See the code of each gap.",
+                "2 operators cannot be exported at opset 11",
+            ),
+            Code(
+                "rule-fault",
+                "A lowering rule wrote what ONNX does not take. It is a mistake of purexport, or of a rule of yours.",
+                "Report it with the message; until it is mended, write the operation in another way.",
+                "the rule of aten::foo at net (model.py:7) gives tensor(float) where torch gives tensor(int64); this "
+                "is a mistake in the rule, please report it",
+            ),
+        ),
+    ),
+    (
+        "Rules of users",
+        (
+            Code(
+                "symbolic-refuses",
+                "A symbolic function cannot take the call as it is, or refuses it itself.",
+                "Change the function, or the call, as the message says.",
+                "my::op  at net (model.py:7)  has a symbolic function that takes a list, and its length is not known "
+                "here",
+            ),
+            Code(
+                "symbolic-fails",
+                "A symbolic function raised an error, or gave something else than the operator does.",
+                "Mend the function: the message names it, and the error is chained.",
+                "the symbolic function of my::op at net (model.py:7) failed: KeyError: 'axis'",
+            ),
+            Code(
+                "autograd-function",
+                "An autograd Function hides from the capture what it computes.",
+                "Pass it tensors, write to copies in its `forward`, or declare the operation by `torch.library`.",
+                "the autograd Function Scale takes a number that follows from a dynamic size; pass it as a tensor",
+            ),
+        ),
+    ),
+    (
+        "Verification and groups of processes",
+        (
+            Code(
+                "output-differs",
+                "`verify=True` ran the file, and an output differs from torch's by more than the tolerance.",
+                "Report it with the model: wrong numbers are the worst fault that there is.",
+                "output 'y' differs at 3 of 12 places, first at (0, 1): 1.0 in onnxruntime, 2.0 in torch",
+            ),
+            Code(
+                "verify-impossible",
+                "`verify=True` cannot run the model or the file.",
+                "Leave `verify` out, or compare a small model of the same code.",
+                "verify=True runs the model, and args have no values; pass real tensors",
+            ),
+            Code(
+                "other-process-failed",
+                "Another process of the group failed; no process has written anything that stays.",
+                "See the error of that process.",
+                "nothing was written, because of\nprocess 1 of 2: WeightsError: no such file",
+            ),
+        ),
+    ),
+    (
+        "Weights",
+        (
+            Code(
+                "weights-unreadable",
+                "A checkpoint is malformed, or unsafe to read.",
+                "Save it again; the message says where it is broken.",
+                "a.npy: it does not begin as numpy's versions 1 to 3 of the format do",
+            ),
+            Code(
+                "weights-do-not-fit",
+                "The names or shapes of the weights are not those of the model, or the model takes no weights.",
+                "Rename with `rename=`, pass `strict=False`, or pass the weights of this model.",
+                "weights cannot be put into scripted modules; use load_state_dict before the export",
+            ),
+            Code(
+                "weights-not-plain",
+                "A value stands for a tensor without being a plain one: sparse, quantized, a subclass or no tensor.",
+                "Pass plain tensors, as the message says.",
+                "weights: tensor 'w' is sparse_coo; pass its dense form",
+            ),
+            Code(
+                "weights-spread",
+                "The values of a tensor are spread over the processes of a group.",
+                "Write the model with `purexport.distributed.save`.",
+                "the values of 'w' are spread over the processes of a group, and none has all of them; write the model "
+                "with purexport.distributed.save",
+            ),
+        ),
+    ),
+    (
+        "Files (`proto_schema`)",
+        (
+            Code(
+                "malformed",
+                "`DecodeError`: the bytes are not the message that was asked for.",
+                "See the path and the offset; `purexport inspect` shows the bytes there.",
+                "graph @0x3: wire type 7 does not exist",
+            ),
+            Code(
+                "not-encodable",
+                "`EncodeError`: a message holds a value that the format cannot express.",
+                "Change the value at the path that the message names.",
+                "graph.node[0].name: 3: expected str, not int",
+            ),
+            Code(
+                "external-data",
+                "`ExternalDataError`: the data file of a tensor is missing, unsafe to open or too short.",
+                "Put the data file beside the model, as it was when both were written.",
+                "tensor 'w': cannot open weights.bin: No such file or directory",
+            ),
+            Code(
+                "invalid-model",
+                "`CheckError`: the model breaks a rule of the ONNX specification.",
+                "See the place that the message names.",
+                "graph.node[0].input: Relu (as of opset 14) has 2 inputs; it takes 1",
+            ),
+        ),
+    ),
+)
