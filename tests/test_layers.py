@@ -42,7 +42,7 @@ LAYERS: dict[str, tuple[str, str]] = {
     "program": ("program", "capture fx shapes aten base toolkit"),
     "compat": ("compat", "program lowering capture graph functionalize fx shapes aten base toolkit"),
     "pipeline": (
-        "pipeline",
+        "pipeline stages",
         "compat program weights.model lowering capture weights graph functionalize fx shapes aten base toolkit",
     ),
     "models": ("operators", ""),
@@ -86,9 +86,6 @@ CIRCLES = {
     ),
     "purexport.fx.higher_order purexport.fx.reader": "operands of a node are programs, which hold nodes",
     "purexport.functionalize.blocks purexport.functionalize.graph": "calls hold blocks, which hold calls",
-    "purexport.lowering.blocks purexport.lowering.control purexport.lowering.fallthrough purexport.lowering.lower": (
-        "calls hold blocks, which hold calls"
-    ),
 }
 
 
