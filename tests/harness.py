@@ -43,6 +43,7 @@ from torch.utils import _pytree as pytree
 
 import purexport
 from tests.scripting import scripted, traced
+from tests.tolerances import USUAL, Bounds, assert_near
 
 CAPTURES = ("trace", "export")
 ROUTES = (*CAPTURES, "script", "traced-script")
@@ -174,7 +175,8 @@ class Row:
     sizes      those other sizes by axis name; without it the exported size + 3
     every      sizes that all dynamic axes take as well, one after the other
     unjudged   why onnx's reference evaluator cannot compute it: opsets that only it knows are checked, not run
-    rtol, atol bounds of the comparison with torch; integers and booleans must be equal
+    rtol, atol other bounds than tests/tolerances.py has for the dtype; integers and booleans must be equal all the same
+    loose      why these may be wider: which rounding, and whose.  A wider bound without a reason is an error
     trap       what torch does that a simple rule would get wrong; shown when the row fails
     routes     captures to run: "trace", "export", and "script": what torch.jit.script makes of it (tests/scripting.py)
     traced     why that is not for this row: words of the refusal by torch.jit.script, or by the export of the script.
@@ -193,8 +195,9 @@ class Row:
         sizes: Mapping[str, int] | None = None,
         every: Sequence[int] = (),
         unjudged: str = "",
-        rtol: float = 1e-4,
-        atol: float = 1e-5,
+        rtol: float | None = None,
+        atol: float | None = None,
+        loose: str = "",
         trap: str | None = None,
         routes: Sequence[str] = (*CAPTURES, "script"),
         traced: str = "",
@@ -209,8 +212,7 @@ class Row:
         self.sizes = dict(sizes or {})
         self.every = tuple(every)
         self.unjudged = unjudged
-        self.rtol = rtol
-        self.atol = atol
+        self.bounds = Bounds(rtol, atol, loose=loose)
         self.trap = trap
         self.traced = traced
         self.routes = tuple("traced-script" if traced and route == "script" else route for route in routes)
@@ -312,7 +314,7 @@ def run_row(row: Row, route: str, opset: int) -> None:
         check_file(program.model_proto.SerializeToString(), opset)
         return
     try:
-        check_program(program, row.make_model(), row.cases(), opset, rtol=row.rtol, atol=row.atol)
+        check_program(program, row.make_model(), row.cases(), opset, row.bounds)
     except AssertionError as error:
         if row.trap is None:
             raise
@@ -322,7 +324,7 @@ def run_row(row: Row, route: str, opset: int) -> None:
 def export_row(row: Row, route: str, opset: int) -> Any:
     """The ONNXProgram of a row."""
     args, kwargs = row.make_inputs()
-    axes = _axes_by_name(row.dynamic_axes(), args)
+    axes = axes_by_name(row.dynamic_axes(), args)
     model = row.make_model()
     if route == "script":
         model = scripted(model, args, kwargs)
@@ -370,8 +372,7 @@ def check_export(
     capture: str = "trace",
     dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
     other_args: Iterable[Any] = (),
-    rtol: float = 1e-4,
-    atol: float = 1e-5,
+    bounds: Bounds = USUAL,
     **options: Any,
 ) -> Any:
     """Export `model`, have the file judged by onnx, and compare what it computes with torch.
@@ -383,7 +384,7 @@ def check_export(
     kwargs = dict(kwargs or {})
     program = export(model, args, kwargs, opset=opset, capture=capture, dynamic_axes=dynamic_axes, **options)
     cases = [(args, kwargs), *(_as_pair(other) for other in other_args)]
-    check_program(program, model, cases, opset, rtol=rtol, atol=atol)
+    check_program(program, model, cases, opset, bounds)
     return program
 
 
@@ -392,15 +393,13 @@ def check_program(
     model: Any,
     cases: Iterable[tuple[tuple[Any, ...], Mapping[str, Any]]],
     opset: int,
-    *,
-    rtol: float,
-    atol: float,
+    bounds: Bounds = USUAL,
 ) -> None:
     """onnx accepts the file, and it computes what `model` computes on each of the cases (args, kwargs)."""
     data = program.model_proto.SerializeToString()
     check_file(data, opset)
     for args, kwargs in cases:
-        compare_with_torch(model, data, args, kwargs, rtol=rtol, atol=atol)
+        compare_with_torch(model, data, args, kwargs, bounds)
 
 
 def check_file(data: bytes, opset: int) -> onnx.ModelProto:
@@ -420,9 +419,8 @@ def compare_with_torch(
     data: bytes,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
+    bounds: Bounds = USUAL,
     *,
-    rtol: float,
-    atol: float,
     reference: bool = False,
 ) -> None:
     """The file computes what a copy of the model computes: number of outputs, dtypes, shapes, values.
@@ -440,16 +438,7 @@ def compare_with_torch(
     for i, (got, want) in enumerate(zip(actual, expected, strict=True)):
         assert got.dtype == want.dtype, f"output {i}: dtype {got.dtype}, torch gives {want.dtype}"
         assert got.shape == want.shape, f"output {i}: shape {got.shape}, torch gives {want.shape} for {fed}"
-        exact = want.dtype.kind in "biu"
-        bounds = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": rtol, "atol": atol}
-        np.testing.assert_allclose(
-            _wide(got), _wide(want), **bounds, equal_nan=True, err_msg=f"output {i}, inputs of shape {fed}"
-        )
-
-
-def _wide(array: np.ndarray) -> np.ndarray:
-    """An array that numpy can compare: bfloat16 and float8 as float32."""
-    return array if array.dtype.type.__module__ == "numpy" else array.astype(np.float32)
+        assert_near(got, want, bounds, f"output {i}, inputs of shape {fed}")
 
 
 def _real(tensor: torch.Tensor) -> torch.Tensor:
@@ -520,7 +509,7 @@ def _as_pair(other: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return other if is_pair else (tuple(other), {})
 
 
-def _axes_by_name(axes: Mapping[int, Mapping[int, str]], args: tuple[Any, ...]) -> dict[str, dict[int, str]]:
+def axes_by_name(axes: Mapping[int, Mapping[int, str]], args: tuple[Any, ...]) -> dict[str, dict[int, str]]:
     """Axes by input position -> axes by the names that check_export gives (an input may hold several tensors)."""
     before = [len(tensors_in(args[:position])) for position in range(len(args))]
     return {f"x{before[position]}": dict(named) for position, named in axes.items()}

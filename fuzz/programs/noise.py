@@ -13,13 +13,10 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# what may differ between torch and a file, by dtype: relative and absolute
-TOLERANCE = {
-    torch.float16: (1e-2, 1e-2),
-    torch.float32: (1e-4, 1e-5),
-    torch.float64: (1e-7, 1e-8),
-}
-ERROR = {torch.float16: 1e-3, torch.float32: 4e-7, torch.float64: 1e-10}
+from tests.tolerances import CHAIN
+
+# about what an operation errs by, of its result: some units in the last place, more of float64 (series are longer)
+ERROR = {torch.float16: 1e-3, torch.float32: 4e-7, torch.float64: 2e-13}
 SHARE = 0.125  # of the tolerance that noise may use up
 LARGEST = {torch.float16: 1e2, torch.float32: 1e4, torch.float64: 1e4}
 
@@ -101,12 +98,12 @@ def _is_exact(func: Any, schema: Any, args: Any, kwargs: Any) -> bool:
 
 
 def near(found: torch.Tensor, wanted: torch.Tensor, share: float = 1.0) -> bool:
-    """Equal in dtype and shape, and in value to the tolerance of the dtype times ``share``."""
+    """Equal in dtype and shape, and in value to ``share`` of what a chain of operations may be off by."""
     if found.dtype != wanted.dtype or found.shape != wanted.shape:
         return False
-    if wanted.dtype not in TOLERANCE:
+    relative, absolute = CHAIN.of(wanted.dtype)
+    if not absolute:
         return torch.equal(found, wanted)
-    relative, absolute = TOLERANCE[wanted.dtype]
     return torch.allclose(found, wanted, rtol=relative * share, atol=absolute * share, equal_nan=True)
 
 

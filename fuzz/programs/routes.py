@@ -1,7 +1,7 @@
 """One program on all routes: exported, judged by onnx's checker, run, and compared with torch and between the routes.
 
-Invariant: each route gives a file that computes what torch computes on every feed, to ``noise.TOLERANCE``, or refuses
-for a reason that ``refusals`` lists; and the files of two routes agree to a quarter of that.
+Invariant: each route gives a file that computes what torch computes on every feed, to `CHAIN` of `tests.tolerances`, or
+refuses for a reason that ``refusals`` lists; and the files of two routes agree to a quarter of that.
 """
 
 from __future__ import annotations

@@ -11,8 +11,10 @@ import torch
 
 from tests.functionalize import test_order, test_writes
 from tests.harness import Row, export_row, run_ort, tensors_in
+from tests.tolerances import Bounds, assert_near
 
 OPSET = 17
+CLOSER = Bounds(times=0.05)
 ROWS = [row for row in [*test_order.PROGRAMS, *test_order.VIEW_ROWS, *test_writes.PROGRAMS] if len(row.routes) > 1]
 
 
@@ -30,4 +32,4 @@ def test_routes_agree(row: Row) -> None:
         first, *others = [results(row, route) for route in row.routes]
     for other in others:
         for mine, theirs in zip(first, other, strict=True):
-            np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-7)
+            assert_near(mine, theirs, CLOSER)

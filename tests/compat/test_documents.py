@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 import purexport
+from tests.tolerances import CHAIN, assert_near
 from tests.torchvision_shim import torchvision
 
 FOLDER = Path(__file__).parent / "documents"
@@ -109,7 +110,7 @@ def session(model: onnx.ModelProto) -> Any:
 
 
 def same(found: Any, expected: Tensor) -> None:
-    np.testing.assert_allclose(found, expected.detach().cpu().numpy(), rtol=1e-3, atol=1e-5)
+    assert_near(found, expected, CHAIN)
 
 
 # What the printed graphs say ------------------------------------------------------------------------------------------

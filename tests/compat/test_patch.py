@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import onnx
 import onnxruntime
 import pytest
@@ -26,6 +25,7 @@ from torch import nn
 import purexport
 from purexport.compat import torch_onnx
 from tests.compat import foreign_library as foreign
+from tests.tolerances import assert_near
 from tests.torchvision_shim import torchvision
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*legacy TorchScript-based:DeprecationWarning")
@@ -64,7 +64,7 @@ def written(way: Callable[..., Any], model: nn.Module, **options: Any) -> onnx.M
     onnx.checker.check_model(proto, full_check=True)
     session = onnxruntime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
     (got,) = session.run(None, {"x": X.numpy()})
-    np.testing.assert_allclose(got, model(X).detach().numpy(), rtol=1e-4, atol=1e-5)
+    assert_near(got, model(X))
     return proto
 
 
@@ -294,7 +294,7 @@ def test_a_model_hub() -> None:
     more, mask = torch.randint(0, 10, (3, 2)), torch.rand(3, 2)
     results = session.run(None, {"ids": more.numpy(), "mask": mask.numpy()})
     for got, want in zip(results, model(more, mask).values(), strict=True):
-        np.testing.assert_allclose(got, want.detach().numpy(), rtol=1e-5, atol=1e-6)
+        assert_near(got, want)
 
 
 # What libraries ask for -----------------------------------------------------------------------------------------------
@@ -368,7 +368,7 @@ def test_the_contrib_operators_of_onnxruntime(inside: bool) -> None:
         assert domains() == CUSTOM
         session = onnxruntime.InferenceSession(file.getvalue(), providers=["CPUExecutionProvider"])
         (got,) = session.run(None, {"x": x.numpy()})
-        np.testing.assert_allclose(got, Activations()(x).numpy(), rtol=1e-4, atol=1e-5)
+        assert_near(got, Activations()(x))
         contrib.unregister()
         assert not domains()
 
@@ -409,7 +409,7 @@ def test_operators_of_a_library_that_we_know_better() -> None:
         warnings.simplefilter("ignore")
         program: Any = torch.onnx.export(Regions(), args, dynamo=False, opset_version=15)  # below 16 theirs is inexact
     assert {"torchvision::nms", "torchvision::roi_align"} <= set(program.report.rules)
-    torch.testing.assert_close(program(*args)[0], Regions()(*args), rtol=1e-5, atol=1e-5)
+    assert_near(program(*args)[0], Regions()(*args))
 
 
 class Squeezed(nn.Module):

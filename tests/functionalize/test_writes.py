@@ -34,7 +34,7 @@ def integers_stay_integers(x: Tensor, y: Tensor) -> Any:
     return z
 
 
-@program(f16(3), f32(3), rtol=1e-3)
+@program(f16(3), f32(3))
 def half_stays_half(x: Tensor, y: Tensor) -> Any:
     z = x.clone()
     z.add_(y)

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import onnx
 import onnxruntime
 import pytest
@@ -19,6 +18,7 @@ from torch import Tensor, nn
 
 import proto_schema as ps
 import purexport
+from tests.tolerances import CHAIN, assert_near
 
 
 class Block(nn.Module):
@@ -164,7 +164,7 @@ def test_functions(row: Row, route: str, opset: int) -> None:
     results = expected if isinstance(expected, tuple) else (expected,)
     found = session.run(None, {name: tensor.numpy() for name, tensor in feeds.items()})
     for got, want in zip(found, results, strict=True):
-        np.testing.assert_allclose(got, want.numpy(), rtol=1e-4, atol=1e-5)
+        assert_near(got, want, CHAIN)
 
 
 def test_domain_names_and_weights() -> None:
@@ -193,7 +193,7 @@ def test_other_sizes(length: int) -> None:
     onnx.checker.check_model(onnx.load_from_string(program.model_proto.SerializeToString()), full_check=True)
     assert {"MultiheadAttention", "Linear"} <= {item.name for item in program.model_proto.functions}
     example = torch.randn(length, length, 8)
-    torch.testing.assert_close(program(example)[0], layer(example), rtol=1e-4, atol=1e-5)
+    assert_near(program(example)[0], layer(example), CHAIN)
 
 
 REFUSED = [

@@ -10,8 +10,8 @@ import torch
 
 from tests.harness import CAPTURES, OPSETS, check_export
 from tests.models.zoo import NETWORKS, Network
+from tests.tolerances import CHAIN
 
-RTOL, ATOL = 1e-3, 1e-5
 NAMES = [network.name for network in NETWORKS]
 
 
@@ -56,6 +56,5 @@ def check_network(network: Network, route: str, opset: int, *, dynamic: bool, fu
         capture=route,
         dynamic_axes={"x0": {0: "batch"}} if dynamic else None,
         other_args=[(network.example(3, full),)] if dynamic else [],
-        rtol=RTOL,
-        atol=ATOL,
+        bounds=CHAIN,
     )

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 import purexport
 from purexport import TrainingMode
 from tests.harness import run_ort
+from tests.tolerances import assert_near
 
 
 class Net(nn.Module):
@@ -81,7 +82,7 @@ def test_batch_norm_of_the_batch(opset: int) -> None:
     found = exported(model, training=True, opset_version=opset, writes=True)
     assert "BatchNormalization" not in [node.op_type for node in found.graph.node]
     got = run_ort(found.SerializeToString(), [IMAGE.numpy()])[0]
-    np.testing.assert_allclose(got, model.train()(IMAGE).detach().numpy(), rtol=1e-4, atol=1e-5)
+    assert_near(got, model.train()(IMAGE))
 
 
 def test_running_statistics_go_out() -> None:
@@ -89,10 +90,10 @@ def test_running_statistics_go_out() -> None:
     model = nn.BatchNorm2d(2, momentum=0.3)
     program = purexport.export(model, (IMAGE,), training=True, mutated_state="io")
     found = program(IMAGE)
-    torch.testing.assert_close(found[0], model.train()(IMAGE), rtol=1e-4, atol=1e-5)
+    assert_near(found[0], model.train()(IMAGE))
     after = dict(model.named_buffers())
     for name, got in zip(program.written, found[1:], strict=True):
-        torch.testing.assert_close(got, after[name], rtol=1e-4, atol=1e-6)
+        assert_near(got, after[name])
     assert len(program.written) == 3
 
 
@@ -106,7 +107,7 @@ def test_dropout_masks(share: float, opset: int) -> None:
     assert ("Dropout" in kinds) == (opset >= 12)
     got = run_ort(found.SerializeToString(), [ones.numpy()])[0]
     assert abs((got == 0).mean() - share) < 5 * (share * (1 - share) / ones.numel()) ** 0.5
-    np.testing.assert_allclose(got[got != 0], 1 / (1 - share), rtol=1e-6)
+    assert_near(got[got != 0], np.full_like(got[got != 0], 1 / (1 - share)))
 
 
 def test_mode_after_an_error() -> None:
@@ -139,5 +140,5 @@ def test_statistics_with_other_readers(functions: bool) -> None:
     session = onnxruntime.InferenceSession(found.SerializeToString(), providers=["CPUExecutionProvider"])
     for _ in range(2):
         first, second = session.run(None, {session.get_inputs()[0].name: IMAGE.numpy()})
-        np.testing.assert_allclose(first, expected[0].detach().numpy(), rtol=1e-4, atol=1e-5)
+        assert_near(first, expected[0])
         np.testing.assert_array_equal(second, np.zeros(2, np.float32))

@@ -32,8 +32,8 @@ from tests.models import (
     word_language,
 )
 from tests.models.case import Case
+from tests.tolerances import CHAIN, assert_near
 
-RTOL, ATOL = 1e-3, 1e-5
 OPSETS = (13, 17, 20, 23)
 FAMILIES = (
     word_language,
@@ -87,8 +87,7 @@ def check_case(case: Case, route: str, opset: int) -> None:
         capture="auto" if route == "script" else route,
         dynamic_axes=case.dynamic_axes(),
         other_args=[(other, {}) for other in case.other_examples()],
-        rtol=RTOL,
-        atol=ATOL,
+        bounds=CHAIN,
     )
 
 
@@ -118,5 +117,5 @@ def test_stream_keeps_its_state(name: str, route: str, opset: int) -> None:
         for item in pieces:
             expected = model(item.clone())
             got = program(item, *state)
-            torch.testing.assert_close(got[0], expected, rtol=RTOL, atol=ATOL)
+            assert_near(got[0], expected, CHAIN)
             state = got[1:]

@@ -18,6 +18,7 @@ from onnx import numpy_helper as official
 import proto_schema as ps
 from proto_schema.numpy_helper import from_array, to_array
 from proto_schema.payload import FileRange, file_range
+from tests.tolerances import CHAIN, assert_near
 
 RNG = np.random.default_rng(0)
 A, B, C = (RNG.standard_normal((64, 64)).astype(np.float32) / 8 for _ in range(3))
@@ -73,7 +74,7 @@ def check(path: Path, *arrays: Any) -> None:
     y = x
     for array in arrays:
         y = y @ array
-    np.testing.assert_allclose(session.run(None, {"x": x})[0], y + BIAS, rtol=1e-4, atol=1e-4)
+    assert_near(session.run(None, {"x": x})[0], y + BIAS, CHAIN)
 
 
 def locations(path: Path) -> list[str | None]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -21,6 +20,7 @@ from torch.export import AdditionalInputs, Dim, ShapesCollection
 
 import purexport
 from tests.harness import check_export, export, run_ort
+from tests.tolerances import assert_near
 
 OPSETS = (11, 13, 17, 20, 23)
 BOTH = ("trace", "export")
@@ -52,7 +52,6 @@ class Program:
     dims: Sequence[Any] | None = None
     routes: Sequence[str] = BOTH
     opsets: Sequence[int] = OPSETS
-    rtol: float = 1e-4
 
 
 def both_numbers(x: Tensor) -> Tensor:
@@ -305,7 +304,6 @@ def test_program(program: Program, route: str, opset: int) -> None:
         capture=route,
         other_args=program.others,
         dynamic_axes=program.axes,
-        rtol=program.rtol,
         **options,
     )
     if program.dims is not None:
@@ -334,7 +332,7 @@ def test_routes_agree(program: Program) -> None:
         feeds = [tensor.numpy() for tensor in args]
         one, other = (run_ort(item.model_proto.SerializeToString(), feeds) for item in made)
         for mine, theirs in zip(one, other, strict=True):
-            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+            assert_near(mine, theirs)
 
 
 def _interface(value: Any) -> Any:

@@ -28,6 +28,7 @@ from proto_schema.payload import FileRange, Payload
 from purexport.weights import open_weights
 from tests.models.case import Case
 from tests.models.test_zoo import CASES
+from tests.tolerances import assert_near
 from tests.weights import made
 from tests.weights.models import MODELS, Built, exported, numbers, safetensors
 
@@ -37,7 +38,7 @@ def same_results(program: purexport.ONNXProgram, model: nn.Module, args: tuple[A
         wanted = copy.deepcopy(model)(*args)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
     for mine, theirs in zip(program(*args), wanted, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-2 if theirs.dtype != torch.float32 else 1e-5, atol=1e-5)
+        assert_near(mine, theirs)
 
 
 KINDS = [(name, kind) for name in MODELS for kind in ("hollow", "real")] + [("layers of many kinds", "fake")]

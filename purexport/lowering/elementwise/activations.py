@@ -18,6 +18,9 @@ from purexport.lowering.elementwise.compare import clamp
 from purexport.lowering.support.common import axis_of
 from purexport.lowering.support.kernels import largest
 
+# Klambauer et al. 2017, arXiv:1706.02515
+_SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
 
 @lower("aten::relu")
 def relu(op: Emitter, self: Value) -> Value:
@@ -46,7 +49,7 @@ def gelu(op: Emitter, self: Value, approximate: str = "none") -> Value:
 
     ONNX Gelu since opset 20, with the same two forms of `approximate`.
     """
-    if op.has("Gelu"):
+    if op.has("Gelu") and self.dtype != dtypes.DOUBLE:  # its function holds the factors as float32
         return op.Gelu(self, approximate=approximate)
     half = op.Mul(self, op.like(0.5, self))
     if approximate == "tanh":
@@ -133,6 +136,8 @@ def elu(op: Emitter, self: Value, alpha: Any = 1, scale: Any = 1, input_scale: A
 @lower("aten::selu")
 def selu(op: Emitter, self: Value) -> Value:
     """aten::selu(Tensor self) -> Tensor"""
+    if self.dtype == dtypes.DOUBLE:  # the attributes are float32
+        return elu(op, self, alpha=_SELU_ALPHA, scale=_SELU_SCALE)
     return op.Selu(self)
 
 

@@ -216,8 +216,38 @@ def _truncated_remainder(op: Emitter, self: Value, other: Value) -> Value:
     # exact for float32: double holds the quotients and products
     one, by = op.cast(self, dtypes.DOUBLE), op.cast(other, dtypes.DOUBLE)
     quotient = trunc(op, op.Div(one, by))
-    left = op.Where(op.cast(quotient, dtypes.BOOL), op.Sub(one, op.Mul(quotient, by)), one)
-    return op.cast(left, self.dtype)
+    product = op.Mul(quotient, by)
+    left = op.Sub(one, product)
+    if self.dtype == dtypes.DOUBLE:
+        left = _within(op, op.Sub(left, _product_error(op, quotient, by, product)), one, by)
+    return op.cast(op.Where(op.cast(quotient, dtypes.BOOL), left, one), self.dtype)
+
+
+def _product_error(op: Emitter, one: Value, other: Value, product: Value) -> Value:
+    """What the rounding of a product of doubles left out: one * other - product, exactly (Dekker 1971).
+
+    0 for numbers beyond 2 ** 996, whose halves are none.
+    """
+    (high, low), (top, rest) = (_halves(op, item) for item in (one, other))
+    error = op.Sub(op.Mul(high, top), product)
+    for left, right in ((high, rest), (low, top), (low, rest)):
+        error = op.Add(error, op.Mul(left, right))
+    return op.Where(op.IsNaN(error), op.like(0, error), error)
+
+
+def _halves(op: Emitter, value: Value) -> tuple[Value, Value]:
+    """Two doubles of 26 bits each whose sum is `value`, so that their products are exact."""
+    wide = op.Mul(value, op.like(2.0**27 + 1, value))
+    high = op.Sub(wide, op.Sub(wide, value))
+    return high, op.Sub(value, high)
+
+
+def _within(op: Emitter, left: Value, one: Value, by: Value) -> Value:
+    """The remainder where the rounded quotient was one too large (another sign than `one`) or too small."""
+    step = op.Where(op.Less(one, op.like(0, one)), op.Neg(op.Abs(by)), op.Abs(by))
+    over = op.And(op.Xor(op.Less(left, op.like(0, left)), op.Less(one, op.like(0, one))), op.cast(left, dtypes.BOOL))
+    left = op.Where(over, op.Add(left, step), left)
+    return op.Where(op.Less(op.Abs(left), op.Abs(by)), left, op.Sub(left, step))
 
 
 @lower("aten::addcmul", promote="self tensor1 tensor2")

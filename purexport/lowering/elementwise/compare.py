@@ -255,11 +255,19 @@ def clamp(op: Emitter, self: Value, min: Value | None = None, max: Value | None 
     bounds in order only.
     """
     found = widened_dtype(op, "Clip", self.dtype)
-    if found is not None and _is_plain(min, max):
+    if found is not None and _is_plain(min, max) and _in_attributes(op, found, min, max):
         low, high = (None if bound is None else op.cast(bound, found) for bound in (min, max))
         return op.cast(op.Clip(op.cast(self, found), min=low, max=high), self.dtype)
     result = self if min is None else largest(op, self, min)
     return result if max is None else smallest(op, result, max)
+
+
+def _in_attributes(op: Emitter, dtype: int, *bounds: Value | None) -> bool:
+    """False where Clip's bounds are attributes, which are float32, and would be rounded by that."""
+    if dtype != dtypes.DOUBLE or op.optional("Clip", "min"):
+        return True
+    numbers = [bound.const.item() for bound in bounds if bound is not None and bound.const is not None]
+    return all(torch.tensor(number, dtype=torch.float32).item() == number for number in numbers)
 
 
 def _is_plain(*bounds: Value | None) -> bool:

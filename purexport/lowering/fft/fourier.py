@@ -21,7 +21,7 @@ from purexport.lowering.complex.arithmetic import Operand, complex_scale, conj, 
 from purexport.lowering.complex.by_parts import giving_parts
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower, lower_complex
-from purexport.lowering.support.common import axis_of, permute
+from purexport.lowering.support.common import axis_of, beside_product, permute
 from purexport.lowering.support.kernels import alike, largest
 from purexport.lowering.support.pairs import Pair, from_interleaved, operand, pair_of, to_interleaved
 from purexport.lowering.support.positions import size_product, size_value
@@ -180,7 +180,8 @@ def normalize_dft(op: Emitter, value: Operand, sizes: Sequence[Any], power: int)
     total = size_product(op, *sizes)
     dtype = value.dtype or dtypes.FLOAT
     if isinstance(total, int):
-        return complex_scale(op, value, op.const(1 / (total if power == 2 else math.sqrt(total)), dtype))
+        factor = op.const(1 / (total if power == 2 else math.sqrt(total)), dtype)
+        return complex_scale(op, value, beside_product(op, factor, value.real if isinstance(value, Pair) else value))
     divisor = op.cast(total, dtype)
     return complex_scale(op, value, op.Reciprocal(divisor if power == 2 else op.Sqrt(divisor)))
 

@@ -17,7 +17,8 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.nn.random import dropout
-from purexport.lowering.support.common import axis_of, dims_of, permute, reshape, swap_last
+from purexport.lowering.support.common import axis_of, beside_product, dims_of, permute, reshape, swap_last
+from purexport.lowering.support.kernels import alike
 
 
 @lower("aten::softmax.int", "aten::_softmax", "aten::special_softmax")
@@ -84,7 +85,9 @@ def scaled_dot_product_attention(
     key is visible. With `is_causal` query i sees the keys up to i, counted from the first one. With `enable_gqa`
     several heads of the query use the same head of key and value.
     """
-    if op.has("Attention") and dropout_p <= 0 and _has_four_axes(query, key, value) and _is_full(attn_mask, query, key):
+    # its factor is a float32
+    named = op.has("Attention") and query.dtype != dtypes.DOUBLE
+    if named and dropout_p <= 0 and _has_four_axes(query, key, value) and _is_full(attn_mask, query, key):
         mask = (
             op.cast(attn_mask, query.dtype) if attn_mask is not None and attn_mask.dtype != dtypes.BOOL else attn_mask
         )
@@ -92,8 +95,7 @@ def scaled_dot_product_attention(
         return result if attn_mask is None else _without_hidden(op, result, attn_mask)
     if enable_gqa:
         key, value = (_for_each_query(op, item, query) for item in (key, value))
-    half = _root_of_scale(op, query, scale)
-    scores = op.MatMul(op.Mul(query, half), op.Mul(swap_last(op, key), half))
+    scores = _scores(op, query, key, scale)
     if is_causal:
         scores = op.Where(_causal(op, query, key), scores, op.like(-math.inf, scores))
     weights = op.Softmax(_masked(op, scores, attn_mask), axis=query.rank - 1)
@@ -110,6 +112,15 @@ def _is_full(mask: Value | None, query: Value, key: Value) -> bool:
     """True when the mask has all queries and keys as axes: ONNX Runtime does not broadcast these axes."""
     shapes = [item.shape or () for item in (mask or query, query, key)]
     return mask is None or shapes[0][-2:] == (shapes[1][-2], shapes[2][-2])
+
+
+def _scores(op: Emitter, query: Value, key: Value, scale: Any) -> Value:
+    """[..., L, S]: the products of queries and keys, scaled."""
+    half = _root_of_scale(op, query, scale)
+    if query.dtype == dtypes.DOUBLE and half.const is not None:
+        half = beside_product(op, half, query)
+        return op.MatMul(op.Mul(query, half), swap_last(op, alike(op.Mul(key, half), key)))
+    return op.MatMul(op.Mul(query, half), op.Mul(swap_last(op, key), half))
 
 
 def _root_of_scale(op: Emitter, query: Value, scale: Any) -> Value:
@@ -185,8 +196,7 @@ def flash_attention_for_cpu(
     Decomposed programs contain it. The second result, for gradients, is the logarithm of the sum in the softmax.
     """
     result = scaled_dot_product_attention(op, query, key, value, attn_mask, dropout_p, is_causal, scale)
-    half = _root_of_scale(op, query, scale)
-    scores = op.MatMul(op.Mul(query, half), op.Mul(swap_last(op, key), half))
+    scores = _scores(op, query, key, scale)
     if is_causal:
         scores = op.Where(_causal(op, query, key), scores, op.like(-math.inf, scores))
     total = op.ReduceLogSumExp(_masked(op, scores, attn_mask), axes=[query.rank - 1], keepdims=0)

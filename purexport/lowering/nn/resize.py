@@ -115,8 +115,8 @@ def _same_nearest(method: Method, old: int, new: int, scale: float | None) -> bo
 
 
 def _native(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]) -> Value:
-    if value.dtype == dtypes.DOUBLE:
-        return op.cast(_native(op, op.cast(value, dtypes.FLOAT), method, sizes, scales), dtypes.DOUBLE)
+    if value.dtype == dtypes.DOUBLE and (method.is_nearest or op.has("Resize", "coordinate_transformation_mode")):
+        return _of_doubles(op, value, method, sizes, scales)
     if not op.has("Resize", "coordinate_transformation_mode"):
         return _native_before_coordinates(op, value, method, sizes, scales)
     options: dict[str, Any] = {"mode": method.mode, "coordinate_transformation_mode": method.coordinates}
@@ -133,6 +133,100 @@ def _native(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | No
         assert sizes is not None
         return op.Resize(value, nothing, nothing, op.ints([*dims_of(op, value)[:2], *sizes]), **options)
     return op.Resize(value, nothing, op.const([1.0, 1.0, *scales], dtypes.FLOAT), **options)
+
+
+# Doubles, of which runtimes have no kernel: written out --------------------------------------------------------------
+
+
+def _of_doubles(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]) -> Value:
+    """One axis after the other, where its size is not known: places and shares are computed in the graph."""
+    rank = value.rank
+    for axis, scale in enumerate(scales, 2):
+        old, before = op.dim(value, axis), value.shape or ()
+        new = _scaled_size(op, old, scale) if sizes is None else op.known(sizes[axis - 2])
+        if method.is_nearest:
+            # which element each one is, asked of the numbers 0, 1, 2, ...
+            count = op.Unsqueeze(op.cast(int_range(op, 0, old), dtypes.FLOAT), [0, 1])
+            count.shape = (1, 1, old if isinstance(old, int) else None)
+            places = _native(op, count, method, None if sizes is None else [new], [scale])
+            value = op.Gather(value, op.Reshape(op.Cast(places, to=dtypes.INT64), [-1]), axis=axis)
+        elif method.antialias:
+            value = _along(op, value, axis, rank, _filter(op, method, old, new, scale))
+        else:
+            value = _mixed(op, value, axis, method, new, scale)
+        value.shape = (*before[:axis], new if isinstance(new, int) else None, *before[axis + 1 :])
+    return value
+
+
+def _scaled_size(op: Emitter, old: Any, scale: float) -> Any:
+    if isinstance(old, int):
+        return int(old * scale)
+    return op.Cast(op.Floor(op.Mul(op.cast(old, dtypes.DOUBLE), op.const(scale, dtypes.DOUBLE))), to=dtypes.INT64)
+
+
+def _step(op: Emitter, method: Method, old: Any, new: Any, scale: float | None) -> Value:
+    """How far apart in the input the neighbours of the output are, as torch computes it for doubles."""
+    one = op.const(1.0, dtypes.DOUBLE)
+    if method.coordinates != "align_corners" and scale is not None:
+        return op.const(1 / scale, dtypes.DOUBLE)
+    before, after = (op.cast(size_value(op, size), dtypes.DOUBLE) for size in (old, new))
+    if method.coordinates != "align_corners":
+        return op.Div(before, after)
+    # a single one is the first
+    step = op.Div(op.Sub(before, one), op.Max(op.Sub(after, one), one))
+    return op.Where(op.Greater(after, one), step, op.const(0.0, dtypes.DOUBLE))
+
+
+def _mixed(op: Emitter, value: Value, axis: int, method: Method, new: Any, scale: float | None) -> Value:
+    """Two or four neighbours along `axis`, each by its share; those beyond the ends are the last ones."""
+    old = op.dim(value, axis)
+    half = op.const(0.5, dtypes.DOUBLE)
+    place, step = op.cast(int_range(op, 0, new), dtypes.DOUBLE), _step(op, method, old, new, scale)
+    if method.coordinates == "align_corners":
+        place = op.Mul(place, step)
+    else:
+        place = op.Sub(op.Mul(op.Add(place, half), step), half)
+    if method.cubic is None:
+        place = op.Max(place, op.const(0.0, dtypes.DOUBLE))
+    first = op.Floor(place)
+    share = op.Sub(place, first)
+    last = op.Sub(op.cast(size_value(op, old), dtypes.DOUBLE), op.const(1.0, dtypes.DOUBLE))
+    parts = []
+    for tap in (0, 1) if method.cubic is None else (-1, 0, 1, 2):
+        at = op.Max(op.Min(op.Add(first, op.const(float(tap), dtypes.DOUBLE)), last), op.const(0.0, dtypes.DOUBLE))
+        read = op.Gather(value, op.Cast(at, to=dtypes.INT64), axis=axis)
+        weight = _weight(op, op.Sub(share, op.const(float(tap), dtypes.DOUBLE)), method.cubic)
+        behind = list(range(1, value.rank - axis))
+        parts.append(op.Mul(read, op.Unsqueeze(weight, behind) if behind else weight))
+    result = parts[0]
+    for part in parts[1:]:
+        result = op.Add(result, part)
+    return result
+
+
+def _weight(op: Emitter, distance: Value, cubic: float | None) -> Value:
+    """The share of a neighbour at that distance: a triangle, or Keys' cubic convolution (1981) of that parameter."""
+    far, zero = op.Abs(distance), op.const(0.0, dtypes.DOUBLE)
+
+    def number(constant: float) -> Value:
+        return op.const(constant, dtypes.DOUBLE)
+
+    if cubic is None:
+        return op.Max(op.Sub(number(1.0), far), zero)
+    near = op.Mul(op.Sub(op.Mul(number(cubic + 2), far), number(cubic + 3)), op.Mul(far, far))
+    beyond = op.Sub(op.Mul(op.Add(op.Mul(op.Sub(far, number(5.0)), far), number(8.0)), far), number(4.0))
+    beyond = op.Where(op.Less(far, number(2.0)), op.Mul(beyond, number(cubic)), zero)
+    return op.Where(op.Greater(far, number(1.0)), beyond, op.Add(near, number(1.0)))
+
+
+def _filter(op: Emitter, method: Method, old: Any, new: Any, scale: float | None) -> Value:
+    """[new, old]: the shares of antialiasing, whose kernel is as wide as a step where that is more than one."""
+    step, half = _step(op, method, old, new, scale), op.const(0.5, dtypes.DOUBLE)
+    centers = op.Unsqueeze(op.Mul(op.Add(op.cast(int_range(op, 0, new), dtypes.DOUBLE), half), step), [1])
+    pixels = op.Unsqueeze(op.Add(op.cast(int_range(op, 0, old), dtypes.DOUBLE), half), [0])
+    distance = op.Div(op.Sub(pixels, centers), op.Max(step, op.const(1.0, dtypes.DOUBLE)))
+    shares = _weight(op, distance, None if method.cubic is None else -0.5)
+    return op.Div(shares, op.ReduceSum(shares, axes=[1], keepdims=1))
 
 
 def _all_known(sizes: Sequence[Any]) -> bool:
@@ -182,9 +276,11 @@ def _by_tables(op: Emitter, value: Value, method: Method, axes: Sequence[tuple[i
     return value
 
 
-def _along(op: Emitter, value: Value, axis: int, rank: int, matrix: torch.Tensor) -> Value:
+def _along(op: Emitter, value: Value, axis: int, rank: int, matrix: torch.Tensor | Value) -> Value:
     """The product of `matrix` [new, old] with one axis of `value`."""
-    weights = op.const(matrix.to(dtypes.torch_dtype(value.dtype or dtypes.FLOAT)))
+    weights = matrix
+    if isinstance(weights, torch.Tensor):
+        weights = op.const(weights.to(dtypes.torch_dtype(value.dtype or dtypes.FLOAT)))
     if axis == rank - 1:
         return op.MatMul(value, op.Transpose(weights, perm=[1, 0]))
     order = list(range(rank))

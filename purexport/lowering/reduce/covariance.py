@@ -7,7 +7,7 @@ from typing import Any
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.support.common import reshape, swap_last
+from purexport.lowering.support.common import beside_product, reshape, swap_last
 from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.matrices import as_column, as_row, diagonal_of, masked
 from purexport.lowering.support.positions import size_value
@@ -47,7 +47,7 @@ def _covariance(op: Emitter, self: Value, correction: Any, fweights: Value | Non
     # with too few observations torch divides by 0, not by a negative number
     freedom = op.Sub(total, taken)
     freedom = op.Where(op.Greater(freedom, op.like(0, rows)), freedom, op.like(0, rows))
-    found: Value = op.Div(product, freedom)
+    found: Value = op.Div(product, beside_product(op, freedom, swap_last(op, spread)))
     found.shape = ((rows.shape or ())[0], (rows.shape or ())[0])
     return found
 

@@ -37,7 +37,7 @@ def top_k(
     if value.rank == 0:
         return value, op.const(0)
     axis, dtype = axis_of(dim, value.rank), value.dtype
-    has_key = dtypes.is_floating(dtype) and (dtype != dtypes.DOUBLE or op.has("GatherElements"))
+    has_key = dtypes.is_floating(dtype)
     compared = _key(op, value) if has_key else op.cast(value, _compared_in(op, dtype))
     smallest = not greatest
     if smallest and not op.has("TopK", "largest"):
@@ -57,6 +57,8 @@ def top_k(
 def _key(op: Emitter, value: Value) -> Value:
     """A double in the order of `value`: infinity for NaN, and the largest double for infinity."""
     wide = op.cast(value, dtypes.DOUBLE)
+    if _is_halved(op, value):
+        wide = op.Mul(wide, op.like(0.5, wide))
     return alike(op.Where(op.IsNaN(wide), op.like(math.inf, wide), op.Min(wide, op.like(_ABOVE, wide))), value)
 
 
@@ -64,8 +66,14 @@ def _values(op: Emitter, value: Value, keys: Value, places: Value, axis: int) ->
     """The elements at `places`; computed from their keys, where ONNX does not yet gather along an axis."""
     if op.has("GatherElements"):
         return op.GatherElements(value, places, axis=axis)
-    found = op.Where(op.Less(keys, op.like(_ABOVE, keys)), keys, op.like(math.inf, keys))
+    numbers = op.Mul(keys, op.like(2.0, keys)) if _is_halved(op, value) else keys
+    found = op.Where(op.Less(keys, op.like(_ABOVE, keys)), numbers, op.like(math.inf, keys))
     return op.Where(op.Greater(keys, op.like(_ABOVE, keys)), op.like(math.nan, keys), found)
+
+
+def _is_halved(op: Emitter, value: Value) -> bool:
+    """True of doubles whose keys must be told from infinity's: exact but for the last bit below 2 ** -1022."""
+    return value.dtype == dtypes.DOUBLE and not op.has("GatherElements")
 
 
 def _compared_in(op: Emitter, dtype: int | None) -> int | None:

@@ -110,6 +110,20 @@ def swap_last(op: Emitter, value: Value) -> Value:
     return permute(op, value, order)
 
 
+def beside_product(op: Emitter, number: Value, like: Value) -> Value:
+    """A zero-dim number that multiplies or divides `like`, which goes into a matrix product or comes out of it.
+
+    ONNX Runtime (1.31) fuses a constant of one element there into the product and rounds it to float32: a double is
+    written once for each element of the last axis.
+    """
+    size = op.dim(like, -1)
+    if number.dtype != dtypes.DOUBLE or size == 1:
+        return number
+    if isinstance(size, int) and number.const is not None:
+        return op.const(number.const.expand(size).contiguous())
+    return op.Expand(number, op.ints([size]))
+
+
 def full(op: Emitter, sizes: Dims, number: Any, dtype: int) -> Value:
     """A tensor of one number. Small ones of known size are constants, others are a node."""
     if isinstance(number, Value):

@@ -110,7 +110,7 @@ def ps_roi_align(
     """
     shape, bins = (pooled_height, pooled_width), pooled_height * pooled_width
     mapping = channel_mapping(op, input, rois, shape)
-    if not has_kernel(op, "RoiAlign") or not op.has("RoiAlign", _COORDINATES):
+    if not has_kernel(op, "RoiAlign") or not op.has("RoiAlign", _COORDINATES) or _is_rounded(input, spatial_scale):
         return _written_out(op, input, rois, spatial_scale, shape, sampling_ratio, True, shape), mapping
     every = _aligned(op, input, rois, spatial_scale, shape, sampling_ratio, True)
     own = op.Gather(
@@ -130,11 +130,16 @@ def ps_roi_align(
 _COORDINATES = "coordinate_transformation_mode"
 
 
+def _is_rounded(input: Value, scale: float) -> bool:
+    """True of doubles whose scale RoiAlign's attribute, a float32, does not hold."""
+    return input.dtype == dtypes.DOUBLE and torch.tensor(scale, dtype=torch.float32).item() != scale
+
+
 def _aligned(
     op: Emitter, input: Value, rois: Value, scale: float, bins: tuple[int, int], ratio: int, aligned: bool
 ) -> Value:
     named = op.has("RoiAlign", _COORDINATES)
-    if not has_kernel(op, "RoiAlign") or (aligned and not named):
+    if not has_kernel(op, "RoiAlign") or (aligned and not named) or _is_rounded(input, scale):
         return _written_out(op, input, rois, scale, bins, ratio, aligned)
     options: dict[str, Any] = {_COORDINATES: "half_pixel" if aligned else "output_half_pixel"} if named else {}
     result: Value = op.RoiAlign(

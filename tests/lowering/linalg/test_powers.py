@@ -28,7 +28,7 @@ POWERS = [
     ),
     Row("exp", lambda x: torch.matrix_exp(x), f32(2, 3, 3), dynamic="batch", **BOUNDS),
     Row("exp-large", lambda x: torch.linalg.matrix_exp(3 * x), f32(3, 3), **BOUNDS),
-    Row("exp-double", lambda x: torch.linalg.matrix_exp(5 * x), f64(2, 3, 3), **BOUNDS, rtol=1e-9, atol=1e-9),
+    Row("exp-double", lambda x: torch.linalg.matrix_exp(5 * x), f64(2, 3, 3), **BOUNDS),
     Row("exp-any", lambda x: torch.matrix_exp(x / 3), f32(2, 3, 3), **SQUARE, **BOUNDS),
     Row("exp-zero", lambda x: torch.matrix_exp(x), values([[0.0, 0], [0, 0]]), **BOUNDS),
     Row("exp-no-matrix", lambda x: torch.matrix_exp(x), f32(0, 3, 3), **BOUNDS),

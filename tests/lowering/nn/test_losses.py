@@ -58,7 +58,6 @@ LINEAR = [
         CLASSES,
         opsets=(20,),
         routes=("export",),
-        rtol=2e-3,
         trap="summed up in float32",
     ),
 ]

@@ -10,7 +10,6 @@ from torch.nn import functional
 from tests.harness import Row, f16, f32, f64, layer, row_params, run_row
 
 aten = torch.ops.aten
-HALF = {"rtol": 2e-3, "atol": 2e-3}
 
 
 class Used(nn.Module):
@@ -64,7 +63,6 @@ BATCH = [
         f32(3),
         f32(3),
         trap="statistics and weights are wider than the input",
-        **HALF,
     ),
     Row(
         "batch-any-channels",
@@ -130,7 +128,7 @@ INSTANCE = [
         f32(2, 3, 4, 5),
     ),
     Row("instance-double", functional.instance_norm, f64(2, 3, 4)),
-    Row("instance-half", functional.instance_norm, f16(2, 3, 4), **HALF),
+    Row("instance-half", functional.instance_norm, f16(2, 3, 4)),
     Row("instance-any-channels", functional.instance_norm, f32(2, 3, 4), dynamic={0: {1: "c"}}),
 ]
 
@@ -146,16 +144,15 @@ LAYER = [
         lambda x: functional.layer_norm(x * 0, [4], eps=1e-9),
         f16(2, 4),
         trap="an eps that float16 rounds to 0",
-        **HALF,
     ),
-    Row("layer-half", lambda x, w, b: functional.layer_norm(x, [4], w, b), f16(2, 4), f16(4), f16(4), **HALF),
+    Row("layer-half", lambda x, w, b: functional.layer_norm(x, [4], w, b), f16(2, 4), f16(4), f16(4)),
     Row("layer-any-width", lambda x: functional.layer_norm(x, x.shape[1:]), f32(2, 5), dynamic={0: {0: "b", 1: "w"}}),
     Row("native_layer_norm", lambda x, w, b: aten.native_layer_norm(x, [4], w, b, 1e-5), f32(2, 4), f32(4), f32(4)),
     Row("rms", layer(Used, nn.RMSNorm, 5), f32(2, 3, 5), dynamic={0: {0: "batch", 1: "length"}}),
     Row("rms-eps", layer(Used, nn.RMSNorm, (3, 5), eps=0.5), f32(2, 3, 5)),
     Row("rms-no-affine", layer(nn.RMSNorm, 5, elementwise_affine=False), f32(2, 5)),
     Row("rms-double", lambda x, w: functional.rms_norm(x, [5], w), f64(2, 5), f64(5)),
-    Row("rms-half", lambda x, w: functional.rms_norm(x, [5], w), f16(2, 5), f16(5), **HALF),
+    Row("rms-half", lambda x, w: functional.rms_norm(x, [5], w), f16(2, 5), f16(5)),
     Row("rms-small", lambda x: functional.rms_norm(x * 1e-4, [5]), f32(2, 5), trap="without eps torch takes finfo.eps"),
 ]
 
@@ -165,7 +162,7 @@ GROUP = [
     Row("group-of-all", layer(Used, nn.GroupNorm, 1, 4), f32(2, 4, 3)),
     Row("group-flat", layer(Used, nn.GroupNorm, 2, 4), f32(3, 4), dynamic="batch"),
     Row("group-double", lambda x: functional.group_norm(x, 2), f64(2, 4, 3)),
-    Row("group-half", lambda x, w: functional.group_norm(x, 2, w), f16(2, 4, 3), f16(4), **HALF),
+    Row("group-half", lambda x, w: functional.group_norm(x, 2, w), f16(2, 4, 3), f16(4)),
     Row(
         "native_group_norm",
         lambda x, w, b: aten.native_group_norm(x, w, b, 2, 4, 3, 2, 1e-5),

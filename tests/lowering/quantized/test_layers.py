@@ -90,6 +90,7 @@ LAYERS = [
         f32(2, 3, 7, 6),
         rtol=0,
         atol=1.01 * OUT[0],
+        loose="ONNX Runtime sums in an order of its own: what lies between two steps may go to the other one",
     ),
     Row("conv2d-groups", layer(Packed, *CONV2, (6, 1, 3, 3), [1, 1], [1, 1], [1, 1], 3), f32(2, 3, 6, 6)),
     Row("conv2d-dilated", layer(Packed, *CONV2, (4, 3, 2, 2), [1, 1], [0, 0], [2, 2], 1), f32(1, 3, 6, 6)),

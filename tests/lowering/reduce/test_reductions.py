@@ -27,7 +27,7 @@ SUMS = [
     Row("sum-zero-dim-axis", lambda x: x.sum(0), f32(), opsets=FEW),
     Row("sum-no-axes", lambda x: x.sum(dim=[]), f32(3, 4), opsets=FEW, trap="no axes are all axes"),
     Row("sum-empty", lambda x: x.sum(1), f32(3, 0), opsets=FEW),
-    Row("sum-half", lambda x: x.sum(1), f16(3, 4), rtol=1e-2, atol=1e-2, opsets=FEW),
+    Row("sum-half", lambda x: x.sum(1), f16(3, 4), opsets=FEW),
     Row("mean", torch.mean, f32(3, 4), dynamic=BOTH),
     Row("mean-axis", lambda x: x.mean(-1), f32(3, 4), dynamic=BOTH),
     Row("mean-axes", lambda x: x.mean((2, 3), keepdim=True), f32(2, 3, 4, 5)),
