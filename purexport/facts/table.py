@@ -26,7 +26,7 @@ from purexport.facts import (
 )
 from purexport.facts.fact import Fact, ShapeFunction
 
-_FILES = (
+FILES = (
     *(
         views,
         pieces,
@@ -52,7 +52,7 @@ def collected(rows: Iterable[Fact]) -> Mapping[str, Fact]:
     return MappingProxyType(found)
 
 
-FACTS = collected(row for file in _FILES for row in file.FACTS)
+FACTS = collected(row for file in FILES for row in file.FACTS)
 _UNKNOWN = Fact(operator="")
 
 
