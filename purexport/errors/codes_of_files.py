@@ -78,8 +78,8 @@ FAMILIES: tuple[Family, ...] = (
                 "zero-point-not-integer",
                 "Zero points of ONNX are integers, and torch computes with the fraction too.",
                 "Round the zero points, or use an affine scheme.",
-                "aten::quantize_per_tensor  at net (model.py:7)  with zero points that are no integers has no ONNX "
-                "form; round them before",
+                "aten::quantize_per_tensor  at net (model.py:7)  with float zero points has no ONNX form; round them "
+                "before",
             ),
             Code(
                 "float64-unsupported",
@@ -92,8 +92,8 @@ FAMILIES: tuple[Family, ...] = (
                 "memory-layout",
                 "The call reads memory by its place, beside what its tensor shows. A file has tensors and no memory.",
                 "Call `.clone()` or `.contiguous()` on the tensor before, or index its elements.",
-                "aten::as_strided  at net (model.py:7)  of a part of a tensor reads memory outside that part; call "
-                ".clone() on the part before",
+                "aten::as_strided  at net (model.py:7)  of a slice of a tensor reads memory outside that slice; call "
+                ".clone() on it before",
             ),
             Code(
                 "computes-gradients",

@@ -190,8 +190,9 @@ def test_a_hidden_tensor_without_values() -> None:
             return result
 
     built = Built(Hidden, (numbers(2, 3),))
-    with pytest.raises(purexport.ExportError, match="stays on the meta device: register it as a buffer"):
+    with pytest.raises(purexport.ExportError, match="stays on the meta device: register it as a buffer") as caught:
         exported(built.hollow(), built, weights=built.state(built.real()))
+    assert caught.value.code == "different-devices"
 
 
 def test_a_trace_without_values_sees_none() -> None:

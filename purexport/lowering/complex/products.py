@@ -260,12 +260,12 @@ def linalg_vector_norm(
 
 
 @lower_complex("aten::norm.Scalar", "aten::norm.ScalarOpt_dim")
-def norm(op: Emitter, self: Pair, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Value:
+def complex_norm(op: Emitter, self: Pair, p: Any = 2, dim: Any = None, keepdim: bool = False) -> Value:
     """aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor
 
     The norm of the magnitudes.
     """
-    return reductions.norm(op, magnitude(op, self), p, dim, keepdim)
+    return reductions.norm_rule(op, magnitude(op, self), p, dim, keepdim)
 
 
 @lower_complex("aten::var.correction")

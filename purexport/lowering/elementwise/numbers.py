@@ -69,7 +69,7 @@ def floordiv(op: Emitter, a: Any, b: Any) -> Value:
 
 
 @lower(*_forms("aten::remainder"), "aten::remainder")
-def remainder(op: Emitter, a: Any, b: Any) -> Value:
+def remainder_number(op: Emitter, a: Any, b: Any) -> Value:
     """aten::remainder.int(int a, int b) -> int
 
     The result has the sign of `b`, as in Python.

@@ -96,7 +96,7 @@ def _layers(
 
 
 @lower("aten::lstm.data")
-def lstm(
+def packed_lstm(
     op: Emitter,
     data: Value,
     batch_sizes: Value,

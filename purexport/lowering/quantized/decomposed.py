@@ -28,7 +28,7 @@ _EPSILON = torch.finfo(torch.float32).eps
     "quantized_decomposed::quantize_per_tensor.tensor",
     "quantized_decomposed::quantize_per_tensor.tensor2",
 )
-def quantize_per_tensor(
+def decomposed_quantize_per_tensor(
     op: Emitter, input: Value, scale: Any, zero_point: Any, quant_min: Any, quant_max: Any, dtype: torch.dtype
 ) -> Value:
     """quantized_decomposed::quantize_per_tensor(Tensor input, float scale, int zero_point, int quant_min,
@@ -44,7 +44,7 @@ def quantize_per_tensor(
 
 
 @lower("quantized_decomposed::quantize_per_channel")
-def quantize_per_channel(
+def decomposed_quantize_per_channel(
     op: Emitter,
     input: Value,
     scales: Value,

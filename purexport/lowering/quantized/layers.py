@@ -175,7 +175,7 @@ def _convolved(op: Emitter, value: Value, packed: Packed) -> Value:
 
 
 @lower_quantized("quantized::embedding_byte")
-def embedding(op: Emitter, weight: Packed, indices: Value, pruned_weights: bool = False) -> Value:
+def quantized_embedding(op: Emitter, weight: Packed, indices: Value, pruned_weights: bool = False) -> Value:
     """quantized::embedding_byte(__torch__.torch.classes.quantized.EmbeddingPackedParamsBase weight, Tensor indices,
     bool pruned_weights=False) -> Tensor
 

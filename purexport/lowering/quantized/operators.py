@@ -105,7 +105,7 @@ def _known(tensor: Quantized) -> tuple[float, int, tuple[int, int]]:
 
 
 @lower_quantized("quantized::cat")
-def cat(
+def quantized_cat(
     op: Emitter, qx: Sequence[Quantized], dim: int, scale: float | None = None, zero_point: int | None = None
 ) -> Quantized:
     """quantized::cat(Tensor[] qx, int dim, float? scale, int? zero_point) -> Tensor"""
@@ -196,7 +196,7 @@ _given("quantized::group_norm", "aten::group_norm", {}, {})
 
 
 @lower_quantized("quantized::instance_norm")
-def instance_norm(
+def quantized_instance_norm(
     op: Emitter,
     input: Quantized,
     weight: Value | None,
@@ -214,7 +214,7 @@ def instance_norm(
 
 
 @lower_quantized("quantized::leaky_relu")
-def leaky_relu(
+def quantized_leaky_relu(
     op: Emitter,
     qx: Quantized,
     negative_slope: float,
@@ -317,13 +317,13 @@ _kept("quantized::threshold", "aten::threshold", renamed="qx")
 
 
 @lower_quantized("quantized::relu6")
-def relu6(op: Emitter, qx: Quantized, inplace: bool = False) -> Quantized:
+def quantized_relu6(op: Emitter, qx: Quantized, inplace: bool = False) -> Quantized:
     """quantized::relu6(Tensor qx, bool inplace=False) -> Tensor"""
     return requantized(op, op.Clip(dequantized(op, qx), min=0.0, max=6.0), qx)
 
 
 @lower_quantized("quantized::dropout")
-def dropout(
+def quantized_dropout(
     op: Emitter, self: Quantized, output_scale: float, output_zero_point: int, p: float = 0.5, training: bool = False
 ) -> Quantized:
     """quantized::dropout(Tensor self, float output_scale, int output_zero_point, Scalar p=0.5, bool training=False)

@@ -385,7 +385,7 @@ def _norm(op: Emitter, value: Value, order: Any, dim: Any, keepdim: bool) -> Val
 
 
 @lower("aten::norm.Scalar", "aten::norm.ScalarOpt_dim", "aten::norm.ScalarOpt_dim_dtype", "aten::norm.ScalarOpt_dtype")
-def norm(
+def norm_rule(
     op: Emitter, self: Value, p: Any = 2, dim: Sequence[int] | None = None, keepdim: bool = False, dtype: Any = None
 ) -> Value:
     """aten::norm.Scalar(Tensor self, Scalar p=2) -> Tensor"""

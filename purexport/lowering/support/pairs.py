@@ -37,7 +37,7 @@ class Pair:
 
     @property
     def rank(self) -> int:
-        """The number of dimensions.  Raises ValueError when it is unknown."""
+        """The number of dimensions. Raises ValueError when it is unknown."""
         return self.real.rank
 
     @property

@@ -334,7 +334,7 @@ def nonzero_numpy(op: Emitter, self: Value | None = None, condition: Value | Non
 
 
 @lower("aten::repeat_interleave.Tensor")
-def repeat_interleave(op: Emitter, repeats: Value, output_size: Any = None) -> Value:
+def repeat_interleave_counts(op: Emitter, repeats: Value, output_size: Any = None) -> Value:
     """aten::repeat_interleave.Tensor(Tensor repeats, *, SymInt? output_size=None) -> Tensor
 
     [2, 0, 1] gives [0, 0, 2]: each position as often as its element says.

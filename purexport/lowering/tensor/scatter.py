@@ -177,7 +177,7 @@ _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add":
 
 
 @lower("aten::scatter.src")
-def scatter(op: Emitter, self: Value, dim: int, index: Value, src: Value) -> Value:
+def scatter_src(op: Emitter, self: Value, dim: int, index: Value, src: Value) -> Value:
     """aten::scatter.src(Tensor self, int dim, Tensor index, Tensor src) -> Tensor
 
     Only the elements of `src` that `index` covers are used.

@@ -51,19 +51,19 @@ def length(op: Emitter, list: Value) -> Value:
 
 
 @lower("sequence::cat")
-def cat(op: Emitter, list: Value, dim: int) -> Value:
+def sequence_cat(op: Emitter, list: Value, dim: int) -> Value:
     """The elements concatenated along the axis `dim`."""
     return op.ConcatFromSequence(list, axis=dim)
 
 
 @lower("sequence::stack")
-def stack(op: Emitter, list: Value, dim: int) -> Value:
+def sequence_stack(op: Emitter, list: Value, dim: int) -> Value:
     """The elements stacked along a new axis `dim`."""
     return op.ConcatFromSequence(list, axis=dim, new_axis=1)
 
 
 @lower("sequence::split")
-def split(op: Emitter, self: Value, size: int | None, dim: int) -> Value:
+def sequence_split(op: Emitter, self: Value, size: int | None, dim: int) -> Value:
     """Slices of `size` along `dim`, of which the last may be smaller. With None they have size 1, and the axis is
     removed.
     """

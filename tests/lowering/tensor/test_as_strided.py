@@ -24,8 +24,8 @@ def test_row(row: Row, route: str, opset: int) -> None:
 
 
 REFUSED = [
-    ("a part", lambda x: torch.as_strided_copy(x[1:], (2, 2), (1, 3), 0), "of a part of a tensor"),
-    ("a column", lambda x: torch.as_strided_copy((x + 1)[:, 1], (2,), (1,)), "of a part of a tensor"),
+    ("a part", lambda x: torch.as_strided_copy(x[1:], (2, 2), (1, 3), 0), "of a slice of a tensor"),
+    ("a column", lambda x: torch.as_strided_copy((x + 1)[:, 1], (2,), (1,)), "of a slice of a tensor"),
 ]
 
 
