@@ -23,14 +23,12 @@ from torch import Tensor
 
 import proto_schema as ps
 from proto_schema.collection import paused_collection
-from purexport.capture.choose import capture
-from purexport.capture.core.request import Request
-from purexport.functionalize.graph import functionalize
-from purexport.graph.build import build_model
-from purexport.graph.passes.cse import share_equal_nodes
-from purexport.graph.passes.dce import remove_dead_nodes
-from purexport.graph.passes.naming import assign_names
-from purexport.lowering.lower import lower_graph
+from purexport.options import Options
+from purexport.stages.build import build_program
+from purexport.stages.capture import capture_model
+from purexport.stages.functionalize import make_pure
+from purexport.stages.lower import lower_to_onnx
+from purexport.stages.run import opened
 
 ROUTES = ("trace", "script", "export")
 OPSET = 20
@@ -67,23 +65,16 @@ def stages(route: str, calls: int) -> list[float]:
     def timed(function: Callable[[], Any]) -> Any:
         gc.collect()
         start = time.process_time()
-        with paused_collection():  # as an export does
-            result = function()
+        result = function()
         seconds.append(time.process_time() - start)
         return result
 
-    captured = timed(lambda: capture(Request(model, (x,), {}, "auto" if route == "script" else route)))
-    pure = timed(lambda: functionalize(captured.graph))
-
-    def lower() -> Any:
-        graph = lower_graph(pure.graph, OPSET).graph
-        share_equal_nodes(graph)
-        remove_dead_nodes(graph)
-        assign_names(graph)
-        return graph
-
-    graph = timed(lower)
-    timed(lambda: ps.dumps(build_model(graph, OPSET, "chain")))
+    options = Options(capture="auto" if route == "script" else route, opset_version=OPSET)
+    with opened(model, x, None, options) as run:
+        captured = timed(lambda: capture_model(run))
+        pure = timed(lambda: make_pure(run, captured))
+        onnx = timed(lambda: lower_to_onnx(run, pure))
+        timed(lambda: ps.dumps(build_program(run, onnx).model_proto))
     return seconds
 
 

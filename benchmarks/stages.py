@@ -22,15 +22,12 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 
-from proto_schema.collection import paused_collection  # noqa: E402
-from purexport.capture.choose import capture  # noqa: E402
-from purexport.capture.core.request import Request  # noqa: E402
-from purexport.functionalize.graph import functionalize  # noqa: E402
-from purexport.graph.build import build_model  # noqa: E402
-from purexport.graph.passes.cse import share_equal_nodes  # noqa: E402
-from purexport.graph.passes.dce import remove_dead_nodes  # noqa: E402
-from purexport.graph.passes.naming import assign_names  # noqa: E402
-from purexport.lowering.lower import lower_graph  # noqa: E402
+from purexport.options import Options  # noqa: E402
+from purexport.stages.build import build_program  # noqa: E402
+from purexport.stages.capture import capture_model  # noqa: E402
+from purexport.stages.functionalize import make_pure  # noqa: E402
+from purexport.stages.lower import lower_to_onnx  # noqa: E402
+from purexport.stages.run import opened  # noqa: E402
 from tests.torchvision_shim import torchvision  # noqa: E402
 
 MODELS = ("alexnet", "resnet50", "densenet121")
@@ -41,15 +38,12 @@ OPSET = 18
 def stages(model: Any, route: str) -> tuple[float, float]:
     """CPU seconds of the capture, and of what follows."""
     gc.collect()
-    with paused_collection():
+    options = Options(capture=route, opset_version=OPSET)
+    with opened(model, torch.randn(1, 3, 224, 224), None, options) as run:
         start = time.process_time()
-        captured = capture(Request(model, (torch.randn(1, 3, 224, 224),), {}, route))
+        captured = capture_model(run)
         middle = time.process_time()
-        graph = lower_graph(functionalize(captured.graph).graph, OPSET).graph
-        share_equal_nodes(graph)
-        remove_dead_nodes(graph)
-        assign_names(graph)
-        build_model(graph, OPSET, "model")
+        build_program(run, lower_to_onnx(run, make_pure(run, captured)))
         return middle - start, time.process_time() - middle
 
 

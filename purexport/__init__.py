@@ -67,7 +67,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
-        return getattr(import_module(f"purexport.{_ROOMS[name]}"), name)
+        from proto_schema.collection import paused_collection  # with the package it loads numpy
+
+        # what is loaded stays; a pass of the collector over all that torch has made would be a third of the time
+        with paused_collection():
+            return getattr(import_module(f"purexport.{_ROOMS[name]}"), name)
     if name in _MODULES:
         return import_module(f"purexport.{name}")
     raise AttributeError(f"module 'purexport' has no attribute {name!r}")

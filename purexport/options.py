@@ -1,9 +1,18 @@
-"""The two enums of the public surface; every room may know them."""
+"""The options of an export as one value, checked when it is made, and the two enums of the public surface."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from proto_schema import operators
+from proto_schema.saving import Archive, Where
+from purexport.errors import ExportError
+
+OLDEST_OPSET, DEFAULT_OPSET = 9, 20
+MUTATION_POLICIES = ("warn", "error", "io")
 
 Kind = TypeVar("Kind", bound=enum.Enum)
 
@@ -32,3 +41,101 @@ def ours(kind: type[Kind], value: Any) -> Any:
     if theirs.__name__ == kind.__name__ and theirs.__module__.startswith("torch."):
         return kind.__members__.get(value.name, value)
     return value
+
+
+def training_mode(value: TrainingMode | bool | None) -> TrainingMode:
+    """`training` as old code gives it: a bool, the enum, or torch's own.  Raises ExportError for anything else."""
+    value = ours(TrainingMode, value)
+    if isinstance(value, TrainingMode):
+        return value
+    if value is None or isinstance(value, bool):
+        return TrainingMode.TRAINING if value else TrainingMode.EVAL
+    raise ExportError(f"training={value!r} is neither a bool nor a TrainingMode", code="wrong-option")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Options:
+    """The options of `purexport.export`, which says what they mean; names and defaults are the same.
+
+    Making one checks what can be checked without the model.  Raises ValueError for an option out of range, ExportError
+    for a `training` that is no mode.
+    """
+
+    export_params: bool = True
+    verbose: bool | Callable[[str], Any] = False
+    training: TrainingMode | bool = TrainingMode.EVAL
+    input_names: Sequence[str] | None = None
+    output_names: Sequence[str] | None = None
+    operator_export_type: OperatorExportTypes = OperatorExportTypes.ONNX
+    opset_version: int | None = None
+    do_constant_folding: bool = True
+    keep_initializers_as_inputs: bool | None = None
+    dynamic_axes: Mapping[str, Any] | None = None
+    custom_opsets: Mapping[str, int] | None = None
+    export_modules_as_functions: bool | Collection[type] = False
+    use_external_data_format: bool | None = None
+    dynamic_shapes: Any = None
+    external_data: Where = None
+    shard_size: int | None = None
+    archive: Archive = None
+    resume: bool = False
+    custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None
+    verify: bool = False
+    report: bool = False
+    capture: str = "auto"
+    mutated_state: str = "warn"
+    metadata: bool = False
+    progress: Any = None
+    weights: Any = None
+
+    def __post_init__(self) -> None:
+        _check_opset(self.opset_version)
+        _check_choices(self.operator_export_type, self.mutated_state)
+        _check_names(self.input_names, self.output_names)
+        training_mode(self.training)
+
+    @property
+    def opset(self) -> int:
+        """The opset that the file says."""
+        return DEFAULT_OPSET if self.opset_version is None else self.opset_version
+
+    def trains(self, model: Any) -> bool:
+        """Whether the file is for training, so that nothing may be computed of its parameters beforehand."""
+        mode = training_mode(self.training)
+        return mode is TrainingMode.TRAINING or (
+            mode is TrainingMode.PRESERVE and bool(getattr(model, "training", False))
+        )
+
+    def folds(self, model: Any) -> bool:
+        """Whether what the model computes of its parameters becomes a constant.
+
+        It would not follow parameters that come from outside the file, nor those that are trained.
+        """
+        return self.do_constant_folding and self.export_params and not self.trains(model)
+
+
+def _check_opset(version: int | None) -> None:
+    newest = operators.newest_opset()
+    if version is None:
+        return
+    if not isinstance(version, int) or isinstance(version, bool) or not OLDEST_OPSET <= version <= newest:
+        raise ValueError(f"opset_version={version!r} is not one of {OLDEST_OPSET} to {newest}")
+
+
+def _check_choices(kind: OperatorExportTypes, mutated_state: str) -> None:
+    if not isinstance(kind, OperatorExportTypes):
+        raise ValueError(f"operator_export_type={kind!r} is no OperatorExportTypes")
+    if mutated_state not in MUTATION_POLICIES:
+        raise ValueError(f"mutated_state={mutated_state!r} is not one of {', '.join(map(repr, MUTATION_POLICIES))}")
+
+
+def _check_names(input_names: Sequence[str] | None, output_names: Sequence[str] | None) -> None:
+    """A text instead of a list, or a name that is given twice."""
+    for names in (input_names, output_names):
+        if isinstance(names, str):
+            raise ValueError(f"input_names and output_names are lists of names, not the string {names!r}")
+        if names is not None and len(set(names)) != len(names):
+            raise ValueError(f"names must differ from each other: {list(names)}")
+    both = [name for name in input_names or () if name in (output_names or ())]
+    if both:
+        raise ValueError(f"input_names and output_names both give {both[0]!r}; a name stands for one value of a file")

@@ -24,7 +24,6 @@ same ones each time for the same row.  Lists of rows in tests/lowering are found
 from __future__ import annotations
 
 import copy
-import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,9 +42,10 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import purexport
+from tests.scripting import scripted, traced
 
 CAPTURES = ("trace", "export")
-ROUTES = (*CAPTURES, "script")
+ROUTES = (*CAPTURES, "script", "traced-script")
 OPSETS = (9, 13, 17, 20, 23, 26)
 PROGRAM_OPSETS = (11, 13, 17, 20, 23)  # from the first that has what programs need
 SAMPLED = 4  # of these by default, others for each row and route; all of them, and the newest, with `pytest -m sweep`
@@ -176,8 +176,9 @@ class Row:
     unjudged   why onnx's reference evaluator cannot compute it: opsets that only it knows are checked, not run
     rtol, atol bounds of the comparison with torch; integers and booleans must be equal
     trap       what torch does that a simple rule would get wrong; shown when the row fails
-    routes     captures to run: "trace", "export", and "script": what torch.jit.script makes of it, or else a trace
-               that torch.jit.trace gives as a script
+    routes     captures to run: "trace", "export", and "script": what torch.jit.script makes of it (tests/scripting.py)
+    traced     why that is not for this row: words of the refusal by torch.jit.script, or by the export of the script.
+               The row then runs as "traced-script" instead, a trace that torch.jit.trace gives as a script
     """
 
     def __init__(
@@ -195,7 +196,8 @@ class Row:
         rtol: float = 1e-4,
         atol: float = 1e-5,
         trap: str | None = None,
-        routes: Sequence[str] = ROUTES,
+        routes: Sequence[str] = (*CAPTURES, "script"),
+        traced: str = "",
     ) -> None:
         self.name = name
         self.model = model
@@ -210,7 +212,8 @@ class Row:
         self.rtol = rtol
         self.atol = atol
         self.trap = trap
-        self.routes = tuple(routes)
+        self.traced = traced
+        self.routes = tuple("traced-script" if traced and route == "script" else route for route in routes)
 
     def __repr__(self) -> str:
         return f"Row({self.name!r})"
@@ -286,8 +289,8 @@ def _opsets_of(row: Row, route: str) -> dict[int, bool]:
     """Opset -> whether the default tests run it."""
     wanted = dict.fromkeys(row.opsets, True)
     if row.opsets in (OPSETS, PROGRAM_OPSETS):
-        first = zlib.crc32(f"{row.name} {route}".encode())
-        many = SAMPLED if row.opsets == OPSETS and route != "script" else 2
+        first = zlib.crc32(f"{row.name} {route.removeprefix('traced-')}".encode())
+        many = SAMPLED if row.opsets == OPSETS and route in CAPTURES else 2
         sample = {row.opsets[(first + step) % len(row.opsets)] for step in range(many)}
         newest = range(ORT_NEWEST_OPSET + 1, 29) if row.opsets == OPSETS and route == "trace" else ()
         wanted = {opset: opset in sample for opset in (*row.opsets, *newest)}
@@ -320,53 +323,16 @@ def export_row(row: Row, route: str, opset: int) -> Any:
     """The ONNXProgram of a row."""
     args, kwargs = row.make_inputs()
     axes = _axes_by_name(row.dynamic_axes(), args)
-    model, capture = row.make_model(), route
+    model = row.make_model()
     if route == "script":
-        model, args, kwargs = scripted(model, args, kwargs)
-        capture = "auto"
+        model = scripted(model, args, kwargs)
+    elif route == "traced-script":
+        model, args, kwargs = traced(model, args, kwargs)
+    capture = route if route in CAPTURES else "auto"
     program = export(model, args, kwargs, opset=opset, capture=capture, dynamic_axes=axes)
+    assert program.report.route == route.removeprefix("traced-")
     RULES_RUN.update(program.report.rules)
     return program
-
-
-def scripted(
-    model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
-    """A script of the model with its arguments; where torch.jit.script refuses it, a trace that is a script."""
-    try:
-        script = torch.jit.script(model)
-        if hasattr(script, "forward") or isinstance(script, torch.jit.ScriptFunction):
-            return script, args, kwargs
-    except Exception:  # torch raises many kinds: no source, no type, no such operator
-        pass
-    leaves, spec = pytree.tree_flatten((args, dict(kwargs)))
-    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-
-    def flat(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        given = list(leaves)
-        for place, tensor in zip(places, tensors, strict=True):
-            given[place] = tensor
-        new_args, new_kwargs = pytree.tree_unflatten(given, spec)
-        results = pytree.tree_leaves(model(*new_args, **new_kwargs))
-        return tuple(torch.as_tensor(result) for result in results if result is not None)
-
-    tensors = tuple(leaves[place] for place in places)
-    target = _Flat(model, flat) if isinstance(model, nn.Module) else flat
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return torch.jit.trace(target, copy.deepcopy(tensors), check_trace=False), tensors, {}
-
-
-class _Flat(nn.Module):
-    """A module whose arguments are tensors only."""
-
-    def __init__(self, model: nn.Module, flat: Callable[..., Any]) -> None:
-        super().__init__()
-        self.model = model
-        self.flat = flat
-
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        return self.flat(*tensors)
 
 
 # Exports --------------------------------------------------------------------------------------------------------------

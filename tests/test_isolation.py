@@ -1,4 +1,8 @@
-"""An export and a load where the official packages, and torch's own ONNX exporters, cannot be imported."""
+"""An export and a load where the official packages, and torch's own ONNX exporters, cannot be imported.
+
+And what an export loads beyond `import torch`: sympy, which torch needs for symbols as sizes, takes longer than all the
+rest, and an export by trace whose sizes cannot change does without it.
+"""
 
 from __future__ import annotations
 
@@ -64,3 +68,51 @@ def test_the_blocker_blocks(statement: str, tmp_path: Path) -> None:
     done = run(f"from tests.import_blocker import install\ninstall()\n{statement}\n", tmp_path)
     assert done.returncode == 1
     assert "must not be imported, and" in done.stderr and "isolated.py does" in done.stderr
+
+
+LOADED = """
+import sys
+import torch
+before = set(sys.modules)
+import purexport
+from torch import nn
+model = {model}
+program = purexport.export(model, ({example},), {options})
+assert program.report.route == "trace", program.report
+ours = ("purexport", "proto_schema", "numpy", *sys.stdlib_module_names, "cython_runtime")
+new = sorted(set(sys.modules) - before)
+print(*(name for name in new if name.partition(".")[0] not in ours and not name.startswith("_cython")))
+"""
+PICTURE = "torch.ones(1, 3, 8, 8)"
+NETWORK = (
+    "nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(36, 2), "
+    "nn.Softmax(1))"
+)
+MODE_OF_DEVICE = "torch.utils._device"  # torch loads it when it is asked for its default device
+
+# (model, example, options)
+LEAN = [
+    ("nn.Linear(2, 2)", "torch.ones(1, 2)", "capture='trace'"),
+    ("nn.Linear(2, 2)", "torch.ones(1, 2)", "opset_version=17, f='linear.onnx'"),
+    ("nn.Linear(2, 2)", "torch.ones(1, 2)", "report=True, verbose=True, metadata=True"),
+    (NETWORK, PICTURE, "capture='trace'"),
+    ("nn.TransformerEncoderLayer(8, 2, 8)", "torch.ones(3, 1, 8)", "capture='trace'"),
+]
+
+
+def loaded(model: str, example: str, options: str, folder: Path) -> list[str]:
+    """What an export loads that `import torch` did not, beside our own packages, numpy and the standard library."""
+    done = run(LOADED.format(model=model, example=example, options=options), folder)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(("model", "example", "options"), LEAN)
+def test_a_trace_loads_little_of_torch(model: str, example: str, options: str, tmp_path: Path) -> None:
+    assert loaded(model, example, options, tmp_path) == [MODE_OF_DEVICE]
+
+
+def test_symbols_load_sympy(tmp_path: Path) -> None:
+    """So the test above would see it."""
+    found = loaded("nn.ReLU()", "torch.ones(2)", "dynamic_axes={'input': [0]}, input_names=['input']", tmp_path)
+    assert {"sympy", "torch.fx.experimental.symbolic_shapes"} <= set(found)

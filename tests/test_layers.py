@@ -42,7 +42,7 @@ LAYERS: dict[str, tuple[str, str]] = {
     "program": ("program", "capture fx shapes aten base toolkit"),
     "compat": ("compat", "program lowering capture graph functionalize fx shapes aten base toolkit"),
     "pipeline": (
-        "pipeline",
+        "pipeline stages",
         "compat program weights.model lowering capture weights graph functionalize fx shapes aten base toolkit",
     ),
     "models": ("operators", ""),

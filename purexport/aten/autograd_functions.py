@@ -4,28 +4,26 @@ While ``recording`` is on, applying such a Function calls an operator of our own
 which runs its ``forward`` as kernel and as shape function.  A trace and torch.export record that one call, abstract
 execution runs it, and the lowering asks ``Functions`` for the class and the arguments that belong to its ``key``.
 
-What is replaced is ``_SingleLevelFunction.apply``, which ``Function.apply`` itself calls: so a bound ``apply`` that the
-model took before the export is caught too.  Only the thread that records is served, and the attribute goes afterwards.
+Only the thread that records is served.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.autograd import function as autograd
 from torch.utils import _pytree as pytree
 
 from purexport.errors import ExportError
+from purexport.torch_patches.autograd import applied_by, left_whole_by_dynamo, plain_apply
 
 TARGET = "purexport_autograd::function"
 _SCHEMA = "function(Tensor[] tensors, SymInt[] sizes, int key) -> Tensor[]"
-_PLAIN = vars(torch._C._FunctionBase)["apply"]
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class FunctionCall:
         Raises ExportError when ``forward`` writes to an argument, which a symbolic cannot say.
         """
         versions = [_version(tensor) for tensor in tensors]
-        result = _PLAIN.__get__(None, self.function)(*self.arguments(tensors, sizes))
+        result = plain_apply(self.function)(*self.arguments(tensors, sizes))
         if [_version(tensor) for tensor in tensors] != versions:
             raise ExportError(
                 f"the autograd Function {self.name} writes to its argument, and its symbolic cannot say so; "
@@ -112,36 +110,16 @@ def recording() -> Iterator[Functions]:
     """Record Functions with a ``symbolic`` as one call, in this thread.  Exports do so one at a time (``alone``)."""
     functions = Functions()
     token = _ACTIVE.set(functions)
-    level: Any = autograd._SingleLevelFunction
-    outer = vars(level).get("apply")
-    level.apply = classmethod(_apply)
     try:
-        yield functions
+        with applied_by(_apply):
+            yield functions
     finally:
-        if outer is None:
-            del level.apply
-        else:
-            level.apply = outer
         _ACTIVE.reset(token)
 
 
-@contextmanager
-def whole_in_bodies() -> Iterator[None]:
-    """Let Functions with a ``symbolic`` be calls in the bodies of ``torch.cond`` and its like too.
-
-    torch compiles these bodies, and its compiler takes Functions apart, unless it is told of the class.
-    """
-    from torch._dynamo import trace_rules
-
-    allowed: Any = trace_rules._allowed_callable_ids
-    told = [kind for kind in _subclasses(torch.autograd.Function) if id(kind) not in allowed]
-    for kind in told:
-        allowed.add(id(kind))
-    try:
-        yield
-    finally:
-        for kind in told:
-            allowed.remove(id(kind))
+def single_calls_in_bodies() -> AbstractContextManager[None]:
+    """Let Functions with a ``symbolic`` be one call each in the bodies of ``torch.cond`` and its like too."""
+    return left_whole_by_dynamo(_subclasses(torch.autograd.Function))
 
 
 def _subclasses(kind: Any) -> Iterator[Any]:
@@ -154,7 +132,7 @@ def _subclasses(kind: Any) -> Iterator[Any]:
 def _apply(function: Any, *args: Any, **kwargs: Any) -> Any:
     functions = _ACTIVE.get()
     if functions is None or kwargs or not callable(getattr(function, "symbolic", None)):
-        return _PLAIN.__get__(None, function)(*args, **kwargs)
+        return plain_apply(function)(*args, **kwargs)
     return functions.record(function, args)
 
 

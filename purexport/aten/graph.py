@@ -96,8 +96,9 @@ Arg = Any  # Value | None | bool | int | float | complex | str | torch.dtype | .
 Frame = tuple[str, int]  # file and line
 
 # The rooms of ours whose functions run between the user's line and torch while a model is captured.
-_ROOMS = ("aten", "capture", "torch_patches")
-_OURS = tuple(os.path.join(os.path.dirname(os.path.dirname(__file__)), room, "") for room in _ROOMS)
+_ROOMS = ("aten", "capture", "compat", "stages", "torch_patches")
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
+_OURS = (*(os.path.join(_PACKAGE, room, "") for room in _ROOMS), os.path.join(_PACKAGE, "pipeline.py"))
 INSIDE_TORCH = ("/torch/", "\\torch\\", *_OURS, "<eval_with_key>")
 
 

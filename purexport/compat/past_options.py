@@ -16,11 +16,10 @@ from typing import Any, ParamSpec, cast
 
 import torch
 
-from purexport.capture.core.mode import training_mode
 from purexport.capture.core.request import script_parameters
 from purexport.compat import torch_onnx
 from purexport.errors import ExportError
-from purexport.options import OperatorExportTypes, TrainingMode, ours
+from purexport.options import OperatorExportTypes, ours
 from purexport.program import ONNXProgram
 
 P = ParamSpec("P")
@@ -192,9 +191,3 @@ def _is_call(parameters: inspect.Signature, args: Sequence[Any]) -> bool:
     except TypeError:
         return False
     return True
-
-
-def trains(model: Any, training: TrainingMode | bool) -> bool:
-    """Whether the file is for training, so that nothing may be computed of its parameters beforehand."""
-    mode = training_mode(training)
-    return mode is TrainingMode.TRAINING or (mode is TrainingMode.PRESERVE and bool(getattr(model, "training", False)))

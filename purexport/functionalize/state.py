@@ -1,7 +1,7 @@
-"""``mutated_state="io"``: what a model writes to its inputs and buffers goes in and out of the file.
+"""What a model writes to its inputs and buffers: said or refused, or, with ``mutated_state="io"``, part of the file.
 
-A buffer becomes an input of the file, under its own name, and what it holds after the call an output (``cache`` and
-``cache_out``).  So whoever runs the file keeps the state.  Inputs that the model writes to get an output likewise.
+Then a buffer becomes an input of the file, under its own name, and what it holds after the call an output (``cache``
+and ``cache_out``).  So whoever runs the file keeps the state.  Inputs that the model writes to get an output likewise.
 """
 
 from __future__ import annotations
@@ -21,6 +21,28 @@ class State:
 
     first: dict[str, torch.Tensor] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
+
+
+def write_remarks(pure: Functionalized, policy: str) -> list[str]:
+    """What the model writes to its inputs, parameters and buffers, a remark for each.
+
+    ``policy`` is ``mutated_state``: nothing is to be said where the writes are kept.  Raises ExportError with all
+    remarks for "error".
+    """
+    if policy == "io":
+        return []
+    remarks = [
+        f"the model writes to its {_what(item.input)} {item.input.name!r} at {item.place}; the values inside the file "
+        "are right, the write itself is not kept"
+        for item in pure.mutations
+    ]
+    if remarks and policy == "error":
+        raise ExportError("\n".join(remarks) + "\n(mutated_state='error')", code="state-written")
+    return remarks
+
+
+def _what(item: Input) -> str:
+    return "input" if item.kind == "user" else item.kind
 
 
 def keep_state(pure: Functionalized) -> State:

@@ -33,7 +33,6 @@ from purexport.lowering import blocks, control, fallthrough
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.promotion import common_dtype
 from purexport.lowering.core.registry import COMPLEX, LAYOUT_ARGUMENTS, QUANTIZED, Rule
-from purexport.lowering.decompose import expand
 from purexport.lowering.rules import registered
 from purexport.lowering.support import pairs
 from purexport.lowering.support.pairs import Pair
@@ -230,7 +229,7 @@ class Lowering:
             return
         if self._rule(call.target + COMPLEX if _is_complex(call) else call.target) is not None:
             return
-        pieces = expand(call)
+        pieces = _expanded(call)
         if pieces is None:
             self.gaps.append(Gap(_within(call.target, outer), str(source), _no_rule(call), "no-rule"))
             return
@@ -351,7 +350,7 @@ class Lowering:
                 arguments[name] = self.op.like(arguments[name], Value(dtypes.onnx_code(dtype)))
 
     def _decompose(self, call: Call) -> None:
-        pieces = expand(call)
+        pieces = _expanded(call)
         if pieces is None:
             self._gap(call, _no_rule(call), "no-rule")
             return
@@ -495,3 +494,10 @@ def live_calls(graph: AtenGraph) -> list[Call]:
 
 def _all_numbers(arguments: Mapping[str, Any]) -> bool:
     return all(value is None or isinstance(value, (bool, int, float, str)) for value in arguments.values())
+
+
+def _expanded(call: Call) -> AtenGraph | None:
+    """The pieces of a call without a rule; imported here, because it loads sympy and most graphs have no such call."""
+    from purexport.lowering.decompose import expand
+
+    return expand(call)

@@ -16,12 +16,11 @@ from typing import Any
 
 import torch
 
-from purexport.aten.axes import Specialised
+from purexport.aten.axes import Axes, Specialised
 from purexport.aten.graph import AtenGraph, Call, ScalarType, TensorType, Value, values_in
 from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
-from purexport.shapes.fakes import Axes, FakeMachine
 
 # Operators whose result's size depends on their input's content; the example's size means nothing for another input.
 _DATA_DEPENDENT = frozenset(
@@ -98,6 +97,9 @@ class _Abstract:
     def __init__(self, graph: AtenGraph, axes: Mapping[str, Axes], distinct: bool) -> None:
         self.graph = graph
         self.axes = axes
+        # imported here, because it loads sympy, and a graph whose sizes cannot change is only asked whether they can
+        from purexport.shapes.fakes import FakeMachine
+
         self.machine = FakeMachine(distinct)
         self.env: dict[Value, Any] = {}
         self.found = Inference()

@@ -38,6 +38,7 @@ Axes = Mapping[int, str]
 _PRIMES = (13, 17, 19, 23, 29, 31, 37, 41, 43, 47)
 _TENSORS = re.compile(r"(Optional\[|List\[)*Tensor\]*")
 _SMALL = 16  # elements of a tensor whose content is kept
+_NUMBERS = re.compile("number")
 _MAKERS = frozenset(f"aten::{name}" for name in ("scalar_tensor", "zeros", "ones", "full", "arange"))
 
 
@@ -185,8 +186,13 @@ class FakeMachine:
         """Numbers that the trace had wrapped become zero-dim tensors where the schema wants a tensor."""
         if target == "aten::view":
             return {"self": args["self"], "shape": args["size"]}
-        kinds = _tensor_parameters(target)
-        return {name: self._as_tensor(arg) if name in kinds else arg for name, arg in args.items()}
+        kinds = _parameters(target, _TENSORS)
+        args = {name: self._as_tensor(arg) if name in kinds else arg for name, arg in args.items()}
+        if not any(isinstance(arg, torch.Tensor) and arg.is_complex() for arg in args.values()):
+            return args
+        # torch makes a complex number of one beside complex tensors, which would fix it; no shape depends on it
+        numbers = _parameters(target, _NUMBERS)
+        return {name: 1 if name in numbers and _is_symbolic(arg) else arg for name, arg in args.items()}
 
     def _as_tensor(self, arg: Any) -> Any:
         if isinstance(arg, (list, tuple)):
@@ -319,8 +325,8 @@ def _operator(call: Call) -> Any:
         ) from None
 
 
-def _tensor_parameters(target: str) -> Sequence[str]:
-    return [item.name for item in signature(target).parameters if _TENSORS.fullmatch(item.type)]
+def _parameters(target: str, kind: re.Pattern[str]) -> Sequence[str]:
+    return [item.name for item in signature(target).parameters if kind.fullmatch(item.type)]
 
 
 def _is_symbolic(arg: Any) -> bool:

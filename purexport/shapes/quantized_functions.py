@@ -99,6 +99,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f"quantized::{name}": _linear for name in _LINEARS.split()},
     "quantized::matmul": _matmul,
     "quantized::cat": _cat,
+    "quantized::cat_relu": _cat,
     "quantized::embedding_byte": _embedding,
     "aten::dequantize": _dequantize,
     "aten::quantize_per_channel": _of_self,

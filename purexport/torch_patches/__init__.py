@@ -1,1 +1,1 @@
-"""What is replaced in torch while it is asked, and put back afterwards."""
+"""What is replaced in torch while it is asked, and put back afterwards: `table.py` lists all of it."""

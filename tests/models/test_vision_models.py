@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import purexport
-from tests.harness import CAPTURES, ROUTES, run_ort
+from tests.harness import CAPTURES, run_ort
 from tests.models.detection_head import DetectionHead
 from tests.models.zoo import draw_weights, measured
 from tests.torchvision_shim import torchvision
@@ -40,7 +40,7 @@ def boxes_and_logits(count: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("opset", [11, 17, OPSET, 23])
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", [*CAPTURES, "script"])
 def test_detection_head(route: str, opset: int) -> None:
     """Other boxes than the example's, none and one among them: other counts at every step."""
     torchvision()  # declares the operators

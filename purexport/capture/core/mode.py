@@ -14,7 +14,8 @@ from torch.utils import _pytree as pytree
 
 from purexport.capture.core.attributes import attributes_kept
 from purexport.errors import ExportError
-from purexport.options import TrainingMode, ours
+from purexport.options import TrainingMode, training_mode
+from purexport.torch_patches.attention import plain_attention
 
 _EXPORTING: ContextVar[bool] = ContextVar("purexport_exporting", default=False)
 
@@ -26,18 +27,12 @@ def is_in_onnx_export() -> bool:
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Marks the capture for ``is_in_onnx_export``, and shows attention layers as their plain operators.
-
-    In eval mode torch runs attention by a fused operator that has no other form; its switch is a process-wide one,
-    so it is put back as it was found.
-    """
+    """Marks the capture for ``is_in_onnx_export``, and shows attention layers as their plain operators."""
     token = _EXPORTING.set(True)
-    fused = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
     try:
-        yield
+        with plain_attention():
+            yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
         _EXPORTING.reset(token)
 
 
@@ -115,13 +110,3 @@ def _version(tensor: torch.Tensor) -> int:
 def copied(tree: Any) -> Any:
     """Arguments with their tensors copied, so that a model may write to them."""
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), tree)
-
-
-def training_mode(value: TrainingMode | bool | None) -> TrainingMode:
-    """``training`` as old code gives it: a bool, the enum, or torch's own."""
-    value = ours(TrainingMode, value)
-    if isinstance(value, TrainingMode):
-        return value
-    if value is None or isinstance(value, bool):
-        return TrainingMode.TRAINING if value else TrainingMode.EVAL
-    raise ExportError(f"training={value!r} is neither a bool nor a TrainingMode", code="wrong-option")

@@ -13,18 +13,6 @@ from purexport.aten.graph import AtenGraph, Input
 from purexport.capture.core.module_tensors import owned_tensors
 
 
-def check_given(input_names: Sequence[str] | None, output_names: Sequence[str] | None) -> None:
-    """Raises ValueError for a text instead of a list, and for a name that is given twice."""
-    for names in (input_names, output_names):
-        if isinstance(names, str):
-            raise ValueError(f"input_names and output_names are lists of names, not the string {names!r}")
-        if names is not None and len(set(names)) != len(names):
-            raise ValueError(f"names must differ from each other: {list(names)}")
-    both = [name for name in input_names or () if name in (output_names or ())]
-    if both:
-        raise ValueError(f"input_names and output_names both give {both[0]!r}; a name stands for one value of a file")
-
-
 def order_inputs(inputs: list[Input], model: Any) -> list[Input]:
     """The inputs of the user, then what the model owns in the order of its ``state_dict``, then the rest.
 

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from purexport.errors import ExportError
+from purexport.torch_patches.tracer import tracing_state, untraced
 
 NODE = "prim::CreateObject"  # what stands for an object in the trace; its attribute says which
 ATTRIBUTE = "index"
@@ -27,7 +28,6 @@ _CONVOLUTIONS = ("Conv2dPackedParamsBase", "Conv3dPackedParamsBase")
 
 # the tracer's own interface, which torch's type stubs leave out
 _VALUE_OF, _SET_VALUE = torch._C._get_value_trace, torch._C._set_value_trace  # type: ignore[attr-defined]
-_SET_STATE = torch._C._set_tracing_state  # type: ignore[attr-defined]
 
 Constant = Callable[[torch.Tensor, str], Any]
 
@@ -56,17 +56,13 @@ class Recorder:
         overload = _overload(function, args, kwargs)
         schema = overload._schema
         flat = _in_order(schema, args, kwargs)
-        state = torch._C._get_tracing_state()
-        graph = state.graph()
+        graph = tracing_state().graph()
         marker = _VALUE_OF(torch.empty(0)).node()  # a node that knows the source line
         values = [
             self._value(graph, item, argument.type) for item, argument in zip(flat, schema.arguments, strict=True)
         ]
-        _SET_STATE(None)
-        try:
+        with untraced():
             result = overload(*args, **kwargs)
-        finally:
-            _SET_STATE(state)
         results = result if isinstance(result, tuple) else (result,)
         node = graph.create(schema.name, values, len(results))
         node.copyMetadata(marker)

@@ -40,25 +40,23 @@ class Request:
 
 @dataclass
 class Captured:
-    """The graph, the route that gave it and why, and the dynamic axes by input name.
+    """The graph, the dynamic axes by input name, and the route that gave the graph and why.
 
-    ``notes`` are the tracer's own warnings, said already; ``remarks`` are ours, to be said as warnings.  ``typed`` says
-    that the graph's types hold for all sizes already.
+    `notes` are the tracer's own warnings, said already; `remarks` are ours, to be said as warnings.
+    `types_hold_for_all_sizes` is False where the types in the graph are those of the example: the sizes in them are
+    numbers, also on dynamic axes.  `scripted` says that a script was interpreted, on its own or called from a trace.
+    `listed` says that the results are those of a list that the model returns.
     """
 
     graph: AtenGraph
-    route: str
-    reason: str
     axes: dict[str, Axes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-    typed: bool = False
-    listed: bool = False  # the results are those of a list that the model returns
-
-    @property
-    def scripted(self) -> bool:
-        """True when a script was interpreted, on its own or called from a trace."""
-        return self.typed and self.route != "export"
+    types_hold_for_all_sizes: bool = False
+    scripted: bool = False
+    listed: bool = False
+    route: str = ""
+    reason: str = ""
 
 
 @dataclass

@@ -19,7 +19,7 @@ import torch
 from torch.export import AdditionalInputs, Dim, ExportedProgram, ShapesCollection, dynamic_shapes
 from torch.utils import _pytree as pytree
 
-from purexport.aten.autograd_functions import whole_in_bodies
+from purexport.aten.autograd_functions import single_calls_in_bodies
 from purexport.aten.axes import Axes, Specialised
 from purexport.aten.graph import Assigned, Source
 from purexport.capture.core.attributes import watched
@@ -36,7 +36,7 @@ _HINTS = (type(Dim.AUTO),)
 _DIMS = (Dim, str, int, type(None), *_HINTS)
 
 
-def export_model(request: Request, reason: str) -> Captured:
+def export_model(request: Request) -> Captured:
     """Capture a module or function by torch.export.  Raises ExportError where that does not take the model."""
     flat = flatten(request)
     module = request.model
@@ -58,7 +58,7 @@ def export_model(request: Request, reason: str) -> Captured:
         raise watch.explained(program) from program
     if any(isinstance(dim, _HINTS) for spec in specs for dim in spec.values()):
         remarks = _held(program, flat.names, labels, watch)
-    captured = _captured(program, reason, flat.names, labels)
+    captured = _captured(program, flat.names, labels)
     # torch.export records what the outermost module assigns, as a write to its buffer
     inner = [item for item in captured.graph.inputs if item.name in assigned and "." in item.name]
     captured.graph.assigned += [Assigned(item, None) for item in inner]
@@ -74,17 +74,16 @@ def read_program(request: Request) -> Captured:
     given = list(request.input_names or ())[: len(own)]
     names = [*given, *own[len(given) :]]
     labels = named_axes(request, names, reader.user_tensors(program))
-    return _captured(program, "the model is an ExportedProgram", names, labels)
+    return _captured(program, names, labels)
 
 
-def _captured(
-    program: ExportedProgram, reason: str, names: Sequence[str] | None, labels: Mapping[str, Axes]
-) -> Captured:
+def _captured(program: ExportedProgram, names: Sequence[str] | None, labels: Mapping[str, Axes]) -> Captured:
     graph = reader.read(program, names, labels)
     graph.output_names = output_names(_output_paths(program))
     graph.outputs = [output for output in graph.outputs if output is not None]
     spec = program.call_spec.out_spec
-    return Captured(graph, "export", reason, listed=spec is not None and spec.type is list)
+    listed = spec is not None and spec.type is list
+    return Captured(graph, types_hold_for_all_sizes=True, listed=listed)
 
 
 def _output_paths(program: ExportedProgram) -> list[tuple[Any, ...]]:
@@ -111,7 +110,7 @@ def _exported(
             lambda _, leaf: by_tensor.get(id(leaf)) or None, combined, tree_name="args"
         )
     try:
-        with quiet_torch(), warnings.catch_warnings(), torch.no_grad(), watch.running(), whole_in_bodies():
+        with quiet_torch(), warnings.catch_warnings(), torch.no_grad(), watch.running(), single_calls_in_bodies():
             warnings.simplefilter("ignore")
             return torch.export.export(watch.module, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:

@@ -18,14 +18,14 @@ from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from purexport.aten.graph import Frame, Source
 from purexport.capture.core.request import refuse_output
-from purexport.capture.core.whole import Rewriting
+from purexport.capture.core.single_calls import recorded_in_other_forms
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
+from purexport.torch_patches.calls import functions_handed_to
 
 _LONGEST = 300
 _OUTPUTS = (torch.Tensor, bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -81,7 +81,7 @@ class Watch:
                 if isinstance(size, torch.SymInt)
             }
             try:
-                with Rewriting(self.remarks), _AfterEachCall(self._look):
+                with recorded_in_other_forms(self.remarks), functions_handed_to(self._call):
                     result = forward(*args, **kwargs)
                 for leaf in pytree.tree_leaves(result):
                     if leaf is not None and not isinstance(leaf, _OUTPUTS):
@@ -92,6 +92,12 @@ class Watch:
 
         watched.__signature__ = self.signature  # type: ignore[attr-defined]
         return watched
+
+    def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = function(*args, **kwargs)
+        if not torch.compiler.is_dynamo_compiling():  # the subprograms of torch.cond and the like
+            self._look()
+        return result
 
     def _look(self) -> None:
         fixed = [key for key, size in self.free.items() if size.node.expr.is_Integer]
@@ -147,15 +153,3 @@ def _short(error: BaseException) -> str:
     text = said.removeprefix("Explanation:").strip()
     text = text if len(text) <= _LONGEST else text[:_LONGEST] + " ..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-class _AfterEachCall(TorchFunctionMode):
-    def __init__(self, look: Callable[[], None]) -> None:
-        super().__init__()
-        self.look = look
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        if not torch.compiler.is_dynamo_compiling():  # the subprograms of torch.cond and the like
-            self.look()
-        return result

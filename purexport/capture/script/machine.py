@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from purexport.aten.graph import Frame, Source, Value
+from purexport.capture.core.frames import traced_frames
 from purexport.capture.script.attributes import Attributes
 from purexport.capture.script.by_schema import record_by_schema
 from purexport.capture.script.recorder import Recorder
 from purexport.capture.script.registry import ANY, FORMS, Form, Handlers, Node
-from purexport.capture.trace.torchscript import traced_frames
 from purexport.errors import ExportError
 from purexport.shapes.fakes import FakeMachine
 

@@ -29,10 +29,11 @@ from purexport.aten.graph import (
     same_bytes,
     tensor_type,
 )
-from purexport.aten.schema import changes_shape, signature
+from purexport.aten.schema import changes_shape, dtype_from_code, signature
 from purexport.capture.script.sequence_aliasing import SequenceAliasing
 from purexport.capture.script.state import State
 from purexport.capture.script.values import Changeable, FakeSequence, ScriptDict, ScriptList
+from purexport.dtypes import stored_dtype
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
 from purexport.shapes.fakes import Axes, FakeMachine
@@ -52,7 +53,7 @@ class Recorder:
         self.producers: dict[Value, Call] = {}
         self.owned: dict[tuple[Any, ...], Value] = {}
         self.owners: dict[Value, str] = {}  # parameters, by the path of their module
-        self.quantized: set[Value] = set()  # what may be a quantized tensor, of which the fakes are plain
+        self.quantized: dict[Value, Any] = {}  # what may be a quantized tensor, of which the fakes are plain: its dtype
         self.aliasing = SequenceAliasing()
         self.state = State(calls=self.graph.calls)
 
@@ -190,8 +191,11 @@ class Recorder:
         self.state.calls.append(call)
         for value in call.outputs:
             self.producers[value] = call
-        if call.target.startswith(_QUANTIZING) or (self.quantized and any(v in self.quantized for v in call.inputs())):
-            self.quantized.update(call.outputs if not _FLOAT_RESULT.search(call.target) else ())
+        of_quantized = [self.quantized[value] for value in call.inputs() if value in self.quantized]
+        if (call.target.startswith(_QUANTIZING) or of_quantized) and not _FLOAT_RESULT.search(call.target):
+            code = call.args.get("dtype") if call.target.startswith("aten::quantize_per") else None
+            dtype = dtype_from_code(code) if isinstance(code, int) else code
+            self.quantized.update(dict.fromkeys(call.outputs, dtype or next(iter(of_quantized), None)))
         self.aliasing.note_writes(call, self.fakes)
 
     def emit(self, target: str, args: dict[str, Any], fake: Any, source: Source) -> Value:
@@ -210,6 +214,8 @@ class Recorder:
         self._refuse_new_shape(call)
         if scalars.is_scalar_operator(call.base) and not any(_is_tensor(arg) for arg in args.values()):
             call.outputs[0].type = ScalarType(int)
+        if target == "aten::int_repr":
+            call.outputs[0].type = TensorType(self._integers_of(args["self"], source), None)
         try:
             results = self.shapes.evaluate(call, self.fakes.__getitem__)
         except ExportError:
@@ -240,6 +246,17 @@ class Recorder:
         call.outputs = [self.value(result)]
         self.add(call)
         return call.outputs[0]
+
+    def _integers_of(self, value: Value, source: Source) -> torch.dtype:
+        """The dtype of a quantized tensor's integers."""
+        dtype = self.quantized.get(value)
+        if dtype is None:
+            raise ExportError(
+                f"the script asks for the integers at {source} of {self.describe(value)}, whose quantized dtype is not "
+                "known; export the module itself by trace",
+                code="script-hides-effect",
+            )
+        return stored_dtype(dtype)
 
     def _refuse_new_shape(self, call: Call) -> None:
         """A tensor from outside of a body keeps its shape in it: what follows knows one shape of it only."""

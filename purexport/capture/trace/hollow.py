@@ -8,16 +8,17 @@ real, so that numbers that follow from sizes are numbers, and so are arguments o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from purexport.aten.graph import AtenGraph
 from purexport.capture.core.module_tensors import Owned, placed
 from purexport.errors import ExportError
+from purexport.torch_patches.calls import operators_handed_to
+from purexport.torch_patches.tracer import traced_in_kernels, tracing_state, untraced
 
 State = list[tuple[str, str, torch.Tensor]]
 
@@ -54,39 +55,16 @@ def refuse_lost(graph: AtenGraph, owned: Sequence[Owned]) -> None:
         )
 
 
-@contextmanager
-def paused() -> Iterator[None]:
-    """Inside, the operators that torch's own Python code calls in its kernels are not recorded."""
-    with _Paused():  # type: ignore[no-untyped-call]
-        yield
+def paused() -> AbstractContextManager[None]:
+    """Inside, the operators that torch's own Python code calls in its kernels are not recorded a second time."""
+    return operators_handed_to(_run)
 
 
-class _Paused(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Operators run without being recorded a second time."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        state = torch._C._get_tracing_state()
-        if state is None:
-            return func(*args, **(kwargs or {}))
-        if func is torch.ops.aten.convolution.default:
-            return _recorded(lambda: torch.ops.aten._convolution.default(*args, False, False, True, True))
-        _set_tracing(None)
-        try:
-            return func(*args, **(kwargs or {}))
-        finally:
-            _set_tracing(state)
-
-
-def _set_tracing(state: Any) -> None:
-    _recorded(lambda: torch._C._set_tracing_state(state))  # type: ignore[attr-defined]
-
-
-def _recorded(function: Callable[[], Any]) -> Any:
-    """Run ``function`` as outside of the tracer, which keeps itself from what it calls."""
-    key = torch._C._dispatch_key_parse("Tracer")
-    was = torch._C._dispatch_tls_is_dispatch_key_excluded(key)
-    torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
-    try:
-        return function()
-    finally:
-        torch._C._dispatch_tls_set_dispatch_key_excluded(key, was)
+def _run(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if tracing_state() is None:
+        return overload(*args, **kwargs)
+    if overload is torch.ops.aten.convolution.default:
+        with traced_in_kernels():
+            return torch.ops.aten._convolution.default(*args, False, False, True, True)
+    with untraced():
+        return overload(*args, **kwargs)

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
+from purexport.torch_patches.tracer import untraced
+
 _MASKS = (torch.bool, torch.uint8)
-_SET_STATE = torch._C._set_tracing_state  # type: ignore[attr-defined]
 
 
 @dataclass
@@ -94,9 +95,5 @@ def _without(value: torch.Tensor, rank: int) -> torch.Tensor:
 
 def _sizes(tensor: torch.Tensor) -> tuple[int, ...]:
     """The sizes as numbers, without a word to the tracer, which would take each for a value of the model."""
-    state = torch._C._get_tracing_state()
-    _SET_STATE(None)
-    try:
+    with untraced():
         return tuple(tensor.shape)
-    finally:
-        _SET_STATE(state)

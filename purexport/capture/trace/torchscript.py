@@ -8,7 +8,6 @@ become numbers again, because type promotion and constant folding need to know t
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,7 +17,6 @@ from typing import Any
 
 import torch
 from torch.jit import _trace as jit_trace
-from torch.overrides import TorchFunctionMode
 
 from purexport.aten import scalars
 from purexport.aten.graph import (
@@ -35,11 +33,13 @@ from purexport.aten.graph import (
     Value,
 )
 from purexport.aten.schema import bind, is_wrapped_number, target_of
-from purexport.capture.core import prepacked, whole
+from purexport.capture.core import prepacked, single_calls
+from purexport.capture.core.frames import traced_frames
 from purexport.capture.trace import setitem
 from purexport.errors import ExportError
+from purexport.torch_patches.calls import functions_handed_to
+from purexport.torch_patches.tracer import module_paths
 
-_FRAME = re.compile(r"^(.*)\((\d+)\): .*$", re.MULTILINE)
 _SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": float}
 _CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::IntImplicit": int}
 # the trace holds the tensors that these return, so that a write would reach what it holds
@@ -94,11 +94,10 @@ def trace(
     for path, module in modules:
         scopes.setdefault(module, path)
     flat = [*tensors, *(tensor for _, _, tensor in state)]
-    outer = jit_trace._trace_module_map
-    with warnings.catch_warnings(record=True) as caught, torch.no_grad(), _Visible(dynamic, caught) as visible:
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         warnings.simplefilter("always", category=jit_trace.TracerWarning)
-        try:
-            jit_trace._trace_module_map = scopes
+        visible = _Visible(dynamic, caught)
+        with functions_handed_to(visible.call), module_paths(scopes):
             graph, _ = torch._C._create_graph_by_tracing(
                 lambda *values: tuple(function(*values[: len(tensors)])),
                 tuple(flat),
@@ -108,8 +107,6 @@ def trace(
                 None,
                 [],
             )
-        finally:
-            jit_trace._trace_module_map = outer
     visible.refuse_unseen_writes()
     inputs = [Input(Value(_missing), name, "user") for name in names]
     inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
@@ -120,12 +117,7 @@ def trace(
     return Recorded(graph, inputs, notes, visible.packed.objects)
 
 
-def traced_frames(place: str) -> list[Frame]:
-    """The frames of a traced node's ``sourceRange()``, innermost first."""
-    return [(path, int(line)) for path, line in _FRAME.findall(place)]
-
-
-class _Visible(TorchFunctionMode):
+class _Visible:
     """What the tracer would not see: a literal that is written to later, and ``x.data``, which shares x's memory.
 
     A dropout that is off returns its input and ``atleast_1d`` a view, which their schemas do not say: the tracer would
@@ -135,7 +127,6 @@ class _Visible(TorchFunctionMode):
     """
 
     def __init__(self, dynamic: bool, caught: list[warnings.WarningMessage]) -> None:
-        super().__init__()
         self.caught = caught
         self.packed = prepacked.Recorder()
         self.dynamic = dynamic
@@ -151,7 +142,8 @@ class _Visible(TorchFunctionMode):
                     code="trace-drops-write",
                 )
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of ``function``, recorded in a form that shows everything."""
         before = len(self.caught)
         result = self._call(function, args, kwargs)
         for warning in self.caught[before:]:  # the tracer takes this function for the user's
@@ -159,25 +151,25 @@ class _Visible(TorchFunctionMode):
                 warning.filename, warning.lineno = _users_line()
         return result
 
-    def _call(self, function: Any, args: Any, kwargs: Any) -> Any:
-        if prepacked.holds_object((*args, *(kwargs or {}).values())):
-            return self.packed.call(function, args, kwargs or {})
+    def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if prepacked.holds_object((*args, *kwargs.values())):
+            return self.packed.call(function, args, kwargs)
         if function is torch.fused_moving_avg_obs_fake_quant and len(args) > 1 and not args[1].any():
-            return _fake_quantized(*args, **(kwargs or {}))
+            return _fake_quantized(*args, **kwargs)
         if function == _DATA:
             return args[0].detach()
-        if function in whole.VERDICTS:  # a Python bool would be the example's, and the tracer would not warn
-            return whole.VERDICTS[function](*args, **(kwargs or {}))
+        if function in single_calls.VERDICTS:  # a Python bool would be the example's, and the tracer would not warn
+            return single_calls.VERDICTS[function](*args, **kwargs)
         name = getattr(function, "__name__", "")
         if name == "__index__" and (self.dynamic or not _is_size(args[0])):
             _warn_of_index()
-        if name in _DROPOUTS and args and not _drops(args, kwargs or {}):
+        if name in _DROPOUTS and args and not _drops(args, kwargs):
             return args[0]
         if name in _AT_LEAST and len(args) == 1 and isinstance(args[0], torch.Tensor):
             return _with_axes(args[0], _AT_LEAST[name])
         if name == "__setitem__" and self.dynamic and setitem.written(*args):
             return None
-        result = _SAFE.get(name, function)(*args, **(kwargs or {}))
+        result = _SAFE.get(name, function)(*args, **kwargs)
         if name in _UNSEEN_SHARING:
             found = [item for item in result if not item.is_inference()]
             self.shared += [(name, item, item._version) for item in found]

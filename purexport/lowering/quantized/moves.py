@@ -23,8 +23,8 @@ from purexport.lowering.tensor import (
 _SAME_AXES = "clone contiguous detach"
 _MOVES = (
     "channel_shuffle chunk expand flatten.using_ints flip index_select movedim.int narrow permute pixel_shuffle "
-    "repeat reshape select.int size.int slice.Tensor split.Tensor "
-    "split_with_sizes squeeze squeeze.dim squeeze.dims stack t transpose.int unbind.int unflatten.int unsqueeze "
+    "repeat reshape select.int size.int slice.Tensor split.sizes split.Tensor "
+    "split_with_sizes squeeze squeeze.dim squeeze.dims t transpose.int unbind.int unflatten.int unsqueeze "
     "upsample_nearest2d.vec view"
 )
 

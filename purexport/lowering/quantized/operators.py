@@ -109,7 +109,7 @@ def quantized_cat(
     op: Emitter, qx: Sequence[Quantized], dim: int, scale: float | None = None, zero_point: int | None = None
 ) -> Quantized:
     """quantized::cat(Tensor[] qx, int dim, float? scale, int? zero_point) -> Tensor"""
-    return _concat(op, qx, dim, scale, zero_point, relu=False)
+    return _concat(op, qx, dim % qx[0].integers.rank, scale, zero_point, relu=False)
 
 
 @lower_quantized("quantized::cat_relu")
@@ -117,17 +117,25 @@ def cat_relu(
     op: Emitter, qx: Sequence[Quantized], dim: int, scale: float | None = None, zero_point: int | None = None
 ) -> Quantized:
     """quantized::cat_relu(Tensor[] qx, int dim, float? scale, int? zero_point) -> Tensor"""
-    return _concat(op, qx, dim, scale, zero_point, relu=True)
+    return _concat(op, qx, dim % qx[0].integers.rank, scale, zero_point, relu=True)
 
 
 @lower_quantized("aten::cat")
 def cat_plain(op: Emitter, tensors: Sequence[Quantized], dim: int = 0) -> Quantized:
     """aten::cat(Tensor[] tensors, int dim=0) -> Tensor"""
-    return _concat(op, tensors, dim, None, None, relu=False)
+    return _concat(op, tensors, dim % tensors[0].integers.rank, None, None, relu=False)
+
+
+@lower_quantized("aten::stack")
+def stack(op: Emitter, tensors: Sequence[Quantized], dim: int = 0) -> Quantized:
+    """aten::stack(Tensor[] tensors, int dim=0) -> Tensor, with the scale and zero point of the first tensor"""
+    axis = dim % (tensors[0].integers.rank + 1)
+    unsqueezed = [tensor.with_integers(op.Unsqueeze(tensor.integers, [axis])) for tensor in tensors]
+    return _concat(op, unsqueezed, axis, None, None, relu=False)
 
 
 def _concat(
-    op: Emitter, tensors: Sequence[Quantized], dim: int, scale: float | None, zero_point: int | None, relu: bool
+    op: Emitter, tensors: Sequence[Quantized], axis: int, scale: float | None, zero_point: int | None, relu: bool
 ) -> Quantized:
     """The concat of the tensors: those with the scale and zero point of the result as integers, others requantized."""
     first = tensors[0]
@@ -140,7 +148,7 @@ def _concat(
             continue
         value = dequantized(op, tensor)
         integers.append(requantized(op, op.Relu(value) if relu else value, result).integers)
-    return result.with_integers(op.Concat(*integers, axis=dim % first.integers.rank))
+    return result.with_integers(op.Concat(*integers, axis=axis))
 
 
 def _same_steps(one: Quantized, other: Quantized) -> bool:
@@ -332,6 +340,12 @@ def quantized_dropout(
     if training:
         raise UnsupportedForm("in training mode has no ONNX form; export the model in eval mode", code="no-onnx-form")
     return self
+
+
+@lower_quantized("aten::dropout")
+def dropout_plain(op: Emitter, input: Quantized, p: float, train: bool) -> Quantized:
+    """aten::dropout(Tensor input, float p, bool train) -> Tensor"""
+    return dropout(op, input, 1.0, 0, p, train)
 
 
 # Operators with a fixed scale and zero point ------------------------------------------------------------------------

@@ -62,7 +62,13 @@ KINDS = [
         "isclose", torch.isclose, values([1.0, 1.0, INF, NAN, INF, 0.0]), values([1.000001, 1.1, INF, NAN, -INF, 1e-9])
     ),
     Row("isclose-nan", lambda x, y: torch.isclose(x, y, rtol=0.1, equal_nan=True), LEFT, RIGHT),
-    Row("isclose-int", lambda x, y: torch.isclose(x, y, atol=1), i64(9, low=0, high=4), i64(9, low=0, high=4)),
+    Row(
+        "isclose-int",
+        lambda x, y: torch.isclose(x, y, atol=1),
+        i64(9, low=0, high=4),
+        i64(9, low=0, high=4),
+        traced="found type 'int'",
+    ),
     Row("nan-to-num", torch.nan_to_num, values([1.0, INF, -INF, NAN])),
     Row("nan-to-num-numbers", lambda x: torch.nan_to_num(x, 1.0, 2.0, -3.0), values([1.0, INF, -INF, NAN])),
     Row("nan-to-num-int", torch.nan_to_num, i64(3), opsets=FEW),

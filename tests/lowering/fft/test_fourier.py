@@ -157,7 +157,9 @@ SHORT_TIME = [
     Row("stft-both-sides", lambda x: _stft(x, onesided=False), f32(2, 20)),
     Row("stft-complex", lambda z: _stft(z, window=HANN), c64(2, 20)),
     Row("stft-real", lambda x: torch.stft(x, 8, window=HANN, return_complex=False), f32(2, 20)),
-    Row("stft-center-real", lambda x: aten.stft.center(x, 8, return_complex=True), f32(2, 20)),
+    Row(
+        "stft-center-real", lambda x: aten.stft.center(x, 8, return_complex=True), f32(2, 20), traced="another overload"
+    ),
     Row("stft-center-complex", lambda z: aten.stft.center(z, 8, pad_mode="constant", return_complex=True), c64(20)),
     Row("stft-center-parts", lambda x: aten.stft.center(x, 8, center=False, return_complex=False), f32(20)),
     Row("istft", lambda z: torch.istft(z, 8, window=HANN), c64(2, 5, 6), dynamic="batch"),
@@ -189,7 +191,12 @@ WINDOWS = [
     ),
     Row("kaiser", lambda x: x * torch.kaiser_window(6) * torch.kaiser_window(6, False), f32(6)),
     Row("kaiser-beta", lambda x: x * torch.kaiser_window(6, True, 5.0, dtype=torch.float64), f32(6)),
-    Row("signal-windows", lambda x: x * torch.signal.windows.gaussian(6) + torch.signal.windows.cosine(6), f32(6)),
+    Row(
+        "signal-windows",
+        lambda x: x * torch.signal.windows.gaussian(6) + torch.signal.windows.cosine(6),
+        f32(6),
+        traced="keyword-only arguments",
+    ),
     Row("sinc", lambda x: torch.sinc(x), f32(6)),
 ]
 

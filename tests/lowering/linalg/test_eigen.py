@@ -51,7 +51,13 @@ def of_any(results: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, ...]:
 
 
 SYMMETRIC = [
-    Row("eigh", lambda x: sizes_of_vectors(torch.linalg.eigh(symmetric(x))[1:]), f32(2, 4, 4), **BOUNDS),
+    Row(
+        "eigh",
+        lambda x: sizes_of_vectors(torch.linalg.eigh(symmetric(x))[1:]),
+        f32(2, 4, 4),
+        **BOUNDS,
+        traced="infer the expected size of a list",
+    ),
     Row("eigh-composes", lambda x: of_symmetric(torch.linalg.eigh(symmetric(x))), f32(2, 5, 5), **BOUNDS),
     Row("eigh-double", lambda x: of_symmetric(torch.linalg.eigh(symmetric(x))), f64(12, 12), **EXACT),
     Row("eigh-any", lambda x: of_symmetric(torch.linalg.eigh(symmetric(x))), f32(2, 3, 3), **SQUARE),
@@ -72,7 +78,13 @@ SYMMETRIC = [
 ]
 
 SINGULAR = [
-    Row("svd-sizes", lambda x: sizes_of_vectors(torch.linalg.svd(x, full_matrices=False)), f32(2, 4, 3), **BOUNDS),
+    Row(
+        "svd-sizes",
+        lambda x: sizes_of_vectors(torch.linalg.svd(x, full_matrices=False)),
+        f32(2, 4, 3),
+        **BOUNDS,
+        traced="infer the expected size of a list",
+    ),
     Row("svd", lambda x: of_any(torch.linalg.svd(x)), f32(2, 5, 3), dynamic="batch", **BOUNDS),
     Row("svd-wide", lambda x: of_any(torch.linalg.svd(x)), f32(3, 5), **BOUNDS),
     Row("svd-thin", lambda x: of_any(torch.linalg.svd(x, full_matrices=False)), f32(12, 10), **BOUNDS),
@@ -83,7 +95,13 @@ SINGULAR = [
     Row("svd-zero", lambda x: of_any(torch.linalg.svd(x)), values([[0.0, 0], [0, 0]]), **BOUNDS),
     Row("svd-no-rows", lambda x: torch.linalg.svd(x), f32(2, 0, 3), opsets=(13, 23)),
     Row("svd-no-matrix", lambda x: torch.linalg.svd(x), f32(0, 2, 3), opsets=(13, 23)),
-    Row("svd-old", lambda x: sizes_of_vectors(torch.svd(x)), f32(4, 3), **BOUNDS),
+    Row(
+        "svd-old",
+        lambda x: sizes_of_vectors(torch.svd(x)),
+        f32(4, 3),
+        **BOUNDS,
+        traced="infer the expected size of a list",
+    ),
     Row("svd-old-values", lambda x: torch.svd(x, compute_uv=False), f32(4, 3), **BOUNDS),
     Row("_svd-values", lambda x: aten._linalg_svd(x, False, False), f32(4, 3), **BOUNDS),
     Row("_svd", lambda x: of_any(aten._linalg_svd(x)), f32(4, 3), **BOUNDS),

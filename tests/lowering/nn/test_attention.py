@@ -113,7 +113,12 @@ MASKED = [
     ),
     Row("mask-of-heads", attend_masked, *QKV, boolean(3, 1, 5)),
     Row("mask-of-queries", attend_masked, *QKV, boolean(4, 1)),
-    Row("mask-constant", lambda q, k, v: attend_masked(q, k, v, torch.ones(4, 5).tril().bool()), *QKV),
+    Row(
+        "mask-constant",
+        lambda q, k, v: attend_masked(q, k, v, torch.ones(4, 5).tril().bool()),
+        *QKV,
+        traced="no attribute or method 'bool'",
+    ),
     Row("mask-constant-float", lambda q, k, v: attend_masked(q, k, v, torch.ones(4, 5).tril()), *QKV),
     Row("mask-scale", lambda q, k, v, m: attend_masked(q, k, v, m, scale=0.2), *QKV, f32(2, 3, 4, 5)),
 ]

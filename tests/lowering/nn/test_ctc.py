@@ -15,12 +15,12 @@ FEW = (11, 13, 20)
 
 
 def loss(*lengths, **options):
-    return lambda x, y, *given: functional.ctc_loss(x.log_softmax(2), y, *(given or lengths), **options)
+    return lambda x, y, *given: functional.ctc_loss(x.log_softmax(2), y, *lengths, *given, **options)
 
 
 ROWS = [
     *(
-        Row(way, loss([8, 7, 8], [4, 2, 3], reduction=way), f32(8, 3, 6), LABELS, opsets=FEW)
+        Row(way, loss([8, 7, 8], [4, 2, 3], reduction=way), f32(8, 3, 6), LABELS, opsets=FEW, traced="List[int]")
         for way in ("none", "mean", "sum")
     ),
     Row(
@@ -30,6 +30,7 @@ ROWS = [
         REPEATED,
         opsets=FEW,
         trap="a blank between equals",
+        traced="found type 'List[int]'",
     ),
     Row(
         "tensors",
@@ -41,22 +42,38 @@ ROWS = [
         opsets=FEW,
         trap="no label at all",
     ),
-    Row("blank", loss([8, 7, 8], [4, 2, 3], blank=5), f32(8, 3, 6), i64(3, 4, low=0, high=5), opsets=FEW),
+    Row(
+        "blank",
+        loss([8, 7, 8], [4, 2, 3], blank=5),
+        f32(8, 3, 6),
+        i64(3, 4, low=0, high=5),
+        opsets=FEW,
+        traced="found type 'List[int]'",
+    ),
     Row(
         "one-row",
         loss([8, 7, 8], [4, 2, 3], reduction="none"),
         f32(8, 3, 6),
         i64(9, low=1, high=6),
         opsets=FEW,
+        traced="found type 'List[int]'",
     ),
     Row("one-row-tensors", loss(), f32(8, 3, 6), i64(6, low=1, high=6), INPUTS, TARGETS, opsets=FEW),
-    Row("impossible", loss([2, 8, 8], [4, 2, 3], reduction="none"), f32(8, 3, 6), LABELS, opsets=(20,)),
+    Row(
+        "impossible",
+        loss([2, 8, 8], [4, 2, 3], reduction="none"),
+        f32(8, 3, 6),
+        LABELS,
+        opsets=(20,),
+        traced="found type 'List[int]'",
+    ),
     Row(
         "zero-infinity",
         loss([2, 8, 8], [4, 2, 3], zero_infinity=True),
         f32(8, 3, 6),
         LABELS,
         opsets=(20,),
+        traced="found type 'List[int]'",
     ),
     Row(
         "alone",

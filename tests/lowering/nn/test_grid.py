@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,20 +17,15 @@ OPSETS = (13, 16, 20, 23)  # without GridSample, for planes, for volumes
 ANY = {0: {0: "batch", 2: "h", 3: "w"}, 1: {0: "batch", 1: "rows", 2: "columns"}}
 
 
-class Sample(torch.nn.Module):
-    def __init__(self, **options: Any) -> None:
-        super().__init__()
-        self.options = options
-
-    def forward(self, x: torch.Tensor, grid: torch.Tensor) -> torch.Tensor:
-        return functional.grid_sample(x, grid, **self.options)
+def sampled(**options: Any) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    return lambda x, grid: functional.grid_sample(x, grid, **options)
 
 
 def _rows() -> list[Row]:
     rows = []
     borders = ("zeros", "border", "reflection")
     for mode, border, align in itertools.product(("bilinear", "nearest", "bicubic"), borders, (False, True)):
-        sample = Sample(mode=mode, padding_mode=border, align_corners=align)
+        sample = sampled(mode=mode, padding_mode=border, align_corners=align)
         name = f"{mode}-{border}{'-aligned' if align else ''}"
         grid = f32(2, 3, 5, 2, low=-2.5, high=2.5)
         least = 16 if mode == "bicubic" else None
@@ -43,8 +39,8 @@ def _rows() -> list[Row]:
 SAMPLES = _rows()
 
 MORE = [
-    Row("any-size", Sample(align_corners=False), f32(2, 2, 4, 5), f32(2, 3, 5, 2), dynamic=ANY, opsets=OPSETS),
-    Row("lowest", Sample(align_corners=True), f32(2, 2, 4, 5), f32(2, 3, 5, 2), min_opset=11),
+    Row("any-size", sampled(align_corners=False), f32(2, 2, 4, 5), f32(2, 3, 5, 2), dynamic=ANY, opsets=OPSETS),
+    Row("lowest", sampled(align_corners=True), f32(2, 2, 4, 5), f32(2, 3, 5, 2), min_opset=11),
     Row(
         "grid_sampler_2d",
         lambda x, g: aten.grid_sampler_2d(x, g, 0, 1, True),

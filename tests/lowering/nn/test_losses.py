@@ -17,10 +17,10 @@ IGNORED = values([1, -100, 3], torch.int64)
 SIGNS = values([1.0, -1.0, 1.0])
 
 
-def each(name, loss, *inputs, **options):
+def each(name, loss, *inputs, traced="", **options):
     """A row for each reduction of a loss."""
     return [
-        Row(f"{name}-{way}", lambda *x, way=way: loss(*x, reduction=way, **options), *inputs, opsets=FEW)
+        Row(f"{name}-{way}", lambda *x, way=way: loss(*x, reduction=way, **options), *inputs, opsets=FEW, traced=traced)
         for way in WAYS
     ]
 
@@ -177,9 +177,18 @@ ROWS = [
     Row("triplet-int", functional.triplet_margin_loss, i64(3, 4), i64(3, 4), i64(3, 4), opsets=FEW),
     Row("poisson-int", functional.poisson_nll_loss, i64(3, low=0, high=3), i64(3, low=0, high=3), opsets=FEW),
     *each("hinge", functional.hinge_embedding_loss, f32(3), SIGNS),
-    *each("gaussian", functional.gaussian_nll_loss, f32(3, 4), f32(3, 4), f32(3, 4, low=0)),
-    *each("gaussian-rows", functional.gaussian_nll_loss, f32(3, 4), f32(3, 4), f32(3, low=0), full=True, eps=0.1),
-    *each("gaussian-number", functional.gaussian_nll_loss, f32(3, 4), f32(3, 4), 0.5),
+    *each("gaussian", functional.gaussian_nll_loss, f32(3, 4), f32(3, 4), f32(3, 4, low=0), traced="Comprehension ifs"),
+    *each(
+        "gaussian-rows",
+        functional.gaussian_nll_loss,
+        f32(3, 4),
+        f32(3, 4),
+        f32(3, low=0),
+        full=True,
+        eps=0.1,
+        traced="Comprehension ifs",
+    ),
+    *each("gaussian-number", functional.gaussian_nll_loss, f32(3, 4), f32(3, 4), 0.5, traced="Comprehension ifs"),
     *each("ranking", functional.margin_ranking_loss, f32(3), f32(3), SIGNS, margin=0.2),
     *each("soft-margin", functional.soft_margin_loss, f32(3), SIGNS),
     *each("cosine", functional.cosine_embedding_loss, f32(3, 4), f32(3, 4), SIGNS, margin=0.1),
@@ -191,6 +200,7 @@ ROWS = [
         f32(3, 4),
         f32(3, 4),
         opsets=FEW,
+        traced="found type 'int'",
     ),
     *each("multi-margin", functional.multi_margin_loss, f32(3, 4), CLASSES),
     Row(

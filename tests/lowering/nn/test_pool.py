@@ -126,10 +126,18 @@ ADAPTIVE = [
     Row("adaptive-avg2d-one", layer(nn.AdaptiveAvgPool2d, 1), f32(2, 3, 5, 4), dynamic=ANY),
     Row("adaptive-avg2d-uneven", layer(nn.AdaptiveAvgPool2d, (3, 5)), f32(1, 2, 7, 9), dynamic="batch"),
     Row("adaptive-avg2d-larger", layer(nn.AdaptiveAvgPool2d, 7), f32(1, 2, 3, 5), trap="windows overlap"),
-    Row("adaptive-avg2d-keep", layer(nn.AdaptiveAvgPool2d, (None, 2)), f32(1, 2, 3, 5)),
+    Row(
+        "adaptive-avg2d-keep", layer(nn.AdaptiveAvgPool2d, (None, 2)), f32(1, 2, 3, 5), traced="'Tuple[NoneType, int]'"
+    ),
     Row("adaptive-avg2d-same", layer(nn.AdaptiveAvgPool2d, (3, 5)), f32(1, 2, 3, 5)),
     Row("adaptive-avg2d-any-size", layer(nn.AdaptiveAvgPool2d, (3, 2)), f32(1, 2, 7, 9), dynamic=ANY, min_opset=11),
-    Row("adaptive-avg2d-keep-any-size", layer(nn.AdaptiveAvgPool2d, (None, 1)), f32(1, 2, 7, 9), dynamic=ANY),
+    Row(
+        "adaptive-avg2d-keep-any-size",
+        layer(nn.AdaptiveAvgPool2d, (None, 1)),
+        f32(1, 2, 7, 9),
+        dynamic=ANY,
+        traced="'Tuple[NoneType, int]'",
+    ),
     Row("adaptive-avg3d", layer(nn.AdaptiveAvgPool3d, 2), f32(1, 2, 4, 6, 2), dynamic="batch"),
     Row("adaptive-avg3d-uneven", layer(nn.AdaptiveAvgPool3d, (2, 3, 4)), f32(1, 2, 5, 4, 7)),
     Row("adaptive-avg1d-no-batch", layer(nn.AdaptiveAvgPool1d, 3), f32(3, 7)),

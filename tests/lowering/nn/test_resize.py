@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,13 +26,8 @@ SHAPES = {1: (2, 2, 5), 2: (2, 2, 4, 5), 3: (1, 2, 3, 4, 5)}
 SIZES = {1: (8,), 2: (7, 3), 3: (5, 2, 9)}
 
 
-class Interpolate(torch.nn.Module):
-    def __init__(self, **options: Any) -> None:
-        super().__init__()
-        self.options = options
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return functional.interpolate(x, **self.options)
+def interpolate(**options: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda x: functional.interpolate(x, **options)
 
 
 def _modes() -> list[Row]:
@@ -44,11 +40,11 @@ def _modes() -> list[Row]:
             options: dict[str, Any] = {"mode": mode, **({"align_corners": True} if align else {})}
             name = f"{mode}-{rank}d{'-aligned' if align else ''}"
             shape = SHAPES[rank]
-            rows.append(Row(f"{name}-size", Interpolate(size=SIZES[rank], **options), f32(*shape), dynamic="batch"))
-            rows.append(Row(f"{name}-factor", Interpolate(scale_factor=2.0, **options), f32(*shape)))
+            rows.append(Row(f"{name}-size", interpolate(size=SIZES[rank], **options), f32(*shape), dynamic="batch"))
+            rows.append(Row(f"{name}-factor", interpolate(scale_factor=2.0, **options), f32(*shape)))
             axes = {0: {axis: f"n{axis}" for axis in range(2, rank + 2)}}
             least = None if mode == "nearest" else 11
-            any_size = Interpolate(scale_factor=2.0, **options)
+            any_size = interpolate(scale_factor=2.0, **options)
             rows.append(Row(f"{name}-any-size", any_size, f32(*shape), dynamic=axes, min_opset=least))
     return rows
 
@@ -58,23 +54,23 @@ MODES = _modes()
 FACTORS = [
     Row(
         "factor-fraction",
-        Interpolate(scale_factor=1.3, mode="bilinear"),
+        interpolate(scale_factor=1.3, mode="bilinear"),
         f32(1, 1, 7, 5),
         trap="coordinates go by the factor, not by the ratio of the rounded sizes",
     ),
-    Row("factor-fraction-nearest", Interpolate(scale_factor=1.7), f32(1, 1, 7, 5)),
-    Row("factor-fraction-cubic", Interpolate(scale_factor=0.6, mode="bicubic"), f32(1, 1, 7, 5)),
+    Row("factor-fraction-nearest", interpolate(scale_factor=1.7), f32(1, 1, 7, 5)),
+    Row("factor-fraction-cubic", interpolate(scale_factor=0.6, mode="bicubic"), f32(1, 1, 7, 5)),
     Row(
         "factor-recomputed",
-        Interpolate(scale_factor=1.3, mode="bilinear", recompute_scale_factor=True),
+        interpolate(scale_factor=1.3, mode="bilinear", recompute_scale_factor=True),
         f32(1, 1, 7, 5),
         routes=("export",),
     ),
-    Row("factor-shrinks-any-size", Interpolate(scale_factor=0.5), f32(1, 1, 6, 4), dynamic={0: {2: "h"}}, min_opset=10),
-    Row("factor-by-axis", Interpolate(scale_factor=(2.0, 0.5), mode="bilinear"), f32(1, 1, 6, 6)),
+    Row("factor-shrinks-any-size", interpolate(scale_factor=0.5), f32(1, 1, 6, 4), dynamic={0: {2: "h"}}, min_opset=10),
+    Row("factor-by-axis", interpolate(scale_factor=(2.0, 0.5), mode="bilinear"), f32(1, 1, 6, 6)),
     Row(
         "factor-fraction-any-size",
-        Interpolate(scale_factor=1.5, mode="bilinear"),
+        interpolate(scale_factor=1.5, mode="bilinear"),
         f32(1, 1, 6, 4),
         dynamic={0: {2: "h", 3: "w"}},
         sizes={"h": 7, "w": 9},
@@ -95,7 +91,7 @@ FACTORS = [
         dynamic={0: {2: "a", 3: "b"}, 1: {2: "h", 3: "w"}},
         min_opset=11,
     ),
-    Row("shrinks-unevenly", Interpolate(size=(2, 3)), f32(2, 2, 5, 1), opsets=(9, 10, 11, 13), trap="floor, not ceil"),
+    Row("shrinks-unevenly", interpolate(size=(2, 3)), f32(2, 2, 5, 1), opsets=(9, 10, 11, 13), trap="floor, not ceil"),
     Row(
         "size-of-another-that-is-smaller",
         lambda x, y: functional.interpolate(x, size=y.shape[2:]),
@@ -107,23 +103,23 @@ FACTORS = [
     ),
     Row(
         "factor-shrinks-unevenly-any-size",
-        Interpolate(scale_factor=0.4),
+        interpolate(scale_factor=0.4),
         f32(1, 1, 5, 5),
         dynamic={0: {2: "h"}},
         opsets=(10, 11, 13),
         min_opset=11,
     ),
-    Row("size-one", Interpolate(size=(1, 4), mode="bilinear"), f32(1, 1, 5, 5)),
-    Row("size-one-aligned", Interpolate(size=(1, 4), mode="bilinear", align_corners=True), f32(1, 1, 5, 5)),
-    Row("size-same", Interpolate(size=(5, 5), mode="bicubic"), f32(1, 1, 5, 5)),
+    Row("size-one", interpolate(size=(1, 4), mode="bilinear"), f32(1, 1, 5, 5)),
+    Row("size-one-aligned", interpolate(size=(1, 4), mode="bilinear", align_corners=True), f32(1, 1, 5, 5)),
+    Row("size-same", interpolate(size=(5, 5), mode="bicubic"), f32(1, 1, 5, 5)),
 ]
 
 DTYPES = [
-    Row("double", Interpolate(size=(7, 3), mode="bilinear"), f64(1, 1, 4, 5)),
-    Row("double-nearest", Interpolate(size=(7, 3)), f64(1, 1, 4, 5)),
+    Row("double", interpolate(size=(7, 3), mode="bilinear"), f64(1, 1, 4, 5)),
+    Row("double-nearest", interpolate(size=(7, 3)), f64(1, 1, 4, 5)),
     Row(
         "double-any-size",
-        Interpolate(scale_factor=2.0, mode="bilinear"),
+        interpolate(scale_factor=2.0, mode="bilinear"),
         f64(1, 1, 4, 5),
         dynamic={0: {2: "h"}},
         min_opset=11,
@@ -134,15 +130,15 @@ DTYPES = [
 ANTIALIAS = [
     Row(
         "antialias-bilinear",
-        Interpolate(size=(3, 4), mode="bilinear", antialias=True),
+        interpolate(size=(3, 4), mode="bilinear", antialias=True),
         f32(1, 2, 9, 7),
         dynamic="batch",
     ),
-    Row("antialias-bilinear-larger", Interpolate(size=(11, 4), mode="bilinear", antialias=True), f32(1, 1, 9, 7)),
+    Row("antialias-bilinear-larger", interpolate(size=(11, 4), mode="bilinear", antialias=True), f32(1, 1, 9, 7)),
     *(
         Row(
             f"antialias-{mode}-any-size",
-            Interpolate(size=(4, 9), mode=mode, antialias=True),
+            interpolate(size=(4, 9), mode=mode, antialias=True),
             f32(1, 2, 9, 7),
             dynamic={0: {2: "height", 3: "width"}},
             sizes={"height": 13, "width": 5},
@@ -152,15 +148,15 @@ ANTIALIAS = [
     ),
     Row(
         "antialias-factor-any-size",
-        Interpolate(scale_factor=0.5, mode="bilinear", antialias=True),
+        interpolate(scale_factor=0.5, mode="bilinear", antialias=True),
         f32(1, 2, 8, 6),
         dynamic={0: {2: "height", 3: "width"}},
         min_opset=18,
     ),
-    Row("antialias-bicubic", Interpolate(size=(3, 4), mode="bicubic", antialias=True), f32(1, 2, 9, 7)),
+    Row("antialias-bicubic", interpolate(size=(3, 4), mode="bicubic", antialias=True), f32(1, 2, 9, 7)),
     Row(
         "antialias-aligned",
-        Interpolate(size=(3, 4), mode="bicubic", antialias=True, align_corners=True),
+        interpolate(size=(3, 4), mode="bicubic", antialias=True, align_corners=True),
         f32(1, 2, 9, 7),
     ),
 ]

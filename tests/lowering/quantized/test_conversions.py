@@ -19,6 +19,7 @@ QUINT8, QINT8, QINT32 = torch.quint8, torch.qint8, torch.qint32
 Q = torch.ops.quantized_decomposed
 PER_TENSOR = 10  # the opset of QuantizeLinear
 TRACE = ("trace",)  # torch.export has no fakes of these
+SCRIPT = (*TRACE, "script")
 
 
 def per_tensor(scale, zero_point, dtype):
@@ -50,9 +51,9 @@ AFFINE = [
     Row("quint8", per_tensor(0.1, 128, QUINT8), f32(3, 7), min_opset=PER_TENSOR),
     Row("qint8", per_tensor(0.03, -5, QINT8), f32(3, 7), min_opset=PER_TENSOR),
     Row("ties", per_tensor(0.5, 4, QINT8), values(TIES), min_opset=PER_TENSOR, trap="half to even, then the limits"),
-    Row("integers", integers(0.5, 4, QUINT8), values(TIES), min_opset=PER_TENSOR, routes=TRACE),
+    Row("integers", integers(0.5, 4, QUINT8), values(TIES), min_opset=PER_TENSOR, routes=SCRIPT),
     Row("qint32", per_tensor(1e-5, 3, QINT32), f32(3, 7), min_opset=12, trap="ONNX has no QuantizeLinear to int32"),
-    Row("qint32-integers", integers(0.25, -7, QINT32), values(TIES), min_opset=12, routes=TRACE),
+    Row("qint32-integers", integers(0.25, -7, QINT32), values(TIES), min_opset=12, routes=SCRIPT),
     Row(
         "tensor-parameters",
         lambda x, s, z: torch.quantize_per_tensor(x, s, z, QUINT8).dequantize(),
@@ -229,6 +230,7 @@ DECOMPOSED = [
         lambda x: Q.quantize_per_tensor(x, 1e-4, 0, -(2**31), 2**31 - 1, torch.int32),
         f32(3, 7),
         min_opset=12,
+        traced="found type 'float'",
     ),
     Row(
         "d-both",

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from tests.harness import Row, f32, i64, layer, row_params, run_row
+from tests.harness import Layer, Row, f32, i64, layer, row_params, run_row
 
 OPS = torch.ops.quantized
 QUINT8, QINT8 = torch.quint8, torch.qint8
@@ -218,7 +218,7 @@ POOLS = [
     Row("adaptive-avg-pool3d", of(lambda x: F.adaptive_avg_pool3d(x, 2)), f32(1, 3, 4, 4, 4)),
     Row("mean", of(lambda x: x.mean([2, 3])), f32(2, 3, 4, 5)),
     Row("mean-keepdim", of(lambda x: x.mean([2, 3], keepdim=True)), f32(2, 3, 4, 5)),
-    Row("upsample-bilinear", of(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear")), f32(1, 3, 3, 4)),
+    Row("upsample-bilinear", of(lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear")), f32(1, 3, 3, 4)),
     Row(
         "upsample-bilinear-size",
         of(lambda x: F.interpolate(x, (5, 7), mode="bilinear", align_corners=True)),
@@ -239,6 +239,13 @@ MOVES = [
     Row("split-sizes", of(lambda x: x.split([1, 3], 1)), f32(2, 4)),
     Row("squeeze-axes", of(lambda x: x.squeeze((1, 2)).repeat(2, 1)), f32(2, 1, 1, 3)),
     Row("stack", of(lambda x, y: torch.stack([x, y])), f32(2, 4), f32(2, 4)),
+    Row(
+        "stack-scales",
+        lambda x, y: torch.stack([quantized(x), quantized(y, 0.02, 100)], 1).int_repr(),
+        f32(2, 4),
+        f32(2, 4),
+        trap="the scale of the first",
+    ),
     Row("unbind", of(lambda x: x.unbind(0)), f32(2, 4)),
     Row("expand", of(lambda x: x.expand(3, 2, 4).contiguous()), f32(2, 4)),
     Row("flip", of(lambda x: x.flip(1)), f32(2, 4)),
@@ -247,7 +254,7 @@ MOVES = [
     Row("pixel-shuffle", of(lambda x: F.pixel_shuffle(x, 2)), f32(2, 4, 3, 3)),
     Row("pad", of(lambda x: F.pad(x, (1, 2), value=0.5)), f32(2, 4), trap="the border is a number, not an integer"),
     Row("pad-reflect", of(lambda x: F.pad(x, (1, 2), mode="reflect")), f32(2, 3, 5)),
-    Row("nearest", of(lambda x: F.interpolate(x, scale_factor=2)), f32(1, 3, 3, 4)),
+    Row("nearest", of(lambda x: F.interpolate(x, scale_factor=2.0)), f32(1, 3, 3, 4)),
     Row("nearest-size", of(lambda x: F.interpolate(x, (5, 7))), f32(1, 3, 3, 4)),
     Row("size", of(lambda x: x.view(x.size(0), -1)), f32(2, 3, 4), dynamic="batch"),
     Row("narrow-unflatten", of(lambda x: x.narrow(1, 1, 4).unflatten(1, (2, 2)).movedim(0, 1)), f32(2, 6)),
@@ -302,7 +309,8 @@ def quantized_embedding():
 
 ALL = [*LAYERS, *ARITHMETIC, *ACTIVATIONS, *NORMS, *POOLS, *MOVES, *DYNAMIC]
 for _row in ALL:
-    _row.routes, _row.opsets = TRACE, (13, 20)
+    _packed = isinstance(_row.model, Layer) and _row.model.factory is Packed  # which torch.jit.script refuses
+    _row.routes, _row.opsets = TRACE if _packed else (*TRACE, "script"), (13, 20)
 
 
 @pytest.mark.parametrize(("row", "route", "opset"), row_params(ALL))

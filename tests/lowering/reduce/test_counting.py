@@ -48,7 +48,14 @@ ROWS = [
     Row(
         "consecutive-last", lambda x: torch.unique_consecutive(x, dim=-1), values([[1.0, 1, 2], [3, 3, 3]]), opsets=FEW
     ),
-    Row("unique-last", lambda x: x.unique(dim=-1), values([[1.0, 1, 2], [3, 3, 3]]), opsets=FEW, min_opset=11),
+    Row(
+        "unique-last",
+        lambda x: x.unique(dim=-1),
+        values([[1.0, 1, 2], [3, 3, 3]]),
+        opsets=FEW,
+        min_opset=11,
+        traced="no attribute or method 'unique'",
+    ),
     Row("consecutive-nothing", lambda x: torch.unique_consecutive(x, return_counts=True), f32(0), opsets=ONE),
     Row("bincount", torch.bincount, i64(9, low=0, high=6), opsets=FEW, dynamic="batch"),
     Row("bincount-weights", lambda x, w: torch.bincount(x, w, 9), i64(9, low=0, high=6), f32(9), opsets=FEW),

@@ -139,7 +139,7 @@ JOINS = [
     Row("broadcast-to-size", lambda x, y: torch.broadcast_to(x, y.shape), f32(3), f32(2, 3), dynamic={1: {0: "n"}}),
     Row(
         "broadcast-tensors",
-        lambda x, y: [*torch.broadcast_tensors(x, y)],
+        lambda x, y: list(torch.broadcast_tensors(x, y)),
         f32(3, 1),
         f32(2),
         dynamic={0: {0: "n"}, 1: {0: "m"}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -77,36 +78,33 @@ ROIS = [
 ]
 
 
-class Align(torch.nn.Module):
-    def __init__(self, size: tuple[int, int] = (2, 3), scale: float = 1.0, ratio: int = -1, aligned: bool = False):
-        super().__init__()
-        self.options = {"output_size": size, "spatial_scale": scale, "sampling_ratio": ratio, "aligned": aligned}
-
-    def forward(self, x: Tensor, rois: Tensor) -> Tensor:
-        return ops.roi_align(x, rois, **self.options)
+def align(
+    size: tuple[int, int] = (2, 3), scale: float = 1.0, ratio: int = -1, aligned: bool = False
+) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda x, rois: ops.roi_align(x, rois, size, scale, ratio, aligned)
 
 
 IMAGE = f32(2, 3, 7, 8)
 ALIGN = [
-    Row("align-samples", Align(ratio=2), IMAGE, values(ROIS)),
-    Row("align-samples-scale", Align(ratio=3, scale=0.5), IMAGE, values(ROIS)),
-    Row("align-aligned-samples", Align(ratio=2, aligned=True), IMAGE, values(ROIS)),
-    Row("align-adaptive", Align(), IMAGE, values(ROIS)),
-    Row("align-aligned-adaptive", Align(scale=0.7, aligned=True), IMAGE, values(ROIS)),
-    Row("align-one-image", Align(ratio=2, aligned=True), f32(1, 2, 5, 5), values([[0.0, 1.0, 1.0, 4.0, 4.0]])),
-    Row("align-double", Align(ratio=2, aligned=True), f64(2, 3, 7, 8), values(ROIS, torch.float64)),
-    Row("align-no-rois", Align(ratio=2), IMAGE, f32(0, 5)),
-    Row("align-no-rois-adaptive", Align(aligned=True), IMAGE, f32(0, 5)),
+    Row("align-samples", align(ratio=2), IMAGE, values(ROIS)),
+    Row("align-samples-scale", align(ratio=3, scale=0.5), IMAGE, values(ROIS)),
+    Row("align-aligned-samples", align(ratio=2, aligned=True), IMAGE, values(ROIS)),
+    Row("align-adaptive", align(), IMAGE, values(ROIS)),
+    Row("align-aligned-adaptive", align(scale=0.7, aligned=True), IMAGE, values(ROIS)),
+    Row("align-one-image", align(ratio=2, aligned=True), f32(1, 2, 5, 5), values([[0.0, 1.0, 1.0, 4.0, 4.0]])),
+    Row("align-double", align(ratio=2, aligned=True), f64(2, 3, 7, 8), values(ROIS, torch.float64)),
+    Row("align-no-rois", align(ratio=2), IMAGE, f32(0, 5)),
+    Row("align-no-rois-adaptive", align(aligned=True), IMAGE, f32(0, 5)),
     Row(
         "align-any-count",
-        Align(scale=0.5),
+        align(scale=0.5),
         IMAGE,
         values(ROIS),
         dynamic={1: {0: "rois"}, 0: {2: "height", 3: "width"}},
     ),
     Row(
         "align-aligned-any-count",
-        Align(scale=0.5, aligned=True),
+        align(scale=0.5, aligned=True),
         IMAGE,
         values(ROIS),
         dynamic={1: {0: "rois"}, 0: {0: "n", 2: "height", 3: "width"}},
@@ -157,7 +155,13 @@ POOL = [
         dynamic={1: {0: "rois"}, 0: {2: "height", 3: "width"}},
     ),
     Row("ps-pool", lambda x, rois: ops.ps_roi_pool(x, rois, 2), f32(2, 8, 7, 8), values(POOLED)),
-    Row("ps-pool-thirds", lambda x, rois: ops.ps_roi_pool(x, rois, (3, 2)), f32(2, 12, 7, 8), values(POOLED)),
+    Row(
+        "ps-pool-thirds",
+        lambda x, rois: ops.ps_roi_pool(x, rois, (3, 2)),
+        f32(2, 12, 7, 8),
+        values(POOLED),
+        traced="'Tuple[int, int]'",
+    ),
     Row("ps-pool-scale", lambda x, rois: direct.ps_roi_pool(x, rois, 0.7, 3, 2), f32(2, 6, 7, 8), values(POOLED)),
     Row(
         "ps-pool-double",

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from purexport.aten.graph import Source, TensorType, Value
-from purexport.aten.schema import dtype_from_code
+from purexport.aten.schema import bind, dtype_from_code
 from purexport.capture.script.conversions import cast, literal, to_number
 from purexport.capture.script.kinds import NUMBER_DTYPES, NUMBERS
 from purexport.capture.script.machine import Machine
@@ -24,7 +24,7 @@ _LAYOUTS = {torch.strided: 0, torch.sparse_coo: 1, torch.sparse_csr: 2, torch.sp
 # What is known of a tensor without its data ---------------------------------------------------------------------------
 
 
-@handles("prim::NumToTensor", "prim::data")
+@handles("prim::NumToTensor", "prim::data", "aten::cpu")
 def _same(machine: Machine, node: Node, item: Any) -> Any:
     return item
 
@@ -92,6 +92,31 @@ def _number_of_elements(machine: Machine, node: Node, tensor: Value) -> Any:
 def _sizes(machine: Machine, tensor: Value, source: Source) -> list[Any]:
     dims = range(machine.fakes[tensor].dim())
     return [machine.record("aten::size.int", {"self": tensor, "dim": dim}, source) for dim in dims]
+
+
+@handles("aten::equal", on=COMPUTED)
+def _equal(machine: Machine, node: Node, one: Value, other: Value) -> Any:
+    """``torch.equal``: tensors of two shapes are not equal."""
+    sizes, others = (machine.fakes[item].shape for item in (one, other))
+    same_sizes = [a == b for a, b in zip(sizes, others, strict=False)]
+    known = [machine.shapes.known(item) if isinstance(item, torch.SymBool) else item for item in same_sizes]
+    if len(sizes) != len(others) or False in known:
+        return False
+    if None in known:
+        raise ExportError(
+            f"torch.equal at {node.source} compares tensors that may have two shapes; compare the shapes first",
+            code="script-operator",
+        )
+    return _all(machine, machine.record("aten::eq.Tensor", {"self": one, "other": other}, node.source), node.source)
+
+
+@handles("aten::allclose", on=COMPUTED)
+def _allclose(machine: Machine, node: Node, *operands: Any) -> Any:
+    return _all(machine, machine.record("aten::isclose", bind("aten::isclose", operands, {}), node.source), node.source)
+
+
+def _all(machine: Machine, value: Value, source: Source) -> Any:
+    return to_number(machine, bool, machine.record("aten::all", {"self": value}, source), source)
 
 
 # Made of numbers, and taken apart to numbers --------------------------------------------------------------------------

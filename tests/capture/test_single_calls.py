@@ -44,7 +44,7 @@ def _decides(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_branch_on_equal_is_refused_by_export() -> None:
-    with pytest.raises(purexport.ExportError, match=r"decides on the content of a tensor at .*test_whole\.py:\d+"):
+    with pytest.raises(purexport.ExportError, match=r"decides on the content of a tensor at .*_calls\.py:\d+"):
         purexport.export(_decides, (X,), capture="export")
 
 

@@ -12,34 +12,33 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
 
 from purexport.aten.graph import OWN_NAMESPACE
 from purexport.shapes.linalg_functions import shape_function
 from purexport.shapes.tensor_functions import along_axis
+from purexport.torch_patches.calls import functions_handed_to
 
 Tensor = torch.Tensor
 
 
-class Rewriting(TorchFunctionMode):
-    """Inside, such functions are recorded in another form.  ``remarks`` says which checks are not in the file."""
+def recorded_in_other_forms(remarks: list[str]) -> AbstractContextManager[None]:
+    """Inside, such functions are recorded in another form.  ``remarks`` is told which checks are not in the file."""
 
-    def __init__(self, remarks: list[str]) -> None:
-        super().__init__()
-        self.remarks = remarks
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         form = _forms().get(function) if not torch.compiler.is_dynamo_compiling() else None
         if form is None:
-            return function(*args, **(kwargs or {}))
+            return function(*args, **kwargs)
         count, check = _CHECKS.get(form, (0, ""))
-        if check and check not in self.remarks and _tensors((*args, *(kwargs or {}).values())) >= count:
-            self.remarks.append(check)
-        return form(*args, **(kwargs or {}))
+        if check and check not in remarks and _tensors((*args, *kwargs.values())) >= count:
+            remarks.append(check)
+        return form(*args, **kwargs)
+
+    return functions_handed_to(call)
 
 
 # Operators without a kernel -------------------------------------------------------------------------------------------

@@ -1,0 +1,46 @@
+"""The torch.export route, and programs that torch.export has made already.
+
+The code behind the rows is imported when a route is taken: it needs torch's symbolic shapes, which load sympy, and a
+trace does without both.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from purexport.capture.core.request import Captured, Request
+from purexport.capture.core.route import Route
+
+
+def is_program(model: Any) -> bool:
+    return isinstance(model, torch.export.ExportedProgram)
+
+
+def plain_shapes(shapes: Any, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`dynamic_shapes` without torch's collections, which know the very tensors that are given.
+
+    Raises ExportError where such a collection does not fit the arguments.
+    """
+    if shapes is None:
+        return None
+    from purexport.capture.export import program
+
+    return program.plain_shapes(shapes, model, args, kwargs)
+
+
+def _read(request: Request) -> Captured:
+    from purexport.capture.export import program
+
+    return program.read_program(request)
+
+
+def _export(request: Request) -> Captured:
+    from purexport.capture.export import program
+
+    return program.export_model(request)
+
+
+PROGRAM = Route("export", "torch.export", _read, takes=is_program, only="the model is an ExportedProgram")
+EXPORT = Route("export", "torch.export", _export, looks_at_values=False, options={"dynamic_shapes": "dynamic_axes"})

@@ -1,0 +1,66 @@
+"""The script route: a TorchScript module or function is interpreted once, on what is known at export.
+
+The interpreter is imported when there is a script: it runs on fake tensors with symbols for sizes, which load sympy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from purexport.aten.graph import Value
+from purexport.capture.core.request import (
+    Captured,
+    Request,
+    flatten,
+    named_axes,
+    output_names,
+    script_parameters,
+)
+from purexport.capture.core.route import Route
+from purexport.errors import ExportError
+
+
+def is_script(model: Any) -> bool:
+    return isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
+
+
+def interpret_script(request: Request) -> Captured:
+    """Capture a script.  Raises ExportError with the script's own line where it cannot be interpreted."""
+    from purexport.capture.script import interpreter
+
+    flat = flatten(request)
+    axes = named_axes(request, flat.names, flat.tensors)
+
+    def arguments(values: Sequence[Value]) -> list[Any]:
+        args, kwargs = flat.rebuild(values)
+        return _positional(request.model, args, kwargs)
+
+    found = interpreter.interpret(request.model, list(zip(flat.names, flat.tensors, strict=True)), arguments, axes)
+    leaves, _ = pytree.tree_flatten_with_path(found.result)
+    found.graph.outputs = [leaf for _, leaf in leaves if leaf is not None]
+    found.graph.output_names = output_names([path for path, leaf in leaves if leaf is not None])
+    listed = isinstance(found.result, list)
+    return Captured(found.graph, remarks=found.remarks, types_hold_for_all_sizes=True, scripted=True, listed=listed)
+
+
+def _positional(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Arguments in the order of the script's schema, defaults filled in.  Raises ExportError when they do not fit."""
+    parameters = script_parameters(model)
+    if len(args) > len(parameters):
+        raise ExportError(f"the model takes {len(parameters)} args, {len(args)} were given", code="args-do-not-fit")
+    # a trace may give two arguments one name, so that positions count
+    open_ = parameters[len(args) :]
+    unknown = set(kwargs) - {parameter.name for parameter in open_}
+    missing = [item.name for item in open_ if item.name not in kwargs and not item.has_default_value()]
+    if unknown or missing:
+        raise ExportError(
+            f"args do not fit the script: missing {missing}, unknown {sorted(unknown)}", code="args-do-not-fit"
+        )
+    return [*args, *(kwargs.get(item.name, item.default_value) for item in open_)]
+
+
+SCRIPT = Route("script", "the script", interpret_script, takes=is_script, only="the model is a script")

@@ -1,0 +1,184 @@
+"""The trace route: the model runs once under torch's tracer, with the example's values.
+
+A model without values runs on fake tensors.  A model that calls scripts gives a graph with their code in it, which is
+interpreted; a module with scripted modules inside is traced to a script, which is taken by the script route.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from purexport.aten.axes import Specialised
+from purexport.aten.graph import Assigned, AtenGraph, tensor_type
+from purexport.capture.core.attributes import Buffers, attributes_kept
+from purexport.capture.core.request import (
+    Captured,
+    Request,
+    flatten,
+    named_axes,
+    output_names,
+    refuse_output,
+)
+from purexport.capture.core.route import Route
+from purexport.capture.script.route import interpret_script
+from purexport.capture.trace import torchscript
+from purexport.capture.trace.held import held_axes
+from purexport.capture.trace.hollow import attributes, on_fakes, paused, refuse_lost
+from purexport.errors import ExportError
+from purexport.shapes.failures import code_of
+from purexport.torch_patches.quiet import quiet_torch
+
+
+def trace_model(request: Request) -> Captured:
+    """Capture by a trace.  Raises ExportError when the model does not run on the arguments."""
+    if not request.hollow:
+        return _traced(request)
+    with quiet_torch(), on_fakes(request.hollow) as fake:
+        return _traced(request, fake)
+
+
+def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | None = None) -> Captured:
+    flat = flatten(request)
+    state, modules = _state(request.model)
+    state += attributes(request.hollow)
+    axes = named_axes(request, flat.names, flat.tensors)
+    if any(isinstance(module, torch.jit.ScriptModule) for _, module in modules):
+        return _trace_around_scripts(request)
+    buffers = Buffers(request.model)
+    paths: list[tuple[Any, ...]] = []
+    assigned: list[str] = []
+    listed: list[bool] = []
+
+    def function(*tensors: torch.Tensor) -> list[Any]:
+        args, kwargs = flat.rebuild(tensors)
+        result = request.model(*args, **kwargs)
+        listed[:] = [isinstance(result, list)]
+        found, _ = pytree.tree_flatten_with_path(result)
+        # None means "no output here", for torch.export too
+        paths[:] = [path for path, leaf in found if leaf is not None]
+        changed = buffers.assigned()
+        assigned[:] = [path for path, _ in changed]
+        return [_as_tensor(leaf) for _, leaf in found if leaf is not None] + [tensor for _, tensor in changed]
+
+    def record(tensors: Sequence[torch.Tensor]) -> torchscript.Recorded:
+        with _refusals(), attributes_kept(request.model), paused() if fake else nullcontext():
+            # the model may write to what it is given, and each further trace is to see the same
+            given = [tensor.detach().clone() for tensor in tensors] if fake is None else list(map(fake, tensors))
+            return torchscript.trace(function, given, flat.names, state, modules, bool(axes))
+
+    def again(tensors: Sequence[torch.Tensor]) -> AtenGraph:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return record(tensors).read()
+
+    recorded = record(flat.tensors)
+    if not recorded.calls_scripts:
+        graph = recorded.read()
+        refuse_lost(graph, request.hollow)
+        captured = Captured(graph, axes, recorded.notes, listed=listed[0])
+        names = list(paths), list(assigned)
+        if recorded.notes and axes:
+            _hold(captured, held_axes(graph, again, flat.tensors, flat.names, axes))
+        _name_outputs(graph, *names)
+        return captured
+    from purexport.capture.script import interpreter  # it loads sympy, and most traces call no scripts
+
+    types = [tensor_type(tensor) for tensor in (*flat.tensors, *(tensor for _, _, tensor in state))]
+    found = interpreter.interpret_trace(recorded.script, recorded.inputs, types, axes)
+    found.graph.outputs = list(found.result)
+    _name_outputs(found.graph, paths, assigned)
+    return Captured(
+        found.graph,
+        notes=recorded.notes,
+        remarks=found.remarks,
+        types_hold_for_all_sizes=True,
+        scripted=True,
+        listed=listed[0],
+    )
+
+
+def _hold(captured: Captured, held: Sequence[Specialised]) -> None:
+    """Axes of which the trace holds a number are static in the file."""
+    labels = {item.axis for item in held}
+    captured.axes = {
+        name: {axis: label for axis, label in named.items() if label not in labels}
+        for name, named in captured.axes.items()
+    }
+    captured.axes = {name: named for name, named in captured.axes.items() if named}
+    captured.remarks += map(str, held)
+
+
+def _name_outputs(graph: AtenGraph, paths: Sequence[tuple[Any, ...]], assigned: Sequence[str]) -> None:
+    """The model's results come first; after them, the buffers that it gives another tensor."""
+    graph.output_names = output_names(paths)
+    by_name = {item.name: item for item in graph.inputs}
+    for path, value in zip(assigned, graph.outputs[len(paths) :], strict=True):
+        graph.assigned.append(Assigned(by_name[path], value))
+    del graph.outputs[len(paths) :]
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except ExportError:
+        raise
+    except Exception as error:
+        if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
+            raise ExportError(
+                f"a trace without values cannot follow what depends on them ({error}); use capture='export', or a "
+                "model with values",
+                code="trace-without-values",
+            ) from error
+        if "torch.jit.trace a dynamo-optimized function" in str(error):
+            raise ExportError(
+                "a trace cannot record torch.cond, while_loop, scan and other operators that torch compiles first; "
+                "use capture='export'",
+                code="trace-cannot-record",
+            ) from error
+        raise ExportError(
+            f"the model does not run on these args: {type(error).__name__}: {error}",
+            code=code_of(error, "model-does-not-run"),
+        ) from error
+
+
+def _trace_around_scripts(request: Request) -> Captured:
+    """A module with scripted modules inside: torch's own trace of it is a script, which is then interpreted."""
+    if request.kwargs:
+        raise ExportError(
+            "a model with scripted modules inside takes its arguments by position only", code="args-do-not-fit"
+        )
+    with _refusals(), warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        traced = torch.jit.trace(request.model, request.args, strict=False, check_trace=False)  # type: ignore[no-untyped-call]
+    return interpret_script(dataclasses.replace(request, model=traced))
+
+
+def _as_tensor(leaf: Any) -> torch.Tensor:
+    if isinstance(leaf, torch.Tensor):
+        return leaf
+    if isinstance(leaf, (bool, int, float)):
+        return torch.tensor(leaf)
+    raise refuse_output(leaf)
+
+
+def _state(model: Any) -> tuple[list[tuple[str, str, torch.Tensor]], list[tuple[str, torch.nn.Module]]]:
+    """What the model owns, each tensor once under its first name, and its modules."""
+    if not isinstance(model, torch.nn.Module):
+        return [], []
+    found: dict[int, tuple[str, str, torch.Tensor]] = {}
+    for name, parameter in model.named_parameters():
+        found.setdefault(id(parameter), ("parameter", name, parameter))
+    for name, buffer in model.named_buffers():
+        found.setdefault(id(buffer), ("buffer", name, buffer))
+    return list(found.values()), [(name or "(root)", module) for name, module in model.named_modules()]
+
+
+TRACE = Route("trace", "the trace", trace_model)

@@ -1,0 +1,47 @@
+"""What the memory of the example's arguments forbids: a file knows the elements of a tensor, not what lies around them.
+
+`arguments` are the arguments as the user gave them, nested in any way that `torch.utils._pytree` knows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from purexport.aten.graph import AtenGraph
+from purexport.errors import ExportError
+from purexport.functionalize.graph import Functionalized
+
+
+def refuse_parts(graph: AtenGraph, arguments: Any) -> None:
+    """Raise ExportError where `as_strided` may read the memory around a tensor that is part of a larger one."""
+    strided = next((call for call in graph.calls if call.base == "aten::as_strided"), None)
+    if strided is not None and any(_is_part(tensor) for tensor in _plain_tensors(arguments)):
+        raise ExportError(
+            f"{strided.target} at {strided.source} may read memory beside one of the args, which is part of a larger "
+            "tensor; pass a copy of it (.clone())",
+            code="memory-layout",
+        )
+
+
+def _is_part(tensor: torch.Tensor) -> bool:
+    return tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size()
+
+
+def refuse_shared_inputs(pure: Functionalized, arguments: Any) -> None:
+    """Raise ExportError for a write to one of two inputs that share memory, which would reach the other in torch."""
+    storages = [tensor.untyped_storage()._cdata for tensor in _plain_tensors(arguments)]
+    written = [item for item in pure.mutations if item.input.kind == "user"]
+    if written and len(set(storages)) < len(storages):
+        raise ExportError(
+            f"the model writes to its input {written[0].input.name!r} at {written[0].place}, and two of the args share "
+            "memory; pass tensors of their own (.clone())",
+            code="args-share-memory",
+        )
+
+
+def _plain_tensors(arguments: Any) -> list[torch.Tensor]:
+    tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    return [tensor for tensor in tensors if tensor.layout == torch.strided]

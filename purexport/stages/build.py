@@ -1,0 +1,61 @@
+"""Build: the passes over the ONNX graph, the message that is made of it, and the program around that."""
+
+from __future__ import annotations
+
+from purexport.capture.core.module_classes import module_classes
+from purexport.graph import printer
+from purexport.graph.build import build_model
+from purexport.graph.parameters import owned_values
+from purexport.graph.passes import outline
+from purexport.graph.passes.cse import share_equal_nodes
+from purexport.graph.passes.dce import remove_dead_nodes
+from purexport.graph.passes.metadata import add_metadata
+from purexport.graph.passes.naming import assign_names
+from purexport.program import ONNXProgram, Report
+from purexport.progress import say
+from purexport.stages.lower import Onnx
+from purexport.stages.run import Run
+
+
+def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
+    """The model as a message, in a program that can be run and saved.  Raises WeightsError for weights that lack."""
+    options, graph = run.options, onnx.graph
+    run.progress.at("build")
+    functions = outline.modules_as_functions(graph, run.model, options.export_modules_as_functions)
+    share_equal_nodes(graph)
+    remove_dead_nodes(graph)
+    run.weights.refuse_absent(graph)
+    owned = owned_values(graph, onnx.pure.graph.inputs)
+    assign_names(graph)
+    proto = build_model(
+        graph,
+        options.opset,
+        type(run.model).__name__,
+        options.custom_opsets,
+        all_inputs=bool(options.keep_initializers_as_inputs),
+        origins=run.weights.mapped.origins,
+    )
+    outline.add_functions(proto, functions, options.opset)
+    if options.metadata:
+        add_metadata(proto, graph, functions, module_classes(run.model))
+    if options.verbose:
+        parameters = [value.name for value in owned]
+        found = printer.origins(graph, run.model, parameters, lines=onnx.pure.captured.scripted)
+        (options.verbose if callable(options.verbose) else say)(printer.graph_text(proto, found))
+    report = _report(run, onnx)
+    if options.report:
+        say(report.as_text())
+    state = onnx.pure.state
+    return ONNXProgram(proto, report, {**state.first, **onnx.outside}, state.written)
+
+
+def _report(run: Run, onnx: Onnx) -> Report:
+    captured, lowered = onnx.pure.captured, onnx.lowered
+    return Report(
+        captured.route,
+        captured.reason,
+        run.options.opset,
+        sorted(lowered.rules),
+        sorted(lowered.decomposed),
+        [*onnx.pure.remarks, *lowered.remarks],
+    )

@@ -1,0 +1,38 @@
+"""Capture: the model and its arguments to the neutral graph, by whichever route, without a trace in the model."""
+
+from __future__ import annotations
+
+from purexport.capture.choose import capture
+from purexport.capture.core import names
+from purexport.capture.core.mode import copied, exporting, preserved, select_model_mode_for_export
+from purexport.capture.core.request import Captured, Request
+from purexport.capture.export.route import plain_shapes
+from purexport.stages.run import Run
+
+
+def capture_model(run: Run) -> Captured:
+    """The neutral graph, its inputs named and filled with the weights that the file is to have.
+
+    Raises ExportError where no route takes the model, ValueError for names or axes that do not fit it.
+    """
+    options, weights = run.options, run.weights
+    # the model runs on copies, because it may write to its arguments
+    args, kwargs = weights.arguments(copied(run.arguments))
+    request = Request(
+        run.model,
+        args,
+        kwargs,
+        options.capture,
+        options.input_names,
+        options.dynamic_axes,
+        plain_shapes(options.dynamic_shapes, run.model, run.args, run.kwargs),
+        weights.hollow_tensors,
+    )
+    mode = select_model_mode_for_export(run.model, options.training)
+    with mode, weights.swapped(), preserved(run.model, runs=not weights.hollow), exporting():
+        with weights.captured():
+            captured = capture(request)
+        weights.fill(captured.graph)
+        named = names.order_inputs(captured.graph.inputs, run.model)
+        names.name_inputs(named, options.input_names or ())
+    return captured

@@ -1,0 +1,29 @@
+"""Verify and save: what is done with a finished program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from purexport.capture.core.mode import select_model_mode_for_export
+from purexport.lock import alone
+from purexport.program import ONNXProgram, verify
+from purexport.stages.run import Run
+
+
+def verify_program(run: Run, program: ONNXProgram) -> ONNXProgram:
+    """The program, whose results on the run's arguments are those of the model.  Raises VerificationError otherwise."""
+    run.progress.at("verify")
+    mode = select_model_mode_for_export(run.model, run.options.training)
+    with alone(), mode, run.weights.swapped(valued=True):
+        verify(program, run.model, run.args, run.kwargs, rtol=1e-3, atol=1e-5)
+    return program
+
+
+def save_program(run: Run, program: ONNXProgram, f: Any) -> ONNXProgram:
+    """The program, written to `f`, a path or a binary file.  Raises OSError when that cannot be written."""
+    options = run.options
+    run.progress.at("save")
+    where = options.external_data if options.external_data is not None else options.use_external_data_format or None
+    stored: dict[str, Any] = {"shard_size": options.shard_size, "archive": options.archive, "resume": options.resume}
+    program.save(f, external_data=where, progress=run.progress.bytes, **stored)
+    return program

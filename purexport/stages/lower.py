@@ -1,0 +1,46 @@
+"""Lower: each call of the neutral graph becomes ONNX nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from purexport.graph.ir import Graph
+from purexport.graph.parameters import parameters_as_inputs
+from purexport.lowering.lower import Lowered, lower_graph
+from purexport.stages.functionalize import Pure
+from purexport.stages.run import Run
+
+
+@dataclass(frozen=True, eq=False)
+class Onnx:
+    """The ONNX graph, how it came about, and the parameters that it takes as inputs, by their names."""
+
+    pure: Pure
+    lowered: Lowered
+    outside: dict[str, torch.Tensor]
+
+    @property
+    def graph(self) -> Graph:
+        """The ONNX graph itself."""
+        return self.lowered.graph
+
+
+def lower_to_onnx(run: Run, pure: Pure) -> Onnx:
+    """The graph in ONNX operators of the asked opset.
+
+    Raises UnsupportedOperatorError with every call that cannot be expressed.
+    """
+    options = run.options
+    run.progress.at("lower")
+    lowered = lower_graph(
+        pure.graph,
+        options.opset,
+        run.rules,
+        fold=options.folds(run.model),
+        kind=options.operator_export_type,
+        listed=pure.captured.listed,
+    )
+    outside = [] if options.export_params else parameters_as_inputs(lowered.graph, pure.graph.inputs)
+    return Onnx(pure, lowered, {value.name: tensor for value, tensor in outside})

@@ -1,0 +1,78 @@
+"""One export as all of its stages see it: the model, its arguments, the options, and what was opened for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from proto_schema.collection import paused_collection
+from purexport.aten.autograd_functions import recording
+from purexport.capture.choose import check_choice
+from purexport.compat import torch_onnx
+from purexport.compat.past_options import arguments_of
+from purexport.compat.symbolic.rules import custom_rules
+from purexport.errors import ExportError
+from purexport.graph.passes import outline
+from purexport.lock import alone
+from purexport.options import Options
+from purexport.progress import Progress
+from purexport.weights.model.attach import Attached, with_values
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One export.
+
+    `args` and `kwargs` are those of a call of the model, as the user's tensors; `rules` the functions that go before
+    our rules, `weights` what replaces tensors of the model.
+    """
+
+    model: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    options: Options
+    progress: Progress
+    rules: Mapping[str, Callable[..., Any]]
+    weights: Attached
+
+    @property
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """`args` and `kwargs`."""
+        return self.args, self.kwargs
+
+
+@contextmanager
+def opened(model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Options) -> Iterator[Run]:
+    """The run of an export, from the capture to the finished message: no other export runs meanwhile.
+
+    What needs no capture is checked first: before the model runs, and as far as possible before another export is
+    waited for.  Raises ValueError for an option out of range or one that does not go with the model, ExportError for
+    arguments that are none, WeightsError for weights that do not fit, OSError for those that cannot be read.
+    """
+    check_choice(options.capture)
+    outline.check_wanted(options.export_modules_as_functions, model, options.opset)
+    progress = Progress(options.progress)
+    arguments = arguments_of(model, args, kwargs)
+    _refuse_dtypes(arguments)
+    opset = options.opset
+    with alone(), with_values(), paused_collection(), torch_onnx.told_to_torch(opset), recording() as applied:
+        progress.at("capture")
+        registered = torch_onnx.registered_with_torch(opset)
+        rules = custom_rules(opset, options.custom_translation_table, applied, registered)
+        weights = Attached(model, options.weights)
+        if options.verify:
+            weights.refuse_verification(arguments)
+        yield Run(model, *arguments, options, progress, rules, weights)
+
+
+def _refuse_dtypes(arguments: Any) -> None:
+    args, _ = arguments
+    unknown = [item for item in args if isinstance(item, torch.dtype)]
+    if unknown:
+        raise ExportError(
+            f"args holds {unknown[0]}, which is no tensor; pass example tensors", code="argument-not-a-tensor"
+        )

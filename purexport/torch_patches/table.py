@@ -1,0 +1,125 @@
+"""Everything that is replaced in torch, a row each; nothing outside this folder replaces anything there.
+
+Two things are not in the table.  Operators of our own are declared once and stay (`torch.library`).  And what `patch()`
+puts into torch.onnx stays until the user takes it back: `compat/torch_onnx.py` keeps that list.
+Invariant: after the context everything is what it was before, also after an error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd import function as autograd
+from torch.jit import _trace as jit_trace
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from purexport.torch_patches.attention import plain_attention
+from purexport.torch_patches.autograd import applied_by, left_whole_by_dynamo
+from purexport.torch_patches.calls import functions_handed_to, operators_handed_to
+from purexport.torch_patches.quiet import quiet_torch
+from purexport.torch_patches.tracer import module_paths, traced_in_kernels, tracing_state, untraced
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One replacement.
+
+    `context` replaces `replaced` inside, for `reason`; `now` gives what stands there, to compare; `since` is a release
+    of torch that has it already.
+    """
+
+    context: Callable[..., AbstractContextManager[Any]]
+    replaced: str
+    reason: str
+    since: tuple[int, int]
+    now: Callable[[], Any]
+
+    @property
+    def name(self) -> str:
+        """That of the context manager."""
+        return self.context.__name__
+
+
+def _filters() -> Any:
+    loggers = [logging.getLogger(name) for name in sorted(logging.root.manager.loggerDict) if name.startswith("torch")]
+    return {logger.name: list(logger.filters) for logger in loggers}
+
+
+def _told_to_dynamo() -> Any:
+    from torch._dynamo import trace_rules
+
+    return set(trace_rules._allowed_callable_ids())
+
+
+PATCHES = (
+    Patch(
+        functions_handed_to,
+        "the modes of torch.overrides.TorchFunctionMode",
+        "a trace and torch.export record some functions in a form that loses what an ONNX file needs: a literal that "
+        "is written to, views that do not say so, verdicts on tensors, checks of arguments, packed weights",
+        (2, 0),
+        _get_current_function_mode_stack,
+    ),
+    Patch(
+        operators_handed_to,
+        "the modes of torch.utils._python_dispatch.TorchDispatchMode",
+        "a trace on fake tensors would record what the kernels of fakes compute with sizes",
+        (2, 0),
+        _get_current_dispatch_mode_stack,
+    ),
+    Patch(
+        module_paths,
+        "torch.jit._trace._trace_module_map",
+        "nodes of a trace get the path of the module that they come from; the function that is traced is not a module",
+        (2, 0),
+        lambda: jit_trace._trace_module_map,
+    ),
+    Patch(
+        untraced,
+        "the tracing state of torch._C",
+        "under the tracer a size is a tensor, and what is asked of it becomes part of the model",
+        (2, 0),
+        tracing_state,
+    ),
+    Patch(
+        traced_in_kernels,
+        "the dispatch key Tracer, excluded in the kernels that the tracer calls",
+        "the state of the tracer cannot be changed where it keeps itself out",
+        (2, 0),
+        lambda: torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C._dispatch_key_parse("Tracer")),
+    ),
+    Patch(
+        plain_attention,
+        "torch.backends.mha",
+        "in eval mode attention layers run a fused operator, which has no decomposition",
+        (2, 3),
+        torch.backends.mha.get_fastpath_enabled,
+    ),
+    Patch(
+        applied_by,
+        "torch.autograd.function._SingleLevelFunction.apply",
+        "a Function with a `symbolic` is one call in the graph, not what its forward does",
+        (2, 0),
+        lambda: vars(autograd._SingleLevelFunction).get("apply"),
+    ),
+    Patch(
+        left_whole_by_dynamo,
+        "torch._dynamo.trace_rules._allowed_callable_ids",
+        "torch compiles the bodies of torch.cond and its like, and its compiler would take such Functions apart",
+        (2, 3),
+        _told_to_dynamo,
+    ),
+    Patch(
+        quiet_torch,
+        "the filters of torch's loggers",
+        "torch logs pages about what it refuses; the error that we raise says it once",
+        (2, 0),
+        _filters,
+    ),
+)

@@ -1,0 +1,53 @@
+"""What torch's tracer keeps for the thread and the process: the paths of modules, and the trace that is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.jit import _trace as jit_trace
+
+# the tracer's own interface, which torch's type stubs leave out
+tracing_state = torch._C._get_tracing_state
+_SET_STATE = torch._C._set_tracing_state  # type: ignore[attr-defined]
+
+
+@contextmanager
+def module_paths(paths: Mapping[torch.nn.Module, str]) -> Iterator[None]:
+    """The tracer writes these paths into the scopes of nodes, instead of those of the last traced module."""
+    outer = jit_trace._trace_module_map
+    jit_trace._trace_module_map = dict(paths)
+    try:
+        yield
+    finally:
+        jit_trace._trace_module_map = outer
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """What runs inside is not recorded, and sizes are numbers."""
+    state = tracing_state()
+    _set_state(None)
+    try:
+        yield
+    finally:
+        _set_state(state)
+
+
+@contextmanager
+def traced_in_kernels() -> Iterator[None]:
+    """What runs inside is recorded, also inside a kernel that the tracer has called, where it keeps itself out."""
+    key = torch._C._dispatch_key_parse("Tracer")
+    was = torch._C._dispatch_tls_is_dispatch_key_excluded(key)
+    torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
+    try:
+        yield
+    finally:
+        torch._C._dispatch_tls_set_dispatch_key_excluded(key, was)
+
+
+def _set_state(state: Any) -> None:
+    with traced_in_kernels():  # torch refuses to change the state where the tracer is kept out
+        _SET_STATE(state)

@@ -1,0 +1,127 @@
+"""The options of an export: one value, checked before anything runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import threading
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+import purexport
+from purexport.lock import alone
+from purexport.options import Options
+
+# parameters of export that are no options: what is exported and where to, and one that is ignored with a remark
+NO_OPTIONS = {"model", "args", "f", "kwargs", "example_outputs"}
+
+
+def never(x: torch.Tensor) -> torch.Tensor:
+    raise AssertionError("the model ran")
+
+
+X = torch.ones(2)
+
+# (option, value, error, words of it)
+REFUSED: list[tuple[str, Any, type[Exception], str]] = [
+    ("opset_version", 8, ValueError, "opset_version=8 is not one of 9 to"),
+    ("opset_version", True, ValueError, "opset_version=True is not one of 9 to"),
+    ("opset_version", "17", ValueError, "opset_version='17' is not one of 9 to"),
+    ("operator_export_type", "ONNX", ValueError, "operator_export_type='ONNX' is no OperatorExportTypes"),
+    ("mutated_state", "keep", ValueError, "mutated_state='keep' is not one of 'warn', 'error', 'io'"),
+    ("input_names", "x", ValueError, "lists of names, not the string 'x'"),
+    ("output_names", ["y", "y"], ValueError, "names must differ from each other"),
+    ("training", "eval", purexport.ExportError, "training='eval' is neither a bool nor a TrainingMode"),
+    ("capture", "script", ValueError, "capture='script' is not one of 'auto', 'trace', 'export'"),
+    ("export_modules_as_functions", "all", ValueError, "neither a bool nor a set of module classes"),
+    ("export_modules_as_functions", True, ValueError, "export_modules_as_functions needs an nn.Module"),
+    ("progress", 1.5, ValueError, "progress=1.5 is neither True nor a function"),
+    ("custom_translation_table", {7: never}, TypeError, "custom_translation_table"),
+    ("weights", {"w": X}, purexport.WeightsError, "weights fill the tensors of an nn.Module"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "error", "words"), REFUSED, ids=[f"{row[0]}-{row[1]}" for row in REFUSED])
+def test_refused_before_the_model_runs(name: str, value: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error) as caught:
+        purexport.export(never, X, **{name: value})
+    assert words in str(caught.value)
+
+
+def test_names_of_inputs_and_outputs_differ() -> None:
+    with pytest.raises(ValueError, match="input_names and output_names both give 'x'"):
+        Options(input_names=["x"], output_names=["x"])
+
+
+def test_fields_are_the_parameters_of_export() -> None:
+    """The same names in the same order with the same defaults."""
+    parameters = list(inspect.signature(purexport.export).parameters.values())
+    options = [(item.name, item.default) for item in parameters if item.name not in NO_OPTIONS]
+    assert [(item.name, item.default) for item in dataclasses.fields(Options)] == options
+
+
+def test_a_wrong_option_waits_for_no_other_export() -> None:
+    errors: list[Exception] = []
+
+    def export() -> None:
+        try:
+            purexport.export(never, X, capture="words")
+        except ValueError as error:
+            errors.append(error)
+
+    with alone():
+        thread = threading.Thread(target=export, daemon=True)
+        thread.start()
+        thread.join(30)
+    assert len(errors) == 1
+
+
+class Counter(torch.nn.Module):
+    """Writes to its buffer."""
+
+    count: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        return x + self.count
+
+
+def held(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.arange(3 if x.shape[0] == 3 else 2)
+
+
+def fixed(x: torch.Tensor) -> torch.Tensor:
+    return x.reshape(2)
+
+
+# (model, options, words of the warning), one for each stage that has something to say
+SAID: list[tuple[Any, dict[str, Any], str]] = [
+    (Counter(), {}, "the model writes to its buffer 'count'"),
+    (held, {"dynamic_axes": {"x": [0]}, "input_names": ["x"]}, "axis 'x_dim_0'"),
+    (fixed, {"dynamic_axes": {"x": [0]}, "input_names": ["x"], "capture": "export"}, "axis 'x_dim_0'"),
+]
+
+
+@pytest.mark.parametrize(("model", "options", "words"), SAID, ids=["write", "types", "capture"])
+def test_remarks_point_at_the_caller(model: Any, options: dict[str, Any], words: str) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        purexport.export(model, X, **options)
+    places = [warning.filename for warning in caught if words in str(warning.message)]
+    assert places == [__file__], [str(warning.message) for warning in caught]
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_a_model_of_torch_alone_is_placed_at_the_call_of_export() -> None:
+    """No line of ours stands between the user's and torch's."""
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 8).eval()
+    program = purexport.export(layer, torch.ones(3, 1, 8), capture="trace")
+    assert program.report.warnings
+    assert all(f"({__file__}:" in remark for remark in program.report.warnings)
