@@ -148,6 +148,15 @@ def numbers_of_tensors(x: Tensor, n: Tensor) -> Tensor:
     return torch.full([2, 3], n) + x.unsqueeze(last).squeeze(last) + near
 
 
+@programs.row(X, others=[(X * 2,)])
+def compared_as_a_whole(x: Tensor) -> Tuple[Tensor, bool]:
+    y = x.clone()
+    y[0, 0] = -2
+    if torch.equal(x, y) and not torch.equal(x, x[0]):
+        y = y.cpu() + 1
+    return y, torch.allclose(x, y, atol=1.0)
+
+
 @programs.row(X)
 def types(x: Tensor) -> Tensor:
     item: Union[int, List[int]] = [1, 2]
