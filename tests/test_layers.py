@@ -86,9 +86,6 @@ CIRCLES = {
     ),
     "purexport.fx.higher_order purexport.fx.reader": "operands of a node are programs, which hold nodes",
     "purexport.functionalize.blocks purexport.functionalize.graph": "calls hold blocks, which hold calls",
-    "purexport.lowering.blocks purexport.lowering.control purexport.lowering.fallthrough purexport.lowering.lower": (
-        "calls hold blocks, which hold calls"
-    ),
 }
 
 

@@ -7,53 +7,52 @@ produced inside; what comes from outside, or twice, goes through an Identity.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from purexport import dtypes
 from purexport.aten.graph import Block, Dim, ScalarType, SequenceType, TensorType, Type
 from purexport.aten.graph import Value as AtenValue
-from purexport.graph.ir import Graph, Value
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.state import LowerCalls, State
 from purexport.lowering.support.pairs import Pair, from_interleaved, part_code, to_interleaved
 from purexport.lowering.tensor import sequence
-
-if TYPE_CHECKING:
-    from purexport.lowering.lower import Lowering
 
 _NUMBERS = {int: dtypes.INT64, float: dtypes.FLOAT, bool: dtypes.BOOL}
 
 
-def block_input(run: Lowering, value: AtenValue, name: str) -> Value:
-    """An input of a body."""
+def add_input(state: State, op: Emitter, value: AtenValue, name: str) -> None:
+    """One more input of the body that `op` writes, which stands for `value`."""
     made = typed(Value(name=name), value.type)
-    run.env[value] = from_border(run, made, value.type)
-    return made
+    state.env[value] = from_border(op, made, value.type)
+    op.graph.inputs.append(made)
 
 
-def to_border(run: Lowering, item: Any, type_: Type) -> Value:
+def to_border(op: Emitter, item: Any, type_: Type) -> Value:
     """What crosses the border of a body: a value in the type's dtype, a complex one with a last axis of size 2."""
-    return to_interleaved(run.op, item) if isinstance(item, Pair) else run.op.like(item, Value(code(type_)))
+    return to_interleaved(op, item) if isinstance(item, Pair) else op.like(item, Value(code(type_)))
 
 
-def from_border(run: Lowering, value: Value, type_: Type) -> Value | Pair:
+def from_border(op: Emitter, value: Value, type_: Type) -> Value | Pair:
     """What has crossed the border, as rules know it."""
-    return from_interleaved(run.op, value) if isinstance(type_, TensorType) and type_.dtype.is_complex else value
+    return from_interleaved(op, value) if isinstance(type_, TensorType) and type_.dtype.is_complex else value
 
 
-def fill(run: Lowering, body: Graph, block: Block, types: Sequence[Type]) -> None:
+def fill(state: State, op: Emitter, block: Block, types: Sequence[Type], lower_calls: LowerCalls) -> None:
     """The block's calls, and its outputs in the types that the node promises; without outputs where a call failed."""
-    before = len(run.gaps)
-    run.calls(block.calls, block.outputs)
-    if len(run.gaps) > before:
+    before, body = len(state.gaps), op.graph
+    op = lower_calls(op, block.calls, block.outputs)
+    if len(state.gaps) > before:
         return
     for output, type_ in zip(block.outputs, types, strict=True):
-        result = to_border(run, run.argument(output), type_)
+        result = to_border(op, state.argument(output), type_)
         if result.node not in body.nodes or result in body.outputs:
-            result = sequence.copy(run.op, result)
+            result = sequence.copy(op, result)
         body.outputs.append(typed(result, type_))
 
 
 def typed(value: Value, type_: Type) -> Value:
-    """``value`` with the dtype and shape of a neutral type."""
+    """`value` with the dtype and shape of a neutral type."""
     if isinstance(type_, SequenceType):
         value.element = (dtypes.onnx_code(type_.element.dtype), type_.element.shape)
     else:

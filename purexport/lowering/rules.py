@@ -1,12 +1,15 @@
-"""All rules: the rule files, imported by name, register themselves."""
+"""All rules: the rule files, imported by name, register themselves; and which rule a call gets, a user's or ours."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
+from typing import Any
 
+from purexport.aten.schema import signature
 from purexport.lowering.complex.by_parts import rule_by_parts
 from purexport.lowering.core.registry import COMPLEX, Rule, declared, declared_by_parts
 
@@ -35,3 +38,24 @@ def registered() -> Mapping[str, Rule]:
     by_parts = declared_by_parts().items()
     pairs = {target + COMPLEX: rule_by_parts(rules[target], operands) for target, operands in by_parts}
     return MappingProxyType({**rules, **pairs})
+
+
+@dataclass(frozen=True, slots=True)
+class RuleBook:
+    """The rules of one lowering: `custom` ones of the user by ATen name, which go first, and ours."""
+
+    ours: Mapping[str, Rule]
+    custom: Mapping[str, Callable[..., Any]]
+
+    def find(self, target: str) -> Rule | None:
+        """The rule of an ATen name, which has a suffix for quantized or complex tensors; None where there is none."""
+        custom = self.custom_of(target)
+        if custom is not None:
+            names = tuple(parameter.name for parameter in signature(target.removesuffix(COMPLEX)).parameters)
+            return Rule(lambda op, **arguments: custom(op, *arguments.values()), names)
+        return self.ours.get(target)
+
+    def custom_of(self, target: str) -> Callable[..., Any] | None:
+        """The user's rule of an ATen name with or without its overload; None where there is none."""
+        target = target.removesuffix(COMPLEX)
+        return self.custom.get(target) or self.custom.get(target.partition(".")[0])

@@ -76,8 +76,12 @@ class GraphContext:
 
         ``with g.block() as body: body.outputs(g.op("Relu", x))``, then ``then_branch_g=body.graph``.
         """
-        with self._emitter.subgraph() as graph:
-            yield Block(graph)
+        outside = self._emitter
+        self._emitter = outside.subgraph()
+        try:
+            yield Block(self._emitter.graph)
+        finally:
+            self._emitter = outside
 
     def _primitive(self, name: str, args: Sequence[Any], attributes: Mapping[str, Any]) -> Value:
         if name in ("ListConstruct", "TupleConstruct"):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -73,9 +72,9 @@ def rule_by_parts(ordinary: Rule, operands: Sequence[str]) -> Rule:
         for name in operands:
             if arguments.get(name) is not None:
                 arguments[name] = _paired(op, arguments[name], dtype, as_numbers=name not in ordinary.promote)
-        with part_results(op):
-            real = ordinary(op, _of_part(arguments, lambda pair: pair.real))
-            imag = ordinary(op, _of_part(arguments, lambda pair: pair.imag))
+        of_parts = giving_parts(op)
+        real = ordinary(of_parts, _of_part(arguments, lambda pair: pair.real))
+        imag = ordinary(of_parts, _of_part(arguments, lambda pair: pair.imag))
         return _together(real, imag)
 
     return Rule(run, ordinary.parameters)
@@ -125,15 +124,9 @@ def _together(real: Any, imag: Any) -> Any:
     return [Pair(*parts) for parts in zip(real, imag, strict=True)]
 
 
-@contextmanager
-def part_results(op: Emitter) -> Iterator[None]:
-    """Within this context the results of the call have the dtype of their parts, as an ordinary rule expects."""
-    results = op.results
-    op.results = [
+def giving_parts(op: Emitter) -> Emitter:
+    """The `op` for which the complex results of the call have the dtype of their parts, as an ordinary rule expects."""
+    return op.giving(
         type_ and (replace(type_, dtype=type_.dtype.to_real()) if type_.dtype.is_complex else type_)
-        for type_ in results
-    ]
-    try:
-        yield
-    finally:
-        op.results = results
+        for type_ in op.results
+    )

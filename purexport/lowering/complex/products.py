@@ -21,7 +21,7 @@ from purexport.lowering.complex.arithmetic import (
     magnitude,
     result_code,
 )
-from purexport.lowering.complex.by_parts import part_results
+from purexport.lowering.complex.by_parts import giving_parts
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower_complex
 from purexport.lowering.linalg import einsum, products
@@ -30,45 +30,37 @@ from purexport.lowering.support.common import axis_of, reshape
 from purexport.lowering.support.pairs import Pair, operand, pair_of
 from purexport.lowering.tensor.slices import slice_axis
 
-Product = Callable[[Value, Value], Value]
+Product = Callable[[Emitter, Value, Value], Value]
 
 
 def product(op: Emitter, multiply: Product, one: Operand, other: Operand) -> Pair:
-    """The complex form of `multiply`, a product of real tensors that is linear in both operands."""
-    with part_results(op):
-        return _product(op, multiply, one, other)
-
-
-def _product(op: Emitter, multiply: Product, one: Operand, other: Operand) -> Pair:
+    """The complex form of `multiply(op, one, other)`, a product of real tensors that is linear in both operands."""
+    op = giving_parts(op)
     if not isinstance(one, Pair):
         assert isinstance(other, Pair), "one of the operands is complex"
-        return other.map(lambda part: multiply(one, part))
+        return other.map(lambda part: multiply(op, one, part))
     if not isinstance(other, Pair):
-        return one.map(lambda part: multiply(part, other))
-    real = op.Sub(multiply(one.real, other.real), multiply(one.imag, other.imag))
-    return Pair(real, op.Add(multiply(one.real, other.imag), multiply(one.imag, other.real)))
-
-
-def _multiply(op: Emitter) -> Product:
-    return lambda one, other: products.multiply(op, one, other)
+        return one.map(lambda part: multiply(op, part, other))
+    real = op.Sub(multiply(op, one.real, other.real), multiply(op, one.imag, other.imag))
+    return Pair(real, op.Add(multiply(op, one.real, other.imag), multiply(op, one.imag, other.real)))
 
 
 @lower_complex("aten::matmul", "aten::linalg_matmul")
 def matmul(op: Emitter, self: Operand, other: Operand) -> Pair:
     """aten::matmul(Tensor self, Tensor other) -> Tensor"""
-    return product(op, _multiply(op), self, other)
+    return product(op, products.multiply, self, other)
 
 
 @lower_complex("aten::mm", "aten::bmm")
 def mm(op: Emitter, self: Operand, mat2: Operand) -> Pair:
     """aten::mm(Tensor self, Tensor mat2) -> Tensor"""
-    return product(op, _multiply(op), self, mat2)
+    return product(op, products.multiply, self, mat2)
 
 
 @lower_complex("aten::mv")
 def mv(op: Emitter, self: Operand, vec: Operand) -> Pair:
     """aten::mv(Tensor self, Tensor vec) -> Tensor"""
-    return product(op, _multiply(op), self, vec)
+    return product(op, products.multiply, self, vec)
 
 
 @lower_complex("aten::dot")
@@ -77,7 +69,7 @@ def dot(op: Emitter, self: Operand, tensor: Operand) -> Pair:
 
     Not conjugated: `vdot` conjugates its first operand.
     """
-    return product(op, _multiply(op), self, tensor)
+    return product(op, products.multiply, self, tensor)
 
 
 @lower_complex("aten::vdot")
@@ -86,7 +78,7 @@ def vdot(op: Emitter, self: Pair, other: Pair) -> Pair:
 
     The first operand is conjugated.
     """
-    return product(op, _multiply(op), conj(op, self), other)
+    return product(op, products.multiply, conj(op, self), other)
 
 
 @lower_complex("aten::linalg_vecdot", promote="x y")
@@ -96,25 +88,25 @@ def linalg_vecdot(op: Emitter, x: Operand, y: Operand, dim: int = -1) -> Pair:
     The first operand is conjugated.
     """
     first = conj(op, x) if isinstance(x, Pair) else x
-    return product(op, lambda one, other: products.linalg_vecdot(op, one, other, dim), first, y)
+    return product(op, lambda op, one, other: products.linalg_vecdot(op, one, other, dim), first, y)
 
 
 @lower_complex("aten::outer", "aten::ger", promote="self vec2")
 def outer(op: Emitter, self: Operand, vec2: Operand) -> Pair:
     """aten::outer(Tensor self, Tensor vec2) -> Tensor"""
-    return product(op, lambda one, other: products.outer(op, one, other), self, vec2)
+    return product(op, products.outer, self, vec2)
 
 
 @lower_complex("aten::kron", promote="self other")
 def kron(op: Emitter, self: Operand, other: Operand) -> Pair:
     """aten::kron(Tensor self, Tensor other) -> Tensor"""
-    return product(op, lambda one, two: products.kron(op, one, two), self, other)
+    return product(op, products.kron, self, other)
 
 
 @lower_complex("aten::linear")
 def linear(op: Emitter, input: Operand, weight: Operand, bias: Operand | None = None) -> Operand:
     """aten::linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor"""
-    found = product(op, lambda one, other: products.linear(op, one, other), input, weight)
+    found = product(op, products.linear, input, weight)
     return found if bias is None else complex_add(op, found, bias)
 
 
@@ -125,14 +117,14 @@ def einsum_rule(op: Emitter, equation: str, tensors: Any, path: Any = None) -> O
     One operand is permuted and summed, two are multiplied. More than two complex operands are refused.
     """
     if len(tensors) == 1:
-        with part_results(op):
-            (only,) = tensors
-            return Pair(*(einsum.einsum_rule(op, equation, [part]) for part in (only.real, only.imag)))
+        (only,) = tensors
+        of_parts = giving_parts(op)
+        return Pair(*(einsum.einsum_rule(of_parts, equation, [part]) for part in (only.real, only.imag)))
     if len(tensors) > 2:
         raise UnsupportedForm(
             "of more than two complex tensors has no rule; write it as einsums of two", code="complex-tensor"
         )
-    return product(op, lambda one, other: einsum.einsum_rule(op, equation, [one, other]), *tensors)
+    return product(op, lambda op, one, other: einsum.einsum_rule(op, equation, [one, other]), *tensors)
 
 
 # Products added to something ----------------------------------------------------------------------------------------

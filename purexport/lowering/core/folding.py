@@ -1,9 +1,9 @@
 """Arithmetic on small constants, done while the graph is built.
 
 Shape arithmetic of a static model must leave no node behind, so an operator of this table whose inputs are all small
-constants becomes a constant.  Arguments come in the form of the newest operator versions (``axes`` as an argument of
-Unsqueeze), before the emitter binds them to a version.  Results never grow past ``LIMIT`` elements: large constants
-(``ones``, ``arange``, ``expand``) stay nodes, so folding never makes a file notably larger.
+constants becomes a constant.  Arguments come in the form of the newest operator versions (`axes` as an argument of
+Unsqueeze), before the emitter binds them to a version.  Results never grow past `LIMIT` elements: large constants
+(`ones`, `arange`, `expand`) stay nodes, so folding never makes a file notably larger.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ _ATTRIBUTES = frozenset({"axis", "to", "saturate", "fmod", "allowzero", "keepdim
 def fold(op_type: str, inputs: Sequence[Any], named: dict[str, Any], every: bool = True) -> Tensor | None:
     """The result of an operator on constants; None when it is not to be folded.
 
-    Unless ``every`` constant is meant, those that may be weights stay: named ones, and floating-point numbers.
+    Unless `every` constant is meant, those that may be weights stay: named ones, and floating-point numbers.
     """
     function = _FOLDERS.get(op_type)
     if function is None or not any(isinstance(item, Value) for item in inputs):

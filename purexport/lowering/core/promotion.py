@@ -18,7 +18,7 @@ _NUMBERS: dict[type, torch.dtype] = {bool: torch.bool, int: torch.int64, complex
 
 
 def common_dtype(operands: Sequence[Any], to_float: bool = False) -> torch.dtype:
-    """The dtype in which torch computes on ``operands`` (neutral values and Python numbers)."""
+    """The dtype in which torch computes on `operands` (neutral values and Python numbers)."""
     categories: list[torch.dtype | None] = [None, None, None]
     for operand in operands:
         category, dtype = _category(operand)

@@ -1,13 +1,13 @@
-"""Where rules are declared: ``@lower("aten::clamp", "aten::clamp.Tensor")`` on a function ``rule(op, **arguments)``.
+"""Where rules are declared: `@lower("aten::clamp", "aten::clamp.Tensor")` on a function `rule(op, **arguments)`.
 
-A rule is a pure function of the emitter and the call's arguments by their ATen names: tensors are ``Value``s, numbers
-are Python numbers where they are known and zero-dim ``Value``s where they are computed.  It returns one value, or a
+A rule is a pure function of the emitter and the call's arguments by their ATen names: tensors are `Value`s, numbers
+are Python numbers where they are known and zero-dim `Value`s where they are computed.  It returns one value, or a
 tuple, as the operator does.  An argument that a rule does not name must have its default, otherwise the call is
 refused: nothing is ignored silently.
 
-``lower_quantized`` declares what the same operator does with torch's quantized tensors: a rule of its own, which gets
-``Quantized`` where the rule for plain tensors gets values.  ``lower_complex`` does so for complex tensors, which are
-``Pair``s; ``by_parts`` names the operators whose plain rule serves the real and the imaginary part alike.
+`lower_quantized` declares what the same operator does with torch's quantized tensors: a rule of its own, which gets
+`Quantized` where the rule for plain tensors gets values.  `lower_complex` does so for complex tensors, which are
+`Pair`s; `by_parts` names the operators whose plain rule serves the real and the imaginary part alike.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ COMPLEX = "@complex"
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule.  ``promote`` names the operands that torch's type promotion brings to one dtype first.
+    """One rule.  `promote` names the operands that torch's type promotion brings to one dtype first.
 
-    ``to_float`` says that integers are computed in the default float dtype (``aten::sin``, true division).
+    `to_float` says that integers are computed in the default float dtype (`aten::sin`, true division).
     """
 
     function: Callable[..., Any]
@@ -84,7 +84,7 @@ def lower_quantized(*targets: str) -> Callable[[Function], Function]:
 def lower_complex(*targets: str, promote: str = "") -> Callable[[Function], Function]:
     """Register the decorated function as the rule of each name for calls that take or give complex tensors.
 
-    ``promote`` names the operands that are brought to parts of one dtype; those that are real stay ``Value``s.
+    `promote` names the operands that are brought to parts of one dtype; those that are real stay `Value`s.
     """
     return lower(*[target + COMPLEX for target in targets], promote=promote)
 
@@ -92,7 +92,7 @@ def lower_complex(*targets: str, promote: str = "") -> Callable[[Function], Func
 def by_parts(operands: str, *targets: str) -> None:
     """Rows for operators that treat the real and the imaginary part alike: reshaping, joining, adding up.
 
-    ``operands`` names the arguments that are complex numbers or tensors, or lists of them.
+    `operands` names the arguments that are complex numbers or tensors, or lists of them.
     """
     for target in targets:
         if target in _BY_PARTS:
@@ -106,13 +106,13 @@ def rule_of(target: str) -> Rule:
 
 
 def taken(target: str, names: Iterable[str]) -> tuple[str, ...]:
-    """Those of the names that are arguments of ``target``: a rule that serves several operators takes more."""
+    """Those of the names that are arguments of `target`: a rule that serves several operators takes more."""
     known = {parameter.name for parameter in signature(target).parameters}
     return tuple(name for name in names if name in known)
 
 
 def add(rule: Rule, *targets: str) -> None:
-    """Register ``rule``.  Raises ValueError when a name has a rule already."""
+    """Register `rule`.  Raises ValueError when a name has a rule already."""
     for target in targets:
         if target in _RULES:
             raise ValueError(f"{target} has two rules")
@@ -130,7 +130,7 @@ def declared_by_parts() -> dict[str, tuple[str, ...]]:
 
 
 def unary(target: str, op_type: str, *, to_float: bool = False) -> None:
-    """One row for an operator that is the same in ONNX: ``unary("aten::tanh", "Tanh")``."""
+    """One row for an operator that is the same in ONNX: `unary("aten::tanh", "Tanh")`."""
 
     def rule(op: Emitter, self: Any) -> Any:
         return op.emit(op_type, self)

@@ -18,7 +18,7 @@ from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.complex.arithmetic import Operand, complex_scale, conj, result_code
-from purexport.lowering.complex.by_parts import part_results
+from purexport.lowering.complex.by_parts import giving_parts
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower, lower_complex
 from purexport.lowering.support.common import axis_of, permute
@@ -406,8 +406,8 @@ def fft_ifftshift(op: Emitter, self: Operand, dim: Any = None) -> Operand:
 def _rolled(op: Emitter, value: Operand, dim: Any, more: int) -> Operand:
     axes, sizes = _axes(op, value, None, dim)
     shifts = [_halved(op, add_sizes(op, size, more)) for size in sizes]
-    with part_results(op):
-        result: Operand = map_parts(value, lambda part: roll(op, part, shifts, axes))
+    of_parts = giving_parts(op)
+    result: Operand = map_parts(value, lambda part: roll(of_parts, part, shifts, axes))
     return result
 
 

@@ -54,7 +54,7 @@ def linalg_cholesky(op: Emitter, self: Value, upper: bool = False) -> Value:
     start = alike(swap_last(op, self), self) if upper else self
     rows, columns = row_indices(op, self), column_indices(op, self)
 
-    def step(at: Value, matrix: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, matrix: Value) -> list[Value]:
         found = masked(op, op.Not(op.Less(rows, at)), column_at(op, matrix, at))
         found = alike(op.Div(found, op.Sqrt(row_at(op, found, at))), found)
         rest = op.Sub(matrix, masked(op, op.Greater(columns, at), op.Mul(found, swap_last(op, found))))
@@ -87,7 +87,7 @@ def lu_factors(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
     count = min_size(op, op.dim(matrix, -2), op.dim(matrix, -1))
     numbers = index_range(op, count)
 
-    def step(at: Value, matrix: Value, pivots: Value, order: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, matrix: Value, pivots: Value, order: Value) -> list[Value]:
         candidates = masked(op, op.Not(op.Less(rows, at)), op.Abs(column_at(op, matrix, at)), -1)
         best = op.ArgMax(candidates, axis=matrix.rank - 2, keepdims=1)
         matrix, order = (_exchanged(op, item, rows, at, best) for item in (matrix, order))
@@ -127,7 +127,7 @@ def permutation_of_pivots(op: Emitter, pivots: Value, rows: Any) -> Value:
     numbers = as_column(op, index_range(op, rows))
     pivots = op.cast(pivots, dtypes.INT64)
 
-    def step(at: Value, order: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, order: Value) -> list[Value]:
         other = op.Sub(op.Gather(pivots, at, axis=pivots.rank - 1), op.const(1))
         return [_exchanged(op, order, numbers, at, op.Unsqueeze(other, [pivots.rank]))]
 
@@ -223,7 +223,7 @@ def geqrf(op: Emitter, self: Value) -> tuple[Value, Value]:
     numbers = index_range(op, count)
     last = self.rank - 2
 
-    def step(at: Value, matrix: Value, sizes: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, matrix: Value, sizes: Value) -> list[Value]:
         here = column_at(op, matrix, at)
         first = row_at(op, here, at)
         below = masked(op, op.Greater(rows, at), here)
@@ -256,7 +256,7 @@ def apply_reflections(op: Emitter, packed: Value, sizes: Value, value: Value, fo
     """Q @ `value` for the reflections of `geqrf`; with `forward` the transpose of Q @ `value`."""
     rows, count = row_indices(op, packed), op.dim(sizes, -1)
 
-    def step(at: Value, value: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, value: Value) -> list[Value]:
         number = at if forward else op.Sub(op.Sub(size_value(op, count), op.const(1)), at)
         below = masked(op, op.Greater(rows, number), column_at(op, packed, number))
         mirror = masked(op, op.Not(op.Equal(rows, number)), below, 1)

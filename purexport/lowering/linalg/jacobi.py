@@ -116,7 +116,7 @@ def _orthogonal(op: Emitter, matrix: Value) -> tuple[Value, Value]:
     smallest = op.const(ROUNDING * torch.finfo(torch.float64).eps, dtypes.DOUBLE)
     tolerance = op.Mul(op.Sqrt(op.cast(size_value(op, rows), dtypes.DOUBLE)), smallest)
 
-    def step(at: Value, quiet: Value, stacked: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, quiet: Value, stacked: Value) -> list[Value]:
         stacked, turns = _round(op, stacked, rows, half, tolerance)
         quiet = op.Where(op.Greater(turns, op.like(0.5, turns)), op.const(0), op.Add(quiet, op.const(1)))
         moved = op.Gather(stacked, order, axis=stacked.rank - 1)

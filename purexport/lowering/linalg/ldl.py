@@ -78,20 +78,21 @@ class _Steps:
     """One step: what is left of the matrices, the factors so far, the pivots, the row of each matrix, and the info."""
 
     def __init__(self, op: Emitter, matrix: Value) -> None:
-        self.op = op
         self.rows, self.columns = row_indices(op, matrix), column_indices(op, matrix)
         self.size = size_value(op, op.dim(matrix, -1))
         self.last = matrix.rank - 1
 
-    def step(self, at: Value, rest: Value, done: Value, pivots: Value, here: Value, info: Value) -> list[Value]:
-        op, one = self.op, self.op.const(1)
-        other, two, nothing = self._pivot(rest, here)
+    def step(
+        self, op: Emitter, at: Value, rest: Value, done: Value, pivots: Value, here: Value, info: Value
+    ) -> list[Value]:
+        one = op.const(1)
+        other, two, nothing = self._pivot(op, rest, here)
         next_row = op.Add(here, one)
         end = op.Where(two, next_row, here)
-        rest = self._exchanged(rest, end, other)
-        first, second = self._column(rest, here), self._column(rest, next_row)
-        single = self._divided(first, here)
-        pair = self._divided_pair(first, second, here)
+        rest = self._exchanged(op, rest, end, other)
+        first, second = self._column(op, rest, here), self._column(op, rest, next_row)
+        single = self._divided(op, first, here)
+        pair = self._divided_pair(op, first, second, here)
         left = op.Where(two, pair[0], single)
         update = op.Add(op.Mul(left, swap_last(op, first)), masked(op, two, op.Mul(pair[1], swap_last(op, second))))
         block = op.And(op.Not(op.Less(self.rows, here)), op.Not(op.Greater(self.rows, end)))
@@ -110,18 +111,17 @@ class _Steps:
         moved = op.Add(next_row, op.cast(two, dtypes.INT64))
         return [alike(op.Sub(rest, update), rest), done, pivots, alike(moved, here), info]
 
-    def _pivot(self, rest: Value, here: Value) -> tuple[Value, Value, Value]:
+    def _pivot(self, op: Emitter, rest: Value, here: Value) -> tuple[Value, Value, Value]:
         """The row to exchange with, whether the block has two rows, and whether the column is all zeros."""
-        op = self.op
         axes = [self.last - 1]
-        mine = alike(op.Abs(self._column(rest, here)), self._column(rest, here))
+        mine = alike(op.Abs(self._column(op, rest, here)), self._column(op, rest, here))
         below = masked(op, op.Greater(self.rows, here), mine)
         largest = op.ReduceMax(below, axes=axes, keepdims=1)
         best = op.ArgMax(below, axis=axes[0], keepdims=1)
-        its = alike(op.Abs(self._column(rest, best)), mine)
+        its = alike(op.Abs(self._column(op, rest, best)), mine)
         others = op.And(op.Not(op.Less(self.rows, here)), op.Not(op.Equal(self.rows, best)))
         row_largest = op.ReduceMax(masked(op, others, its), axes=axes, keepdims=1)
-        own, its_own = self._element(mine, here), self._element(its, best)
+        own, its_own = self._element(op, mine, here), self._element(op, its, best)
         alpha = op.like(ALPHA, rest)
         ratio = op.Div(largest, safe_divisor(op, row_largest))
         stays = op.Or(
@@ -132,38 +132,33 @@ class _Steps:
         nothing = op.Not(op.Greater(op.Add(own, largest), op.like(0, rest)))
         return op.Where(stays, here, best), op.And(op.Not(stays), op.Not(comes)), nothing
 
-    def _column(self, value: Value, at: Value) -> Value:
+    def _column(self, op: Emitter, value: Value, at: Value) -> Value:
         """One column of each matrix, [..., n, 1]."""
-        op = self.op
         found: Value = op.ReduceSum(masked(op, op.Equal(self.columns, at), value), axes=[self.last], keepdims=1)
         found.shape = (*(value.shape or ())[:-1], 1)
         return found
 
-    def _element(self, value: Value, at: Value) -> Value:
-        op = self.op
+    def _element(self, op: Emitter, value: Value, at: Value) -> Value:
         found: Value = op.ReduceSum(masked(op, op.Equal(self.rows, at), value), axes=[self.last - 1], keepdims=1)
         found.shape = (*(value.shape or ())[:-2], 1, 1)
         return found
 
-    def _exchanged(self, value: Value, one: Value, other: Value) -> Value:
+    def _exchanged(self, op: Emitter, value: Value, one: Value, other: Value) -> Value:
         """`value` with its rows and columns `one` and `other` exchanged."""
-        op = self.op
         for _ in range(2):
             value = swap_last(op, swap_rows(op, value, self.rows, one, other))
         return value
 
-    def _divided(self, first: Value, here: Value) -> Value:
-        op = self.op
-        found = op.Div(first, safe_divisor(op, self._element(first, here)))
+    def _divided(self, op: Emitter, first: Value, here: Value) -> Value:
+        found = op.Div(first, safe_divisor(op, self._element(op, first, here)))
         return masked(op, op.Greater(self.rows, here), alike(found, first))
 
-    def _divided_pair(self, first: Value, second: Value, here: Value) -> tuple[Value, Value]:
+    def _divided_pair(self, op: Emitter, first: Value, second: Value, here: Value) -> tuple[Value, Value]:
         """The two columns times the inverse of their block, below it."""
-        op = self.op
         after = op.Add(here, op.const(1))
-        between = safe_divisor(op, self._element(first, after))
-        one = op.Div(self._element(second, after), between)
-        other = op.Div(self._element(first, here), between)
+        between = safe_divisor(op, self._element(op, first, after))
+        one = op.Div(self._element(op, second, after), between)
+        other = op.Div(self._element(op, first, here), between)
         unit = op.like(1, first)
         share = op.Div(op.Div(unit, safe_divisor(op, alike(op.Sub(op.Mul(one, other), unit), between))), between)
         below = op.Greater(self.rows, after)
@@ -191,7 +186,7 @@ def linalg_ldl_solve(op: Emitter, LD: Value, pivots: Value, B: Value, hermitian:
     starts, is_pair = _blocks(op, pivots)
     last = pivots.rank - 1
 
-    def at_row(at: Value) -> tuple[Value, Value, Value]:
+    def at_row(op: Emitter, at: Value) -> tuple[Value, Value, Value]:
         """The column of L at a row, and the two rows to exchange there; they are equal where there is no exchange."""
         pivot = as_column(op, alike(op.Gather(pivots, at, axis=last), Value(shape=(*(pivots.shape or ())[:-1], 1))))
         is_start = op.Unsqueeze(op.Gather(starts, at, axis=last), [pivots.rank])
@@ -200,14 +195,14 @@ def linalg_ldl_solve(op: Emitter, LD: Value, pivots: Value, B: Value, hermitian:
         there = op.Where(is_start, op.Sub(op.Abs(pivot), op.const(1)), here)
         return masked(op, op.Greater(rows, here), column_at(op, LD, at)), here, there
 
-    def forward(at: Value, found: Value) -> list[Value]:
-        left, here, there = at_row(at)
+    def forward(op: Emitter, at: Value, found: Value) -> list[Value]:
+        left, here, there = at_row(op, at)
         found = swap_rows(op, found, rows, here, there)
         return [alike(op.Sub(found, op.Mul(left, row_at(op, found, at))), found)]
 
-    def backward(at: Value, found: Value) -> list[Value]:
+    def backward(op: Emitter, at: Value, found: Value) -> list[Value]:
         at = op.Sub(op.Sub(size, op.const(1)), at)
-        left, here, there = at_row(at)
+        left, here, there = at_row(op, at)
         change = op.MatMul(swap_last(op, left), found)
         found = alike(op.Sub(found, op.Mul(op.cast(op.Equal(rows, at), found.dtype), change)), found)
         return [swap_rows(op, found, rows, here, there)]

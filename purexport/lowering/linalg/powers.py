@@ -63,7 +63,7 @@ def matrix_exp(op: Emitter, self: Value) -> Value:
     for share in reversed(shares[:-1]):
         result = alike(op.Add(share, op.MatMul(small, result)), self)
 
-    def step(at: Value, result: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, result: Value) -> list[Value]:
         needed = op.Less(op.cast(at, dtype), times)
         return [alike(op.Where(needed, op.MatMul(result, result), result), self)]
 

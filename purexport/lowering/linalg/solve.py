@@ -36,7 +36,7 @@ def substitute(op: Emitter, matrix: Value, right: Value, upper: bool, unit: bool
     """X of `matrix` X = `right` by substitution. The other triangle of `matrix` is not read."""
     rows, size = row_indices(op, matrix), op.dim(matrix, -1)
 
-    def step(at: Value, found: Value) -> list[Value]:
+    def step(op: Emitter, at: Value, found: Value) -> list[Value]:
         number = op.Sub(op.Sub(size_value(op, size), op.const(1)), at) if upper else at
         here = column_at(op, matrix, number)
         new = row_at(op, found, number)

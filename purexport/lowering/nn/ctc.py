@@ -85,17 +85,17 @@ def _losses(op: Emitter, log_probs: Value, targets: Value, inputs: Value, length
     skips = op.And(skips, op.Greater(place, op.const(1)))
     never = op.like(-math.inf, log_probs)
 
-    def seen(at: Value) -> Value:
+    def seen(op: Emitter, at: Value) -> Value:
         now = op.Squeeze(op.Gather(log_probs, at, axis=0), [0])
         return op.GatherElements(now, states, axis=1)
 
-    start = op.Where(op.Less(place, op.const(2)), seen(op.const([0])), never)
+    start = op.Where(op.Less(place, op.const(2)), seen(op, op.const([0])), never)
     start.shape = (None, None)
 
-    def step(number: Value, alpha: Value) -> list[Value]:
+    def step(op: Emitter, number: Value, alpha: Value) -> list[Value]:
         at = op.Add(number, op.const([1]))
         jumped = op.Where(skips, _shifted(op, alpha, 2), never)
-        following = op.Add(_logarithm_of_sum(op, alpha, _shifted(op, alpha, 1), jumped), seen(at))
+        following = op.Add(_logarithm_of_sum(op, alpha, _shifted(op, alpha, 1), jumped), seen(op, at))
         going = op.Unsqueeze(op.Less(at, inputs), [1])
         return [op.Where(going, following, alpha)]
 

@@ -163,12 +163,8 @@ def _plainly(op: Emitter, rule: Rule, arguments: dict[str, Any]) -> Value:
     for name in rule.promote:
         if plain.get(name) is not None:
             plain[name] = op.like(plain[name], first)
-    before = op.results
-    op.results = [TensorType(torch.float32, type_.shape) if type_ is not None else None for type_ in before]
-    try:
-        result: Value = rule.function(op, **plain)
-    finally:
-        op.results = before
+    floats = [TensorType(torch.float32, type_.shape) if type_ is not None else None for type_ in op.results]
+    result: Value = rule.function(op.giving(floats), **plain)
     return result
 
 
@@ -345,7 +341,7 @@ def quantized_dropout(
 @lower_quantized("aten::dropout")
 def dropout_plain(op: Emitter, input: Quantized, p: float, train: bool) -> Quantized:
     """aten::dropout(Tensor input, float p, bool train) -> Tensor"""
-    return dropout(op, input, 1.0, 0, p, train)
+    return quantized_dropout(op, input, 1.0, 0, p, train)
 
 
 # Operators with a fixed scale and zero point ------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def _step_number(op: Emitter, at: Value) -> Value:
 def _lower_series(op: Emitter, a: Value, x: Value) -> Value:
     """1 + x / (a + 1) + x**2 / ((a + 1) (a + 2)) + ..."""
 
-    def step(at: Value, term: Value, total: Value) -> tuple[Value, Value, Value]:
+    def step(op: Emitter, at: Value, term: Value, total: Value) -> tuple[Value, Value, Value]:
         term = op.Div(op.Mul(term, x), op.Add(a, _step_number(op, at)))
         total = op.Add(total, term)
         return _any(op, op.Greater(term, op.Mul(total, _double(op, _ENOUGH)))), term, total
@@ -53,7 +53,7 @@ def _lower_series(op: Emitter, a: Value, x: Value) -> Value:
 def _upper_fraction(op: Emitter, a: Value, x: Value) -> Value:
     """1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - 2 (2 - a) / ...)), for x > a + 1."""
 
-    def step(at: Value, b: Value, c: Value, d: Value, h: Value) -> tuple[Value, ...]:
+    def step(op: Emitter, at: Value, b: Value, c: Value, d: Value, h: Value) -> tuple[Value, ...]:
         number = _step_number(op, at)
         factor = op.Mul(number, op.Sub(a, number))
         b = op.Add(b, _double(op, 2))

@@ -47,7 +47,7 @@ def _polynomial(name: str, first: Factor, step: Callable[[Emitter, Value, Value,
         start = first(op, _number(op, 0, x), at)
         start.shape = shape
 
-        def once(number: Value, last: Value, this: Value) -> tuple[Value, Value]:
+        def once(op: Emitter, number: Value, last: Value, this: Value) -> tuple[Value, Value]:
             k = op.cast(op.Add(reshape(op, number, []), op.const(1)), x.dtype)
             later = op.Greater(degrees, op.Add(reshape(op, number, []), op.const(1)))
             following = step(op, k, at, last, this)

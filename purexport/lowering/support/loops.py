@@ -1,9 +1,9 @@
 """Steps that are repeated: written out where they are few, an ONNX Loop where they are many or their number is
 computed.
 
-A step is one function of its number and of the loop-carried values, so both forms compute the same. Its number is an
-int64 value of shape [1]. It is a constant when the steps are written out, so that constant folding computes what
-depends on it alone.
+A step is one function of the `op` that writes it, of its number and of the loop-carried values, so both forms compute
+the same. Its number is an int64 value of shape [1]. It is a constant when the steps are written out, so that constant
+folding computes what depends on it alone.
 
 The body of a Loop sees outer values. A loop-carried value keeps its dtype and shape, and each output of the body is
 made by a node of its own. A step should take sizes from outside, where they are computed once.
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from purexport import dtypes
-from purexport.graph.ir import Graph, Value
+from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.support.positions import size_value
 
@@ -25,36 +25,39 @@ Step = Callable[..., Sequence[Value]]
 
 
 def repeat(op: Emitter, count: Any, step: Step, *carried: Value, written_out: int = WRITTEN_OUT) -> tuple[Value, ...]:
-    """`carried = step(at, *carried)` for at = 0, 1, ..., count - 1; `count` is an int or a computed value."""
+    """`carried = step(op, at, *carried)` for at = 0, 1, ..., count - 1; `count` is an int or a computed value."""
     count = op.known(count)
     if isinstance(count, Value) or count > written_out:
         return _loop(op, size_value(op, count), None, step, carried)
     for at in range(count):
-        carried = tuple(_in_type(item, was) for item, was in zip(step(op.const([at]), *carried), carried, strict=True))
+        carried = tuple(
+            _in_type(item, was) for item, was in zip(step(op, op.const([at]), *carried), carried, strict=True)
+        )
     return tuple(carried)
 
 
 def repeat_while(op: Emitter, most: Any, going: Value, step: Step, *carried: Value) -> tuple[Value, ...]:
-    """`going, *carried = step(at, *carried)` while `going`, a zero-dim bool, is true; at most `most` times."""
+    """`going, *carried = step(op, at, *carried)` while `going`, a zero-dim bool, holds; at most `most` times."""
     return _loop(op, size_value(op, most), going, step, carried)
 
 
 def _loop(op: Emitter, count: Value, going: Value | None, step: Step, carried: Sequence[Value]) -> tuple[Value, ...]:
-    with op.subgraph() as body:
-        number, condition = Value(dtypes.INT64, (), name="step"), Value(dtypes.BOOL, (), name="condition")
-        inner = [Value(item.dtype, item.shape, name="carried") for item in carried]
-        body.inputs += [number, condition, *inner]
-        at = op.Unsqueeze(number, [0])
-        at.shape = (1,)
-        results = [*([condition] if going is None else []), *step(at, *inner)]
-        for result, was in zip(results, [condition, *carried], strict=True):
-            _output(op, body, result, was)
+    number, condition = Value(dtypes.INT64, (), name="step"), Value(dtypes.BOOL, (), name="condition")
+    inner = [Value(item.dtype, item.shape, name="carried") for item in carried]
+    inside = op.subgraph()
+    inside.graph.inputs += [number, condition, *inner]
+    at = inside.Unsqueeze(number, [0])
+    at.shape = (1,)
+    results = [*([condition] if going is None else []), *step(inside, at, *inner)]
+    for result, was in zip(results, [condition, *carried], strict=True):
+        _output(inside, result, was)
     start = op.const(True, dtypes.BOOL) if going is None else going
-    outputs = op.multi("Loop", count, start, *carried, outputs=len(carried), body=body)
+    outputs = op.multi("Loop", count, start, *carried, outputs=len(carried), body=inside.graph)
     return tuple(_in_type(output, was) for output, was in zip(outputs, carried, strict=True))
 
 
-def _output(op: Emitter, body: Graph, result: Value, was: Value) -> None:
+def _output(op: Emitter, result: Value, was: Value) -> None:
+    body = op.graph
     if result.node not in body.nodes or result in body.outputs:
         result = op.Identity(result)
     body.outputs.append(_in_type(result, was))

@@ -1,0 +1,76 @@
+"""What an `op` is made of: three values, each with one job.
+
+- `Builder` is what all of one lowering share: the opset, whether constants are folded, the inputs of the model, and
+  the remarks for the report.
+- `Body` is one graph that is being written, the model's or that of an If or Loop, with the sizes read in it.
+- `Site` is the call that is being lowered.
+
+Each is frozen: a rule that needs another body or another site gets another `op` (`op.subgraph()`, `op.at(site)`).
+What grows in them are the lists of a graph, the sizes and the remarks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from purexport import dtypes
+from purexport.aten.graph import Call, Source, TensorType, Type
+from purexport.aten.graph import Value as AtenValue
+from purexport.graph.ir import Graph, Value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Builder:
+    """What one lowering shares, whichever call and body it is at."""
+
+    opset: int
+    inputs: list[Value]  # of the model's graph: sizes can be read from them anywhere
+    folds: bool = True  # False: only what sizes need
+    remarks: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Body:
+    """A graph that is being written, and the sizes that were read in it.
+
+    The keys of `dims` are expressions of axis names, pairs of a value and an axis, and values (their whole shape).
+    """
+
+    graph: Graph
+    dims: dict[object, Value] = field(default_factory=dict)
+
+    def inside(self) -> Body:
+        """A new body inside of this one: it sees the sizes that were read here, and what it reads is not seen here."""
+        return Body(Graph(), dict(self.dims))
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The call that is being lowered.
+
+    `results` are torch's types of its results: None for what is no tensor, the type of its integers for a quantized
+    tensor.  `operands` are torch's types of its arguments by name, with the strides, where these are values.
+    """
+
+    source: Source = field(default_factory=Source)
+    target: str = ""
+    results: tuple[TensorType | None, ...] = ()
+    operands: Mapping[str, Type] = field(default_factory=dict)
+
+
+def site_of(call: Call) -> Site:
+    """The site of a neutral call."""
+    operands = {name: arg.type for name, arg in call.args.items() if isinstance(arg, AtenValue)}
+    results = tuple([_stored(value.type) for value in call.outputs])
+    return Site(call.source, call.target, results, MappingProxyType(operands))
+
+
+def _stored(type_: Type) -> TensorType | None:
+    """A result's type, of a quantized tensor that of its integers."""
+    if not isinstance(type_, TensorType):
+        return None
+    if not dtypes.is_quantized(type_.dtype):
+        return type_
+    return TensorType(dtypes.stored_dtype(type_.dtype), type_.shape, type_.strides)

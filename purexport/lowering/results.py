@@ -1,0 +1,86 @@
+"""The results of a call: bound to what the rule gives, and checked against the types that torch recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from purexport import dtypes
+from purexport.aten.graph import Call, ScalarType, SequenceType, TensorType
+from purexport.aten.graph import Value as AtenValue
+from purexport.errors import ExportError
+from purexport.graph.ir import Value
+from purexport.lowering import blocks
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.state import State
+from purexport.lowering.support.pairs import Pair
+from purexport.lowering.support.qdq import Quantized
+
+
+def bind_results(state: State, op: Emitter, call: Call, result: Any) -> None:
+    """Let `result` stand for the call's output, or its items for the outputs; None leaves one out.
+
+    Raises ExportError where a rule gives another dtype than torch does.
+    """
+    single = len(call.outputs) == 1
+    results = [result] if single else list(result)
+    for output, item in zip(call.outputs, results, strict=single):
+        state.env[output] = item
+        if item is None:
+            state.absent.add(output)
+        if not isinstance(output.type, TensorType):
+            if isinstance(output.type, SequenceType):
+                blocks.typed(item, output.type)
+            if isinstance(output.type, ScalarType) and isinstance(item, Value) and item.shape is None:
+                item.shape = ()
+            continue
+        if isinstance(item, (bool, int, float)):
+            state.env[output] = op.const(item, dtypes.onnx_code(output.type.dtype))
+        elif isinstance(item, Pair):
+            part = TensorType(output.type.dtype.to_real(), output.type.shape)
+            _check(call, part, item.real)
+            _check(call, part, item.imag)
+        elif isinstance(item, Quantized):
+            _check_integers(call, output.type, item)
+        elif isinstance(item, Value):
+            _check(call, output.type, item)
+
+
+def is_empty(value: AtenValue) -> bool:
+    """True for a tensor that has no elements, whatever the sizes of dynamic axes."""
+    type_ = value.type
+    if not isinstance(type_, TensorType) or not type_.shape or 0 not in type_.shape:
+        return False
+    return all(isinstance(size, int) for size in type_.shape) and not (
+        type_.dtype.is_complex or dtypes.is_quantized(type_.dtype)
+    )
+
+
+def empty_results(op: Emitter, call: Call) -> Any:
+    """A constant without elements, or a list of them, for a call all of whose results are such."""
+    found = []
+    for type_ in (value.tensor for value in call.outputs):
+        shape = [size for size in type_.shape or () if isinstance(size, int)]
+        found.append(op.const(torch.empty(shape, dtype=type_.dtype)))
+    return found[0] if len(found) == 1 else found
+
+
+def _check_integers(call: Call, type_: TensorType, item: Quantized) -> None:
+    # torch.export and scripts record the dtype of the numbers, not of the integers
+    dtype = dtypes.stored_dtype(type_.dtype) if dtypes.is_quantized(type_.dtype) else None
+    stored = dtypes.torch_dtype(item.integers.dtype or dtypes.UINT8)
+    _check(call, TensorType(dtype or stored, type_.shape), item.integers)
+
+
+def _check(call: Call, type_: TensorType, item: Value) -> None:
+    code = dtypes.onnx_code(type_.dtype)
+    if item.dtype is not None and item.dtype != code:
+        raise ExportError(
+            f"the rule of {call.target} at {call.source} gives {dtypes.type_string(item.dtype)} where torch gives "
+            f"{dtypes.type_string(code)}; this is a mistake in the rule, please report it",
+            code="rule-fault",
+        )
+    item.dtype = code
+    if item.const is None and (item.shape is None or not item.is_static):
+        item.shape = type_.shape
