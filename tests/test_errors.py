@@ -45,7 +45,7 @@ DEFAULTS = {
     "__init__": (),
 }
 # functions that take a code by position: (name, which argument)
-TAKERS = {"Gap": 3, "_gap": 2, "code_of": 1}
+TAKERS = {"Gap": 3, "_gap": 3, "note": 3, "code_of": 1}
 
 
 @functools.cache
