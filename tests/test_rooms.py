@@ -42,8 +42,9 @@ def names_in(node: ast.AST) -> set[str]:
 
 
 def rule_files() -> tuple[set[str], set[str]]:
+    """A rule file imports the registry; what rules of its theme share may lie beside it."""
     folders = [path for path in (PACKAGE / "lowering").iterdir() if path.is_dir() and path.name not in THEMES]
-    there = {f"{folder.name}/{file}" for folder in folders for file in files_in(folder)}
+    there = {f"{folder.name}/{file}" for folder in folders for file in files_in(folder) if _registers(folder / file)}
     table = constant("lowering/rules.py", "FILES")
     assert isinstance(table, ast.Dict)
     pairs = zip(table.keys, table.values, strict=True)
@@ -59,7 +60,15 @@ def verbs() -> tuple[set[str], set[str]]:
 
 def handlers() -> tuple[set[str], set[str]]:
     listed = names_in(constant("capture/script/handlers.py", "FILES"))
-    return files_in(PACKAGE / "capture" / "script" / "operators"), listed
+    folder = PACKAGE / "capture" / "script" / "operators"
+    return {name for name in files_in(folder) if _registers(folder / name)}, listed
+
+
+def _registers(module: Path) -> bool:
+    """Whether a file declares something in the registry of its kind."""
+    return (
+        re.search(r"^from purexport\.[\w.]+\.registry import ", module.with_suffix(".py").read_text(), re.M) is not None
+    )
 
 
 def facts() -> tuple[set[str], set[str]]:

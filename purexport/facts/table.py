@@ -27,19 +27,17 @@ from purexport.facts import (
 from purexport.facts.fact import Fact, ShapeFunction
 
 FILES = (
-    *(
-        views,
-        pieces,
-        in_place,
-        composites,
-        promotion,
-        normalization,
-        sizes,
-        linear_algebra,
-        recurrent,
-        quantized,
-        numbers,
-    ),
+    views,
+    pieces,
+    in_place,
+    composites,
+    promotion,
+    normalization,
+    sizes,
+    linear_algebra,
+    recurrent,
+    quantized,
+    numbers,
 )
 
 
