@@ -8,7 +8,7 @@ free, are compared by what they compose; a value of matrix_exp, which torch roun
 it is nearer to torch's float64 result than torch's own.  A name passes when all its samples pass.  Names without a
 deterministic, dense, real result are listed apart.  Each name runs in a process forked from this one, with a time limit
 a sample, so that a crash of the runtime costs one sample.  Results are kept in a file of JSON lines, one a name and
-route; a sweep that was stopped goes on where it was (``--fresh`` begins again).  ``--peer`` measures both exporters of
+route; a sweep that was stopped goes on where it was (`--fresh` begins again).  `--peer` measures both exporters of
 torch.onnx by the same code.  Needs Linux, onnxruntime and expecttest.
 """
 
@@ -95,7 +95,7 @@ Sample = tuple[Bound, tuple[torch.Tensor, ...]]
 
 
 def database() -> dict[str, Any]:
-    """Every entry of both databases by name; modules are called ``nn.Linear``, variants ``std.unbiased``."""
+    """Every entry of both databases by name; modules are called `nn.Linear`, variants `std.unbiased`."""
     from torch.testing._internal import common_methods_invocations as invocations
     from torch.testing._internal.common_modules import module_db
 
@@ -113,7 +113,7 @@ def dtype_of(entry: Any) -> torch.dtype | None:
 
 
 def samples(entry: Any, dtype: torch.dtype, count: int, spread: bool) -> list[Sample]:
-    """The first ``count`` samples of a name, or as many spread over all of them."""
+    """The first `count` samples of a name, or as many spread over all of them."""
     torch.manual_seed(0)
     np.random.seed(0)
     random.seed(0)
@@ -150,7 +150,7 @@ def results_of(model: Bound, tensors: tuple[torch.Tensor, ...]) -> list[torch.Te
 
 
 def set_apart(name: str, found: Sequence[Sample]) -> tuple[str, list[Sample]]:
-    """Why a name cannot be compared (``random``, ``sparse`` or ``complex``; empty when it can), and what to compare."""
+    """Why a name cannot be compared (`random`, `sparse` or `complex`; empty when it can), and what to compare."""
     if name in UNINITIALISED:
         return "random", []
     fixed = []
@@ -280,7 +280,7 @@ def _line(error: Exception) -> str:
 
 
 def _child(pipe: Connection, name: str, entry: Any, dtype: torch.dtype, route: str, options: Any) -> None:
-    """Send ``("apart", why)``, or ``("start", n)`` and then one verdict a sample, and ``("end", "")``."""
+    """Send `("apart", why)`, or `("start", n)` and then one verdict a sample, and `("end", "")`."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
@@ -348,7 +348,7 @@ class Job:
 
 
 def sweep(jobs: Sequence[tuple[str, Any, torch.dtype, str]], options: Any, results: Path) -> None:
-    """Run the jobs, ``options.processes`` at a time, and append each record to ``results``."""
+    """Run the jobs, `options.processes` at a time, and append each record to `results`."""
     waiting, running, done = list(jobs)[::-1], [], 0
     with results.open("a") as file:
         while waiting or running:

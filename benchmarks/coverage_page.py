@@ -1,4 +1,4 @@
-"""docs/coverage.md from the records of ``coverage.py``: a summary, then one row a name with its verdict by route."""
+"""docs/coverage.md from the records of `coverage.py`: a summary, then one row a name with its verdict by route."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Record = Mapping[str, Any]
 
 
 def page(records: Mapping[tuple[str, str], Record]) -> str:
-    """The whole page.  ``records`` are by name and route."""
+    """The whole page.  `records` are by name and route."""
     names = list(dict.fromkeys(name for name, _ in records))
     apart = {name: records[name, route]["apart"] for name, route in records if "apart" in records[name, route]}
     measured = [name for name in names if name not in apart]

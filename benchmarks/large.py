@@ -5,7 +5,7 @@
 Each measurement is a process of its own that makes the model, imports the exporter, and then times the call that
 writes the file.  Memory is given twice: the growth of the resident set during the call over the loaded model, and the
 peak of the whole process, torch included, both by the kernel's high-water mark.  Needs Linux, 40 GB of disk in
-``--folder`` (default: the folder for temporary files) and 12 GB of memory.
+`--folder` (default: the folder for temporary files) and 12 GB of memory.
 The measure of time is the disk's own: the same bytes by plain writes and fsync, or `cp` of the checkpoint and fsync.
 Afterwards each file is checked by path with onnx's checker, and run in ONNX Runtime beside torch.
 """
@@ -89,7 +89,7 @@ def sparse_layers() -> Model:
 
 
 def write_checkpoint(path: Path, model: Any, *, sparse: bool = False) -> None:
-    """A .safetensors file of the parameters; ``sparse`` leaves their bytes a hole."""
+    """A .safetensors file of the parameters; `sparse` leaves their bytes a hole."""
     entries: dict[str, Any] = {}
     end = 0
     for name, tensor in model.named_parameters():
@@ -204,7 +204,7 @@ GOALS = {
 
 
 def measure(work: str, contender: str, folder: Path) -> dict[str, Any]:
-    """Seconds of the call, by stages where it tells them, bytes written, and memory; the file stays in ``folder``."""
+    """Seconds of the call, by stages where it tells them, bytes written, and memory; the file stays in `folder`."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     checkpoint = folder.parent / f"{MAKERS[work].__name__}.safetensors"

@@ -3,7 +3,7 @@
     python benchmarks/scaling.py [--calls 1000] [--factor 10] [--routes trace script export]
 
 The model is a chain of products, sums, views, slices, reductions and writes in place, some through views.  A line is
-a stage: its CPU seconds for the small and for the large graph, and their ratio.  Linear is ``factor``; 1.2 times that
+a stage: its CPU seconds for the small and for the large graph, and their ratio.  Linear is `factor`; 1.2 times that
 is the limit, and the exit status is 1 where the whole of a route passes it.  The example is tiny, so that the graph is
 measured.
 """

@@ -3,7 +3,7 @@
     import purexport
     purexport.export(model, (example,), "model.onnx")
 
-The names are those of torch.onnx; ``export`` documents what it raises.  Importing this package does not import torch.
+The names are those of torch.onnx; `export` documents what it raises.  Importing this package does not import torch.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _STORED = {torch.quint8: torch.uint8, torch.qint8: torch.int8, torch.qint32: tor
 
 
 def scalar_types() -> dict[torch.dtype, str]:
-    """``torch.float32: "Float"`` and so on: the names of c10::ScalarType, which TorchScript gives."""
+    """`torch.float32: "Float"` and so on: the names of c10::ScalarType, which TorchScript gives."""
     return {dtype: DTYPES[code].scalar for code, dtype in _TORCH.items()}
 
 
@@ -65,12 +65,12 @@ def torch_dtype(code: int) -> torch.dtype:
 
 
 def type_string(code: int) -> str:
-    """``tensor(float)`` for FLOAT: the form of operator schemas."""
+    """`tensor(float)` for FLOAT: the form of operator schemas."""
     return _STRING.get(code, f"tensor(<{code}>)")
 
 
 def from_type_string(text: str) -> int | None:
-    """The code of ``tensor(float)``; None for sequences, maps and optionals."""
+    """The code of `tensor(float)`; None for sequences, maps and optionals."""
     return _FROM_STRING.get(text)
 
 

@@ -41,8 +41,8 @@ class Report:
 class ONNXProgram:
     """An exported model: the message, how it came about, and a way to run and save it.
 
-    ``state`` holds what the file takes after the model's arguments: with ``mutated_state="io"`` the first values of
-    buffers, with ``export_params=False`` the parameters and buffers as the model holds them.  ``written`` names the
+    `state` holds what the file takes after the model's arguments: with `mutated_state="io"` the first values of
+    buffers, with `export_params=False` the parameters and buffers as the model holds them.  `written` names the
     inputs and buffers whose values it returns after the model's results.
     """
 
@@ -61,7 +61,7 @@ class ONNXProgram:
     def save(
         self, f: Any, *, include_initializers: bool = True, keep_initializers_as_inputs: bool = False, **options: Any
     ) -> None:
-        """Write the model to a path or binary file; ``options`` are those of ``proto_schema.save``.
+        """Write the model to a path or binary file; `options` are those of `proto_schema.save`.
 
         The first two are torch.onnx's: initializers may be left out of the file, and may be inputs of it.
         """
@@ -70,7 +70,7 @@ class ONNXProgram:
     def plan(
         self, f: Any, *, include_initializers: bool = True, keep_initializers_as_inputs: bool = False, **options: Any
     ) -> SavePlan:
-        """What ``save`` with the same arguments would write: files, tensors, disk space, memory.  Writes nothing."""
+        """What `save` with the same arguments would write: files, tensors, disk space, memory.  Writes nothing."""
         return ps.plan(self._as_asked(include_initializers, keep_initializers_as_inputs), f, **options)
 
     def _as_asked(self, kept: bool, inputs: bool) -> ps.ModelProto:
@@ -83,7 +83,7 @@ class ONNXProgram:
     def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Run the model in onnxruntime on tensors given as the model takes them; returns the outputs as tensors.
 
-        Complex tensors go in as ``torch.view_as_real`` of them, and come out so.
+        Complex tensors go in as `torch.view_as_real` of them, and come out so.
         State that the file takes after them may be left out, and is then what it was at the export.
         Raises ImportError when onnxruntime is not installed.
         """
@@ -114,7 +114,7 @@ def _with_initializers_as(proto: ps.ModelProto, kept: bool, inputs: bool) -> ps.
 
 
 def run_in_onnxruntime(model: ps.ModelProto, tensors: Sequence[torch.Tensor]) -> list[Any]:
-    """The outputs of ``model`` on its inputs in order, sequences as lists.  Raises ImportError without onnxruntime."""
+    """The outputs of `model` on its inputs in order, sequences as lists.  Raises ImportError without onnxruntime."""
     try:
         import onnxruntime
     except ImportError as error:
@@ -197,7 +197,7 @@ def _pairs(names: Sequence[str], got: Sequence[Any], expected: Sequence[torch.Te
 
 
 def _state_after(model: Any, arguments: Any, inputs: Sequence[str], written: Sequence[str]) -> list[torch.Tensor]:
-    """What the inputs and buffers in ``written`` hold after a call."""
+    """What the inputs and buffers in `written` hold after a call."""
     tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
     held = dict(zip(inputs, tensors, strict=False))
     if isinstance(model, torch.nn.Module):

@@ -1,7 +1,7 @@
 """What an export tells while it runs: its stages, and while it saves how many bytes are written.
 
 The function that a user gives is called as (stage, number of it, number of stages) when a stage begins.  One that
-takes the keywords ``done`` and ``total`` too is called again with these, in bytes, while the file is written.
+takes the keywords `done` and `total` too is called again with these, in bytes, while the file is written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAUSE = 5.0  # seconds between two lines of a log
 
 
 class Progress:
-    """``progress``: None, True (which logs), or a function as above.  Raises ValueError for anything else."""
+    """`progress`: None, True (which logs), or a function as above.  Raises ValueError for anything else."""
 
     def __init__(self, told: Any) -> None:
         if told not in (None, False, True) and not callable(told):
@@ -33,7 +33,7 @@ class Progress:
 
     @property
     def bytes(self) -> Callable[[int, int], object] | None:
-        """``progress`` for ``proto_schema.save``; None where nobody wants to know."""
+        """`progress` for `proto_schema.save`; None where nobody wants to know."""
         tell = self._tell
         if tell is None or not _takes_bytes(tell):
             return None

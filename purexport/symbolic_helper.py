@@ -1,6 +1,6 @@
 """The helpers of symbolic functions, under the names that code written for torch.onnx uses.
 
-A symbolic function gets values of ``g``; ``parse_args`` turns those that are known into Python numbers.  The names with
+A symbolic function gets values of `g`; `parse_args` turns those that are known into Python numbers.  The names with
 a leading underscore are part of the interface: old code imports them.
 """
 
@@ -36,10 +36,10 @@ pytorch_name_to_type: Mapping[str, torch.dtype] = {
 
 
 def parse_args(*arg_descriptors: str) -> Callable[[Function], Function]:
-    """Say what a symbolic function takes: one descriptor an argument after ``g``.
+    """Say what a symbolic function takes: one descriptor an argument after `g`.
 
-    ``"v"`` a value; ``"i"``, ``"f"``, ``"b"``, ``"s"`` a known number or text; ``"is"``, ``"fs"`` a list of such;
-    ``"t"`` a known tensor; ``"none"`` what must be None.  A None stays None.
+    `"v"` a value; `"i"`, `"f"`, `"b"`, `"s"` a known number or text; `"is"`, `"fs"` a list of such;
+    `"t"` a known tensor; `"none"` what must be None.  A None stays None.
     Raises UnsupportedForm (an UnsupportedOperatorError of the export) where an argument should be known and is
     computed, TypeError when there are more arguments than descriptors.
     """
@@ -74,7 +74,7 @@ def parse_args(*arg_descriptors: str) -> Callable[[Function], Function]:
 
 
 def parsed(arg: Any, kind: str, name: str, function: str) -> Any:
-    """One argument of a symbolic function, as ``parse_args`` converts it; the names are for its errors."""
+    """One argument of a symbolic function, as `parse_args` converts it; the names are for its errors."""
     if kind == "v" or not isinstance(arg, Value):
         return arg
     if arg.node().mustBeNone():
@@ -157,32 +157,32 @@ def quantized_args(*arg_q_descriptors: bool, **options: Any) -> Callable[[Functi
 
 
 def _is_value(x: Any) -> bool:
-    """Whether ``x`` is a value of ``g``."""
+    """Whether `x` is a value of `g`."""
     return isinstance(x, Value)
 
 
 def _is_constant(value: Any) -> bool:
-    """Whether ``value`` is known at the export."""
+    """Whether `value` is known at the export."""
     return not isinstance(value, Value) or value.is_known
 
 
 def _is_none(x: Any) -> bool:
-    """Whether ``x`` is None, or a value that stands for it."""
+    """Whether `x` is None, or a value that stands for it."""
     return x is None or (isinstance(x, Value) and x.node().mustBeNone())
 
 
 def _is_tensor(x: Any) -> bool:
-    """Whether ``x`` is a tensor of the graph."""
+    """Whether `x` is a tensor of the graph."""
     return isinstance(x, Value) and x.type().kind() == "TensorType"
 
 
 def _is_packed_list(list_value: Any) -> bool:
-    """Whether ``list_value`` is a list whose elements ``_unpack_list`` gives."""
+    """Whether `list_value` is a list whose elements `_unpack_list` gives."""
     return isinstance(list_value, Value) and list_value.items is not None
 
 
 def _maybe_get_const(value: Any, descriptor: str) -> Any:
-    """``value`` as a Python number when it is known, else the value itself."""
+    """`value` as a Python number when it is known, else the value itself."""
     if not isinstance(value, Value) or _is_none(value):
         return None if _is_none(value) else value
     known = _constant_of(value)
@@ -190,7 +190,7 @@ def _maybe_get_const(value: Any, descriptor: str) -> Any:
 
 
 def _get_const(value: Any, desc: str, arg_name: str) -> Any:
-    """``value`` as a Python number.  Raises UnsupportedForm when the model computes it."""
+    """`value` as a Python number.  Raises UnsupportedForm when the model computes it."""
     if not _is_constant(value):
         raise UnsupportedForm(
             f"has a symbolic function that wants {arg_name!r} known, and the model computes it", code="symbolic-refuses"
@@ -230,7 +230,7 @@ def _get_tensor_rank(x: Value) -> int | None:
 
 
 def _get_tensor_sizes(x: Value, allow_nonstatic: bool = True) -> list[int | None] | list[int] | None:
-    """The sizes, None for those that can change; without ``allow_nonstatic`` None when one of them can."""
+    """The sizes, None for those that can change; without `allow_nonstatic` None when one of them can."""
     if not _is_tensor(x):
         return None
     return x.type().varyingSizes() if allow_nonstatic else x.type().sizes()
@@ -243,7 +243,7 @@ def _get_tensor_dim_size(x: Value, dim: int) -> int | None:
 
 
 def _try_get_scalar_type(*args: Any) -> str | None:
-    """``scalarType()`` of the first value that has one."""
+    """`scalarType()` of the first value that has one."""
     found = (arg.type().scalarType() for arg in args if _is_tensor(arg))
     return next((name for name in found if name is not None), None)
 
@@ -263,7 +263,7 @@ def _is_bool(value: Value) -> bool:
 
 
 def _if_scalar_type_as(*given: Any) -> Any:
-    """A number as a constant in the dtype of a tensor: ``_if_scalar_type_as(number, tensor)``, before that ``g``."""
+    """A number as a constant in the dtype of a tensor: `_if_scalar_type_as(number, tensor)`, before that `g`."""
     number, tensor = given[-2:]
     if isinstance(number, Value):
         return number
@@ -272,18 +272,18 @@ def _if_scalar_type_as(*given: Any) -> Any:
 
 
 def _reshape_helper(g: Any, input: Any, shape: Any, allowzero: int = 0) -> Any:
-    """``Reshape``; ``shape`` is a value or a list of numbers."""
+    """`Reshape`; `shape` is a value or a list of numbers."""
     shape = shape if isinstance(shape, Value) else g.op("Constant", value_t=torch.tensor(list(shape)))
     return g.op("Reshape", input, shape, allowzero_i=allowzero or None)
 
 
 def _squeeze_helper(g: Any, input: Any, axes_i: Sequence[int]) -> Any:
-    """``Squeeze`` in the form of the asked opset."""
+    """`Squeeze` in the form of the asked opset."""
     return g.op("Squeeze", input, axes_i=list(axes_i))
 
 
 def _unsqueeze_helper(g: Any, input: Any, axes_i: Sequence[int]) -> Any:
-    """``Unsqueeze`` in the form of the asked opset."""
+    """`Unsqueeze` in the form of the asked opset."""
     return g.op("Unsqueeze", input, axes_i=list(axes_i))
 
 
@@ -293,7 +293,7 @@ def _unimplemented(op: str, msg: str, value: Any = None) -> NoReturn:
 
 
 def _onnx_unsupported(op_name: str, value: Any = None) -> NoReturn:
-    """Refuse the call, as ``_unimplemented`` does."""
+    """Refuse the call, as `_unimplemented` does."""
     raise UnsupportedForm(
         f"is refused by its symbolic function: {op_name} has no form in ONNX", code="symbolic-refuses"
     )
@@ -312,7 +312,7 @@ def check_training_mode(op_train_mode: int, op_name: str) -> None:
 
 
 class SymbolicValueError(ExportError):
-    """What a symbolic function raises for a value that it cannot take; ``value`` is that value."""
+    """What a symbolic function raises for a value that it cannot take; `value` is that value."""
 
     def __init__(self, msg: str, value: Any) -> None:
         super().__init__(f"{msg} ({value!r})", code="symbolic-fails")

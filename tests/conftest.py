@@ -4,8 +4,8 @@ One computing thread a worker, so that pytest-xdist's workers do not fight over 
 (and numpy's BLAS) is first imported, which happens after this file.
 
 A run of all tests knows which rules the rows of tests/lowering ran, so nothing is exported a second time to tell.
-Each worker hands its rules on (``RULES``), and the run fails where one is missing.  Of a part of the tests nothing is
-said; ``pytest -m sweep tests/lowering/test_rules_have_rows.py`` asks for itself.
+Each worker hands its rules on (`RULES`), and the run fails where one is missing.  Of a part of the tests nothing is
+said; `pytest -m sweep tests/lowering/test_rules_have_rows.py` asks for itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Who imports whom: the import graph of both packages, read from the sources.  For tests/test_layers.py.
 
-An import counts wherever it stands: at the top, inside a function, and under ``TYPE_CHECKING``.
+An import counts wherever it stands: at the top, inside a function, and under `TYPE_CHECKING`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def sources(root: Path, packages: Iterable[str]) -> dict[str, str]:
 
 @functools.cache
 def imported(text: str) -> tuple[tuple[int, str], ...]:
-    """(line, module) of each import; ``from a import b`` gives both a and a.b."""
+    """(line, module) of each import; `from a import b` gives both a and a.b."""
     return tuple(_imported(ast.parse(text)))
 
 
 @functools.cache
 def loaded(text: str) -> set[str]:
-    """The modules that are loaded when this one is: imports at its top, but for those under ``TYPE_CHECKING``."""
+    """The modules that are loaded when this one is: imports at its top, but for those under `TYPE_CHECKING`."""
     tree = ast.parse(text)
     tree.body = [node for node in tree.body if not _is_for_type_checkers(node)]
     return {module for node in tree.body if not _is_definition(node) for _, module in _imported(node)}
@@ -55,9 +55,9 @@ def _is_for_type_checkers(node: ast.stmt) -> bool:
 
 
 def graph(texts: Sources, *, at_load: bool = False) -> dict[str, set[str]]:
-    """The modules of ``texts`` that each of them imports, or, ``at_load``, loads; a package is its ``__init__``.
+    """The modules of `texts` that each of them imports, or, `at_load`, loads; a package is its `__init__`.
 
-    ``from package import module`` is an import of that module alone; loading it loads the package too.
+    `from package import module` is an import of that module alone; loading it loads the package too.
     """
     found: dict[str, set[str]] = {}
     known = frozenset(texts)
@@ -89,7 +89,7 @@ def _parents(module: str) -> Iterator[str]:
 
 
 def reachable(edges: Mapping[str, Collection[str]], start: str) -> dict[str, str]:
-    """Every module that ``start`` reaches, with the one before it on a shortest way."""
+    """Every module that `start` reaches, with the one before it on a shortest way."""
     came_from: dict[str, str] = {}
     layer = [start]
     while layer:
@@ -104,7 +104,7 @@ def reachable(edges: Mapping[str, Collection[str]], start: str) -> dict[str, str
 
 
 def way(came_from: Mapping[str, str], end: str) -> str:
-    """``a -> b -> c``: how ``end`` is reached."""
+    """`a -> b -> c`: how `end` is reached."""
     steps = [end]
     while steps[0] in came_from:
         steps.insert(0, came_from[steps[0]])
@@ -143,7 +143,7 @@ def circles(edges: Mapping[str, Collection[str]]) -> list[list[str]]:
 def between_folders(edges: Mapping[str, Collection[str]], packages: Collection[str]) -> dict[str, set[str]]:
     """The same graph between folders; a file at the top of a package stands for itself.
 
-    ``packages`` are the modules that are folders: their ``__init__`` belongs to the folder.
+    `packages` are the modules that are folders: their `__init__` belongs to the folder.
     """
 
     def folder(module: str) -> str:

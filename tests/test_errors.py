@@ -1,6 +1,6 @@
 """The codes of the errors: all that are raised are in the table, all of the table are raised, and the page shows it.
 
-Each check is a function of the sources, so that the rows of ``PLANTED`` can show that it finds what it is for.
+Each check is a function of the sources, so that the rows of `PLANTED` can show that it finds what it is for.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def code_argument(call: ast.Call) -> ast.expr | None:
 
 
 def literals(node: ast.AST | None) -> list[str]:
-    """The codes that an expression may be: a text, or the last argument of ``code_of``."""
+    """The codes that an expression may be: a text, or the last argument of `code_of`."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return [node.value]
     if isinstance(node, ast.Call) and name_of(node) == "code_of":
@@ -83,7 +83,7 @@ def literals(node: ast.AST | None) -> list[str]:
 
 
 def used(texts: imports.Sources) -> Iterator[tuple[str, str]]:
-    """(place, code) wherever a code is written: given to an error, the default of a class, a row of ``failures``."""
+    """(place, code) wherever a code is written: given to an error, the default of a class, a row of `failures`."""
     for place, call in calls(texts):
         yield from ((place, code) for code in literals(code_argument(call)))
     for module, text in texts.items():

@@ -1,8 +1,8 @@
 """The architecture, linted: who may import what, and the house rules that a program can check.
 
-``LAYERS`` is the list.  Each row names the modules of a layer and the layers that they may reach, over any number of
-imports; ``docs/architecture.md`` shows the same table.  Each check is a function of the sources, so that the rows of
-``PLANTED`` can show that it finds what it is for.
+`LAYERS` is the list.  Each row names the modules of a layer and the layers that they may reach, over any number of
+imports; `docs/architecture.md` shows the same table.  Each check is a function of the sources, so that the rows of
+`PLANTED` can show that it finds what it is for.
 """
 
 from __future__ import annotations

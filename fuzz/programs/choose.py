@@ -1,4 +1,4 @@
-"""Fills a row: each place becomes a name that exists, a new buffer, or a literal (the places: ``rows``)."""
+"""Fills a row: each place becomes a name that exists, a new buffer, or a literal (the places: `rows`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLASSES = {
 
 
 class Chooser:
-    """Fills one row in the plain world of the example.  ``draws`` are the buffers that it asks for."""
+    """Fills one row in the plain world of the example.  `draws` are the buffers that it asks for."""
 
     def __init__(self, rng: Random, world: World, next_buffer: int, named_sizes: bool) -> None:
         self.rng, self.world, self.named_sizes = rng, world, named_sizes
@@ -212,11 +212,11 @@ class Chooser:
         )
 
     def _index(self, label: str) -> str:
-        """What reads: numbers, slices, None, ``...``, and tensors of indices or of bools."""
+        """What reads: numbers, slices, None, `...`, and tensors of indices or of bools."""
         return self._items(self.of(label), tensors=0.25)
 
     def _part(self, label: str) -> str:
-        """What is written to: as ``index``."""
+        """What is written to: as `index`."""
         return self._items(self.of(label), tensors=0.3)
 
     def _items(self, tensor: torch.Tensor, tensors: float) -> str:

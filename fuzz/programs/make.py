@@ -154,7 +154,7 @@ class _Maker:
         chooser.draws = []
 
     def _keep(self, step: Step, *, forget: bool) -> None:
-        """Runs a statement in every world; with ``forget`` the names that it makes are not seen after it."""
+        """Runs a statement in every world; with `forget` the names that it makes are not seen after it."""
         after = [world.copied() for world in self.worlds]
         before = set(self.worlds[0].names)
         try:
@@ -223,7 +223,7 @@ class _Maker:
         return chooser.tensor(tuple({t.dtype for t in chooser.tensors.values()})) if self.rng.random() < 0.7 else ""
 
     def _block(self, target: str, count: str = "") -> tuple[Step, ...]:
-        """Statements of a block, the last of which gives ``target`` a new value of its dtype and rank."""
+        """Statements of a block, the last of which gives `target` a new value of its dtype and rank."""
         worlds, steps, depth = self.worlds, self.steps, self.depth
         self.worlds, self.steps, self.depth = [world.copied() for world in worlds], [], depth + 1
         if count:

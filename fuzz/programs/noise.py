@@ -1,6 +1,6 @@
 """Which programs are well-conditioned: those whose results stay where they are when inexact operations err a little.
 
-Under ``Noise`` each operation that may round its operands or its result differently in another library does so: both
+Under `Noise` each operation that may round its operands or its result differently in another library does so: both
 are moved by some units in the last place.  What only moves, compares or chooses numbers is exact and is left alone, so
 that ties and borders of the inputs stay ties and borders.  A program whose results move by more than a fraction of the
 tolerance under noise says nothing about an exporter, and is not made; so tolerances need not be widened.
@@ -98,7 +98,7 @@ def _is_exact(func: Any, schema: Any, args: Any, kwargs: Any) -> bool:
 
 
 def near(found: torch.Tensor, wanted: torch.Tensor, share: float = 1.0) -> bool:
-    """Equal in dtype and shape, and in value to ``share`` of what a chain of operations may be off by."""
+    """Equal in dtype and shape, and in value to `share` of what a chain of operations may be off by."""
     if found.dtype != wanted.dtype or found.shape != wanted.shape:
         return False
     relative, absolute = CHAIN.of(wanted.dtype)

@@ -37,7 +37,7 @@ def drawn(shape: tuple[int, ...], dtype: str, kind: str, seed: int) -> torch.Ten
 
 @dataclass(frozen=True)
 class Draw:
-    """A tensor of the program: an input ``x0`` or a buffer ``p0``.  A size that is a text is a named axis."""
+    """A tensor of the program: an input `x0` or a buffer `p0`.  A size that is a text is a named axis."""
 
     name: str
     dtype: str
@@ -71,7 +71,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Program:
-    """``sizes`` holds the sizes of the named axes, a row a feed.  ``branches`` says that data decides what runs."""
+    """`sizes` holds the sizes of the named axes, a row a feed.  `branches` says that data decides what runs."""
 
     inputs: tuple[Draw, ...]
     owned: tuple[Draw, ...]
@@ -83,7 +83,7 @@ class Program:
     optimized: bool = False
 
     def source(self) -> str:
-        """The module as a class ``M``; its buffers are its arguments."""
+        """The module as a class `M`; its buffers are its arguments."""
         owned = [draw.name for draw in self.owned]
         lines = ["class M(torch.nn.Module):"]
         if owned:

@@ -1,7 +1,7 @@
 """One program on all routes: exported, judged by onnx's checker, run, and compared with torch and between the routes.
 
 Invariant: each route gives a file that computes what torch computes on every feed, to `CHAIN` of `tests.tolerances`, or
-refuses for a reason that ``refusals`` lists; and the files of two routes agree to a quarter of that.
+refuses for a reason that `refusals` lists; and the files of two routes agree to a quarter of that.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Outcome:
 def run(program: Program, routes: tuple[str, ...] = ROUTES, at: Callable[[str], None] = lambda _: None) -> Outcome:
     """Exports the program on the routes.  Raises whatever torch raises for the program itself.
 
-    ``at`` is told what is about to happen, so that a crash of the process can be laid at somebody's door.
+    `at` is told what is about to happen, so that a crash of the process can be laid at somebody's door.
     """
     outcome = Outcome(at=at)
     with warnings.catch_warnings(), torch.no_grad():

@@ -1,7 +1,7 @@
-"""Statements as rows of text, with places for what exists: ``<a:float2+>`` is a float tensor of two axes or more, a.
+"""Statements as rows of text, with places for what exists: `<a:float2+>` is a float tensor of two axes or more, a.
 
     any num float real int bool     a tensor by its dtype (num: no bool; real: float32 or float64), then its rank:
-                                    ``2`` exactly, ``2+`` at least, ``1-3`` between
+                                    `2` exactly, `2+` at least, `1-3` between
     mate A      a tensor that broadcasts with A; same A: one of its dtype and shape; into A: one to write into it
     own KIND DTYPE (SHAPE)          a buffer of that shape, in which names stand for the tensors chosen before
     dim A, dims A, size A, order A  an axis, some axes, the size of an axis, all axes in an order
@@ -11,7 +11,7 @@
     count                           the number of the step of the innermost loop
     compare, or a|b|c               a comparison; one of the texts
 
-A row is (weight, text).  ``$`` stands for the name of a new tensor; a row without it writes.
+A row is (weight, text).  `$` stands for the name of a new tensor; a row without it writes.
 """
 
 from __future__ import annotations
@@ -343,7 +343,7 @@ LOOPS = [
     (2, "while <count> < 3 and bool(<a:num>.sum() < <or 2|4>):"),
 ]
 
-# ``<count>`` is the number of the step
+# `<count>` is the number of the step
 IN_LOOPS = [
     (2, "$ = <a:num> + <count>"),
     (2, "$ = <a:any1+>[<count>]"),

@@ -119,7 +119,7 @@ def callable_schemas() -> tuple[Any, ...]:
 
 
 def call(chooser: Chooser) -> str:
-    """A row with ``$`` for each result, of an operator at random.  Raises Unfit where no argument can be made."""
+    """A row with `$` for each result, of an operator at random.  Raises Unfit where no argument can be made."""
     schema = chooser.rng.choice(callable_schemas())
     positional, keywords = [], []
     skipped = False

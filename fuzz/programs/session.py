@@ -34,7 +34,7 @@ class Report:
     seconds: float = 0.0
 
     def lines(self, known: int) -> list[str]:
-        """The report as text, of ``known`` operators that have a rule."""
+        """The report as text, of `known` operators that have a rule."""
         rate = self.programs / self.seconds if self.seconds else 0.0
         found = [
             f"programs: {self.programs} programs, {self.seconds:.0f} s, {rate:.1f}/s, {len(self.findings)} findings"
@@ -50,7 +50,7 @@ class Report:
 
 
 def session(seed: str, seconds: float | None, runs: int | None, folder: Path | None) -> int:
-    """Runs programs ``seed:0``, ``seed:1``, ...; the exit status.  A seed with a colon is that one program."""
+    """Runs programs `seed:0`, `seed:1`, ...; the exit status.  A seed with a colon is that one program."""
     report = Report()
     started = time.monotonic()
     single = ":" in seed

@@ -28,7 +28,7 @@ class Unfit(Exception):  # noqa: N818  the statement is dropped
 
 
 class World:
-    """The values of all names after the statements so far, on one feed; with ``noise`` inexact operations err."""
+    """The values of all names after the statements so far, on one feed; with `noise` inexact operations err."""
 
     def __init__(self, names: dict[str, Any], owned: dict[str, torch.Tensor], feed: int, noise: int) -> None:
         self.names, self.feed, self.noise = names, feed, noise

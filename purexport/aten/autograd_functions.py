@@ -1,8 +1,8 @@
-"""Autograd Functions that bring a ``symbolic``: one call each in the graph, on every route.
+"""Autograd Functions that bring a `symbolic`: one call each in the graph, on every route.
 
-While ``recording`` is on, applying such a Function calls an operator of our own, ``purexport_autograd::function``,
-which runs its ``forward`` as kernel and as shape function.  A trace and torch.export record that one call, abstract
-execution runs it, and the lowering asks ``Functions`` for the class and the arguments that belong to its ``key``.
+While `recording` is on, applying such a Function calls an operator of our own, `purexport_autograd::function`,
+which runs its `forward` as kernel and as shape function.  A trace and torch.export record that one call, abstract
+execution runs it, and the lowering asks `Functions` for the class and the arguments that belong to its `key`.
 
 Only the thread that records is served.
 """
@@ -30,7 +30,7 @@ _SCHEMA = "function(Tensor[] tensors, SymInt[] sizes, int key) -> Tensor[]"
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of a tensor (``"tensors"``) or of a symbolic size (``"sizes"``) among the arguments."""
+    """The place of a tensor (`"tensors"`) or of a symbolic size (`"sizes"`) among the arguments."""
 
     kind: str
     index: int
@@ -52,19 +52,19 @@ class FunctionCall:
         return str(self.function.__qualname__)
 
     def arguments(self, tensors: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
-        """The arguments of ``forward`` and ``symbolic``, in order, with these in the slots."""
+        """The arguments of `forward` and `symbolic`, in order, with these in the slots."""
         carried = {"tensors": tensors, "sizes": sizes}
         filled = [carried[leaf.kind][leaf.index] if isinstance(leaf, Slot) else leaf for leaf in self.leaves]
         return list(pytree.tree_unflatten(filled, self.spec))
 
     def results(self, tensors: Sequence[Any]) -> Any:
-        """What ``forward`` returned, with these tensors in the slots."""
+        """What `forward` returned, with these tensors in the slots."""
         return pytree.tree_map(lambda leaf: tensors[leaf.index] if isinstance(leaf, Slot) else leaf, self.result)
 
     def run(self, tensors: Sequence[torch.Tensor], sizes: Sequence[Any]) -> list[torch.Tensor]:
-        """Run ``forward``: the kernel.  A result that shares memory with an argument is copied, as the operator says.
+        """Run `forward`: the kernel.  A result that shares memory with an argument is copied, as the operator says.
 
-        Raises ExportError when ``forward`` writes to an argument, which a symbolic cannot say.
+        Raises ExportError when `forward` writes to an argument, which a symbolic cannot say.
         """
         versions = [_version(tensor) for tensor in tensors]
         result = plain_apply(self.function)(*self.arguments(tensors, sizes))
@@ -90,7 +90,7 @@ class Functions:
         self.calls: list[FunctionCall] = []
 
     def record(self, function: Any, args: Sequence[Any]) -> Any:
-        """Apply ``function`` as one call of our operator."""
+        """Apply `function` as one call of our operator."""
         leaves, spec = pytree.tree_flatten(list(args))
         carried: dict[str, list[Any]] = {"tensors": [], "sizes": []}
         slots = []
@@ -109,7 +109,7 @@ _ACTIVE: ContextVar[Functions | None] = ContextVar("purexport_functions", defaul
 
 @contextmanager
 def recording() -> Iterator[Functions]:
-    """Record Functions with a ``symbolic`` as one call, in this thread.  Exports do so one at a time (``alone``)."""
+    """Record Functions with a `symbolic` as one call, in this thread.  Exports do so one at a time (`alone`)."""
     functions = Functions()
     token = _ACTIVE.set(functions)
     try:
@@ -120,7 +120,7 @@ def recording() -> Iterator[Functions]:
 
 
 def single_calls_in_bodies() -> AbstractContextManager[None]:
-    """Let Functions with a ``symbolic`` be one call each in the bodies of ``torch.cond`` and its like too."""
+    """Let Functions with a `symbolic` be one call each in the bodies of `torch.cond` and its like too."""
     return left_whole_by_dynamo(_subclasses(torch.autograd.Function))
 
 

@@ -1,12 +1,12 @@
 """The neutral graph: what a model computes, as calls of ATen operators, whichever front end recorded it.
 
-A ``Call`` names its operator as ATen does (``aten::sum.dim_IntList``; the default overload has no suffix) and holds
-its arguments by name with the schema's defaults filled in.  An argument is a ``Value``, a Python constant, or a list
+A `Call` names its operator as ATen does (`aten::sum.dim_IntList`; the default overload has no suffix) and holds
+its arguments by name with the schema's defaults filled in.  An argument is a `Value`, a Python constant, or a list
 of those.  Invariants: a value has one producer (a call or a graph input); calls are in execution order; no object of a
-front end (TorchScript node, fx node) appears here, except behind ``Source``, which only makes text of it.
+front end (TorchScript node, fx node) appears here, except behind `Source`, which only makes text of it.
 
-Dimensions are ``int`` where they cannot change, otherwise a string: an expression of the declared axis names
-(``"batch"``, ``"2*batch"``), equal when the sizes are equal.  ``None`` is a dimension that nothing is known of.
+Dimensions are `int` where they cannot change, otherwise a string: an expression of the declared axis names
+(`"batch"`, `"2*batch"`), equal when the sizes are equal.  `None` is a dimension that nothing is known of.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from purexport.aten.names import base_of
 
 Dim = int | str | None
 
-# Operators of ours, of the very schema of ``aten::name``, which a reader gives their own name again.
+# Operators of ours, of the very schema of `aten::name`, which a reader gives their own name again.
 OWN_NAMESPACE = "purexport"
 
 
@@ -47,7 +47,7 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class ScalarType:
-    """A Python number (``int``, ``float``, ``bool``) that the graph computes, such as a size."""
+    """A Python number (`int`, `float`, `bool`) that the graph computes, such as a size."""
 
     kind: type
 
@@ -57,7 +57,7 @@ class ScalarType:
 
 @dataclass(frozen=True, slots=True)
 class ListType:
-    """A Python list or tuple whose elements are taken out by ``prim::getitem`` calls."""
+    """A Python list or tuple whose elements are taken out by `prim::getitem` calls."""
 
     def __str__(self) -> str:
         return "list"
@@ -114,13 +114,13 @@ class Source:
 
     @property
     def line(self) -> str:
-        """``model.py:42``: the innermost frame outside torch itself; empty when nothing was recorded."""
+        """`model.py:42`: the innermost frame outside torch itself; empty when nothing was recorded."""
         frames = self._frames() if self._frames else []
         users = [frame for frame in frames if not any(part in frame[0] for part in INSIDE_TORCH)]
         return next((f"{path}:{line}" for path, line in users or frames), "")
 
     def within(self, path: str) -> Source:
-        """The same place, as the module at ``path`` sees it."""
+        """The same place, as the module at `path` sees it."""
         return Source(self.scope.removeprefix(path).removeprefix("."), self._frames)
 
     def __str__(self) -> str:
@@ -148,13 +148,13 @@ class Block:
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One operator call: ``outputs = target(**args)``.
+    """One operator call: `outputs = target(**args)`.
 
-    ``prim::If`` has two blocks and the argument ``condition``.  ``prim::Loop`` has one, whose inputs are the step and
-    the carried values and whose outputs the condition and the carried values; its arguments are ``most`` (None: no
-    bound), ``condition`` and ``carried``.
-    ``prim::Scan`` has one block, which runs on one row after the other of the tensors ``rows``: its inputs are the
-    carried values (``init`` at first) and a row of each, its outputs the carried values and what is stacked.
+    `prim::If` has two blocks and the argument `condition`.  `prim::Loop` has one, whose inputs are the step and
+    the carried values and whose outputs the condition and the carried values; its arguments are `most` (None: no
+    bound), `condition` and `carried`.
+    `prim::Scan` has one block, which runs on one row after the other of the tensors `rows`: its inputs are the
+    carried values (`init` at first) and a row of each, its outputs the carried values and what is stacked.
     """
 
     target: str
@@ -171,7 +171,7 @@ class Call:
 
     @property
     def base(self) -> str:
-        """The target without its overload: ``aten::sum`` of ``aten::sum.dim_IntList``."""
+        """The target without its overload: `aten::sum` of `aten::sum.dim_IntList`."""
         return base_of(self.target)
 
 
@@ -179,7 +179,7 @@ class Call:
 class Input:
     """A graph input: what the user passes, or what the model owns.
 
-    That is a ``tensor``, or, where its values are only for the file and not for rules to see, the bytes in ``stored``.
+    That is a `tensor`, or, where its values are only for the file and not for rules to see, the bytes in `stored`.
     """
 
     value: Value
@@ -191,7 +191,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A buffer that the model gives another tensor (``self.state = new``), and that tensor; None when it is unknown."""
+    """A buffer that the model gives another tensor (`self.state = new`), and that tensor; None when it is unknown."""
 
     input: Input
     value: Arg
@@ -200,7 +200,7 @@ class Assigned:
 
 @dataclass(slots=True, eq=False)
 class AtenGraph:
-    """Inputs, calls and outputs; ``outputs`` holds one argument per flat output, named in ``output_names``."""
+    """Inputs, calls and outputs; `outputs` holds one argument per flat output, named in `output_names`."""
 
     inputs: list[Input] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
@@ -209,7 +209,7 @@ class AtenGraph:
     assigned: list[Assigned] = field(default_factory=list)
 
     def constant(self, tensor: torch.Tensor, name: str = "constant") -> Value:
-        """A value that holds ``tensor``; the tensor is referred to, not copied."""
+        """A value that holds `tensor`; the tensor is referred to, not copied."""
         value = Value(tensor_type(tensor))
         self.inputs.append(Input(value, name, "constant", tensor))
         return value
@@ -219,7 +219,7 @@ class AtenGraph:
 
 
 def values_in(args: Iterable[Arg]) -> Iterator[Value]:
-    """Every value in ``args``, nested lists included, in order."""
+    """Every value in `args`, nested lists included, in order."""
     for arg in args:
         if isinstance(arg, Value):
             yield arg
@@ -228,7 +228,7 @@ def values_in(args: Iterable[Arg]) -> Iterator[Value]:
 
 
 def map_values(arg: Arg, function: Callable[[Value], Arg]) -> Arg:
-    """``arg`` with ``function`` applied to each value in it, nested lists included."""
+    """`arg` with `function` applied to each value in it, nested lists included."""
     if isinstance(arg, Value):
         return function(arg)
     if isinstance(arg, (list, tuple)):

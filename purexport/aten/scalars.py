@@ -1,7 +1,7 @@
 """Arithmetic on Python numbers inside a graph: sizes, indices, scale factors.
 
 One table from ATen name to Python function serves the abstract execution (on symbolic integers) and the lowering
-(on known integers).  ``aten::mul.int`` and ``aten::mul.Tensor`` mean the same when every operand is a number.
+(on known integers).  `aten::mul.int` and `aten::mul.Tensor` mean the same when every operand is a number.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ _SCALARS: dict[str, Callable[..., Any]] = {
 
 
 def is_scalar_operator(base: str) -> bool:
-    """True when ``base`` (without its overload) has a meaning on plain numbers."""
+    """True when `base` (without its overload) has a meaning on plain numbers."""
     return base in _SCALARS
 
 
 def without_write(target: str) -> str:
-    """``aten::add.Tensor`` of ``aten::add_.Tensor``: a number is not written to, the name stands for a new one.
+    """`aten::add.Tensor` of `aten::add_.Tensor`: a number is not written to, the name stands for a new one.
 
-    A trace records ``count += n`` of two sizes in this way, because sizes are tensors there.
+    A trace records `count += n` of two sizes in this way, because sizes are tensors there.
     """
     plain = without_underscore(target)
     return plain if is_scalar_operator(base_of(plain)) else target

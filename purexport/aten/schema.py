@@ -1,8 +1,8 @@
 """Arguments by ATen schema: one binding for both front ends.
 
-``signature("aten::slice.Tensor")`` is parsed from the schema text that torch itself holds; alias annotations
-(``Tensor(a)`` a view, ``Tensor(a!)`` a write) are read from there, as the functionalization needs them.
-Source: the grammar in torch's ``aten/src/ATen/native/README.md``.
+`signature("aten::slice.Tensor")` is parsed from the schema text that torch itself holds; alias annotations
+(`Tensor(a)` a view, `Tensor(a!)` a write) are read from there, as the functionalization needs them.
+Source: the grammar in torch's `aten/src/ATen/native/README.md`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channel
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument of a schema: ``alias`` is the letter of its annotation, ``writes`` the exclamation mark."""
+    """One argument of a schema: `alias` is the letter of its annotation, `writes` the exclamation mark."""
 
     name: str
     type: str
@@ -66,13 +66,13 @@ class Signature:
 
 
 def signature(target: str) -> Signature:
-    """The signature of ``aten::name.overload``.  Raises LookupError for a name that torch does not know."""
+    """The signature of `aten::name.overload`.  Raises LookupError for a name that torch does not know."""
     return _builtin(target) if target.startswith(("aten::", "prim::")) else _found(target)
 
 
 @functools.cache
 def changes_shape(target: str) -> bool:
-    """Whether an operator gives a tensor another shape in place (torch's tag ``inplace_view``)."""
+    """Whether an operator gives a tensor another shape in place (torch's tag `inplace_view`)."""
     tags = getattr(operator_of(target), "tags", ())
     return torch.Tag.inplace_view in tags and parsed(target).name != "detach_"
 
@@ -146,7 +146,7 @@ def _alias(piece: str) -> tuple[str | None, bool]:
 def target_of(schema: str) -> str:
     """The operator's name with its overload, of a TorchScript schema.
 
-    ``index.Tensor_hacked_twin`` and its like only say that a list of tensors was given where some may be None.
+    `index.Tensor_hacked_twin` and its like only say that a list of tensors was given where some may be None.
     """
     return schema[: schema.index("(")].removesuffix("_hacked_twin").removesuffix(".hacked_twin")
 

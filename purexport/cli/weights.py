@@ -14,7 +14,7 @@ from purexport.cli.errors import UsageError
 
 
 def parse_weights(model: Any, args: argparse.Namespace) -> Any:
-    """What ``export`` takes as ``weights``; None where there is none.
+    """What `export` takes as `weights`; None where there is none.
 
     Raises UsageError for weights that cannot be read or do not fit, OSError where there is no such file.
     """

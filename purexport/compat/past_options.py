@@ -1,6 +1,6 @@
 """Options as code written for torch.onnx gives them: by position, under older names, or without a meaning today.
 
-``takes_past_options`` stands around ``export``: what old signatures take after the eighth position becomes keywords,
+`takes_past_options` stands around `export`: what old signatures take after the eighth position becomes keywords,
 an option of the past is taken with a warning that says what became of it, and an unknown one is a TypeError that names
 the nearest.  Source: the signatures of torch.onnx.export from torch 0.3 to 2.13, whose options end up in one table.
 """
@@ -80,7 +80,7 @@ _PAST = {
 
 
 def takes_past_options(export: Callable[P, ONNXProgram]) -> Callable[P, ONNXProgram]:
-    """``export`` as callers of every torch.onnx call it.
+    """`export` as callers of every torch.onnx call it.
 
     Raises TypeError for an unknown option, and for one that is given twice.
     """
@@ -113,7 +113,7 @@ def _by_position(values: Sequence[Any], given: Mapping[str, Any]) -> dict[str, A
 
 
 def translated(given: Mapping[str, Any], known: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The options that ``known`` lists, and a remark on each other one.  Raises TypeError for an unknown option."""
+    """The options that `known` lists, and a remark on each other one.  Raises TypeError for an unknown option."""
     options, remarks = {}, []
     for name, value in given.items():
         if name in _KINDS:
@@ -142,11 +142,11 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 
 def arguments_of(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """``args`` and ``kwargs`` of a call of the model: a dict at the end of ``args`` is its keyword arguments.
+    """`args` and `kwargs` of a call of the model: a dict at the end of `args` is its keyword arguments.
 
     As in torch.onnx an empty dict at the end says that what stands before it is meant by position.  A dict is taken by
-    position too where ``forward`` cannot take its keys as names.  ``kwargs`` given apart leave ``args`` as they are.
-    Raises ExportError where some of the keys are parameters of ``forward`` and others are not.
+    position too where `forward` cannot take its keys as names.  `kwargs` given apart leave `args` as they are.
+    Raises ExportError where some of the keys are parameters of `forward` and others are not.
     """
     given = args if isinstance(args, tuple) else (args,)
     if kwargs is not None or not given or type(given[-1]) is not dict:

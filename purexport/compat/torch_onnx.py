@@ -1,6 +1,6 @@
-"""What an open ``patch`` has put into torch.onnx, and what an export does while one is open.
+"""What an open `patch` has put into torch.onnx, and what an export does while one is open.
 
-What is replaced belongs to the process, as torch.onnx does: all threads see it.  The first ``patch`` puts everything
+What is replaced belongs to the process, as torch.onnx does: all threads see it.  The first `patch` puts everything
 in its place and the last that ends takes it back, in whichever order threads leave; what somebody else has replaced
 meanwhile is left alone.  Nothing here imports torch.onnx: torch loads it when it is asked for the attribute.
 """
@@ -36,11 +36,11 @@ class Places:
 
     @property
     def active(self) -> bool:
-        """Whether a ``patch`` is open."""
+        """Whether a `patch` is open."""
         return self._depth > 0
 
     def enter(self, substitutes: Callable[[], Iterable[tuple[Any, str, Any]]], inner: Callable[..., Any]) -> None:
-        """Open one more ``patch``: ``substitutes`` gives (holder, name, what it becomes), ``inner`` goes to INNER."""
+        """Open one more `patch`: `substitutes` gives (holder, name, what it becomes), `inner` goes to INNER."""
         with self._lock:
             if not self._depth:
                 try:
@@ -103,13 +103,13 @@ def registering_module() -> Any:
 
 
 def patched() -> bool:
-    """Whether a ``patch`` is open in this process."""
+    """Whether a `patch` is open in this process."""
     return PLACES.active
 
 
 @contextmanager
 def told_to_torch(opset: int) -> Iterator[None]:
-    """While a ``patch`` is open, an export is one for torch.onnx too: ``torch.onnx.is_in_onnx_export()`` is true."""
+    """While a `patch` is open, an export is one for torch.onnx too: `torch.onnx.is_in_onnx_export()` is true."""
     if not PLACES.active:
         yield
         return
@@ -124,7 +124,7 @@ def told_to_torch(opset: int) -> Iterator[None]:
 
 @contextmanager
 def errors_of_torch() -> Iterator[None]:
-    """While a ``patch`` is open, our errors are torch.onnx's too, for those who catch these."""
+    """While a `patch` is open, our errors are torch.onnx's too, for those who catch these."""
     try:
         yield
     except ExportError as error:
@@ -144,7 +144,7 @@ def _as_both(ours: Any, theirs: Any) -> Any:
 
 
 def registered_with_torch(opset: int) -> dict[str, Callable[..., Any]]:
-    """While a ``patch`` is open: what is registered with torch.onnx and applies at ``opset``.
+    """While a `patch` is open: what is registered with torch.onnx and applies at `opset`.
 
     What libraries register for operators of their own for which there are rules here is left out.
     """

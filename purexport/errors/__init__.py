@@ -53,7 +53,7 @@ _WAYS_OUT = (
 class UnsupportedOperatorError(ExportError, NotImplementedError):
     """One or more operators have no faithful form in ONNX at the asked opset.
 
-    ``gaps`` lists every such call, so that one error shows all the work there is.  ``code`` is the code that all gaps
+    `gaps` lists every such call, so that one error shows all the work there is.  `code` is the code that all gaps
     have, or `several-causes`.
     """
 
@@ -95,7 +95,7 @@ class DistributedError(ExportError):
 class OpsetError(ValueError):
     """An operator, or a form of it, does not exist at the asked opset (caught by the lowering, never by users).
 
-    ``lowest`` is the lowest opset that has it, or None when no opset has.
+    `lowest` is the lowest opset that has it, or None when no opset has.
     """
 
     def __init__(self, message: str, lowest: int | None) -> None:

@@ -1,7 +1,7 @@
 """What torch itself says of a call: whether its result shares an argument's storage, and which dtype it has.
 
-Whether ``reshape``, ``contiguous`` or ``to`` copies depends on sizes and strides, and composite operators
-(``meshgrid``, ``atleast_2d``, dropout that is off) share without saying so in their schema.  Torch is asked, on meta
+Whether `reshape`, `contiguous` or `to` copies depends on sizes and strides, and composite operators
+(`meshgrid`, `atleast_2d`, dropout that is off) share without saying so in their schema.  Torch is asked, on meta
 tensors of the recorded sizes and strides.
 """
 
@@ -33,7 +33,7 @@ def shares_storage(call: Call, source: str) -> bool | None:
 
 
 def seen_by(view: Call, base: torch.Tensor) -> Any:
-    """What ``view`` shows of ``base``, put in the place of its source; None where it needs more than that to run."""
+    """What `view` shows of `base`, put in the place of its source; None where it needs more than that to run."""
     source = signature(view.target).aliased() or next(iter(view.args))
     others = [value for name, arg in view.args.items() if name != source for value in values_in([arg])]
     return None if others else _call(view.target, view.args, lambda _: base)

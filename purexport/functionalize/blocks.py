@@ -1,9 +1,9 @@
 """Writes in place inside branches and loops.
 
-A storage from outside that a branch writes becomes a further output of the ``prim::If``; one that a loop writes is
-carried by the ``prim::Loop``.  Afterwards its base is that output, and every view of it is taken again.
+A storage from outside that a branch writes becomes a further output of the `prim::If`; one that a loop writes is
+carried by the `prim::Loop`.  Afterwards its base is that output, and every view of it is taken again.
 
-A variable that a loop carries and that is the same tensor before and after each step (``x.add_(1)``) stays that tensor.
+A variable that a loop carries and that is the same tensor before and after each step (`x.add_(1)`) stays that tensor.
 Any other carried variable, and what a branch returns, may be one of several tensors: which of them it shares memory
 with is not known, so a write that would show the difference is refused.
 
@@ -50,7 +50,7 @@ class Order:
 
 
 def control(run: Pass, call: Call, args: dict[str, Any]) -> None:
-    """Read ``prim::If`` or ``prim::Loop``; ``args`` are its arguments as they are now."""
+    """Read `prim::If` or `prim::Loop`; `args` are its arguments as they are now."""
     if call.target == "prim::If":
         _branch(run, call, args)
     else:
@@ -61,7 +61,7 @@ def control(run: Pass, call: Call, args: dict[str, Any]) -> None:
 class _Body:
     """A body that was read: pure, and what it wrote outside.
 
-    ``aliases`` are those of its outputs: none for a number, nor for a tensor that stands where nothing is ever read.
+    `aliases` are those of its outputs: none for a number, nor for a tensor that stands where nothing is ever read.
     """
 
     block: Block
@@ -70,7 +70,7 @@ class _Body:
 
 
 def _read(run: Pass, block: Block, carried: Mapping[Alias, Value]) -> _Body:
-    """Read a body; ``carried`` gives the storages from outside that come in anew at each step."""
+    """Read a body; `carried` gives the storages from outside that come in anew at each step."""
     outer, run.calls = run.calls, []
     try:
         with run.journal.body() as written:
@@ -105,7 +105,7 @@ def _branch(run: Pass, call: Call, args: dict[str, Any]) -> None:
 
 
 def _outputs(run: Pass, call: Call, sources: Sequence[Sequence[Alias]]) -> None:
-    """Aliases for what comes out of a call; ``sources`` are the tensors that each output may be."""
+    """Aliases for what comes out of a call; `sources` are the tensors that each output may be."""
     made: list[tuple[Alias, set[Alias]]] = []
     for value, found in zip(call.outputs, sources, strict=True):
         if not isinstance(value.type, TensorType):
@@ -130,7 +130,7 @@ def _doubt(call: Call) -> str:
 
 @dataclass
 class _Variable:
-    """One carried variable: ``same`` as long as it was not seen to become another tensor."""
+    """One carried variable: `same` as long as it was not seen to become another tensor."""
 
     start: Any
     inner: Value

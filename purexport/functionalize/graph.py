@@ -1,11 +1,11 @@
 """In-place operators and writes through views become pure calls, by alias annotation.
 
 Every tensor belongs to a storage.  A view remembers the view it was taken from and the call that made it.  A write
-through a view becomes the inverse chain (``slice_scatter``, ``select_scatter``, ...) up to the storage's base; a later
+through a view becomes the inverse chain (`slice_scatter`, `select_scatter`, ...) up to the storage's base; a later
 read of any other view of that storage takes its chain again from the new base.
 
-Where it is not known whether two tensors share storage (``aliasing``) and a write would make the difference, the export
-is refused.  Graphs that write nothing pass through untouched.  Branches and loops are in ``blocks``.
+Where it is not known whether two tensors share storage (`aliasing`) and a write would make the difference, the export
+is refused.  Graphs that write nothing pass through untouched.  Branches and loops are in `blocks`.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Functionalized:
 
 
 def functionalize(graph: AtenGraph, *, sizes_of_example: bool = False) -> Functionalized:
-    """``graph`` without in-place operators.  Raises ExportError for a write that cannot be followed faithfully.
+    """`graph` without in-place operators.  Raises ExportError for a write that cannot be followed faithfully.
 
-    ``sizes_of_example`` says that the types hold for the example only: no positions may be computed of them.
+    `sizes_of_example` says that the types hold for the example only: no positions may be computed of them.
     """
     if not any(_writes(call) for call in graph.calls):
         return Functionalized(graph, [Mutation(item.input, item.value, item.place) for item in graph.assigned])
@@ -116,7 +116,7 @@ class Pass:
                 self.doubtful.append((owner, alias, made))
 
     def run_calls(self, calls: Sequence[Call]) -> None:
-        """Read ``calls`` into the pure calls."""
+        """Read `calls` into the pure calls."""
         for call in calls:
             self.position = self.order.positions.get(call, self.position)
             self._call(call)
@@ -242,7 +242,7 @@ class Pass:
                 return
 
     def _doubt(self, source: Alias, call: Call) -> None:
-        """The results of ``call`` may or may not share storage with ``source``."""
+        """The results of `call` may or may not share storage with `source`."""
         text = f"{call.target} ({call.source}) may or may not have copied; call .clone() there to make it a copy"
         for value in call.outputs:
             self.doubtful.append((source, self.aliases[value], text))
@@ -307,7 +307,7 @@ class Pass:
             self.aliases[output] = alias
 
     def _write_by_twin(self, call: Call, twin: str, args: dict[str, Any], writes: list[str]) -> None:
-        """``_batch_norm_with_update`` and the like: a pure twin also gives back what was written."""
+        """`_batch_norm_with_update` and the like: a pure twin also gives back what was written."""
         values = [Value(args[name].type) for name in writes]
         self.calls.append(Call(twin, args, [*call.outputs, *values], call.source))
         for output in call.outputs:
@@ -337,7 +337,7 @@ class Pass:
         return same
 
     def write(self, alias: Alias, new: Value, call: Call) -> None:
-        """``call`` makes ``new`` the content of ``alias``: so it goes up the chain to the storage's base."""
+        """`call` makes `new` the content of `alias`: so it goes up the chain to the storage's base."""
         root = alias.root
         if root.origin is not None and (not call.blocks or root.origin not in self.written):
             self.written[root.origin] = (root, call)
@@ -357,13 +357,13 @@ class Pass:
         self.journal.set(root, new, version)
 
     def _forget_between(self, alias: Alias, last: Alias) -> None:
-        """The views from ``alias`` up to ``last`` show more than was written: they are to be taken again."""
+        """The views from `alias` up to `last` show more than was written: they are to be taken again."""
         while alias is not last and alias.parent is not None:
             alias = alias.parent
             self.journal.set(alias, alias.current, -1)
 
     def _scattered(self, alias: Alias, content: Value, call: Call) -> Value:
-        """The storage's base with ``content`` where ``alias`` looks, through views without an inverse of their own."""
+        """The storage's base with `content` where `alias` looks, through views without an inverse of their own."""
         try:
             if self.sizes_of_example:
                 raise UnknownInverse("its sizes must be known, and an axis is dynamic", code="view-sizes-unknown")

@@ -1,7 +1,7 @@
 """Normalisation in training mode writes to its running statistics, and its schema does not say so.
 
-The new values follow torch's documentation of BatchNorm and InstanceNorm: ``(1 - momentum) * running + momentum *
-observed``, with the unbiased variance; an instance's statistics are averaged over the batch.
+The new values follow torch's documentation of BatchNorm and InstanceNorm: `(1 - momentum) * running + momentum *
+observed`, with the unbiased variance; an instance's statistics are averaged over the batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ New = Callable[[Value, Emit], Value]
 
 
 def new_statistics(call: Call) -> dict[str, New]:
-    """What ``call`` writes besides its result: by argument name, a function that emits the new value."""
+    """What `call` writes besides its result: by argument name, a function that emits the new value."""
     said = fact_of(call.target).statistics
     if said is None or not call.args[said.switch] or call.args.get("running_mean") is None:
         return {}

@@ -1,7 +1,7 @@
-"""What a model writes to its inputs and buffers: said or refused, or, with ``mutated_state="io"``, part of the file.
+"""What a model writes to its inputs and buffers: said or refused, or, with `mutated_state="io"`, part of the file.
 
-Then a buffer becomes an input of the file, under its own name, and what it holds after the call an output (``cache``
-and ``cache_out``).  So whoever runs the file keeps the state.  Inputs that the model writes to get an output likewise.
+Then a buffer becomes an input of the file, under its own name, and what it holds after the call an output (`cache`
+and `cache_out`).  So whoever runs the file keeps the state.  Inputs that the model writes to get an output likewise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class State:
 def write_remarks(pure: Functionalized, policy: str) -> list[str]:
     """What the model writes to its inputs, parameters and buffers, a remark for each.
 
-    ``policy`` is ``mutated_state``: nothing is to be said where the writes are kept.  Raises ExportError with all
+    `policy` is `mutated_state`: nothing is to be said where the writes are kept.  Raises ExportError with all
     remarks for "error".
     """
     if policy == "io":

@@ -16,9 +16,9 @@ from purexport.aten.graph import Call, Input, Value
 
 @dataclass(eq=False)
 class Alias:
-    """A tensor as the model sees it: the storage's base, or a view (``call`` on ``parent``; ``index`` of a list).
+    """A tensor as the model sees it: the storage's base, or a view (`call` on `parent`; `index` of a list).
 
-    ``depth`` counts the bodies around the place where it was made.
+    `depth` counts the bodies around the place where it was made.
     """
 
     current: Value
@@ -53,7 +53,7 @@ class Journal:
     entries: list[tuple[Alias, Value, int]] = field(default_factory=list)
 
     def set(self, alias: Alias, current: Value, version: int) -> None:
-        """Change what ``alias`` shows."""
+        """Change what `alias` shows."""
         if alias.depth < self.depth:
             self.entries.append((alias, alias.current, alias.version))
         alias.current, alias.version = current, version

@@ -27,9 +27,9 @@ Chain = Sequence[tuple[Call, int | None]]  # from a storage's base on; the posit
 
 
 def inverse(view: Call, index: int | None, base: Value, new: Value, emit: Emit) -> Value:
-    """Emit the calls that put ``new`` into ``base`` where ``view`` looks; returns the base's new value.
+    """Emit the calls that put `new` into `base` where `view` looks; returns the base's new value.
 
-    ``index`` is the position in a view that returns a list.  Raises UnknownInverse.
+    `index` is the position in a view that returns a list.  Raises UnknownInverse.
     """
     row = fact_of(view.target)
     if index is not None and row.pieces is not None:
@@ -44,7 +44,7 @@ def inverse(view: Call, index: int | None, base: Value, new: Value, emit: Emit) 
 
 
 def positions(chain: Chain, base: Value) -> torch.Tensor:
-    """Where in ``base``, counted in the order of its elements, lies what a chain of views shows: int64, of its shape.
+    """Where in `base`, counted in the order of its elements, lies what a chain of views shows: int64, of its shape.
 
     Raises UnknownInverse where sizes or strides are not known.
     """
@@ -72,9 +72,9 @@ def positions(chain: Chain, base: Value) -> torch.Tensor:
 
 
 def scattered(chain: Chain, base: Value, new: Value, constant: Constant, emit: Emit) -> Value:
-    """Put ``new`` into ``base`` where a chain of views looks; returns the base's new value.
+    """Put `new` into `base` where a chain of views looks; returns the base's new value.
 
-    Raises UnknownInverse where a size is not known, or several places of the chain's end are one of ``base``.
+    Raises UnknownInverse where a size is not known, or several places of the chain's end are one of `base`.
     """
     type_, places = base.tensor, positions(chain, base).reshape(-1)
     if len(set(places.tolist())) < places.numel():

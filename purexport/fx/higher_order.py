@@ -1,10 +1,10 @@
-"""Operators of torch.export whose operands are programs: ``torch.cond``, ``while_loop``, ``scan``, ``map``.
+"""Operators of torch.export whose operands are programs: `torch.cond`, `while_loop`, `scan`, `map`.
 
-They become the calls with blocks that a script gives too: ``prim::If``, ``prim::Loop``, and ``prim::Scan`` for what
+They become the calls with blocks that a script gives too: `prim::If`, `prim::Loop`, and `prim::Scan` for what
 runs over the rows of a tensor.  The subprograms see nothing from outside but their operands, so that their
 placeholders simply stand for these values.  Wrappers that only say how gradients are computed or kept are read in
-place.  An If may hand out None or a number; ``node.meta["val"]`` says what each output is.
-Source of the operands' order: the signatures in ``torch/_higher_order_ops``.
+place.  An If may hand out None or a number; `node.meta["val"]` says what each output is.
+Source of the operands' order: the signatures in `torch/_higher_order_ops`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WRAPPERS = {
 
 
 def read_higher_order(run: Reader, node: torch.fx.Node, args: list[Any]) -> Any:
-    """What stands for the results of ``node``: a list, one item an output.
+    """What stands for the results of `node`: a list, one item an output.
 
     Raises ExportError for an operator that has no form as calls and blocks.
     """

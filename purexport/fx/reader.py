@@ -59,21 +59,21 @@ _SAME = frozenset([torch.ops.aten.detach_.default, torch.ops.aten.requires_grad_
 
 
 def read_module(module: torch.fx.GraphModule, graph: AtenGraph) -> None:
-    """Read ``module`` into ``graph``, whose inputs stand for the module's placeholders, in order."""
+    """Read `module` into `graph`, whose inputs stand for the module's placeholders, in order."""
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     env = {node: item.value for node, item in zip(placeholders, graph.inputs, strict=True)}
     graph.outputs = Reader(graph, Symbols({})).body(module, env)
 
 
 class Reader:
-    """Reads the graphs of a program, one after the other, into ``graph``."""
+    """Reads the graphs of a program, one after the other, into `graph`."""
 
     def __init__(self, graph: AtenGraph, symbols: Symbols) -> None:
         self.graph = graph
         self.symbols = symbols
 
     def body(self, module: torch.fx.GraphModule, env: dict[torch.fx.Node, Any]) -> list[Any]:
-        """Read the calls of ``module``, whose placeholders stand for ``env``; returns its outputs."""
+        """Read the calls of `module`, whose placeholders stand for `env`; returns its outputs."""
         outputs: list[Any] = []
         for node in module.graph.nodes:
             if node.op == "get_attr":
@@ -154,5 +154,5 @@ class Reader:
 
 
 def module_path(scope: str) -> str:
-    """``L['self'].layer1`` and plain paths alike become ``layer1``."""
+    """`L['self'].layer1` and plain paths alike become `layer1`."""
     return re.sub(r"^L\['self'\]\.?", "", scope)

@@ -29,9 +29,9 @@ def build_model(
     all_inputs: bool = False,
     origins: Origins | None = None,
 ) -> ps.ModelProto:
-    """The model's message; weights are views of the model's memory, and with ``all_inputs`` defaults of inputs.
+    """The model's message; weights are views of the model's memory, and with `all_inputs` defaults of inputs.
 
-    A domain of custom operators has version 1, unless ``custom_opsets`` says another.  ``origins`` knows which memory
+    A domain of custom operators has version 1, unless `custom_opsets` says another.  `origins` knows which memory
     holds bytes of a checkpoint.
     """
     initializers = graph.initializers()

@@ -1,7 +1,7 @@
 """The ONNX graph while it is being built: values, nodes, graph.  It knows neither torch models nor bytes.
 
 Invariants: a value has one producer (a node, a graph input, or it holds a constant); nodes are in an order in which
-every input is produced before it is used.  Names are given once, at the end, by ``passes.naming``.
+every input is produced before it is used.  Names are given once, at the end, by `passes.naming`.
 Constants are torch tensors: exact in every dtype, and never copied from the model's own storage.
 """
 
@@ -18,10 +18,10 @@ from purexport.aten.graph import Dim, Source
 
 
 class Value:
-    """A tensor in the graph.  ``dtype`` is a TensorProto.DataType code; ``shape`` holds ints and axis expressions.
+    """A tensor in the graph.  `dtype` is a TensorProto.DataType code; `shape` holds ints and axis expressions.
 
-    A sequence has neither; ``element`` is then the dtype and shape of its tensors.
-    A constant whose bytes are for the file only has ``stored`` and no ``const``: to every rule it is an unknown tensor.
+    A sequence has neither; `element` is then the dtype and shape of its tensors.
+    A constant whose bytes are for the file only has `stored` and no `const`: to every rule it is an unknown tensor.
     """
 
     __slots__ = ("const", "dtype", "element", "name", "node", "shape", "stored")
@@ -75,7 +75,7 @@ class Value:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One operator node; absent optional inputs are None.  ``source`` says which line of the model it came from."""
+    """One operator node; absent optional inputs are None.  `source` says which line of the model it came from."""
 
     op_type: str
     inputs: list[Value | None]

@@ -20,7 +20,7 @@ from purexport.graph.payloads import TensorPayload, payload
 
 @dataclass(frozen=True)
 class _Place:
-    """Memory from ``start`` to ``stop`` that holds the bytes of a payload; ``mapping`` is what may be given back."""
+    """Memory from `start` to `stop` that holds the bytes of a payload; `mapping` is what may be given back."""
 
     start: int
     stop: int
@@ -37,7 +37,7 @@ class Origins:
         self._starts: list[int] = []
 
     def add(self, tensor: torch.Tensor, source: Payload, mapping: mmap.mmap | None = None, first: int = 0) -> None:
-        """The contiguous ``tensor`` holds the bytes of ``source``."""
+        """The contiguous `tensor` holds the bytes of `source`."""
         start = tensor.data_ptr()
         place = _Place(start, start + source.nbytes, source, mapping, first)
         if source.nbytes and start not in self._places:
@@ -45,7 +45,7 @@ class Origins:
             self._places[start] = place
 
     def payload(self, tensor: torch.Tensor) -> memoryview | Payload:
-        """A tensor's bytes for ``TensorProto.raw_data``, from the checkpoint where they lie there."""
+        """A tensor's bytes for `TensorProto.raw_data`, from the checkpoint where they lie there."""
         plain = tensor.detach()
         place = None if plain.is_conj() or plain.is_neg() else self._place(plain)
         if place is None:

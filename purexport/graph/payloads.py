@@ -51,7 +51,7 @@ class TensorPayload(Payload):
         return TensorPayload(self.tensor.permute(tuple(permutation)))
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
-        """The bytes in pieces of at most ``limit`` bytes; only a strided or device tensor's pieces are copied."""
+        """The bytes in pieces of at most `limit` bytes; only a strided or device tensor's pieces are copied."""
         tensor = self.tensor
         if tensor.numel() == 0:
             return
@@ -78,7 +78,7 @@ def _in_memory(piece: torch.Tensor) -> torch.Tensor:
 
 
 def _contiguous_pieces(tensor: torch.Tensor, limit: int) -> Iterator[torch.Tensor]:
-    """Slices of ``tensor`` in row-major order, each of at most ``limit`` elements."""
+    """Slices of `tensor` in row-major order, each of at most `limit` elements."""
     if tensor.numel() <= limit or tensor.dim() == 0:
         yield tensor
         return
@@ -101,7 +101,7 @@ def _memory(tensor: torch.Tensor) -> memoryview:
 
 
 def payload(tensor: torch.Tensor) -> memoryview | Payload:
-    """A tensor's bytes for ``TensorProto.raw_data``: a view of its memory where it lies as ONNX wants it."""
+    """A tensor's bytes for `TensorProto.raw_data`: a view of its memory where it lies as ONNX wants it."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.is_contiguous() and tensor.device.type == "cpu" and tensor.numel():
         return _memory(tensor)

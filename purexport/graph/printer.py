@@ -7,7 +7,7 @@
 
 Line by line it is the form of 2018; the header with commas, and blocks under Loop and If, are those of 2020.  Inputs,
 outputs and parameters go by their names, everything else by number.  Constants are lines before their first use, and so
-is the absence of an optional input.  A file does not say which module a node comes from: ``Origins`` does.
+is the absence of an optional input.  A file does not say which module a node comes from: `Origins` does.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Origins:
 
 
 def origins(graph: Graph, model: Any, parameters: Sequence[str], *, lines: bool) -> Origins:
-    """The origins of a named graph; ``lines`` asks for source lines, as the documents show them for scripts."""
+    """The origins of a named graph; `lines` asks for source lines, as the documents show them for scripts."""
     scope, scopes, places = _scopes(model), {}, {}
     for node in _all_nodes(graph):
         scopes[node.name] = scope(node.source.scope)
@@ -58,7 +58,7 @@ def _all_nodes(graph: Graph) -> Iterator[Any]:
 
 
 def _scopes(model: Any) -> Callable[[str], str]:
-    """From a module path to classes and attributes: ``features.0`` -> ``AlexNet/Sequential[features]/Conv2d[0]``."""
+    """From a module path to classes and attributes: `features.0` -> `AlexNet/Sequential[features]/Conv2d[0]`."""
     modules = dict(model.named_modules()) if isinstance(model, torch.nn.Module) else {}
     root = _class(model) if modules else _function(model)
 
@@ -83,7 +83,7 @@ def _function(model: Any) -> str:
 
 
 def graph_text(model: ps.ModelProto, origins: Origins) -> str:
-    """The main graph of ``model`` as text, one line a node."""
+    """The main graph of `model` as text, one line a node."""
     assert model.graph is not None
     return "\n".join([*_Printer(model.graph, origins).lines(), ""])
 
@@ -227,7 +227,7 @@ def _number(value: float) -> str:
 
 
 def _tensor(tensor: ps.TensorProto) -> str:
-    """``{9216}`` for one number, ``1  2 [ CPULongType{2} ]`` for a few, as torch prints them; else ``<Tensor>``."""
+    """`{9216}` for one number, `1  2 [ CPULongType{2} ]` for a few, as torch prints them; else `<Tensor>`."""
     code, dims = tensor.data_type or 0, list(tensor.dims)
     count = 1
     for dim in dims:

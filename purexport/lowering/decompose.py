@@ -30,7 +30,7 @@ _FAILURES = (RuntimeError, TypeError, ValueError, NotImplementedError, LookupErr
 
 
 def expand(call: Call) -> AtenGraph | None:
-    """The pieces of ``call`` as a graph over the call's own input values; None when it cannot be expanded.
+    """The pieces of `call` as a graph over the call's own input values; None when it cannot be expanded.
 
     The graph's outputs are those of the call; a call that gives one list has one output, a list.
     """
@@ -64,7 +64,7 @@ def expand(call: Call) -> AtenGraph | None:
 
 
 def _traced_with_symbols(run: Any, values: Sequence[Value], graph: AtenGraph) -> bool:
-    """Read the decomposition into ``graph``; False where it depends on sizes that can change."""
+    """Read the decomposition into `graph`; False where it depends on sizes that can change."""
     machine = FakeMachine(distinct=True)
     with machine.running():
         examples = [_symbolic(machine, value.tensor) for value in values]

@@ -46,9 +46,9 @@ class Inference:
 
 
 def infer_types(graph: AtenGraph, axes: Mapping[str, Axes]) -> Inference:
-    """Give every value of ``graph`` its symbolic type, in place.
+    """Give every value of `graph` its symbolic type, in place.
 
-    ``axes`` maps an input's name to its dynamic axes and their names; axes of one name have one size.
+    `axes` maps an input's name to its dynamic axes and their names; axes of one name have one size.
     Sizes that equal nothing else come first.  Where the program does not run on them (they may be larger than a table
     of positions, say), it runs on the example's own; an axis that the model then holds at one size becomes static and
     is reported.

@@ -24,9 +24,9 @@ from purexport.facts.table import fact_of
 
 
 def widened(target: str, operator: Any, args: Mapping[str, Any], unknown: Callable[[], Any]) -> Mapping[str, Any]:
-    """``args`` of a call, with operands of unknown sizes widened where torch would settle them.
+    """`args` of a call, with operands of unknown sizes widened where torch would settle them.
 
-    ``operator`` is what will be called (of which only torch's own say by a tag that they broadcast), ``unknown`` makes
+    `operator` is what will be called (of which only torch's own say by a tag that they broadcast), `unknown` makes
     an unknown size.
     """
     if torch.Tag.pointwise not in getattr(operator, "tags", ()) and not fact_of(target).broadcasts:
@@ -64,7 +64,7 @@ def _common(sizes: Sequence[Any], written: Any, unknown: Callable[[], Any]) -> A
 
 
 def _gives_way(size: Any, wide: Any) -> bool:
-    """Whether torch need not be asked about ``size``: it is unknown, or so is the common one."""
+    """Whether torch need not be asked about `size`: it is unknown, or so is the common one."""
     return _is_unknown(size) or (_is_unknown(wide) and not _is(size, 1))
 
 

@@ -18,7 +18,7 @@ _BY_WORDS = (
 
 
 def code_of(error: BaseException, otherwise: str) -> str:
-    """The code of an error of torch's, or of what caused it; ``otherwise`` where nothing tells."""
+    """The code of an error of torch's, or of what caused it; `otherwise` where nothing tells."""
     cause: BaseException | None = error
     while cause is not None:
         kinds = {kind.__name__ for kind in type(cause).__mro__ if kind.__module__.startswith("torch.")}

@@ -1,9 +1,9 @@
 """Fake tensors whose declared axes are symbols: torch's own shape functions, asked one call at a time.
 
 The abstract execution of a trace and the interpretation of a script both stand on this.  A symbol's hint is not the
-example's size (see ``symbol``), so that two sizes are equal only where the model makes them equal.
+example's size (see `symbol`), so that two sizes are equal only where the model makes them equal.
 
-Small tensors that follow from constants and sizes alone keep their content (``constant``), since models compute sizes
+Small tensors that follow from constants and sizes alone keep their content (`constant`), since models compute sizes
 with them.  It is forgotten where a call writes to them.
 """
 
@@ -63,7 +63,7 @@ class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
 
 class FakeMachine:
-    """Runs calls on fake tensors.  ``distinct`` gives each symbol a size that equals no other by chance."""
+    """Runs calls on fake tensors.  `distinct` gives each symbol a size that equals no other by chance."""
 
     def __init__(self, distinct: bool) -> None:
         self.distinct = distinct
@@ -106,7 +106,7 @@ class FakeMachine:
             return self.mode.fake_tensor_converter.from_real_tensor(self.mode, content, make_constant=True)
 
     def forget(self, fake: Any) -> Any:
-        """``fake``, of which nothing but its type is known any more, nor of what shares memory with it."""
+        """`fake`, of which nothing but its type is known any more, nor of what shares memory with it."""
         content = getattr(fake, "constant", None)
         if content is not None:
             self.mode.fake_tensor_converter.invalidate_constant_aliases(content)
@@ -131,7 +131,7 @@ class FakeMachine:
         return self.symbols[name]
 
     def evaluate(self, call: Call, lookup: Callable[[Value], Any]) -> list[Any]:
-        """The results of a call on what ``lookup`` gives for its values.  Raises what torch raises."""
+        """The results of a call on what `lookup` gives for its values.  Raises what torch raises."""
         args = {name: map_values(arg, lookup) for name, arg in call.args.items()}
         if call.target == "prim::getitem":
             return [args["list"][args["index"]]]
@@ -239,7 +239,7 @@ class FakeMachine:
     def joined(self, one: torch.Tensor, other: torch.Tensor, free: Container[str] = ()) -> torch.Tensor:
         """A tensor that may be either: sizes that differ become unknown.  Both must have one rank and dtype.
 
-        ``free`` names the unknown sizes of ``one`` that stand for any size already.
+        `free` names the unknown sizes of `one` that stand for any size already.
         """
         pairs = zip(one.shape, other.shape, strict=True)
         sizes = [a if str(a) in free or _equal(a, b) else self._either() for a, b in pairs]

@@ -1,4 +1,4 @@
-"""What ``weights=`` may say beside where they are: other names, what may be missing, other types."""
+"""What `weights=` may say beside where they are: other names, what may be missing, other types."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from purexport.weights.stored import shown
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Weights for ``export(..., weights=...)``.
+    """Weights for `export(..., weights=...)`.
 
-    ``source`` is what ``open_weights`` takes: a path, a mapping from name to tensor, or a sequence of these, of which a
-    later one wins.  ``rename`` maps keys of the checkpoint to names of the model: {old: new}, where None leaves a
+    `source` is what `open_weights` takes: a path, a mapping from name to tensor, or a sequence of these, of which a
+    later one wins.  `rename` maps keys of the checkpoint to names of the model: {old: new}, where None leaves a
     tensor out and an old name that ends with a dot stands for all that begin with it ({"model.": ""}; {"": "model."}
-    puts a prefix before all), or a function.  With ``strict=False`` the checkpoint may hold more than the model, and
-    the model keeps the values it has of what the checkpoint lacks.  With ``cast=True`` floating-point types become the
+    puts a prefix before all), or a function.  With `strict=False` the checkpoint may hold more than the model, and
+    the model keeps the values it has of what the checkpoint lacks.  With `cast=True` floating-point types become the
     model's, piece by piece when they are written.
     """
 
@@ -29,7 +29,7 @@ class Checkpoint:
     cast: bool = False
 
     def open(self) -> Weights:
-        """The weights under the model's names.  Raises WeightsError, OSError as ``open_weights`` does."""
+        """The weights under the model's names.  Raises WeightsError, OSError as `open_weights` does."""
         if not isinstance(self.rename, Mapping):
             return open_weights(self.source, rename=self.rename)
         prefixes = {old: new for old, new in self.rename.items() if not old or old.endswith(".")}

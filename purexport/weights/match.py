@@ -27,7 +27,7 @@ _GIVE = 'lay them over the checkpoint: weights=[checkpoint, {"NAME": tensor}]'
 class Wanted:
     """A tensor of the model: its names, data type and shape.
 
-    ``kept`` says that the state_dict does not list it, so that no checkpoint will have it; ``required`` that it must be
+    `kept` says that the state_dict does not list it, so that no checkpoint will have it; `required` that it must be
     given all the same, because the model has no values of its own.
     """
 

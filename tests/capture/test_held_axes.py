@@ -20,7 +20,7 @@ X = torch.arange(12.0).reshape(3, 4)
 
 @dataclass(frozen=True)
 class Case:
-    """A function of one tensor with a dynamic first axis; ``held`` says whether a number follows from its size."""
+    """A function of one tensor with a dynamic first axis; `held` says whether a number follows from its size."""
 
     function: Callable[[Tensor], Any]
     held: bool

@@ -29,7 +29,7 @@ OPSETS = (11, 13, 17, 20, 23)
 
 @dataclass(frozen=True)
 class Program:
-    """A function of a small model and tensors; ``nodes`` must be among the operators of the file."""
+    """A function of a small model and tensors; `nodes` must be among the operators of the file."""
 
     name: str
     function: Callable[..., Any]

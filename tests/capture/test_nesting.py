@@ -136,7 +136,7 @@ def optional(x: Tensor, mask: Tensor | None = None, *, bias: Tensor | None = Non
 
 @dataclasses.dataclass(frozen=True)
 class Nested:
-    """``inputs`` and ``outputs`` are the names in the file; ``kwargs`` of the model."""
+    """`inputs` and `outputs` are the names in the file; `kwargs` of the model."""
 
     name: str
     model: Callable[..., Any]

@@ -1,4 +1,4 @@
-"""Operators of ``torch.library`` and of C++, and ATen operators with rules of the user's own, on every route."""
+"""Operators of `torch.library` and of C++, and ATen operators with rules of the user's own, on every route."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_double(x: torch.Tensor) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def library() -> Iterator[None]:
-    """Operators built at run time, with shape functions; ``composite`` is made of others, ``write`` writes."""
+    """Operators built at run time, with shape functions; `composite` is made of others, `write` writes."""
     made: Any = torch.library.Library("pxtest", "DEF")
     made.define("foo(Tensor x, Tensor y, float a=1.0, int[] shape=[1, 2], str mode='plain', int? n=None) -> Tensor")
     made.define("parts(Tensor x, int count) -> (Tensor, Tensor)")

@@ -1,8 +1,8 @@
 """The documents that torch.onnx had from 2017 to 2020: each code block runs here, and does what its text says.
 
 The blocks lie in tests/compat/documents as they stand there.  RENAMED is all that is changed in them: our modules for
-theirs, random weights for downloaded ones, no GPU where there is none, ONNX Runtime for Caffe2.  A row's ``slips`` are
-mistakes of the document; ``given`` is what its text takes for granted.  docs/development/documents.md lists the blocks,
+theirs, random weights for downloaded ones, no GPU where there is none, ONNX Runtime for Caffe2.  A row's `slips` are
+mistakes of the document; `given` is what its text takes for granted.  docs/development/documents.md lists the blocks,
 and a test holds that table to the rows.
 """
 
@@ -89,7 +89,7 @@ def code_of(block: str, slips: tuple[tuple[str, str], ...]) -> str:
 
 
 def run(row: Row, folder: Path) -> Ran:
-    """Runs the blocks one after the other in ``folder``; TorchScript finds their source through linecache."""
+    """Runs the blocks one after the other in `folder`; TorchScript finds their source through linecache."""
     torchvision()  # where its operators do not load, this declares them; the blocks import it themselves
     names: dict[str, Any] = {"__name__": "documents"}
     first = names

@@ -1,4 +1,4 @@
-"""``purexport.patch()``: code of others that knows torch.onnx only exports with us, and afterwards all is as it was."""
+"""`purexport.patch()`: code of others that knows torch.onnx only exports with us, and afterwards all is as it was."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Offset(nn.Module):
 
 @dataclass(frozen=True)
 class Row:
-    """``args`` as ``export`` takes them; ``options`` go to both."""
+    """`args` as `export` takes them; `options` go to both."""
 
     name: str
     model: Any

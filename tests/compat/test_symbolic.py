@@ -1,4 +1,4 @@
-"""Autograd Functions with a static ``symbolic``: one call on every route, written by ``g`` as the documents say."""
+"""Autograd Functions with a static `symbolic`: one call on every route, written by `g` as the documents say."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUTES = ("trace", "export")
 
 
 class Scaled(torch.autograd.Function):
-    """``relu(x) + y * alpha``, written with operators of ONNX."""
+    """`relu(x) + y * alpha`, written with operators of ONNX."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, y: torch.Tensor, alpha: float) -> torch.Tensor:

@@ -41,7 +41,7 @@ ROWS = {"x": {0: "rows"}}
 
 
 def program(*inputs: tuple[Tensor, ...], axes: Any = None) -> Callable[[Any], Any]:
-    """Adds the decorated function or module class; the first of ``inputs`` is the example."""
+    """Adds the decorated function or module class; the first of `inputs` is the example."""
 
     def add(make: Any) -> Any:
         PROGRAMS[make.__name__] = Program(make, inputs[0], inputs[1:], axes)
@@ -460,7 +460,7 @@ def transposed_inside(x: Tensor) -> Tensor:
 
 
 def read_at_the_next_step(x: Tensor, times: Tensor) -> Tensor:
-    """Whether ``flat`` is a view of ``y`` is not known where sizes are not."""
+    """Whether `flat` is a view of `y` is not known where sizes are not."""
     y = x * 2
     flat = y.reshape(-1)
     total = flat.sum()

@@ -18,7 +18,7 @@ NO_EXPORT = ("trace", "script")  # torch.export refuses these
 
 
 def collector(rows: list[Row]) -> Callable[..., Any]:
-    """A decorator that adds a function of its inputs to ``rows``, under its own name."""
+    """A decorator that adds a function of its inputs to `rows`, under its own name."""
 
     def program(*inputs: Any, **options: Any) -> Callable[[Callable[..., Any]], Row]:
         options = {"opsets": PROGRAM_OPSETS, "every": (0, 1, 2), **options}

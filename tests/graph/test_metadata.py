@@ -1,4 +1,4 @@
-"""``metadata=True``: each node says the line, module and class of the model that it comes from."""
+"""`metadata=True`: each node says the line, module and class of the model that it comes from."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Halves(nn.Module):
 
 
 def line_of(text: str) -> str:
-    """The number of the first line of this file that holds ``text``."""
+    """The number of the first line of this file that holds `text`."""
     lines = Path(__file__).read_text().splitlines()
     return str(next(number for number, line in enumerate(lines, start=1) if text in line))
 

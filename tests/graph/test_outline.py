@@ -95,7 +95,7 @@ class Tied(nn.Module):
 
 @dataclass(frozen=True)
 class Row:
-    """``functions``: name -> number of calls; ``wanted``: the option."""
+    """`functions`: name -> number of calls; `wanted`: the option."""
 
     name: str
     model: nn.Module

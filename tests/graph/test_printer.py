@@ -139,7 +139,7 @@ def test_scopes_by_torch_export() -> None:
 
 @pytest.mark.parametrize("positions", [(), (True,), (True, True), ("unused.onnx",), ("unused.onnx", True, False)])
 def test_positions_of_older_signatures(positions: tuple[Any, ...]) -> None:
-    """``f``, which is not written, stood in the third place up to torch 1.9."""
+    """`f`, which is not written, stood in the third place up to torch 1.9."""
     text = purexport.export_to_pretty_string(nn.Linear(2, 2), (torch.ones(1, 2),), *positions, opset_version=13)
     assert text == WITHOUT_PARAMETERS
 

@@ -127,7 +127,7 @@ def returned(target: str) -> str:
 
 
 def run(target: str, operands: tuple[Any, ...], kind: type, opset: int) -> Any:
-    """The call on ``operands`` as run-time inputs, lowered and computed by ONNX Runtime."""
+    """The call on `operands` as run-time inputs, lowered and computed by ONNX Runtime."""
     tensors = [torch.tensor(number) for number in operands]
     names = [parameter.name for parameter in signature(target).parameters]
     found = computed(target, dict(zip(names, tensors, strict=True)), ScalarType(kind), opset)
@@ -137,7 +137,7 @@ def run(target: str, operands: tuple[Any, ...], kind: type, opset: int) -> Any:
 
 @pytest.mark.parametrize("target", CASTS)
 def test_cast_of_scripts(target: str) -> None:
-    """The forms of ``Tensor.to`` that only scripts have."""
+    """The forms of `Tensor.to` that only scripts have."""
     found = computed(target, {"self": torch.tensor([1.5, -2.5])}, TensorType(torch.int32, (2,)), 13)
     assert found.tolist() == [1, -2] and found.dtype == "int32"
 

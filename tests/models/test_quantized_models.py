@@ -1,7 +1,7 @@
 """Whole quantized models, as torch makes them: eager mode, quantization-aware training, PT2E's operators, torchvision.
 
 Every layer rounds, and a number that lies between two steps to the last bit may go to the other one.  So the integers
-before the last dequantize may differ by a few steps, and nearly all must be equal (see ``agrees``).
+before the last dequantize may differ by a few steps, and nearly all must be equal (see `agrees`).
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def vision(name):
 
 
 def agrees(actual, expected, steps, share):
-    """At most ``steps`` of the result's own scale apart, and at least a ``share`` of the numbers equal."""
+    """At most `steps` of the result's own scale apart, and at least a `share` of the numbers equal."""
     found = np.unique(np.abs(expected))
     step = np.diff(found).min() if len(found) > 1 else 1.0
     off = np.round(np.abs(actual - expected) / step)

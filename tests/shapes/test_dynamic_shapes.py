@@ -40,7 +40,7 @@ IMAGES = [(_random(n, 2, h, w),) for n, h, w in ((1, 5, 9), (3, 6, 4))]
 
 @dataclass(frozen=True)
 class Program:
-    """``axes`` are dynamic_axes by the names x0, x1, ...; ``shapes`` are dynamic_shapes; ``dims`` those of the
+    """`axes` are dynamic_axes by the names x0, x1, ...; `shapes` are dynamic_shapes; `dims` those of the
     first output."""
 
     name: str

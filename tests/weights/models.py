@@ -29,7 +29,7 @@ NAMES = {
 
 
 def safetensors(path: Path, state: Mapping[str, Tensor], pad: int = 0) -> Path:
-    """A checkpoint of tensors; ``pad`` bytes before the first say where in the file they begin to be unaligned."""
+    """A checkpoint of tensors; `pad` bytes before the first say where in the file they begin to be unaligned."""
     header: dict[str, Any] = {}
     data = b""
     if pad:

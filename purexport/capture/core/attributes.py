@@ -1,4 +1,4 @@
-"""What a model assigns to its attributes while it runs (``self.state = new``), which a trace does not record.
+"""What a model assigns to its attributes while it runs (`self.state = new`), which a trace does not record.
 
 Buffers among them are the model's state; everything is put back afterwards.
 """
@@ -13,7 +13,7 @@ import torch
 
 
 class Buffers:
-    """The buffers of ``model`` as they were, to be compared with what they are after a run."""
+    """The buffers of `model` as they were, to be compared with what they are after a run."""
 
     def __init__(self, model: Any) -> None:
         modules = model.named_modules() if isinstance(model, torch.nn.Module) else ()
@@ -37,7 +37,7 @@ class Buffers:
 
 @contextmanager
 def watched(module: torch.nn.Module) -> Iterator[set[str]]:
-    """The paths of the buffers that are assigned while ``module`` runs inside."""
+    """The paths of the buffers that are assigned while `module` runs inside."""
     found: set[str] = set()
     buffers = Buffers(module)
 

@@ -21,13 +21,13 @@ _EXPORTING: ContextVar[bool] = ContextVar("purexport_exporting", default=False)
 
 
 def is_in_onnx_export() -> bool:
-    """True inside the capture of ``purexport.export``, in this thread."""
+    """True inside the capture of `purexport.export`, in this thread."""
     return _EXPORTING.get()
 
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Marks the capture for ``is_in_onnx_export``, and shows attention layers as their plain operators."""
+    """Marks the capture for `is_in_onnx_export`, and shows attention layers as their plain operators."""
     token = _EXPORTING.set(True)
     try:
         with plain_attention():
@@ -38,7 +38,7 @@ def exporting() -> Iterator[None]:
 
 @contextmanager
 def select_model_mode_for_export(model: Any, mode: TrainingMode | bool | None) -> Iterator[None]:
-    """Put ``model`` into ``mode`` and restore the mode of each of its modules afterwards, also after an error."""
+    """Put `model` into `mode` and restore the mode of each of its modules afterwards, also after an error."""
     mode = training_mode(mode)
     if not isinstance(model, torch.nn.Module) or mode is TrainingMode.PRESERVE:
         yield
@@ -57,7 +57,7 @@ def preserved(model: Any, *, runs: bool = True) -> Iterator[None]:
     """Run the model inside without a trace of it: buffers, attributes and the random state are put back afterwards.
 
     Parameters are not copied, because they are large and a forward pass does not write to them; one that does is
-    refused with ExportError.  Unless it ``runs`` on values, buffers are not copied either: nothing can be written.
+    refused with ExportError.  Unless it `runs` on values, buffers are not copied either: nothing can be written.
     """
     parameters = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
     buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) and runs else []

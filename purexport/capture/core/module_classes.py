@@ -10,7 +10,7 @@ from purexport.fx.reader import module_path
 
 
 def module_classes(model: Any) -> dict[str, str]:
-    """``{"": "my.Net", "layer": "torch.nn.modules.linear.Linear"}``; of a script the bare names; of a function none."""
+    """`{"": "my.Net", "layer": "torch.nn.modules.linear.Linear"}`; of a script the bare names; of a function none."""
     if isinstance(model, torch.export.ExportedProgram):
         stacks = [node.meta.get("nn_module_stack") or {} for node in model.graph.nodes]
         found = {module_path(path): owner for stack in stacks for path, owner in stack.values()}

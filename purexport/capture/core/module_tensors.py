@@ -20,7 +20,7 @@ def is_hollow(tensor: Any) -> bool:
 class Owned:
     """One tensor: a parameter, a buffer, or ("constant") a plain attribute.
 
-    Tied tensors have several names, the first of which is that of ``named_parameters``.
+    Tied tensors have several names, the first of which is that of `named_parameters`.
     """
 
     kind: str

@@ -1,6 +1,6 @@
 """Names of inputs, parameters and outputs: what the caller gives stands, and what is derived makes way for it.
 
-Derived names come from the parameters of ``forward``, from ``state_dict`` and from the keys of the results; the capture
+Derived names come from the parameters of `forward`, from `state_dict` and from the keys of the results; the capture
 keeps them different among their own kind.  Here they are brought together, before anything refers to them by name.
 """
 
@@ -15,9 +15,9 @@ from purexport.capture.core.module_tensors import owned_tensors
 
 
 def order_inputs(inputs: list[Input], model: Any) -> list[Input]:
-    """The inputs of the user, then what the model owns in the order of its ``state_dict``, then the rest.
+    """The inputs of the user, then what the model owns in the order of its `state_dict`, then the rest.
 
-    Returns those that can be named, in order: what ``state_dict`` does not list cannot.
+    Returns those that can be named, in order: what `state_dict` does not list cannot.
     """
     listed = [item for item in owned_tensors(model) if item.persistent]
     order = {name: position for position, item in enumerate(listed) for name in item.names}
@@ -30,7 +30,7 @@ def order_inputs(inputs: list[Input], model: Any) -> list[Input]:
 
 
 def name_inputs(named: Sequence[Input], names: Sequence[str]) -> None:
-    """``input_names`` for the first of those that can be named.  Raises ValueError for more than there are."""
+    """`input_names` for the first of those that can be named.  Raises ValueError for more than there are."""
     if len(names) > len(named):
         raise ValueError(
             f"input_names names {len(names)} values, and the model has {len(named)} inputs, parameters and buffers"
@@ -40,7 +40,7 @@ def name_inputs(named: Sequence[Input], names: Sequence[str]) -> None:
 
 
 def name_outputs(names: list[str], given: Sequence[str] | None) -> list[str]:
-    """``output_names`` for the first outputs.  Raises ValueError for more than there are."""
+    """`output_names` for the first outputs.  Raises ValueError for more than there are."""
     if given is not None and len(given) > len(names):
         raise ValueError(f"output_names names {len(given)} values, and the model has {len(names)}")
     return [*(given or ()), *names[len(given or ()) :]]
@@ -53,10 +53,10 @@ def make_way(
     dynamic_axes: Collection[str],
     state: Collection[Input] = (),
 ) -> None:
-    """Rename, in place, what has a derived name that is given to another value: ``x`` becomes ``x_1``.
+    """Rename, in place, what has a derived name that is given to another value: `x` becomes `x_1`.
 
-    Raises ValueError where ``dynamic_axes`` speaks of such a name, which could mean either, and where a buffer of the
-    ``state`` that goes in and out of the file has it, which is found by its name.
+    Raises ValueError where `dynamic_axes` speaks of such a name, which could mean either, and where a buffer of the
+    `state` that goes in and out of the file has it, which is found by its name.
     """
     given = {*(input_names or ()), *(output_names or ())}
     names = UniqueNames({*given, *(item.name for item in graph.inputs), *graph.output_names})

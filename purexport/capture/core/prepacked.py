@@ -47,7 +47,7 @@ def _objects(args: Any) -> Iterator[Any]:
 
 
 class Recorder:
-    """Writes the calls that take packed weights into the running trace; ``objects`` are those that they took."""
+    """Writes the calls that take packed weights into the running trace; `objects` are those that they took."""
 
     def __init__(self) -> None:
         self.objects: list[Any] = []
@@ -140,7 +140,7 @@ def _in_order(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> li
 
 
 def unpacked(packed: Any, scope: str, constant: Constant) -> list[Any]:
-    """The list that stands for an object; ``constant(tensor, name)`` makes a value of the graph.
+    """The list that stands for an object; `constant(tensor, name)` makes a value of the graph.
 
     Raises ExportError for an object that holds no weights known here.
     """

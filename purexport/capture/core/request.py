@@ -1,7 +1,7 @@
 """What is to be captured, and what a capture gives; arguments flattened, and names made of the keys on their way.
 
-Arguments and results may be nested in any way that ``torch.utils._pytree`` knows: tensors become inputs, everything
-else is baked in.  Input names come from the signature of ``forward`` and the keys on the way to the tensor.
+Arguments and results may be nested in any way that `torch.utils._pytree` knows: tensors become inputs, everything
+else is baked in.  Input names come from the signature of `forward` and the keys on the way to the tensor.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from purexport.errors import ExportError
 class Request:
     """What is to be captured: the model, its arguments, and which of their axes are dynamic.
 
-    ``hollow`` lists the tensors of a model that must not run on values.
+    `hollow` lists the tensors of a model that must not run on values.
     """
 
     model: Any
@@ -114,7 +114,7 @@ def parameter_names(model: Any) -> list[str]:
 
 
 def _input_name(path: tuple[Any, ...], parameters: Sequence[str]) -> str:
-    """``x`` for the argument x, ``state_h`` for ``state["h"]``, ``pair_0`` for ``pair[0]``."""
+    """`x` for the argument x, `state_h` for `state["h"]`, `pair_0` for `pair[0]`."""
     keys = [_key(entry) for entry in path]
     if keys[0] == "0":  # positional
         position = int(keys[1])
@@ -130,7 +130,7 @@ def _key(entry: Any) -> str:
 
 
 def output_names(spec_paths: Sequence[tuple[Any, ...]]) -> list[str]:
-    """``output`` for a single one, else by position or key: ``output_0``, ``logits``."""
+    """`output` for a single one, else by position or key: `output_0`, `logits`."""
     if len(spec_paths) == 1 and not spec_paths[0]:
         return ["output"]
     names = []
@@ -141,7 +141,7 @@ def output_names(spec_paths: Sequence[tuple[Any, ...]]) -> list[str]:
 
 
 def named_axes(request: Request, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> dict[str, Axes]:
-    """``dynamic_axes`` checked and with every axis named."""
+    """`dynamic_axes` checked and with every axis named."""
     result: dict[str, Axes] = {}
     ranks = dict(zip(names, (tensor.dim() for tensor in tensors), strict=True))
     for name, axes in (request.dynamic_axes or {}).items():
@@ -156,7 +156,7 @@ def named_axes(request: Request, names: Sequence[str], tensors: Sequence[torch.T
 
 
 def script_parameters(model: Any) -> list[Any]:
-    """The arguments of a script's schema, without ``self``.  Raises ExportError for a module without a forward."""
+    """The arguments of a script's schema, without `self`.  Raises ExportError for a module without a forward."""
     is_function = isinstance(model, torch.jit.ScriptFunction)
     if not is_function and not hasattr(model, "forward"):
         raise ExportError(

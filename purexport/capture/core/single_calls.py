@@ -1,8 +1,8 @@
 """Functions that torch.export does not get through, because they look at numbers: recorded in a form that does not.
 
-Some look whether an argument is valid (``cov``, ``gaussian_nll_loss``), some give a number or a size that data decides
-(``equal``, ``one_hot``), some have results of which torch does not know the shape (``ctc_loss``, ``lstsq``).  Those of
-which a rule takes the whole call become operators ``purexport::name`` of the very schema of ``aten::name``, which have
+Some look whether an argument is valid (`cov`, `gaussian_nll_loss`), some give a number or a size that data decides
+(`equal`, `one_hot`), some have results of which torch does not know the shape (`ctc_loss`, `lstsq`).  Those of
+which a rule takes the whole call become operators `purexport::name` of the very schema of `aten::name`, which have
 a shape and no kernel; the reader gives them their own name again.  The others are written in other operators.
 Checks of arguments are left out; a remark says so.
 """
@@ -30,7 +30,7 @@ Tensor = torch.Tensor
 
 
 def recorded_in_other_forms(remarks: list[str]) -> AbstractContextManager[None]:
-    """Inside, such functions are recorded in another form.  ``remarks`` is told which checks are not in the file."""
+    """Inside, such functions are recorded in another form.  `remarks` is told which checks are not in the file."""
 
     def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         form = _forms().get(function) if not torch.compiler.is_dynamo_compiling() else None
@@ -51,7 +51,7 @@ _KEPT = ("cov", "corrcoef", "linalg_lstsq", "ctc_loss.IntList", "ctc_loss.Tensor
 
 @functools.cache
 def _operators() -> torch.library.Library:
-    """The operators ``purexport::name``, declared at the first use; torch keeps them for as long as it runs."""
+    """The operators `purexport::name`, declared at the first use; torch keeps them for as long as it runs."""
     library = torch.library.Library(OWN_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
     for name in _KEPT:
         target = f"aten::{name}"

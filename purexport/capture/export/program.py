@@ -1,6 +1,6 @@
 """The torch.export route: dynamic axes in torch's terms, and what torch makes of them in the user's terms.
 
-``dynamic_axes`` and ``dynamic_shapes`` become one table: for each tensor, what each of its dynamic axes is.  The model
+`dynamic_axes` and `dynamic_shapes` become one table: for each tensor, what each of its dynamic axes is.  The model
 is exported with that; where torch finds that some size is not free, it is exported again and torch decides each axis.
 An axis that the model then holds at one size becomes static, and a remark names it and the line; what torch assumed of
 the others is said too.  An assumption that would fix a computed size without fixing an axis is refused.
@@ -69,7 +69,7 @@ def export_model(request: Request) -> Captured:
 
 
 def read_program(request: Request) -> Captured:
-    """An ExportedProgram as it is; ``dynamic_axes`` may name axes that it has."""
+    """An ExportedProgram as it is; `dynamic_axes` may name axes that it has."""
     program: ExportedProgram = request.model
     own = reader.tensor_names(program)
     given = list(request.input_names or ())[: len(own)]
@@ -165,7 +165,7 @@ def _specs(request: Request, flat: Flat, module: torch.nn.Module) -> list[Spec]:
 
 
 def plain_shapes(shapes: Any, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """``dynamic_shapes`` without torch's collections, which know the very tensors that are given.
+    """`dynamic_shapes` without torch's collections, which know the very tensors that are given.
 
     Raises ExportError where such a collection does not fit the arguments.
     """
@@ -186,7 +186,7 @@ def _is_axis(axis: Any, tensor: torch.Tensor) -> bool:
 
 
 def _by_name(shapes: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """``dynamic_shapes`` by argument; arguments that it does not name are static."""
+    """`dynamic_shapes` by argument; arguments that it does not name are static."""
     if isinstance(shapes, Mapping):
         unknown = sorted(set(shapes) - set(arguments))
         if unknown:
@@ -234,7 +234,7 @@ def _ranges(request: Request) -> list[str]:
 def _widened(tensors: Sequence[torch.Tensor], specs: Sequence[Spec]) -> list[torch.Tensor]:
     """The tensors with dynamic axes of size 0 or 1 enlarged: torch.export would hold those sizes fixed.
 
-    Axes that are derived from such a one (``2 * batch``) grow with it.
+    Axes that are derived from such a one (`2 * batch`) grow with it.
     """
     small = {
         _root(dim)
@@ -253,12 +253,12 @@ def _widened(tensors: Sequence[torch.Tensor], specs: Sequence[Spec]) -> list[tor
 
 
 def _root(dim: Any) -> Any:
-    """What must be of one size with ``dim``, or follow from it."""
+    """What must be of one size with `dim`, or follow from it."""
     return getattr(getattr(dim, "root", dim), "__name__", dim)
 
 
 def _resized(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """A tensor of that shape with values of ``tensor``, zeros where it has none."""
+    """A tensor of that shape with values of `tensor`, zeros where it has none."""
     for axis, size in enumerate(shape):
         if tensor.shape[axis] == 0 and size:
             tensor = tensor.new_zeros([*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]])
@@ -268,7 +268,7 @@ def _resized(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 
 
 def _bound(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments by name, as torch.export wants ``dynamic_shapes``.  Raises ExportError when they do not fit."""
+    """The arguments by name, as torch.export wants `dynamic_shapes`.  Raises ExportError when they do not fit."""
     try:
         return _signature(module, kwargs).bind(*args, **kwargs).arguments
     except TypeError as error:
@@ -276,7 +276,7 @@ def _bound(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
 
 
 def _signature(module: torch.nn.Module, kwargs: Mapping[str, Any]) -> inspect.Signature:
-    """That of ``forward``; ``**kwargs`` are named, because torch.export does not look into them."""
+    """That of `forward`; `**kwargs` are named, because torch.export does not look into them."""
     signature = inspect.signature(module.forward)
     parameters = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
     known = {item.name for item in parameters}
@@ -295,7 +295,7 @@ class _Function(torch.nn.Module):
 
 
 def _named_forward(function: Any) -> Callable[..., Any] | None:
-    """A copy of a Python function under the name ``forward``: torch.export keeps the lines of such frames only."""
+    """A copy of a Python function under the name `forward`: torch.export keeps the lines of such frames only."""
     if not isinstance(function, FunctionType):
         return None
     code = function.__code__.replace(co_name="forward")

@@ -1,6 +1,6 @@
-"""``torch.export`` programs to the neutral graph.
+"""`torch.export` programs to the neutral graph.
 
-The program is read as ``torch.export.export`` leaves it, before ``run_decompositions``: in-place operators and views
+The program is read as `torch.export.export` leaves it, before `run_decompositions`: in-place operators and views
 are still there under the names that a trace records, and our own functionalization removes them.
 Arithmetic on sizes arrives as Python operators on symbolic integers and becomes the same scalar calls that a trace
 records.  Symbols take the names of the declared axes; expressions are written in those names.
@@ -35,7 +35,7 @@ def read(
 ) -> AtenGraph:
     """The neutral graph of a program.
 
-    ``names`` are those of the user's tensor inputs, in order (None: torch's own); ``axes`` gives the names of dynamic
+    `names` are those of the user's tensor inputs, in order (None: torch's own); `axes` gives the names of dynamic
     axes by input name.
     """
     program = _resolved(program)
@@ -71,7 +71,7 @@ def _written(program: torch.export.ExportedProgram, spec: Any, env: Mapping[torc
 
 
 def _resolved(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program without ``vmap`` and ``autocast``, which change what the calls inside them mean.
+    """The program without `vmap` and `autocast`, which change what the calls inside them mean.
 
     torch itself resolves them, and writes in place with them; nothing else is decomposed.
     """

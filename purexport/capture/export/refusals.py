@@ -1,6 +1,6 @@
 """Where torch.export stopped, or took a size for fixed, in the user's terms: one sentence and the user's line.
 
-The model's ``forward`` runs under watch.  An error is seen as it leaves the user's code, with the whole stack, and is
+The model's `forward` runs under watch.  An error is seen as it leaves the user's code, with the whole stack, and is
 handed on as an error of our own, for which torch prints no partial graphs.  After each operator the watch asks which
 dynamic sizes have become fixed.  Functions that torch.export does not get through are recorded in another form.
 """
@@ -38,7 +38,7 @@ class _Stopped(Exception):  # noqa: N818  it carries an error out of torch, and 
 class Watch:
     """The watch over one module.
 
-    ``signature`` is what torch.export is to see, ``arguments`` are the example's by parameter name, ``names`` the input
+    `signature` is what torch.export is to see, `arguments` are the example's by parameter name, `names` the input
     names of their tensors by identity.
     """
 
@@ -59,7 +59,7 @@ class Watch:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """The module's ``forward`` is watched inside."""
+        """The module's `forward` is watched inside."""
         forward = self.module.forward
         own = self.module.__dict__.get("forward")
         self.module.forward = self._watched(forward)

@@ -16,7 +16,7 @@ _CAST_NAMES = {int: "aten::Int.Tensor", float: "aten::Float.Tensor", bool: "aten
 
 
 def to_number(machine: Recorder, cast: Any, operand: Any, source: Source) -> Any:
-    """int(), float(), bool() (``cast`` None: item()) of a tensor or number."""
+    """int(), float(), bool() (`cast` None: item()) of a tensor or number."""
     if not isinstance(operand, Value):
         return operand if cast is None else cast(operand)
     if isinstance(operand.type, ScalarType) and cast in (None, operand.type.kind):
@@ -45,7 +45,7 @@ def to_tensor(machine: Recorder, number: Any, source: Source) -> Value:
 
 
 def literal(machine: Recorder, data: Any, dtype: torch.dtype | None, source: Source) -> Value:
-    """``torch.tensor`` of numbers, nested lists included: a constant when they are known."""
+    """`torch.tensor` of numbers, nested lists included: a constant when they are known."""
     if not holds_value(data):
         with machine.shapes.outside():
             made = torch.tensor(_plain(data), dtype=dtype)
@@ -73,7 +73,7 @@ def _stacked(machine: Recorder, data: Any, source: Source) -> Value:
 
 
 def cast(machine: Recorder, value: Value, dtype: torch.dtype, source: Source) -> Value:
-    """``value.to(dtype)``."""
+    """`value.to(dtype)`."""
     if value.tensor.dtype is dtype:
         return value
     args = {"self": value, "dtype": dtype, "non_blocking": False, "copy": False, "memory_format": None}
@@ -82,7 +82,7 @@ def cast(machine: Recorder, value: Value, dtype: torch.dtype, source: Source) ->
 
 
 def filler(machine: Recorder, like: Value, source: Source) -> Any:
-    """Something of the type of ``like`` that nobody reads."""
+    """Something of the type of `like` that nobody reads."""
     if isinstance(like.type, ScalarType):
         return like.type.kind(0)
     if isinstance(like.type, SequenceType):

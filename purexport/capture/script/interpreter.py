@@ -43,9 +43,9 @@ def interpret(
     arguments: Callable[[Sequence[Value]], Sequence[Any]],
     axes: Mapping[str, Axes],
 ) -> Script:
-    """Interpret a script module's ``forward``, or a script function.
+    """Interpret a script module's `forward`, or a script function.
 
-    ``inputs`` are the tensors among the arguments with their names; ``arguments`` makes the positional arguments from
+    `inputs` are the tensors among the arguments with their names; `arguments` makes the positional arguments from
     their values.  Raises ExportError with the script's own line.
     """
     is_function = isinstance(model, torch.jit.ScriptFunction)
@@ -61,7 +61,7 @@ def interpret(
 def interpret_trace(
     graph: Any, inputs: Sequence[Input], types: Sequence[TensorType], axes: Mapping[str, Axes]
 ) -> Script:
-    """Interpret a trace that calls scripted functions.  ``types`` are those of the traced tensors, in order."""
+    """Interpret a trace that calls scripted functions.  `types` are those of the traced tensors, in order."""
 
     def given(machine: Machine) -> list[Any]:
         return [
@@ -89,7 +89,7 @@ def _interpret(graph: Any, given: Callable[[Machine], list[Any]], dynamic: bool)
 
 
 def _run(graph: Any, given: Callable[[Machine], list[Any]], shapes: FakeMachine) -> Script:
-    """Interpret the graph on the inputs that ``given`` makes."""
+    """Interpret the graph on the inputs that `given` makes."""
     machine = Machine(graph, shapes, registered())
     with shapes.running():
         results = [returned(item) for item in machine.run_block(graph, [imported(item) for item in given(machine)])]

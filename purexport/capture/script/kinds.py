@@ -29,7 +29,7 @@ def kind_of(item: Any) -> Any:
 
 
 def fake_kind(fake: Any) -> Any:
-    """``kind_of`` a value with this fake."""
+    """`kind_of` a value with this fake."""
     if isinstance(fake, torch.Tensor):
         return fake.dtype, fake.dim()
     return {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(fake)]

@@ -15,14 +15,14 @@ from purexport.aten.schema import signature
 
 
 def prune(graph: AtenGraph, result: Any) -> None:
-    """Remove, in place, what ``result`` does not need."""
+    """Remove, in place, what `result` does not need."""
     if any(call.blocks for call in graph.calls):
         used = {leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Value)}
         graph.calls[:] = _live(graph.calls, used)
 
 
 def _live(calls: Iterable[Call], used: set[Value]) -> list[Call]:
-    """The calls that ``used`` needs; ``used`` grows by what they need."""
+    """The calls that `used` needs; `used` grows by what they need."""
     live = []
     for call in reversed(list(calls)):
         if not _writes(call) and not any(value in used for value in call.outputs):

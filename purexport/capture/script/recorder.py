@@ -61,7 +61,7 @@ class Recorder:
 
     @contextmanager
     def body(self, condition: Value | None = None, holds: bool = True) -> Iterator[State]:
-        """Record into the body of a branch or loop: a fork of the state.  ``condition`` is known in it to be ``holds``.
+        """Record into the body of a branch or loop: a fork of the state.  `condition` is known in it to be `holds`.
 
         At its end the state is that from before, and lists, dicts and objects have their content from before.
         """
@@ -95,7 +95,7 @@ class Recorder:
             self.change(item, content, source)
 
     def touch(self, item: Changeable, source: Source) -> None:
-        """To be called before ``item`` changes.  Raises ExportError when it must not change."""
+        """To be called before `item` changes.  Raises ExportError when it must not change."""
         if item.frozen:
             raise ExportError(
                 f"the script changes a list or dict at {source} that may or may not be the one of another name, "
@@ -105,7 +105,7 @@ class Recorder:
         self.state.save(item)
 
     def change(self, item: Any, content: Any, source: Source) -> None:
-        """Give a list, dict or object the content of another.  Raises as ``touch``."""
+        """Give a list, dict or object the content of another.  Raises as `touch`."""
         self.touch(item, source)
         item.become(content)
 
@@ -116,7 +116,7 @@ class Recorder:
     # -- values
 
     def value(self, fake: Any) -> Value:
-        """A value of the type of ``fake``."""
+        """A value of the type of `fake`."""
         if isinstance(fake, FakeSequence):
             value = Value(SequenceType(self.shapes.type(fake.element)))
         else:
@@ -199,7 +199,7 @@ class Recorder:
         self.aliasing.note_writes(call, self.fakes)
 
     def emit(self, target: str, args: dict[str, Any], fake: Any, source: Source) -> Value:
-        """Record a call whose result is known to be of the type of ``fake``."""
+        """Record a call whose result is known to be of the type of `fake`."""
         value = self.value(fake)
         self.add(Call(target, args, [value], source))
         return value
@@ -207,7 +207,7 @@ class Recorder:
     def record(self, target: str, args: dict[str, Any], source: Source, kind: Any = None) -> Any:
         """Record a call and run it on fakes; what needs no data comes back as a plain number.
 
-        ``kind`` is the type of a result that is a number, where the script says so.
+        `kind` is the type of a result that is a number, where the script says so.
         """
         args = {name: map_values(arg, lambda value: value) for name, arg in args.items()}  # lists may change later
         call = Call(target, args, [Value(ListType())], source)

@@ -149,7 +149,7 @@ class Handlers:
         self._rows[form, kind] = handler
 
     def include(self, other: Handlers) -> None:
-        """Add the rows of another table.  Raises ValueError as ``add``."""
+        """Add the rows of another table.  Raises ValueError as `add`."""
         for form, kind, handler in other:
             self.add(form, kind, handler)
 

@@ -48,7 +48,7 @@ class SequenceAliasing:
     def refuse_writes_of_earlier_steps(self, calls: Sequence[Call], fakes: Mapping[Value, Any], before: int) -> None:
         """The same for the body of a loop: what a step writes, the step before may have put into a list.
 
-        ``before`` is the number of values that existed when the body began; what the body makes is new at every step.
+        `before` is the number of values that existed when the body began; what the body makes is new at every step.
         """
         old = {storage_of(fake) for fake in islice(fakes.values(), before)} if self._places else set()
         for call in calls if old else ():
@@ -62,7 +62,7 @@ class SequenceAliasing:
         return storage_of(fake) in self.written
 
     def note_writes(self, call: Call, fakes: Mapping[Value, Any]) -> None:
-        """Remember what a call writes to.  Raises as ``refuse_writes``."""
+        """Remember what a call writes to.  Raises as `refuse_writes`."""
         self.written.update(storage_of(fakes[value]) for value in written_by(call))
         self.refuse_writes(call, fakes)
 

@@ -112,7 +112,7 @@ def as_dynamic(machine: Recorder, items: ScriptList, element: Element, source: S
 
 
 def dynamic(machine: Recorder, items: ScriptList, source: Source, like: Element = None) -> tuple[Value, Element]:
-    """A list as a value, and what its elements are; ``like`` is what is about to be put into it."""
+    """A list as a value, and what its elements are; `like` is what is about to be put into it."""
     element = joined_elements(machine, element_of(machine, items, source), like, source)
     if element is None:
         raise ExportError(

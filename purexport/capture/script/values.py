@@ -52,7 +52,7 @@ class Raised(ExportError):  # noqa: N818  it is raised where the script raises
 
 @dataclass(frozen=True)
 class Maybe:
-    """None where ``present`` is false when the model runs, otherwise ``item`` (which then holds fillers)."""
+    """None where `present` is false when the model runs, otherwise `item` (which then holds fillers)."""
 
     present: Value
     item: Any
@@ -68,7 +68,7 @@ def split(item: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class FakeSequence:
-    """The fake of a list of tensors.  ``free`` names the sizes of ``element`` in which elements may differ."""
+    """The fake of a list of tensors.  `free` names the sizes of `element` in which elements may differ."""
 
     element: torch.Tensor
     free: frozenset[str] = frozenset()
@@ -82,10 +82,10 @@ class Columns:
 
 
 class ScriptList(list[Any]):
-    """A list of the script: its elements, or ``value`` when the run decides.
+    """A list of the script: its elements, or `value` when the run decides.
 
-    ``value`` is a sequence, a tensor of numbers, or a list of each for a list of tuples.
-    ``kind`` is the element type as TorchScript writes it, empty where it is not known; ``frozen`` says why the list
+    `value` is a sequence, a tensor of numbers, or a list of each for a list of tuples.
+    `kind` is the element type as TorchScript writes it, empty where it is not known; `frozen` says why the list
     must not be changed, because other names may or may not be the same list.
     """
 
@@ -102,7 +102,7 @@ class ScriptList(list[Any]):
         return ScriptList(() if self.value is not None else self, self.kind, self.value)
 
     def become(self, other: ScriptList) -> None:
-        """Take the content of ``other``."""
+        """Take the content of `other`."""
         self.value = None
         self[:] = () if other.value is not None else list(other)
         self.value, self.kind = other.value, other.kind or self.kind
@@ -148,7 +148,7 @@ class ScriptDict(dict[Any, Any]):
         return type(self)(self)
 
     def become(self, other: ScriptDict) -> None:
-        """Take the content of ``other``."""
+        """Take the content of `other`."""
         self.clear()
         self.update(other)
 
@@ -204,7 +204,7 @@ def returned(item: Any) -> Any:
 
 
 def holds_value(item: Any) -> bool:
-    """True when a value of the graph is in ``item``."""
+    """True when a value of the graph is in `item`."""
     if isinstance(item, ScriptList) and item.value is not None:
         return True
     if isinstance(item, (list, tuple)):

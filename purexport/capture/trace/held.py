@@ -1,4 +1,4 @@
-"""Numbers that a trace holds fixed though they follow from the size of a dynamic axis (``math.sqrt(x.shape[0])``).
+"""Numbers that a trace holds fixed though they follow from the size of a dynamic axis (`math.sqrt(x.shape[0])`).
 
 The tracer warns wherever Python asks for a number, also where the number never changes.  So the model is traced once
 more for each dynamic axis, with that axis twice as long: where the two graphs hold different constants, or different
@@ -25,7 +25,7 @@ def held_axes(
     names: Sequence[str],
     axes: Mapping[str, Axes],
 ) -> list[Specialised]:
-    """The axes of which ``graph`` holds a number.  ``again`` traces the model on other tensors.
+    """The axes of which `graph` holds a number.  `again` traces the model on other tensors.
 
     An axis that the model does not take twice as long is not judged.
     """

@@ -1,7 +1,7 @@
 """A trace of a model that has no values: on torch's fake tensors, which know shapes and compute nothing.
 
 Inside a fake's own dispatch torch runs Python code that asks for sizes, and while a trace is recorded every size is a
-tensor.  So recording pauses for each operator once it is noted.  What the model makes itself (``torch.arange``) is
+tensor.  So recording pauses for each operator once it is noted.  What the model makes itself (`torch.arange`) is
 real, so that numbers that follow from sizes are numbers, and so are arguments of whole numbers.
 """
 

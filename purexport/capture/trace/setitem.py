@@ -1,8 +1,8 @@
-"""``x[index] = value`` under the tracer, where torch would write the example's sizes into the trace.
+"""`x[index] = value` under the tracer, where torch would write the example's sizes into the trace.
 
-Before it copies, torch views ``value`` without the axes of size 1 that it begins with and expands it to the part that
-is written, both by numbers.  The operators behind it, ``copy_`` and ``index_put_``, broadcast by themselves: here they
-are given the value as it is.  What an index means is said in ``torch.Tensor.__getitem__`` and in
+Before it copies, torch views `value` without the axes of size 1 that it begins with and expands it to the part that
+is written, both by numbers.  The operators behind it, `copy_` and `index_put_`, broadcast by themselves: here they
+are given the value as it is.  What an index means is said in `torch.Tensor.__getitem__` and in
 https://numpy.org/doc/stable/user/basics.indexing.html; of one that is not read here torch keeps its own way.
 """
 
@@ -83,7 +83,7 @@ def _is_number(item: Any) -> bool:
 
 
 def _without(value: torch.Tensor, rank: int) -> torch.Tensor:
-    """``value`` without the first axes, of size 1, that the part has not."""
+    """`value` without the first axes, of size 1, that the part has not."""
     while value.dim() > rank and _sizes(value)[0] == 1:
         value = value.select(0, 0)
     return value

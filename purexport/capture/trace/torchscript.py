@@ -1,8 +1,8 @@
 """TorchScript graphs to the neutral graph, and the trace that makes one.
 
 The trace passes the model's parameters and buffers as further inputs, so that each keeps its identity and its
-``state_dict`` name, and the module path of every node is recorded by the tracer's own scopes.
-Numbers that the trace wraps as tensors (``x.size(0)`` becomes ``prim::NumToTensor``, a literal a zero-dim constant)
+`state_dict` name, and the module path of every node is recorded by the tracer's own scopes.
+Numbers that the trace wraps as tensors (`x.size(0)` becomes `prim::NumToTensor`, a literal a zero-dim constant)
 become numbers again, because type promotion and constant folding need to know them as such.
 """
 
@@ -86,10 +86,10 @@ def trace(
     modules: Sequence[tuple[str, torch.nn.Module]],
     dynamic: bool = False,
 ) -> Recorded:
-    """Trace ``function(*tensors)``, which returns a flat tuple of tensors.
+    """Trace `function(*tensors)`, which returns a flat tuple of tensors.
 
-    ``state`` lists ``(kind, name, tensor)`` of what the model owns, ``modules`` its modules by path.
-    ``dynamic`` says that sizes may change.  Each warning is about a value that the trace holds fixed.
+    `state` lists `(kind, name, tensor)` of what the model owns, `modules` its modules by path.
+    `dynamic` says that sizes may change.  Each warning is about a value that the trace holds fixed.
     """
     scopes: dict[torch.nn.Module, str] = {}
     for path, module in modules:
@@ -119,11 +119,11 @@ def trace(
 
 
 class _Visible:
-    """What the tracer would not see: a literal that is written to later, and ``x.data``, which shares x's memory.
+    """What the tracer would not see: a literal that is written to later, and `x.data`, which shares x's memory.
 
-    A dropout that is off returns its input and ``atleast_1d`` a view, which their schemas do not say: the tracer would
+    A dropout that is off returns its input and `atleast_1d` a view, which their schemas do not say: the tracer would
     take writes after them for dead code.  Some functions share memory in a way that cannot be shown to it at all: a
-    write after one of them is refused.  Where Python asks for the number in a tensor as an index (``range(n)``), the
+    write after one of them is refused.  Where Python asks for the number in a tensor as an index (`range(n)`), the
     tracer says nothing: we do, unless the number is a size that cannot change.
     """
 
@@ -144,7 +144,7 @@ class _Visible:
                 )
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of ``function``, recorded in a form that shows everything."""
+        """The result of `function`, recorded in a form that shows everything."""
         before = len(self.caught)
         result = self._call(function, args, kwargs)
         for warning in self.caught[before:]:  # the tracer takes this function for the user's
@@ -221,7 +221,7 @@ def _fake_quantized(
     per_row_fake_quant: bool = False,
     symmetric_quant: bool = False,
 ) -> torch.Tensor:
-    """``fused_moving_avg_obs_fake_quant`` whose observer is off: plain fake quantization, nothing is written."""
+    """`fused_moving_avg_obs_fake_quant` whose observer is off: plain fake quantization, nothing is written."""
     if not enabled.any():
         return value
     if per_row_fake_quant:
@@ -230,7 +230,7 @@ def _fake_quantized(
 
 
 def _with_axes(tensor: torch.Tensor, count: int) -> torch.Tensor:
-    """``atleast_1d``, ``atleast_2d`` or ``atleast_3d``, as the views that they are."""
+    """`atleast_1d`, `atleast_2d` or `atleast_3d`, as the views that they are."""
     if tensor.dim() == 0:
         return tensor.view([1] * count)
     if tensor.dim() == 1 and count > 1:

@@ -1,12 +1,12 @@
-"""``patch``: for a while, whoever calls torch.onnx in this process exports with purexport.
+"""`patch`: for a while, whoever calls torch.onnx in this process exports with purexport.
 
-Code of others finds the exporter by three ways, and all are served: as an attribute (``torch.onnx.export``), as a name
-that it imported before (``from torch.onnx import export``), and as ``torch.onnx.utils.export``.  So our functions stand
+Code of others finds the exporter by three ways, and all are served: as an attribute (`torch.onnx.export`), as a name
+that it imported before (`from torch.onnx import export`), and as `torch.onnx.utils.export`.  So our functions stand
 under the public names and under the two inner functions that torch.onnx.export itself calls.  Torch's symbolic helpers
 stay what they are for torch's own values and are ours for the values of our graph, by which symbolic functions that
 were written, decorated and registered before count too.  Torch's enums and error classes stay the same objects.
 
-``torch_onnx`` keeps what was put where, and takes it back.  Nothing here imports torch.onnx: torch loads it when it is
+`torch_onnx` keeps what was put where, and takes it back.  Nothing here imports torch.onnx: torch loads it when it is
 asked for the attribute.
 """
 
@@ -34,10 +34,10 @@ from purexport.program import ONNXProgram
 
 @contextmanager
 def patch() -> Iterator[None]:
-    """Inside, code that calls ``torch.onnx.export`` and its friends gets ours; a decorator too.
+    """Inside, code that calls `torch.onnx.export` and its friends gets ours; a decorator too.
 
     Serves the whole process, nests, and is undone on exit, also after an error.  Functions that are registered inside
-    by ``torch.onnx.register_custom_op_symbolic`` stay registered, with torch.onnx as with us.
+    by `torch.onnx.register_custom_op_symbolic` stay registered, with torch.onnx as with us.
     Raises ImportError where torch.onnx cannot be loaded.
     """
     PLACES.enter(_substitutes, _export_compat)
@@ -134,7 +134,7 @@ def _parse_args(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callabl
 
 
 def _parse_arg(value: Any, desc: str, arg_name: str | None = None, node_name: str | None = None) -> Any:
-    """What functions that torch's own ``parse_args`` decorated do with a value of our graph."""
+    """What functions that torch's own `parse_args` decorated do with a value of our graph."""
     return symbolic_helper.parsed(value, desc, arg_name or "an argument", node_name or "")
 
 

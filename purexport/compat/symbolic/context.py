@@ -1,8 +1,8 @@
-"""``g``, what a symbolic function writes nodes with: ``g.op("Foo", x, alpha_f=1.0, shape_i=[1, 2], outputs=2)``.
+"""`g`, what a symbolic function writes nodes with: `g.op("Foo", x, alpha_f=1.0, shape_i=[1, 2], outputs=2)`.
 
 An operator of ONNX goes through the emitter, so that one written for an old opset takes the form of the asked one and
 is checked when it is made.  Any other, with a domain or not, is written as it stands.
-The suffix of a keyword says the attribute's type: ``_i`` int, ``_f`` float, ``_s`` text, ``_t`` tensor, ``_g`` graph;
+The suffix of a keyword says the attribute's type: `_i` int, `_f` float, `_s` text, `_t` tensor, `_g` graph;
 the first three take lists too.
 """
 
@@ -35,16 +35,16 @@ _CONSTANT = {"value_float": float, "value_int": int, "value_floats": float, "val
 
 
 class GraphContext:
-    """Writes nodes for the call that is being lowered.  ``opset`` is the opset of the file."""
+    """Writes nodes for the call that is being lowered.  `opset` is the opset of the file."""
 
     def __init__(self, emitter: Emitter) -> None:
         self._emitter = emitter
         self.opset = emitter.opset
 
     def op(self, opname: str, *args: Any, outputs: int = 1, **attributes: Any) -> Any:
-        """A node ``opname``, or ``domain::opname``; returns its value, or a tuple of them for several ``outputs``.
+        """A node `opname`, or `domain::opname`; returns its value, or a tuple of them for several `outputs`.
 
-        ``args`` are values, None for an optional input that is left out, tensors or Python numbers.
+        `args` are values, None for an optional input that is left out, tensors or Python numbers.
         Raises ValueError for an attribute without a known suffix, TypeError for a value that its suffix does not fit.
         """
         domain, _, name = opname.rpartition("::")
@@ -67,14 +67,14 @@ class GraphContext:
         return made[0] if outputs == 1 else made
 
     def at(self, operator: str, *args: Any, overload_name: str = "", **attributes: Any) -> Any:
-        """An ATen operator as a node ``ATen`` of torch's domain, for runtimes that know it."""
+        """An ATen operator as a node `ATen` of torch's domain, for runtimes that know it."""
         return self.op("aten::ATen", *args, operator_s=operator, overload_name_s=overload_name, **attributes)
 
     @contextmanager
     def block(self) -> Iterator[Block]:
-        """The body of an If or Loop: what is written inside goes there, and ``block.graph`` is the attribute.
+        """The body of an If or Loop: what is written inside goes there, and `block.graph` is the attribute.
 
-        ``with g.block() as body: body.outputs(g.op("Relu", x))``, then ``then_branch_g=body.graph``.
+        `with g.block() as body: body.outputs(g.op("Relu", x))`, then `then_branch_g=body.graph`.
         """
         outside = self._emitter
         self._emitter = outside.subgraph()

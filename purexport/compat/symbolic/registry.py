@@ -1,4 +1,4 @@
-"""``register_custom_op_symbolic``: symbolic functions by operator name and opset.
+"""`register_custom_op_symbolic`: symbolic functions by operator name and opset.
 
 This is the one exception to the rule against global state, because the interface of torch.onnx is one: what is
 registered counts for every export of the process from then on.  It is one object behind a lock; an export takes what is
@@ -24,7 +24,7 @@ class Registry:
         self._functions: dict[str, dict[int, Callable[..., Any]]] = {}
 
     def register(self, name: str, function: Callable[..., Any], opset: int) -> None:
-        """From ``opset`` on, ``function`` writes the operator ``name``."""
+        """From `opset` on, `function` writes the operator `name`."""
         with self._lock:
             self._functions.setdefault(name, {})[opset] = function
 
@@ -38,7 +38,7 @@ class Registry:
             return found
 
     def at(self, opset: int) -> dict[str, Callable[..., Any]]:
-        """What applies at ``opset``: of each name the version of the highest opset that is not above it."""
+        """What applies at `opset`: of each name the version of the highest opset that is not above it."""
         with self._lock:
             found = {}
             for name, versions in self._functions.items():
@@ -52,10 +52,10 @@ REGISTRY = Registry()
 
 
 def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Callable[..., Any], opset_version: int) -> None:
-    """From ``opset_version`` on, ``symbolic_fn(g, *args)`` writes the operator ``symbolic_name``, such as "my::foo".
+    """From `opset_version` on, `symbolic_fn(g, *args)` writes the operator `symbolic_name`, such as "my::foo".
 
-    An ATen name (``"aten::relu"``, ``"aten::add.Tensor"``) replaces our own rule.  The function gets the arguments in
-    the order of the operator's schema; ``symbolic_helper.parse_args`` turns them into Python values.
+    An ATen name (`"aten::relu"`, `"aten::add.Tensor"`) replaces our own rule.  The function gets the arguments in
+    the order of the operator's schema; `symbolic_helper.parse_args` turns them into Python values.
     Raises ValueError for a name without a namespace or an opset that is no number, TypeError for what is no function.
     """
     _check(symbolic_name, opset_version)
@@ -65,7 +65,7 @@ def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Callable[..., A
 
 
 def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> None:
-    """Forget what ``register_custom_op_symbolic`` registered for this name and opset; warns when that is nothing."""
+    """Forget what `register_custom_op_symbolic` registered for this name and opset; warns when that is nothing."""
     _check(symbolic_name, opset_version)
     if not REGISTRY.unregister(symbolic_name, opset_version):
         text = f"no symbolic function is registered for {symbolic_name} at opset {opset_version}"

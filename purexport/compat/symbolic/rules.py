@@ -1,6 +1,6 @@
 """Symbolic functions as rules of the lowering, and the order of who goes first.
 
-``custom_translation_table`` of the export, then what is registered, then our own rules.  A Function's ``symbolic`` is
+`custom_translation_table` of the export, then what is registered, then our own rules.  A Function's `symbolic` is
 the rule of the one call that the capture recorded for it.
 """
 
@@ -32,11 +32,11 @@ Rule = Callable[..., Any]
 def custom_rules(
     opset: int, table: Mapping[Any, Rule] | None, functions: Functions, elsewhere: Mapping[str, Rule]
 ) -> dict[str, Rule]:
-    """The rules that go before ours, by ATen name with or without its overload: ``rule(op, *arguments)``.
+    """The rules that go before ours, by ATen name with or without its overload: `rule(op, *arguments)`.
 
-    ``elsewhere`` are symbolic functions that are registered with torch.onnx, not with us.
+    `elsewhere` are symbolic functions that are registered with torch.onnx, not with us.
 
-    Raises TypeError for a key of ``table`` that names no operator, and for a value that is no function of ``op``.
+    Raises TypeError for a key of `table` that names no operator, and for a value that is no function of `op`.
     """
     symbolics = {**elsewhere, **REGISTRY.at(opset)}
     rules: dict[str, Rule] = {name: Symbolic(name, function) for name, function in symbolics.items()}
@@ -62,7 +62,7 @@ def _kind(rule: Any) -> str:
 
 
 def operator_name(key: Any) -> str:
-    """``"ns::op"`` or ``"ns::op.overload"`` of a key: a text, ``torch.ops.ns.op`` or ``torch.ops.ns.op.default``."""
+    """`"ns::op"` or `"ns::op.overload"` of a key: a text, `torch.ops.ns.op` or `torch.ops.ns.op.default`."""
     if isinstance(key, torch._ops.OpOverload):
         return name_of(key._schema)
     if isinstance(key, torch._ops.OpOverloadPacket):
@@ -93,7 +93,7 @@ class Symbolic:
 
 @dataclass(frozen=True)
 class Translation:
-    """The rule of an operator that ``custom_translation_table`` names: the emitter's own interface."""
+    """The rule of an operator that `custom_translation_table` names: the emitter's own interface."""
 
     function: Rule
 
@@ -104,7 +104,7 @@ class Translation:
 
 @dataclass(frozen=True)
 class _Applied:
-    """The rule of an autograd Function with a ``symbolic``: its results as a list, None where it says nothing."""
+    """The rule of an autograd Function with a `symbolic`: its results as a list, None where it says nothing."""
 
     functions: Functions
 
@@ -125,7 +125,7 @@ class _Applied:
         return _several(op, what, kept, call.dtypes)
 
     def as_it_is(self, op: Emitter, tensors: Sequence[Any], sizes: Sequence[Any], key: int) -> list[ir.Value]:
-        """The call as a node ``prim::PythonOp``, with the attributes that torch's own graphs give it."""
+        """The call as a node `prim::PythonOp`, with the attributes that torch's own graphs give it."""
         call = self.functions.calls[key]
         arguments = [leaf for leaf in call.leaves if not isinstance(leaf, Slot)]
         attributes = {
@@ -191,7 +191,7 @@ def _run(
 
 
 def _guarded(op: Emitter, what: str, run: Callable[[], Any]) -> Any:
-    """What ``run`` gives; an error says that it is the user's function that failed, and where."""
+    """What `run` gives; an error says that it is the user's function that failed, and where."""
     try:
         return run()
     except OpsetError as error:

@@ -21,13 +21,13 @@ _KINDS = {bool: "BoolType", int: "IntType", float: "FloatType", str: "StringType
 
 
 class Type:
-    """The type of a value: ``sizes()``, ``dim()``, ``scalarType()`` and ``dtype()`` are None where they are unknown."""
+    """The type of a value: `sizes()`, `dim()`, `scalarType()` and `dtype()` are None where they are unknown."""
 
     def __init__(self, dtype: torch.dtype | None, shape: Sequence[Any] | None, kind: str = "TensorType") -> None:
         self._dtype, self._shape, self._kind = dtype, None if shape is None else tuple(shape), kind
 
     def kind(self) -> str:
-        """``"TensorType"``, ``"IntType"``, ``"ListType"`` and so on."""
+        """`"TensorType"`, `"IntType"`, `"ListType"` and so on."""
         return self._kind
 
     def sizes(self) -> list[int] | None:
@@ -44,7 +44,7 @@ class Type:
         return None if self._shape is None else len(self._shape)
 
     def scalarType(self) -> str | None:  # noqa: N802
-        """``"Float"``, ``"Long"``, ``"Bool"`` and so on."""
+        """`"Float"`, `"Long"`, `"Bool"` and so on."""
         return _SCALAR_TYPES.get(self._dtype) if self._dtype is not None else None
 
     def dtype(self) -> torch.dtype | None:
@@ -65,13 +65,13 @@ class Type:
 
 
 class Node:
-    """What made a value.  Attributes are read as in TorchScript: ``node.t("value")``, ``node["value"]``."""
+    """What made a value.  Attributes are read as in TorchScript: `node.t("value")`, `node["value"]`."""
 
     def __init__(self, value: Value) -> None:
         self._value = value
 
     def kind(self) -> str:
-        """``"onnx::Conv"``, ``"onnx::Constant"``, ``"prim::ListConstruct"``, ``"prim::Param"`` for an input."""
+        """`"onnx::Conv"`, `"onnx::Constant"`, `"prim::ListConstruct"`, `"prim::Param"` for an input."""
         if self._value.items is not None:
             return "prim::ListConstruct"
         if self._value.is_known:
@@ -105,7 +105,7 @@ class Node:
         return name in self._attributes()
 
     def addBlock(self) -> Any:  # noqa: N802
-        """Refused: a body here is written by ``g.block()``, and is an attribute of its node from the start."""
+        """Refused: a body here is written by `g.block()`, and is an attribute of its node from the start."""
         raise UnsupportedForm(
             "has a symbolic function that adds blocks to a node; write them with g.block()", code="symbolic-refuses"
         )
@@ -121,7 +121,7 @@ class Node:
 
 
 class Value:
-    """A tensor of the ONNX graph (``tensor``), something known (``known``), or a list of values (``items``)."""
+    """A tensor of the ONNX graph (`tensor`), something known (`known`), or a list of values (`items`)."""
 
     __slots__ = ("_known", "_tensor", "items")
 

@@ -1,4 +1,4 @@
-"""Compute equal things once:  ``a = Shape(x); b = Shape(x)``  ->  ``a = Shape(x)``, and a small constant likewise.
+"""Compute equal things once:  `a = Shape(x); b = Shape(x)`  ->  `a = Shape(x)`, and a small constant likewise.
 
 Rules write the arithmetic of dynamic sizes where they need it; this brings it together.  Two nodes are equal when
 operator, inputs and attributes are.  What draws random numbers, holds a body or is a result of its graph stays as it
@@ -33,7 +33,7 @@ class _Sharing:
         self.constants: dict[Hashable, Value] = {}
 
     def share(self, graph: Graph, known: ChainMap[Hashable, Node]) -> None:
-        """``known`` holds the nodes that the graph sees, by what they compute."""
+        """`known` holds the nodes that the graph sees, by what they compute."""
         kept, results = [], set(graph.outputs)
         for node in graph.nodes:
             node.inputs = [None if value is None else self._one(value) for value in node.inputs]

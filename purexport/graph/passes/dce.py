@@ -1,4 +1,4 @@
-"""Remove nodes whose results nobody reads:  ``y = Shape(x); return x``  ->  ``return x``."""
+"""Remove nodes whose results nobody reads:  `y = Shape(x); return x`  ->  `return x`."""
 
 from __future__ import annotations
 

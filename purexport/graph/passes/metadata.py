@@ -1,7 +1,7 @@
-"""``metadata=True``: where each node comes from, as ``metadata_props`` of the node.
+"""`metadata=True`: where each node comes from, as `metadata_props` of the node.
 
-``purexport.file`` and ``purexport.line`` say the line of the model, ``purexport.module`` the module's path and
-``purexport.class`` its class; what is not known is left out.  Nodes inside ONNX functions have no path, because several
+`purexport.file` and `purexport.line` say the line of the model, `purexport.module` the module's path and
+`purexport.class` its class; what is not known is left out.  Nodes inside ONNX functions have no path, because several
 instances share them.  The field came with IR version 10, so that is the lowest that such a file says.
 """
 
@@ -19,7 +19,7 @@ IR_VERSION = 10
 
 
 def add_metadata(proto: ps.ModelProto, graph: Graph, functions: Sequence[Function], classes: Mapping[str, str]) -> None:
-    """Write down, in place, what is known of each node's origin; ``proto`` is the message of ``graph``."""
+    """Write down, in place, what is known of each node's origin; `proto` is the message of `graph`."""
     assert proto.graph is not None
     proto.ir_version = max(proto.ir_version or 0, IR_VERSION)
     for node, message in _pairs(graph.nodes, proto.graph.node):
@@ -43,7 +43,7 @@ def _pairs(nodes: Sequence[Node], messages: Sequence[ps.NodeProto]) -> Iterator[
 
 
 def _entries(source: Source, classes: Mapping[str, str], path: str = "") -> list[ps.StringStringEntryProto]:
-    """What is known of a place; its module is named from ``path`` on."""
+    """What is known of a place; its module is named from `path` on."""
     file, _, line = source.line.rpartition(":")
     module = f"{path}.{source.scope}" if path and source.scope else path or source.scope
     known = {"file": file, "line": line, "module": module, "class": classes.get(module, "")}

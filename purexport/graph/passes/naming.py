@@ -1,4 +1,4 @@
-"""Give every node and value its name, once, from the module path:  ``layer1.0.conv1/Conv``.
+"""Give every node and value its name, once, from the module path:  `layer1.0.conv1/Conv`.
 
 Inputs, outputs and parameters have their names already and keep them; a clash is settled in favour of inputs and
 outputs, then parameters.  Names are unique in the whole model, subgraphs included, and the same in every run.
@@ -11,7 +11,7 @@ from purexport.graph.ir import Graph, Node, Value
 
 
 def assign_names(graph: Graph) -> None:
-    """Name everything in ``graph`` in place."""
+    """Name everything in `graph` in place."""
     names = UniqueNames()
     for value in (*graph.inputs, *graph.outputs):
         value.name = names.unique(value.name or "value")

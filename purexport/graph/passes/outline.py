@@ -1,9 +1,9 @@
-"""Modules as ONNX functions: ``a/Gemm, a/Relu``  ->  one node of the operator that module ``a``'s class is.
+"""Modules as ONNX functions: `a/Gemm, a/Relu`  ->  one node of the operator that module `a`'s class is.
 
 Every node knows the module path that it came from, so a run of nodes under one path is a call of that module; runs nest
 as modules do.  What the run reads from outside are the function's inputs, its parameters among them, and what is read
 of it outside are its outputs.  Two instances of a class share a function where their nodes are equal; otherwise the
-later one is named ``Name.1``, ``Name.2``, ...  The domain is the Python package of the class.
+later one is named `Name.1`, `Name.2`, ...  The domain is the Python package of the class.
 
 Invariants: the graph computes what it did before, node by node in the same order; constants that are no weights lie
 inside the functions; a module that has no nodes (an Identity) has no function.
@@ -33,7 +33,7 @@ _LARGEST = 1024  # elements of a nameless constant that lies inside a function; 
 
 @dataclass(slots=True, eq=False)
 class Function:
-    """A module's nodes, in a graph of their own; ``path`` is that of the first instance."""
+    """A module's nodes, in a graph of their own; `path` is that of the first instance."""
 
     domain: str
     name: str
@@ -52,7 +52,7 @@ class Functions:
     names: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def outline(self, graph: Graph, uses: Counter[Value], depth: int = 0) -> None:
-        """Replace each run of a module's nodes in ``graph`` by a call, in place, bodies of If and Loop included."""
+        """Replace each run of a module's nodes in `graph` by a call, in place, bodies of If and Loop included."""
         nodes: list[Node] = []
         for path, run in groupby(graph.nodes, key=lambda node: self._module(node, depth)):
             if path is None:
@@ -98,9 +98,9 @@ class Functions:
 
 
 def modules_as_functions(graph: Graph, model: Any, wanted: bool | Collection[type]) -> list[Function]:
-    """Bring modules of ``model`` into functions: all but the model itself, or those of the ``wanted`` classes.
+    """Bring modules of `model` into functions: all but the model itself, or those of the `wanted` classes.
 
-    Changes ``graph`` in place, dead nodes removed.
+    Changes `graph` in place, dead nodes removed.
     """
     if not wanted:
         return []
@@ -207,7 +207,7 @@ class _Copy:
         self.values: dict[Value, Value] = {}
 
     def graph(self, graph: Graph, inputs: Sequence[Value]) -> Graph:
-        """The copy, with ``inputs`` as its inputs."""
+        """The copy, with `inputs` as its inputs."""
         formal = [self._input(value) for value in inputs]
         nodes = [self._node(node) for node in graph.nodes]
         return Graph(formal, [self.value(value) for value in graph.outputs], nodes)

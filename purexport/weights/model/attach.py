@@ -1,6 +1,6 @@
 """Weights that come from outside: which tensors of a model they replace, for how long, and what the graph holds then.
 
-A model whose tensors have no values (built under ``torch.device("meta")`` or FakeTensorMode) is called hollow.  For the
+A model whose tensors have no values (built under `torch.device("meta")` or FakeTensorMode) is called hollow.  For the
 length of its capture its tensors are replaced by CPU tensors: views of the mapped checkpoint where that is possible,
 else bare addresses.  torch.export looks at no values, so nothing is read; a trace runs on fakes of these.
 A model with values runs on those of the checkpoint, as if they had been loaded into it.
@@ -126,7 +126,7 @@ class Attached:
 
     @contextmanager
     def swapped(self, *, valued: bool = False) -> Iterator[None]:
-        """The model runs inside on what replaces its tensors; ``valued`` says that these must have values."""
+        """The model runs inside on what replaces its tensors; `valued` says that these must have values."""
         with placed([(slot, self._inside(slot, valued)) for slot in self._exchanged()]):
             yield
 
@@ -212,7 +212,7 @@ class Attached:
         )
 
     def refuse_verification(self, arguments: Any) -> None:
-        """Raise ExportError where ``verify=True`` has nothing to run, or would hold a large model in memory."""
+        """Raise ExportError where `verify=True` has nothing to run, or would hold a large model in memory."""
         if not self.hollow:
             return
         if not isinstance(self.model, torch.nn.Module):

@@ -3,7 +3,7 @@
 Reading nothing costs nothing: the kernel brings in only pages that someone looks at.  A model that runs on such tensors
 gets private mappings, so that what it writes to them changes no file; otherwise they are read-only, which the kernel
 grants also where the file is larger than memory.
-Invariant: every tensor made here has an address of its own, by which ``origins`` finds the bytes it stands for.
+Invariant: every tensor made here has an address of its own, by which `origins` finds the bytes it stands for.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PLAIN = sys.byteorder == "little"
 
 
 class Mapped:
-    """The mappings of one export; ``runs`` says that the model runs on these tensors."""
+    """The mappings of one export; `runs` says that the model runs on these tensors."""
 
     def __init__(self, *, runs: bool) -> None:
         self.runs = runs

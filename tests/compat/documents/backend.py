@@ -29,7 +29,7 @@ class Prepared:
 
 
 def prepare(model: onnx.ModelProto, device: str = "CPU") -> Prepared:
-    """``device`` is that of the documents; what runs here runs on the CPU."""
+    """`device` is that of the documents; what runs here runs on the CPU."""
     assert device in {"CPU", "CUDA:0"}
     return Prepared(model)
 

@@ -40,7 +40,7 @@ def operands() -> list[tuple[object, object]]:
 
 @pytest.mark.parametrize("first", operands(), ids=lambda item: str(item[1]).replace("\n", ""))
 def test_two_operands(first: tuple[object, object]) -> None:
-    """Each operand beside each other one gives the dtype of ``torch.result_type``."""
+    """Each operand beside each other one gives the dtype of `torch.result_type`."""
     wrong = []
     for second in operands():
         if not isinstance(first[1], torch.Tensor) and not isinstance(second[1], torch.Tensor):
@@ -62,7 +62,7 @@ def test_true_division(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if not dtype.is_complex], ids=str)
 def test_three_operands(dtype: torch.dtype) -> None:
-    """``clamp`` promotes itself and both bounds."""
+    """`clamp` promotes itself and both bounds."""
     if dtype == torch.bool:
         pytest.skip("torch clamps no booleans")
     seen, real = tensor(dtype)

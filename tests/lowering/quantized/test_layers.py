@@ -1,6 +1,6 @@
 """Operators on torch's quantized tensors.
 
-Rows return the integers, which must be equal, so that one step of difference fails.  A row with ``nearly`` returns the
+Rows return the integers, which must be equal, so that one step of difference fails.  A row with `nearly` returns the
 numbers and allows one step: ONNX Runtime sums in an order of its own, and a result that lies between two integers to
 the last bit may go to the other one.
 """
@@ -36,7 +36,7 @@ def of(function, *more, dtype=QUINT8, zero_point=ZERO):
 
 
 class Packed(nn.Module):
-    """A layer with packed weights: ``kind`` says which operator, the weight has a scale a channel or one for all."""
+    """A layer with packed weights: `kind` says which operator, the weight has a scale a channel or one for all."""
 
     def __init__(self, prepack, call, weight, *options, channels=True, bias=True, dynamic=False, nearly=False):
         super().__init__()

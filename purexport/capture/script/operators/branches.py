@@ -1,9 +1,9 @@
 """Branches of a script that depend on tensor data: both sides are interpreted, and what they leave is joined.
 
-A branch becomes ``prim::If``.  What both sides give alike needs no output; sizes that differ become unknown; what
+A branch becomes `prim::If`.  What both sides give alike needs no output; sizes that differ become unknown; what
 differs in dtype or rank is refused, naming the lines that made it.  Tuples, lists and dicts are joined element by
 element, lists of two lengths become a list whose length the run knows, and what is None on one side only becomes a
-``Maybe``.  Objects from outside that a side changed keep their identity and take the joined content.
+`Maybe`.  Objects from outside that a side changed keep their identity and take the joined content.
 
 A side that raises is not taken by a run that ends well: the other one is then taken whatever the condition.
 """
@@ -42,7 +42,7 @@ class _Side:
 
 @handles("prim::If")
 def branch(machine: Machine, node: Node, condition: Any) -> Any:
-    """``prim::If``: the side that is taken where the condition is known, otherwise both."""
+    """`prim::If`: the side that is taken where the condition is known, otherwise both."""
     if isinstance(condition, Value):
         condition = machine.state.assumptions.get(condition, condition)
     if isinstance(condition, Value):
@@ -127,7 +127,7 @@ class _Join:
         return self.lists[key]
 
     def contents(self, one: Any, other: Any) -> Any:
-        """A new list or dict that holds what ``one`` holds on the first path and ``other`` on the second."""
+        """A new list or dict that holds what `one` holds on the first path and `other` on the second."""
         if isinstance(one, ScriptDict) and isinstance(other, ScriptDict):
             if list(one) != list(other):
                 raise ExportError(
@@ -167,7 +167,7 @@ class _Join:
         return Maybe(present, item, self.source) if isinstance(present, Value) else item
 
     def _half(self, known: Any, first: bool) -> Any:
-        """A variable that only one side sets (``first``: the first), and that is read only after that side."""
+        """A variable that only one side sets (`first`: the first), and that is read only after that side."""
         if isinstance(known, Maybe):
             return Maybe(self._half(known.present, first), self._half(known.item, first), known.source)
         if isinstance(known, tuple):

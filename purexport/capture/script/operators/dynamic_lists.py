@@ -56,8 +56,8 @@ def by_columns(
 ) -> Callable[[Handler], Handler]:
     """Let the decorated handler take lists of tuples too: it runs on the list of each place of the tuples.
 
-    ``collect`` makes the result of those.  Without it they are the columns of a new list, or the result is the list
-    itself, where the handler ``changes`` it.
+    `collect` makes the result of those.  Without it they are the columns of a new list, or the result is the list
+    itself, where the handler `changes` it.
     """
 
     def decorate(handler: Handler) -> Handler:
@@ -124,7 +124,7 @@ def _at(machine: Machine, node: Node, items: ScriptList, index: Any) -> Any:
 
 
 def _inserted(machine: Machine, node: Node, items: ScriptList, index: Any, item: Any) -> Value:
-    """The list with ``item`` before ``index``; None: at its end."""
+    """The list with `item` before `index`; None: at its end."""
     value, element = dynamic(machine, items, node.source, element_of_item(machine, item, node.source))
     if isinstance(element, FakeSequence):
         args = {"list": value, "item": item, "index": index}
@@ -232,7 +232,7 @@ def _made(machine: Machine, items: ScriptList, value: Value) -> Any:
 @list_operator("aten::add")
 @by_columns()
 def _joined(machine: Machine, node: Node, one: ScriptList, other: ScriptList) -> Any:
-    """The elements of ``one``, then those of ``other``."""
+    """The elements of `one`, then those of `other`."""
     element = joined_elements(
         machine, element_of(machine, one, node.source), element_of(machine, other, node.source), node.source
     )
@@ -261,7 +261,7 @@ def _extend(machine: Machine, node: Node, items: ScriptList, more: ScriptList) -
 def _gathered(
     machine: Machine, node: Node, start: Value, of: Value, element: Element, count: Any, places: tuple[Any, int]
 ) -> Value:
-    """``start`` and then ``count`` elements of ``of``, at first + step * 0, 1, 2, ...; ``places`` is (first, step)."""
+    """`start` and then `count` elements of `of`, at first + step * 0, 1, 2, ...; `places` is (first, step)."""
     first, stride = places
     with machine.body() as body:
         step, inner = machine.value(machine.shapes.unknown_size()), machine.value(element)
@@ -298,7 +298,7 @@ def _last(end: Any, size: Value) -> Any:
 
 
 def _bounded(machine: Machine, node: Node, place: Any, size: Value) -> Any:
-    """A border of a slice as a position from 0 to ``size``."""
+    """A border of a slice as a position from 0 to `size`."""
     if place is size:
         return size
     if isinstance(place, int) and place < 0:
@@ -329,7 +329,7 @@ def _reverse(machine: Machine, node: Node, items: ScriptList) -> Any:
 
 @list_operator("aten::mul", on=(DYNAMIC, PLACE))
 def _repeated(machine: Machine, node: Node, items: ScriptList, count: Any) -> Any:
-    """``items * count``"""
+    """`items * count`"""
     value, element = dynamic(machine, items, node.source)
     if isinstance(element, FakeSequence):
         raise ExportError(

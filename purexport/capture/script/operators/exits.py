@@ -25,7 +25,7 @@ def _nothing(machine: Machine, node: Node, *_: Any) -> None:
 
 @handles("prim::Enter")
 def _context(machine: Machine, node: Node, _: Any) -> None:
-    """``with``: gradients are no part of a file; what another context does to the calls inside is not known."""
+    """`with`: gradients are no part of a file; what another context does to the calls inside is not known."""
     entered = next(iter(node.torch.inputs()))
     kind = str(entered.type()).removeprefix("__torch__.")
     if kind != "torch.autograd.grad_mode.no_grad":

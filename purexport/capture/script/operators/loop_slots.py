@@ -40,7 +40,7 @@ from purexport.errors import ExportError
 
 
 class Carrier:
-    """The loop that slots belong to.  A slot that changes sets ``changed``, so that another round has to follow."""
+    """The loop that slots belong to.  A slot that changes sets `changed`, so that another round has to follow."""
 
     def __init__(self, machine: Recorder, source: Source) -> None:
         self.machine = machine
@@ -64,17 +64,17 @@ def content_slot(this: Carrier, content: Any) -> Any:
 
 
 def _grown(this: Carrier, initial: ScriptList, like: ScriptList) -> Any:
-    """The slot of a list whose length changes; ``like`` is what it becomes."""
+    """The slot of a list whose length changes; `like` is what it becomes."""
     width = width_of(initial, like)
     return _Columns(this, initial, like, width) if width else _Grown(this, initial)
 
 
 class Leaf:
-    """A number or tensor: a constant of the loop (``fake`` None) until it is seen to change.
+    """A number or tensor: a constant of the loop (`fake` None) until it is seen to change.
 
-    Every slot has: ``enter``, the item at the begin of a step; ``widen``, which takes the result of a step into account
-    and returns the slot that can hold it; ``pairs``, the carried values with what a step gives for them; ``leave``, the
-    item after the loop, from the loop's outputs in the order of ``pairs``.
+    Every slot has: `enter`, the item at the begin of a step; `widen`, which takes the result of a step into account
+    and returns the slot that can hold it; `pairs`, the carried values with what a step gives for them; `leave`, the
+    item after the loop, from the loop's outputs in the order of `pairs`.
     """
 
     def __init__(self, this: Carrier, initial: Any) -> None:

@@ -26,7 +26,7 @@ _ENDLESS = 2**63 - 1
 
 @handles("prim::Loop")
 def loop(machine: Machine, node: Node, most: Any, condition: Any, *initial: Any) -> Any:
-    """``prim::Loop`` with its bound, its first condition and what it carries.
+    """`prim::Loop` with its bound, its first condition and what it carries.
 
     What was unrolled until the condition became one of data stays unrolled.
     """
@@ -62,7 +62,7 @@ def _by_data(machine: Machine, node: Node, most: Any, condition: Any, this: _Loo
 class _Loop(Carrier):
     """One loop: the slots of what it carries, and of the outer objects that it changes; the last round of its body.
 
-    ``changed`` says that the last round changed a slot, so that another one has to follow.
+    `changed` says that the last round changed a slot, so that another one has to follow.
     """
 
     def __init__(self, machine: Machine, source: Source, done: int, initial: list[Any]) -> None:

@@ -27,7 +27,7 @@ def _identical(machine: Machine, node: Node, one: Any, other: Any) -> bool:
 
 @handles("aten::__range_length", on=COMPUTED)
 def _range_length(machine: Machine, node: Node, start: Any, stop: Any, step: Any) -> Any:
-    """The number of steps of ``range(start, stop, step)``."""
+    """The number of steps of `range(start, stop, step)`."""
     if not any(isinstance(item, Value) for item in (start, stop, step)):
         return len(range(start, stop, step))
     if isinstance(step, Value):

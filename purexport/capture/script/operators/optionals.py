@@ -15,7 +15,7 @@ handles = Handlers()
 
 @handles("aten::__is__", "aten::__isnot__", on=OPTIONAL)
 def _is_none(machine: Machine, node: Node, one: Any, other: Any) -> Any:
-    """``x is None`` of what is None on one path: its flag."""
+    """`x is None` of what is None on one path: its flag."""
     if one is not None and other is not None:
         return NotImplemented
     maybe = other if one is None else one

@@ -134,7 +134,7 @@ _READS: dict[str, Callable[..., Any]] = {
 
 
 def _python(function: Callable[..., Any], *, changes: bool) -> Handler:
-    """The handler that runs a function of Python; ``changes`` says that the first operand changes."""
+    """The handler that runs a function of Python; `changes` says that the first operand changes."""
 
     def handler(machine: Machine, node: Node, *operands: Any) -> Any:
         if isinstance(operands[0], dict) and len(operands) > 1 and isinstance(operands[1], Value):

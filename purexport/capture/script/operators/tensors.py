@@ -51,7 +51,7 @@ def _requires_grad(machine: Machine, node: Node, item: Any) -> Any:
     "prim::type",
 )
 def _property(machine: Machine, node: Node, item: Any) -> Any:
-    """``prim::dtype`` and its like: what is known of a tensor without its data."""
+    """`prim::dtype` and its like: what is known of a tensor without its data."""
     name = node.kind.removeprefix("prim::")
     if name in ("dtype", "is_quantized") and item in machine.quantized:
         made = machine.producers[item]
@@ -96,7 +96,7 @@ def _sizes(machine: Machine, tensor: Value, source: Source) -> list[Any]:
 
 @handles("aten::equal", on=COMPUTED)
 def _equal(machine: Machine, node: Node, one: Value, other: Value) -> Any:
-    """``torch.equal``: tensors of two shapes are not equal."""
+    """`torch.equal`: tensors of two shapes are not equal."""
     sizes, others = (machine.fakes[item].shape for item in (one, other))
     same_sizes = [a == b for a, b in zip(sizes, others, strict=False)]
     known = [machine.shapes.known(item) if isinstance(item, torch.SymBool) else item for item in same_sizes]
@@ -182,7 +182,7 @@ def _split(machine: Machine, node: Node, tensor: Any, size: Any, dim: int = 0) -
 
 
 def _cut(machine: Machine, tensor: Any, dim: int) -> torch.Tensor | None:
-    """The fake of a tensor whose size in ``dim`` is unknown; None of another one."""
+    """The fake of a tensor whose size in `dim` is unknown; None of another one."""
     if not isinstance(tensor, Value) or not isinstance(tensor.type, TensorType):
         return None
     fake: torch.Tensor = machine.fakes[tensor]
