@@ -44,7 +44,9 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "error", "words"), REFUSED, ids=[f"{row[0]}-{row[1]}" for row in REFUSED])
+@pytest.mark.parametrize(
+    ("name", "value", "error", "words"), REFUSED, ids=[f"{row[0]}-{number}" for number, row in enumerate(REFUSED)]
+)
 def test_refused_before_the_model_runs(name: str, value: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error) as caught:
         purexport.export(never, X, **{name: value})

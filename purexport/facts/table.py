@@ -26,20 +26,18 @@ from purexport.facts import (
 )
 from purexport.facts.fact import Fact, ShapeFunction
 
-_FILES = (
-    *(
-        views,
-        pieces,
-        in_place,
-        composites,
-        promotion,
-        normalization,
-        sizes,
-        linear_algebra,
-        recurrent,
-        quantized,
-        numbers,
-    ),
+FILES = (
+    views,
+    pieces,
+    in_place,
+    composites,
+    promotion,
+    normalization,
+    sizes,
+    linear_algebra,
+    recurrent,
+    quantized,
+    numbers,
 )
 
 
@@ -52,7 +50,7 @@ def collected(rows: Iterable[Fact]) -> Mapping[str, Fact]:
     return MappingProxyType(found)
 
 
-FACTS = collected(row for file in _FILES for row in file.FACTS)
+FACTS = collected(row for file in FILES for row in file.FACTS)
 _UNKNOWN = Fact(operator="")
 
 

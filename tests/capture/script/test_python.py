@@ -21,11 +21,12 @@ programs = Programs()
 
 @programs.row(X)
 def texts(x: Tensor) -> Tensor:
-    name = " Left,right ".strip().lower().replace("left", "up")
+    names = [" Left,right "]  # of a constant the compiler would know all this
+    name = names[0].strip().lower().replace("left", "up")
     parts = name.upper().split(",")
     if name.startswith("up") and name.endswith("right") and "-".join(parts) == "UP-RIGHT":
         x = x + len(parts)
-    return x + len("{}:{}".format(parts[0], 3) + str(12))
+    return x + len("{}:{}".format(parts[0], 3) + str(len(parts)))
 
 
 @programs.row(X, i64(2), others=[(X, i64(3))])
@@ -51,6 +52,8 @@ def lists(x: Tensor) -> Tensor:
     items.insert(1, 7)
     items.sort()
     other = items.copy()
+    if other != items or other == [1, 2]:
+        x = x * 100
     other.extend(list(items))
     del other[0]
     return x + other.index(7) + other.count(1) * 100 + sorted(other)[-1] + sum(other)
@@ -62,6 +65,7 @@ def dicts(x: Tensor) -> Tensor:
     items.update({"b": 2})
     items.setdefault("c", 3)
     copied = dict(items.items())
+    copied = dict(copied)
     copied.popitem()
     total = 0
     for value in list(copied.values()):
@@ -72,9 +76,8 @@ def dicts(x: Tensor) -> Tensor:
     return x + total + items.copy()["c"] + (0 if missing is None else 1) + items.pop("a") + len(items)
 
 
-@programs.row(X)
-def tuple_sliced(x: Tensor) -> Tensor:
-    items = (x, x + 1, x + 2)
+@programs.row((X, X + 1, X + 2))
+def tuple_sliced(items: Tuple[Tensor, Tensor, Tensor]) -> Tensor:
     first, second = items[1:]
     return first * second
 
@@ -139,8 +142,19 @@ def properties(x: Tensor) -> Tensor:
 
 
 @programs.row(X, i64(3), others=[(X, i64(4))])
-def scalar_of_a_tensor(x: Tensor, n: Tensor) -> Tensor:
-    return torch.full([2, 3], n) + x
+def numbers_of_tensors(x: Tensor, n: Tensor) -> Tensor:
+    near = torch.isclose(x, x + 0.25, 0.0, torch.tensor(0.5))
+    last = torch.tensor(1)
+    return torch.full([2, 3], n) + x.unsqueeze(last).squeeze(last) + near
+
+
+@programs.row(X, others=[(X * 2,)])
+def compared_as_a_whole(x: Tensor) -> Tuple[Tensor, bool]:
+    y = x.clone()
+    y[0, 0] = -2
+    if torch.equal(x, y) and not torch.equal(x, x[0]):
+        y = y.cpu() + 1
+    return y, torch.allclose(x, y, atol=1.0)
 
 
 @programs.row(X)

@@ -28,7 +28,7 @@ def _shown(item: Any) -> Any:
 
 
 handles("aten::format", on=(TEXT, VALUES))(_text(lambda template, *operands: template.format(*operands)))
-handles("aten::str", on=(TEXT, VALUES))(_text(str))
+handles("aten::str", on=VALUES)(_text(str))
 handles("aten::add", on=TEXT)(_text(lambda one, other: one + other))
 handles("aten::join", on=TEXT)(_text(lambda glue, items: glue.join(items)))
 
