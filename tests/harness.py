@@ -79,7 +79,8 @@ class Input:
         if self.dtype is torch.bool:
             return torch.randint(0, 2, self.shape, generator=generator).bool()
         if not self.dtype.is_floating_point:
-            return torch.randint(int(self.low), int(self.high), self.shape, generator=generator).to(self.dtype)
+            bounds = int(self.low or 0), int(self.high or 0)
+            return torch.randint(*bounds, self.shape, generator=generator).to(self.dtype)
         if self.low is not None and self.high is not None:
             unit = torch.rand(self.shape, generator=generator, dtype=torch.float64)
             return (self.low + (self.high - self.low) * unit).to(self.dtype)
@@ -244,7 +245,8 @@ class Row:
 
     def dynamic_axes(self) -> dict[int, dict[int, str]]:
         """{input position: {axis: name}}."""
-        if self.dynamic == "batch":
+        if isinstance(self.dynamic, str):
+            assert self.dynamic == "batch", self.dynamic
             tensors = [i for i, value in enumerate(self.inputs) if isinstance(value, Input) and value.shape]
             return {position: {0: "batch"} for position in tensors}
         return {position: dict(axes) for position, axes in (self.dynamic or {}).items()}

@@ -413,7 +413,7 @@ def _source(code: types.CodeType) -> ast.Lambda | ast.FunctionDef:
         )
     places = [
         ((line, column), (last, end))
-        for line, last, column, end in code.co_positions()
+        for line, last, column, end in code.co_positions()  # type: ignore[attr-defined]  # of Python 3.11
         if line is not None and column is not None and (line, column) < (last, end)  # others are of no expression
     ]
     first, last = min(start for start, _ in places), max(end for _, end in places)

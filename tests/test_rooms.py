@@ -28,8 +28,7 @@ def files_in(folder: Path) -> set[str]:
 def constant(path: str, name: str) -> ast.expr:
     """What is assigned to a name at the top of a file of the package."""
     for node in ast.parse((PACKAGE / path).read_text()).body:
-        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-        if isinstance(target, ast.Name) and target.id == name:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == name:
             return node.value
     raise LookupError(f"{path} has no {name}")
 
@@ -47,7 +46,7 @@ def rule_files() -> tuple[set[str], set[str]]:
     there = {f"{folder.name}/{file}" for folder in folders for file in files_in(folder) if _registers(folder / file)}
     table = constant("lowering/rules.py", "FILES")
     assert isinstance(table, ast.Dict)
-    pairs = zip(table.keys, table.values, strict=True)
+    pairs = zip(filter(None, table.keys), table.values, strict=True)
     listed = {
         f"{ast.literal_eval(folder)}/{file}" for folder, files in pairs for file in ast.literal_eval(files).split()
     }

@@ -205,21 +205,33 @@ def _taps(count: int, step: int) -> Tensor:
 # Shapes -----------------------------------------------------------------------------------------------------------
 
 
-def _roi_align_shape(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned):
+def _roi_align_shape(
+    input: Tensor,
+    rois: Tensor,
+    spatial_scale: float,
+    pooled_height: int,
+    pooled_width: int,
+    sampling_ratio: int,
+    aligned: bool,
+) -> Tensor:
     return input.new_empty((rois.shape[0], input.shape[1], pooled_height, pooled_width))
 
 
-def _roi_pool_shape(input, rois, spatial_scale, pooled_height, pooled_width):
+def _roi_pool_shape(
+    input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int
+) -> tuple[Tensor, Tensor]:
     shape = (rois.shape[0], input.shape[1], pooled_height, pooled_width)
     return input.new_empty(shape), input.new_empty(shape, dtype=torch.int32)
 
 
-def _ps_roi_shape(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio=0):
+def _ps_roi_shape(
+    input: Tensor, rois: Tensor, spatial_scale: float, pooled_height: int, pooled_width: int, sampling_ratio: int = 0
+) -> tuple[Tensor, Tensor]:
     shape = (rois.shape[0], input.shape[1] // (pooled_height * pooled_width), pooled_height, pooled_width)
     return input.new_empty(shape), input.new_empty(shape, dtype=torch.int32)
 
 
-def _deform_conv2d_shape(input, weight, offset, *others):
+def _deform_conv2d_shape(input: Tensor, weight: Tensor, offset: Tensor, *others: Any) -> Tensor:
     return input.new_empty((input.shape[0], weight.shape[0], *offset.shape[2:]))
 
 

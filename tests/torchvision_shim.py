@@ -60,7 +60,7 @@ def torchvision() -> ModuleType:
         # torchvision.ops asks this before each call
         for module in [module for name, module in sys.modules.items() if name.startswith("torchvision.")]:
             if hasattr(module, "_has_ops"):
-                module._has_ops = _has_ops
+                setattr(module, "_has_ops", _has_ops)  # noqa: B010  a name that is not declared
     return package
 
 

@@ -170,10 +170,12 @@ class Net(torch.nn.Module):
         super().__init__()
         self.first = torch.nn.Linear(150, 301)
         self.second = torch.nn.Linear(301, 130)
+        self.table: torch.Tensor
         self.register_buffer("table", torch.arange(130.0))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.second(torch.relu(self.first(x))) + self.table
+        result: torch.Tensor = self.second(torch.relu(self.first(x))) + self.table
+        return result
 
 
 def net(seed: int = 0) -> Net:
@@ -333,7 +335,7 @@ SCENARIOS |= {
 
 
 def run(rank: int, world: int, folder: Path, names: list[str]) -> None:
-    store = dist.FileStore(str(folder / f"{world}-store"), world)
+    store = torch._C._distributed_c10d.FileStore(str(folder / f"{world}-store"), world)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
     results = {}
     for name in names:

@@ -16,7 +16,14 @@ from purexport.facts.table import FACTS
 from tests.facts.examples import Example, example, integers, numbers, weights
 
 OPS: Any = torch.ops.quantized
-NUMBERS = {"scale": 0.1, "zero_point": 3, "eps": 1e-5, "negative_slope": 0.1, "inplace": False, "num_groups": 1}
+NUMBERS: dict[str, Any] = {
+    "scale": 0.1,
+    "zero_point": 3,
+    "eps": 1e-5,
+    "negative_slope": 0.1,
+    "inplace": False,
+    "num_groups": 1,
+}
 NUMBERS |= {"dim": 1, "threshold": 0.5, "value": 0.25, "b": 2.0, "normalized_shape": [2], "p": 0.5}
 SHAPES = {"mean": (3,), "var": (3,), "bias": (3,), "weight": (3,)}
 
@@ -96,10 +103,10 @@ def _convolution(target: str) -> Example:
     between = [zeros] if transposed else []
     packed = prepack(weight, bias, stride, padding, *between, ones, 1)
     flat = rank == 1  # which torch packs as two axes
-    kept = [weight.unsqueeze(2) if flat else weight, bias]
+    kept: list[Any] = [weight.unsqueeze(2) if flat else weight, bias]
     kept += [[first, *sizes] if flat else sizes for first, sizes in ((1, stride), (0, padding), (0, zeros), (1, ones))]
     value = numbers(1, 2, *[5] * rank) if dynamic else quantized(1, 2, *[5] * rank)
-    rest = [] if dynamic else [0.1, 3]
+    rest: list[Any] = [] if dynamic else [0.1, 3]
     if "stride" in _names(target):
         rest = [stride, padding, ones, 1, 0.1, 3]
     return Example(target, bind(target, [value, packed, *rest], {}), {_names(target)[1]: [*kept, 1, transposed]})

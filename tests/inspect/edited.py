@@ -30,7 +30,7 @@ def model() -> Any:
         make_node("MatMul", ["x", "w"], ["h"], name="fc", doc_string="x times w"),
         make_node("If", ["c"], ["s"], name="if", then_branch=then, else_branch=orelse),
         make_node("Twice", ["s"], ["y"], name="call", domain="local"),
-        make_node("Constant", [], ["k"], name="h", value=ps.numpy_helper.from_array(np.float32([1]), "h")),
+        make_node("Constant", [], ["k"], name="h", value=ps.numpy_helper.from_array(np.array([1], np.float32), "h")),
     ]
     spec = ps.ShardingSpecProto(tensor_name="x", device=[0])
     spec.sharded_dim.append(ps.ShardedDimProto(axis=0, simple_sharding=[ps.SimpleShardedDimProto(dim_param="batch")]))

@@ -57,14 +57,19 @@ def valid() -> ps.ModelProto:
 
 def then_branch(model: ps.ModelProto) -> ps.GraphProto:
     """The subgraph in node 2's second attribute."""
-    graph = model.graph.node[2].attribute[1].g
-    assert graph.name == "then"
+    graph = model.graph.node[2].attribute[1].g if model.graph is not None else None
+    assert graph is not None and graph.name == "then"
     return graph
 
 
 def put(path: str, **fields: Any) -> Change:
     """Sets fields of the message at a path such as `graph.node[0]`."""
-    return lambda model: [setattr(at(model, path), name, content) for name, content in fields.items()]
+
+    def change(model: ps.ModelProto) -> None:
+        for name, content in fields.items():
+            setattr(at(model, path), name, content)
+
+    return change
 
 
 def add(path: str, *items: Any) -> Change:
@@ -93,6 +98,7 @@ def opset(version: int) -> Change:
     def change(model: ps.ModelProto) -> None:
         model.opset_import[0].version = version
         model.functions.clear()
+        assert model.graph is not None
         model.graph.node[3] = helper.make_node("Identity", ["y"], ["z"])
 
     return change

@@ -145,7 +145,7 @@ class Disk:
 
     def _folder(self) -> int:
         if not hasattr(self, "_handle"):
-            self._handle = self.real["open"](self.folder, os.O_RDONLY)
+            self._handle: int = self.real["open"](self.folder, os.O_RDONLY)
         return self._handle
 
     def _way_back(self, name: str, args: tuple[Any, ...]) -> Callable[[], object] | None:

@@ -92,6 +92,7 @@ class Mixed(nn.Module):
         super().__init__()
         self.linear, self.conv, self.norm = nn.Linear(8, 8), nn.Conv1d(4, 4, 3), nn.BatchNorm1d(4)
         self.recurrent = nn.LSTM(6, 5)
+        self.scale: Tensor
         self.register_buffer("scale", torch.ones(8))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,7 +122,9 @@ class Rotary(nn.Module):
     def __init__(self, width: int = 8, length: int = 12) -> None:
         super().__init__()
         self.take = nn.Linear(width, 3 * width)
+        self.rates: Tensor
         self.register_buffer("rates", 1.0 / 10 ** (torch.arange(width // 2) / width), persistent=False)
+        self.mask: Tensor
         self.register_buffer("mask", torch.ones(length, length).tril().bool())
 
     def forward(self, x: Tensor) -> Tensor:
@@ -165,6 +168,7 @@ class Counting(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(4, 4)
+        self.total: Tensor
         self.register_buffer("total", torch.zeros(4))
 
     def forward(self, x: Tensor) -> Tensor:
