@@ -37,7 +37,7 @@ def capture(request: Request) -> Captured:
     try:
         return _captured(request)
     except ExportError as failure:
-        if request.hollow and "different-devices" in failure.codes:
+        if request.valueless and "different-devices" in failure.codes:
             raise ExportError(f"{failure}\n{_ELSEWHERE}", code="different-devices") from failure
         raise
 
@@ -58,7 +58,7 @@ def _captured(request: Request) -> Captured:
     if asked is not None:
         return _by(asked, request, "asked for")
     # a capture that looks at no values misses nothing in a model that has none; the sort keeps the order otherwise
-    order = sorted(taking, key=lambda route: route.looks_at_values) if request.hollow else taking
+    order = sorted(taking, key=lambda route: route.looks_at_values) if request.valueless else taking
     return _first_of(order, request)
 
 
@@ -66,7 +66,7 @@ def _first_of(routes: Sequence[Route], request: Request) -> Captured:
     """By the first route that takes the model.  Raises ExportError with what each of them says when none does."""
     failures: list[tuple[Route, ExportError]] = []
     for route in routes:
-        reason = "the model has no values" if request.hollow else "the default"
+        reason = "the model has no values" if request.valueless else "the default"
         if failures:
             failed, failure = failures[-1]
             reason = f"{failed.title} failed: {failure}"
@@ -74,7 +74,7 @@ def _first_of(routes: Sequence[Route], request: Request) -> Captured:
             return _by(route, request, reason)
         except ExportError as error:
             failures.append((route, error))
-    without = ", which has no values" if request.hollow else ""
+    without = ", which has no values" if request.valueless else ""
     said = "\n".join(f"by {route.title.removeprefix('the ')}: {failure}" for route, failure in failures)
     first = failures[0][1]
     raise ExportError(

@@ -26,10 +26,10 @@ def capture_model(run: Run) -> Captured:
         options.input_names,
         options.dynamic_axes,
         plain_shapes(options.dynamic_shapes, run.model, run.args, run.kwargs),
-        weights.hollow_tensors,
+        weights.valueless_tensors,
     )
     mode = select_model_mode_for_export(run.model, options.training)
-    with mode, weights.swapped(), preserved(run.model, runs=not weights.hollow), exporting():
+    with mode, weights.swapped(), preserved(run.model, runs=not weights.valueless), exporting():
         with weights.captured():
             captured = capture(request)
         weights.fill(captured.graph)

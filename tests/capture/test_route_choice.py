@@ -85,11 +85,11 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("model", "asked", "hollow", "shapes", "refusing", "tried", "said"), ROWS)
+@pytest.mark.parametrize(("model", "asked", "valueless", "shapes", "refusing", "tried", "said"), ROWS)
 def test_routes_are_tried_in_order(
     model: Any,
     asked: str,
-    hollow: Any,
+    valueless: Any,
     shapes: Any,
     refusing: str,
     tried: str,
@@ -99,7 +99,7 @@ def test_routes_are_tried_in_order(
     made = Tried(refusing.split())
     monkeypatch.setattr(choose, "ROUTES", made.routes())
     monkeypatch.setattr(choose, "CHOICES", ("auto", "run", "look", "spare"))
-    request = Request(model, (), {}, asked, dynamic_shapes=shapes, hollow=hollow)
+    request = Request(model, (), {}, asked, dynamic_shapes=shapes, valueless=valueless)
     try:
         found = choose.capture(request)
     except (ExportError, ValueError) as error:

@@ -11,7 +11,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 
-def is_hollow(tensor: Any) -> bool:
+def is_valueless(tensor: Any) -> bool:
     """True for a tensor that has no values: on the meta device, or fake."""
     return isinstance(tensor, torch.Tensor) and (tensor.is_meta or isinstance(tensor, FakeTensor))
 
@@ -30,9 +30,9 @@ class Owned:
     persistent: bool = False  # whether state_dict lists it
 
     @property
-    def hollow(self) -> bool:
+    def valueless(self) -> bool:
         """Whether the model has no values of its own here."""
-        return is_hollow(self.own)
+        return is_valueless(self.own)
 
 
 def owned_tensors(model: Any) -> list[Owned]:

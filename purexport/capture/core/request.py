@@ -26,7 +26,7 @@ from purexport.errors import ExportError
 class Request:
     """What is to be captured: the model, its arguments, and which of their axes are dynamic.
 
-    `hollow` lists the tensors of a model that must not run on values.
+    `valueless` lists the tensors of a model that must not run on values.
     """
 
     model: Any
@@ -36,7 +36,7 @@ class Request:
     input_names: Sequence[str] | None = None
     dynamic_axes: Mapping[str, Any] | None = None
     dynamic_shapes: Any = None
-    hollow: Sequence[Owned] = ()
+    valueless: Sequence[Owned] = ()
 
 
 @dataclass

@@ -29,8 +29,8 @@ from purexport.capture.core.request import (
 from purexport.capture.core.route import Route
 from purexport.capture.script.route import interpret_script
 from purexport.capture.trace import torchscript
-from purexport.capture.trace.held import held_axes
-from purexport.capture.trace.hollow import attributes, on_fakes, paused, refuse_lost
+from purexport.capture.trace.fake_tensors import attributes, on_fakes, paused, refuse_lost
+from purexport.capture.trace.specialized_axes import specialized_axes
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.quiet import quiet_torch
@@ -38,16 +38,16 @@ from purexport.torch_patches.quiet import quiet_torch
 
 def trace_model(request: Request) -> Captured:
     """Capture by a trace.  Raises ExportError when the model does not run on the arguments."""
-    if not request.hollow:
+    if not request.valueless:
         return _traced(request)
-    with quiet_torch(), on_fakes(request.hollow) as fake:
+    with quiet_torch(), on_fakes(request.valueless) as fake:
         return _traced(request, fake)
 
 
 def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | None = None) -> Captured:
     flat = flatten(request)
     state, modules = _state(request.model)
-    state += attributes(request.hollow)
+    state += attributes(request.valueless)
     axes = named_axes(request, flat.names, flat.tensors)
     if any(isinstance(module, torch.jit.ScriptModule) for _, module in modules):
         return _trace_around_scripts(request)
@@ -81,11 +81,11 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
     recorded = record(flat.tensors)
     if not recorded.calls_scripts:
         graph = recorded.read()
-        refuse_lost(graph, request.hollow)
+        refuse_lost(graph, request.valueless)
         captured = Captured(graph, axes, recorded.notes, listed=listed[0])
         names = list(paths), list(assigned)
         if recorded.notes and axes:
-            _hold(captured, held_axes(graph, again, flat.tensors, flat.names, axes))
+            _hold(captured, specialized_axes(graph, again, flat.tensors, flat.names, axes))
         _name_outputs(graph, *names)
         return captured
     from purexport.capture.script import interpreter  # it loads sympy, and most traces call no scripts

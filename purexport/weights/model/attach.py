@@ -1,6 +1,6 @@
 """Weights that come from outside: which tensors of a model they replace, for how long, and what the graph holds then.
 
-A model whose tensors have no values (built under `torch.device("meta")` or FakeTensorMode) is called hollow.  For the
+A model is valueless when its tensors have no values (built under `torch.device("meta")` or FakeTensorMode).  For the
 length of its capture its tensors are replaced by CPU tensors: views of the mapped checkpoint where that is possible,
 else bare addresses.  torch.export looks at no values, so nothing is read; a trace runs on fakes of these.
 A model with values runs on those of the checkpoint, as if they had been loaded into it.
@@ -22,7 +22,7 @@ from proto_schema.payload import FileRange, LazyPayload, Payload
 from purexport import dtypes
 from purexport.aten.graph import AtenGraph
 from purexport.aten.memory import storage_of
-from purexport.capture.core.module_tensors import Owned, is_hollow, owned_tensors, placed
+from purexport.capture.core.module_tensors import Owned, is_valueless, owned_tensors, placed
 from purexport.errors import ExportError, UnsupportedDtypeError, WeightsError
 from purexport.graph.ir import Graph
 from purexport.weights.checkpoint import Checkpoint
@@ -46,12 +46,12 @@ class Slot(Owned):
     @property
     def replaced(self) -> bool:
         """Whether the model's own tensor is not used."""
-        return self.hollow or self.stored is not None
+        return self.valueless or self.stored is not None
 
     def wanted(self) -> Wanted:
         """What a checkpoint must hold."""
         # a plain attribute may be made anew in each call: the graph shows whether it is missed, but not of a number
-        required = self.persistent or (self.hollow and (self.kind == "buffer" or self.own.numel() == 1))
+        required = self.persistent or (self.valueless and (self.kind == "buffer" or self.own.numel() == 1))
         return Wanted(tuple(self.names), _code(self.own), tuple(self.own.shape), not self.persistent, required)
 
 
@@ -64,16 +64,16 @@ def with_values() -> Iterator[None]:
 
 
 class Attached:
-    """A model and the weights that it gets.  With neither weights nor hollow tensors it does nothing."""
+    """A model and the weights that it gets.  With neither weights nor valueless tensors it does nothing."""
 
     def __init__(self, model: Any, weights: Any) -> None:
         """Raises WeightsError when the weights do not fit, OSError when they cannot be opened."""
         self.model = model
         self.slots: list[Slot] = []
         found = [Slot(item.kind, item.own, item.names, item.places, item.persistent) for item in owned_tensors(model)]
-        self.hollow = any(slot.hollow for slot in found)
-        self.mapped = Mapped(runs=not self.hollow)
-        if weights is None and not self.hollow:
+        self.valueless = any(slot.valueless for slot in found)
+        self.mapped = Mapped(runs=not self.valueless)
+        if weights is None and not self.valueless:
             return
         if weights is not None and not isinstance(model, (torch.nn.Module, torch.export.ExportedProgram)):
             what = type(model).__name__
@@ -101,7 +101,7 @@ class Attached:
 
     def _values(self, slot: Slot, stored: Stored) -> torch.Tensor | None:
         """What rules may look at.  A model with values runs on it, and may write to its buffers."""
-        if not self.hollow and (slot.kind == "buffer" or not _is_file(stored.payload)):
+        if not self.valueless and (slot.kind == "buffer" or not _is_file(stored.payload)):
             return self.mapped.copy(stored)
         view = self.mapped.view(stored)
         # the capture may look at a plain attribute, never at a parameter or a buffer
@@ -110,9 +110,9 @@ class Attached:
         return view
 
     @property
-    def hollow_tensors(self) -> list[Slot]:
+    def valueless_tensors(self) -> list[Slot]:
         """What of the model a capture must not take values of; none of a model that has values."""
-        return self._exchanged() if self.hollow else []
+        return self._exchanged() if self.valueless else []
 
     def _exchanged(self) -> list[Slot]:
         """The tensors that are others for the length of the capture.
@@ -136,7 +136,7 @@ class Attached:
         try:
             yield
         except ExportError as failure:
-            empty = [slot for slot in self.slots if slot.hollow and slot.kind == "constant" and slot.stored is None]
+            empty = [slot for slot in self.slots if slot.valueless and slot.kind == "constant" and slot.stored is None]
             if not empty:
                 raise
             names = ", ".join(repr(slot.names[0]) for slot in empty[:MOST_LISTED])
@@ -147,7 +147,7 @@ class Attached:
             ) from failure
 
     def _inside(self, slot: Slot, valued: bool) -> torch.Tensor:
-        if not self.hollow and slot.values is not None:
+        if not self.valueless and slot.values is not None:
             return slot.values.to(slot.own.device)
         if valued and slot.stored is not None:  # a mapping cannot be written to
             found = self.mapped.copy(slot.stored)
@@ -160,8 +160,8 @@ class Attached:
         return slot.address
 
     def arguments(self, tree: Any) -> Any:
-        """Example arguments for a hollow model: on the CPU, zeros for those that have no values."""
-        return pytree.tree_map_only(torch.Tensor, _on_cpu, tree) if self.hollow else tree
+        """Example arguments for a valueless model: on the CPU, zeros for those that have no values."""
+        return pytree.tree_map_only(torch.Tensor, _on_cpu, tree) if self.valueless else tree
 
     # after it
 
@@ -178,9 +178,9 @@ class Attached:
             if item.kind == "user":
                 continue
             slot = memory.get(storage_of(item.tensor) or id(item.tensor)) if item.tensor is not None else None
-            slot = slot or (by_name.get(item.name) if item.kind != "constant" or is_hollow(item.tensor) else None)
+            slot = slot or (by_name.get(item.name) if item.kind != "constant" or is_valueless(item.tensor) else None)
             if slot is None or not slot.replaced:
-                if is_hollow(item.tensor):
+                if is_valueless(item.tensor):
                     raise ExportError(
                         f"the model holds a tensor without values that is no parameter, buffer or attribute (the "
                         f"capture calls it {item.name!r}); register it as a buffer, and give it with weights=",
@@ -213,14 +213,14 @@ class Attached:
 
     def refuse_verification(self, arguments: Any) -> None:
         """Raise ExportError where `verify=True` has nothing to run, or would hold a large model in memory."""
-        if not self.hollow:
+        if not self.valueless:
             return
         if not isinstance(self.model, torch.nn.Module):
             raise ExportError(
                 "verify=True runs the model, and this ExportedProgram has no values; leave verify out",
                 code="verify-impossible",
             )
-        if any(map(is_hollow, pytree.tree_leaves(arguments))):
+        if any(map(is_valueless, pytree.tree_leaves(arguments))):
             raise ExportError(
                 "verify=True runs the model, and args have no values; pass real tensors", code="verify-impossible"
             )
@@ -256,7 +256,7 @@ def _is_script(module: torch.nn.Module) -> bool:
 
 
 def _on_cpu(tensor: torch.Tensor) -> torch.Tensor:
-    if not is_hollow(tensor):
+    if not is_valueless(tensor):
         return tensor.cpu()
     return torch.empty_strided(tuple(tensor.shape), tensor.stride(), dtype=tensor.dtype).zero_()
 

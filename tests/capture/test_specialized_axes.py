@@ -62,7 +62,7 @@ def test_held(name: str) -> None:
     remark = "axis 'n' was declared dynamic, but the model holds it at 3 at"
     said = [text for text in program.report.warnings if remark in text]
     assert len(said) == case.held
-    assert all("test_held_axes.py:" in text for text in said)
+    assert all("test_specialized_axes.py:" in text for text in said)
     data = program.model_proto.SerializeToString()
     for rows in (3, 5, 6):
         x = torch.rand(rows, 4)

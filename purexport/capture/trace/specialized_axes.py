@@ -18,7 +18,7 @@ from purexport.aten.graph import AtenGraph, Value
 from purexport.errors import ExportError
 
 
-def held_axes(
+def specialized_axes(
     graph: AtenGraph,
     again: Callable[[list[torch.Tensor]], AtenGraph],
     tensors: Sequence[torch.Tensor],
