@@ -1,10 +1,10 @@
-"""Autograd Functions that bring a `symbolic`: one call each in the graph, on every route.
+"""Autograd Functions with a `symbolic` method become one call each in the graph, on every route.
 
-While `recording` is on, applying such a Function calls an operator of our own, `purexport_autograd::function`,
-which runs its `forward` as kernel and as shape function.  A trace and torch.export record that one call, abstract
-execution runs it, and the lowering asks `Functions` for the class and the arguments that belong to its `key`.
+While `recording` is on, applying such a Function calls our own operator `purexport_autograd::function`.  This operator
+runs the Function's `forward`, both as its kernel and as its shape function.  A trace and torch.export record that one
+call, and abstract execution runs it.  The lowering asks `Functions` for the class and the arguments of its `key`.
 
-Only the thread that records is served.
+Invariant: only the thread that records is affected.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Slot:
 
 @dataclass
 class FunctionCall:
-    """One application: the class, its arguments with slots for what the call carries, and what came back."""
+    """One application: the class, its arguments (slots replace the tensors and symbolic sizes), and its result."""
 
     function: Any
     leaves: list[Any]
@@ -52,7 +52,7 @@ class FunctionCall:
         return str(self.function.__qualname__)
 
     def arguments(self, tensors: Sequence[Any], sizes: Sequence[Any]) -> list[Any]:
-        """The arguments of `forward` and `symbolic`, in order, with these in the slots."""
+        """The arguments of `forward` and `symbolic`, in order, with `tensors` and `sizes` in the slots."""
         carried = {"tensors": tensors, "sizes": sizes}
         filled = [carried[leaf.kind][leaf.index] if isinstance(leaf, Slot) else leaf for leaf in self.leaves]
         return list(pytree.tree_unflatten(filled, self.spec))
@@ -62,9 +62,10 @@ class FunctionCall:
         return pytree.tree_map(lambda leaf: tensors[leaf.index] if isinstance(leaf, Slot) else leaf, self.result)
 
     def run(self, tensors: Sequence[torch.Tensor], sizes: Sequence[Any]) -> list[torch.Tensor]:
-        """Run `forward`: the kernel.  A result that shares memory with an argument is copied, as the operator says.
+        """Run `forward`, as the kernel of the operator.
 
-        Raises ExportError when `forward` writes to an argument, which a symbolic cannot say.
+        A result that aliases an argument is copied, because the operator's schema declares no aliasing.
+        Raises ExportError when `forward` writes to an argument, which a symbolic cannot express.
         """
         versions = [_version(tensor) for tensor in tensors]
         result = plain_apply(self.function)(*self.arguments(tensors, sizes))
@@ -109,7 +110,7 @@ _ACTIVE: ContextVar[Functions | None] = ContextVar("purexport_functions", defaul
 
 @contextmanager
 def recording() -> Iterator[Functions]:
-    """Record Functions with a `symbolic` as one call, in this thread.  Exports do so one at a time (`alone`)."""
+    """Record each Function with a `symbolic` as one call, in this thread.  One export does so at a time (`alone`)."""
     functions = Functions()
     token = _ACTIVE.set(functions)
     try:
@@ -120,7 +121,7 @@ def recording() -> Iterator[Functions]:
 
 
 def single_calls_in_bodies() -> AbstractContextManager[None]:
-    """Let Functions with a `symbolic` be one call each in the bodies of `torch.cond` and its like too."""
+    """Record Functions with a `symbolic` as one call each also in the bodies of `torch.cond` and similar operators."""
     return left_whole_by_dynamo(_subclasses(torch.autograd.Function))
 
 
@@ -140,13 +141,13 @@ def _apply(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 @functools.cache
 def _operator() -> Any:
-    """Our operator, declared to torch when it is first needed, and for the length of the process."""
+    """Our operator.  It is declared to torch when it is first needed, and stays until the process ends."""
     name = parsed(TARGET)
     library: Any = torch.library.Library(name.namespace, "DEF")  # type: ignore[no-untyped-call]
     library.define(_SCHEMA)
     library.impl(name.name, _run, "CompositeExplicitAutograd")
     torch.library.register_fake(TARGET, _run, lib=library)
-    _operator.library = library  # type: ignore[attr-defined]  # torch takes the operator back with it
+    _operator.library = library  # type: ignore[attr-defined]  # torch removes the operator when this object dies
     return operator_of(TARGET)
 
 
@@ -154,7 +155,7 @@ def _run(tensors: Sequence[torch.Tensor], sizes: Sequence[Any], key: int) -> lis
     functions = _ACTIVE.get()
     if functions is None:
         raise RuntimeError(f"{TARGET} runs during an export only")
-    token = _ACTIVE.set(None)  # Functions that forward itself applies are part of it
+    token = _ACTIVE.set(None)  # a Function that forward applies is part of forward, not a call of its own
     try:
         return functions.calls[key].run(tensors, sizes)
     finally:

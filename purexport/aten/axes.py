@@ -1,4 +1,4 @@
-"""Dynamic axes: their names, and those that the model makes static."""
+"""Dynamic axes: their names, and specialized axes, which the model makes static."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ of those.  Invariants: a value has one producer (a call or a graph input); calls
 front end (TorchScript node, fx node) appears here, except behind `Source`, which only makes text of it.
 
 Dimensions are `int` where they cannot change, otherwise a string: an expression of the declared axis names
-(`"batch"`, `"2*batch"`), equal when the sizes are equal.  `None` is a dimension that nothing is known of.
+(`"batch"`, `"2*batch"`).  Two expressions are equal when the sizes are equal.  `None` is an unknown dimension.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from purexport.aten.names import base_of
 
 Dim = int | str | None
 
-# Operators of ours, of the very schema of `aten::name`, which a reader gives their own name again.
+# Namespace of our own operators.  Each has exactly the schema of `aten::name`, and a reader renames it to that.
 OWN_NAMESPACE = "purexport"
 
 
@@ -65,7 +65,10 @@ class ListType:
 
 @dataclass(frozen=True, slots=True)
 class SequenceType:
-    """A list of tensors whose length only the run knows: an ONNX sequence.  Sizes that elements differ in are None."""
+    """A list of tensors whose length is known only at run time: an ONNX sequence.
+
+    A dimension in which the elements may differ is None.
+    """
 
     element: TensorType
 
@@ -77,7 +80,7 @@ Type = TensorType | ScalarType | ListType | SequenceType
 
 
 class Value:
-    """One result in the graph.  Identity is what counts: two values are the same only if they are one object."""
+    """One result in the graph.  Values compare by identity: two are the same only if they are one object."""
 
     __slots__ = ("type",)
 
@@ -96,7 +99,7 @@ Arg = Any  # Value | None | bool | int | float | complex | str | torch.dtype | .
 
 Frame = tuple[str, int]  # file and line
 
-# The rooms of ours whose functions run between the user's line and torch while a model is captured.
+# The folders of this package whose functions are on the stack between the user's line and torch during a capture.
 _ROOMS = ("aten", "capture", "compat", "stages", "torch_patches")
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _OURS = (*(os.path.join(_PACKAGE, room, "") for room in _ROOMS), os.path.join(_PACKAGE, "pipeline.py"))
@@ -131,7 +134,7 @@ class Source:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """The body of a branch or a loop: it sees the values outside, and has inputs of its own in a loop."""
+    """The body of a branch or a loop.  It can use values from outside; the body of a loop also has its own inputs."""
 
     calls: list[Call]
     outputs: list[Arg]
@@ -150,11 +153,12 @@ class Block:
 class Call:
     """One operator call: `outputs = target(**args)`.
 
-    `prim::If` has two blocks and the argument `condition`.  `prim::Loop` has one, whose inputs are the step and
-    the carried values and whose outputs the condition and the carried values; its arguments are `most` (None: no
-    bound), `condition` and `carried`.
-    `prim::Scan` has one block, which runs on one row after the other of the tensors `rows`: its inputs are the
-    carried values (`init` at first) and a row of each, its outputs the carried values and what is stacked.
+    `prim::If` has two blocks and the argument `condition`.
+    `prim::Loop` has one block.  Its inputs are the step and the carried values, its outputs are the condition and the
+    carried values.  The arguments of the call are `most` (None: no bound), `condition` and `carried`.
+    `prim::Scan` has one block, which runs on the rows of the tensors `rows`, one after the other.  Its inputs are the
+    carried values (`init` at first) and one row of each tensor.  Its outputs are the carried values and the values that
+    are stacked.
     """
 
     target: str
@@ -164,7 +168,7 @@ class Call:
     blocks: list[Block] = field(default_factory=list)
 
     def inputs(self) -> Iterator[Value]:
-        """Every value among the arguments, lists included, and what the blocks use from outside."""
+        """Every value among the arguments, lists included, and every outer value that the blocks use."""
         yield from values_in(self.args.values())
         for block in self.blocks:
             yield from block.outer()
@@ -179,7 +183,8 @@ class Call:
 class Input:
     """A graph input: what the user passes, or what the model owns.
 
-    That is a `tensor`, or, where its values are only for the file and not for rules to see, the bytes in `stored`.
+    What the model owns is a `tensor`.  Where only the file needs the values and no rule sees them, it is the bytes in
+    `stored`.
     """
 
     value: Value
@@ -191,7 +196,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A buffer that the model gives another tensor (`self.state = new`), and that tensor; None when it is unknown."""
+    """A buffer that the model replaces (`self.state = new`), and the new tensor; None when that is unknown."""
 
     input: Input
     value: Arg
@@ -209,7 +214,7 @@ class AtenGraph:
     assigned: list[Assigned] = field(default_factory=list)
 
     def constant(self, tensor: torch.Tensor, name: str = "constant") -> Value:
-        """A value that holds `tensor`; the tensor is referred to, not copied."""
+        """A value that holds `tensor`.  The tensor is referenced, not copied."""
         value = Value(tensor_type(tensor))
         self.inputs.append(Input(value, name, "constant", tensor))
         return value
@@ -237,13 +242,13 @@ def map_values(arg: Arg, function: Callable[[Value], Arg]) -> Arg:
 
 
 def tensor_type(tensor: torch.Tensor) -> TensorType:
-    """The type of a tensor that exists."""
+    """The type of a real tensor."""
     strides = tuple(tensor.stride()) if tensor.layout == torch.strided else None
     return TensorType(tensor.dtype, tuple(tensor.shape), strides)
 
 
 def same_bytes(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """A key that two tensors share when they are the same bytes seen the same way: tied weights are one."""
+    """A key that is equal for two tensors with the same memory, dtype, shape and strides, such as tied weights."""
     if tensor.numel() == 0 or tensor.is_meta:
         return (id(tensor),)
     storage = tensor.untyped_storage().data_ptr()
@@ -251,7 +256,7 @@ def same_bytes(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def format_graph(graph: AtenGraph) -> str:
-    """The graph as text, a line a call, for logs and for people who debug a rule."""
+    """The graph as text, one line per call, for logs and for people who debug a rule."""
     names: dict[Value, str] = {item.value: f"%{item.name}" for item in graph.inputs}
 
     def show(arg: Arg) -> str:

@@ -35,7 +35,7 @@ def _div(a: Any, b: Any, rounding_mode: str | None = None) -> Any:
 
 
 def _not(a: Any) -> Any:
-    # Python's own "not" would force a symbol to a side
+    # Python's `not` would force a symbolic condition to True or False
     return a.__sym_not__() if hasattr(a, "__sym_not__") else not a
 
 
@@ -79,16 +79,16 @@ def is_scalar_operator(base: str) -> bool:
 
 
 def without_write(target: str) -> str:
-    """`aten::add.Tensor` of `aten::add_.Tensor`: a number is not written to, the name stands for a new one.
+    """`aten::add.Tensor` of `aten::add_.Tensor`: on numbers the result is a new number, and nothing is written.
 
-    A trace records `count += n` of two sizes in this way, because sizes are tensors there.
+    A trace records `count += n` of two sizes as an in-place operator, because sizes are tensors there.
     """
     plain = without_underscore(target)
     return plain if is_scalar_operator(base_of(plain)) else target
 
 
 def evaluate(base: str, args: Mapping[str, Any]) -> Any:
-    """The result on numbers.  Raises KeyError for an operator without such a meaning."""
+    """The result on numbers.  Raises KeyError for an operator that has no meaning on numbers."""
     named = {name: value for name, value in args.items() if name in ("alpha", "rounding_mode")}
     operands = [value for name, value in args.items() if name not in named]
     return _SCALARS[base](*operands, **named)

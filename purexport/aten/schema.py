@@ -1,7 +1,7 @@
-"""Arguments by ATen schema: one binding for both front ends.
+"""Arguments are bound by the ATen schema, in the same way for all front ends.
 
-`signature("aten::slice.Tensor")` is parsed from the schema text that torch itself holds; alias annotations
-(`Tensor(a)` a view, `Tensor(a!)` a write) are read from there, as the functionalization needs them.
+`signature("aten::slice.Tensor")` is parsed from the schema text that torch itself holds.  The functionalization needs
+the alias annotations of that text: `Tensor(a)` is a view, `Tensor(a!)` is a write.
 Source: the grammar in torch's `aten/src/ATen/native/README.md`.
 """
 
@@ -39,7 +39,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A schema: parameters in order, and for each result the alias letter it shares with a parameter, or None."""
+    """A schema: its parameters in order, and for each result the alias letter shared with a parameter, or None."""
 
     target: str
     parameters: tuple[Parameter, ...]
@@ -81,7 +81,7 @@ def _found(target: str) -> Signature:
     return _from_schema(target, schema_of(target))
 
 
-_builtin = functools.cache(_found)  # operators of a torch.library may be taken back and declared anew
+_builtin = functools.cache(_found)  # not for a torch.library: its operators may be removed and declared again
 
 
 def _from_schema(target: str, schema: Any) -> Signature:
@@ -144,9 +144,9 @@ def _alias(piece: str) -> tuple[str | None, bool]:
 
 
 def target_of(schema: str) -> str:
-    """The operator's name with its overload, of a TorchScript schema.
+    """The operator's name with its overload, from the text of a TorchScript schema.
 
-    `index.Tensor_hacked_twin` and its like only say that a list of tensors was given where some may be None.
+    The suffix of `index.Tensor_hacked_twin` is dropped: it only says that no tensor of a list of optional ones is None.
     """
     return schema[: schema.index("(")].removesuffix("_hacked_twin").removesuffix(".hacked_twin")
 
@@ -173,7 +173,7 @@ def dtype_from_code(code: int) -> torch.dtype:
 
 
 def code_of_dtype(dtype: torch.dtype) -> int:
-    """The c10::ScalarType code of a dtype: the other way round.  Raises ValueError for one that has none."""
+    """The c10::ScalarType code of a dtype.  Raises ValueError for a dtype that has none."""
     code = next((code for code, known in _dtype_by_code().items() if known is dtype), None)
     if code is None:
         raise ValueError(f"{dtype} has no c10::ScalarType code")
@@ -209,7 +209,7 @@ def bind(target: str, args: Sequence[Arg], kwargs: Mapping[str, Arg]) -> dict[st
 
 
 def is_wrapped_number(tensor: torch.Tensor) -> bool:
-    """True for a literal that the tracer made a tensor of: torch keeps a mark, which type promotion shows."""
+    """True for a literal that the tracer wrapped in a tensor: torch marks it, and type promotion shows the mark."""
     if tensor.dim() or tensor.dtype not in (torch.int64, torch.float64, torch.complex128, torch.bool):
         return False
     if tensor.dtype is torch.int64:

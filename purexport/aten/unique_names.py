@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 class UniqueNames:
-    """Gives names, each once.  `taken` are names that are given already."""
+    """Gives each name once.  `taken` are the names that are in use already."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self.taken = set(taken)
@@ -23,6 +23,6 @@ class UniqueNames:
 
 
 def distinct(names: Iterable[str]) -> list[str]:
-    """The names in their order; one that stood before gets a number."""
+    """The names in their order; a repeated name gets a number."""
     given = UniqueNames()
     return [given.unique(name) for name in names]

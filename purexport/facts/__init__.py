@@ -1,1 +1,1 @@
-"""What is known of each ATen operator beside its schema: one declaration an operator."""
+"""What is known of each ATen operator beyond its schema: one declaration per operator."""

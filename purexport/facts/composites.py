@@ -1,7 +1,7 @@
-"""Operators that are written in terms of others and always compute: their results are their own memory.
+"""Composite operators that always compute: their results never alias an argument.
 
-Of any other composite operator torch is asked whether it shares memory, call by call.  Those that stand in a row of
-another file say it there.
+For any other composite operator, torch is asked at each call whether the result aliases an argument.  A composite
+operator with a row in another file declares its aliasing there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _COMPUTE = (
 
 
 def _max_pool1d(**arguments: Any) -> Any:
-    """By an operator that keeps symbols."""
+    """The shape comes from an operator that keeps symbolic sizes."""
     return torch.ops.aten.max_pool1d_with_indices(**arguments)[0]
 
 

@@ -1,11 +1,11 @@
 """The form of a declaration: `Fact("aten::one_hot", data_dependent=True, shapes=_one_hot)`.
 
-A fact says of one operator, all its overloads together, what torch's schema and alias annotations leave unsaid.  The
-declarations stand in the files beside this one, by theme, and `table` looks them up.  A column is filled only where
-the plain answer would be wrong, so an operator without a declaration is an ordinary one: its result is as its schema
-says, its shape function is torch's, and its pure form has its name without the underscore.
+A fact states what torch's schema and alias annotations leave out.  It covers one operator with all its overloads.  The
+declarations are in the files beside this one, grouped by theme, and `table` looks them up.  A column is filled only
+where the default would be wrong.  So an operator without a declaration is an ordinary one: its schema describes its
+result, its shape function is torch's, and its pure form has its name without the underscore.
 
-A column that differs between overloads maps the overload's name (an empty text for the default one) to what holds.
+A column that differs between overloads is a mapping from the overload's name (an empty string for the default one).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from purexport.aten.names import parsed
 
 
 class UnknownInverse(LookupError):  # noqa: N818  caught by the functionalization, never by users
-    """There is no way to say what a write through this view does, or not for these arguments.
+    """The effect of a write through this view, or through this view with these arguments, cannot be expressed.
 
-    `code` is that of the error which users see.
+    `code` is the code of the error that users see.
     """
 
     def __init__(self, reason: str, *, code: str = "view-without-inverse") -> None:
@@ -36,7 +36,7 @@ ShapeFunction = Callable[..., Any]
 
 
 class Aliases(enum.Enum):
-    """Whether a result shares memory with an argument, where the annotations of the schema do not tell."""
+    """Whether a result aliases an argument, where the annotations of the schema do not tell."""
 
     ALWAYS = "a view without an annotation"
     MAYBE = "a view where it can be one and else a copy, or the other way round: sizes and strides decide"
@@ -45,7 +45,7 @@ class Aliases(enum.Enum):
 
 
 class ResultDtype(enum.Enum):
-    """Which dtype a result has, where it is not that of the operands."""
+    """Which dtype a result has, where it differs from that of the operands."""
 
     ALWAYS = "another one for every operand: of comparisons bool"
     INTEGERS = "a wider one for integers"
@@ -53,11 +53,12 @@ class ResultDtype(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
-    """A view that returns a list: how its pieces are put together again.
+    """How to join the results of a view that returns a list (`split`, `unbind`) into the base again.
 
-    `axis` is the axis of a call whose schema has no `dim`, by the base's rank; `join` the operator that joins the
-    pieces; `size` the size of each along the axis, of the axis's own size and the arguments, where the arguments do
-    not list them.
+    - `axis` gives the axis from the base's rank, for a call whose schema has no `dim`.
+    - `join` is the operator that joins the parts: a concat or a stack.
+    - `size` gives the size of each part along the axis from the axis's own size and the arguments.  It is needed where
+      the arguments do not list the sizes.
     """
 
     axis: Callable[[int | None], int] | None = None
@@ -67,10 +68,10 @@ class Pieces:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """Normalisation that writes running statistics, which its schema does not say.
+    """Normalization that writes running statistics, although its schema does not say so.
 
-    `switch` is the argument that says that the input's own statistics are used, `momentum` that which says how much
-    of them goes into the running ones, and `by_instance` that they are averaged over the batch.
+    `switch` names the argument that selects the input's own statistics.  `momentum` names the argument that weighs them
+    against the running ones.  With `by_instance` the statistics of the instances are averaged over the batch.
     """
 
     switch: str = "training"
@@ -84,26 +85,27 @@ def _empty() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One row, of the operator `namespace::name`.  Raises ValueError for a name with an overload.
+    """The row of the operator `namespace::name`.  Raises ValueError for a name with an overload.
 
-    - `aliases`: which memory a result shares, beyond the annotations.
-    - `returns_itself`: whether a result may be the very argument, and no other name for its memory.
-    - `inverse`: what a write through the view does to its base: given the view's call, the base before the write and
-      the view's new content, the target and the arguments of a call that gives the base after it.  It may raise
-      UnknownInverse.
+    - `aliases`: whether a result aliases an argument, where the annotations do not tell.
+    - `returns_itself`: whether a result may be the argument object itself, and not only a view of its memory.
+    - `inverse`: what a write through the view does to its base.  It takes the view's call, the base before the write
+      and the view's new content.  It returns the target and the arguments of a call that computes the base after the
+      write.  It may raise UnknownInverse.
     - `pieces`: the same for a view that returns a list.
-    - `reinterprets`: overloads that show the same bytes as other numbers; no inverse serves these.
-    - `becomes`: for an operator that changes in place what a name shows and not the bytes, the view that it is.
-    - `untraceable`: an operator in place whose effect on other names cannot be followed.
-    - `out_of_place`: the operator that computes what this one writes, where it has another name.
-    - `statistics`: running statistics that are written.
-    - `data_dependent`: whether sizes of a result follow from the content of a tensor.
-    - `shapes`: shape functions of ours: on fake tensors, by the names of the arguments.
+    - `reinterprets`: overloads that read the same bytes as other numbers.  They have no inverse.
+    - `becomes`: for an in-place operator that changes a tensor's metadata (its shape, say) and not its bytes, the view
+      that shows the same.
+    - `untraceable`: an in-place operator whose effect on other names of the tensor cannot be followed.
+    - `out_of_place`: the operator that computes what this one writes, where the name is not the obvious one.
+    - `statistics`: the running statistics that the operator writes.
+    - `data_dependent`: whether a size of a result depends on the content of a tensor.
+    - `shapes`: our own shape functions.  They run on fake tensors and take the arguments by name.
     - `shape_of_call`: the same, where the shape function depends on what was recorded of the call.
-    - `broadcasts`: whether operands are broadcast, where torch has no tag that says so.
+    - `broadcasts`: whether the operands are broadcast, where torch has no tag that says so.
     - `result_dtype`: which dtype a result has.
-    - `makes_constant`: whether it makes a tensor of numbers alone, whose content is worth keeping while it is small.
-    - `reads_number`: whether it gives a tensor's number as one of Python.
+    - `makes_constant`: whether it makes a tensor from numbers alone; the content of a small one is kept.
+    - `reads_number`: whether it returns the number in a tensor as a Python number.
     """
 
     operator: str
@@ -131,6 +133,6 @@ class Fact:
 
 
 def alike(names: str, row: Fact) -> tuple[Fact, ...]:
-    """The same row for several operators; `names` are those after the namespace, in one text."""
+    """The same row for several operators; `names` are their names without the namespace, separated by spaces."""
     namespace = parsed(row.operator).namespace
     return tuple(replace(row, operator=f"{namespace}::{name}") for name in names.split())

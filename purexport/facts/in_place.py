@@ -1,6 +1,6 @@
-"""Operators that write: the operator that computes the same where its name is not the obvious one.
+"""In-place operators: the pure operator that computes the same, where its name is not the obvious one.
 
-torch names most of them alike (`add_` and `add`), and these need no row.
+torch derives most names from each other (`add_` and `add`), and those operators need no row.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from purexport.facts.fact import Fact, alike
 
 
 def _itself(self: torch.Tensor, **others: Any) -> torch.Tensor:
-    """torch's own asks for numbers."""
+    """torch's own shape function needs sizes that are numbers."""
     return self
 
 
 FACTS = (
-    # other names
+    # the pure operator has another name
     Fact("aten::normal_", out_of_place="aten::normal_functional"),
     Fact("aten::bernoulli_", out_of_place={"float": "aten::bernoulli.p"}),
     Fact("aten::__iand__", out_of_place="aten::__and__"),
@@ -27,13 +27,13 @@ FACTS = (
     Fact("aten::__ilshift__", out_of_place="aten::__lshift__"),
     Fact("aten::__irshift__", out_of_place="aten::__rshift__"),
     Fact("aten::_index_put_impl_", out_of_place="aten::index_put"),
-    # other names of the overloads
+    # the overloads have other names
     Fact("aten::pow_", out_of_place={"Scalar": "aten::pow.Tensor_Scalar", "Tensor": "aten::pow.Tensor_Tensor"}),
     Fact(
         "aten::float_power_",
         out_of_place={"Scalar": "aten::float_power.Tensor_Scalar", "Tensor": "aten::float_power.Tensor_Tensor"},
     ),
-    # what a name shows changes, and the bytes do not
+    # the metadata changes (the shape, say), and the bytes do not
     Fact("aten::transpose_", becomes={"": "aten::transpose.int"}),
     Fact("aten::t_", becomes={"": "aten::t"}),
     Fact("aten::squeeze_", becomes={"": "aten::squeeze", "dim": "aten::squeeze.dim", "dims": "aten::squeeze.dims"}),
@@ -42,9 +42,9 @@ FACTS = (
     Fact("aten::swapdims_", becomes={"": "aten::swapdims"}),
     Fact("aten::detach_", becomes={"": "aten::detach"}),
     Fact("aten::requires_grad_", becomes={"": "aten::alias"}),
-    # memory is exchanged under the names that show it
+    # the tensor gets other memory, while its views keep the old
     *alike("resize_ set_ as_strided_ resize_as_", Fact("aten::", untraceable=True)),
     Fact("aten::fill_diagonal_", shapes={"": _itself}),
-    # operands give way to each other, and torch has no tag for it
+    # the operands are broadcast, and torch has no tag that says so
     *alike("copy_ masked_fill masked_fill_ mse_loss l1_loss", Fact("aten::", broadcasts=True)),
 )

@@ -1,4 +1,4 @@
-"""Linear algebra and CTC loss: shape functions that torch cannot run on fakes, or only for the example's sizes."""
+"""Linear algebra and CTC loss: torch's own shape functions do not run on fake tensors, or fix the example's sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalization: results of their own, and running statistics that the schemas do not speak of."""
+"""Normalization: results never alias an argument, and running statistics are written although no schema says so."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from purexport.facts.fact import Aliases, Fact, Statistics, alike
 
 
 def _batch_norm(input: torch.Tensor, **others: Any) -> torch.Tensor:
-    """torch's own chooses a kernel first, and asks for that whether there are elements."""
+    """torch's own function chooses a kernel first, and for that it asks whether there are any elements."""
     return torch.empty(input.shape, dtype=input.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Between tensors and Python numbers: sizes, numbers that are read, and tensors that are made of numbers."""
+"""Operators between tensors and Python numbers: sizes, numbers read from tensors, and tensors made from numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views that return a list: pieces of one memory, and how they are put together again."""
+"""Views that return a list, such as `split` and `unbind`, and how their parts are joined into the base again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from purexport.facts.views import INT64_MAX, slice_of
 
 
 def _between(self: torch.Tensor, indices: Sequence[Any], dim: int = 0) -> list[torch.Tensor]:
-    """The pieces between positions, each as `slice_of` gives it."""
+    """The parts between the positions `indices`; each is a slice as `slice_of` makes it."""
     return [slice_of(self, dim, start, end) for start, end in itertools.pairwise([0, *indices, INT64_MAX])]
 
 

@@ -1,4 +1,4 @@
-"""Operators whose result has another dtype than their operands."""
+"""Operators whose result has a different dtype from their operands."""
 
 from __future__ import annotations
 

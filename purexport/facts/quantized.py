@@ -1,7 +1,7 @@
 """Quantized operators.
 
-torch has fakes of no quantized dtype, and no shape functions for most of these operators.  A fake of the numbers
-(float32) stands for a quantized tensor, and the plain operator tells the shape.
+torch has no fake tensors of a quantized dtype, and no shape functions for most of these operators.  So a float32 fake
+tensor stands for each quantized tensor, and the plain operator gives the shape.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _convolution(*, qx: Tensor, **options: Any) -> Tensor:
     packed = options["packed_weight"] if "packed_weight" in options else options["weight"]  # as overloads name it
     weight, _, stride, padding, output_padding, dilation, groups, transposed = packed
     value, kernel = qx.float(), weight.float()
-    flat = value.dim() < kernel.dim()  # one spatial axis is packed as two
+    flat = value.dim() < kernel.dim()  # a kernel of one spatial axis is packed with two
     if flat:
         value = value.unsqueeze(2)
     if transposed:

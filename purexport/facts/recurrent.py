@@ -1,4 +1,4 @@
-"""Recurrent layers: torch runs these step by step on fake tensors, which would fix the number of steps."""
+"""Recurrent layers: torch runs these step by step on fake tensors, which would specialize the number of steps."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def _results(
 
 
 def _packed(input: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """All the steps that exist, and how many there are at each step; only the run knows the numbers."""
+    """The steps of all sequences, and the batch size of each step.  Both have an unbacked size."""
     return input.new_empty((_unknown(), *input.shape[2:])), torch.empty(_unknown(), dtype=torch.int64)
 
 
 def _padded(
     *, data: torch.Tensor, batch_sizes: torch.Tensor, batch_first: bool, total_length: Any, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As many steps as there are unless told, of a number of sequences that only the run knows."""
+    """As many steps as there are batch sizes, unless `total_length` is given; the number of sequences is unbacked."""
     steps = batch_sizes.shape[0] if isinstance(total_length, int) and total_length <= 0 else total_length
     count = _unknown()
     sizes = (count, steps) if batch_first else (steps, count)
@@ -35,7 +35,7 @@ def _padded(
 
 
 def _unknown() -> Any:
-    """A size that only the run knows: an element of a fake tensor."""
+    """A new unbacked size: an element of a fake tensor."""
     size = torch.empty((), dtype=torch.int64).item()
     torch._check(size >= 0)  # type: ignore[no-untyped-call]
     return size

@@ -1,6 +1,6 @@
-"""Operators whose sizes follow from content, and those whose sizes torch's own shape functions do not tell rightly.
+"""Operators with data-dependent sizes, and operators for which torch's own shape functions give wrong sizes.
 
-A shape function runs on fakes: what it returns has sizes, a dtype, and the memory that it shares.
+A shape function runs on fake tensors.  Its result shows the sizes, the dtype, and the aliasing of the real one.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def _has_mask(call: Call) -> bool:
 
 
 def _one_hot(self: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
-    """torch's own wants to know the largest class; here the number of classes is one that only the run knows.
+    """torch's own function reads the largest class from the data; here the number of classes is an unbacked size.
 
-    So it is where the number is computed and may be negative, which asks for the largest class, too.
+    This also holds for a computed `num_classes` that may be negative, since a negative number means the largest class.
     """
     known = statically_known_true(num_classes >= 0)
     classes = num_classes if known else _unknown_size(self, least=0 if isinstance(num_classes, torch.SymInt) else 1)
@@ -37,14 +37,14 @@ def _one_hot(self: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
 
 
 def _unknown_size(beside: Any, least: int) -> Any:
-    """A size that only the run knows, of the machine that the fake `beside` belongs to."""
+    """A new unbacked size of at least `least`, in the shape environment of the fake tensor `beside`."""
     size = beside.fake_mode.shape_env.create_unbacked_symint()
     _constrain_range_for_size(size, min=least)
     return size
 
 
 def _index(self: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
-    """torch's own does not broadcast zero-dim positions with the others, and knows no masks of uint8."""
+    """torch's own function does not broadcast zero-dim indices with the others, and takes no uint8 masks."""
     indices = [item != 0 if item is not None and item.dtype is torch.uint8 else item for item in indices]
     if any(item is not None and item.dim() for item in indices):
         indices = [
@@ -55,12 +55,12 @@ def _index(self: torch.Tensor, indices: Sequence[torch.Tensor | None]) -> Any:
 
 
 def along_axis(function: Any, self: torch.Tensor, *args: Any, dim: int | None = None, **others: Any) -> Any:
-    """`unique` and its like, of which torch's own takes a negative axis for another one."""
+    """For `unique` and similar operators: torch's own function takes a negative axis for a wrong one."""
     return function(self, *args, dim=dim + self.dim() if dim is not None and dim < 0 else dim, **others)
 
 
 def _combinations(self: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
-    """torch's own chooses rows by a mask, so that their number would be one that only the run knows."""
+    """torch's own function selects rows by a mask, so that their number would be an unbacked size."""
     count = self.shape[0]
     if not isinstance(count, int):
         return torch.combinations(self, r, with_replacement)

@@ -1,6 +1,6 @@
 """The facts of all operators, looked up by name.
 
-The files of declarations are named here once.  An operator that is declared twice is an error when this is imported.
+`FILES` lists the files with declarations.  Invariant: an operator is declared once; a second row is an import error.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ _UNKNOWN = Fact(operator="")
 
 
 def fact_of(target: str) -> Fact:
-    """The fact of `namespace::name` or `namespace::name.overload`: an empty one where nothing is declared."""
+    """The fact of `namespace::name` or `namespace::name.overload`; an empty fact where nothing is declared."""
     return FACTS.get(base_of(target), _UNKNOWN)
 
 
 def shape_function(call: Call) -> ShapeFunction | None:
-    """Our shape function of a call; None where torch's own serves."""
+    """Our shape function for a call; None where torch's own is used."""
     row = fact_of(call.target)
     return row.shape_of_call(call) if row.shape_of_call is not None else shape_function_of(call.target)
 
 
 def shape_function_of(target: str) -> ShapeFunction | None:
-    """Our shape function of an overload; None where torch's own serves.
+    """Our shape function for an overload; None where torch's own is used.
 
-    One that is declared for all overloads serves those that write nothing.
+    A function that is declared for all overloads is used for those that write nothing.
     """
     shapes = fact_of(target).shapes
     if isinstance(shapes, Mapping):
@@ -77,28 +77,28 @@ def shape_function_of(target: str) -> ShapeFunction | None:
 
 
 def has_data_dependent_size(call: Call) -> bool:
-    """Whether a size of a result follows from the content of a tensor."""
+    """Whether a size of a result depends on the content of a tensor."""
     said = fact_of(call.target).data_dependent
     return said if isinstance(said, bool) else said(call)
 
 
 def reinterprets(target: str) -> bool:
-    """Whether an overload shows the bytes of its argument as other numbers."""
+    """Whether an overload reads the bytes of its argument as other numbers."""
     return parsed(target).overload in fact_of(target).reinterprets
 
 
 def may_return_itself(call: Call) -> bool:
-    """Whether the result may be the very tensor that the call was given, and no other name for its memory."""
+    """Whether the result may be the argument object itself, and not only a view of its memory."""
     said = fact_of(call.target).returns_itself
     return said if isinstance(said, bool) else said(call)
 
 
 def view_in_place(target: str) -> str | None:
-    """The view that a name becomes by an operator that changes what it shows and not the bytes; None for others."""
+    """The view that stands for an in-place operator which changes metadata and not the bytes; None for others."""
     return fact_of(target).becomes.get(parsed(target).overload)
 
 
 def declared_pure_form(target: str) -> str | None:
-    """The operator that computes what `target` writes, where it is declared."""
+    """The pure operator that computes what `target` writes, where a fact declares it."""
     said, name = fact_of(target).out_of_place, parsed(target)
     return str(parsed(said)._replace(overload=name.overload)) if isinstance(said, str) else said.get(name.overload)

@@ -1,7 +1,8 @@
-"""Views: what shows an argument's memory in another form, and what a write through it does to the argument.
+"""Views: operators whose result aliases an argument, and what a write through the result does to the argument.
 
-Each inverse is a row: given the base before the write and the view's new content, the call that gives the base after
-it.  A view without a row is followed element by element where all sizes are known (`functionalize/view_inverses`).
+Each inverse takes the base before the write and the view's new content, and returns the call that computes the base
+after the write.  A write through a view without an inverse is followed element by element where all sizes are known
+(`functionalize/view_inverses`).
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _narrow(view: Call, base: Value, new: Value) -> tuple[str, dict[str, Any]]:
     else:
         raise UnknownInverse("its position is computed; use a slice")
     if start != 0 and end == 0:
-        end = INT64_MAX  # from a negative start up to the end
+        end = INT64_MAX  # a negative start, and the slice reaches the last element
     args = {"dim": view.args["dim"], "start": start, "end": end, "step": 1}
     return "aten::slice_scatter", {"self": base, "src": new, **args}
 
@@ -117,18 +118,18 @@ def _flattens_nothing(call: Call) -> bool:
 
 
 def _view(self: torch.Tensor, size: Any) -> torch.Tensor:
-    """Fakes have plain strides, which may refuse a view that the model's own strides allowed."""
+    """A reshape: fakes are made with contiguous strides, which may refuse a view that the model's strides allow."""
     return self.reshape(size)
 
 
 def slice_of(self: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    """A length that torch calls a number because it takes the axis for long is written for any size instead."""
+    """A slice whose length holds for any size: torch would take the axis to be long enough and make it a number."""
     least: Any = torch.sym_min
     most: Any = torch.sym_max
     size = self.shape[dim]
     bounds = [0 if start is None else start, INT64_MAX if end is None else end]
     if not _is_computed(size) or _is_computed(start) or _is_computed(end) or bounds[1] == INT64_MAX:
-        # of the last few: torch.export takes the axis to have as many, too
+        # a slice of the last few: torch.export assumes, too, that the axis is that long
         return torch.ops.aten.slice.Tensor(self, dim, start, end, step)
     first, last = [least(at, size) if at >= 0 else most(size + at, 0) for at in bounds]
     length = most(last - first, 0) if bounds[0] else last
@@ -142,7 +143,7 @@ def _is_computed(size: Any) -> bool:
 
 
 FACTS = (
-    # other sizes, the elements in their order
+    # the same elements in the same order, with other sizes
     Fact("aten::view", inverse=_reshape, reinterprets=frozenset({"dtype"}), shapes={"": _view}),
     *alike("view_as unflatten squeeze unsqueeze", Fact("aten::", inverse=_reshape)),
     *alike("reshape reshape_as ravel _unsafe_view", Fact("aten::", inverse=_reshape, aliases=MAYBE)),
@@ -151,7 +152,7 @@ FACTS = (
         "atleast_1d atleast_2d atleast_3d",
         Fact("aten::", inverse=_reshape, aliases=MAYBE, returns_itself=True),
     ),
-    # the same elements, where nothing is to be done
+    # the same tensor, where there is nothing to do
     *alike("alias detach", Fact("aten::", inverse=_same)),
     *alike("lift_fresh positive", Fact("aten::", inverse=_same, returns_itself=True)),
     *alike(
@@ -161,9 +162,9 @@ FACTS = (
     *alike("real resolve_conj resolve_neg", Fact("aten::", inverse=_same_if_real, aliases=MAYBE, returns_itself=True)),
     *alike("conj cpu", Fact("aten::", aliases=MAYBE, returns_itself=True)),
     Fact("aten::sum_to_size", returns_itself=True),
-    # torch.export writes `lift_fresh`, which shares, as this
+    # torch.export records `lift_fresh`, which aliases, as this operator
     Fact("aten::lift_fresh_copy", aliases=Aliases.UNTOLD),
-    # axes in another order
+    # permuted axes
     *alike("transpose swapaxes swapdims", Fact("aten::", inverse=_transpose)),
     *alike("t numpy_T", Fact("aten::", inverse=_reversed)),
     Fact("aten::mT", inverse=_swap_last),
@@ -175,9 +176,9 @@ FACTS = (
     Fact("aten::narrow", inverse=_narrow),
     Fact("aten::select", inverse=_select),
     *alike("diagonal linalg_diagonal", Fact("aten::", inverse=_diagonal)),
-    # more axes
+    # broadcast
     *alike("expand expand_as broadcast_to", Fact("aten::", inverse=_expand)),
-    # pairs of numbers as complex ones
+    # pairs of real numbers and complex numbers
     Fact("aten::view_as_complex", inverse=_as_pairs),
     Fact("aten::view_as_real", inverse=_as_complex),
 )

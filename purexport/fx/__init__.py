@@ -1,1 +1,1 @@
-"""torch.fx graphs to the neutral graph: what torch.export records and what decompositions consist of."""
+"""torch.fx graphs to the neutral graph: the programs of torch.export, and the bodies of decompositions."""

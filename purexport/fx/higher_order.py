@@ -1,9 +1,9 @@
 """Operators of torch.export whose operands are programs: `torch.cond`, `while_loop`, `scan`, `map`.
 
-They become the calls with blocks that a script gives too: `prim::If`, `prim::Loop`, and `prim::Scan` for what
-runs over the rows of a tensor.  The subprograms see nothing from outside but their operands, so that their
-placeholders simply stand for these values.  Wrappers that only say how gradients are computed or kept are read in
-place.  An If may hand out None or a number; `node.meta["val"]` says what each output is.
+They become calls with blocks, the same that the script route gives: `prim::If`, `prim::Loop`, and `prim::Scan` for
+operators that run over the rows of a tensor.  A subprogram sees nothing from outside but its operands, so its
+placeholders simply stand for these values.  Wrappers that only concern gradients are read inline.  An If may return
+None or a number; `node.meta["val"]` says what each output is.
 Source of the operands' order: the signatures in `torch/_higher_order_ops`.
 """
 
@@ -21,7 +21,7 @@ from purexport.errors import ExportError
 if TYPE_CHECKING:
     from purexport.fx.reader import Reader
 
-# Where the body stands among the operands, and where the body's own operands begin.
+# The position of the body among the operands, and the position of the body's first operand.
 _WRAPPERS = {
     "wrap_with_set_grad_enabled": (1, 2),
     "wrap": (0, 1),
@@ -32,7 +32,7 @@ _WRAPPERS = {
 
 
 def read_higher_order(run: Reader, node: torch.fx.Node, args: list[Any]) -> Any:
-    """What stands for the results of `node`: a list, one item an output.
+    """The results of `node` in the neutral graph: a list with one item per output.
 
     Raises ExportError for an operator that has no form as calls and blocks.
     """
@@ -120,7 +120,7 @@ def _placeholders(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
 
 
 def _inputs(run: Reader, module: torch.fx.GraphModule, count: int) -> list[Value]:
-    """Values for the first placeholders, which change from one step to the next."""
+    """New values for the first `count` placeholders, which change from one step to the next."""
     return [Value(run.symbols.type(node.meta["val"])) for node in _placeholders(module)[:count]]
 
 
@@ -132,7 +132,7 @@ def _block(run: Reader, module: torch.fx.GraphModule, operands: Sequence[Any]) -
 
 @contextmanager
 def _recording(run: Reader) -> Iterator[list[Call]]:
-    """Calls that are read inside go to a list of their own."""
+    """Inside, the calls that are read go to a list of their own."""
     outer = run.graph.calls
     run.graph.calls = []
     try:
@@ -142,7 +142,7 @@ def _recording(run: Reader) -> Iterator[list[Call]]:
 
 
 def _emit(run: Reader, node: torch.fx.Node, target: str, args: dict[str, Any], blocks: list[Block]) -> list[Any]:
-    """The call; where torch gives None or a constant, the outputs of the blocks are dropped."""
+    """Emit the call and return its results; where torch gives None, the outputs of the blocks are dropped."""
     recorded = list(node.meta["val"])
     kept = [place for place, item in enumerate(recorded) if item is not None]
     for block in blocks:

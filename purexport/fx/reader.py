@@ -1,8 +1,8 @@
-"""torch.fx graphs to the neutral graph, a node a call.
+"""torch.fx graphs to the neutral graph, one call per node.
 
-In-place operators and views are still there under the names that a trace records, and our own functionalization removes
-them.  Arithmetic on sizes arrives as Python operators on symbolic integers and becomes the same scalar calls that a
-trace records.
+The graphs still contain in-place operators and views, under the names that a trace records, and our own
+functionalization removes them.  Arithmetic on sizes arrives as Python operators on symbolic integers.  It becomes the
+same scalar calls that a trace records.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _PYTHON: dict[Any, str] = {
     torch.sym_min: "prim::min.int",
 }
 
-# These return the very tensor that they get, and change nothing but how gradients flow.
+# These return the argument object itself, and change nothing but how gradients flow.
 _SAME = frozenset([torch.ops.aten.detach_.default, torch.ops.aten.requires_grad_.default])
 
 
@@ -66,14 +66,14 @@ def read_module(module: torch.fx.GraphModule, graph: AtenGraph) -> None:
 
 
 class Reader:
-    """Reads the graphs of a program, one after the other, into `graph`."""
+    """Reads the graphs of a program, one after another, into `graph`."""
 
     def __init__(self, graph: AtenGraph, symbols: Symbols) -> None:
         self.graph = graph
         self.symbols = symbols
 
     def body(self, module: torch.fx.GraphModule, env: dict[torch.fx.Node, Any]) -> list[Any]:
-        """Read the calls of `module`, whose placeholders stand for `env`; returns its outputs."""
+        """Read the calls of `module` and return its outputs; `env` gives the value of each placeholder."""
         outputs: list[Any] = []
         for node in module.graph.nodes:
             if node.op == "get_attr":
@@ -130,7 +130,7 @@ class Reader:
         return self._emit(node, name, {str(position): arg for position, arg in enumerate(args)})
 
     def _round(self, node: torch.fx.Node, args: list[Any]) -> Any:
-        """Python's round gives an integer where ATen's gives a float; ties go to the even number in both."""
+        """Python's round gives an integer where ATen's gives a float; both round ties to the even number."""
         if any(arg is not None for arg in args[1:]):
             raise ExportError(
                 f"round() to digits at {self.source(node)} has no form in ONNX; write it on tensors",
