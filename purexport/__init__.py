@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from purexport.program import ONNXProgram, Report
     from purexport.weights.checkpoint import Checkpoint
 
-# each name and its room, which is opened when the name is asked for
+# each name and its module, which is imported when the name is first used
 _ROOMS = {
     "Checkpoint": "weights.checkpoint",
     "ONNXProgram": "program",
@@ -69,7 +69,7 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         from proto_schema.collection import paused_collection  # with the package it loads numpy
 
-        # what is loaded stays; a pass of the collector over all that torch has made would be a third of the time
+        # modules stay loaded, so collecting garbage during the import would only cost time: a third of it
         with paused_collection():
             return getattr(import_module(f"purexport.{_ROOMS[name]}"), name)
     if name in _MODULES:

@@ -13,11 +13,11 @@ from purexport.errors import UnsupportedDtypeError
 FLOAT, INT32, INT64, BOOL, FLOAT16, DOUBLE, BFLOAT16 = 1, 6, 7, 9, 10, 11, 16
 UINT8, INT8, UINT16, INT16, UINT32, UINT64 = 2, 3, 4, 5, 12, 13
 
-# float8 types in which a number that is too large becomes an infinity or NaN; float8e4m3fn takes its largest
+# float8 types in which a number that is too large becomes an infinity or NaN; float8e4m3fn saturates instead
 OVERFLOWING = frozenset({18, 19, 20})
 FLOAT8E5M2 = 19
 
-# ONNX rounds a cast to it by an attribute of Cast, and no rule says so yet: tensors of it are weights only
+# in ONNX an attribute of Cast says how a cast to it rounds, and no rule sets that yet: such tensors are weights only
 _ONLY_STORED = frozenset({24})
 
 _TORCH: dict[int, torch.dtype] = {
@@ -34,7 +34,7 @@ _STORED = {torch.quint8: torch.uint8, torch.qint8: torch.int8, torch.qint32: tor
 
 
 def scalar_types() -> dict[torch.dtype, str]:
-    """`torch.float32: "Float"` and so on: the names of c10::ScalarType, which TorchScript gives."""
+    """`torch.float32: "Float"` and so on: the names of c10::ScalarType, which TorchScript uses."""
     return {dtype: DTYPES[code].scalar for code, dtype in _TORCH.items()}
 
 

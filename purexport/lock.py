@@ -1,8 +1,9 @@
 """One export at a time.
 
-torch's own capture is not made for threads: the tracer's table of module scopes, the warnings filter, the switch of the
-fused attention and what torch.export patches belong to the process.  So an export holds one lock for the whole process,
-which an export inside an export passes.  Only exports wait; models that run in other threads do not.
+torch's own capture is not thread-safe: the tracer's table of module scopes, the warnings filter, the switch of the
+fused attention and everything that torch.export patches belong to the process.  So an export holds one lock for the
+whole process.  The lock is reentrant, for an export inside an export.  Only exports wait; models that run in other
+threads do not.
 """
 
 from __future__ import annotations
@@ -16,6 +17,6 @@ _LOCK = threading.RLock()
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Hold the process's lock of exports."""
+    """Hold the lock of exports, of which the process has one."""
     with _LOCK:
         yield

@@ -55,10 +55,10 @@ def training_mode(value: TrainingMode | bool | None) -> TrainingMode:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Options:
-    """The options of `purexport.export`, which says what they mean; names and defaults are the same.
+    """The options of `purexport.export`, with the same names and defaults; `export` documents them.
 
-    Making one checks what can be checked without the model.  Raises ValueError for an option out of range, ExportError
-    for a `training` that is no mode.
+    The constructor checks everything that can be checked without the model.  Raises ValueError for an option out of
+    range, ExportError for a `training` that is no mode.
     """
 
     export_params: bool = True
@@ -100,16 +100,16 @@ class Options:
         return DEFAULT_OPSET if self.opset_version is None else self.opset_version
 
     def trains(self, model: Any) -> bool:
-        """Whether the file is for training, so that nothing may be computed of its parameters beforehand."""
+        """Whether the file is for training, so that nothing may be computed from its parameters in advance."""
         mode = training_mode(self.training)
         return mode is TrainingMode.TRAINING or (
             mode is TrainingMode.PRESERVE and bool(getattr(model, "training", False))
         )
 
     def folds(self, model: Any) -> bool:
-        """Whether what the model computes of its parameters becomes a constant.
+        """Whether values that the model computes from its parameters become constants.
 
-        It would not follow parameters that come from outside the file, nor those that are trained.
+        Such a constant would be wrong for parameters that come from outside the file or that are trained.
         """
         return self.do_constant_folding and self.export_params and not self.trains(model)
 
@@ -130,7 +130,7 @@ def _check_choices(kind: OperatorExportTypes, mutated_state: str) -> None:
 
 
 def _check_names(input_names: Sequence[str] | None, output_names: Sequence[str] | None) -> None:
-    """A text instead of a list, or a name that is given twice."""
+    """Raise ValueError for a string instead of a list, and for a name that is given twice."""
     for names in (input_names, output_names):
         if isinstance(names, str):
             raise ValueError(f"input_names and output_names are lists of names, not the string {names!r}")

@@ -1,4 +1,4 @@
-"""The whole path as one function, read top to bottom.  Nothing flows backwards."""
+"""The whole export as one function, to be read from top to bottom.  No stage refers to a later one."""
 
 from __future__ import annotations
 
@@ -54,24 +54,24 @@ def export(
 ) -> ONNXProgram:
     """Export `model` to ONNX; returns the program, and writes it to `f` when that is given.
 
-    `args` is one tensor or a tuple, at whose end a dict may stand for keyword arguments; `f` a path or a binary
-    file.  The file says exactly the `opset_version` asked for (9 to the newest; default 20).  With
-    `do_constant_folding=False` what the model computes of its parameters stays in the graph; sizes are known numbers
-    all the same.  With `keep_initializers_as_inputs=True` initializers are the defaults of inputs, as up to IR
-    version 3.  With `metadata=True` each node says the line, module and class of the model that it comes from, and
-    the file has IR version 10 or later.  `progress` is a function of (stage, number, stages), or True, which logs;
-    while the file is written one that takes `done` and `total` too hears the bytes.  `report=True` logs how the
-    program came about.  A failed export writes nothing, and leaves the model and every generator of random numbers as
-    they were.
+    `args` is one tensor or a tuple; a dict at the end of the tuple holds keyword arguments.  `f` is a path or a binary
+    file.  The file has exactly the requested `opset_version` (9 to the newest; default 20).  With
+    `do_constant_folding=False` values that the model computes from its parameters stay in the graph; static sizes are
+    numbers all the same.  With `keep_initializers_as_inputs=True` initializers are the defaults of inputs, as up to IR
+    version 3.  With `metadata=True` each node has the line, module and class of the model that it comes from, and the
+    file has IR version 10 or later.  `progress` is a function of (stage, number, stages), or True, which logs.  If the
+    function also takes `done` and `total`, it gets the number of bytes while the file is written.  `report=True` logs
+    how the program was made.  A failed export writes nothing, and leaves the model and every generator of random
+    numbers as they were.
 
-    `external_data`, `shard_size`, `archive` and `resume` are those of `proto_schema.save`: where the weights
-    go, whether model and weights become a tar, and whether an interrupted save goes on.
+    `external_data`, `shard_size`, `archive` and `resume` are those of `proto_schema.save`.  They say where the weights
+    are written, whether model and weights become a tar, and whether an interrupted save is continued.
 
     `weights` fills the model's parameters and buffers for this export: a checkpoint's path (.safetensors, an index of
     shards, a torch or ONNX file), a mapping from name to tensor, a sequence of these, or a `Checkpoint` with options.
-    Their bytes are read when they are written; the model may lie on the meta device or be fake.
+    Their bytes are read when they are written.  The model may be on the meta device or consist of fake tensors.
 
-    Raises ExportError (UnsupportedOperatorError for operators that ONNX cannot say at this opset, VerificationError
+    Raises ExportError (UnsupportedOperatorError for operators that ONNX cannot express at this opset, VerificationError
     when `verify` finds a difference), ValueError for an option out of range, its subclass WeightsError for weights
     that do not fit, OSError when `f` cannot be written.
     """
@@ -118,8 +118,8 @@ def export(
 def export_to_pretty_string(model: Any, args: Any = (), *rest: Any, **given: Any) -> str:
     """The graph that `export` would write, as text in the form of the torch.onnx documents of 2018 to 2020.
 
-    Takes the options of `export`, by position too; `f`, which old signatures have in the third place, is not
-    written.  Raises as `export` does.
+    Takes the options of `export`, also by position.  `f` is the third parameter of old signatures and is not written.
+    Raises the errors of `export`.
     """
     lines: list[str] = []
     by_position = rest if rest and isinstance(rest[0], bool) else rest[1:]

@@ -1,4 +1,4 @@
-"""The public surface in the manner of torch.onnx: options, enums, the program that an export returns."""
+"""The program that an export returns: it can be run, verified and saved, with methods named as in torch.onnx."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from purexport.errors import ExportError, VerificationError
 
 @dataclass
 class Report:
-    """What an export did: the route and why, the rules that ran, the calls that torch decomposed, and remarks."""
+    """What an export did: the route and its reason, the rules that ran, the calls that torch decomposed, the remarks."""
 
     route: str = ""
     reason: str = ""
@@ -28,22 +28,22 @@ class Report:
     warnings: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The report as a dict that JSON can represent."""
         return asdict(self)
 
     def as_text(self) -> str:
-        """For people: a line for each fact."""
+        """The report as text for people, one line per fact."""
         lines = [f"route: {self.route} ({self.reason})", f"opset: {self.opset}", f"rules: {', '.join(self.rules)}"]
         lines += [f"decomposed by torch: {', '.join(self.decomposed)}"] if self.decomposed else []
         return "\n".join([*lines, *(f"warning: {remark}" for remark in self.warnings)])
 
 
 class ONNXProgram:
-    """An exported model: the message, how it came about, and a way to run and save it.
+    """An exported model: the message, how it was made, and methods to run and save it.
 
-    `state` holds what the file takes after the model's arguments: with `mutated_state="io"` the first values of
-    buffers, with `export_params=False` the parameters and buffers as the model holds them.  `written` names the
-    inputs and buffers whose values it returns after the model's results.
+    `state` holds the tensors that the file takes after the model's arguments: with `mutated_state="io"` the first
+    values of buffers, with `export_params=False` the model's parameters and buffers.  `written` names the inputs and
+    buffers whose new values the file returns after the model's results.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ONNXProgram:
     ) -> None:
         """Write the model to a path or binary file; `options` are those of `proto_schema.save`.
 
-        The first two are torch.onnx's: initializers may be left out of the file, and may be inputs of it.
+        The first two options are those of torch.onnx: initializers can be left out of the file, or become its inputs.
         """
         ps.save(self._as_asked(include_initializers, keep_initializers_as_inputs), f, **options)
 
@@ -78,13 +78,13 @@ class ONNXProgram:
         return _with_initializers_as(proto, kept, inputs) if inputs or not kept else proto
 
     def optimize(self) -> None:
-        """For code that calls it on torch.onnx's program; what can be computed at the export has been."""
+        """Does nothing, since constants were folded at the export; for code that calls it on torch.onnx's program."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
         """Run the model in onnxruntime on tensors given as the model takes them; returns the outputs as tensors.
 
-        Complex tensors go in as `torch.view_as_real` of them, and come out so.
-        State that the file takes after them may be left out, and is then what it was at the export.
+        Complex tensors are passed and returned in the form of `torch.view_as_real`.
+        State that the file takes after the arguments may be left out; then it has its values from the export.
         Raises ImportError when onnxruntime is not installed.
         """
         leaves, _ = pytree.tree_flatten((args, kwargs))
@@ -128,7 +128,7 @@ def run_in_onnxruntime(model: ps.ModelProto, tensors: Sequence[torch.Tensor]) ->
 
 
 def as_real(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor as a file holds it: of a complex one both parts, on a last axis of size 2."""
+    """A tensor as a file holds it: a complex one has its two parts on a last axis of size 2."""
     return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
@@ -137,8 +137,8 @@ def verify(
 ) -> None:
     """Run the file in onnxruntime and the model in torch on the same arguments.
 
-    State that goes in and out is compared too.
-    Raises VerificationError that names the first output that differs, by how much, and where.
+    State that the file takes and returns is compared too.
+    Raises VerificationError, which names the first output that differs, by how much, and where.
     """
     copies, keywords = copied((args, dict(kwargs)))
     graph = program.model_proto.graph
@@ -166,7 +166,7 @@ def verify(
 
 
 def _results(program: ONNXProgram, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-    """What the file gives in onnxruntime.  Raises ExportError where onnxruntime lacks kernels of custom operators."""
+    """The file's results in onnxruntime.  Raises ExportError where onnxruntime has no kernel for a custom operator."""
     try:
         return program(*args, **kwargs)
     except Exception as error:
@@ -182,7 +182,7 @@ def _results(program: ONNXProgram, args: tuple[Any, ...], kwargs: Mapping[str, A
 
 
 def _pairs(names: Sequence[str], got: Sequence[Any], expected: Sequence[torch.Tensor]) -> list[tuple[str, Any, Any]]:
-    """Outputs by name, and torch's.  A list whose length data decides is one output, and has many leaves in torch.
+    """The file's outputs by name, with torch's.  A list of data-dependent length is one output, and several in torch.
 
     Raises VerificationError when the lengths differ.
     """
@@ -197,7 +197,7 @@ def _pairs(names: Sequence[str], got: Sequence[Any], expected: Sequence[torch.Te
 
 
 def _state_after(model: Any, arguments: Any, inputs: Sequence[str], written: Sequence[str]) -> list[torch.Tensor]:
-    """What the inputs and buffers in `written` hold after a call."""
+    """The values of the inputs and buffers in `written` after a call."""
     tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
     held = dict(zip(inputs, tensors, strict=False))
     if isinstance(model, torch.nn.Module):

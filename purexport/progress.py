@@ -1,7 +1,7 @@
-"""What an export tells while it runs: its stages, and while it saves how many bytes are written.
+"""Progress reports of an export: its stages, and the number of bytes written while it saves.
 
-The function that a user gives is called as (stage, number of it, number of stages) when a stage begins.  One that
-takes the keywords `done` and `total` too is called again with these, in bytes, while the file is written.
+The user's function is called as (stage, its number, number of stages) when a stage begins.  If it also takes the
+keywords `done` and `total`, it is called again with these, in bytes, while the file is written.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Progress:
         self._tell: Callable[..., object] | None = Log() if told is True else told or None
 
     def at(self, stage: str) -> None:
-        """A stage begins."""
+        """Report that a stage begins."""
         if self._tell is not None:
             self._tell(stage, STAGES.index(stage) + 1, len(STAGES))
 
     @property
     def bytes(self) -> Callable[[int, int], object] | None:
-        """`progress` for `proto_schema.save`; None where nobody wants to know."""
+        """The `progress` argument for `proto_schema.save`; None where no report is wanted."""
         tell = self._tell
         if tell is None or not _takes_bytes(tell):
             return None
@@ -49,7 +49,7 @@ def _takes_bytes(tell: Callable[..., object]) -> bool:
 
 
 class Pace:
-    """How fast bytes are written, as text, from the first number that it hears."""
+    """How fast bytes are written, as text; the time counts from the first report."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -96,7 +96,7 @@ class Log:
 
 
 def say(text: str) -> None:
-    """Log what the user asked to see: at INFO, and on stderr where the program has not set up logging."""
+    """Log what the user asked to see: at level INFO, and on stderr where the program has not set up logging."""
     logger = logging.getLogger("purexport")
     if logger.hasHandlers():
         logger.info(text)

@@ -1,7 +1,7 @@
 """The helpers of symbolic functions, under the names that code written for torch.onnx uses.
 
-A symbolic function gets values of `g`; `parse_args` turns those that are known into Python numbers.  The names with
-a leading underscore are part of the interface: old code imports them.
+A symbolic function gets values of `g`, and `parse_args` turns known values into Python numbers.  The names with a
+leading underscore are part of the interface, because old code imports them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ cast_pytorch_to_onnx: Mapping[str, int] = {
     **{name: dtypes.onnx_code(dtype) for dtype, name in dtypes.scalar_types().items()},
     "Undefined": 0,
 }
-# torch's own numbers of dtypes, in order, as arguments named dtype carry them
+# torch's dtypes in the order of their numbers, which arguments named dtype carry
 scalar_type_to_pytorch_type: Sequence[torch.dtype] = [dtype_from_code(code) for code in range(12)]
 scalar_type_to_onnx: Sequence[int] = [
     dtypes.onnx_code(dtype) if dtype is not torch.complex32 else 0 for dtype in scalar_type_to_pytorch_type
@@ -36,7 +36,7 @@ pytorch_name_to_type: Mapping[str, torch.dtype] = {
 
 
 def parse_args(*arg_descriptors: str) -> Callable[[Function], Function]:
-    """Say what a symbolic function takes: one descriptor an argument after `g`.
+    """Declare the arguments of a symbolic function: one descriptor for each argument after `g`.
 
     `"v"` a value; `"i"`, `"f"`, `"b"`, `"s"` a known number or text; `"is"`, `"fs"` a list of such;
     `"t"` a known tensor; `"none"` what must be None.  A None stays None.
@@ -146,7 +146,7 @@ _CONVERTERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def quantized_args(*arg_q_descriptors: bool, **options: Any) -> Callable[[Function], Function]:
-    """Accepted around a symbolic function; plain tensors pass as they are.
+    """A decorator that returns the symbolic function unchanged, for code that uses torch.onnx's.
 
     Quantized tensors never reach a symbolic function here: such a call is refused with its source line.
     """
@@ -278,12 +278,12 @@ def _reshape_helper(g: Any, input: Any, shape: Any, allowzero: int = 0) -> Any:
 
 
 def _squeeze_helper(g: Any, input: Any, axes_i: Sequence[int]) -> Any:
-    """`Squeeze` in the form of the asked opset."""
+    """`Squeeze` in the form of the requested opset."""
     return g.op("Squeeze", input, axes_i=list(axes_i))
 
 
 def _unsqueeze_helper(g: Any, input: Any, axes_i: Sequence[int]) -> Any:
-    """`Unsqueeze` in the form of the asked opset."""
+    """`Unsqueeze` in the form of the requested opset."""
     return g.op("Unsqueeze", input, axes_i=list(axes_i))
 
 
@@ -308,7 +308,7 @@ def _onnx_opset_unsupported(op_name: str, current_opset: int, supported_opset: i
 
 
 def check_training_mode(op_train_mode: int, op_name: str) -> None:
-    """Accepted; the mode of the export is that of the captured model."""
+    """Does nothing: the mode of the export is that of the captured model."""
 
 
 class SymbolicValueError(ExportError):

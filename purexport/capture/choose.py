@@ -1,7 +1,7 @@
-"""A model and its arguments to the neutral graph, by the route asked for.
+"""A model and its arguments become the neutral graph, by the route that the user asks for.
 
-`ROUTES` lists the routes; a new one is a file with its row, and its name here.  "auto" tries them in this order: it
-traces, and takes torch.export where the trace fails.
+`ROUTES` lists the routes.  A new route is a file with its row, and an entry in that list.  "auto" tries the routes in
+this order: it traces the model, and uses torch.export where the trace fails.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ELSEWHERE = (
 
 
 def check_choice(route: str) -> None:
-    """Raises ValueError for what `capture=` does not take."""
+    """Raise ValueError for a value that `capture=` does not take."""
     if route not in CHOICES:
         raise ValueError(f"capture={route!r} is not one of {', '.join(map(repr, CHOICES))}")
 
@@ -57,13 +57,13 @@ def _captured(request: Request) -> Captured:
             return _by(owner, request, reason)
     if asked is not None:
         return _by(asked, request, "asked for")
-    # a capture that looks at no values misses nothing in a model that has none; the sort keeps the order otherwise
+    # for a model without values, first the routes that do not need values; apart from that, the order stays
     order = sorted(taking, key=lambda route: route.looks_at_values) if request.valueless else taking
     return _first_of(order, request)
 
 
 def _first_of(routes: Sequence[Route], request: Request) -> Captured:
-    """By the first route that takes the model.  Raises ExportError with what each of them says when none does."""
+    """Capture by the first route that takes the model.  Raises ExportError with all errors when none does."""
     failures: list[tuple[Route, ExportError]] = []
     for route in routes:
         reason = "the model has no values" if request.valueless else "the default"

@@ -1,1 +1,1 @@
-"""In-place operators and writes through views become pure calls."""
+"""Functionalization: in-place operators and writes through views become pure calls."""

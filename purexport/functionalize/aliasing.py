@@ -1,8 +1,8 @@
-"""What torch itself says of a call: whether its result shares an argument's storage, and which dtype it has.
+"""Aliasing and dtype of a call, found by running it: does its result alias an argument, and which dtype does it have?
 
-Whether `reshape`, `contiguous` or `to` copies depends on sizes and strides, and composite operators
-(`meshgrid`, `atleast_2d`, dropout that is off) share without saying so in their schema.  Torch is asked, on meta
-tensors of the recorded sizes and strides.
+Whether `reshape`, `contiguous` or `to` copies depends on sizes and strides.  Composite operators (`meshgrid`,
+`atleast_2d`, dropout in eval mode) may alias although their schema does not say so.  So torch runs the call on meta
+tensors with the recorded sizes and strides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from purexport.facts.table import fact_of
 
 
 def shares_storage(call: Call, source: str) -> bool | None:
-    """Whether the result lives in the argument's storage; None when the strides that decide it are unknown."""
+    """Whether the result aliases the argument; None when the sizes or strides that decide it are unknown."""
     given = call.args[source]
     if not isinstance(given, Value) or not _is_known(given):
         return None
@@ -33,14 +33,14 @@ def shares_storage(call: Call, source: str) -> bool | None:
 
 
 def seen_by(view: Call, base: torch.Tensor) -> Any:
-    """What `view` shows of `base`, put in the place of its source; None where it needs more than that to run."""
+    """The result of `view` with `base` as the viewed tensor; None where the call needs other values of the graph."""
     source = signature(view.target).aliased() or next(iter(view.args))
     others = [value for name, arg in view.args.items() if name != source for value in values_in([arg])]
     return None if others else _call(view.target, view.args, lambda _: base)
 
 
 def hidden_sources(call: Call) -> list[Value]:
-    """The arguments whose storage a result of a composite operator shares, though its schema does not say so."""
+    """The arguments that a result of a composite operator aliases although its schema does not say so."""
     if fact_of(call.target).aliases is Aliases.UNTOLD:
         return list(values_in(call.args.values()))
     if not _is_composite(call.target):
@@ -51,7 +51,10 @@ def hidden_sources(call: Call) -> list[Value]:
 
 
 def result_dtype(target: str, args: dict[str, Any]) -> torch.dtype | None:
-    """The dtype of a pure call, asked of torch on empty tensors where operands could promote; None when plain."""
+    """The dtype of a pure call; None when it is that of `self`, without any type promotion.
+
+    Where operands could be promoted, torch runs the call on meta tensors to tell the dtype.
+    """
     own = args.get("self")
     operands = [arg for name, arg in args.items() if name != "self"]
     numbers = any(isinstance(arg, (float, complex)) and not isinstance(arg, bool) for arg in operands)
@@ -68,7 +71,7 @@ def result_dtype(target: str, args: dict[str, Any]) -> torch.dtype | None:
     dynamic = not all(_is_known(value) for value in values_in(args.values()) if isinstance(value.type, TensorType))
 
     def make(type_: TensorType) -> torch.Tensor:
-        # sizes of 1 fit each other where the real ones are not known
+        # where sizes are unknown, sizes of 1 stand for them, because these always broadcast
         shape = [1] * len(type_.shape or ()) if dynamic else _sizes(type_)
         return torch.empty(shape, dtype=type_.dtype, device="meta")
 
@@ -78,7 +81,7 @@ def result_dtype(target: str, args: dict[str, Any]) -> torch.dtype | None:
 
 @functools.cache
 def _is_composite(target: str) -> bool:
-    """True for operators written in terms of others, whose schemas do not tell all that they share."""
+    """True for operators written in terms of others, whose schemas may leave out aliasing."""
     if fact_of(target).aliases is Aliases.NEVER or any(parameter.alias for parameter in signature(target).parameters):
         return False
     try:
@@ -107,7 +110,7 @@ def _on_meta(call: Call) -> tuple[Any, dict[Value, torch.Tensor]]:
     args = dict(call.args)
     if isinstance(args.get("device"), torch.device):
         args["device"] = torch.device("meta")
-    # sizes that the graph computes are in the recorded result
+    # the recorded result has the sizes that the graph computes
     output = call.outputs[0].type
     for name in ("shape", "size"):
         if name in args and isinstance(output, TensorType) and _is_known(call.outputs[0]):
@@ -130,7 +133,7 @@ def _run(target: str, args: dict[str, Any], make: Callable[[TensorType], torch.T
 
 
 def _call(target: str, args: dict[str, Any], make: Callable[[Value], torch.Tensor]) -> Any:
-    """The operator's result with a tensor for each value; None where it does not run so."""
+    """The operator's result with a tensor in place of each value; None where it does not run on those."""
 
     def convert(value: Value) -> Any:
         return make(value) if isinstance(value.type, TensorType) else 2

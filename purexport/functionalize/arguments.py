@@ -1,5 +1,6 @@
-"""What the memory of the example's arguments forbids: a file knows the elements of a tensor, not what lies around them.
+"""Refusals that follow from the memory of the example's arguments.
 
+A file gets the elements of a tensor, and neither the memory around them nor the aliasing between two tensors.
 `arguments` are the arguments as the user gave them, nested in any way that `torch.utils._pytree` knows.
 """
 
@@ -17,7 +18,7 @@ from purexport.functionalize.graph import Functionalized
 
 
 def refuse_parts(graph: AtenGraph, arguments: Any) -> None:
-    """Raise ExportError where `as_strided` may read the memory around a tensor that is part of a larger one."""
+    """Raise ExportError where `as_strided` may read the memory around a tensor that is a view of a larger one."""
     strided = next((call for call in graph.calls if call.base == "aten::as_strided"), None)
     if strided is not None and any(_is_part(tensor) for tensor in _plain_tensors(arguments)):
         raise ExportError(
@@ -32,7 +33,7 @@ def _is_part(tensor: torch.Tensor) -> bool:
 
 
 def refuse_shared_inputs(pure: Functionalized, arguments: Any) -> None:
-    """Raise ExportError for a write to one of two inputs that share memory, which would reach the other in torch."""
+    """Raise ExportError for a write to one of two inputs that alias each other: in torch it would change both."""
     storages = [storage_of(tensor) for tensor in _plain_tensors(arguments)]
     written = [item for item in pure.mutations if item.input.kind == "user"]
     if written and len(set(storages)) < len(storages):

@@ -1,13 +1,14 @@
-"""Writes in place inside branches and loops.
+"""In-place writes inside branches and loops.
 
-A storage from outside that a branch writes becomes a further output of the `prim::If`; one that a loop writes is
-carried by the `prim::Loop`.  Afterwards its base is that output, and every view of it is taken again.
+If a branch writes to a storage from outside, the `prim::If` gets a further output.  If a loop writes to one, the
+`prim::Loop` carries it.  Afterwards that output is the storage's base, and every view of it is computed again.
 
-A variable that a loop carries and that is the same tensor before and after each step (`x.add_(1)`) stays that tensor.
-Any other carried variable, and what a branch returns, may be one of several tensors: which of them it shares memory
-with is not known, so a write that would show the difference is refused.
+A carried variable that is the same tensor before and after each step (`x.add_(1)`) stays that tensor.  Any other
+carried variable may be one of several tensors, and so may the result of a branch.  It is not known which of them it
+aliases, so a write that would show the difference is refused.
 
-Bodies of loops are read until nothing new is found: which storages are written, which variables stay themselves.
+The body of a loop is read again and again until a reading finds nothing new: no further storage that is written, and no
+further variable that becomes another tensor.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 
 class Order:
-    """The position of every call, those of bodies included, and where each value is used last.
+    """The position of every call, calls in bodies included, and the position of the last use of each value.
 
-    What a loop uses from outside is used until the loop ends.
+    A value from outside that a loop uses counts as used until the loop ends.
     """
 
     def __init__(self, graph: AtenGraph) -> None:
@@ -50,7 +51,7 @@ class Order:
 
 
 def control(run: Pass, call: Call, args: dict[str, Any]) -> None:
-    """Read `prim::If` or `prim::Loop`; `args` are its arguments as they are now."""
+    """Read `prim::If` or `prim::Loop`; `args` are its arguments with their current values."""
     if call.target == "prim::If":
         _branch(run, call, args)
     else:
@@ -59,9 +60,9 @@ def control(run: Pass, call: Call, args: dict[str, Any]) -> None:
 
 @dataclass
 class _Body:
-    """A body that was read: pure, and what it wrote outside.
+    """A body after reading: its pure form, and the outer storages that it wrote.
 
-    `aliases` are those of its outputs: none for a number, nor for a tensor that stands where nothing is ever read.
+    `aliases` are those of its outputs: None for a number, and for a filler, a tensor that is never read.
     """
 
     block: Block
@@ -70,7 +71,7 @@ class _Body:
 
 
 def _read(run: Pass, block: Block, carried: Mapping[Alias, Value]) -> _Body:
-    """Read a body; `carried` gives the storages from outside that come in anew at each step."""
+    """Read a body; `carried` gives the outer storages that have a new value at each step."""
     outer, run.calls = run.calls, []
     try:
         with run.journal.body() as written:
@@ -105,7 +106,7 @@ def _branch(run: Pass, call: Call, args: dict[str, Any]) -> None:
 
 
 def _outputs(run: Pass, call: Call, sources: Sequence[Sequence[Alias]]) -> None:
-    """Aliases for what comes out of a call; `sources` are the tensors that each output may be."""
+    """Make aliases for the outputs of a call; `sources` are the tensors that each output may be."""
     made: list[tuple[Alias, set[Alias]]] = []
     for value, found in zip(call.outputs, sources, strict=True):
         if not isinstance(value.type, TensorType):
@@ -130,7 +131,7 @@ def _doubt(call: Call) -> str:
 
 @dataclass
 class _Variable:
-    """One carried variable: `same` as long as it was not seen to become another tensor."""
+    """One carried variable.  It is `same` until a reading shows that it becomes another tensor."""
 
     start: Any
     inner: Value
@@ -175,7 +176,7 @@ def _start(run: Pass, start: Any, inner: Value) -> tuple[Alias | None, bool]:
 
 
 def _enter(run: Pass, variables: Sequence[_Variable], edges: set[tuple[Alias | int, int]], call: Call) -> None:
-    """Aliases for the variables at the begin of a step."""
+    """Make aliases for the variables at the start of a step."""
     for item in variables:
         if item.same and item.outer is not None:
             run.aliases[item.inner] = item.outer
@@ -195,7 +196,7 @@ def _learn(
     carried: dict[Alias, Value],
     edges: set[tuple[Alias | int, int]],
 ) -> bool:
-    """Note what a reading of the body showed; True when it must be read again with that knowledge."""
+    """Note what a reading of the body showed; True when it showed something new and the body must be read again."""
     before = len(carried), len(edges), sum(item.same for item in variables)
     for root in body.written.values:
         carried.setdefault(root, Value(root.current.type))
@@ -206,7 +207,7 @@ def _learn(
 
 
 def _shared(run: Pass, variables: Sequence[_Variable], body: _Body) -> Iterator[tuple[Alias | int, int]]:
-    """Which variables may share memory at the next step: with a tensor from outside, or with each other."""
+    """Which variables may alias a tensor from outside, or each other, at the next step."""
     roots = [found.root if found is not None else None for found in body.aliases[1:]]
     inner = {id(run.aliases[item.inner]): index for index, item in enumerate(variables) if item.inner in run.aliases}
     for index, root in enumerate(roots):

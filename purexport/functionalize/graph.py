@@ -1,11 +1,11 @@
-"""In-place operators and writes through views become pure calls, by alias annotation.
+"""In-place operators and writes through views become pure calls, by the alias annotations of their schemas.
 
-Every tensor belongs to a storage.  A view remembers the view it was taken from and the call that made it.  A write
-through a view becomes the inverse chain (`slice_scatter`, `select_scatter`, ...) up to the storage's base; a later
-read of any other view of that storage takes its chain again from the new base.
+Every tensor belongs to a storage.  A view knows its parent (the base or another view) and the call that made it.  A
+write through a view becomes a chain of inverse calls (`slice_scatter`, `select_scatter`, ...) up to the storage's base.
+When another view of that storage is read later, its chain of calls is repeated from the new base.
 
-Where it is not known whether two tensors share storage (`aliasing`) and a write would make the difference, the export
-is refused.  Graphs that write nothing pass through untouched.  Branches and loops are in `blocks`.
+It may be unknown whether two tensors alias each other (`aliasing`).  Where a write would then show the difference, the
+export is refused.  Graphs without writes pass through unchanged.  Branches and loops are in `blocks`.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Functionalized:
 
 
 def functionalize(graph: AtenGraph, *, sizes_of_example: bool = False) -> Functionalized:
-    """`graph` without in-place operators.  Raises ExportError for a write that cannot be followed faithfully.
+    """`graph` without in-place operators.  Raises ExportError for a write whose effect cannot be reproduced exactly.
 
-    `sizes_of_example` says that the types hold for the example only: no positions may be computed of them.
+    With `sizes_of_example` the types hold for the example only, so no positions may be computed from them.
     """
     if not any(_writes(call) for call in graph.calls):
         return Functionalized(graph, [Mutation(item.input, item.value, item.place) for item in graph.assigned])
@@ -72,7 +72,7 @@ def _writes(call: Call) -> bool:
     if call.blocks:
         return any(_writes(inner) for block in call.blocks for inner in block.calls)
     found = _signature(call)
-    strided = call.target == "aten::as_strided"  # what it shows depends on what shares its memory
+    strided = call.target == "aten::as_strided"  # its result depends on the memory layout of the base
     return strided or (found is not None and bool(found.writes)) or bool(new_statistics(call))
 
 
@@ -85,13 +85,13 @@ class Pass:
         self.lists: dict[Value, tuple[Call, Alias]] = {}
         self.doubtful: list[tuple[Alias, Alias, str]] = []
         self.written: dict[Input, tuple[Alias, Call]] = {}
-        self.fillers: set[Value] = set()  # they stand where nothing is ever read
+        self.fillers: set[Value] = set()  # values that are never read
         self.journal = Journal()
         self.order = Order(graph)
         self.position = 0
 
     def run(self) -> Functionalized:
-        """The pure graph."""
+        """The pure graph and the mutations."""
         self._inputs()
         self.run_calls(self.graph.calls)
         outputs = [map_values(arg, self.read) for arg in self.graph.outputs]
@@ -116,7 +116,7 @@ class Pass:
                 self.doubtful.append((owner, alias, made))
 
     def run_calls(self, calls: Sequence[Call]) -> None:
-        """Read `calls` into the pure calls."""
+        """Read `calls` and emit the pure calls."""
         for call in calls:
             self.position = self.order.positions.get(call, self.position)
             self._call(call)
@@ -128,7 +128,7 @@ class Pass:
         return value if alias is None else self._current(alias)
 
     def _current(self, alias: Alias) -> Value:
-        """The alias's value now: its view chain taken again if the storage was written since."""
+        """The current value of the alias; its chain of views is repeated if the storage was written since."""
         version = alias.root.version
         if alias.parent is not None and alias.version != version:
             assert alias.call is not None
@@ -153,7 +153,7 @@ class Pass:
         return result
 
     def _strided(self, alias: Alias, call: Call) -> Value:
-        """What as_strided shows, taken from the storage's base: it counts in the storage, not in its argument."""
+        """The result of as_strided, taken from the storage's base: its offset and strides refer to the storage."""
         root = alias.root
         offset = (
             root.origin.tensor.storage_offset() if root.origin is not None and root.origin.tensor is not None else 0
@@ -168,7 +168,7 @@ class Pass:
             ) from None
         type_ = root.current.tensor
         base, result = Value(type_), Value(TensorType(type_.dtype, tuple(places.shape)))
-        # the places are those for these sizes: say so, for a trace whose axes are declared dynamic
+        # the positions hold for these sizes only: the reshape makes them static, also in a trace with dynamic axes
         self.calls.append(
             Call("aten::reshape", {"self": root.current, "shape": list(type_.shape or ())}, [base], call.source)
         )
@@ -208,7 +208,7 @@ class Pass:
         said = fact_of(call.target).aliases
         if said in (Aliases.MAYBE, Aliases.ALWAYS):
             source = source or next(iter(call.args))
-        # as it is now: a name may have been transposed in place
+        # asked of the current values, because a name may have been transposed in place
         shares = shares_storage(pure, source) if source and said is Aliases.MAYBE else source is not None
         parent = self.aliases.get(call.args[source]) if source and isinstance(call.args[source], Value) else None
         if parent is None or not shares:
@@ -234,7 +234,7 @@ class Pass:
             self.write(written, new(self._current(written), self.calls.append), call)
 
     def _take_doubtful(self, call: Call) -> None:
-        """An element of a list that may share storage may share it too."""
+        """If a list may alias a tensor, so may its element."""
         whole, element = self.aliases.get(call.args["list"]), self.aliases[call.outputs[0]]
         for _, other, made in list(self.doubtful):
             if other is whole:
@@ -242,7 +242,7 @@ class Pass:
                 return
 
     def _doubt(self, source: Alias, call: Call) -> None:
-        """The results of `call` may or may not share storage with `source`."""
+        """Note that the results of `call` may or may not alias `source`."""
         text = f"{call.target} ({call.source}) may or may not have copied; call .clone() there to make it a copy"
         for value in call.outputs:
             self.doubtful.append((source, self.aliases[value], text))
@@ -255,7 +255,7 @@ class Pass:
         index: int | None = None,
         version: int = 0,
     ) -> Alias:
-        """An alias that is made here."""
+        """A new alias, made in the body at hand."""
         return Alias(value, parent, call, index, version, depth=self.journal.depth)
 
     def _emit(self, call: Call) -> None:
@@ -270,7 +270,7 @@ class Pass:
         return alias
 
     def _take(self, call: Call, args: dict[str, Any]) -> None:
-        """An element of a list of views: a view of what the list was taken from."""
+        """An element of a list of views is a view of the tensor from which the list was made."""
         made, parent = self.lists[call.args["list"]]
         index = call.args["index"]
         self.calls.append(Call(call.target, args, call.outputs, call.source))
@@ -307,7 +307,7 @@ class Pass:
             self.aliases[output] = alias
 
     def _write_by_twin(self, call: Call, twin: str, args: dict[str, Any], writes: list[str]) -> None:
-        """`_batch_norm_with_update` and the like: a pure twin also gives back what was written."""
+        """For `_batch_norm_with_update` and similar operators: a pure twin also returns the written tensors."""
         values = [Value(args[name].type) for name in writes]
         self.calls.append(Call(twin, args, [*call.outputs, *values], call.source))
         for output in call.outputs:
@@ -319,8 +319,8 @@ class Pass:
             self.write(alias, value, call)
 
     def _pure_form(self, call: Call, found: Signature, args: dict[str, Any], name: str) -> Value:
-        """Emit the pure operator; the value that the written tensor has afterwards, in that tensor's dtype."""
-        written = args[name].tensor  # as it is now: a name may have been transposed in place
+        """Emit the pure operator; returns the new value of the written tensor, in that tensor's dtype."""
+        written = args[name].tensor  # the current type, because a name may have been transposed in place
         target = pure_target(call, found)
         args = renamed(args, found, signature(target), name)
         dtype = result_dtype(target, args) or written.dtype
@@ -337,7 +337,7 @@ class Pass:
         return same
 
     def write(self, alias: Alias, new: Value, call: Call) -> None:
-        """`call` makes `new` the content of `alias`: so it goes up the chain to the storage's base."""
+        """`call` makes `new` the content of `alias`; every view on the chain up to the storage's base changes, too."""
         root = alias.root
         if root.origin is not None and (not call.blocks or root.origin not in self.written):
             self.written[root.origin] = (root, call)
@@ -357,13 +357,13 @@ class Pass:
         self.journal.set(root, new, version)
 
     def _forget_between(self, alias: Alias, last: Alias) -> None:
-        """The views from `alias` up to `last` show more than was written: they are to be taken again."""
+        """Mark the views above `alias` up to `last` as outdated, because they show more than what was written."""
         while alias is not last and alias.parent is not None:
             alias = alias.parent
             self.journal.set(alias, alias.current, -1)
 
     def _scattered(self, alias: Alias, content: Value, call: Call) -> Value:
-        """The storage's base with `content` where `alias` looks, through views without an inverse of their own."""
+        """The storage's base with `content` at the elements of `alias`, for a chain with a view that has no inverse."""
         try:
             if self.sizes_of_example:
                 raise UnknownInverse("its sizes must be known, and an axis is dynamic", code="view-sizes-unknown")
@@ -386,7 +386,7 @@ class Pass:
         return alias.current
 
     def _fill_diagonal(self, call: Call) -> None:
-        """fill_diagonal_ of a matrix is a write through its diagonal."""
+        """fill_diagonal_ of a matrix becomes a write through the view `diagonal`."""
         type_ = call.args["self"].tensor
         if call.args["wrap"] or type_.rank != 2:
             raise ExportError(
@@ -406,7 +406,7 @@ class Pass:
     # -- refusing
 
     def _refuse_doubt(self, alias: Alias, call: Call) -> None:
-        """A write matters to the other side of a maybe-shared storage only if that side is read later."""
+        """Refuse a write to a tensor that may alias another one, if that one is read later or is an input or state."""
         reached = {alias.root}
         while True:
             edges = [
@@ -441,7 +441,7 @@ class Pass:
             )
 
     def _refuse_same_object(self, call: Call) -> None:
-        """A shape changed in place changes for every name of the tensor, and these return the very tensor."""
+        """Refuse an in-place change of shape where another call may have returned the same tensor object."""
         if call.target == "aten::detach_":  # it keeps the shape
             return
         alias = self.aliases[call.args["self"]]
@@ -461,7 +461,7 @@ class Pass:
                 )
 
     def _refuse_resize(self, alias: Alias, new: Value, call: Call) -> None:
-        """out= of another shape: torch gives the tensor new memory, and its views keep the old."""
+        """Refuse to resize an out= tensor that has views: torch gives it new memory, and the views keep the old."""
         if new.tensor.shape == alias.current.tensor.shape:
             return
         if alias.depth < self.journal.depth:

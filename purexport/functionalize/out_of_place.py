@@ -1,6 +1,6 @@
-"""The operator that computes what an in-place operator or one with `out=` writes.
+"""The pure operator that computes what an in-place operator or an operator with `out=` writes.
 
-torch names most of them alike (`add_` and `add`); of the others their facts say it.
+torch derives most names from each other (`add_` and `add`); the facts declare the others.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from purexport.facts.table import declared_pure_form
 
 
 def renamed(args: dict[str, Any], found: Signature, pure: Signature, written: str) -> dict[str, Any]:
-    """Arguments under the pure operator's names, which may differ (`dropout_(self)`, `dropout(input)`)."""
+    """The arguments by the pure operator's parameter names, which may differ: `dropout_(self)`, `dropout(input)`."""
     values = [args[parameter.name] for parameter in found.parameters if parameter.name != "out" or written != "out"]
     return {parameter.name: value for parameter, value in zip(pure.parameters, values, strict=False)}
 
 
 def pure_target(call: Call, found: Signature) -> str:
-    """The operator that computes what `call` writes."""
+    """The pure operator that computes what `call` writes."""
     if found.writes == ("out",):
         return _without_out(call, found)
     name = parsed(call.target)
@@ -43,7 +43,7 @@ def pure_exists(target: str) -> bool:
 
 
 def _without_out(call: Call, found: Signature) -> str:
-    """The overload with the same parameters but `out`."""
+    """The overload with the same parameters except `out`."""
     names = [parameter.name for parameter in found.parameters if parameter.name != "out"]
     for target in overloads_of(call.base):
         if pure_exists(target) and [parameter.name for parameter in signature(target).parameters] == names:

@@ -1,7 +1,7 @@
-"""Normalisation in training mode writes to its running statistics, and its schema does not say so.
+"""Normalization in training mode writes to its running statistics, although its schema does not say so.
 
 The new values follow torch's documentation of BatchNorm and InstanceNorm: `(1 - momentum) * running + momentum *
-observed`, with the unbiased variance; an instance's statistics are averaged over the batch.
+observed`, with the unbiased variance.  For InstanceNorm the statistics of the instances are averaged over the batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ New = Callable[[Value, Emit], Value]
 
 
 def new_statistics(call: Call) -> dict[str, New]:
-    """What `call` writes besides its result: by argument name, a function that emits the new value."""
+    """The running statistics that `call` writes: by argument name, a function that emits the new value."""
     said = fact_of(call.target).statistics
     if said is None or not call.args[said.switch] or call.args.get("running_mean") is None:
         return {}
@@ -55,7 +55,7 @@ def _variance(said: Statistics, call: Call, emit: Emit) -> Value:
 
 
 def _observed(call: Call) -> tuple[Value, list[int], TensorType]:
-    """The input, its axes but the channels, and the type of a statistic."""
+    """The input, its axes except that of the channels, and the type of a statistic."""
     input_: Value = call.args["input"]
     shape = input_.tensor.shape or ()
     return input_, [0, *range(2, len(shape))], TensorType(input_.tensor.dtype, shape[1:2])

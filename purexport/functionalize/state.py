@@ -1,7 +1,8 @@
-"""What a model writes to its inputs and buffers: said or refused, or, with `mutated_state="io"`, part of the file.
+"""What a model writes to its inputs and buffers: the user is warned, the export refuses, or the file keeps the writes.
 
-Then a buffer becomes an input of the file, under its own name, and what it holds after the call an output (`cache`
-and `cache_out`).  So whoever runs the file keeps the state.  Inputs that the model writes to get an output likewise.
+With `mutated_state="io"` the file keeps them.  A buffer becomes an input of the file under its own name, and its value
+after the call becomes an output (`cache` and `cache_out`), so the program that runs the file keeps the state.  An input
+that the model writes to gets an output in the same way.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from purexport.functionalize.graph import Functionalized
 
 @dataclass
 class State:
-    """The buffers that are inputs now, with their first values, and the names of all that is written."""
+    """The buffers that became inputs, with their first values, and the names of everything that is written."""
 
     first: dict[str, torch.Tensor] = field(default_factory=dict)
     written: list[str] = field(default_factory=list)
 
 
 def write_remarks(pure: Functionalized, policy: str) -> list[str]:
-    """What the model writes to its inputs, parameters and buffers, a remark for each.
+    """One remark for each input, parameter or buffer that the model writes to.
 
-    `policy` is `mutated_state`: nothing is to be said where the writes are kept.  Raises ExportError with all
-    remarks for "error".
+    `policy` is `mutated_state`.  With "io" there are no remarks, because the writes are kept.  With "error" an
+    ExportError with all remarks is raised.
     """
     if policy == "io":
         return []
@@ -47,9 +48,9 @@ def _what(item: Input) -> str:
 
 
 def keep_state(pure: Functionalized) -> State:
-    """Add the inputs and outputs: those of the user first, then the model's own, in their order.
+    """Add the inputs and outputs to the graph: first those for the user's inputs, then those for the model's buffers.
 
-    Raises ExportError for a buffer whose new value the capture does not know.
+    Raises ExportError for a buffer whose new value the capture does not know, or whose first value is not available.
     """
     graph, found = pure.graph, State()
     written = {item.input: item for item in pure.mutations}

@@ -1,8 +1,8 @@
-"""Who shares memory: every tensor belongs to a storage, whose base is the root of a chain of views.
+"""Aliasing: every tensor belongs to a storage, whose base is the root of a tree of views.
 
-What a view shows is known by its version: when the storage was written since, the view is taken again from its parent.
-Inside the body of a branch or loop all changes to what lies outside are kept in a journal, and taken back at its end,
-because values made in a body are not seen outside.
+A view has a version.  When the storage was written after that version, the view is computed again from its parent.
+Inside the body of a branch or loop, a journal records all changes to aliases from outside.  The changes are undone at
+the end of the body, because values made in a body are not visible outside.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from purexport.aten.graph import Call, Input, Value
 
 @dataclass(eq=False)
 class Alias:
-    """A tensor as the model sees it: the storage's base, or a view (`call` on `parent`; `index` of a list).
+    """A tensor of the model: the base of a storage, or a view of `parent`, made by `call`.
 
-    `depth` counts the bodies around the place where it was made.
+    `index` is the view's position where `call` returns a list.  `depth` is the number of bodies around the place where
+    the alias was made.
     """
 
     current: Value
@@ -39,7 +40,7 @@ class Alias:
 
     @property
     def chain(self) -> list[tuple[Call, int | None]]:
-        """The views from the storage's base to here."""
+        """The calls of the views from the storage's base to this one."""
         if self.parent is None or self.call is None:
             return []
         return [*self.parent.chain, (self.call, self.index)]
@@ -47,22 +48,23 @@ class Alias:
 
 @dataclass
 class Journal:
-    """What every alias showed before it changed, while a body is read."""
+    """The value of every alias from before its changes, while a body is read."""
 
     depth: int = 0
     entries: list[tuple[Alias, Value, int]] = field(default_factory=list)
 
     def set(self, alias: Alias, current: Value, version: int) -> None:
-        """Change what `alias` shows."""
+        """Change the current value of `alias`."""
         if alias.depth < self.depth:
             self.entries.append((alias, alias.current, alias.version))
         alias.current, alias.version = current, version
 
     @contextmanager
     def body(self) -> Iterator[Written]:
-        """A body is read inside; afterwards everything outside is as it was.
+        """Inside, a body is read; afterwards every alias from outside has its former value.
 
-        The result is filled at the end: the roots from outside that were written, and the value that each has then.
+        The result is filled at the end: the storages from outside that were written, and the value of each at that
+        time.
         """
         start, written = len(self.entries), Written()
         self.depth += 1

@@ -1,8 +1,9 @@
-"""What a write through one view means for the tensor that the view was taken from.
+"""What a write through a view means for the base from which the view was taken.
 
-The fact of a view says what goes into its base.  A list of pieces is put together again around the written one, so that
-no size of a piece is needed here.  Where no fact says it and all sizes are known, torch itself says where each element
-that a chain of views shows lies, and the content is scattered there.
+The fact of a view has the inverse that computes the new base.  For a view that returns a list, all parts are taken
+again and joined with the written one in its place, so that no size of a part is needed here.  Where there is no inverse
+and all sizes are known, torch computes the position of each element that a chain of views shows, and the new content is
+scattered to these positions.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ _MOST_POSITIONS = 1 << 20
 
 Emit = Callable[[Call], None]
 Constant = Callable[[torch.Tensor], Value]
-Chain = Sequence[tuple[Call, int | None]]  # from a storage's base on; the position in a view that returns a list
+Chain = Sequence[tuple[Call, int | None]]  # from the base on; the number is the index into a view that returns a list
 
 
 def inverse(view: Call, index: int | None, base: Value, new: Value, emit: Emit) -> Value:
-    """Emit the calls that put `new` into `base` where `view` looks; returns the base's new value.
+    """Emit the calls that write `new` to the elements of `base` that `view` shows; returns the base's new value.
 
-    `index` is the position in a view that returns a list.  Raises UnknownInverse.
+    `index` is the index into a view that returns a list.  Raises UnknownInverse.
     """
     row = fact_of(view.target)
     if index is not None and row.pieces is not None:
@@ -44,7 +45,7 @@ def inverse(view: Call, index: int | None, base: Value, new: Value, emit: Emit) 
 
 
 def positions(chain: Chain, base: Value) -> torch.Tensor:
-    """Where in `base`, counted in the order of its elements, lies what a chain of views shows: int64, of its shape.
+    """For each element that a chain of views shows, its flat index in `base`: int64, in the shape of the last view.
 
     Raises UnknownInverse where sizes or strides are not known.
     """
@@ -54,7 +55,7 @@ def positions(chain: Chain, base: Value) -> torch.Tensor:
         raise UnknownInverse("its sizes must be known", code="view-sizes-unknown")
     if math.prod(shape) > _MOST_POSITIONS:
         raise UnknownInverse(f"this is supported for up to {_MOST_POSITIONS} elements")
-    # of a complex tensor the positions have an imaginary part too, which shows what is a part or a conjugate
+    # for a complex tensor the positions have an imaginary part, which reveals a real part or a conjugate
     dtype, mark = (torch.complex128, 1j) if type_.dtype.is_complex else (torch.int64, 0)
     seen: Any = torch.empty_strided(shape, type_.strides, dtype=dtype)
     seen.copy_(torch.arange(math.prod(shape)).reshape(shape) + mark)
@@ -72,9 +73,9 @@ def positions(chain: Chain, base: Value) -> torch.Tensor:
 
 
 def scattered(chain: Chain, base: Value, new: Value, constant: Constant, emit: Emit) -> Value:
-    """Put `new` into `base` where a chain of views looks; returns the base's new value.
+    """Write `new` to the elements of `base` that a chain of views shows; returns the base's new value.
 
-    Raises UnknownInverse where a size is not known, or several places of the chain's end are one of `base`.
+    Raises UnknownInverse where a size is not known, or where the last view shows an element of `base` more than once.
     """
     type_, places = base.tensor, positions(chain, base).reshape(-1)
     if len(set(places.tolist())) < places.numel():
@@ -94,7 +95,7 @@ def scattered(chain: Chain, base: Value, new: Value, constant: Constant, emit: E
 def _joined(
     pieces_of: Pieces, view: Call, index: int, base: Value, new: Value, emit: Emit
 ) -> tuple[str, dict[str, Any]]:
-    """The pieces taken again, the written one replaced, and joined."""
+    """All parts, with the written one replaced, joined by a concat or stack."""
     dim = view.args["dim"] if pieces_of.axis is None else pieces_of.axis(base.tensor.rank)
     if "indices" in view.args:
         bounds = [0, *view.args["indices"], INT64_MAX]
@@ -103,7 +104,7 @@ def _joined(
     whole = Value(ListType())
     emit(Call(view.target, {**view.args, "self": base}, [whole], view.source))
     pieces = [new] * _count(pieces_of, view, base, dim)
-    shape = new.tensor.shape if pieces_of.join == "aten::stack" else None  # other pieces may differ in size
+    shape = new.tensor.shape if pieces_of.join == "aten::stack" else None  # the sizes of other parts may differ
     for position in range(len(pieces)):
         if position != index:
             pieces[position] = Value(TensorType(base.tensor.dtype, shape))
@@ -112,7 +113,7 @@ def _joined(
 
 
 def _count(pieces_of: Pieces, view: Call, base: Value, dim: int) -> int:
-    """How many pieces the view has."""
+    """The number of parts of the view."""
     args = view.args
     if "sections" in args:
         return int(args["sections"])

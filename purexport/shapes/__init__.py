@@ -1,1 +1,1 @@
-"""Sizes as expressions: torch's shape functions on fake tensors, and functions for what those cannot do."""
+"""Symbolic sizes: torch's shape functions run on fake tensors, one call at a time or over a whole graph."""

@@ -1,11 +1,11 @@
-"""Abstract execution: the neutral graph run once on fake tensors whose declared axes are symbols.
+"""Abstract execution: the neutral graph runs once on fake tensors whose dynamic axes have symbolic sizes.
 
 A trace records the example's sizes everywhere, and a rule that took them as constants would be wrong for every other
-size.  With dynamic axes, this pass replaces each recorded type by what torch's own shape functions say of symbolic
-sizes.  A symbol that the model forces to one size is reported with the call that did it.
+size.  With dynamic axes, this pass replaces each recorded type by what torch's own shape functions give for symbolic
+sizes.  A specialized axis, whose symbol the model forces to one size, is reported with the call that did it.
 
-The recorded sizes remain as a cross-check: at the example's sizes both must agree, otherwise the trace holds a size
-fixed in a way that no shape function shows, and exporting it would be wrong.
+Invariant: at the example's sizes, the computed and the recorded sizes agree.  Otherwise the trace has specialized a
+size in a way that no shape function shows.  Then the export is refused, because the file would be wrong.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from purexport.shapes.failures import code_of
 
 
 def has_data_dependent_sizes(graph: AtenGraph) -> bool:
-    """True when a size in the graph follows from the content of a tensor: the example's means nothing for another."""
+    """True when a size in the graph is data-dependent, so that the example's size does not hold for other inputs."""
     return any(map(has_data_dependent_size, graph.calls))
 
 
 @dataclass
 class Inference:
-    """What the abstract execution found out beside the types."""
+    """What the abstract execution found out besides the types."""
 
     specialised: list[Specialised] = field(default_factory=list)
     merged: list[str] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
 
     def remarks(self) -> list[str]:
-        """All of it as sentences."""
+        """All findings, one sentence each."""
         held = [
             f"the trace holds that {'; '.join(self.assumed)}; for sizes where it does not hold, the file may not run"
         ]
@@ -49,10 +49,10 @@ def infer_types(graph: AtenGraph, axes: Mapping[str, Axes]) -> Inference:
     """Give every value of `graph` its symbolic type, in place.
 
     `axes` maps an input's name to its dynamic axes and their names; axes of one name have one size.
-    Sizes that equal nothing else come first.  Where the program does not run on them (they may be larger than a table
-    of positions, say), it runs on the example's own; an axis that the model then holds at one size becomes static and
-    is reported.
-    Raises ExportError where the program runs in neither way.
+    The program runs first on sizes that equal no other size.  It may fail there or specialize an axis, for example
+    because such a size is larger than a table of positions.  Then the program runs on the example's own sizes.  An axis
+    that is specialized there too becomes static and is reported.
+    Raises ExportError where the second run fails too.
     """
     values = [item.value for item in graph.inputs] + [value for call in graph.calls for value in call.outputs]
     recorded = [value.type for value in values]
@@ -71,7 +71,7 @@ class _Abstract:
     def __init__(self, graph: AtenGraph, axes: Mapping[str, Axes], distinct: bool) -> None:
         self.graph = graph
         self.axes = axes
-        # imported here, because it loads sympy, and a graph whose sizes cannot change is only asked whether they can
+        # imported here, because it loads sympy, which a graph with static sizes does not need
         from purexport.shapes.fakes import FakeMachine
 
         self.machine = FakeMachine(distinct)
@@ -90,7 +90,7 @@ class _Abstract:
                     item.value.type = self.machine.type(self.env[item.value])
             for call in self.graph.calls:
                 self._run(call)
-        # a symbol fixed late is a number in the types that were recorded before
+        # a symbol that was specialized late becomes a number in the types from before, too
         for value, result in self.env.items():
             value.type = self._type(result, value)
         self.found.merged = self.machine.merged()
@@ -122,7 +122,7 @@ class _Abstract:
                 self.found.specialised.append(Specialised(axis, size, str(call.source)))
 
     def _refuse_squeeze_by_chance(self, call: Call) -> None:
-        """An axis that is 1 in the example only because of the example's size would not go for other sizes."""
+        """Refuse a squeeze of a dynamic axis whose size is 1 only in the example: other sizes would keep the axis."""
         fake = self.env[call.args["self"]]
         dims = call.args.get("dim", range(fake.dim()))
         for dim in dims if isinstance(dims, (list, range)) else [dims]:
@@ -135,11 +135,11 @@ class _Abstract:
                 )
 
     def _type(self, result: Any, value: Value) -> Any:
-        # a number stays one, also where torch computed it as a zero-dim tensor
+        # a number stays a number, also where torch computed it as a zero-dim tensor
         is_number = isinstance(value.type, ScalarType) and isinstance(result, torch.Tensor)
         found = value.type if is_number else self.machine.type(result)
         if isinstance(found, TensorType) and isinstance(value.type, TensorType) and is_quantized(value.type.dtype):
-            return TensorType(value.type.dtype, found.shape)  # its fake holds the numbers
+            return TensorType(value.type.dtype, found.shape)  # its fake tensor is float32
         return found
 
     def _cross_check(self, call: Call, type_: Any, old: Any, result: Any) -> None:

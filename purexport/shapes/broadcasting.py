@@ -1,12 +1,12 @@
-"""Broadcasting where a size is known only when the file runs.
+"""Broadcasting with unbacked sizes, which are known only at run time.
 
-torch's shape functions take such a size for one that is not 1, and settle that it equals the other operand's; from then
-on they give that number for it.  After a branch it may well be 1, and the file would hold a wrong size.  So operands of
-unknown sizes are widened to the common shape before torch is asked, and nothing is settled:
+torch's shape functions assume that such a size is not 1 and equals the other operand's size, and replace it from then
+on.  After a branch the size may well be 1, and the file would contain a wrong size.  So operands with unbacked sizes
+are expanded to the common shape before torch runs, and torch assumes nothing:
 
-- beside a known size other than 1 the common size is that one, whatever the unknown size turns out to be,
-- of anything else it is a new unknown size,
-- and what is written in place keeps its shape.
+- next to a known size other than 1, the common size is the known one, whatever the unbacked size turns out to be;
+- otherwise the common size is a new unbacked size;
+- a tensor that is written in place keeps its shape.
 
 Semantics: https://docs.pytorch.org/docs/stable/notes/broadcasting.html.
 """
@@ -24,10 +24,10 @@ from purexport.facts.table import fact_of
 
 
 def widened(target: str, operator: Any, args: Mapping[str, Any], unknown: Callable[[], Any]) -> Mapping[str, Any]:
-    """`args` of a call, with operands of unknown sizes widened where torch would settle them.
+    """`args` of a call, with operands of unbacked sizes expanded where torch would make an assumption.
 
-    `operator` is what will be called (of which only torch's own say by a tag that they broadcast), `unknown` makes
-    an unknown size.
+    `operator` is what will be called; only torch's own operators have a tag which says that they broadcast.
+    `unknown` makes a new unbacked size.
     """
     if torch.Tag.pointwise not in getattr(operator, "tags", ()) and not fact_of(target).broadcasts:
         return args
@@ -38,7 +38,7 @@ def widened(target: str, operator: Any, args: Mapping[str, Any], unknown: Callab
     rank = max(tensor.dim() for tensor in tensors.values())
     shapes = [(1,) * (rank - tensor.dim()) + tuple(tensor.shape) for tensor in tensors.values()]
     if written is not None and written.dim() < rank:
-        return args  # torch says what is wrong
+        return args  # torch raises the error
     common = [
         _common(sizes, None if written is None else written.shape[axis], unknown)
         for axis, sizes in enumerate(zip(*shapes, strict=True))
@@ -53,7 +53,7 @@ def widened(target: str, operator: Any, args: Mapping[str, Any], unknown: Callab
 
 
 def _common(sizes: Sequence[Any], written: Any, unknown: Callable[[], Any]) -> Any:
-    """The size that unknown ones are widened to; None where torch has nothing to settle."""
+    """The size that unbacked ones are expanded to; None where torch has nothing to assume."""
     wide = [size for size in sizes if not _is(size, 1)]
     if all(_is(size, wide[0]) for size in wide[1:]) or not any(map(_is_unknown, wide)):
         return None
@@ -64,7 +64,7 @@ def _common(sizes: Sequence[Any], written: Any, unknown: Callable[[], Any]) -> A
 
 
 def _gives_way(size: Any, wide: Any) -> bool:
-    """Whether torch need not be asked about `size`: it is unknown, or so is the common one."""
+    """Whether `size` is replaced by the common size `wide`: either it is unbacked, or `wide` is and `size` is not 1."""
     return _is_unknown(size) or (_is_unknown(wide) and not _is(size, 1))
 
 

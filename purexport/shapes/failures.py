@@ -1,11 +1,12 @@
-"""Why torch could not run a call or a model: the code of what it raised.
+"""Why torch could not run a call or a model: the error code for what torch raised.
 
-torch says most of it by the class of its errors; where it has none, its words are read here and nowhere else.
+Most reasons follow from the class of torch's error.  The others follow from its message.  No other module reads the
+messages of torch's errors to classify them.
 """
 
 from __future__ import annotations
 
-# Classes of torch by name: not every version has each, and the module of the first loads sympy.
+# torch's classes by name: not every version has all of them, and the module of the first one loads sympy.
 _BY_CLASS = (
     ("GuardOnDataDependentSymNode", "data-dependent-size"),
     ("FakeTensorDeviceMismatchError", "different-devices"),
@@ -18,7 +19,7 @@ _BY_WORDS = (
 
 
 def code_of(error: BaseException, otherwise: str) -> str:
-    """The code of an error of torch's, or of what caused it; `otherwise` where nothing tells."""
+    """The code for an error that torch raised, or for one of its causes; `otherwise` for an unknown error."""
     cause: BaseException | None = error
     while cause is not None:
         kinds = {kind.__name__ for kind in type(cause).__mro__ if kind.__module__.startswith("torch.")}

@@ -1,10 +1,10 @@
-"""Fake tensors whose declared axes are symbols: torch's own shape functions, asked one call at a time.
+"""Fake tensors whose dynamic axes are symbols: torch's own shape functions run on them, one call at a time.
 
-The abstract execution of a trace and the interpretation of a script both stand on this.  A symbol's hint is not the
-example's size (see `symbol`), so that two sizes are equal only where the model makes them equal.
+The abstract execution of a trace and the interpretation of a script both use this module.  A symbol's hint is not the
+example's size (see `symbol`), so two sizes are equal only where the model makes them equal.
 
-Small tensors that follow from constants and sizes alone keep their content (`constant`), since models compute sizes
-with them.  It is forgotten where a call writes to them.
+Models compute sizes with small tensors.  So a small tensor that is made from constants and sizes alone keeps its
+content (`constant`).  The content is forgotten when a call writes to the tensor.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NUMBERS = re.compile("number")
 
 @dataclass(frozen=True)
 class _Axis(GuardSource):
-    """Says where a symbol comes from, as torch's guards want to know."""
+    """The origin of a symbol, in the form that torch's guards need."""
 
     text: str
 
@@ -55,7 +55,7 @@ class _Axis(GuardSource):
 
 
 class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
-    """torch keeps the content of single elements only."""
+    """A fake mode that keeps the content of small tensors; torch's own keeps that of one-element tensors only."""
 
     def may_turn_const(self, t: torch.Tensor) -> bool:
         small = t.numel() <= _SMALL and t.layout is torch.strided and t.device.type == "cpu"
@@ -63,7 +63,7 @@ class _Mode(FakeTensorMode):  # type: ignore[no-untyped-call]
 
 
 class FakeMachine:
-    """Runs calls on fake tensors.  `distinct` gives each symbol a size that equals no other by chance."""
+    """Runs calls on fake tensors.  With `distinct`, each symbol gets a size that equals no other by chance."""
 
     def __init__(self, distinct: bool) -> None:
         self.distinct = distinct
@@ -76,19 +76,19 @@ class FakeMachine:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """The modes in which calls are to be evaluated."""
-        # the Python dispatcher brings the shape functions that keep symbols where the C++ kernels want numbers
+        """The modes in which calls must be evaluated."""
+        # the Python dispatcher selects shape functions that keep symbols, where the C++ kernels need numbers
         with quiet_torch(), self.mode, enable_python_dispatcher(), torch.no_grad():
             yield
 
     @staticmethod
     def outside() -> AbstractContextManager[Any]:
-        """Leaves the modes for a moment, for tensors that hold real numbers."""
+        """Leaves the fake mode inside, to make tensors with real content."""
         return unset_fake_temporarily()
 
     def tensor(self, type_: TensorType, axes: Axes) -> torch.Tensor:
-        """A fake tensor of that type, the given axes symbols."""
-        if is_quantized(type_.dtype):  # the numbers stand for it, as in `facts.quantized`
+        """A fake tensor of that type, with symbols on the given axes."""
+        if is_quantized(type_.dtype):  # a float32 tensor stands for it, as in `facts.quantized`
             type_ = TensorType(torch.float32, type_.shape)
         shape: list[Any] = list(type_.shape or ())
         for axis, name in axes.items():
@@ -98,7 +98,7 @@ class FakeMachine:
         return torch.empty(shape, dtype=type_.dtype)
 
     def constant(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A fake of a tensor that is known, with its content if it is small."""
+        """A fake of a known tensor, with its content if it is small."""
         if tensor.is_quantized or not self.mode.may_turn_const(tensor):
             return self.tensor(tensor_type(tensor), {})
         with self.outside():
@@ -106,21 +106,21 @@ class FakeMachine:
             return self.mode.fake_tensor_converter.from_real_tensor(self.mode, content, make_constant=True)
 
     def forget(self, fake: Any) -> Any:
-        """`fake`, of which nothing but its type is known any more, nor of what shares memory with it."""
+        """Forget the content of `fake` and of every fake that aliases it; returns `fake`."""
         content = getattr(fake, "constant", None)
         if content is not None:
             self.mode.fake_tensor_converter.invalidate_constant_aliases(content)
         return fake
 
     def remembered(self) -> frozenset[Any]:
-        """The memory of which the content is known."""
+        """The storages whose content is known."""
         return frozenset(self.mode.fake_tensor_converter.constant_storage_mapping)
 
     def symbol(self, name: str, example: int) -> Any:
-        """The symbol of an axis name, made when it is first asked for."""
+        """The symbol of an axis name.  It is made at the first request."""
         if name not in self.symbols:
-            # The example's own size may equal another one by chance, or be 1, and "are they equal?" would then fix it.
-            # A multiple by a prime of its own equals nothing else and divides by all that the example divides by.
+            # The example's size may equal another one by chance, or be 1, and a comparison would then specialize it.
+            # Its product with a prime of its own equals no other size, and keeps every divisor of the example's size.
             factor = _PRIMES[len(self.symbols) % len(_PRIMES)] if self.distinct else 1
             hint = max(example, 1) * factor
             source = _Axis(name)
@@ -131,7 +131,7 @@ class FakeMachine:
         return self.symbols[name]
 
     def evaluate(self, call: Call, lookup: Callable[[Value], Any]) -> list[Any]:
-        """The results of a call on what `lookup` gives for its values.  Raises what torch raises."""
+        """The results of a call; `lookup` gives the fake of each value.  Raises what torch raises."""
         args = {name: map_values(arg, lookup) for name, arg in call.args.items()}
         if call.target == "prim::getitem":
             return [args["list"][args["index"]]]
@@ -140,7 +140,7 @@ class FakeMachine:
             if scalars.is_scalar_operator(call.base) and not operands:
                 return [scalars.evaluate(call.base, args)]
         if fact_of(call.target).reads_number and isinstance(args.get("a"), torch.Tensor):
-            return [args["a"].item()]  # the operators themselves give Python numbers, which a fake does not have
+            return [args["a"].item()]  # the operators themselves need the content, which a fake lacks
         if call.target == "aten::_shape_as_tensor":
             return [self._shape_of(args["self"])]
         if call.target == "aten::_reshape_from_tensor":
@@ -164,7 +164,7 @@ class FakeMachine:
         return made
 
     def _reshaped(self, fake: torch.Tensor, shape: Any) -> torch.Tensor:
-        """A tensor reshaped to the content of another, where that is known; else its sizes only the run knows."""
+        """`fake` reshaped to the content of `shape`; with unbacked sizes where that content is unknown."""
         sizes, version = getattr(shape, "sizes_held", (None, None))
         if version != shape._version:  # written to since
             sizes = None
@@ -176,12 +176,13 @@ class FakeMachine:
         return torch.empty([self.unknown_size() for _ in range(int(shape.shape[0]))], dtype=fake.dtype)
 
     def _as_tensors(self, target: str, args: Mapping[str, Any]) -> dict[str, Any]:
-        """Numbers that the trace had wrapped become zero-dim tensors where the schema wants a tensor."""
+        """The arguments, with a zero-dim tensor for each number that the trace had unwrapped from one."""
         kinds = _parameters(target, _TENSORS)
         args = {name: self._as_tensor(arg) if name in kinds else arg for name, arg in args.items()}
         if not any(isinstance(arg, torch.Tensor) and arg.is_complex() for arg in args.values()):
             return args
-        # torch makes a complex number of one beside complex tensors, which would fix it; no shape depends on it
+        # next to complex tensors torch converts a symbolic number to complex, which would specialize it; no shape
+        # depends on the number, so 1 stands for it
         numbers = _parameters(target, _NUMBERS)
         return {name: 1 if name in numbers and _is_symbolic(arg) else arg for name, arg in args.items()}
 
@@ -197,7 +198,7 @@ class FakeMachine:
         return self.constant(number)
 
     def _made(self, call: Call, args: Mapping[str, Any]) -> torch.Tensor | None:
-        """A small tensor that is made of known numbers, with its content; None for other calls."""
+        """A small tensor that is made from known numbers, with its content; None for other calls."""
         if not fact_of(call.target).makes_constant or any(
             isinstance(arg, torch.Tensor) or _is_symbolic(arg) for arg in args.values()
         ):
@@ -210,36 +211,36 @@ class FakeMachine:
         return self.constant(made)
 
     def type(self, result: Any) -> Any:
-        """The neutral type of a fake result, sizes written in the names of the axes."""
+        """The neutral type of a fake result; its sizes are expressions of the names of the axes."""
         return Symbols(self.names).type(result)
 
     def named(self, text: str) -> str:
-        """torch's symbols in a message replaced by the names of the axes."""
+        """A message of torch's, with the names of the axes in place of torch's symbols."""
         return re.sub(r"\bs\d+\b", lambda match: self.names.get(match.group(), match.group()), text)
 
     def at_example(self, size: Any) -> int | None:
-        """A size at the example's sizes; None where it depends on data."""
+        """The value of a size at the example's sizes; None for a data-dependent size."""
         if isinstance(size, int):
             return size
         number = size.node.expr.subs(self.examples)
         return int(number) if number.is_Integer else None
 
     def unknown(self, kind: Any) -> Any:
-        """A number that only the run knows."""
+        """A new unbacked number, whose value is known only at run time."""
         if kind is bool:
             return self.shapes.create_unbacked_symbool()
         return self.shapes.create_unbacked_symfloat() if kind is float else self.shapes.create_unbacked_symint()
 
     def unknown_size(self) -> Any:
-        """A size that only the run knows."""
+        """A new unbacked size, which is known only at run time."""
         size = self.shapes.create_unbacked_symint()
         torch._check(size >= 0)  # type: ignore[no-untyped-call]
         return size
 
     def joined(self, one: torch.Tensor, other: torch.Tensor, free: Container[str] = ()) -> torch.Tensor:
-        """A tensor that may be either: sizes that differ become unknown.  Both must have one rank and dtype.
+        """A tensor that may be either of the two: sizes that differ become unbacked.  Both have one rank and dtype.
 
-        `free` names the unknown sizes of `one` that stand for any size already.
+        `free` names the unbacked sizes of `one` that may already be any size.
         """
         pairs = zip(one.shape, other.shape, strict=True)
         sizes = [a if str(a) in free or _equal(a, b) else self._either() for a, b in pairs]
@@ -250,7 +251,7 @@ class FakeMachine:
         return self.alternatives[-1]
 
     def settled(self) -> list[str]:
-        """What torch's shape functions have taken sizes to be that differ between two paths, a sentence each."""
+        """What torch's shape functions assumed of sizes that differ between two paths, one sentence each."""
         found = [size.node.expr for size in self.alternatives if size.node.expr != size.node._expr]
         return [
             f"a size that differs between two paths is taken to be {self.named(str(taken))}, which torch's shape "
@@ -260,7 +261,7 @@ class FakeMachine:
 
     @staticmethod
     def known(number: Any) -> Any:
-        """A symbolic number's value where its symbols do not matter, else None."""
+        """The value of a symbolic number that does not depend on its symbols, else None."""
         expression = number.node.expr
         if isinstance(number, torch.SymBool):
             if statically_known_true(number):
@@ -271,7 +272,7 @@ class FakeMachine:
         return float(expression) if expression.is_number else None
 
     def merged(self) -> list[str]:
-        """The axes that were declared apart and that the model takes for one size, a sentence each."""
+        """The axes that were declared with different names and that the model takes for one size, one sentence each."""
         first: dict[str, str] = {}
         found = []
         for name, symbol in self.symbols.items():
@@ -282,13 +283,13 @@ class FakeMachine:
         return found
 
     def assumed(self) -> list[str]:
-        """What the model takes the size of a part to be, where the part may be shorter for other sizes."""
+        """The size that the model assumes for a slice, where the slice may be shorter for other sizes."""
         found = (guard.expr for guard in open_guards(self.shapes))
         equal = [item for item in found if getattr(item, "rel_op", "") == "==" and item.has(Min, Max)]
         return [self.named(f"{item.lhs} = {item.rhs}") for item in dict.fromkeys(equal)]
 
     def fixed(self) -> dict[str, int]:
-        """The axes that were forced to one size so far."""
+        """The axes that were specialized so far, and their sizes."""
         found = {name: symbol.node.expr for name, symbol in self.symbols.items()}
         return {name: int(expression) for name, expression in found.items() if expression.is_Integer}
 

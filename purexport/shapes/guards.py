@@ -1,7 +1,8 @@
-"""What torch assumed of symbolic sizes while it ran a program, and for which sizes that holds.
+"""The guards: what torch assumed of symbolic sizes while it ran a program, and for which sizes that holds.
 
-torch writes each question that it answered as a guard, an expression of sizes.  Whether a guard matters is found by
-trying sizes: one that nearly all sizes fulfil says nothing, and one that hardly any does holds a size fixed.
+torch records each question that it answered as a guard, which is an expression of sizes.  To find out whether a guard
+matters, sizes are tried.  A guard that nearly all sizes fulfil is no restriction.  A guard that hardly any size fulfils
+specializes a size.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-# From a few on, equal to each other and different: torch's own shape functions leave the smallest open too.
+# They begin at 4, because torch's own shape functions also make assumptions that fail for the smallest sizes only.
 _FEW = (4, 5, 6, 7, 8, 12, 30, 31, 64, 100, 1000, 4096)
 _MANY = range(2, 100)
 
 
 def holds_at(expression: Any, sizes: Mapping[Any, int]) -> bool:
-    """Whether an assumption holds for these sizes; False where it has no answer for them."""
+    """Whether an assumption holds for these sizes; False where it cannot be evaluated for them."""
     try:
         return bool(expression.subs(sizes))
     except (TypeError, ZeroDivisionError, ValueError):
@@ -23,7 +24,7 @@ def holds_at(expression: Any, sizes: Mapping[Any, int]) -> bool:
 
 
 def holds_but_for_the_smallest(expression: Any) -> bool:
-    """True for a question that all sizes but the smallest answer alike: `Ne(s0, 1)`, `s0 <= 2**24`."""
+    """True for an assumption that holds for all sizes except very small or huge ones: `Ne(s0, 1)`, `s0 <= 2**24`."""
     symbols = sorted(expression.free_symbols, key=str)
     for shift in range(len(symbols) and 3):
         for first in range(len(_FEW)):
@@ -34,9 +35,10 @@ def holds_but_for_the_smallest(expression: Any) -> bool:
 
 
 def share_of_sizes(expression: Any, known: Sequence[Any]) -> float:
-    """For what share of sizes an assumption holds where those `known` hold: 1 says all, so that it is none.
+    """The share of sizes for which an assumption holds, among those for which the assumptions `known` hold.
 
-    Those of one size are tried on many sizes, the constants in them included; others on equal sizes.
+    1 means all sizes, so that nothing is assumed.  An assumption about one size is tried on many sizes, including the
+    constants in it and their neighbours.  An assumption about several sizes is tried with all of them equal.
     """
     constants = {int(number) for number in expression.atoms() if number.is_Integer and abs(number) < 2**40}
     edges = {number + by for number in constants for by in (-1, 0, 1)} | {2**power for power in range(8, 40)}
@@ -56,7 +58,7 @@ def _holds_at_equal(expression: Any, symbols: Any, size: int) -> bool:
 
 
 def open_guards(shapes: Any) -> Iterator[Any]:
-    """The guards of torch's book of sizes that speak of sizes which are still free, as these are known now."""
+    """The guards in torch's shape environment that concern sizes which are still free, with known sizes substituted."""
     for guard in shapes.guards:
         expression = guard.expr.xreplace(shapes.replacements)
         if expression.free_symbols:

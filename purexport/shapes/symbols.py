@@ -1,4 +1,4 @@
-"""torch's symbolic sizes as the neutral graph writes them: expressions of the names of axes."""
+"""torch's symbolic sizes in the neutral graph: expressions of the names of the axes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from purexport.aten.graph import Dim, ListType, ScalarType, TensorType, Type
 
 
 class Symbols:
-    """Names of the program's symbolic sizes: what the user declared, else what torch calls them."""
+    """Names of the program's symbolic sizes: those that the user declared, else torch's own."""
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self.names = names
@@ -27,7 +27,7 @@ class Symbols:
         return self.text(expression)
 
     def text(self, expression: Any) -> str:
-        """An expression of symbols in their names, its terms in the order of these."""
+        """The text of an expression with the names of its symbols; the terms are sorted by these names."""
         found = self.texts.get(expression)
         if found is None:
             named = {
@@ -39,7 +39,7 @@ class Symbols:
         return found
 
     def type(self, value: Any) -> Type:
-        """The type of what torch.export recorded for a node."""
+        """The type of `value`, which torch.export recorded for a node or a fake tensor run returned."""
         if isinstance(value, torch.Tensor):
             return TensorType(value.dtype, tuple(map(self.dim, value.shape)), _strides(value))
         if isinstance(value, (bool, torch.SymBool)):

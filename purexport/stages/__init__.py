@@ -1,5 +1,5 @@
-"""The stages of an export, a file each; `pipeline.py` calls them in order.
+"""The stages of an export, one file each; `pipeline.py` calls them in order.
 
-A stage is a function of the run and of what the stage before it returned.  It says that it begins, and returns one
-value, which leads back to all earlier ones.  Nothing but the run and that value is handed on.
+A stage is a function of the run and of the previous stage's result.  It reports that it begins, and returns one value,
+which refers to all earlier results.  Invariant: stages exchange nothing except the run and that value.
 """

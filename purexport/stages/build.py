@@ -1,4 +1,4 @@
-"""Build: the passes over the ONNX graph, the message that is made of it, and the program around that."""
+"""Build: run the passes over the ONNX graph, make the message from it, and put that into a program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from purexport.stages.run import Run
 
 
 def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
-    """The model as a message, in a program that can be run and saved.  Raises WeightsError for weights that lack."""
+    """The model as a message, in a program that can be run and saved.  Raises WeightsError for missing weights."""
     options, graph = run.options, onnx.graph
     run.progress.at("build")
     functions = outline.modules_as_functions(graph, run.model, options.export_modules_as_functions)

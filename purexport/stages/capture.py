@@ -1,4 +1,4 @@
-"""Capture: the model and its arguments to the neutral graph, by whichever route, without a trace in the model."""
+"""Capture: the model and its arguments become the neutral graph, by one of the routes.  The model is left unchanged."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from purexport.stages.run import Run
 
 
 def capture_model(run: Run) -> Captured:
-    """The neutral graph, its inputs named and filled with the weights that the file is to have.
+    """The neutral graph, with names for its inputs, and with the weights for the file.
 
-    Raises ExportError where no route takes the model, ValueError for names or axes that do not fit it.
+    Raises ExportError where no route takes the model, ValueError for names or axes that do not fit the model.
     """
     options, weights = run.options, run.weights
     # the model runs on copies, because it may write to its arguments

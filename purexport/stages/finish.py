@@ -1,4 +1,4 @@
-"""Verify and save: what is done with a finished program."""
+"""Verify and save: the last two stages, which work on a finished program."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from purexport.stages.run import Run
 
 
 def verify_program(run: Run, program: ONNXProgram) -> ONNXProgram:
-    """The program, whose results on the run's arguments are those of the model.  Raises VerificationError otherwise."""
+    """The program, after a check that it gives the model's results on the run's arguments.
+
+    Raises VerificationError when the results differ.
+    """
     run.progress.at("verify")
     mode = select_model_mode_for_export(run.model, run.options.training)
     with alone(), mode, run.weights.swapped(valued=True):
@@ -20,7 +23,7 @@ def verify_program(run: Run, program: ONNXProgram) -> ONNXProgram:
 
 
 def save_program(run: Run, program: ONNXProgram, f: Any) -> ONNXProgram:
-    """The program, written to `f`, a path or a binary file.  Raises OSError when that cannot be written."""
+    """Write the program to `f`, a path or a binary file, and return it.  Raises OSError when `f` cannot be written."""
     options = run.options
     run.progress.at("save")
     where = options.external_data if options.external_data is not None else options.use_external_data_format or None

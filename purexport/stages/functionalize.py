@@ -1,4 +1,4 @@
-"""Functionalize: no writes, types that hold for all sizes, and the names of everything that a user may ask for."""
+"""Functionalize: writes become values, types hold for all sizes, and everything that users can refer to gets a name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from purexport.stages.run import Run
 
 @dataclass(frozen=True, eq=False)
 class Pure:
-    """The graph without writes, what of the model's state goes in and out of the file, and what there is to remark."""
+    """The graph without writes, the model's state that the file takes and returns, and the remarks."""
 
     captured: Captured
     graph: AtenGraph
@@ -54,7 +54,7 @@ def make_pure(run: Run, captured: Captured) -> Pure:
 
 
 def _infer_types(captured: Captured, graph: AtenGraph) -> list[str]:
-    """Where sizes can change, types of the example's sizes are replaced by those of abstract execution."""
+    """Where sizes can change, replace types with the example's sizes by those of the abstract execution."""
     if captured.types_hold_for_all_sizes:
         return []
     if not captured.axes and not abstract_run.has_data_dependent_sizes(graph):
@@ -63,9 +63,9 @@ def _infer_types(captured: Captured, graph: AtenGraph) -> list[str]:
 
 
 def _said(remarks: Sequence[str]) -> Sequence[str]:
-    """Each remark as a warning that points at the caller of `export`.
+    """Show each remark as a warning that points at the caller of `export`.
 
-    Between here and there are the stage, `export` itself and `takes_past_options`.
+    The frames in between are those of the stage, of `export` itself and of `takes_past_options`.
     """
     for remark in remarks:
         warnings.warn(remark, UserWarning, stacklevel=5)

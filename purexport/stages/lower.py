@@ -15,7 +15,7 @@ from purexport.stages.run import Run
 
 @dataclass(frozen=True, eq=False)
 class Onnx:
-    """The ONNX graph, how it came about, and the parameters that it takes as inputs, by their names."""
+    """The ONNX graph, how it was made, and the parameters that it takes as inputs, by name."""
 
     pure: Pure
     lowered: Lowered
@@ -28,7 +28,7 @@ class Onnx:
 
 
 def lower_to_onnx(run: Run, pure: Pure) -> Onnx:
-    """The graph in ONNX operators of the asked opset.
+    """The graph in ONNX operators of the requested opset.
 
     Raises UnsupportedOperatorError with every call that cannot be expressed.
     """

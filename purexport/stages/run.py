@@ -1,4 +1,4 @@
-"""One export as all of its stages see it: the model, its arguments, the options, and what was opened for them."""
+"""One export as all of its stages see it: the model, its arguments, the options, and the resources for them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from purexport.weights.model.attach import Attached, with_values
 class Run:
     """One export.
 
-    `args` and `kwargs` are those of a call of the model, as the user's tensors; `rules` the functions that go before
-    our rules, `weights` what replaces tensors of the model.
+    `args` and `kwargs` are the arguments for a call of the model, with the user's own tensors.  `rules` are functions
+    that take precedence over our rules.  `weights` replace tensors of the model.
     """
 
     model: Any
@@ -47,11 +47,11 @@ class Run:
 
 @contextmanager
 def opened(model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Options) -> Iterator[Run]:
-    """The run of an export, from the capture to the finished message: no other export runs meanwhile.
+    """The run of an export, from the capture to the finished message.  No other export runs meanwhile.
 
-    What needs no capture is checked first: before the model runs, and as far as possible before another export is
-    waited for.  Raises ValueError for an option out of range or one that does not go with the model, ExportError for
-    arguments that are none, WeightsError for weights that do not fit, OSError for those that cannot be read.
+    Checks that need no capture come first: before the model runs, and as far as possible before the wait for another
+    export.  Raises ValueError for an option that is out of range or does not fit the model, ExportError for invalid
+    arguments, WeightsError for weights that do not fit, and OSError for weights that cannot be read.
     """
     check_choice(options.capture)
     outline.check_wanted(options.export_modules_as_functions, model, options.opset)

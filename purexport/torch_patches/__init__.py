@@ -1,1 +1,1 @@
-"""What is replaced in torch while it is asked, and put back afterwards: `table.py` lists all of it."""
+"""Temporary replacements of parts of torch; `table.py` lists all of them.  Afterwards everything is restored."""

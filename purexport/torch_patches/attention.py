@@ -1,4 +1,4 @@
-"""In eval mode torch runs attention layers by a fused operator that has no other form."""
+"""Switches off the fused operator by which torch runs attention layers in eval mode: it has no decomposition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def plain_attention() -> Iterator[None]:
-    """Attention layers run by their plain operators, in the whole process."""
+    """Inside, attention layers run their plain operators, in the whole process."""
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:

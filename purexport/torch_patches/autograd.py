@@ -1,7 +1,7 @@
-"""How autograd Functions are applied, by torch and by its compiler.
+"""Replaces how autograd Functions are applied, by torch and by its compiler.
 
-`_SingleLevelFunction.apply` is what `Function.apply` itself calls: so a bound `apply` that the model took before is
-caught too.
+`Function.apply` itself calls `_SingleLevelFunction.apply`, which is replaced here.  So a bound `apply` that the model
+stored before is intercepted too.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _PLAIN = vars(torch._C._FunctionBase)["apply"]
 
 
 def plain_apply(function: Any) -> Callable[..., Any]:
-    """`function.apply` as torch has it, whatever stands in its place."""
+    """torch's own `function.apply`, whatever replaces it at the moment."""
     bound: Callable[..., Any] = _PLAIN.__get__(None, function)
     return bound
 
 
 @contextmanager
 def applied_by(apply: Callable[..., Any]) -> Iterator[None]:
-    """Applying a Function becomes `apply(function, *args, **kwargs)`, in the whole process."""
+    """Inside, applying a Function becomes `apply(function, *args, **kwargs)`, in the whole process."""
     level: Any = autograd._SingleLevelFunction
     outer = vars(level).get("apply")
     level.apply = classmethod(apply)
@@ -39,7 +39,7 @@ def applied_by(apply: Callable[..., Any]) -> Iterator[None]:
 
 @contextmanager
 def left_whole_by_dynamo(kinds: Iterable[Any]) -> Iterator[None]:
-    """torch's compiler, which takes Functions apart, records applications of these classes as calls."""
+    """Inside, torch's compiler records applications of these classes as calls; otherwise it traces into Functions."""
     from torch._dynamo import trace_rules  # only torch.export needs the compiler, which takes long to load
 
     allowed: Any = trace_rules._allowed_callable_ids

@@ -1,6 +1,6 @@
-"""Calls of torch handed to a function of ours, which decides what happens instead.
+"""Hands calls of torch's functions or operators to a function of ours, which decides what happens instead.
 
-In this thread only: torch keeps its modes by thread.
+This affects only the current thread, because torch keeps its modes per thread.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @contextmanager
 def functions_handed_to(handler: Handler) -> Iterator[None]:
-    """Each call of a function of torch's Python interface becomes `handler(function, args, kwargs)`.
+    """Inside, each call of a function of torch's Python interface becomes `handler(function, args, kwargs)`.
 
-    What the handler calls itself goes to torch, or to the handler of the next context outwards.
+    Calls that the handler itself makes go to torch, or to the handler of the next outer context.
     """
     with _Functions(handler):
         yield
@@ -45,6 +45,6 @@ def functions_handed_to(handler: Handler) -> Iterator[None]:
 
 @contextmanager
 def operators_handed_to(handler: Handler) -> Iterator[None]:
-    """Each call of an operator that reaches the kernels becomes `handler(overload, args, kwargs)`."""
+    """Inside, each call of an operator that reaches the kernels becomes `handler(overload, args, kwargs)`."""
     with _Operators(handler):
         yield

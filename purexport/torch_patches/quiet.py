@@ -1,4 +1,4 @@
-"""torch logs pages about what it refuses; the error that we raise says it once."""
+"""Silences torch's loggers: torch logs pages about what it refuses, and the error that we raise says it once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet_torch() -> Iterator[None]:
-    """Drops what torch's loggers say in this thread; other threads' records pass."""
+    """Inside, drop the records of torch's loggers from this thread; records from other threads pass."""
     thread = threading.get_ident()
 
     def others(record: logging.LogRecord) -> bool:

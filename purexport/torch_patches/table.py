@@ -1,7 +1,7 @@
-"""Everything that is replaced in torch, a row each; nothing outside this folder replaces anything there.
+"""Everything that is replaced in torch, one row each; nothing outside this folder replaces anything in torch.
 
-Two things are not in the table.  Operators of our own are declared once and stay (`torch.library`).  And what `patch()`
-puts into torch.onnx stays until the user takes it back: `compat/torch_onnx.py` keeps that list.
+Two things are not in the table.  Our own operators are declared once and stay (`torch.library`).  What `patch()` puts
+into torch.onnx stays until the user undoes it; `compat/torch_onnx.py` has that list.
 Invariant: after the context everything is what it was before, also after an error.
 """
 
@@ -30,8 +30,8 @@ from purexport.torch_patches.tracer import module_paths, traced_in_kernels, trac
 class Patch:
     """One replacement.
 
-    `context` replaces `replaced` inside, for `reason`; `now` gives what stands there, to compare; `since` is a release
-    of torch that has it already.
+    `context` is the context manager that replaces `replaced`, for the reason `reason`.  `now` returns what is in its
+    place at the moment, for comparison.  `since` is a release of torch that already has what is replaced.
     """
 
     context: Callable[..., AbstractContextManager[Any]]
@@ -42,7 +42,7 @@ class Patch:
 
     @property
     def name(self) -> str:
-        """That of the context manager."""
+        """The name of the context manager."""
         return self.context.__name__
 
 

@@ -1,4 +1,4 @@
-"""What torch's tracer keeps for the thread and the process: the paths of modules, and the trace that is recorded."""
+"""Replaces state of torch's tracer: the paths of modules (per process), and the running trace (per thread)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SET_STATE = torch._C._set_tracing_state  # type: ignore[attr-defined]
 
 @contextmanager
 def module_paths(paths: Mapping[torch.nn.Module, str]) -> Iterator[None]:
-    """The tracer writes these paths into the scopes of nodes, instead of those of the last traced module."""
+    """Inside, the tracer writes these paths into the scopes of nodes, instead of those of the last traced module."""
     outer = jit_trace._trace_module_map
     jit_trace._trace_module_map = dict(paths)
     try:
@@ -27,7 +27,7 @@ def module_paths(paths: Mapping[torch.nn.Module, str]) -> Iterator[None]:
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """What runs inside is not recorded, and sizes are numbers."""
+    """Inside, nothing is recorded, and sizes are numbers."""
     state = tracing_state()
     _set_state(None)
     try:
@@ -38,7 +38,7 @@ def untraced() -> Iterator[None]:
 
 @contextmanager
 def traced_in_kernels() -> Iterator[None]:
-    """What runs inside is recorded, also inside a kernel that the tracer has called, where it keeps itself out."""
+    """Inside, calls are recorded, also in a kernel that the tracer has called, where the tracer excludes itself."""
     key = torch._C._dispatch_key_parse("Tracer")
     was = torch._C._dispatch_tls_is_dispatch_key_excluded(key)
     torch._C._dispatch_tls_set_dispatch_key_excluded(key, False)
@@ -49,5 +49,5 @@ def traced_in_kernels() -> Iterator[None]:
 
 
 def _set_state(state: Any) -> None:
-    with traced_in_kernels():  # torch refuses to change the state where the tracer is kept out
+    with traced_in_kernels():  # torch refuses to change the state where the tracer is excluded
         _SET_STATE(state)

@@ -1,1 +1,1 @@
-"""What all routes share: the request, its arguments and names, and what a model owns."""
+"""What all routes use: the request, its arguments and names, and the tensors that a model owns."""

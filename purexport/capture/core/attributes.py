@@ -1,6 +1,6 @@
-"""What a model assigns to its attributes while it runs (`self.state = new`), which a trace does not record.
+"""Assignments of a model to its attributes while it runs (`self.state = new`), which a trace does not record.
 
-Buffers among them are the model's state; everything is put back afterwards.
+Assigned buffers are noted, because they are the model's state.  Invariant: all attributes are restored afterwards.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 
 
 class Buffers:
-    """The buffers of `model` as they were, to be compared with what they are after a run."""
+    """The buffers of `model` at the start, for a comparison after a run."""
 
     def __init__(self, model: Any) -> None:
         modules = model.named_modules() if isinstance(model, torch.nn.Module) else ()
@@ -26,7 +26,7 @@ class Buffers:
         ]
 
     def assigned(self) -> list[tuple[str, torch.Tensor]]:
-        """The buffers that are other tensors now, by their path."""
+        """The buffers that are now different tensor objects, by path."""
         found = []
         for path, module, name, buffer in self._before:
             now = module._buffers.get(name)
@@ -37,7 +37,7 @@ class Buffers:
 
 @contextmanager
 def watched(module: torch.nn.Module) -> Iterator[set[str]]:
-    """The paths of the buffers that are assigned while `module` runs inside."""
+    """Collects the paths of the buffers that are assigned while `module` runs inside."""
     found: set[str] = set()
     buffers = Buffers(module)
 
@@ -53,7 +53,7 @@ def watched(module: torch.nn.Module) -> Iterator[set[str]]:
 
 @contextmanager
 def attributes_kept(model: Any) -> Iterator[None]:
-    """The model runs inside; what it assigns to attributes and buffers is put back afterwards."""
+    """The model runs inside.  Afterwards all attributes and buffers that it assigned are restored."""
     modules = model.modules() if isinstance(model, torch.nn.Module) else ()
     plain = [module for module in modules if not isinstance(module, torch.jit.ScriptModule)]
     held = [attributes for module in plain for attributes in (vars(module), module._buffers)]
@@ -66,7 +66,7 @@ def attributes_kept(model: Any) -> Iterator[None]:
 
 
 def _restore(attributes: dict[str, Any], before: Mapping[str, Any]) -> None:
-    """Put back what was assigned.  What was deleted stays so: a lazy module is rid of its hooks."""
+    """Restore what was assigned.  What was deleted stays deleted, because a lazy module removes its hooks."""
     for name in list(attributes):
         if name in before:
             attributes[name] = before[name]

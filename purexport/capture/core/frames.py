@@ -1,4 +1,4 @@
-"""The source lines that torch's tracer notes at its nodes."""
+"""The source lines that torch's tracer records for its nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model while it is captured: its mode, and what a run of it would leave changed."""
+"""The state of a model during a capture: its mode, and everything that a run would change and that is restored."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_in_onnx_export() -> bool:
 
 @contextmanager
 def exporting() -> Iterator[None]:
-    """Marks the capture for `is_in_onnx_export`, and shows attention layers as their plain operators."""
+    """Marks the capture for `is_in_onnx_export`, and makes attention layers run their plain operators."""
     token = _EXPORTING.set(True)
     try:
         with plain_attention():
@@ -38,7 +38,7 @@ def exporting() -> Iterator[None]:
 
 @contextmanager
 def select_model_mode_for_export(model: Any, mode: TrainingMode | bool | None) -> Iterator[None]:
-    """Put `model` into `mode` and restore the mode of each of its modules afterwards, also after an error."""
+    """Set the `mode` of `model`, and restore the mode of each of its modules afterwards, also after an error."""
     mode = training_mode(mode)
     if not isinstance(model, torch.nn.Module) or mode is TrainingMode.PRESERVE:
         yield
@@ -54,10 +54,11 @@ def select_model_mode_for_export(model: Any, mode: TrainingMode | bool | None) -
 
 @contextmanager
 def preserved(model: Any, *, runs: bool = True) -> Iterator[None]:
-    """Run the model inside without a trace of it: buffers, attributes and the random state are put back afterwards.
+    """The model runs inside and leaves no changes: buffers, attributes and the random state are restored afterwards.
 
-    Parameters are not copied, because they are large and a forward pass does not write to them; one that does is
-    refused with ExportError.  Unless it `runs` on values, buffers are not copied either: nothing can be written.
+    Parameters are not copied, because they are large and a forward pass does not write to them.  A model that does
+    write to one is refused with ExportError.  Without `runs` the model does not run on values, so buffers are not
+    copied either.
     """
     parameters = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
     buffers = list(model.buffers()) if isinstance(model, torch.nn.Module) and runs else []
@@ -83,7 +84,7 @@ def preserved(model: Any, *, runs: bool = True) -> Iterator[None]:
 
 @contextmanager
 def _random_state_kept() -> Iterator[None]:
-    """The global generators of torch, Python and numpy go on afterwards as if nothing had been drawn."""
+    """The global random generators of torch, Python and numpy have their former state afterwards."""
     cuda: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     before = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
     devices = torch.cuda.get_rng_state_all() if cuda else []
@@ -98,15 +99,15 @@ def _random_state_kept() -> Iterator[None]:
 
 
 def _differ(buffer: torch.Tensor, content: torch.Tensor) -> bool:
-    """Normalization in training mode writes to its statistics without counting it."""
+    """Compares contents too, because normalization in training mode writes statistics without counting the write."""
     return buffer.layout == torch.strided and not buffer.is_meta and not torch.equal(buffer, content)
 
 
 def _version(tensor: torch.Tensor) -> int:
-    """How often a tensor was written to; -1 for inference tensors, which do not count."""
+    """torch's count of the writes to a tensor; -1 for inference tensors, which have no count."""
     return -1 if tensor.is_inference() else tensor._version
 
 
 def copied(tree: Any) -> Any:
-    """Arguments with their tensors copied, so that a model may write to them."""
+    """The arguments with copies of their tensors, so that a model may write to them."""
     return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), tree)

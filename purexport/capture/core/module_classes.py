@@ -1,4 +1,4 @@
-"""The classes of a model's modules, by module path: what a graph of calls no longer knows."""
+"""The classes of a model's modules, by module path: a graph of calls does not contain them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from purexport.fx.reader import module_path
 
 
 def module_classes(model: Any) -> dict[str, str]:
-    """`{"": "my.Net", "layer": "torch.nn.modules.linear.Linear"}`; of a script the bare names; of a function none."""
+    """`{"": "my.Net", "layer": "torch.nn.modules.linear.Linear"}`.
+
+    For a script the names have no module; for a function there are none.
+    """
     if isinstance(model, torch.export.ExportedProgram):
         stacks = [node.meta.get("nn_module_stack") or {} for node in model.graph.nodes]
         found = {module_path(path): owner for stack in stacks for path, owner in stack.values()}

@@ -1,4 +1,4 @@
-"""The tensors that a module owns, by name and by the places where they hang, and how others take these for a while."""
+"""The tensors that a module owns, with their names and attributes, and how to replace them for a while."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Owned:
 
 
 def owned_tensors(model: Any) -> list[Owned]:
-    """What a module or an ExportedProgram owns, in the order of its names; of a program without places."""
+    """The tensors of a module or an ExportedProgram, in the order of its names; those of a program have no places."""
     found: dict[int, Owned] = {}
 
     def add(kind: str, name: str, tensor: Any, persistent: bool, place: tuple[torch.nn.Module, str] | None) -> None:
@@ -69,13 +69,13 @@ def owned_tensors(model: Any) -> list[Owned]:
 
 @contextmanager
 def placed(pairs: Sequence[tuple[Owned, torch.Tensor]]) -> Iterator[None]:
-    """Inside, each tensor hangs in the places of an owned one; what hung there comes back in any case."""
+    """Inside, each given tensor replaces an owned one in all its places; afterwards the owned ones are restored."""
     before = [(module, name, getattr(module, name)) for item, _ in pairs for module, name in item.places]
     try:
         for item, tensor in pairs:
             made = torch.nn.Parameter(tensor, requires_grad=False) if item.kind == "parameter" else tensor
             for module, name in item.places:
-                # not past the module: a recurrent layer keeps a list of its weights beside them
+                # by the module's own setattr, because a recurrent layer also keeps a list of its weights
                 setattr(module, name, made)
         yield
     finally:

@@ -1,7 +1,8 @@
-"""Names of inputs, parameters and outputs: what the caller gives stands, and what is derived makes way for it.
+"""Names of inputs, parameters and outputs: names from the caller are kept, and derived names avoid them.
 
-Derived names come from the parameters of `forward`, from `state_dict` and from the keys of the results; the capture
-keeps them different among their own kind.  Here they are brought together, before anything refers to them by name.
+Derived names come from the parameters of `forward`, from `state_dict` and from the keys of the results.  The capture
+makes them unique among inputs, among parameters and among outputs.  This module makes them unique together, before
+anything refers to them by name.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from purexport.capture.core.module_tensors import owned_tensors
 
 
 def order_inputs(inputs: list[Input], model: Any) -> list[Input]:
-    """The inputs of the user, then what the model owns in the order of its `state_dict`, then the rest.
+    """Sort the inputs: those of the user, then those in `state_dict` in its order, then the rest.
 
-    Returns those that can be named, in order: what `state_dict` does not list cannot.
+    Returns those that can be named, in order.  An input of the model that is not in `state_dict` cannot be named.
     """
     listed = [item for item in owned_tensors(model) if item.persistent]
     order = {name: position for position, item in enumerate(listed) for name in item.names}
@@ -30,7 +31,7 @@ def order_inputs(inputs: list[Input], model: Any) -> list[Input]:
 
 
 def name_inputs(named: Sequence[Input], names: Sequence[str]) -> None:
-    """`input_names` for the first of those that can be named.  Raises ValueError for more than there are."""
+    """Give `input_names` to the first inputs that can be named.  Raises ValueError for too many names."""
     if len(names) > len(named):
         raise ValueError(
             f"input_names names {len(names)} values, and the model has {len(named)} inputs, parameters and buffers"
@@ -40,7 +41,7 @@ def name_inputs(named: Sequence[Input], names: Sequence[str]) -> None:
 
 
 def name_outputs(names: list[str], given: Sequence[str] | None) -> list[str]:
-    """`output_names` for the first outputs.  Raises ValueError for more than there are."""
+    """Give `output_names` to the first outputs.  Raises ValueError for too many names."""
     if given is not None and len(given) > len(names):
         raise ValueError(f"output_names names {len(given)} values, and the model has {len(names)}")
     return [*(given or ()), *names[len(given or ()) :]]
@@ -53,14 +54,14 @@ def make_way(
     dynamic_axes: Collection[str],
     state: Collection[Input] = (),
 ) -> None:
-    """Rename, in place, what has a derived name that is given to another value: `x` becomes `x_1`.
+    """Rename, in place, each value with a derived name that the caller gave to another value: `x` becomes `x_1`.
 
-    Raises ValueError where `dynamic_axes` speaks of such a name, which could mean either, and where a buffer of the
-    `state` that goes in and out of the file has it, which is found by its name.
+    Raises ValueError where `dynamic_axes` uses such a name, because it could mean either value.  Raises it also where
+    the name belongs to a buffer in `state`, which is an input and output of the file and is found by its name.
     """
     given = {*(input_names or ()), *(output_names or ())}
     names = UniqueNames({*given, *(item.name for item in graph.inputs), *graph.output_names})
-    # what can be named stands first, in the order of the names
+    # the values that can be named come first, in the order of the names
     for item in [item for item in graph.inputs[len(input_names or ()) :] if item.name in given]:
         if item.kind == "user" and item.name in dynamic_axes:
             raise ValueError(
@@ -78,7 +79,7 @@ def make_way(
 
 
 def check_axes(dynamic_axes: Mapping[str, Any] | None, known: Sequence[str]) -> None:
-    """Raises ValueError for a name that is neither an input's nor an output's."""
+    """Raise ValueError for a name that belongs to no input and no output."""
     for name in dynamic_axes or {}:
         if name not in known:
             raise ValueError(f"dynamic_axes names {name!r}, and the inputs and outputs are {', '.join(known)}")

@@ -1,14 +1,14 @@
-"""The packed weights of torch's quantized layers, which are objects and no tensors.
+"""The packed weights of torch's quantized layers, which are objects and not tensors.
 
-The tracer takes no such object, so a call that has one is computed beside the trace and its node written by hand; the
-node refers to each object by number.  A reader puts the weights themselves in the object's place, as a plain list:
+The tracer does not accept such objects.  So a call with one is computed outside the trace, and its node is added by
+hand; the node refers to each object by number.  A reader replaces each object by a plain list of its weights:
 
     linear               [weight, bias]
     convolution          [weight, bias, stride, padding, output_padding, dilation, groups, transposed]
     embedding            [weight]
     one recurrent layer  [input weight, hidden weight, input bias, hidden bias, reduce_range]
 
-Weights are quantized tensors (of float16 kinds, plain ones); they become constants of the neutral graph.
+Weights are quantized tensors (in the float16 variants, plain ones).  They become constants of the neutral graph.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from purexport.aten.names import packet_of
 from purexport.errors import ExportError
 from purexport.torch_patches.tracer import tracing_state, untraced
 
-NODE = "prim::CreateObject"  # what stands for an object in the trace; its attribute says which
+NODE = "prim::CreateObject"  # the node that stands for an object in the trace; its attribute is the object's number
 ATTRIBUTE = "index"
 
 _CONVOLUTIONS = ("Conv2dPackedParamsBase", "Conv3dPackedParamsBase")
@@ -34,7 +34,7 @@ Constant = Callable[[torch.Tensor, str], Any]
 
 
 def holds_object(args: Any) -> bool:
-    """True when an object of torch's own classes is among the arguments, lists included."""
+    """True when a torch script object is among the arguments, lists included."""
     return any(True for _ in _objects(args))
 
 
@@ -47,13 +47,13 @@ def _objects(args: Any) -> Iterator[Any]:
 
 
 class Recorder:
-    """Writes the calls that take packed weights into the running trace; `objects` are those that they took."""
+    """Adds calls with packed weights to the running trace; `objects` collects their packed weights."""
 
     def __init__(self) -> None:
         self.objects: list[Any] = []
 
     def call(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The result of the call, of which the trace has a node."""
+        """Add a node for the call to the trace; returns the result of the call."""
         overload = _overload(function, args, kwargs)
         schema = overload._schema
         flat = _in_order(schema, args, kwargs)
@@ -91,7 +91,7 @@ class Recorder:
 
 
 def _overload(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The overload that the arguments choose."""
+    """The overload that fits the arguments."""
     if isinstance(function, torch._ops.OpOverload):
         return function
     if not isinstance(function, torch._ops.OpOverloadPacket):
@@ -140,9 +140,9 @@ def _in_order(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> li
 
 
 def unpacked(packed: Any, scope: str, constant: Constant) -> list[Any]:
-    """The list that stands for an object; `constant(tensor, name)` makes a value of the graph.
+    """The list that replaces an object; `constant(tensor, name)` makes a value of the graph.
 
-    Raises ExportError for an object that holds no weights known here.
+    Raises ExportError for an object of an unknown kind.
     """
     kind = str(packed._type()).rpartition(".")[2]
     if kind == "LinearPackedParamsBase":

@@ -1,7 +1,8 @@
-"""What is to be captured, and what a capture gives; arguments flattened, and names made of the keys on their way.
+"""The request for a capture and its result; arguments are flattened, and each tensor gets a name.
 
-Arguments and results may be nested in any way that `torch.utils._pytree` knows: tensors become inputs, everything
-else is baked in.  Input names come from the signature of `forward` and the keys on the way to the tensor.
+Arguments and results may be nested in any way that `torch.utils._pytree` knows.  Tensors become inputs, and everything
+else becomes a constant.  The name of an input consists of the parameter of `forward` and the keys that lead to the
+tensor.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from purexport.errors import ExportError
 
 @dataclass
 class Request:
-    """What is to be captured: the model, its arguments, and which of their axes are dynamic.
+    """What is to be captured: the model, its arguments, and their dynamic axes.
 
-    `valueless` lists the tensors of a model that must not run on values.
+    `valueless` lists the model's tensors without values; if there are any, the model must not run on values.
     """
 
     model: Any
@@ -41,12 +42,12 @@ class Request:
 
 @dataclass
 class Captured:
-    """The graph, the dynamic axes by input name, and the route that gave the graph and why.
+    """The graph, the dynamic axes by input name, the route that produced the graph, and the reason for that route.
 
-    `notes` are the tracer's own warnings, said already; `remarks` are ours, to be said as warnings.
-    `types_hold_for_all_sizes` is False where the types in the graph are those of the example: the sizes in them are
-    numbers, also on dynamic axes.  `scripted` says that a script was interpreted, on its own or called from a trace.
-    `listed` says that the results are those of a list that the model returns.
+    `notes` are the tracer's own warnings, which were shown already.  `remarks` are ours and become warnings.
+    `types_hold_for_all_sizes` is False where the types in the graph are those of the example, with numbers as sizes
+    also on dynamic axes.  `scripted` is True when a script was interpreted, on its own or called from a trace.
+    `listed` is True when the model returns a list and the results are its elements.
     """
 
     graph: AtenGraph
@@ -62,7 +63,7 @@ class Captured:
 
 @dataclass
 class Flat:
-    """Arguments flattened: the tensors, where each stands among the leaves, and how to put them back."""
+    """Flattened arguments: the tensors, the position of each among the leaves, and how to rebuild the arguments."""
 
     leaves: list[Any]
     spec: pytree.TreeSpec
@@ -70,7 +71,7 @@ class Flat:
     names: list[str]
 
     def rebuild(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with other things in the places of the tensors."""
+        """The arguments with other objects in place of the tensors."""
         leaves = list(self.leaves)
         for position, tensor in zip(self.positions, tensors, strict=True):
             leaves[position] = tensor
@@ -84,7 +85,7 @@ class Flat:
 
 
 def flatten(request: Request) -> Flat:
-    """The arguments flattened, each tensor named.  Raises ExportError for an object that hides tensors."""
+    """Flatten the arguments and name each tensor.  Raises ExportError for an object that hides tensors."""
     with_paths, spec = pytree.tree_flatten_with_path((request.args, request.kwargs))
     leaves = [leaf for _, leaf in with_paths]
     for path, leaf in with_paths:
@@ -130,7 +131,7 @@ def _key(entry: Any) -> str:
 
 
 def output_names(spec_paths: Sequence[tuple[Any, ...]]) -> list[str]:
-    """`output` for a single one, else by position or key: `output_0`, `logits`."""
+    """`output` for a single result, else names by position or key: `output_0`, `logits`."""
     if len(spec_paths) == 1 and not spec_paths[0]:
         return ["output"]
     names = []
@@ -141,12 +142,12 @@ def output_names(spec_paths: Sequence[tuple[Any, ...]]) -> list[str]:
 
 
 def named_axes(request: Request, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> dict[str, Axes]:
-    """`dynamic_axes` checked and with every axis named."""
+    """`dynamic_axes` after a check, with a name for every axis."""
     result: dict[str, Axes] = {}
     ranks = dict(zip(names, (tensor.dim() for tensor in tensors), strict=True))
     for name, axes in (request.dynamic_axes or {}).items():
         if name not in ranks:
-            continue  # an output, whose axes follow from the inputs'; the export checks that there is one
+            continue  # an output: its axes follow from the inputs; the export checks later that it exists
         items = axes.items() if isinstance(axes, Mapping) else ((axis, f"{name}_dim_{axis}") for axis in axes)
         for axis, label in items:
             if not isinstance(axis, int) or not -ranks[name] <= axis < ranks[name]:
@@ -156,7 +157,7 @@ def named_axes(request: Request, names: Sequence[str], tensors: Sequence[torch.T
 
 
 def script_parameters(model: Any) -> list[Any]:
-    """The arguments of a script's schema, without `self`.  Raises ExportError for a module without a forward."""
+    """The parameters in a script's schema, without `self`.  Raises ExportError for a module without a forward."""
     is_function = isinstance(model, torch.jit.ScriptFunction)
     if not is_function and not hasattr(model, "forward"):
         raise ExportError(
@@ -166,7 +167,7 @@ def script_parameters(model: Any) -> list[Any]:
 
 
 def refuse_output(leaf: Any) -> ExportError:
-    """The error for a result that is no tensor and no number."""
+    """The error for a result that is neither a tensor nor a number."""
     return ExportError(
         f"the model returns a {type(leaf).__name__}, and ONNX outputs are tensors; {how_to_register(leaf)}",
         code="output-not-a-tensor",
@@ -191,7 +192,7 @@ _DEPTH = 4
 
 
 def _hides_tensors(item: Any, depth: int = _DEPTH) -> bool:
-    """Whether an object that is no pytree node holds tensors, which would become constants without a word."""
+    """Whether an object that is no pytree node contains tensors, which would silently become constants."""
     if isinstance(item, torch.Tensor):
         return True
     if item is None or isinstance(item, (bool, int, float, complex, str, bytes, torch.nn.Module)) or not depth:

@@ -1,7 +1,7 @@
-"""What a capture route declares.  A route is one way from a model to the neutral graph.
+"""The declaration of a capture route.  A route is one way from a model to the neutral graph.
 
-Each route has a row, in the file `route.py` of its folder; `capture/choose.py` lists the rows and walks them.  Nothing
-else compares the names of routes: what a route found out about its graph stands in `Captured`.
+Each route has a row in the file `route.py` of its folder.  `capture/choose.py` lists the rows and tries them.
+Invariant: no other code compares the names of routes.  `Captured` states what a route found out about its graph.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Capture(Protocol):
 
 
 class Takes(Protocol):
-    """Whether a route may be tried on a model, by what the model is."""
+    """Whether a route may be tried on a model, judged by the kind of the model."""
 
     def __call__(self, model: Any) -> bool: ...
 
@@ -34,10 +34,11 @@ def any_model(model: Any) -> bool:
 class Route:
     """One route.
 
-    `name` is what `capture=` and the report call it, `title` what sentences call it.  `only` is the reason in the
-    report of a route that alone takes its models; such a one is neither asked for nor tried by "auto".  Of the others
-    "auto" tries each in the order of the list; for a model without values those that do not look at values come first.
-    `options` are those of a `Request` that this route alone understands, each with what others take in its place.
+    - `name` is its name for `capture=` and in the report, `title` its name in sentences.
+    - `only` is set where no other route takes the same models; it is the reason in the report.  Users cannot ask for
+      such a route, and "auto" does not try it.  "auto" tries the other routes in the order of the list; for a model
+      without values, those that do not look at values come first.
+    - `options` are the options of a `Request` that only this route understands, each with its substitute for others.
     """
 
     name: str

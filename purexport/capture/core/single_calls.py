@@ -1,10 +1,10 @@
-"""Functions that torch.export does not get through, because they look at numbers: recorded in a form that does not.
+"""Functions that fail under torch.export because they read data; they are recorded in a form that does not.
 
-Some look whether an argument is valid (`cov`, `gaussian_nll_loss`), some give a number or a size that data decides
-(`equal`, `one_hot`), some have results of which torch does not know the shape (`ctc_loss`, `lstsq`).  Those of
-which a rule takes the whole call become operators `purexport::name` of the very schema of `aten::name`, which have
-a shape and no kernel; the reader gives them their own name again.  The others are written in other operators.
-Checks of arguments are left out; a remark says so.
+Some check whether an argument is valid (`cov`, `gaussian_nll_loss`).  Some give a data-dependent number or size
+(`equal`, `one_hot`).  For some torch cannot compute the shape of the result (`ctc_loss`, `lstsq`).  Where a rule lowers
+the call as a whole, the call becomes an operator `purexport::name` with exactly the schema of `aten::name`.  That
+operator has a shape function and no kernel, and the reader renames it to `aten::name`.  The other functions are written
+in terms of other operators.  Checks of arguments are left out, and a remark says so.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Tensor = torch.Tensor
 
 
 def recorded_in_other_forms(remarks: list[str]) -> AbstractContextManager[None]:
-    """Inside, such functions are recorded in another form.  `remarks` is told which checks are not in the file."""
+    """Inside, such functions are recorded in other forms.  `remarks` gets the checks that are not in the file."""
 
     def call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         form = _forms().get(function) if not torch.compiler.is_dynamo_compiling() else None
@@ -51,7 +51,7 @@ _KEPT = ("cov", "corrcoef", "linalg_lstsq", "ctc_loss.IntList", "ctc_loss.Tensor
 
 @functools.cache
 def _operators() -> torch.library.Library:
-    """The operators `purexport::name`, declared at the first use; torch keeps them for as long as it runs."""
+    """The operators `purexport::name`.  They are declared at the first use and stay until the process ends."""
     library = torch.library.Library(OWN_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
     for name in _KEPT:
         target = f"aten::{name}"
@@ -66,7 +66,7 @@ def _operator(name: str) -> Any:
 
 
 def _shape(target: str) -> Callable[..., Any]:
-    """Our shape function as a kernel: what takes arguments by name takes them by position too."""
+    """Our shape function as a kernel that takes arguments by position as well as by name."""
     parameters = signature(target).parameters
     defaults = {parameter.name: parameter.default for parameter in parameters if parameter.default is not MISSING}
     function = shape_function_of(target)
@@ -104,7 +104,7 @@ def _ctc_loss(
     reduction: Any = 1,
     zero_infinity: bool = False,
 ) -> Any:
-    """By the name of the reduction, as torch.nn.functional, or by its number, as torch."""
+    """The reduction is a name, as in torch.nn.functional, or a number, as in torch."""
     number = functional._Reduction.get_enum(reduction) if isinstance(reduction, str) else reduction  # type: ignore[attr-defined]
     overload = "Tensor" if isinstance(input_lengths, Tensor) else "IntList"
     return _operator(f"ctc_loss.{overload}")(
@@ -127,7 +127,7 @@ def _one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
 
 
 def _narrow(input: Tensor, dim: int, start: Any, length: Any) -> Tensor:
-    """A start in a tensor becomes a number first: a position from the front, which torch has to know."""
+    """A start given as a tensor becomes a number first; torch must know that it counts from the front."""
     if not isinstance(start, Tensor):
         return torch.narrow(input, dim, start, length)
     size = input.shape[dim]
@@ -169,7 +169,7 @@ VERDICTS: dict[Any, Callable[..., Any]] = {
     torch.allclose: _allclose,
     torch.Tensor.allclose: _allclose,
 }
-# from how many tensors on torch looks at the last ones, and what it looks for
+# the number of tensors from which on torch checks the last ones, and what it checks
 _CHECKS = {
     _gaussian_nll_loss: (3, "gaussian_nll_loss raises an error for a negative variance; the file does not check it"),
     _cov: (2, "cov raises an error for negative weights; the file does not check it"),

@@ -1,1 +1,1 @@
-"""The route by torch.export."""
+"""The capture route that uses torch.export."""

@@ -1,9 +1,9 @@
-"""The torch.export route: dynamic axes in torch's terms, and what torch makes of them in the user's terms.
+"""The torch.export route: dynamic axes are translated for torch, and torch's findings are translated for the user.
 
-`dynamic_axes` and `dynamic_shapes` become one table: for each tensor, what each of its dynamic axes is.  The model
-is exported with that; where torch finds that some size is not free, it is exported again and torch decides each axis.
-An axis that the model then holds at one size becomes static, and a remark names it and the line; what torch assumed of
-the others is said too.  An assumption that would fix a computed size without fixing an axis is refused.
+`dynamic_axes` and `dynamic_shapes` become one table, which says for each tensor what each of its dynamic axes is.  The
+model is exported with that table.  Where torch finds that some size is not free, the model is exported again and torch
+decides about each axis.  A specialized axis becomes static, and a remark names the axis and the line.  Another remark
+says what torch assumed of the other axes.  An assumption that would specialize a computed size but no axis is refused.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DIMS = (Dim, str, int, type(None), *_HINTS)
 
 
 def export_model(request: Request) -> Captured:
-    """Capture a module or function by torch.export.  Raises ExportError where that does not take the model."""
+    """Capture a module or function by torch.export.  Raises ExportError where torch.export fails."""
     flat = flatten(request)
     module = request.model
     if not isinstance(module, torch.nn.Module):
@@ -60,7 +60,7 @@ def export_model(request: Request) -> Captured:
     if any(isinstance(dim, _HINTS) for spec in specs for dim in spec.values()):
         remarks = _held(program, flat.names, labels, watch)
     captured = _captured(program, flat.names, labels)
-    # torch.export records what the outermost module assigns, as a write to its buffer
+    # torch.export records an assignment in the outermost module as a write to its buffer
     inner = [item for item in captured.graph.inputs if item.name in assigned and "." in item.name]
     captured.graph.assigned += [Assigned(item, None) for item in inner]
     captured.remarks += remarks
@@ -69,7 +69,7 @@ def export_model(request: Request) -> Captured:
 
 
 def read_program(request: Request) -> Captured:
-    """An ExportedProgram as it is; `dynamic_axes` may name axes that it has."""
+    """Read an existing ExportedProgram; `dynamic_axes` may give names to its dynamic axes."""
     program: ExportedProgram = request.model
     own = reader.tensor_names(program)
     given = list(request.input_names or ())[: len(own)]
@@ -102,7 +102,7 @@ def _exported(
     tensors: Sequence[torch.Tensor],
     specs: Sequence[Spec],
 ) -> ExportedProgram | Exception:
-    """The program; torch's error when it is about sizes that are not free.  Raises ExportError for any other."""
+    """The program, or torch's error about sizes that are not free.  Raises ExportError for any other error."""
     shapes: Any = None
     if any(specs):
         by_tensor = dict(zip(map(id, tensors), specs, strict=True))
@@ -165,7 +165,7 @@ def _specs(request: Request, flat: Flat, module: torch.nn.Module) -> list[Spec]:
 
 
 def plain_shapes(shapes: Any, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`dynamic_shapes` without torch's collections, which know the very tensors that are given.
+    """`dynamic_shapes` with plain containers instead of torch's collections, which refer to the given tensor objects.
 
     Raises ExportError where such a collection does not fit the arguments.
     """
@@ -204,7 +204,7 @@ def _by_name(shapes: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _dim(label: str, dims: dict[str, Any]) -> Any:
-    """One dimension a name; torch.export wants Python identifiers, the file does not."""
+    """One `Dim` per name.  torch.export needs Python identifiers as names; the file does not."""
     if label not in dims:
         plain = label.isidentifier() and label.isascii()
         dims[label] = Dim(label if plain else f"axis_{len(dims)}")
@@ -213,7 +213,7 @@ def _dim(label: str, dims: dict[str, Any]) -> Any:
 
 
 def _labels(name: str, spec: Spec) -> Axes:
-    """The names of the axes in the file; an axis that torch is to decide on is named by its input."""
+    """The names of the axes in the file; an axis on which torch decides is named after its input."""
     return {
         axis: getattr(dim, "label", dim.__name__) if isinstance(dim, Dim) else f"{name}_dim_{axis}"
         for axis, dim in spec.items()
@@ -221,7 +221,7 @@ def _labels(name: str, spec: Spec) -> Axes:
 
 
 def _ranges(request: Request) -> list[str]:
-    """What the user said of the sizes, which a file cannot say."""
+    """The ranges that the user declared for the sizes, which a file cannot express."""
     dims = [dim for dim in pytree.tree_leaves(request.dynamic_shapes) if isinstance(dim, Dim)]
     found = {}
     for dim in dims:
@@ -232,9 +232,9 @@ def _ranges(request: Request) -> list[str]:
 
 
 def _widened(tensors: Sequence[torch.Tensor], specs: Sequence[Spec]) -> list[torch.Tensor]:
-    """The tensors with dynamic axes of size 0 or 1 enlarged: torch.export would hold those sizes fixed.
+    """The tensors with their dynamic axes of size 0 or 1 enlarged, because torch.export would specialize those sizes.
 
-    Axes that are derived from such a one (`2 * batch`) grow with it.
+    Axes that are derived from such an axis (`2 * batch`) grow with it.
     """
     small = {
         _root(dim)
@@ -253,12 +253,12 @@ def _widened(tensors: Sequence[torch.Tensor], specs: Sequence[Spec]) -> list[tor
 
 
 def _root(dim: Any) -> Any:
-    """What must be of one size with `dim`, or follow from it."""
+    """A key for all axes that have the size of `dim` or derive from it."""
     return getattr(getattr(dim, "root", dim), "__name__", dim)
 
 
 def _resized(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """A tensor of that shape with values of `tensor`, zeros where it has none."""
+    """A tensor of that shape with the values of `tensor`, and zeros elsewhere."""
     for axis, size in enumerate(shape):
         if tensor.shape[axis] == 0 and size:
             tensor = tensor.new_zeros([*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]])
@@ -268,7 +268,10 @@ def _resized(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
 
 
 def _bound(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments by name, as torch.export wants `dynamic_shapes`.  Raises ExportError when they do not fit."""
+    """The arguments by name, the form that torch.export needs for `dynamic_shapes`.
+
+    Raises ExportError when the arguments do not fit the signature.
+    """
     try:
         return _signature(module, kwargs).bind(*args, **kwargs).arguments
     except TypeError as error:
@@ -276,7 +279,7 @@ def _bound(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, 
 
 
 def _signature(module: torch.nn.Module, kwargs: Mapping[str, Any]) -> inspect.Signature:
-    """That of `forward`; `**kwargs` are named, because torch.export does not look into them."""
+    """The signature of `forward`; it names what `**kwargs` holds, because torch.export does not look into those."""
     signature = inspect.signature(module.forward)
     parameters = [item for item in signature.parameters.values() if item.kind is not item.VAR_KEYWORD]
     known = {item.name for item in parameters}
@@ -287,7 +290,7 @@ def _signature(module: torch.nn.Module, kwargs: Mapping[str, Any]) -> inspect.Si
 
 
 class _Function(torch.nn.Module):
-    """A plain callable as the module that torch.export wants."""
+    """A plain callable as a module, which torch.export needs."""
 
     def __init__(self, function: Callable[..., Any], positional: int) -> None:
         super().__init__()
@@ -295,7 +298,7 @@ class _Function(torch.nn.Module):
 
 
 def _named_forward(function: Any) -> Callable[..., Any] | None:
-    """A copy of a Python function under the name `forward`: torch.export keeps the lines of such frames only."""
+    """A copy of a Python function with the name `forward`, because torch.export keeps only the lines of such frames."""
     if not isinstance(function, FunctionType):
         return None
     code = function.__code__.replace(co_name="forward")
@@ -310,7 +313,7 @@ def _with_signature(function: Callable[..., Any], positional: int) -> Callable[.
 
     try:
         signature = inspect.signature(function)
-    except ValueError:  # torch's own functions have none: so many positional arguments
+    except ValueError:  # torch's own functions have no signature: name the positional arguments
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         signature = inspect.Signature([inspect.Parameter(f"input_{i}", kind) for i in range(positional)])
     forward.__signature__ = signature  # type: ignore[attr-defined]
@@ -321,9 +324,9 @@ def _with_signature(function: Callable[..., Any], positional: int) -> Callable[.
 
 
 def _held(program: ExportedProgram, names: Sequence[str], labels: Mapping[str, Axes], watch: Watch) -> list[str]:
-    """Where an axis is not free: what it is, and the line that made it so.
+    """Remarks on the specialized axes (the size of each, and the line), on axes of one size, and on assumptions.
 
-    Raises ExportError where a size that follows from an axis is fixed and the axis is not.
+    Raises ExportError where a size that is computed from an axis is specialized and the axis is not.
     """
     inputs = reader.user_tensors(program)
     remarks: dict[str, None] = {}
@@ -344,7 +347,7 @@ def _held(program: ExportedProgram, names: Sequence[str], labels: Mapping[str, A
 
 
 def _assumed(program: ExportedProgram, symbols: Symbols) -> list[str]:
-    """What torch assumed of sizes that are free, in one remark; what follows from the rest is left out.
+    """One remark with torch's assumptions about free sizes, without those that follow from others.
 
     Raises ExportError for an assumption that hardly any size fulfils.
     """
@@ -378,7 +381,7 @@ _RARELY = 0.1
 
 
 def _line(guard: Any) -> str:
-    """The line of a guard that the user's own Python code asked for; torch does not keep the line of others."""
+    """The line of a guard that comes from the user's own Python code; torch does not keep the line of other guards."""
     frame = guard.sloc.framework_loc
     path = getattr(frame, "filename", "")
     line = Source("", lambda: [(path, frame.lineno)]).line if path and not re.search(r"[/\\]torch[/\\]", path) else ""

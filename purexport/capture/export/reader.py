@@ -1,9 +1,9 @@
 """`torch.export` programs to the neutral graph.
 
-The program is read as `torch.export.export` leaves it, before `run_decompositions`: in-place operators and views
-are still there under the names that a trace records, and our own functionalization removes them.
-Arithmetic on sizes arrives as Python operators on symbolic integers and becomes the same scalar calls that a trace
-records.  Symbols take the names of the declared axes; expressions are written in those names.
+The program is read as `torch.export.export` returns it, before `run_decompositions`.  So it still contains in-place
+operators and views, under the names that a trace records, and our own functionalization removes them.
+Arithmetic on sizes arrives as Python operators on symbolic integers.  It becomes the same scalar calls that a trace
+records.  Symbols get the names of the declared axes, and sizes are expressions of those names.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def read(
     return reader.graph
 
 
-# What the program of a decomposed model gives back beside its results: new values of what it writes to.
+# The outputs that a decomposed program has besides its results: the new values of everything that it writes to.
 _MUTATIONS = ("BUFFER_MUTATION", "PARAMETER_MUTATION", "USER_INPUT_MUTATION")
 
 
@@ -71,9 +71,9 @@ def _written(program: torch.export.ExportedProgram, spec: Any, env: Mapping[torc
 
 
 def _resolved(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """The program without `vmap` and `autocast`, which change what the calls inside them mean.
+    """The program without `vmap` and `autocast`, which change the meaning of the calls inside them.
 
-    torch itself resolves them, and writes in place with them; nothing else is decomposed.
+    torch itself resolves them, together with in-place writes; nothing else is decomposed.
     """
     bodies = [module for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)]
     targets = [node.target for body in bodies for node in body.graph.nodes if node.op == "call_function"]
@@ -100,14 +100,14 @@ def _first_line(error: Exception) -> str:
 
 
 def user_tensors(program: torch.export.ExportedProgram) -> list[torch.Tensor]:
-    """What torch recorded of the program's tensor inputs, in order."""
+    """The fake tensors that torch recorded for the program's tensor inputs, in order."""
     users = set(program.graph_signature.user_inputs)
     placeholders = (node for node in program.graph.nodes if node.op == "placeholder" and node.name in users)
     return [node.meta["val"] for node in placeholders if isinstance(node.meta["val"], torch.Tensor)]
 
 
 def shape_env(program: torch.export.ExportedProgram) -> Any:
-    """torch's book of what it assumed of symbolic sizes; None for a program without such."""
+    """torch's shape environment, with its guards on symbolic sizes; None for a program without symbolic sizes."""
     modes = (getattr(tensor, "fake_mode", None) for tensor in user_tensors(program))
     return next((mode.shape_env for mode in modes if mode is not None), None)
 
@@ -115,7 +115,7 @@ def shape_env(program: torch.export.ExportedProgram) -> Any:
 def axis_names(
     program: torch.export.ExportedProgram, names: Sequence[str] | None, axes: Mapping[str, Mapping[int, str]]
 ) -> dict[str, str]:
-    """The name of each of torch's symbols: as declared, else after the first input and axis that has this size."""
+    """The name of each of torch's symbols: the declared name, else one from the first input and axis of this size."""
     tensors = user_tensors(program)
     labelled = list(zip(names or tensor_names(program), tensors, strict=False))
     found: dict[str, str] = {}
@@ -150,7 +150,7 @@ def tensor_names(program: torch.export.ExportedProgram) -> list[str]:
 def _placeholders(
     program: torch.export.ExportedProgram, names: Sequence[str] | None, symbols: Symbols, graph: AtenGraph
 ) -> dict[torch.fx.Node, Any]:
-    """The graph's inputs, and what each placeholder stands for.  Tied weights become one input."""
+    """The graph's inputs, and the value of each placeholder.  Tied weights become one input."""
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     state = {**program.constants, **dict(program.state_dict)}
     env: dict[torch.fx.Node, Any] = {}

@@ -1,8 +1,8 @@
-"""Where torch.export stopped, or took a size for fixed, in the user's terms: one sentence and the user's line.
+"""Explains in the user's terms where torch.export failed or specialized a size: one sentence and the user's line.
 
-The model's `forward` runs under watch.  An error is seen as it leaves the user's code, with the whole stack, and is
-handed on as an error of our own, for which torch prints no partial graphs.  After each operator the watch asks which
-dynamic sizes have become fixed.  Functions that torch.export does not get through are recorded in another form.
+The model's `forward` runs under watch.  An error is caught as it leaves the user's code, with the whole stack.  It is
+raised again as an error of our own, for which torch prints no partial graphs.  After each operator the watch asks which
+dynamic sizes have been specialized.  Functions that fail under torch.export are recorded in another form.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class _Stopped(Exception):  # noqa: N818  it carries an error out of torch, and 
 class Watch:
     """The watch over one module.
 
-    `signature` is what torch.export is to see, `arguments` are the example's by parameter name, `names` the input
-    names of their tensors by identity.
+    `signature` is the one that torch.export gets.  `arguments` are the example's arguments by parameter name.  `names`
+    are the input names of their tensors, by identity.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Watch:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """The module's `forward` is watched inside."""
+        """Inside, the module's `forward` is watched."""
         forward = self.module.forward
         own = self.module.__dict__.get("forward")
         self.module.forward = self._watched(forward)
@@ -106,11 +106,11 @@ class Watch:
             self.places[key] = self._source(_outwards(sys._getframe(1)))
 
     def place(self, name: str, axis: int) -> Source:
-        """The line at which an axis was first seen to be fixed; no line where it was not seen."""
+        """The line after which an axis was first seen as specialized; an empty place where it was not seen."""
         return self.places.get((name, axis), Source())
 
     def explained(self, error: Exception) -> ExportError:
-        """The error in our own words."""
+        """torch's error as an error of our own."""
         cause = error.__cause__ if isinstance(error, _Stopped) and isinstance(error.__cause__, Exception) else error
         stack = [frame for frame, _ in traceback.walk_tb(cause.__traceback__)][::-1]
         lines = [line for _, line in traceback.walk_tb(cause.__traceback__)][::-1]
@@ -147,7 +147,7 @@ def _outwards(frame: FrameType | None) -> list[FrameType]:
 
 
 def _short(error: BaseException) -> str:
-    """What an error says, without torch's advice: its first line, or the explanation that it gives."""
+    """The message of an error without torch's advice: its first line, or the explanation in it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = next((line for line in lines if line.startswith("Explanation:")), lines[0] if lines else "")
     text = said.removeprefix("Explanation:").strip()

@@ -1,7 +1,7 @@
-"""The torch.export route, and programs that torch.export has made already.
+"""The rows of two routes: torch.export on a model, and programs that torch.export has already made.
 
-The code behind the rows is imported when a route is taken: it needs torch's symbolic shapes, which load sympy, and a
-trace does without both.
+The code behind the rows is imported when a route is used.  It needs torch's symbolic shapes, which load sympy, and a
+trace needs neither.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def is_program(model: Any) -> bool:
 
 
 def plain_shapes(shapes: Any, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`dynamic_shapes` without torch's collections, which know the very tensors that are given.
+    """`dynamic_shapes` with plain containers instead of torch's collections, which refer to the given tensor objects.
 
     Raises ExportError where such a collection does not fit the arguments.
     """

@@ -1,1 +1,1 @@
-"""The route by torch.jit.trace."""
+"""The capture route that uses torch.jit.trace."""

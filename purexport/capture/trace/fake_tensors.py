@@ -1,8 +1,8 @@
-"""A trace of a model that has no values: on torch's fake tensors, which know shapes and compute nothing.
+"""A model without values is traced on torch's fake tensors, which have shapes and compute nothing.
 
-Inside a fake's own dispatch torch runs Python code that asks for sizes, and while a trace is recorded every size is a
-tensor.  So recording pauses for each operator once it is noted.  What the model makes itself (`torch.arange`) is
-real, so that numbers that follow from sizes are numbers, and so are arguments of whole numbers.
+Inside the dispatch of a fake tensor, torch runs Python code that asks for sizes, and while a trace is recorded every
+size is a tensor.  So once an operator is recorded, recording pauses until its kernel returns.  Tensors that the model
+makes itself (`torch.arange`) are real, so that numbers computed from sizes are known.  Integer arguments are real, too.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ State = list[tuple[str, str, torch.Tensor]]
 
 @contextmanager
 def on_fakes(owned: Sequence[Owned]) -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-    """Inside, fakes hang in the model; gives the function that makes others."""
+    """Inside, fake tensors replace the model's tensors without values; yields the function that makes further fakes."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     pairs = []
     for item in owned:
         module, name = item.places[0]
         pairs.append((item, mode.from_tensor(getattr(module, name).detach())))
     with placed(pairs):
-        # whole numbers are positions, lengths and masks, by which a model decides what it does
+        # integer tensors are positions, lengths and masks, and the model's control flow may depend on them
         yield lambda tensor: mode.from_tensor(tensor) if tensor.is_floating_point() or tensor.is_complex() else tensor
 
 
 def attributes(owned: Sequence[Owned]) -> State:
-    """Tensors without values that hang in the model as plain attributes, which the trace takes as inputs too."""
+    """Tensors without values that are plain attributes of the model; the trace takes them as inputs too."""
     return [("constant", item.names[0], getattr(*item.places[0])) for item in owned if item.kind == "constant"]
 
 
 def refuse_lost(graph: AtenGraph, owned: Sequence[Owned]) -> None:
-    """Raise ExportError where the trace holds a fake as a constant: it lost what computes it."""
+    """Raise ExportError where the trace has a fake tensor as a constant: the calls that compute it were lost."""
     known = {item.names[0] for item in owned}
     lost = [item for item in graph.inputs if isinstance(item.tensor, FakeTensor) and item.name not in known]
     if lost:
@@ -56,7 +56,7 @@ def refuse_lost(graph: AtenGraph, owned: Sequence[Owned]) -> None:
 
 
 def paused() -> AbstractContextManager[None]:
-    """Inside, the operators that torch's own Python code calls in its kernels are not recorded a second time."""
+    """Inside, operators that torch's Python kernels call are not recorded in addition to the outer operator."""
     return operators_handed_to(_run)
 
 

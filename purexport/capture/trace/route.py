@@ -1,7 +1,7 @@
 """The trace route: the model runs once under torch's tracer, with the example's values.
 
-A model without values runs on fake tensors.  A model that calls scripts gives a graph with their code in it, which is
-interpreted; a module with scripted modules inside is traced to a script, which is taken by the script route.
+A model without values runs on fake tensors.  For a model that calls scripts, the trace contains their code, and it is
+interpreted.  A module that contains scripted modules is traced to a script, which the script route captures.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from purexport.torch_patches.quiet import quiet_torch
 
 
 def trace_model(request: Request) -> Captured:
-    """Capture by a trace.  Raises ExportError when the model does not run on the arguments."""
+    """Capture the model by a trace.  Raises ExportError when the model does not run on the arguments."""
     if not request.valueless:
         return _traced(request)
     with quiet_torch(), on_fakes(request.valueless) as fake:
@@ -69,7 +69,7 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
 
     def record(tensors: Sequence[torch.Tensor]) -> torchscript.Recorded:
         with _refusals(), attributes_kept(request.model), paused() if fake else nullcontext():
-            # the model may write to what it is given, and each further trace is to see the same
+            # the model may write to its arguments, and each further trace must get the original ones
             given = [tensor.detach().clone() for tensor in tensors] if fake is None else list(map(fake, tensors))
             return torchscript.trace(function, given, flat.names, state, modules, bool(axes))
 
@@ -105,7 +105,7 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
 
 
 def _hold(captured: Captured, held: Sequence[Specialised]) -> None:
-    """Axes of which the trace holds a number are static in the file."""
+    """Make the axes that the trace specialized static in the file."""
     labels = {item.axis for item in held}
     captured.axes = {
         name: {axis: label for axis, label in named.items() if label not in labels}
@@ -116,7 +116,7 @@ def _hold(captured: Captured, held: Sequence[Specialised]) -> None:
 
 
 def _name_outputs(graph: AtenGraph, paths: Sequence[tuple[Any, ...]], assigned: Sequence[str]) -> None:
-    """The model's results come first; after them, the buffers that it gives another tensor."""
+    """Name the model's results; the outputs after them are the buffers that the model assigned."""
     graph.output_names = output_names(paths)
     by_name = {item.name: item for item in graph.inputs}
     for path, value in zip(assigned, graph.outputs[len(paths) :], strict=True):
@@ -150,7 +150,7 @@ def _refusals() -> Iterator[None]:
 
 
 def _trace_around_scripts(request: Request) -> Captured:
-    """A module with scripted modules inside: torch's own trace of it is a script, which is then interpreted."""
+    """Capture a module that contains scripted modules: torch's own trace of it is a script, which is interpreted."""
     if request.kwargs:
         raise ExportError(
             "a model with scripted modules inside takes its arguments by position only", code="args-do-not-fit"
@@ -170,7 +170,7 @@ def _as_tensor(leaf: Any) -> torch.Tensor:
 
 
 def _state(model: Any) -> tuple[list[tuple[str, str, torch.Tensor]], list[tuple[str, torch.nn.Module]]]:
-    """What the model owns, each tensor once under its first name, and its modules."""
+    """The model's tensors, each once under its first name, and its modules."""
     if not isinstance(model, torch.nn.Module):
         return [], []
     found: dict[int, tuple[str, str, torch.Tensor]] = {}

@@ -1,9 +1,9 @@
-"""`x[index] = value` under the tracer, where torch would write the example's sizes into the trace.
+"""`x[index] = value` under the tracer, where torch itself would record the example's sizes as constants.
 
-Before it copies, torch views `value` without the axes of size 1 that it begins with and expands it to the part that
-is written, both by numbers.  The operators behind it, `copy_` and `index_put_`, broadcast by themselves: here they
-are given the value as it is.  What an index means is said in `torch.Tensor.__getitem__` and in
-https://numpy.org/doc/stable/user/basics.indexing.html; of one that is not read here torch keeps its own way.
+Before the copy, torch removes the leading axes of size 1 from `value` and expands it to the shape of the part that is
+written, both with constant sizes.  The operators behind it, `copy_` and `index_put_`, broadcast by themselves, so here
+they get the value as it is.  The meaning of an index is documented in `torch.Tensor.__getitem__` and in
+https://numpy.org/doc/stable/user/basics.indexing.html.  An index that this module does not read is left to torch.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _MASKS = (torch.bool, torch.uint8)
 
 @dataclass
 class _Index:
-    """An index in two steps: what a view says, and the tensors that choose within the view, None for a whole axis."""
+    """An index in two steps: a view, then index tensors into that view (None for an axis that is taken as a whole)."""
 
     view: list[Any] = field(default_factory=list)
     chosen: list[torch.Tensor | None] = field(default_factory=list)
 
 
 def written(self: torch.Tensor, index: Any, value: Any) -> bool:
-    """Whether the write was done here."""
+    """Write the value if the index can be read here; returns whether it was written."""
     if not isinstance(value, torch.Tensor) or not value.dim():
         return False
     read = _read(self, index if isinstance(index, tuple) else (index,))
@@ -51,7 +51,7 @@ def written(self: torch.Tensor, index: Any, value: Any) -> bool:
 
 
 def _read(tensor: torch.Tensor, items: Sequence[Any]) -> _Index | None:
-    """None of what has other parts than numbers, slices, None, an ellipsis and tensors."""
+    """The index in two steps; None if it has parts other than numbers, slices, None, an ellipsis and tensors."""
     found = _Index()
     taken = 0
     for item in items:
@@ -78,18 +78,18 @@ def _read(tensor: torch.Tensor, items: Sequence[Any]) -> _Index | None:
 
 
 def _is_number(item: Any) -> bool:
-    """Whether a part of an index takes one place, and its axis away."""
+    """Whether a part of an index selects one position and removes its axis."""
     return type(item) is int or (isinstance(item, torch.Tensor) and not item.dim() and item.dtype not in _MASKS)
 
 
 def _without(value: torch.Tensor, rank: int) -> torch.Tensor:
-    """`value` without the first axes, of size 1, that the part has not."""
+    """`value` without its leading axes of size 1 that the written part does not have."""
     while value.dim() > rank and _sizes(value)[0] == 1:
         value = value.select(0, 0)
     return value
 
 
 def _sizes(tensor: torch.Tensor) -> tuple[int, ...]:
-    """The sizes as numbers, without a word to the tracer, which would take each for a value of the model."""
+    """The sizes as numbers, unseen by the tracer, which would record each as a value of the model."""
     with untraced():
         return tuple(tensor.shape)

@@ -1,8 +1,8 @@
-"""Numbers that a trace holds fixed though they follow from the size of a dynamic axis (`math.sqrt(x.shape[0])`).
+"""Specialized axes of a trace: a constant was computed from the size of a dynamic axis (`math.sqrt(x.shape[0])`).
 
 The tracer warns wherever Python asks for a number, also where the number never changes.  So the model is traced once
-more for each dynamic axis, with that axis twice as long: where the two graphs hold different constants, or different
-calls, the number depends on the axis.
+more for each dynamic axis, with that axis twice as long.  Where the two graphs have different constants or different
+calls, a constant depends on the axis.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def specialized_axes(
     names: Sequence[str],
     axes: Mapping[str, Axes],
 ) -> list[Specialised]:
-    """The axes of which `graph` holds a number.  `again` traces the model on other tensors.
+    """The axes that `graph` specializes.  `again` traces the model on other tensors.
 
-    An axis that the model does not take twice as long is not judged.
+    If the model does not run with an axis twice as long, nothing is said about that axis.
     """
     found = []
     for label in dict.fromkeys(label for named in axes.values() for label in named.values()):
@@ -47,12 +47,12 @@ def specialized_axes(
 
 
 def _difference(one: AtenGraph, other: AtenGraph) -> str | None:
-    """The place of the first call that differs; None when both graphs hold the same."""
+    """The place of the first call that differs; None when both graphs are the same."""
     constants = [_constants(one), _constants(other)]
     before = "the model"
     for mine, theirs in zip(one.calls, other.calls, strict=False):
         same = mine.target == theirs.target and _same(list(mine.args.values()), list(theirs.args.values()), constants)
-        if not same:  # more pieces of a list come from where the list does
+        if not same:  # a further element of a list comes from the call that made the list
             return before if theirs.target == "prim::getitem" else str(mine.source)
         before = before if mine.target == "prim::getitem" else str(mine.source)
     if len(one.calls) != len(other.calls):

@@ -1,9 +1,9 @@
 """TorchScript graphs to the neutral graph, and the trace that makes one.
 
-The trace passes the model's parameters and buffers as further inputs, so that each keeps its identity and its
-`state_dict` name, and the module path of every node is recorded by the tracer's own scopes.
-Numbers that the trace wraps as tensors (`x.size(0)` becomes `prim::NumToTensor`, a literal a zero-dim constant)
-become numbers again, because type promotion and constant folding need to know them as such.
+The trace gets the model's parameters and buffers as further inputs, so that each keeps its identity and its
+`state_dict` name.  The tracer's own scopes record the module path of every node.  The trace wraps numbers in tensors:
+`x.size(0)` becomes `prim::NumToTensor`, and a literal becomes a zero-dim constant.  They are unwrapped here, because
+type promotion and constant folding must know that they are numbers.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from purexport.torch_patches.tracer import module_paths
 
 _SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": float}
 _CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::IntImplicit": int}
-# the trace holds the tensors that these return, so that a write would reach what it holds
+# the trace keeps the tensors that these return as constants, and a write would change those
 _LITERALS = frozenset([torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy])
 _DROPOUTS = frozenset(["dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d"])
 _AT_LEAST = {"atleast_1d": 1, "atleast_2d": 2, "atleast_3d": 3}
 _SIZES = frozenset(["aten::size", "aten::numel", "aten::dim", "prim::Constant"])
 _UNSEEN_SHARING = frozenset(["broadcast_tensors", "meshgrid", "_reshape_from_tensor"])
-# these share memory without saying so, even to the count of writes; their safe forms compute the same
+# these alias without a sign of it, even in torch's count of writes; their safe forms compute the same
 _SAFE: dict[str, Callable[..., Any]] = {
     "unsafe_split": torch.split,
     "unsafe_chunk": torch.chunk,
@@ -61,7 +61,7 @@ _CASTS |= {"aten::FloatImplicit": float}
 
 @dataclass
 class Recorded:
-    """A trace: TorchScript's graph, what its inputs are, the tracer's warnings, and the packed weights it met."""
+    """A trace: TorchScript's graph, the meaning of its inputs, the tracer's warnings, and the packed weights in it."""
 
     script: Any
     inputs: list[Input]
@@ -74,7 +74,7 @@ class Recorded:
 
     @property
     def calls_scripts(self) -> bool:
-        """True when the model called scripted functions, which hold code of their own."""
+        """True when the model called scripted functions, whose code is in the graph."""
         return any(node.kind() == "prim::CallFunction" for node in self.script.nodes())
 
 
@@ -88,8 +88,8 @@ def trace(
 ) -> Recorded:
     """Trace `function(*tensors)`, which returns a flat tuple of tensors.
 
-    `state` lists `(kind, name, tensor)` of what the model owns, `modules` its modules by path.
-    `dynamic` says that sizes may change.  Each warning is about a value that the trace holds fixed.
+    `state` lists the model's tensors as `(kind, name, tensor)`, `modules` its modules by path.  With `dynamic` some
+    sizes may change.  Each warning concerns a value that is a constant in the trace.
     """
     scopes: dict[torch.nn.Module, str] = {}
     for path, module in modules:
@@ -119,12 +119,12 @@ def trace(
 
 
 class _Visible:
-    """What the tracer would not see: a literal that is written to later, and `x.data`, which shares x's memory.
+    """Makes visible what the tracer misses: a write to a literal, and aliasing, such as that of `x.data` and `x`.
 
-    A dropout that is off returns its input and `atleast_1d` a view, which their schemas do not say: the tracer would
-    take writes after them for dead code.  Some functions share memory in a way that cannot be shown to it at all: a
-    write after one of them is refused.  Where Python asks for the number in a tensor as an index (`range(n)`), the
-    tracer says nothing: we do, unless the number is a size that cannot change.
+    Dropout in eval mode returns its input, and `atleast_1d` returns a view, but their schemas do not say so.  The
+    tracer would treat writes after them as dead code.  Some functions alias in a way that the tracer cannot represent,
+    and a write after one of them is refused.  Where Python uses the number in a tensor as an index (`range(n)`), the
+    tracer does not warn; we do, unless the number is a size that cannot change.
     """
 
     def __init__(self, dynamic: bool, caught: list[warnings.WarningMessage]) -> None:
@@ -134,7 +134,7 @@ class _Visible:
         self.shared: list[tuple[str, torch.Tensor, int]] = []
 
     def refuse_unseen_writes(self) -> None:
-        """Raise ExportError when memory was written that the tracer did not see to be shared."""
+        """Raise ExportError for a write to memory with aliasing that the tracer did not see."""
         for name, tensor, version in self.shared:
             if tensor._version != version:
                 raise ExportError(
@@ -144,7 +144,7 @@ class _Visible:
                 )
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The result of `function`, recorded in a form that shows everything."""
+        """The result of `function`, recorded in a form that shows its writes and its aliasing."""
         before = len(self.caught)
         result = self._call(function, args, kwargs)
         for warning in self.caught[before:]:  # the tracer takes this function for the user's
@@ -230,7 +230,7 @@ def _fake_quantized(
 
 
 def _with_axes(tensor: torch.Tensor, count: int) -> torch.Tensor:
-    """`atleast_1d`, `atleast_2d` or `atleast_3d`, as the views that they are."""
+    """`atleast_1d`, `atleast_2d` or `atleast_3d`, recorded as a view."""
     if tensor.dim() == 0:
         return tensor.view([1] * count)
     if tensor.dim() == 1 and count > 1:
@@ -248,7 +248,7 @@ _missing = ListType()  # replaced by the recorded type as soon as the graph's in
 
 
 class Reader:
-    """Reads one TorchScript graph.  Keeps the graph alive, because sources are texts made on demand from its nodes."""
+    """Reads one TorchScript graph.  It keeps the graph alive, because sources are made on demand from its nodes."""
 
     def __init__(self, graph: Any, inputs: list[Input], objects: Sequence[Any] = ()) -> None:
         self.script = graph
@@ -337,7 +337,7 @@ class Reader:
             self.env[output.unique()] = output.toIValue()
 
     def _object(self, node: Any) -> None:
-        """Packed weights: unpacked once, however often they are used."""
+        """Packed weights.  They are unpacked once, however often they are used."""
         found = self.objects[node.i(prepacked.ATTRIBUTE)]
         if id(found) not in self.unpacked:
             scope = self._source(node).scope
@@ -362,7 +362,7 @@ class Reader:
         self.env[node.output().unique()] = self.env[next(node.inputs()).unique()]
 
     def _python(self, node: Any) -> None:
-        """An autograd Function: its recorded inner graph is read in its place."""
+        """An autograd Function is replaced by its recorded inner graph."""
         if not node.hasAttribute("Subgraph"):
             self._emit(node, "prim::PythonOp", {str(i): arg for i, arg in enumerate(self._args(node))})
             return
@@ -391,7 +391,7 @@ def _type(type_: Any) -> Type:
     if kind == "TensorType":
         sizes, strides, dtype = type_.sizes(), type_.strides(), type_.dtype()
         shape = None if sizes is None else tuple(sizes)
-        # a tensor of which nothing is recorded (an undefined one) is never read; float32 stands for it
+        # a tensor without a recorded type (an undefined one) is never read; float32 stands for its dtype
         return TensorType(dtype or torch.float32, shape, tuple(strides) if strides else () if shape == () else None)
     if kind in _SCALARS:
         return ScalarType(_SCALARS[kind])
