@@ -18,7 +18,7 @@ from purexport.errors import ExportError, VerificationError
 
 @dataclass
 class Report:
-    """What an export did: the route and its reason, the rules that ran, the calls that torch decomposed, the remarks."""
+    """What an export did: the route and its reason, the rules that ran, the calls decomposed by torch, the remarks."""
 
     route: str = ""
     reason: str = ""

@@ -1,1 +1,1 @@
-"""The ONNX graph in memory: values, nodes, passes over them, and the messages made from them."""
+"""The ONNX graph in memory: its values and nodes, the passes over it, and the messages that are made from it."""

@@ -1,7 +1,7 @@
-"""The ONNX graph to messages: one function a message, no decisions.
+"""The ONNX graph becomes messages: one function per message, and no decisions.
 
-Attributes are encoded by the type that the operator's schema gives them.  The IR version is the lowest that the asked
-opset goes with, since a reader that knows the opset knows that version.
+The type of an attribute comes from the operator's schema.  The IR version is the lowest one that belongs to the
+requested opset, since a reader that knows the opset knows that version.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def build_model(
     all_inputs: bool = False,
     origins: Origins | None = None,
 ) -> ps.ModelProto:
-    """The model's message; weights are views of the model's memory, and with `all_inputs` defaults of inputs.
+    """The model's message.  Its weights are views of the model's memory; with `all_inputs` they are defaults of inputs.
 
-    A domain of custom operators has version 1, unless `custom_opsets` says another.  `origins` knows which memory
-    holds bytes of a checkpoint.
+    A domain of custom operators has version 1, unless `custom_opsets` gives another one.  `origins` knows which memory
+    contains bytes of a checkpoint.
     """
     initializers = graph.initializers()
     more = initializers if all_inputs else ()
@@ -115,7 +115,7 @@ def _attribute(name: str, value: Any, kind: int | None, opset: int) -> ps.Attrib
 
 
 def _guess(value: Any) -> int:
-    """The attribute type of a custom operator's argument, by the Python type of its value."""
+    """The attribute type for an argument of a custom operator, chosen by the Python type of its value."""
     kinds = ps.AttributeProto
     if isinstance(value, (list, tuple)):
         first = value[0] if value else 0

@@ -20,8 +20,8 @@ from purexport.aten.graph import Dim, Source
 class Value:
     """A tensor in the graph.  `dtype` is a TensorProto.DataType code; `shape` holds ints and axis expressions.
 
-    A sequence has neither; `element` is then the dtype and shape of its tensors.
-    A constant whose bytes are for the file only has `stored` and no `const`: to every rule it is an unknown tensor.
+    A sequence has neither; instead `element` is the dtype and shape of its tensors.
+    A constant whose bytes only the file needs has `stored` and no `const`; for every rule it is an unknown tensor.
     """
 
     __slots__ = ("const", "dtype", "element", "name", "node", "shape", "stored")
@@ -46,7 +46,7 @@ class Value:
 
     @property
     def is_constant(self) -> bool:
-        """True for what the file holds as an initializer, whether its values are known here or not."""
+        """True for a value that the file holds as an initializer, whether its content is known here or not."""
         return self.const is not None or self.stored is not None
 
     @property
@@ -75,7 +75,7 @@ class Value:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One operator node; absent optional inputs are None.  `source` says which line of the model it came from."""
+    """One operator node; absent optional inputs are None.  `source` is the line of the model that it comes from."""
 
     op_type: str
     inputs: list[Value | None]
@@ -94,8 +94,8 @@ class Node:
 class Graph:
     """Inputs, outputs and nodes.
 
-    Initializers are the constants that nodes or outputs refer to, those in the bodies of If and Loop included: bodies
-    see outer names, so all constants lie in the main graph.
+    Initializers are the constants that nodes or outputs refer to, including nodes in the bodies of If and Loop.  Bodies
+    can use outer names, so all constants are in the main graph.
     """
 
     inputs: list[Value] = field(default_factory=list)

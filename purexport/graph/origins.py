@@ -1,8 +1,8 @@
-"""Which bytes of a checkpoint the memory of a tensor is, so that they are copied from there and not out of memory.
+"""Finds the bytes of a checkpoint behind the memory of a tensor, so that a writer copies them from the checkpoint.
 
-A tensor over a mapped file is known by its address.  What is contiguous in it is a range of the file, which a writer
-copies without reading it here.  What is strided (a transposed weight) is produced in bounded pieces, and the pages that
-it touched are given back after each, so that a large model passes through little memory.
+A tensor over a mapped file is recognized by its address.  A contiguous tensor is a range of the file, which a writer
+copies without reading it here.  The bytes of a strided tensor (a transposed weight) are produced in bounded chunks.
+After each chunk the touched pages are released, so that exporting a large model needs little memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from purexport.graph.payloads import TensorPayload, payload
 
 @dataclass(frozen=True)
 class _Place:
-    """Memory from `start` to `stop` that holds the bytes of a payload; `mapping` is what may be given back."""
+    """Memory from `start` to `stop` that contains the bytes of a payload; pages of `mapping` may be released."""
 
     start: int
     stop: int
@@ -30,14 +30,14 @@ class _Place:
 
 
 class Origins:
-    """The places in memory that hold bytes of checkpoints."""
+    """The places in memory that contain bytes of checkpoints."""
 
     def __init__(self) -> None:
         self._places: dict[int, _Place] = {}
         self._starts: list[int] = []
 
     def add(self, tensor: torch.Tensor, source: Payload, mapping: mmap.mmap | None = None, first: int = 0) -> None:
-        """The contiguous `tensor` holds the bytes of `source`."""
+        """Note that the contiguous `tensor` contains the bytes of `source`."""
         start = tensor.data_ptr()
         place = _Place(start, start + source.nbytes, source, mapping, first)
         if source.nbytes and start not in self._places:
@@ -45,7 +45,7 @@ class Origins:
             self._places[start] = place
 
     def payload(self, tensor: torch.Tensor) -> memoryview | Payload:
-        """A tensor's bytes for `TensorProto.raw_data`, from the checkpoint where they lie there."""
+        """A tensor's bytes for `TensorProto.raw_data`, taken from the checkpoint if they are there."""
         plain = tensor.detach()
         place = None if plain.is_conj() or plain.is_neg() else self._place(plain)
         if place is None:
@@ -84,7 +84,7 @@ class _StridedPayload(TensorPayload):
         self._within = place
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
-        """The bytes in pieces; what was read of the file for one leaves memory before the next."""
+        """The bytes in chunks; the pages that were read for one chunk are released before the next."""
         for piece in super().chunks(limit):
             yield piece
             self._release()

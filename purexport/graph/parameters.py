@@ -11,14 +11,14 @@ from purexport.graph.ir import Graph, Value
 
 
 def owned_values(graph: Graph, inputs: Sequence[Input]) -> list[Value]:
-    """What the graph holds of the model's parameters and buffers, in the order of `inputs`: that of `state_dict`."""
+    """The model's parameters and buffers in the graph, in the order of `inputs`, which is that of `state_dict`."""
     order = {item.name: position for position, item in enumerate(inputs) if item.kind in ("parameter", "buffer")}
     owned = [value for value in graph.initializers() if value.name in order]
     return sorted(owned, key=lambda value: order[value.name])
 
 
 def parameters_as_inputs(graph: Graph, inputs: Sequence[Input]) -> list[tuple[Value, torch.Tensor]]:
-    """`export_params=False`: what the model owns comes from outside; returns it with what the model holds."""
+    """`export_params=False`: make the model's parameters and buffers inputs; returns these with the model's tensors."""
     found = []
     for value in owned_values(graph, inputs):
         if value.const is not None:

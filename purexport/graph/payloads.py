@@ -1,7 +1,8 @@
 """Where an exported tensor's bytes come from: the model's own memory, never a copy of it.
 
-A contiguous CPU tensor is a view of its memory; anything else (strided, on a device) is produced in bounded pieces
-when it is written.  ONNX raw data is little-endian; a big-endian host swaps piece by piece.
+The payload of a contiguous CPU tensor is a view of its memory.  The bytes of any other tensor (strided, or on a device)
+are produced in bounded chunks when they are written.  ONNX raw data is little-endian; a big-endian host swaps the bytes
+of each chunk.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class TensorPayload(Payload):
 
     @property
     def identity(self) -> object:
-        """Equal for two tensors that see the same storage in the same way."""
+        """A key that is equal for two tensors that show the same memory in the same way."""
         tensor = self.tensor
         storage = tensor.untyped_storage().data_ptr()
         if not storage:
@@ -47,11 +48,11 @@ class TensorPayload(Payload):
         return tuple(self.tensor.shape)
 
     def permuted(self, permutation: Sequence[int]) -> TensorPayload:
-        """The same with its axes in another order."""
+        """The payload of the tensor with permuted axes."""
         return TensorPayload(self.tensor.permute(tuple(permutation)))
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
-        """The bytes in pieces of at most `limit` bytes; only a strided or device tensor's pieces are copied."""
+        """The bytes in chunks of at most `limit` bytes; chunks are copied only for a strided or device tensor."""
         tensor = self.tensor
         if tensor.numel() == 0:
             return
@@ -71,7 +72,7 @@ class TensorPayload(Payload):
 
 
 def _in_memory(piece: torch.Tensor) -> torch.Tensor:
-    """A contiguous copy in CPU memory; from CUDA through pinned memory, of which torch keeps a pool."""
+    """A contiguous copy in CPU memory; from CUDA it goes through pinned memory, of which torch keeps a pool."""
     if piece.is_cuda:
         return torch.empty(piece.shape, dtype=piece.dtype, pin_memory=True).copy_(piece)
     return piece.contiguous().cpu()
@@ -93,7 +94,7 @@ def _contiguous_pieces(tensor: torch.Tensor, limit: int) -> Iterator[torch.Tenso
 
 
 def _memory(tensor: torch.Tensor) -> memoryview:
-    # an axis of one element may have any stride, which a view in bytes does not take
+    # an axis of one element may have any stride, and a view as bytes refuses some strides
     flat = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
     if _SWAP and tensor.element_size() > 1:
         flat = flat.reshape(-1, tensor.element_size()).flip(1).reshape(-1)
@@ -101,7 +102,7 @@ def _memory(tensor: torch.Tensor) -> memoryview:
 
 
 def payload(tensor: torch.Tensor) -> memoryview | Payload:
-    """A tensor's bytes for `TensorProto.raw_data`: a view of its memory where it lies as ONNX wants it."""
+    """A tensor's bytes for `TensorProto.raw_data`: a view of its memory if that has the layout of ONNX."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
     if tensor.is_contiguous() and tensor.device.type == "cpu" and tensor.numel():
         return _memory(tensor)

@@ -5,9 +5,9 @@
       %2 : Float(10, 64, 55, 55) = onnx::Conv[group=1, ...](%input, %weight), scope: Net/Sequential[layers]/Conv2d[0]
       return (%2)
 
-Line by line it is the form of 2018; the header with commas, and blocks under Loop and If, are those of 2020.  Inputs,
-outputs and parameters go by their names, everything else by number.  Constants are lines before their first use, and so
-is the absence of an optional input.  A file does not say which module a node comes from: `Origins` does.
+The lines have the form of 2018.  The header with commas and the blocks under Loop and If have the form of 2020.
+Inputs, outputs and parameters have their names, and all other values have numbers.  A constant is a line before its
+first use, and so is an absent optional input.  `Origins` says which module a node comes from, because a file does not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_ELEMENTS = 10  # of a constant that is shown, as in torch
 
 @dataclass(frozen=True)
 class Origins:
-    """What a file does not say: the model's own initializers in order, scope and source line by node name."""
+    """Facts that a file lacks: the model's own initializers in order, and scope and source line by node name."""
 
     parameters: Sequence[str] = ()
     scopes: Mapping[str, str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Origins:
 
 
 def origins(graph: Graph, model: Any, parameters: Sequence[str], *, lines: bool) -> Origins:
-    """The origins of a named graph; `lines` asks for source lines, as the documents show them for scripts."""
+    """The origins of a named graph; with `lines` also source lines, as the documents show them for scripts."""
     scope, scopes, places = _scopes(model), {}, {}
     for node in _all_nodes(graph):
         scopes[node.name] = scope(node.source.scope)
@@ -77,7 +77,7 @@ def _class(module: Any) -> str:
 
 
 def _function(model: Any) -> str:
-    # a script's own name is ScriptFunction
+    # the class of a script is called ScriptFunction
     name = getattr(model, "qualified_name", None) or getattr(model, "__name__", None) or type(model).__name__
     return str(name).rpartition(".")[2]
 
@@ -89,7 +89,7 @@ def graph_text(model: ps.ModelProto, origins: Origins) -> str:
 
 
 class _Printer:
-    """One graph: what is known of its values, and the numbers of those without a name."""
+    """Prints one graph; it knows the types of its values, and numbers the values without a name."""
 
     def __init__(self, graph: ps.GraphProto, origins: Origins) -> None:
         self.graph = graph
@@ -222,7 +222,7 @@ def _quoted(text: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """As C++ prints a double: six digits, and none after the point of a whole number."""
+    """A number as C++ prints a double: six digits, and no decimals for a whole number."""
     return f"{value:g}"
 
 
@@ -246,7 +246,7 @@ def _element(item: Any) -> str:
 
 
 def _bodies(node: ps.NodeProto) -> list[ps.GraphProto]:
-    """The bodies of a node; of an If the one that is run when the condition holds comes first."""
+    """The bodies of a node; for an If, the body for a true condition comes first."""
     found = [item for item in node.attribute if item.g is not None]
     found.sort(key=lambda item: item.name == "else_branch")
     return [item.g for item in found if item.g is not None]

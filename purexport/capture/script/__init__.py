@@ -1,1 +1,1 @@
-"""The route of scripts: TorchScript is interpreted once, on what is known at export."""
+"""The capture route for scripts: TorchScript is interpreted once, with the facts that are known at export."""

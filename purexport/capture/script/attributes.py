@@ -1,6 +1,6 @@
-"""The attributes of a script's modules: each a cell that all who read or assign it share.
+"""The attributes of a script's modules.  Each is a cell, and all code that reads or assigns it uses the same cell.
 
-A cell is a dict of one entry, so that an assignment inside of a branch or loop is followed like any change of a dict.
+A cell is a dict of one entry, so that an assignment inside a branch or loop is followed like any change of a dict.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Attributes:
         self._assigned: dict[tuple[str, str], Source] = {}
 
     def read(self, owner: Module, name: str) -> Any:
-        """What an attribute holds now."""
+        """The current item of an attribute."""
         return self._cell(owner, name)["value"]
 
     def assign(self, owner: Module, name: str, item: Any, source: Source) -> None:
@@ -35,9 +35,9 @@ class Attributes:
         cell["value"] = item
 
     def note_buffers(self) -> list[str]:
-        """Note in the graph which buffers are other tensors at the end.
+        """Note in the graph which buffers are different tensors at the end.
 
-        The remarks on what else the script assigns come back.
+        Returns remarks on the other attributes that the script assigns.
         """
         inputs = {item.name: item for item in self._recorder.graph.inputs if item.kind in ("parameter", "buffer")}
         remarks = []

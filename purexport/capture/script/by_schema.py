@@ -1,4 +1,4 @@
-"""Operators without a handler of their own: computed on numbers that are known, otherwise recorded by their schema."""
+"""Operators without a handler: computed where all operands are known numbers, otherwise recorded by their schema."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from purexport.errors import ExportError
 
 
 def record_by_schema(machine: Recorder, node: Node, operands: list[Any]) -> Any:
-    """What an operator of torch's registry gives: a number, or the values of a call.
+    """The result of an operator in torch's registry: a number, or the values of a call.
 
-    Raises ExportError for one that is no ATen operator and takes nothing that the graph computes, or does not run.
+    Raises ExportError for an operator outside ATen without an operand from the graph, and for one that does not run.
     """
     kind, schema = node.kind, node.torch.schema()
     if schema == "(no schema)" or any(isinstance(item, Module) for item in operands):

@@ -1,4 +1,4 @@
-"""Conversions that a script writes out or implies: tensors to numbers, numbers to tensors, one dtype to another."""
+"""Explicit and implicit conversions in a script: tensors to numbers, numbers to tensors, one dtype to another."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def cast(machine: Recorder, value: Value, dtype: torch.dtype, source: Source) ->
 
 
 def filler(machine: Recorder, like: Value, source: Source) -> Any:
-    """Something of the type of `like` that nobody reads."""
+    """A filler: an item with the type of `like` that is never read."""
     if isinstance(like.type, ScalarType):
         return like.type.kind(0)
     if isinstance(like.type, SequenceType):

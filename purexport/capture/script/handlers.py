@@ -1,4 +1,4 @@
-"""All handlers: the files of `operators/`, imported by name, each with a table of its own."""
+"""All handlers: the files of `operators/` are imported by name, and each has its own table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILES = (
 
 @functools.cache
 def registered() -> Handlers:
-    """Every handler.  Raises ValueError when an operator has two for one form."""
+    """All handlers in one table.  Raises ValueError when an operator has two handlers for one form."""
     found = Handlers()
     for file in FILES.split():
         found.include(import_module(f"purexport.capture.script.operators.{file}").handles)

@@ -1,14 +1,15 @@
-"""Scripts to the neutral graph: TorchScript is interpreted, once, on what is known at export.
+"""Scripts become the neutral graph: TorchScript is interpreted once, with the facts that are known at export.
 
 Everything that does not depend on tensor data (numbers, strings, lists, dicts, module attributes, trip counts,
 conditions on sizes that cannot change) is computed here, as Python would.  Tensor operators are recorded as calls, and
-run on fake tensors for their types, so that implicit casts follow torch's promotion.  Loops whose trip count is known
-are unrolled, branches whose condition is known are taken.  Lists, dicts and objects are shared as in the script: what
-is appended through one name is seen through the other (`values`).  A branch or a loop that depends on tensor data
-becomes a call with blocks (`operators/branches.py`, `operators/loops.py`).
+run on fake tensors for their types, so that implicit casts follow torch's promotion.  Loops with a known trip count are
+unrolled, and of a branch with a known condition one side is taken.  Lists, dicts and objects may have several names, as
+in the script: an element appended through one name is visible through the other (`values`).  A branch or a loop that
+depends on tensor data becomes a call with blocks (`operators/branches.py`, `operators/loops.py`).
 
-The layers, from below: `values` (what variables hold), `state` (what belongs to the body at hand), `recorder` (calls on
-fakes), `registry` (where handlers are declared), `machine` (which runs nodes), `operators/` (the handlers), and this.
+The layers, from the lowest: `values` (the contents of variables), `state` (the state of the current body), `recorder`
+(calls on fake tensors), `registry` (declares handlers), `machine` (runs nodes), `operators/` (the handlers), and this
+module.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def _interpret(graph: Any, given: Callable[[Machine], list[Any]], dynamic: bool)
     except ExportError:
         if not dynamic:
             raise
-    # sizes that equal nothing else may be too large for a table of positions; the example's are not
+    # sizes that equal no other size may be too large for a table of positions; the example's sizes are not
     return _run(graph, given, FakeMachine(distinct=False))
 
 

@@ -1,4 +1,4 @@
-"""Kinds: what two values must share to be one variable, and the fake of a value that may be either."""
+"""Kinds: properties in which two values must agree to be one variable, and the fake of a value that may be either."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ def number_kind(item: Any) -> Any:
 
 
 def kind_of(item: Any) -> Any:
-    """What two values must share to be carried as one: dtype and rank of a tensor, the type of a number; else None."""
+    """The kind of a value: dtype and rank of a tensor, the type of a number, and None for anything else.
+
+    Two values can be carried as one variable only if their kinds are equal.
+    """
     if isinstance(item, Value) and isinstance(item.type, TensorType):
         return item.type.dtype, item.type.rank
     return number_kind(item)
 
 
 def fake_kind(fake: Any) -> Any:
-    """`kind_of` a value with this fake."""
+    """`kind_of` for a value with this fake."""
     if isinstance(fake, torch.Tensor):
         return fake.dtype, fake.dim()
     return {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(fake)]
@@ -47,7 +50,7 @@ def joined(machine: Recorder, one: Any, other: Any, source: Source) -> Any:
     if not isinstance(kinds[0], tuple):
         return machine.shapes.unknown(kinds[0])
     ranks = [machine.fakes[item].dim() for item in (one, other)]
-    if ranks[0] != ranks[1]:  # one path has changed its shape in place
+    if ranks[0] != ranks[1]:  # one path has changed the shape in place
         raise ExportError(
             f"at {source} a tensor has {ranks[0]} axes on one path and {ranks[1]} on the other, which has no form in "
             "ONNX; make both of one type",

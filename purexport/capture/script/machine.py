@@ -1,8 +1,8 @@
-"""The machine that runs a script's nodes: operands from the environment, a handler from the tables, the result back.
+"""The machine runs a script's nodes: it reads the operands, calls a handler from the tables, and stores the result.
 
-It knows no operator by name.  What a node means is decided by `registry.FORMS`, in their order: the first form that
-applies to the operands and has a handler for the node's kind.  What has no handler is recorded by its schema, or
-refused.
+Invariant: it knows no operator by name.  `registry.FORMS`, in their order, decide the meaning of a node: the first form
+counts that applies to the operands and has a handler for the node's kind.  A node without a handler is recorded by its
+schema, or refused.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Machine(Recorder):
         self._store(node, result)
 
     def _operate(self, node: Node, operands: list[Any]) -> Any:
-        """The result of an operator: of the first form that takes it, else of its schema."""
+        """The result of an operator, by the first form that takes it, else by its schema."""
         for form in FORMS:
             result = self._apply(form, node, operands)
             if result is not NotImplemented:
@@ -70,9 +70,9 @@ class Machine(Recorder):
         return record_by_schema(self, node, operands)
 
     def _apply(self, form: Form, node: Node, operands: Sequence[Any]) -> Any:
-        """What the handler of a form gives; NotImplemented where there is none, or where it does not take them.
+        """The result of a form's handler; NotImplemented where there is none, or where it does not take the operands.
 
-        Raises ExportError where the form refuses what has no handler.
+        Raises ExportError where the form refuses operators without a handler.
         """
         handler = self._handlers.find(form, node.kind)
         if (handler is None and form.refusal is None) or not form.applies(operands):
@@ -83,14 +83,14 @@ class Machine(Recorder):
         return result
 
     def _store(self, node: Any, result: Any) -> None:
-        """Bind a node's outputs; lists and dicts that it made are new here."""
+        """Bind a node's outputs; lists and dicts that the node made belong to the current body."""
         count = node.outputsSize()
         results = [] if not count else [result] if count == 1 else result
         for value, item in zip(node.outputs(), results, strict=True):
             self.state.env[value.unique()] = self.own(item) if type(item) in (list, dict) else item
 
     def place(self, node: Any, operands: Sequence[Any] = ()) -> Source:
-        """Where a node stands: its line, and its module, which is that of a parameter among the operands."""
+        """The place of a node: its line, and its module, which is the owner of a parameter among the operands."""
         path = node.scopeName().rpartition("/")[2].removeprefix("__module.")
         scope = "" if path in ("(root)", "__module") else path
         scope = scope or next((self.owner(item) for item in operands if self.owner(item)), "")

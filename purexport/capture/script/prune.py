@@ -1,6 +1,6 @@
-"""What nobody reads leaves the branches and loops of a script: outputs of If, and carried values of Loop.
+"""Dead code elimination in the branches and loops of a script: unused outputs of If and carried values of Loop go.
 
-Calls that write in place stay, since what they write to may be read under another name.
+Invariant: in-place writes stay, since the tensor that they write to may be read under another name.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from purexport.aten.schema import signature
 
 
 def prune(graph: AtenGraph, result: Any) -> None:
-    """Remove, in place, what `result` does not need."""
+    """Remove, in place, everything that `result` does not need."""
     if any(call.blocks for call in graph.calls):
         used = {leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, Value)}
         graph.calls[:] = _live(graph.calls, used)
 
 
 def _live(calls: Iterable[Call], used: set[Value]) -> list[Call]:
-    """The calls that `used` needs; `used` grows by what they need."""
+    """The calls that compute the values in `used`; the values that these calls need are added to `used`."""
     live = []
     for call in reversed(list(calls)):
         if not _writes(call) and not any(value in used for value in call.outputs):
@@ -54,7 +54,7 @@ def _branch(call: Call, used: set[Value]) -> None:
 
 
 def _loop(call: Call, used: set[Value]) -> None:
-    """A carried value stays when its end is read, or when what stays of the body reads it."""
+    """Prune a loop: a carried value stays if its final value is read, or if the rest of the body reads it."""
     (block,) = call.blocks
     kept = {index for index, value in enumerate(call.outputs) if value in used}
     while True:
@@ -72,7 +72,7 @@ def _loop(call: Call, used: set[Value]) -> None:
 
 
 def _needed(block: Block, kept: set[int]) -> set[Value]:
-    """What the condition and the kept results of a loop's body read, without changing it."""
+    """The values that the condition and the kept results of a loop's body need; the body is not changed."""
     needed = set(values_in([block.outputs[0], *(block.outputs[index + 1] for index in sorted(kept))]))
     for call in reversed(block.calls):
         if _writes(call) or any(value in needed for value in call.outputs):

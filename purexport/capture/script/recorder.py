@@ -1,7 +1,7 @@
-"""Recording: calls into the graph or the body at hand, run on fakes for their types.
+"""Records calls into the graph or the current body, and runs them on fake tensors for their types.
 
-What belongs to the body at hand is in the `State`; a body is a fork of it.  Everything else (the fakes of all values,
-their producers, what the model owns) only grows, and is one for all bodies.
+The `State` contains everything that belongs to the current body; a new body is a fork of it.  Everything else (the
+fakes of all values, their producers, the model's tensors) only grows, and all bodies use the same.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _FLOAT_RESULT = re.compile("^quantized::.*_dynamic|^quantized::embedding|^aten::
 
 
 class Recorder:
-    """The graph being recorded, and the state of the body at hand."""
+    """The graph that is recorded, and the state of the current body."""
 
     def __init__(self, shapes: FakeMachine) -> None:
         self.shapes = shapes
         self.graph = AtenGraph()
         self.fakes: dict[Value, Any] = {}
-        self.sizes: dict[Value, tuple[Any, ...]] = {}  # of tensors that have symbolic ones, as they are made
+        self.sizes: dict[Value, tuple[Any, ...]] = {}  # of tensors with symbolic sizes, when they were made
         self.producers: dict[Value, Call] = {}
         self.owned: dict[tuple[Any, ...], Value] = {}
-        self.owners: dict[Value, str] = {}  # parameters, by the path of their module
+        self.owners: dict[Value, str] = {}  # the module path of each parameter
         self.quantized: dict[Value, Any] = {}  # what may be a quantized tensor, of which the fakes are plain: its dtype
         self.aliasing = SequenceAliasing()
         self.state = State(calls=self.graph.calls)
@@ -61,9 +61,10 @@ class Recorder:
 
     @contextmanager
     def body(self, condition: Value | None = None, holds: bool = True) -> Iterator[State]:
-        """Record into the body of a branch or loop: a fork of the state.  `condition` is known in it to be `holds`.
+        """Inside, record into the body of a branch or loop, on a fork of the state.
 
-        At its end the state is that from before, and lists, dicts and objects have their content from before.
+        In the body `condition` is known to be `holds`.  Afterwards the state from before is current again, and lists,
+        dicts and objects have their former content.
         """
         outer = self.state
         self.state = inner = outer.fork(first=len(self.fakes))
@@ -77,7 +78,7 @@ class Recorder:
 
     @contextmanager
     def resumed(self, body: State) -> Iterator[None]:
-        """Record further calls at the end of a body that is interpreted already."""
+        """Inside, record further calls at the end of a body that is already interpreted."""
         outer, self.state = self.state, body
         try:
             yield
@@ -85,7 +86,7 @@ class Recorder:
             self.state = outer
 
     def adopt(self, body: State, source: Source) -> None:
-        """Make a body part of what surrounds it."""
+        """Make a body part of the body around it."""
         self.state.calls.extend(body.calls)
         self.state.remarks.extend(body.remarks)
         self.state.numbers.update(body.numbers)
@@ -95,7 +96,7 @@ class Recorder:
             self.change(item, content, source)
 
     def touch(self, item: Changeable, source: Source) -> None:
-        """To be called before `item` changes.  Raises ExportError when it must not change."""
+        """Must be called before `item` changes.  Raises ExportError when it must not change."""
         if item.frozen:
             raise ExportError(
                 f"the script changes a list or dict at {source} that may or may not be the one of another name, "
@@ -110,7 +111,7 @@ class Recorder:
         item.become(content)
 
     def remark(self, *texts: str) -> None:
-        """Say something about the file to the user, once, if the body at hand becomes part of it."""
+        """Tell the user something about the file, once, if the current body becomes part of the file."""
         self.state.remarks.extend(texts)
 
     # -- values
@@ -133,20 +134,20 @@ class Recorder:
         return value
 
     def settle_sizes(self) -> None:
-        """Sizes of axes that the script holds by now, or takes for one, are said so, also of what came before."""
+        """Update the types of earlier values, for axes that the script has specialized or made equal by now."""
         settled = self.shapes.fixed() or self.shapes.merged()
         for value, sizes in self.sizes.items() if settled else ():
             now = self.shapes.type(torch.empty(sizes, dtype=value.tensor.dtype))
             value.type = replace(value.tensor, shape=now.shape)
 
     def constant(self, tensor: torch.Tensor, name: str = "constant") -> Value:
-        """A tensor that is known."""
+        """A value for a known tensor."""
         value = self.graph.constant(tensor, name)
         self.fakes[value] = self.shapes.constant(tensor)
         return value
 
     def model_tensor(self, tensor: torch.Tensor, path: str, kind: str) -> Value:
-        """A tensor that the model owns, once for all its names."""
+        """The value of a tensor that the model owns; there is one value for all names of the tensor."""
         key = same_bytes(tensor)
         if key not in self.owned:
             value = Value(tensor_type(tensor))
@@ -162,7 +163,7 @@ class Recorder:
         return {value for value in self.owned.values() if self.aliasing.is_written(self.fakes[value])}
 
     def own(self, item: Any) -> Any:
-        """A list or dict that the script makes here, and may therefore change here."""
+        """Note a list or dict that the script makes in the current body and may therefore change in it."""
         if type(item) is list:
             item = ScriptList(item)
         elif type(item) is dict:
@@ -172,7 +173,7 @@ class Recorder:
         return item
 
     def describe(self, item: Any) -> str:
-        """A value for people: what it is, and the line that made it."""
+        """A description of a value for error messages: its type, and the line that made it."""
         call = self.producers.get(item) if isinstance(item, Value) else None
         made = f" (made at {call.source})" if call is not None else self._given(item)
         if isinstance(item, Value):
@@ -199,15 +200,15 @@ class Recorder:
         self.aliasing.note_writes(call, self.fakes)
 
     def emit(self, target: str, args: dict[str, Any], fake: Any, source: Source) -> Value:
-        """Record a call whose result is known to be of the type of `fake`."""
+        """Record a call whose result has the type of `fake`."""
         value = self.value(fake)
         self.add(Call(target, args, [value], source))
         return value
 
     def record(self, target: str, args: dict[str, Any], source: Source, kind: Any = None) -> Any:
-        """Record a call and run it on fakes; what needs no data comes back as a plain number.
+        """Record a call and run it on fake tensors; a number that needs no data is returned as a plain number.
 
-        `kind` is the type of a result that is a number, where the script says so.
+        `kind` is the type of a result that is a number, where the script declares it.
         """
         args = {name: map_values(arg, lambda value: value) for name, arg in args.items()}  # lists may change later
         call = Call(target, args, [Value(ListType())], source)
@@ -238,7 +239,7 @@ class Recorder:
             return [self._take(call.outputs[0], index, item, source) for index, item in enumerate(result)]
         if isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self._number(call, torch.sym_float(result) if kind is float else result)  # type: ignore[no-untyped-call]
-        if result is None and signature(target).writes:  # it gives nothing, and does something
+        if result is None and signature(target).writes:  # no result, but a write
             call.outputs = []
             self.add(call)
         if not isinstance(result, torch.Tensor):
@@ -259,12 +260,12 @@ class Recorder:
         return stored_dtype(dtype)
 
     def _refuse_new_shape(self, call: Call) -> None:
-        """A tensor from outside of a body keeps its shape in it: what follows knows one shape of it only."""
+        """Refuse a new shape for a tensor from outside a body: the code after the body knows only one shape of it."""
         changed = call.args.get("self")
         if not self.state.is_fork or not isinstance(changed, Value) or not changes_shape(call.target):
             return
         place = next(place for place, value in enumerate(self.fakes) if value is changed)
-        # what the model owns is read where it is first needed
+        # the model's tensors are read at their first use
         if place < self.state.first or any(item.value is changed for item in self.graph.inputs):
             raise ExportError(
                 f"{call.target} at {call.source} changes the shape of a tensor in place, inside a branch or loop that "
@@ -273,7 +274,7 @@ class Recorder:
             )
 
     def _number(self, call: Call, result: Any) -> Any:
-        """A symbolic number: plain where it is known, and one value for all sizes that are equal by their symbols."""
+        """A symbolic number: plain where it is known, else one value for all sizes with equal expressions."""
         known = self.shapes.known(result)
         if known is not None:
             return known

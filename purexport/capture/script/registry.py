@@ -1,12 +1,13 @@
 """Where handlers are declared: `@handles("aten::append", on=DYNAMIC)` on a function `f(machine, node, *operands)`.
 
-A handler gives what its node gives, of plain Python things and values of the graph: one item, a list of them where the
-node has several outputs, None where it has none.  It is chosen by the kind of the node and by the form of its operands:
-the same operator means Python's own `append` on a list of known length, and a call of the graph on one whose length
-only the run knows.  A handler that finds the operands not to be its own returns NotImplemented, and the next form that
-applies has its turn; in the end the operator is recorded by its schema (`by_schema`).
+A handler returns the outputs of its node, which are plain Python objects and values of the graph: one item, a list of
+items where the node has several outputs, or None where it has none.  It is selected by the kind of the node and by the
+form of its operands.  For example, the same operator means Python's own `append` for a list of known length, and a call
+in the graph for a list whose length is known only at run time.  A handler that does not support the operands returns
+NotImplemented, and the next form that applies is tried.  In the end the operator is recorded by its schema
+(`by_schema`).
 
-Each file of `operators/` has a table, `handles = Handlers()`; `handlers` puts all tables together.  To support one more
+Each file of `operators/` has a table, `handles = Handlers()`, and `handlers` combines all tables.  To support a further
 operator, write one handler into the file of its theme, and a row in tests/capture/script.
 """
 
@@ -26,7 +27,7 @@ Function = TypeVar("Function", bound=Handler)
 
 @dataclass(frozen=True)
 class Node:
-    """A node of TorchScript: its kind (`aten::append`, no overload), where it stands, and torch's own object."""
+    """A node of TorchScript: its kind (`aten::append`, without overload), its place, and torch's own object."""
 
     kind: str
     source: Source
@@ -34,20 +35,20 @@ class Node:
 
     @property
     def type(self) -> str:
-        """The type of the only output as TorchScript writes it; empty where there are several or none."""
+        """The type of the only output as TorchScript writes it; empty where the node has several outputs or none."""
         return str(self.torch.output().type()) if self.torch.outputsSize() == 1 else ""
 
     @staticmethod
     def packed(results: Sequence[Any]) -> Any:
-        """What a handler gives for the outputs of its node."""
+        """The result that a handler returns for these outputs of its node."""
         return results[0] if len(results) == 1 else results
 
 
 @dataclass(frozen=True)
 class Form:
-    """What the operands of a node may be, so that its operator has a meaning of its own.
+    """A form of a node's operands for which operators have a meaning of their own.
 
-    `refusal` gives the error for an operator that has no handler for the form.  Without it the next form has its turn.
+    `refusal` makes the error for an operator without a handler for the form.  Without it the next form is tried.
     """
 
     name: str
@@ -119,7 +120,7 @@ ELEMENTS = Form("a list of known length that holds values of the graph", _is_lis
 PYTHON = Form("a list of known length, a tuple, dict or text", _is_python)
 COMPUTED = Form("numbers and tensors", _any)
 
-# the order in which forms have their turn, after ANY
+# the order in which forms are tried, after ANY
 FORMS = (OPTIONAL, TEXT, VALUES, DYNAMIC, PLACE, ELEMENTS, PYTHON, COMPUTED)
 
 
@@ -130,7 +131,7 @@ class Handlers:
         self._rows: dict[tuple[Form, str], Handler] = {}
 
     def __call__(self, *kinds: str, on: Form | Sequence[Form] = ANY) -> Callable[[Function], Function]:
-        """Register the decorated function as the handler of each kind.  Raises ValueError when a kind has one."""
+        """Register the decorated function as the handler of each kind.  Raises ValueError for a second handler."""
 
         def register(function: Function) -> Function:
             for form in [on] if isinstance(on, Form) else on:
@@ -141,7 +142,7 @@ class Handlers:
         return register
 
     def add(self, form: Form, kind: str, handler: Handler) -> None:
-        """Register a handler.  Raises ValueError when the kind has one for this form, or for whatever the operands."""
+        """Register a handler.  Raises ValueError when the kind already has one for this form, or for any operands."""
         others = [ANY, form] if form is not ANY else [ANY, *FORMS]
         taken = [other for other in others if (other, kind) in self._rows]
         if taken:

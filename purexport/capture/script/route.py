@@ -1,6 +1,6 @@
-"""The script route: a TorchScript module or function is interpreted once, on what is known at export.
+"""The script route: a TorchScript module or function is interpreted once, with the facts that are known at export.
 
-The interpreter is imported when there is a script: it runs on fake tensors with symbols for sizes, which load sympy.
+The interpreter is imported only when there is a script: it uses fake tensors with symbolic sizes, which load sympy.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _positional(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> l
     parameters = script_parameters(model)
     if len(args) > len(parameters):
         raise ExportError(f"the model takes {len(parameters)} args, {len(args)} were given", code="args-do-not-fit")
-    # a trace may give two arguments one name, so that positions count
+    # a trace may give two arguments the same name, so arguments are matched by position
     open_ = parameters[len(args) :]
     unknown = set(kwargs) - {parameter.name for parameter in open_}
     missing = [item.name for item in open_ if item.name not in kwargs and not item.has_default_value()]

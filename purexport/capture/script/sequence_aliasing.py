@@ -1,8 +1,8 @@
 """Which tensors may be elements of a list that is a value of the graph.
 
-The elements of an ONNX sequence are copies, those of a script's list are the tensors themselves: a write in place to
-one of them would be seen in the script's list, and not in the sequence.  Such a write is refused.  Tensors that may
-share storage are of one group; a group stays listed once one of its tensors was put into such a list.
+The elements of an ONNX sequence are copies, but the elements of a script's list are the tensors themselves.  An
+in-place write to one of them would be visible in the script's list and not in the sequence.  Such a write is refused.
+Tensors that may alias each other form a group.  A group stays marked once one of its tensors was put into such a list.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SequenceAliasing:
         return group
 
     def share(self, one: Any, other: Any) -> None:
-        """Tensors with these fakes may share storage."""
+        """Note that tensors with these fakes may alias each other."""
         mine, theirs = self._group(one), self._group(other)
         if mine != theirs:
             self._groups[theirs] = mine
@@ -41,14 +41,14 @@ class SequenceAliasing:
                 self._places.setdefault(mine, self._places[theirs])
 
     def put(self, sequence: FakeSequence, item: Any, place: Source) -> None:
-        """An element is put into a list."""
+        """Note that an element is put into a list."""
         self.share(sequence, item)
         self._places.setdefault(self._group(sequence), place)
 
     def refuse_writes_of_earlier_steps(self, calls: Sequence[Call], fakes: Mapping[Value, Any], before: int) -> None:
-        """The same for the body of a loop: what a step writes, the step before may have put into a list.
+        """Refuse writes in the body of a loop: an earlier step may have put the written tensor into a list.
 
-        `before` is the number of values that existed when the body began; what the body makes is new at every step.
+        `before` is the number of values that existed when the body began; values made in the body are new at each step.
         """
         old = {storage_of(fake) for fake in islice(fakes.values(), before)} if self._places else set()
         for call in calls if old else ():
@@ -62,12 +62,12 @@ class SequenceAliasing:
         return storage_of(fake) in self.written
 
     def note_writes(self, call: Call, fakes: Mapping[Value, Any]) -> None:
-        """Remember what a call writes to.  Raises as `refuse_writes`."""
+        """Remember the storages that a call writes to.  Raises the errors of `refuse_writes`."""
         self.written.update(storage_of(fakes[value]) for value in written_by(call))
         self.refuse_writes(call, fakes)
 
     def refuse_writes(self, call: Call, fakes: Mapping[Value, Any]) -> None:
-        """Raise ExportError where a call writes in place to what may be an element of a list."""
+        """Raise ExportError where a call writes in place to a tensor that may be an element of a list."""
         for value in written_by(call) if self._places else ():
             place = self._places.get(self._group(fakes[value]))
             if place is not None:

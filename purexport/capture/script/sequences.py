@@ -1,7 +1,8 @@
-"""Lists whose length only the run knows: what their elements have in common, and the value that holds them.
+"""Lists whose length is known only at run time: the common type of their elements, and the value that holds them.
 
-A list of tensors is a sequence of the graph, a list of numbers a tensor of one dimension, a list of tuples a list for
-each place of the tuples (`Columns`).  Elements must agree in dtype and rank; sizes in which they differ become unknown.
+In the graph a list of tensors is a sequence, and a list of numbers is a tensor of one dimension.  A list of tuples is
+one list for each position in the tuples (`Columns`).  Invariant: elements agree in dtype and rank.  Sizes in which they
+differ become unbacked.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ KIND_OF_DTYPE = {dtype: kind for kind, dtype in NUMBER_DTYPES.items()}
 
 
 def element_of(machine: Recorder, items: ScriptList, source: Source) -> Element:
-    """What the elements of a list have in common.  Raises ExportError where that has no form in ONNX."""
+    """The common type of the elements of a list.  Raises ExportError where ONNX cannot express it."""
     if isinstance(items.value, Columns):
         return tuple(element_of(machine, part, source) for part in items.value.lists)
     if items.value is not None:
@@ -37,7 +38,7 @@ def element_of(machine: Recorder, items: ScriptList, source: Source) -> Element:
 
 
 def element_of_item(machine: Recorder, item: Any, source: Source) -> Element:
-    """What one element is like.  Raises ExportError where it has no form in ONNX."""
+    """The type of one element.  Raises ExportError where ONNX cannot express it."""
     if number_kind(item) is not None:
         return number_kind(item)
     if isinstance(item, tuple):
@@ -52,7 +53,7 @@ def element_of_item(machine: Recorder, item: Any, source: Source) -> Element:
 
 
 def joined_elements(machine: Recorder, one: Element, other: Element, source: Source) -> Element:
-    """What elements of either kind have in common."""
+    """The common type of two types of elements."""
     if one is None or other is None:
         return other if one is None else one
     if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
@@ -88,7 +89,7 @@ def _text(machine: Recorder, element: Element) -> str:
 
 
 def sequence_fake(machine: Recorder, element: Element) -> Any:
-    """The fake of a list of such elements, of a length of its own."""
+    """The fake of a list of such elements, with a new unbacked length."""
     if isinstance(element, FakeSequence):
         return element
     return torch.empty([machine.shapes.unknown_size()], dtype=NUMBER_DTYPES[element])
@@ -112,7 +113,7 @@ def as_dynamic(machine: Recorder, items: ScriptList, element: Element, source: S
 
 
 def dynamic(machine: Recorder, items: ScriptList, source: Source, like: Element = None) -> tuple[Value, Element]:
-    """A list as a value, and what its elements are; `like` is what is about to be put into it."""
+    """A list as a value, and the type of its elements; `like` is an item that will be put into the list."""
     element = joined_elements(machine, element_of(machine, items, source), like, source)
     if element is None:
         raise ExportError(
@@ -122,13 +123,13 @@ def dynamic(machine: Recorder, items: ScriptList, source: Source, like: Element 
 
 
 def fresh(machine: Recorder, element: FakeSequence) -> torch.Tensor:
-    """The fake of one element: sizes in which elements differ are its own."""
+    """The fake of one element, with new unbacked sizes where elements may differ."""
     sizes = [machine.shapes.unknown_size() if str(size) in element.free else size for size in element.element.shape]
     return torch.empty(sizes, dtype=element.element.dtype)
 
 
 def width_of(*operands: Any) -> int:
-    """The number of parts of the tuples that a list holds, or that are put into it; 0 where there are no tuples."""
+    """The length of the tuples that are in a list, or that are put into it; 0 where there are no tuples."""
     for item in operands:
         if isinstance(item, ScriptList) and isinstance(item.value, Columns):
             return len(item.value.lists)
@@ -139,7 +140,7 @@ def width_of(*operands: Any) -> int:
 
 
 def column(items: ScriptList, place: int) -> ScriptList:
-    """The list of one part of the tuples."""
+    """The list of the items at one position of the tuples."""
     if isinstance(items.value, Columns):
         return items.value.lists[place].clone()
     return ScriptList([item[place] for item in items])

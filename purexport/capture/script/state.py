@@ -1,11 +1,12 @@
-"""Where an interpretation stands, as a value: what is recorded and what is known in the body at hand.
+"""The state of an interpretation, as a value: what is recorded and what is known in the current body.
 
-The body of a branch or loop that depends on data is interpreted on a fork.  The state around it stays as it was, until
-the handler of the branch or loop joins what the bodies left.
+The body of a branch or loop that depends on data is interpreted on a fork of the state.  The state around it does not
+change until the handler of the branch or loop joins the results of the bodies.
 
-Lists, dicts, objects and attributes are shared by identity, as in the script, so that a fork cannot copy them.  Instead
-a fork keeps a trail: their content is saved at the first change and put back at the end of the body, so that the other
-side of a branch, or the next round of a loop, starts from it.  `after` holds what the body left, for the join.
+Lists, dicts, objects and attributes have an identity, as in the script, so a fork cannot copy them.  Instead a fork
+keeps an undo log: the content of an object is saved at the first change and restored at the end of the body.  So the
+other side of a branch, or the next round of a loop, starts from the same content.  `after` keeps the content at the end
+of the body for the join.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class State:
     after: dict[int, tuple[Changeable, Any]] = field(default_factory=dict)
 
     def fork(self, first: int) -> State:
-        """The state at the begin of a body: what is known here is known there, nothing is recorded yet."""
+        """The state at the start of a body: it knows all that is known here, and nothing is recorded yet."""
         return State(
             dict(self.env), [], dict(self.numbers), dict(self.assumptions), remarks=[], is_fork=True, first=first
         )
@@ -49,23 +50,23 @@ class State:
         return id(item) in self.made
 
     def make(self, item: Changeable) -> None:
-        """Note an object that is new here; in a fork it may change without a trail."""
+        """Note an object that is new here; in a fork it may change without an undo log."""
         if self.is_fork:
             self.made[id(item)] = item
 
     def save(self, item: Changeable) -> None:
-        """To be called before `item` changes: its content goes on the trail."""
+        """Save the content of `item` in the undo log.  This must be called before `item` changes."""
         if self.is_fork and not self.owns(item):
             self.before.setdefault(id(item), (item, item.clone()))
 
     def put_back(self) -> None:
-        """End the body: objects from outside get their content back, `after` holds what the body left in them."""
+        """End the body: objects from outside get their former content back, and `after` keeps their final content."""
         for key, (item, content) in self.before.items():
             self.after[key] = (item, item.clone())
             item.become(content)
 
     def assume(self, condition: Value, holds: bool, producers: Mapping[Value, Call]) -> None:
-        """Note a condition, and what it is made of: `not a`, `a and b` that holds, `a or b` that does not."""
+        """Note a known condition, and the parts that follow: of `not a`, of a true `a and b`, of a false `a or b`."""
         self.assumptions[condition] = holds
         call = producers.get(condition)
         base = call.base if call is not None else ""

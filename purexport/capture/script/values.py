@@ -1,9 +1,9 @@
-"""What a script's variables hold while it is interpreted, besides values of the graph and plain numbers and texts.
+"""The contents of a script's variables, besides values of the graph, plain numbers and strings.
 
-Lists, dicts and class instances are objects that several names may share, as in the script: a change through one name
-is seen through the others.  A list is known (a Python list of its elements) or, after a loop or branch on data changed
-its length, a value of the graph; every way of looking into it as a Python list then raises, so that it is never taken
-for an empty one.
+Lists, dicts and class instances are objects that may have several names, as in the script: a change through one name
+is visible through the others.  A list is known (a Python list of its elements), or it is a value of the graph, after a
+loop or branch on data changed its length.  Invariant: every access to the latter as a Python list raises, so that it is
+never mistaken for an empty list.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class Module:
 
 @dataclass(frozen=True)
 class ComputedText:
-    """A text with numbers in it that only the run knows: good for messages only."""
+    """A string with numbers that are known only at run time; it can be used in messages only."""
 
     text: str
 
 
 class Uninitialized:
-    """What a variable holds on a path that never reads it."""
+    """The content of a variable on a path that never reads it."""
 
 
 class Raised(ExportError):  # noqa: N818  it is raised where the script raises
-    """The script raises here, whatever the data: the path is not taken by a run that ends well."""
+    """The script always raises here, so a run that succeeds does not take this path."""
 
     def __init__(self, place: Source, reason: str) -> None:
         self.place = place
@@ -52,7 +52,7 @@ class Raised(ExportError):  # noqa: N818  it is raised where the script raises
 
 @dataclass(frozen=True)
 class Maybe:
-    """None where `present` is false when the model runs, otherwise `item` (which then holds fillers)."""
+    """An optional item: None where `present` is false at run time (`item` is then a filler), otherwise `item`."""
 
     present: Value
     item: Any
@@ -60,7 +60,7 @@ class Maybe:
 
 
 def split(item: Any) -> tuple[Any, Any]:
-    """Whether an item is there, and the item."""
+    """Whether an item is present, and the item."""
     if isinstance(item, Maybe):
         return item.present, item.item
     return (False, Uninitialized()) if item is None else (True, item)
@@ -76,13 +76,13 @@ class FakeSequence:
 
 @dataclass(frozen=True)
 class Columns:
-    """A list of tuples whose length only the run knows: a list for each place of the tuples."""
+    """A list of tuples whose length is known only at run time: one list for each position in the tuples."""
 
     lists: tuple[ScriptList, ...]
 
 
 class ScriptList(list[Any]):
-    """A list of the script: its elements, or `value` when the run decides.
+    """A list of the script: its elements, or `value` if its length is known only at run time.
 
     `value` is a sequence, a tensor of numbers, or a list of each for a list of tuples.
     `kind` is the element type as TorchScript writes it, empty where it is not known; `frozen` says why the list
@@ -98,7 +98,7 @@ class ScriptList(list[Any]):
         self.frozen = ""
 
     def clone(self) -> ScriptList:
-        """A list of its own with the same content."""
+        """A new list with the same content."""
         return ScriptList(() if self.value is not None else self, self.kind, self.value)
 
     def become(self, other: ScriptList) -> None:
@@ -144,7 +144,7 @@ class ScriptDict(dict[Any, Any]):
     frozen = ""
 
     def clone(self) -> ScriptDict:
-        """A dict of its own with the same content."""
+        """A new dict with the same content."""
         return type(self)(self)
 
     def become(self, other: ScriptDict) -> None:
@@ -161,7 +161,7 @@ Changeable = ScriptList | ScriptDict
 
 
 def imported(item: Any) -> Any:
-    """Lists and dicts from outside, nested ones included, as the interpretation holds them."""
+    """Python lists and dicts, nested ones included, as objects of the interpretation."""
     if isinstance(item, (ScriptList, ScriptDict)):
         return item
     if isinstance(item, list):
@@ -175,9 +175,9 @@ def imported(item: Any) -> Any:
 
 
 def returned(item: Any) -> Any:
-    """A result as plain lists and dicts, with a list of unknown length as its value.
+    """A result as plain lists and dicts; a list of unknown length is its value.
 
-    Raises ExportError for what has no form as an output.
+    Raises ExportError for a result that cannot be an output.
     """
     if isinstance(item, Maybe):
         raise ExportError(

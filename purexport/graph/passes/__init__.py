@@ -1,1 +1,1 @@
-"""Passes over the ONNX graph, a file a pass.  Each is linear in the number of nodes."""
+"""Passes over the ONNX graph, one file per pass.  Each is linear in the number of nodes."""

@@ -1,8 +1,8 @@
-"""Compute equal things once:  `a = Shape(x); b = Shape(x)`  ->  `a = Shape(x)`, and a small constant likewise.
+"""Common subexpression elimination:  `a = Shape(x); b = Shape(x)`  ->  `a = Shape(x)`, also for small constants.
 
-Rules write the arithmetic of dynamic sizes where they need it; this brings it together.  Two nodes are equal when
-operator, inputs and attributes are.  What draws random numbers, holds a body or is a result of its graph stays as it
-is.  A body sees what is computed outside of it, never the other way round.
+Rules emit the arithmetic of dynamic sizes where they need it, and this pass merges it.  Two nodes are equal when their
+operators, inputs and attributes are equal.  A node is left alone when it draws random numbers, has a body, or computes
+a result of its graph.  A body may use nodes outside of it; the outer graph never uses nodes of a body.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from proto_schema import operators
 from purexport.graph.ir import Graph, Node, Value
 
-_LARGEST = 64  # elements of a constant that is compared by its numbers; a larger one is itself only
+_LARGEST = 64  # elements of a constant that is compared by its content; a larger one equals only itself
 _RANDOM = frozenset(
     {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
@@ -60,7 +60,7 @@ class _Sharing:
 
 
 def _is_pure(node: Node) -> bool:
-    """False for what draws random numbers, and for operators of which nothing is known."""
+    """False for an operator that draws random numbers, and for an unknown operator."""
     return not node.domain and node.op_type not in _RANDOM and bool(operators.versions(node.op_type))
 
 

@@ -1,8 +1,8 @@
-"""`metadata=True`: where each node comes from, as `metadata_props` of the node.
+"""`metadata=True`: the origin of each node, in the `metadata_props` of the node.
 
-`purexport.file` and `purexport.line` say the line of the model, `purexport.module` the module's path and
-`purexport.class` its class; what is not known is left out.  Nodes inside ONNX functions have no path, because several
-instances share them.  The field came with IR version 10, so that is the lowest that such a file says.
+`purexport.file` and `purexport.line` give the line of the model, `purexport.module` the module's path and
+`purexport.class` its class.  Unknown facts are left out.  Nodes inside ONNX functions have no path, because several
+instances use the same function.  The field exists since IR version 10, so such a file has at least that version.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ IR_VERSION = 10
 
 
 def add_metadata(proto: ps.ModelProto, graph: Graph, functions: Sequence[Function], classes: Mapping[str, str]) -> None:
-    """Write down, in place, what is known of each node's origin; `proto` is the message of `graph`."""
+    """Add to each node, in place, what is known of its origin; `proto` is the message of `graph`."""
     assert proto.graph is not None
     proto.ir_version = max(proto.ir_version or 0, IR_VERSION)
     for node, message in _pairs(graph.nodes, proto.graph.node):
         message.metadata_props = _entries(node.source, classes)
     for function, made in zip(functions, proto.functions, strict=True):
-        # constants come first in the message, and are no nodes of the graph
+        # the message begins with constants, which are no nodes of the graph
         constants = len(made.node) - len(function.graph.nodes)
         for node, message in _pairs(function.graph.nodes, made.node[constants:]):
             entries = _entries(node.source, classes, function.path)
@@ -43,7 +43,7 @@ def _pairs(nodes: Sequence[Node], messages: Sequence[ps.NodeProto]) -> Iterator[
 
 
 def _entries(source: Source, classes: Mapping[str, str], path: str = "") -> list[ps.StringStringEntryProto]:
-    """What is known of a place; its module is named from `path` on."""
+    """The entries for a place; the path of its module starts below `path`."""
     file, _, line = source.line.rpartition(":")
     module = f"{path}.{source.scope}" if path and source.scope else path or source.scope
     known = {"file": file, "line": line, "module": module, "class": classes.get(module, "")}

@@ -1,7 +1,8 @@
-"""Give every node and value its name, once, from the module path:  `layer1.0.conv1/Conv`.
+"""Give every node and value its name, once, made from the module path:  `layer1.0.conv1/Conv`.
 
-Inputs, outputs and parameters have their names already and keep them; a clash is settled in favour of inputs and
-outputs, then parameters.  Names are unique in the whole model, subgraphs included, and the same in every run.
+Inputs, outputs and parameters have names already and keep them.  In a clash inputs and outputs take precedence over
+parameters, and these over other values.  Invariant: names are unique in the whole model, subgraphs included, and the
+same in every run.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Modules as ONNX functions: `a/Gemm, a/Relu`  ->  one node of the operator that module `a`'s class is.
+"""Modules become ONNX functions: `a/Gemm, a/Relu`  ->  one node of an operator that stands for the class of module `a`.
 
-Every node knows the module path that it came from, so a run of nodes under one path is a call of that module; runs nest
-as modules do.  What the run reads from outside are the function's inputs, its parameters among them, and what is read
-of it outside are its outputs.  Two instances of a class share a function where their nodes are equal; otherwise the
-later one is named `Name.1`, `Name.2`, ...  The domain is the Python package of the class.
+Every node knows the module path that it comes from, so a run of nodes under one path is a call of that module.  Runs
+nest as modules do.  The values that a run reads from outside become the function's inputs, parameters included.  The
+values of the run that are read outside become its outputs.  Two instances of a class use the same function if their
+nodes are equal; otherwise the later function is named `Name.1`, `Name.2`, ...  The domain is the Python package of the
+class.
 
-Invariants: the graph computes what it did before, node by node in the same order; constants that are no weights lie
-inside the functions; a module that has no nodes (an Identity) has no function.
+Invariants: the graph computes the same as before, node by node in the same order; constants that are no weights are
+inside the functions; a module without nodes (an Identity) has no function.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from purexport.graph.passes.dce import remove_dead_nodes
 from purexport.graph.passes.naming import assign_names
 
 OLDEST_OPSET = 15
-_LARGEST = 1024  # elements of a nameless constant that lies inside a function; a larger one is an input
+_LARGEST = 1024  # elements of a nameless constant inside a function; a larger one becomes an input
 
 
 @dataclass(slots=True, eq=False)
@@ -98,9 +99,9 @@ class Functions:
 
 
 def modules_as_functions(graph: Graph, model: Any, wanted: bool | Collection[type]) -> list[Function]:
-    """Bring modules of `model` into functions: all but the model itself, or those of the `wanted` classes.
+    """Make functions from modules of `model`: from all except the model itself, or from those of the `wanted` classes.
 
-    Changes `graph` in place, dead nodes removed.
+    Changes `graph` in place and removes dead nodes.
     """
     if not wanted:
         return []
@@ -118,7 +119,7 @@ def modules_as_functions(graph: Graph, model: Any, wanted: bool | Collection[typ
 
 
 def check_wanted(wanted: Any, model: Any, opset: int) -> None:
-    """Raises ValueError where the option, the model or the opset does not go with functions."""
+    """Raise ValueError where functions are impossible with this option, model or opset."""
     if not wanted:
         return
     if wanted is not True and (isinstance(wanted, str) or not all(isinstance(item, type) for item in wanted)):
@@ -133,7 +134,7 @@ def check_wanted(wanted: Any, model: Any, opset: int) -> None:
 
 
 def add_functions(proto: ps.ModelProto, functions: Sequence[Function], opset: int) -> None:
-    """The functions as messages of the model, and their domains among its imports."""
+    """Add the functions to the model's message, and their domains to its imports."""
     if not functions:
         return
     known = {item.domain for item in proto.opset_import}
@@ -166,7 +167,7 @@ def _constant(value: Value) -> ps.NodeProto:
 
 
 def _runs(kind: type) -> bool:
-    """Whether modules of a class are called; a ModuleList only holds others."""
+    """Whether modules of a class are called; a ModuleList only contains others."""
     return getattr(kind, "forward", None) is not torch.nn.Module.forward
 
 
@@ -179,12 +180,12 @@ def _counted(graph: Graph) -> Counter[Value]:
 
 
 def _inner(value: Value) -> bool:
-    """A constant that the function holds itself: one of no name, small."""
+    """Whether the function itself contains a constant: a small one without a name."""
     return value.const is not None and not value.name and value.const.numel() <= _LARGEST
 
 
 def _bodies(graph: Graph) -> set[Value]:
-    """What the bodies of If and Loop make for themselves."""
+    """The values that are computed inside the bodies of If and Loop."""
     made: set[Value] = set()
     for node in graph.nodes:
         for body in node.subgraphs():
@@ -200,7 +201,7 @@ def _all_nodes(graph: Graph) -> Iterator[Node]:
 
 
 class _Copy:
-    """A run of nodes with values of its own, named as the module sees them."""
+    """A copy of a run of nodes with its own values, whose names are relative to the module."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -248,7 +249,7 @@ class _Copy:
 
 
 def _key(graph: Graph) -> Hashable:
-    """Equal for two graphs that compute the same of their inputs: values are numbered in order of appearance."""
+    """A key that is equal for two graphs with the same nodes: values are numbered in order of appearance."""
     numbers: dict[Value, Hashable] = {}
 
     def number(value: Value | None) -> Hashable:

@@ -1,11 +1,12 @@
-"""Branches of a script that depend on tensor data: both sides are interpreted, and what they leave is joined.
+"""Branches of a script that depend on tensor data: both sides are interpreted, and their results are joined.
 
-A branch becomes `prim::If`.  What both sides give alike needs no output; sizes that differ become unknown; what
-differs in dtype or rank is refused, naming the lines that made it.  Tuples, lists and dicts are joined element by
-element, lists of two lengths become a list whose length the run knows, and what is None on one side only becomes a
-`Maybe`.  Objects from outside that a side changed keep their identity and take the joined content.
+A branch becomes `prim::If`.  A result that is equal on both sides needs no output.  Sizes that differ become unbacked.
+Results that differ in dtype or rank are refused, and the error names the lines that made them.  Tuples, lists and dicts
+are joined element by element.  Lists of two lengths become a list whose length is known only at run time.  An item that
+is None on one side only becomes a `Maybe`.  Objects from outside that a side changed keep their identity and get the
+joined content.
 
-A side that raises is not taken by a run that ends well: the other one is then taken whatever the condition.
+A run that succeeds never takes a side that raises.  So the other side is taken, whatever the condition.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class _Side:
 
 @handles("prim::If")
 def branch(machine: Machine, node: Node, condition: Any) -> Any:
-    """`prim::If`: the side that is taken where the condition is known, otherwise both."""
+    """`prim::If`: one side where the condition is known, otherwise both."""
     if isinstance(condition, Value):
         condition = machine.state.assumptions.get(condition, condition)
     if isinstance(condition, Value):
@@ -91,7 +92,7 @@ def _joined(machine: Machine, source: Source, condition: Value, sides: list[_Sid
 
 
 class _Join:
-    """Pairs of results of two branches to one result each."""
+    """Joins pairs of results of the two sides into one result each."""
 
     def __init__(self, machine: Machine, source: Source, bodies: Sequence[State]) -> None:
         self.machine = machine
@@ -117,7 +118,7 @@ class _Join:
         return self._output(one, other, joined(self.machine, one, other, self.source))
 
     def _object(self, one: Any, other: Any) -> Any:
-        """Two lists or dicts to one, the same one wherever the same two meet."""
+        """Join two lists or dicts into one; the same pair always gives the same object."""
         key = (id(one), id(other))
         if key not in self.lists:
             made = self.machine.own(self.contents(one, other))
@@ -167,7 +168,7 @@ class _Join:
         return Maybe(present, item, self.source) if isinstance(present, Value) else item
 
     def _half(self, known: Any, first: bool) -> Any:
-        """A variable that only one side sets (`first`: the first), and that is read only after that side."""
+        """A variable that only one side sets (the first one for `first`), and that is read only after that side."""
         if isinstance(known, Maybe):
             return Maybe(self._half(known.present, first), self._half(known.item, first), known.source)
         if isinstance(known, tuple):

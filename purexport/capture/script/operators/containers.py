@@ -1,4 +1,4 @@
-"""Lists, tuples and dicts as they are made and taken apart."""
+"""Construction and unpacking of lists, tuples and dicts."""
 
 from __future__ import annotations
 

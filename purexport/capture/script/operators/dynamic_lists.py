@@ -1,7 +1,7 @@
-"""Lists whose length only the run knows, and known lists at a position, or searched for a number, that only it knows.
+"""Lists whose length is known only at run time, and known lists with an index or a searched number of that sort.
 
 A change makes a new value, which the list object then holds, so that every name of the list sees it.  A list of tuples
-is a list for each place of the tuples, and most operators run on each of those (`by_columns`).
+is one list for each position in the tuples, and most operators run on each of these (`by_columns`).
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def list_operator(*kinds: str, on: Sequence[Form] = (DYNAMIC,)) -> Callable[[Han
 def by_columns(
     collect: Callable[[list[Any]], Any] | None = None, *, changes: bool = False
 ) -> Callable[[Handler], Handler]:
-    """Let the decorated handler take lists of tuples too: it runs on the list of each place of the tuples.
+    """Extend the decorated handler to lists of tuples: it runs on the list for each position in the tuples.
 
-    `collect` makes the result of those.  Without it they are the columns of a new list, or the result is the list
-    itself, where the handler `changes` it.
+    `collect` makes the result from the results of these runs.  Without `collect` they are the columns of a new list, or
+    the result is the list itself where the handler `changes` it.
     """
 
     def decorate(handler: Handler) -> Handler:
@@ -89,7 +89,7 @@ def _part(item: Any, place: int) -> Any:
 
 
 def _int(machine: Machine, node: Node, target: str, a: Any, b: Any) -> Value:
-    """Arithmetic on two integers of which one is computed."""
+    """Arithmetic on two integers; at least one of them is computed by the graph."""
     return machine.emit(target, {"a": a, "b": b}, machine.shapes.unknown(int), node.source)
 
 
@@ -124,7 +124,7 @@ def _at(machine: Machine, node: Node, items: ScriptList, index: Any) -> Any:
 
 
 def _inserted(machine: Machine, node: Node, items: ScriptList, index: Any, item: Any) -> Value:
-    """The list with `item` before `index`; None: at its end."""
+    """The list with `item` before `index`, or at the end for None."""
     value, element = dynamic(machine, items, node.source, element_of_item(machine, item, node.source))
     if isinstance(element, FakeSequence):
         args = {"list": value, "item": item, "index": index}
@@ -208,7 +208,7 @@ def _set_item(machine: Machine, node: Node, items: ScriptList, index: Any, item:
 
 
 def _from_the_begin(machine: Machine, node: Node, items: ScriptList, index: Value) -> Value:
-    """A position that may be negative, counted from the begin."""
+    """A position that may be negative, converted to one that counts from the start."""
     size = _length(machine, node, items) if items.value is not None else len(items)
     shifted = _int(machine, node, "aten::add.int", index, size)
     return _int(machine, node, "aten::remainder.int", shifted, size)
@@ -298,7 +298,7 @@ def _last(end: Any, size: Value) -> Any:
 
 
 def _bounded(machine: Machine, node: Node, place: Any, size: Value) -> Any:
-    """A border of a slice as a position from 0 to `size`."""
+    """A bound of a slice, as a position from 0 to `size`."""
     if place is size:
         return size
     if isinstance(place, int) and place < 0:

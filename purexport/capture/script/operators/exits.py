@@ -1,4 +1,4 @@
-"""Where a script raises, warns, prints, or enters a context: what of that is part of a file."""
+"""Raise, warn, print and `with` in a script: which of their effects become part of a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _nothing(machine: Machine, node: Node, *_: Any) -> None:
 
 @handles("prim::Enter")
 def _context(machine: Machine, node: Node, _: Any) -> None:
-    """`with`: gradients are no part of a file; what another context does to the calls inside is not known."""
+    """`with`: contexts for gradients have no effect on a file; the effect of any other context is unknown."""
     entered = next(iter(node.torch.inputs()))
     kind = str(entered.type()).removeprefix("__torch__.")
     if kind != "torch.autograd.grad_mode.no_grad":

@@ -1,4 +1,4 @@
-"""Operators that look into a list of known length, where it holds values of the graph."""
+"""Operators that read the elements of a list of known length that contains values of the graph."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FOLDS = {
 
 @handles(*_FOLDS, on=ELEMENTS)
 def _folded(machine: Machine, node: Node, items: list[Any], *_: Any) -> Any:
-    """One element after the other, where all are numbers."""
+    """Combine the elements one after the other, where all are numbers."""
     if not items or any(number_kind(item) is None for item in items):
         return NotImplemented
     number = next(cast for cast in (float, int, bool) if any(number_kind(item) is cast for item in items))
@@ -45,7 +45,7 @@ def _compared(machine: Machine, node: Node, one: list[Any], other: Any) -> Any:
 
 
 def _equal(machine: Machine, one: Any, other: Any, source: Source) -> Any:
-    """Equality of two lists, of which some elements are computed."""
+    """Equality of two lists with some elements that the graph computes."""
     if len(one) != len(other):
         return False
     pairs = [(mine, theirs) for mine, theirs in zip(one, other, strict=True) if not same(mine, theirs)]

@@ -1,9 +1,12 @@
-"""What a loop carries: a slot for each variable, widened until it can hold what every step gives.
+"""The carried variables of a loop: each has a slot, which is generalized until it can hold the result of every step.
 
-A slot is a number or tensor, a tuple, list or dict element by element, a list that grows, or something that is None at
-first.  Every slot has: `enter`, the item at the begin of a step; `widen`, which takes the result of a step into account
-and returns the slot that can hold it; `pairs`, the carried values with what a step gives for them; `leave`, the item
-after the loop, from the loop's outputs in the order of `pairs`.
+A slot is for a number or tensor, for a tuple, list or dict element by element, for a list that grows, or for an item
+that is None at first.  Every slot has these methods:
+
+- `enter` gives the item at the start of a step.
+- `widen` takes the result of a step and returns a slot that can hold it.
+- `pairs` gives the carried values, each with its value after a step.
+- `leave` gives the item after the loop, from the loop's outputs in the order of `pairs`.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ class Carrier:
         self.changed = False
 
     def refuse(self, one: Any, other: Any) -> ExportError:
-        """The error for a variable that no slot can hold: what it is at first, and what a step gives."""
+        """The error for a variable that no slot can hold; it names the first item and the result of a step."""
         return ExportError(
             f"the loop at {self.source} carries {self.machine.describe(one)} into its first step and "
             f"{self.machine.describe(other)} into a later one, which has no form in ONNX; make both of one type",
@@ -57,24 +60,22 @@ class Carrier:
 
 
 def content_slot(this: Carrier, content: Any) -> Any:
-    """The slot of what a list or dict from outside holds."""
+    """The slot for the content of a list or dict from outside."""
     if isinstance(content, ScriptDict):
         return _Dict(this, content)
     return _grown(this, content, content) if content.value is not None else _List(this, content)
 
 
 def _grown(this: Carrier, initial: ScriptList, like: ScriptList) -> Any:
-    """The slot of a list whose length changes; `like` is what it becomes."""
+    """The slot of a list whose length changes; `like` is the list after a step."""
     width = width_of(initial, like)
     return _Columns(this, initial, like, width) if width else _Grown(this, initial)
 
 
 class Leaf:
-    """A number or tensor: a constant of the loop (`fake` None) until it is seen to change.
+    """A number or tensor.  It is a constant of the loop (`fake` is None) until a step changes it.
 
-    Every slot has: `enter`, the item at the begin of a step; `widen`, which takes the result of a step into account
-    and returns the slot that can hold it; `pairs`, the carried values with what a step gives for them; `leave`, the
-    item after the loop, from the loop's outputs in the order of `pairs`.
+    The methods are those of every slot; the docstring of the module describes them.
     """
 
     def __init__(self, this: Carrier, initial: Any) -> None:
@@ -160,7 +161,7 @@ class Leaf:
 
 
 class _Parts:
-    """Something of a fixed number of parts, each a slot of its own."""
+    """An item with a fixed number of parts; each part has its own slot."""
 
     def __init__(self, this: Carrier, initial: Any) -> None:
         self.this = this
@@ -214,7 +215,7 @@ class _Tuple(_Parts):
 
 
 class _List(_Parts):
-    """A list of a fixed length, until a step gives it another."""
+    """A list of a fixed length, until a step changes the length."""
 
     def items(self, whole: Any) -> list[Any]:
         return list(whole)
@@ -303,7 +304,7 @@ class _Grown(Leaf):
 
 
 class _Columns(_Parts):
-    """A list of tuples whose length changes: a list for each part."""
+    """A list of tuples whose length changes: one list for each position in the tuples."""
 
     def __init__(self, this: Carrier, initial: ScriptList, like: ScriptList, width: int) -> None:
         self.this = this
@@ -334,7 +335,7 @@ def _text(element: Any) -> Any:
 
 
 class _Optional:
-    """What is None at some steps: a flag, and the item, which is a filler where the flag says so."""
+    """An item that is None at some steps: a flag, and the item, which is a filler where the flag is false."""
 
     def __init__(self, this: Carrier, initial: Any) -> None:
         self.this = this

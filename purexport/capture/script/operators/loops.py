@@ -1,9 +1,9 @@
-"""Loops of a script: unrolled while their number of steps is known, `prim::Loop` where it depends on tensor data.
+"""Loops of a script: they are unrolled where their trip count is known, and become `prim::Loop` where data decides it.
 
-The body is interpreted until what it carries has the same types before and after.  Each carried variable begins as a
-constant of the loop; what a step changes becomes a value of the graph, in the form that the change shows
-(`loop_slots`).  Lists, dicts and attributes from outside that the body changes are carried in the same way, by their
-content.
+The body is interpreted again and again, until all carried variables have the same types before and after a step.  Each
+carried variable begins as a constant of the loop.  A variable that a step changes becomes a value of the graph, in a
+form that fits the change (`loop_slots`).  Lists, dicts and attributes from outside that the body changes are carried in
+the same way, by their content.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _ENDLESS = 2**63 - 1
 
 @handles("prim::Loop")
 def loop(machine: Machine, node: Node, most: Any, condition: Any, *initial: Any) -> Any:
-    """`prim::Loop` with its bound, its first condition and what it carries.
+    """`prim::Loop` with its bound, its first condition and its carried variables.
 
-    What was unrolled until the condition became one of data stays unrolled.
+    Steps that were unrolled before the condition became data-dependent stay unrolled.
     """
     (body,) = node.torch.blocks()
     step, carried = 0, list(initial)
@@ -39,7 +39,7 @@ def loop(machine: Machine, node: Node, most: Any, condition: Any, *initial: Any)
         try:
             carried = _by_data(machine, node, most, condition, _Loop(machine, node.source, step, carried))
         except Raised as error:
-            # where the loop takes no step it does not raise
+            # a loop without steps does not raise
             raise ExportError(
                 f"{error}, in a loop whose number of steps depends on data", code="script-raises"
             ) from error
@@ -47,7 +47,7 @@ def loop(machine: Machine, node: Node, most: Any, condition: Any, *initial: Any)
 
 
 def _by_data(machine: Machine, node: Node, most: Any, condition: Any, this: _Loop) -> list[Any]:
-    """The loop as a call; what it carries, after it."""
+    """Record the loop as a call; returns the carried variables after the loop."""
     (block,) = node.torch.blocks()
     for _ in range(_ROUNDS):
         this.interpret(block)
@@ -60,7 +60,7 @@ def _by_data(machine: Machine, node: Node, most: Any, condition: Any, this: _Loo
 
 
 class _Loop(Carrier):
-    """One loop: the slots of what it carries, and of the outer objects that it changes; the last round of its body.
+    """One loop: the slots of its carried variables and of outer objects that it changes; the last round of its body.
 
     `changed` says that the last round changed a slot, so that another one has to follow.
     """
@@ -78,7 +78,7 @@ class _Loop(Carrier):
         self.results: list[Any] = []
 
     def interpret(self, block: Any) -> None:
-        """One round: the body on what the slots hold, and the slots widened by what it gives."""
+        """One round: interpret the body on the items of the slots, and widen the slots by its results."""
         machine = self.machine
         remembered, written = machine.shapes.remembered(), machine.written_tensors()
         with machine.body() as self.body:
@@ -104,7 +104,7 @@ class _Loop(Carrier):
             self.objects[key] = (item, slot.widen(content))
 
     def finish(self, most: Any, condition: Any) -> list[Any]:
-        """Record the call; what the loop carries, after it."""
+        """Record the call; returns the carried variables after the loop."""
         machine = self.machine
         with machine.resumed(self.body):
             pairs = [pair for slot, result in zip(self.slots, self.results, strict=True) for pair in slot.pairs(result)]

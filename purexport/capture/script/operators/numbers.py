@@ -1,4 +1,4 @@
-"""Numbers: conversions, and the lengths and positions of ranges, of numbers that are known or computed."""
+"""Numbers, known or computed: conversions, and the lengths and elements of ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is None on one path (`Maybe`): tests of it, and its use where the script knows that it is there."""
+"""Items that are None on one path (`Maybe`): tests for None, and uses where the script knows that one is present."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ handles = Handlers()
 
 @handles("aten::__is__", "aten::__isnot__", on=OPTIONAL)
 def _is_none(machine: Machine, node: Node, one: Any, other: Any) -> Any:
-    """`x is None` of what is None on one path: its flag."""
+    """`x is None` and `x is not None` for an item that is None on one path, by its flag."""
     if one is not None and other is not None:
         return NotImplemented
     maybe = other if one is None else one

@@ -1,7 +1,7 @@
-"""What a script does with lists of known length, tuples, dicts and texts: Python, by the names that TorchScript uses.
+"""Operators on lists of known length, tuples, dicts and strings: Python functions under TorchScript's names.
 
-Each row takes the operands as they are (lists are shared, not copied) and returns the result.  Elements may be values
-of the graph; a row never looks into them.
+Each row takes the operands as they are (lists are not copied) and returns the result.  Elements may be values of the
+graph.  Invariant: a row never reads such values.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ handles = Handlers()
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Equality of lists and texts; sizes that are equal by their symbols are one value."""
+    """Equality of lists and strings; sizes with equal expressions are one value."""
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         if len(one) != len(other):
             return False
@@ -134,7 +134,7 @@ _READS: dict[str, Callable[..., Any]] = {
 
 
 def _python(function: Callable[..., Any], *, changes: bool) -> Handler:
-    """The handler that runs a function of Python; `changes` says that the first operand changes."""
+    """The handler that runs a Python function; with `changes` the function changes its first operand."""
 
     def handler(machine: Machine, node: Node, *operands: Any) -> Any:
         if isinstance(operands[0], dict) and len(operands) > 1 and isinstance(operands[1], Value):

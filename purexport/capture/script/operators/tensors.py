@@ -1,4 +1,4 @@
-"""Tensors: their properties, sizes and numbers, and the lists that they are cut into."""
+"""Tensors: their properties and sizes, conversions from and to numbers, and the lists into which they are split."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _requires_grad(machine: Machine, node: Node, item: Any) -> Any:
     "prim::type",
 )
 def _property(machine: Machine, node: Node, item: Any) -> Any:
-    """`prim::dtype` and its like: what is known of a tensor without its data."""
+    """`prim::dtype` and similar: a property of a tensor that is known without its data."""
     name = node.kind.removeprefix("prim::")
     if name in ("dtype", "is_quantized") and item in machine.quantized:
         made = machine.producers[item]
@@ -72,7 +72,7 @@ def _dtype_code(dtype: torch.dtype) -> int:
 
 @handles("aten::size", on=COMPUTED)
 def _size(machine: Machine, node: Node, tensor: Value, *dim: Any) -> Any:
-    """All sizes, a list; one size is recorded by its schema."""
+    """All sizes as a list; a single size is recorded by its schema."""
     return NotImplemented if dim else _sizes(machine, tensor, node.source)
 
 
@@ -96,7 +96,7 @@ def _sizes(machine: Machine, tensor: Value, source: Source) -> list[Any]:
 
 @handles("aten::equal", on=COMPUTED)
 def _equal(machine: Machine, node: Node, one: Value, other: Value) -> Any:
-    """`torch.equal`: tensors of two shapes are not equal."""
+    """`torch.equal`: tensors of different shapes are not equal."""
     sizes, others = (machine.fakes[item].shape for item in (one, other))
     same_sizes = [a == b for a, b in zip(sizes, others, strict=False)]
     known = [machine.shapes.known(item) if isinstance(item, torch.SymBool) else item for item in same_sizes]
@@ -124,7 +124,7 @@ def _all(machine: Machine, value: Value, source: Source) -> Any:
 
 @handles("aten::tensor", "aten::as_tensor", on=(DYNAMIC, COMPUTED))
 def _tensor(machine: Machine, node: Node, data: Any, dtype: Any = None, *_: Any) -> Value:
-    """torch.tensor and torch.as_tensor of numbers, new at every call: a copy of a constant where they are known."""
+    """torch.tensor and torch.as_tensor of numbers: a new tensor at every call, for known numbers a copied constant."""
     wanted = dtype_from_code(dtype) if isinstance(dtype, int) else dtype
     if isinstance(data, Value) and isinstance(data.type, TensorType):
         return data if wanted is None else cast(machine, data, wanted, node.source)
@@ -182,7 +182,7 @@ def _split(machine: Machine, node: Node, tensor: Any, size: Any, dim: int = 0) -
 
 
 def _cut(machine: Machine, tensor: Any, dim: int) -> torch.Tensor | None:
-    """The fake of a tensor whose size in `dim` is unknown; None of another one."""
+    """The fake of a tensor whose size in `dim` is unknown; None for any other tensor."""
     if not isinstance(tensor, Value) or not isinstance(tensor.type, TensorType):
         return None
     fake: torch.Tensor = machine.fakes[tensor]

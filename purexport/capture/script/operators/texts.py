@@ -1,4 +1,4 @@
-"""Texts with numbers in them that only the run knows: good for messages only."""
+"""Strings with numbers that are known only at run time; they can be used in messages only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ handles = Handlers()
 
 
 def _text(function: Callable[..., Any]) -> Handler:
-    """Python's own function, on texts in which a computed number is a question mark."""
+    """Python's own function, on strings in which a question mark stands for each computed number."""
 
     def handler(machine: Machine, node: Node, *operands: Any) -> ComputedText:
         return ComputedText(str(function(*map(_shown, operands))))
