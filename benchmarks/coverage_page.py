@@ -1,4 +1,4 @@
-"""Writes docs/coverage.md from the records of `coverage.py`: a summary, then one row per name with a verdict per route."""
+"""Writes docs/coverage.md from the records of `coverage.py`: a summary, then one row per name, with its verdicts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEADS = {"torch.onnx dynamo=False": "dynamo=False", "torch.onnx dynamo=True": "d
 INEXPRESSIBLE: dict[str, str] = {
     "as_strided.partial_views": "it reads memory outside its input, and a file sees only the elements of the input",
     "hash_tensor": "it hashes the bits of its input, and ONNX can read bits of numbers only from opset 26 on (BitCast)",
-    "tensor_split": "the number of its results depends on the content of a tensor, and the number of a graph's outputs is fixed",
+    "tensor_split": "the number of its results depends on the content of a tensor, and a graph's outputs are fixed",
 }
 
 Record = Mapping[str, Any]
@@ -37,7 +37,7 @@ def page(records: Mapping[tuple[str, str], Record]) -> str:
         *_table(records, routes, operators),
         "\n## Modules\n",
         *_table(records, routes, modules),
-        "\n## Listed apart\n\nThe results of these names are random, sparse or complex, or torch itself cannot run them here.\n",
+        "\n## Listed apart\n\nTheir results are random, sparse or complex, or torch itself cannot run them here.\n",
         *_apart(apart),
     ]
     return "\n".join(parts) + "\n"
@@ -45,16 +45,17 @@ def page(records: Mapping[tuple[str, str], Record]) -> str:
 
 _HEAD = """# Coverage
 
-`python benchmarks/coverage.py --write` writes this page; do not edit it. It takes every name of torch's operator and module
-databases in float32 (else int64, else bool), with three samples each. It exports each sample at opset 20, runs the file
-in ONNX Runtime, and compares values (rtol 1e-4, atol 1e-5), dtypes and shapes with torch. A name passes when all its
-samples pass.
+`python benchmarks/coverage.py --write` writes this page; do not edit it. It takes every name of torch's operator and
+module databases in float32 (else int64, else bool), with three samples each. It exports each sample at opset 20, runs
+the file in ONNX Runtime, and compares values (rtol 1e-4, atol 1e-5), dtypes and shapes with torch. A name passes when
+all its samples pass.
 
-Two kinds of results are compared in another way. The sign of an eigenvector (`linalg.eigh`) is free, so eigenvectors are
-compared by what they compose. In `matrix_exp` torch's own rounding can be larger than the tolerance, so a value also passes
-if it is nearer to what torch computes in float64 than torch's float32 is.
+Two kinds of results are compared in another way. The sign of an eigenvector (`linalg.eigh`) is free, so eigenvectors
+are compared by what they compose. In `matrix_exp` torch's own rounding can be larger than the tolerance, so a value
+also passes if it is nearer to what torch computes in float64 than torch's float32 is.
 
-The column `script` is a traced function, given as a `ScriptFunction`. The same code measures the columns of `torch.onnx`.
+The column `script` is a traced function, given as a `ScriptFunction`. The same code measures the columns of
+`torch.onnx`.
 """
 
 
