@@ -1,10 +1,10 @@
 """Weights that come from outside: which tensors of a model they replace, for how long, and what the graph holds then.
 
-A model whose tensors have no values (built under `torch.device("meta")` or FakeTensorMode) is called hollow.  For the
-length of its capture its tensors are replaced by CPU tensors: views of the mapped checkpoint where that is possible,
-else bare addresses.  torch.export looks at no values, so nothing is read; a trace runs on fakes of these.
-A model with values runs on those of the checkpoint, as if they had been loaded into it.
-Invariant: what the graph holds afterwards has either the checkpoint's values or none: a bare address never gets there.
+A model whose tensors have no values (built under `torch.device("meta")` or FakeTensorMode) is called hollow.  During
+its capture CPU tensors replace its tensors: views of the mapped checkpoint if possible, else bare addresses.
+torch.export looks at no values, so nothing is read; a trace runs on fakes of these tensors.
+A model with values runs on the values of the checkpoint, as if they had been loaded into it.
+Invariant: a tensor of the graph has either the checkpoint's values or none; a bare address never gets there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from purexport.weights.match import MOST_LISTED, Wanted, match
 from purexport.weights.model.mapped import Mapped
 from purexport.weights.stored import Stored
 
-SMALL = 1 << 16  # bytes of a tensor that is read at once where it cannot be mapped, so that rules see its values
+SMALL = 1 << 16  # tensors of up to so many bytes are read at once if they cannot be mapped: rules see their values
 LARGEST_VERIFIED = 1 << 30
 
 
@@ -50,21 +50,21 @@ class Slot(Owned):
 
     def wanted(self) -> Wanted:
         """What a checkpoint must hold."""
-        # a plain attribute may be made anew in each call: the graph shows whether it is missed, but not of a number
+        # each call may make a plain attribute again: the graph shows whether a tensor is missing, but not a number
         required = self.persistent or (self.hollow and (self.kind == "buffer" or self.own.numel() == 1))
         return Wanted(tuple(self.names), _code(self.own), tuple(self.own.shape), not self.persistent, required)
 
 
 @contextmanager
 def with_values() -> Iterator[None]:
-    """What is made inside has values, also where the caller's own tensors get none."""
+    """Tensors made inside have values, also if those that the caller makes get none."""
     has_none = torch.get_default_device().type == "meta"
     with unset_fake_temporarily(), torch.device("cpu") if has_none else nullcontext():
         yield
 
 
 class Attached:
-    """A model and the weights that it gets.  With neither weights nor hollow tensors it does nothing."""
+    """A model and the weights that it gets.  Without weights and hollow tensors it does nothing."""
 
     def __init__(self, model: Any, weights: Any) -> None:
         """Raises WeightsError when the weights do not fit, OSError when they cannot be opened."""
@@ -100,7 +100,7 @@ class Attached:
                 slot.values = self._values(slot, slot.stored)
 
     def _values(self, slot: Slot, stored: Stored) -> torch.Tensor | None:
-        """What rules may look at.  A model with values runs on it, and may write to its buffers."""
+        """The values that rules may look at.  A model with values runs on them, and may write to its buffers."""
         if not self.hollow and (slot.kind == "buffer" or not _is_file(stored.payload)):
             return self.mapped.copy(stored)
         view = self.mapped.view(stored)
@@ -111,28 +111,28 @@ class Attached:
 
     @property
     def hollow_tensors(self) -> list[Slot]:
-        """What of the model a capture must not take values of; none of a model that has values."""
+        """The tensors whose values a capture must not take; empty for a model that has values."""
         return self._exchanged() if self.hollow else []
 
     def _exchanged(self) -> list[Slot]:
-        """The tensors that are others for the length of the capture.
+        """The tensors that are replaced during the capture.
 
-        A plain attribute that nobody gave stays what it is, because torch.export reads numbers out of attributes.
+        A plain attribute that was not given stays as it is, because torch.export reads numbers out of attributes.
         """
         found = [slot for slot in self.slots if slot.replaced and slot.places]
         return [slot for slot in found if slot.kind != "constant" or slot.stored is not None]
 
-    # for the length of the capture
+    # during the capture
 
     @contextmanager
     def swapped(self, *, valued: bool = False) -> Iterator[None]:
-        """The model runs inside on what replaces its tensors; `valued` says that these must have values."""
+        """Inside, the model runs on the replaced tensors; `valued` says that these must have values."""
         with placed([(slot, self._inside(slot, valued)) for slot in self._exchanged()]):
             yield
 
     @contextmanager
     def captured(self) -> Iterator[None]:
-        """The capture runs inside.  Raises WeightsError where it failed with attributes that have no values."""
+        """The capture runs inside.  Raises WeightsError if it failed because attributes have no values."""
         try:
             yield
         except ExportError as failure:
@@ -166,7 +166,7 @@ class Attached:
     # after it
 
     def fill(self, graph: AtenGraph) -> None:
-        """Give the inputs of the captured graph that stand for the model's tensors what is written for them."""
+        """Give the captured graph's inputs that stand for the model's tensors the bytes that are written for them."""
         by_name = {name: slot for slot in self.slots for name in slot.names}
         memory = {
             storage_of(tensor) or id(tensor): slot
@@ -192,7 +192,7 @@ class Attached:
                 item.stored = slot.stored.payload if slot.stored is not None else Absent(slot)
 
     def refuse_absent(self, graph: Graph) -> None:
-        """Raise WeightsError when the graph still needs tensors that nobody gave."""
+        """Raise WeightsError if the graph still needs tensors that were not given."""
         absent = [value for value in graph.initializers() if isinstance(value.stored, Absent)]
         if not absent:
             return
@@ -212,7 +212,7 @@ class Attached:
         )
 
     def refuse_verification(self, arguments: Any) -> None:
-        """Raise ExportError where `verify=True` has nothing to run, or would hold a large model in memory."""
+        """Raise ExportError if `verify=True` has nothing to run, or would hold a large model in memory."""
         if not self.hollow:
             return
         if not isinstance(self.model, torch.nn.Module):
@@ -234,7 +234,7 @@ class Attached:
 
 
 class Absent(LazyPayload):
-    """The bytes of a tensor that nobody gave, which cannot be had."""
+    """Stands for the bytes of a tensor that was not given: reading them fails."""
 
     def __init__(self, slot: Slot) -> None:
         super().__init__(slot.own.numel() * slot.own.element_size(), self._refuse, description=slot.names[0])
