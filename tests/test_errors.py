@@ -140,7 +140,7 @@ PLANTED = [
     ("purexport.lowering.nn.grid", "no-onnx-form", "no-onnx-fomr", "unknown_codes"),
     ("purexport.lowering.lower", '"no-rule"', '"norule"', "unknown_codes"),
     ("purexport.shapes.failures", "different-devices", "differing-devices", "unknown_codes"),
-    ("purexport.functionalize.view_inverses", "view-without-inverse", "view-of-no-kind", "unknown_codes"),
+    ("purexport.facts.fact", "view-without-inverse", "view-of-no-kind", "unknown_codes"),
     ("proto_schema.errors", "malformed", "misformed", "unknown_codes"),
     ("purexport.capture.trace.torchscript", "trace-drops-write", "alias-unknown", "idle_codes"),
     ("proto_schema.errors", "not-encodable", "malformed", "idle_codes"),

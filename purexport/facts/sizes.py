@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size, statically_known_true
 
 from purexport.aten.graph import Call, TensorType, values_in
 from purexport.facts.fact import Aliases, Fact, alike
@@ -26,18 +25,30 @@ def _has_mask(call: Call) -> bool:
     return any(isinstance(type_, TensorType) and type_.dtype in _MASKS for type_ in types)
 
 
+def holds_for_all_sizes(condition: Any) -> bool:
+    """Whether a condition on symbolic sizes holds, whatever they are.
+
+    The import stands here because it loads sympy, which a trace without dynamic axes does not need.
+    """
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return bool(statically_known_true(condition))
+
+
 def _one_hot(self: torch.Tensor, num_classes: Any = -1) -> torch.Tensor:
     """torch's own wants to know the largest class; here the number of classes is one that only the run knows.
 
     So it is where the number is computed and may be negative, which asks for the largest class, too.
     """
-    known = statically_known_true(num_classes >= 0)
+    known = holds_for_all_sizes(num_classes >= 0)
     classes = num_classes if known else _unknown_size(self, least=0 if isinstance(num_classes, torch.SymInt) else 1)
     return self.new_empty((*self.shape, classes), dtype=torch.int64)
 
 
 def _unknown_size(beside: Any, least: int) -> Any:
     """A size that only the run knows, of the machine that the fake `beside` belongs to."""
+    from torch.fx.experimental.symbolic_shapes import _constrain_range_for_size
+
     size = beside.fake_mode.shape_env.create_unbacked_symint()
     _constrain_range_for_size(size, min=least)
     return size

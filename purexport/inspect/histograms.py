@@ -66,7 +66,7 @@ def histogram(tensor: TensorProto, limit: int | None = None) -> Histogram | None
         return Histogram(0.0, 0.0, 0.0, 0.0, 0, odd, seen, total, ())
     mean = sums / kept
     spread = math.sqrt(max(0.0, squares / kept - mean * mean)) if math.isfinite(squares) else math.inf
-    whole = row.numpy.lstrip("<")[0] in "iu?" and high - low < BINS
+    whole = row.numpy.lstrip("<")[0] in "iub" and high - low < BINS
     bins = int(high - low) + 1 if whole else BINS if high > low else 1
     counts = np.zeros(bins, np.int64)
     for block in _blocks(tensor, row, total, limit):

@@ -333,7 +333,7 @@ v0 = x1 + 1
         "v0 = x0.flatten(0)\nv0.unsqueeze_(0)",
         "x0",
         {"x0": ROW},
-        refused="a shape changed in place of a returned tensor",
+        refused="a shape changed in place, in a branch or loop or of a returned tensor",
     ),
     Found(
         "an-out-of-another-shape-on-one-path",
@@ -370,7 +370,7 @@ v1 = self.p0.expand(3, 0, 3, 2)
         "v0 x0",
         {"x0": ("float32", (2, "n"))},
         LESS,
-        refused="a shape changed in place of a returned tensor",
+        refused="a shape changed in place, in a branch or loop or of a returned tensor",
     ),
     Found(
         "rows-of-no-places-repeated", "v0 = torch.argwhere(x0).repeat_interleave(2, -2)", "v0", {"x0": ("float32", ())}
@@ -408,7 +408,7 @@ v1 = self.p0.expand(3, 0, 3, 2)
         "v0 = torch.ops.aten.lift_fresh(x0)\nx0.unsqueeze_(0)",
         "v0",
         {"x0": ("float32", ())},
-        refused="a shape changed in place of a returned tensor",
+        refused="a shape changed in place, in a branch or loop or of a returned tensor",
     ),
     Found(
         "all-that-unique-gives-along-the-last-axis",

@@ -16,13 +16,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn import functional
 
 from purexport.aten.graph import OWN_NAMESPACE
 from purexport.aten.names import operator_of, schema_of
 from purexport.aten.schema import MISSING, signature
-from purexport.facts.sizes import along_axis
+from purexport.facts.sizes import along_axis, holds_for_all_sizes
 from purexport.facts.table import shape_function_of
 from purexport.torch_patches.calls import functions_handed_to
 
@@ -119,7 +118,7 @@ def _combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> 
 
 
 def _one_hot(tensor: Tensor, num_classes: int = -1) -> Any:
-    if isinstance(num_classes, torch.SymInt) and statically_known_true(num_classes >= 0):  # torch's own would fix it
+    if isinstance(num_classes, torch.SymInt) and holds_for_all_sizes(num_classes >= 0):  # torch's own would fix it
         return (tensor.unsqueeze(-1) == torch.arange(num_classes, device=tensor.device)).to(torch.int64)
     if isinstance(num_classes, torch.SymInt) or num_classes >= 0:
         return functional.one_hot(tensor, num_classes)
