@@ -1,7 +1,7 @@
 """Functions for models, named as in `torch.onnx.operators`: sizes as tensors, which a graph computes with.
 
-They stand in models on every route: scripts compile them, and torch.export, whose fakes have no content, gets the same
-written with the sizes themselves.
+Models may call them on every route. Scripts compile them. The fakes of torch.export have no content, so there the same
+is written with the sizes themselves.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch._jit_internal import is_scripting
 
 
 def shape_as_tensor(x: torch.Tensor) -> torch.Tensor:
-    """The shape of `x` as an int64 tensor of shape [rank]; of a dynamic axis, the size at run time."""
+    """The shape of `x` as an int64 tensor of shape [rank]; for a dynamic axis it holds the size at run time."""
     if is_scripting():  # noqa: SIM108  a script compiles one branch only
         shape = torch._shape_as_tensor(x)
     else:
@@ -22,7 +22,7 @@ def shape_as_tensor(x: torch.Tensor) -> torch.Tensor:
 
 
 def reshape_from_tensor_shape(x: torch.Tensor, shape: torch.Tensor) -> torch.Tensor:
-    """`x` in the shape that an int64 tensor of shape [rank] says; what it says may depend on data."""
+    """`x` in the shape that an int64 tensor of shape [rank] holds, which may depend on data."""
     if is_scripting():  # noqa: SIM108
         reshaped = torch._reshape_from_tensor(x, shape)
     else:

@@ -1,7 +1,7 @@
 """The helpers of symbolic functions, under the names that code written for torch.onnx uses.
 
-A symbolic function gets values of `g`; `parse_args` turns those that are known into Python numbers.  The names with
-a leading underscore are part of the interface: old code imports them.
+A symbolic function gets values of `g`, and `parse_args` turns known ones into Python numbers.  Names with a leading
+underscore are part of the interface, because old code imports them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ pytorch_name_to_type: Mapping[str, torch.dtype] = {
 
 
 def parse_args(*arg_descriptors: str) -> Callable[[Function], Function]:
-    """Say what a symbolic function takes: one descriptor an argument after `g`.
+    """Say what a symbolic function takes: one descriptor per argument after `g`.
 
     `"v"` a value; `"i"`, `"f"`, `"b"`, `"s"` a known number or text; `"is"`, `"fs"` a list of such;
     `"t"` a known tensor; `"none"` what must be None.  A None stays None.
-    Raises UnsupportedForm (an UnsupportedOperatorError of the export) where an argument should be known and is
-    computed, TypeError when there are more arguments than descriptors.
+    Raises UnsupportedForm (an UnsupportedOperatorError of the export) if an argument should be known and is computed,
+    TypeError if there are more arguments than descriptors.
     """
     unknown = [item for item in arg_descriptors if item not in _CONVERTERS]
     if unknown:
@@ -100,7 +100,7 @@ def parsed(arg: Any, kind: str, name: str, function: str) -> Any:
 
 
 def _constant_of(value: Value) -> Any:
-    """What is known of a value, or None: a list is known when each of its elements is."""
+    """The known content of a value, or None; a list is known if each of its elements is."""
     if value.items is None:
         return value.known if value.is_known else None
     found = [_constant_of(item) for item in value.items]
@@ -263,7 +263,7 @@ def _is_bool(value: Value) -> bool:
 
 
 def _if_scalar_type_as(*given: Any) -> Any:
-    """A number as a constant in the dtype of a tensor: `_if_scalar_type_as(number, tensor)`, before that `g`."""
+    """A number as a constant in the dtype of a tensor: `_if_scalar_type_as(number, tensor)`, or `g` before these."""
     number, tensor = given[-2:]
     if isinstance(number, Value):
         return number
@@ -312,7 +312,7 @@ def check_training_mode(op_train_mode: int, op_name: str) -> None:
 
 
 class SymbolicValueError(ExportError):
-    """What a symbolic function raises for a value that it cannot take; `value` is that value."""
+    """A symbolic function raises it for a value that it cannot take; `value` is that value."""
 
     def __init__(self, msg: str, value: Any) -> None:
         super().__init__(f"{msg} ({value!r})", code="symbolic-fails")

@@ -1,8 +1,8 @@
 """A model's bytes with some fields changed: new bytes for these and for the lengths around them, ranges for the rest.
 
 Strategy: the field table guides the walk, which goes down only to places where a change can be. Small messages are
-first searched for the names as plain bytes. A renamed value is followed by scope: a subgraph sees the names of the graphs
-around it unless it has its own, and a function sees only its own.
+first searched for the names as plain bytes. A renamed value is followed by scope: a subgraph sees the names of the
+graphs around it unless it has its own, and a function sees only its own.
 Invariants: all other fields keep their bytes, unknown fields and odd encodings included, and a file in canonical form
 stays in it. Nothing is renamed to a name that is already taken, in its scope or in one around or below that uses it.
 The bytes must decode: a model that does not is refused earlier.

@@ -189,7 +189,7 @@ def _weight(tensor: TensorProto) -> Weight:
 
 
 def _nbytes(tensor: TensorProto) -> int:
-    """The number of bytes: of raw_data or the external data, else of type and shape, or of a tensor of strings its texts."""
+    """The number of bytes: of raw_data or external data, else of type and shape, or of the texts of strings."""
     if tensor.raw_data is not None:
         return nbytes(tensor.raw_data)
     if tensor.data_location == TensorProto.EXTERNAL:
