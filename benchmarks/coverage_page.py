@@ -1,4 +1,4 @@
-"""docs/coverage.md from the records of `coverage.py`: a summary, then one row a name with its verdict by route."""
+"""Writes docs/coverage.md from the records of `coverage.py`: a summary, then one row per name, with its verdicts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ ROUTES = ("trace", "export", "script")
 PEERS = ("torch.onnx dynamo=False", "torch.onnx dynamo=True")
 HEADS = {"torch.onnx dynamo=False": "dynamo=False", "torch.onnx dynamo=True": "dynamo=True"}
 
-# what no operator of ONNX, and no composition of them, says; everything else that fails is merely missing
+# names that no operator of ONNX and no composition of operators can express; all other failures are missing rules
 INEXPRESSIBLE: dict[str, str] = {
-    "as_strided.partial_views": "it reads memory outside its input, of which a file sees the elements only",
-    "hash_tensor": "it hashes the bits of its input, and ONNX reads bits of numbers from opset 26 on (BitCast)",
-    "tensor_split": "the number of its results follows from the content of a tensor, and a graph's outputs are fixed",
+    "as_strided.partial_views": "it reads memory outside its input, and a file sees only the elements of the input",
+    "hash_tensor": "it hashes the bits of its input, and ONNX can read bits of numbers only from opset 26 on (BitCast)",
+    "tensor_split": "the number of its results depends on the content of a tensor, and a graph's outputs are fixed",
 }
 
 Record = Mapping[str, Any]
@@ -45,12 +45,17 @@ def page(records: Mapping[tuple[str, str], Record]) -> str:
 
 _HEAD = """# Coverage
 
-Written by `python benchmarks/coverage.py --write`; do not edit. Every name of torch's operator and module databases,
-float32 (else int64, else bool), three samples each, exported at opset 20, run in ONNX Runtime, and compared with torch:
-values at rtol 1e-4 and atol 1e-5, dtypes and shapes. Eigenvectors (`linalg.eigh`), of which a sign is free, are
-compared by what they compose; a value of `matrix_exp`, where torch's own rounding is larger than that, also passes
-when it is nearer to what torch computes in float64 than torch's float32 is. A name passes when all its samples pass.
-`script` is a traced function given as a `ScriptFunction`. The columns of `torch.onnx` are measured by the same code.
+`python benchmarks/coverage.py --write` writes this page; do not edit it. It takes every name of torch's operator and
+module databases in float32 (else int64, else bool), with three samples each. It exports each sample at opset 20, runs
+the file in ONNX Runtime, and compares values (rtol 1e-4, atol 1e-5), dtypes and shapes with torch. A name passes when
+all its samples pass.
+
+Two kinds of results are compared in another way. The sign of an eigenvector (`linalg.eigh`) is free, so eigenvectors
+are compared by what they compose. In `matrix_exp` torch's own rounding can be larger than the tolerance, so a value
+also passes if it is nearer to what torch computes in float64 than torch's float32 is.
+
+The column `script` is a traced function, given as a `ScriptFunction`. The same code measures the columns of
+`torch.onnx`.
 """
 
 
@@ -89,7 +94,7 @@ def _table(records: Mapping[Any, Record], routes: Sequence[str], names: Sequence
 
 
 def _why(records: Mapping[Any, Record], name: str) -> str:
-    """The first reason of our routes, with the route where not all share it."""
+    """The first reason among our routes, with the names of the routes that fail if some pass."""
     if name in INEXPRESSIBLE:
         return "not expressible"
     failures = {route: records[name, route]["verdicts"] for route in ROUTES if (name, route) in records}

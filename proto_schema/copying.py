@@ -73,7 +73,7 @@ def _ways() -> list[Way]:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Errors inside are the source's: ExternalDataError, so that nobody takes them for the target's."""
+    """Errors inside are the source's: ExternalDataError, so that they are not taken for the target's."""
     try:
         yield
     except (OSError, EOFError) as error:

@@ -1,4 +1,4 @@
-"""External data, read: what a tensor's entries say, and the file behind them, opened so that no model can misuse it.
+"""Reads external data: what a tensor's entries say, and the file they name, opened so that no model can misuse it.
 
 The rules, each of them once a published vulnerability of some loader: the location is a relative path below the
 model's folder, without `..` components; no step of it may be a link, and the file must be a regular one without links

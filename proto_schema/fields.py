@@ -41,7 +41,7 @@ class Enum(IntEnum):
 
     @classmethod
     def Name(cls, number: int) -> str:  # noqa: N802
-        """The name of a number. ValueError where it has none."""
+        """The name of a number. ValueError if it has none."""
         return cls(number).name
 
     @classmethod
@@ -268,7 +268,7 @@ class Message(metaclass=MessageType):
         return next((member for member in members if getattr(self, member) is not None), None)
 
     def ClearField(self, name: str) -> None:  # noqa: N802
-        """Makes a field absent or empty; for a oneof, its set member. ValueError where there is no such field."""
+        """Makes a field absent or empty; for a oneof, its set member. ValueError if there is no such field."""
         field = field_of(type(self), name)
         if field is None:
             member = self.WhichOneof(name)

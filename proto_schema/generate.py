@@ -73,12 +73,12 @@ def _ident(cls: type[Message]) -> str:
 
 @cache
 def heads(tag: int) -> tuple[str, ...]:
-    """The tag followed by each one-byte varint (a length below 128, or the value itself), one character a byte."""
+    """The tag followed by each one-byte varint (a length below 128, or the value itself), one character per byte."""
     return tuple((varint(tag) + bytes((small,))).decode("latin-1") for small in range(128))
 
 
 def head(tag: str, number: int) -> str:
-    """The tag followed by a varint of any size, one character a byte."""
+    """The tag followed by a varint of any size, one character per byte."""
     return tag + varint(number).decode("latin-1")
 
 
@@ -205,7 +205,7 @@ _LENGTH = [
     "pos += 1",
     "if n > 127:",
     "    n, pos = read_length(buf, pos - 1, end)",
-    "stop = pos + n",  # what overruns `end` leaves pos behind it, which is checked once, after the last field
+    "stop = pos + n",  # a field that overruns `end` leaves pos after it, which is checked once, after the last field
 ]
 _KEEP = ["if unknown is None:", "    unknown = []", "unknown.append(bytes(buf[start:pos]))"]
 
@@ -360,7 +360,7 @@ def _encode_one(cls: type[Message], field: Field, name: str, space: dict[str, An
 
 
 def latin(value: Any) -> str:
-    """The UTF-8 bytes of a text field's value, one character a byte."""
+    """The UTF-8 bytes of a text field's value, one character per byte."""
     return scalars.text_to_bytes(value).decode("latin-1")
 
 

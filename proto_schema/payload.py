@@ -166,7 +166,7 @@ def changed(path: str) -> ExternalDataError:
 
 
 def file_range(data: BytesLike) -> FileRange | None:
-    """Where in a file these bytes lie unchanged; None for what is in memory or computed.
+    """Where in a file these bytes lie unchanged; None for bytes in memory and computed ones.
 
     The range of a view of a `FileMap` carries its stamp: whoever finds another file there takes the view instead.
     """
@@ -192,7 +192,7 @@ def address(view: memoryview) -> int:
 class LazyPayload(Payload):
     """`size` bytes that `function` makes when they are written: one bytes-like object, or an iterable of them.
 
-    `function` is called anew for every pass. A pass that makes another number of bytes raises ValueError.
+    `function` is called again for every pass. A pass that makes another number of bytes raises ValueError.
     """
 
     def __init__(

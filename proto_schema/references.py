@@ -60,7 +60,7 @@ class _Files:
         self._locations: dict[str, str] = {}
 
     def refusal(self, source: FileRange) -> str:
-        """Why the bytes must be written anew; '' where they can be used where they lie."""
+        """Why the bytes must be written again; '' if they can be used in place."""
         path, stamp = str(source.source), source.stamp
         if (path, stamp) not in self._refusals:
             self._refusals[path, stamp] = self._refusal(path, stamp)

@@ -5,8 +5,8 @@ says how far it is and the checksum of what lies there since the last line, and 
 claims what is not on the disk. Its first line is a fingerprint of the plan: every offset and length, and for bytes that
 come from a file which file, its size and time.
 The next save with the same plan believes nothing: it computes the checksums of what lies there, and compares what is
-not from files (tensors in memory, computed ones) byte by byte with what it would write. It goes on behind the last
-range that holds. A different plan, other bytes or a damaged journal start anew, and the log says why.
+not from files (tensors in memory, computed ones) byte by byte with what it would write. It goes on after the last
+range that holds. After a different plan, other bytes or a damaged journal it starts again, and the log says why.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _block(parts: Iterator[BytesLike], at: int, taken: list[int]) -> Iterator[By
 
 
 def _verified(descriptor: int, content: DataFile, journal: _Journal) -> Iterator[BytesLike] | None:
-    """What is to be written behind the finished ranges that hold; None where nothing can be gone on with."""
+    """What is left to write after the finished ranges that hold; None if nothing can be continued."""
     start = 0
     for number, (stop, checksum) in enumerate(journal.ranges):
         if stop > content.size or _checksum(descriptor, start, stop) != checksum:
@@ -254,7 +254,7 @@ def _line(stop: int, checksum: str) -> bytes:
 
 @contextmanager
 def _owned(path: str) -> Iterator[int]:
-    """An open file of this name that nobody else has open here: a plain one, for a link would lead out of the folder.
+    """An open file of this name, locked; never a link, which would lead out of the folder.
 
     Raises BlockingIOError where another process has it.
     """

@@ -120,7 +120,7 @@ class Work:
         return max(self.data_size - there, 0) + self.size * (2 if self.taken else 1)
 
     def free(self) -> int | None:
-        """The free space of the target's disk; None for a stream, and where the system does not say."""
+        """The free space of the target's disk; None for a stream, and if the system does not say."""
         if self.path is None or not self.renames:
             return None
         with suppress(OSError):
@@ -244,7 +244,7 @@ def _outside(work: Work, names: Sequence[str]) -> tuple[list[BytesLike], int]:
 
 
 def commit(work: Work, progress: Progress | None = None, writer: DataWriter | None = None) -> None:
-    """Writes what was prepared: all of it, or nothing where that raises. `writer` is who writes the data files."""
+    """Writes what was prepared: all of it, or nothing if that raises. `writer` writes the data files."""
     meter = Meter(progress, work.data_size + work.size)
     if work.path is None:
         write_stream(work.target, work.parts, meter)

@@ -1,6 +1,6 @@
 """TensorProto <-> numpy: every data type, both storages, without a copy wherever the bytes allow it.
 
-Three steps, each a function: the bytes of a tensor (raw, typed or external) become one code an element, and codes
+Three steps, each a function: the bytes of a tensor (raw, typed or external) become one code per element, and codes
 become values. Native types skip the middle: their array is a view of the bytes (of the mapped file, after `load`),
 read-only where these are, and perhaps unaligned. Types that numpy lacks come as documented in `dtypes`: `to_array`
 gives values, `to_codes` the bit patterns, and the way back takes either.
@@ -293,7 +293,7 @@ def _float_values(numbers: npt.NDArray[np.int64], form: Format) -> npt.NDArray[n
 
 
 def _unpacked(octets: Array, bits: int, count: int) -> Array:
-    """Elements below a byte, low bits first, one a byte. `octets` may be padded."""
+    """Elements smaller than a byte, low bits first, one per byte. `octets` may be padded."""
     if bits == 6:  # four elements in three bytes
         padded = np.zeros((-(-count // 4), 3), np.uint8)
         padded.reshape(-1)[: octets.size] = octets

@@ -45,7 +45,7 @@ LONGEST_STRING = 64
 
 
 def printable_graph(graph: GraphProto, prefix: str = "") -> str:
-    """The graph, one line a node, each line after `prefix`; subgraphs follow it.
+    """The graph, one line per node, each line after `prefix`; subgraphs follow it.
 
     `graph name (` inputs `) initializers (` those that are no inputs `) {` nodes `return %outputs }`.
     """

@@ -1,6 +1,6 @@
-"""What is in a model, as plain data for JSON and as text for people.  Reads structure only, never a weight.
+"""The content of a model, as plain data for JSON and as text for people.  Reads structure only, never a weight.
 
-A file may hold text that is no UTF-8, which is bytes in a message: it is shown with backslashes.
+A file may hold text that is no UTF-8.  A message has it as bytes, and here it is shown with backslashes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def file_sizes(path: Path, model: ps.ModelProto) -> dict[str, int]:
 
 
 def type_text(kind: ps.TypeProto | None) -> str:
-    """`float32[batch, 3, 224, 224]`; `?` stands for what the file does not say."""
+    """`float32[batch, 3, 224, 224]`; `?` stands for a part that the file does not say."""
     if kind is None:
         return "?"
     if kind.tensor_type is not None:

@@ -1,4 +1,4 @@
-"""How a verb ends when it does not end well."""
+"""The error that a verb raises for bad usage."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The entry point: parses the command line, runs one verb, and turns every outcome into an exit status.
 
 0 fine; 1 the answer is no (the result differs, the model cannot be exported); 2 bad usage or unreadable input.
-Errors are text on stderr, never a traceback, unless `--traceback` asks for it; with `--json` the last line there is an
-object.  Results go to stdout.
+Errors are text on stderr, and a traceback only if `--traceback` asks for it.  With `--json` the last line on stderr is
+an object.  Results go to stdout.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # the last line of defence: a traceback is for those who ask for it
+    except Exception as error:  # any other error: a traceback is only for those who ask for it
         if args.traceback:
             traceback.print_exc()
         status, text = _judge(error)
@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def build_parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
-    """The command line with these verbs; docs and tests read the whole of it too."""
+    """The command line with these verbs; the docs and tests also read all of it."""
     parser = _Parser(
         "purexport", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -89,7 +89,7 @@ def build_parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says one line about a mistake, not the whole usage.  argparse makes the verbs' parsers of the same class."""
+    """Prints one line about a mistake, not the whole usage.  argparse makes the verbs' parsers of the same class."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """An option with an optional choice takes the next word only if that is one of its choices."""
@@ -117,7 +117,7 @@ def _judge(error: Exception) -> tuple[int, str]:
 
 
 def _code(error: Exception) -> str | None:
-    """The code of an error of ours; what others raise has none, or something else by that name."""
+    """The code of an error of ours; other errors have none, or have another attribute of that name."""
     code = getattr(error, "code", None)
     return code if isinstance(error, _OURS) and isinstance(code, str) else None
 
@@ -130,7 +130,7 @@ def _with_code(text: str, error: Exception) -> str:
 
 
 def _facts(error: Exception) -> dict[str, Any]:
-    """What a program may want to know of an error."""
+    """The facts of an error that a program may want to know."""
     gaps = [asdict(gap) for gap in error.gaps] if isinstance(error, UnsupportedOperatorError) else []
     return {"code": _code(error), "type": type(error).__name__, "message": str(error), "gaps": gaps}
 

@@ -1,4 +1,4 @@
-"""`show` and `stat` for a terminal, as tables of the package rich. The facts are those that the plain text has."""
+"""`show` and `stat` for a terminal, as tables of the package rich. The facts are those of the plain text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def show(console: Any, facts: dict[str, Any], rows: Iterable[tuple[str, str]]) -
 
 
 def chart(console: Any, title: str, counts: Mapping[str, int], top: int) -> None:
-    """Where bytes go: name, size, share, bar; what is beyond `top` rows together."""
+    """Where bytes go: name, size, share, bar; the last row sums up what is beyond `top` rows."""
     rows = {name: count for name, count in counts.items() if count}
     total = sum(rows.values()) or 1
     shown = dict(list(rows.items())[:top])

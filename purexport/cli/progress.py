@@ -47,7 +47,7 @@ class Line:
 
 @contextmanager
 def shown() -> Iterator[Line | None]:
-    """The line where a terminal looks at stderr, else None; it is gone when the context ends, also by an error."""
+    """The line if stderr is a terminal, else None; it is removed when the context ends, also after an error."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -20,9 +20,9 @@ from purexport.cli.errors import UsageError
 
 
 def load_model(source: str, *, meta: bool = False) -> Any:
-    """The model that `MODULE:NAME` names, on the meta device where that is asked for.
+    """The model that `MODULE:NAME` names, on the meta device if that is asked for.
 
-    Raises UsageError when it cannot be found or made.
+    Raises UsageError if it cannot be found or made.
     """
     import torch
 
@@ -80,7 +80,7 @@ def _make(found: Any, source: str) -> Any:
 def _needed_arguments(function: Any) -> list[str]:
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # no signature to be had: let the call tell
+    except (TypeError, ValueError):  # there is no signature: the call will tell
         return []
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in variadic]

@@ -1,4 +1,4 @@
-"""Standard output as the place where a model goes: nothing else may get there, and its reader may go away."""
+"""Standard output as the target of a model: nothing else may be written there, and its reader may go away."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from purexport.cli.errors import UsageError
 
 
 class Stdout:
-    """The binary standard output, while what else is printed goes to stderr; counts the bytes."""
+    """The binary standard output, while all other prints go to stderr; counts the bytes."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self.written = 0
 
     def write(self, data: memoryview) -> int:
-        """As a file's: may take less than all."""
+        """As the `write` of a file: it may take less than all."""
         count = self._file.write(data)
         if count is None:
             raise BlockingIOError("standard output does not wait for its reader; give a blocking one")
@@ -29,9 +29,9 @@ class Stdout:
 
 @contextmanager
 def model_to_stdout() -> Iterator[Stdout]:
-    """Standard output for a model. What models print while they are loaded or run goes to stderr meanwhile.
+    """Standard output for a model. Meanwhile the prints of models that are loaded or run go to stderr.
 
-    Raises UsageError where it is a terminal, OSError where the reader goes away before the end.
+    Raises UsageError if it is a terminal, OSError if the reader goes away before the end.
     """
     if sys.stdout.isatty():
         raise UsageError("-o -: standard output is a terminal; redirect it, or give a file's name")

@@ -1,7 +1,7 @@
-"""What a terminal gets and a pipe does not: colour, and columns by the package rich where that is installed.
+"""Output that a terminal gets and a pipe does not: colour, and columns if the package rich is installed.
 
-Invariant: what goes into a pipe or a file is plain text, the same on every machine. NO_COLOR (https://no-color.org)
-takes the colours away and leaves the columns.
+Invariant: a pipe or a file gets plain text, the same on every machine. NO_COLOR (https://no-color.org) turns colours
+off and keeps the columns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def coloured(stream: TextIO) -> bool:
 
 
 def console() -> Any:
-    """A console of rich for stdout, or None: no terminal looks, or rich is not installed."""
+    """A console of rich for stdout; None if stdout is no terminal, or if rich is not installed."""
     if not looks(sys.stdout):
         return None
     try:
@@ -61,7 +61,7 @@ def shown(text: str) -> str:
 
 
 def paint(text: str, style: str, stream: TextIO | None = None) -> str:
-    """The text, in a style where the stream (default: stdout) may have colours."""
+    """The text, in a style if the stream (default: stdout) may have colours."""
     if not style or not text or not coloured(stream or sys.stdout):
         return text
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m"

@@ -1,7 +1,7 @@
 """`--weights`, `--rename`, `--partial` and `--cast`: which checkpoint fills the model.
 
-Its bytes are read when they are written.  Two kinds are loaded into memory instead, as torch does it: the files of
-torch before 1.6, which are no archives, and what fills scripted modules.
+Its bytes are read when they are written.  Two kinds are loaded into memory instead, as torch does it: files of torch
+before 1.6, which are no archives, and weights for scripted modules.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from purexport.cli.errors import UsageError
 
 
 def parse_weights(model: Any, args: argparse.Namespace) -> Any:
-    """What `export` takes as `weights`; None where there is none.
+    """The value of `weights` for `export`; None if there is none.
 
-    Raises UsageError for weights that cannot be read or do not fit, OSError where there is no such file.
+    Raises UsageError for weights that cannot be read or do not fit, OSError if there is no such file.
     """
     if not args.weights:
         if args.rename or args.partial or args.cast:

@@ -28,7 +28,7 @@ def written_facts(path: Path, route: str, seconds: float) -> dict[str, Any]:
 
 
 def facts_of(model: ps.ModelProto, name: str, sizes: dict[str, int], route: str, seconds: float) -> dict[str, Any]:
-    """The same of a model that went to files of these sizes, or to a stream."""
+    """The same for a model that went to files of these sizes, or to a stream."""
     facts = describe(model)
     return {
         "file": name,

@@ -1,1 +1,1 @@
-"""What code written for torch.onnx expects: past options, symbolic functions, and its names patched."""
+"""What code written for torch.onnx expects: past options, symbolic functions, and torch.onnx patched."""

@@ -1,8 +1,8 @@
 """Options as code written for torch.onnx gives them: by position, under older names, or without a meaning today.
 
-`takes_past_options` stands around `export`: what old signatures take after the eighth position becomes keywords,
-an option of the past is taken with a warning that says what became of it, and an unknown one is a TypeError that names
-the nearest.  Source: the signatures of torch.onnx.export from torch 0.3 to 2.13, whose options end up in one table.
+`takes_past_options` decorates `export`.  Arguments that old signatures take after the eighth position become keywords.
+An option of the past is taken with a warning that says what became of it.  An unknown option is a TypeError that names
+the nearest one.  Source: the signatures of torch.onnx.export from torch 0.3 to 2.13, whose options are in one table.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def takes_past_options(export: Callable[P, ONNXProgram]) -> Callable[P, ONNXProg
     @functools.wraps(export)
     def call(*args: Any, **given: Any) -> ONNXProgram:
         options, remarks = translated({**given, **_by_position(args[positions:], given)}, known)
-        for remark in remarks if not torch_onnx.patched() else ():  # whose code is not to be changed need not hear it
+        for remark in remarks if not torch_onnx.patched() else ():  # under `patch` the code cannot be changed
             warnings.warn(remark, UserWarning, stacklevel=2)
         with torch_onnx.errors_of_torch():
             program = cast(Callable[..., ONNXProgram], export)(*args[:positions], **options)
@@ -102,7 +102,7 @@ def takes_past_options(export: Callable[P, ONNXProgram]) -> Callable[P, ONNXProg
 
 
 def _by_position(values: Sequence[Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands after the eighth position, by name."""
+    """The arguments after the eighth position, by name."""
     names = _OLDER if values and isinstance(values[0], bool) else _NEWER
     if len(values) > len(names):
         raise TypeError(f"export() takes at most {8 + len(names)} arguments by position, {8 + len(values)} were given")
@@ -113,7 +113,7 @@ def _by_position(values: Sequence[Any], given: Mapping[str, Any]) -> dict[str, A
 
 
 def translated(given: Mapping[str, Any], known: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """The options that `known` lists, and a remark on each other one.  Raises TypeError for an unknown option."""
+    """The options that `known` lists, and a remark on each past one.  Raises TypeError for an unknown option."""
     options, remarks = {}, []
     for name, value in given.items():
         if name in _KINDS:
@@ -144,9 +144,9 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 def arguments_of(model: Any, args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """`args` and `kwargs` of a call of the model: a dict at the end of `args` is its keyword arguments.
 
-    As in torch.onnx an empty dict at the end says that what stands before it is meant by position.  A dict is taken by
-    position too where `forward` cannot take its keys as names.  `kwargs` given apart leave `args` as they are.
-    Raises ExportError where some of the keys are parameters of `forward` and others are not.
+    As in torch.onnx an empty dict at the end says that a dict before it is a positional argument.  A dict is positional
+    too if `forward` cannot take its keys as names.  If `kwargs` are given, `args` stay as they are.
+    Raises ExportError if some of the keys are parameters of `forward` and others are not.
     """
     given = args if isinstance(args, tuple) else (args,)
     if kwargs is not None or not given or type(given[-1]) is not dict:

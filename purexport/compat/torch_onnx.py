@@ -1,7 +1,7 @@
 """What an open `patch` has put into torch.onnx, and what an export does while one is open.
 
-What is replaced belongs to the process, as torch.onnx does: all threads see it.  The first `patch` puts everything
-in its place and the last that ends takes it back, in whichever order threads leave; what somebody else has replaced
+The replacements belong to the process, as torch.onnx does, so all threads see them.  The first `patch` puts everything
+in its place, and the last one to end takes it back, in whatever order threads leave.  What other code has replaced
 meanwhile is left alone.  Nothing here imports torch.onnx: torch loads it when it is asked for the attribute.
 """
 
@@ -26,7 +26,7 @@ ABSENT = object()
 
 
 class Places:
-    """What was put where.  One object behind a lock, because torch.onnx, which it changes, is one for the process."""
+    """What was replaced.  One object behind a lock, because it changes torch.onnx, of which a process has one."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -64,7 +64,7 @@ class Places:
             self._put.append((holder, name, before, ours))
         self._replace({(name, id(before)): ours for _, name, before, ours in self._put})
         name, function = INNER
-        if name not in sys.modules:  # torch loads it on the first export, and would find its own
+        if name not in sys.modules:  # torch loads it on the first export, and would call its own
             module = types.ModuleType(name, "Stands for the module of torch while purexport.patch() is open.")
             setattr(module, function, inner)
             sys.modules[name] = self._modules[name] = module
@@ -85,7 +85,7 @@ class Places:
         self._put = []
 
     def _replace(self, replacements: Mapping[tuple[str, int], Any]) -> None:
-        """In every loaded module of torch.onnx, what it holds under the same name."""
+        """The same name in every loaded module of torch.onnx that holds it."""
         places = {(id(holder), name) for holder, name, _, _ in self._put}
         for module in [module for key, module in sys.modules.items() if f"{key}.".startswith("torch.onnx.")]:
             for name, value in list(vars(module).items()):
@@ -97,7 +97,7 @@ PLACES = Places()
 
 
 def registering_module() -> Any:
-    """The module that defines the functions of torch.onnx.utils, which may only pass them on."""
+    """The module that defines the functions of torch.onnx.utils; that one may only re-export them."""
     theirs: Any = torch.onnx
     return sys.modules[theirs.register_custom_op_symbolic.__module__]
 
@@ -124,7 +124,7 @@ def told_to_torch(opset: int) -> Iterator[None]:
 
 @contextmanager
 def errors_of_torch() -> Iterator[None]:
-    """While a `patch` is open, our errors are torch.onnx's too, for those who catch these."""
+    """While a `patch` is open, our errors are torch.onnx's too, so that code can catch them as those."""
     try:
         yield
     except ExportError as error:
@@ -146,7 +146,7 @@ def _as_both(ours: Any, theirs: Any) -> Any:
 def registered_with_torch(opset: int) -> dict[str, Callable[..., Any]]:
     """While a `patch` is open: what is registered with torch.onnx and applies at `opset`.
 
-    What libraries register for operators of their own for which there are rules here is left out.
+    Functions that libraries register for their own operators are left out if we have rules for these operators.
     """
     if not PLACES.active:
         return {}

@@ -1,8 +1,8 @@
-"""Parts of tensors: where in the whole tensor they lie, and where that puts their bytes.
+"""Parts of tensors: where they lie in the whole tensor, and where their bytes go.
 
-A box is the part of a tensor that a process holds: an offset and a size on each axis. Of a DTensor it follows from the
-placements: the mesh's axes cut an axis of the tensor one after the other, each as `torch.chunk` cuts; a strided shard
-(FSDP over tensor parallelism) is cut after those on its right.
+A box is the part of a tensor that a process holds: an offset and a size on each axis. The box of a DTensor follows from
+its placements: the mesh's axes cut an axis of the tensor one after the other, each as `torch.chunk` cuts. A strided
+shard (FSDP over tensor parallelism) is cut after those on its right.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Part:
 
 
 def parts_of(value: Any) -> list[Part]:
-    """What this process holds of a tensor: all of a plain one. ValueError says why something cannot be taken.
+    """What this process holds of a tensor; a plain tensor is held whole. ValueError says why a value cannot be taken.
 
     `value` is a tensor, a DTensor, a Part, or a sequence of Parts of the same tensor.
     """
@@ -95,7 +95,7 @@ def _of_dtensor(value: Any) -> list[Part]:
 
 
 def _cutting_order(placements: Sequence[Any], mesh: Any) -> list[int]:
-    """The axes of the mesh that cut the tensor, in the order in which they do."""
+    """The axes of the mesh that cut the tensor, in the order of the cuts."""
     plain: list[int] = []
     strided: list[int] = []
     for mesh_axis, placement in enumerate(placements):
@@ -116,7 +116,7 @@ def _cutting_order(placements: Sequence[Any], mesh: Any) -> list[int]:
 
 
 def why_incomplete(shape: tuple[int, ...], boxes: Sequence[Box]) -> str:
-    """Why these boxes, all different, are not just the whole tensor; '' where they are."""
+    """Why these boxes, all different, do not make up the whole tensor exactly once; '' if they do."""
     boxes = [box for box in boxes if box.count]
     found, wanted = sum(box.count for box in boxes), math.prod(shape)
     if found < wanted:
@@ -131,7 +131,7 @@ def why_incomplete(shape: tuple[int, ...], boxes: Sequence[Box]) -> str:
 
 
 def run_starts(shape: tuple[int, ...], box: Box, item: int) -> tuple[int, Iterator[int]]:
-    """(bytes of a run, offsets of all) of a box's bytes in those of a row-major tensor with `item` bytes an element."""
+    """(bytes of a run, offsets of all runs) of a box in a row-major tensor with `item` bytes per element."""
     inner = len(shape)
     while inner and box.sizes[inner - 1] == shape[inner - 1]:
         inner -= 1
@@ -164,7 +164,7 @@ def write_part(descriptor: int, base: int, part: Part) -> int:
 
 
 def write_at(descriptor: int, data: memoryview, offset: int) -> None:
-    """All of `data` to a place of an open file."""
+    """Writes all of `data` to a place of an open file."""
     while data:
         count = os.pwrite(descriptor, data, offset)
         data = data[count:]
@@ -172,7 +172,7 @@ def write_at(descriptor: int, data: memoryview, offset: int) -> None:
 
 
 def assembled(shape: tuple[int, ...], item: int, parts: Sequence[tuple[Box, bytes]]) -> bytes:
-    """The row-major bytes of a tensor of its parts' bytes. They must cover it."""
+    """The row-major bytes of a tensor, made of the bytes of its parts. They must cover it."""
     whole = np.zeros((*shape, item), np.uint8)
     for box, data in parts:
         where = tuple(slice(at, at + size) for at, size in zip(box.offsets, box.sizes, strict=True))

@@ -3,11 +3,12 @@
     weights = purexport.distributed.outline(state)
     purexport.distributed.save(lambda: purexport.export(model, args, weights=weights), "model.onnx", state)
 
-Every process calls both with its own `state`, a name for each tensor. `outline` says what all hold together, as
-weights for an export that needs no values of the large ones. `save` lets the first process plan the file, create it
-and reserve its space. Then all write their byte ranges of it at once and sync them; the first one commits the model.
-Strategy: the first process leads; the others listen for what to do until it says how it ended. Each step in which all
-work ends with an exchange of errors, so that one failure is a failure of all, and the leader removes what was written.
+Every process calls both with its own `state`, a mapping from name to tensor. `outline` returns what all hold together,
+as weights for an export that needs no values of the large ones. `save` lets the first process plan the file, create it
+and reserve its space. Then all write their byte ranges of it at once and sync them. The first one commits the model.
+Strategy: the first process leads. The others do what it tells them, until it tells them how the save ended. Each step
+in which all work ends with an exchange of errors. So one failure is a failure of all, and the leader removes what was
+written.
 The file must be in a folder that all processes see.
 """
 
@@ -38,7 +39,7 @@ from purexport.errors import DistributedError, WeightsError
 from purexport.graph.payloads import payload
 from purexport.weights.stored import MOST_SHOWN, Stored
 
-SMALL = 1 << 16  # bytes of a tensor up to which every process gets its values, for rules that look at them
+SMALL = 1 << 16  # every process gets the values of tensors of up to this many bytes, for rules that look at values
 T = TypeVar("T")
 Local: TypeAlias = "dict[str, list[Part]]"
 
@@ -76,7 +77,7 @@ class HeldByRanks(Payload):
 
 @dataclass(frozen=True)
 class Held:
-    """What all processes hold of a tensor: for each part the process that writes it, and its number there."""
+    """What all processes hold of a tensor: for each part the process that writes it, and the part's number there."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -93,8 +94,8 @@ def outline(state: Mapping[str, Any], *, group: Any = None) -> dict[str, Stored]
 
     The values of `state` are DTensors, tensors (the same in each process that has them), `Part`s or lists of `Part`s.
     Tensors of up to 64 KB come with their values, the others with a `HeldByRanks` payload.
-    Raises WeightsError where parts are missing, overlap or disagree, ValueError for values that are none of these,
-    DistributedError where that befalls another process.
+    Raises WeightsError if parts are missing, overlap or disagree, ValueError for values that are none of these, and
+    DistributedError if another process raises one of these.
     """
     ranks = _Ranks(group)
     local, held = _together(ranks, state)
@@ -124,14 +125,14 @@ def save(
     shard_size: int | None = None,
     progress: Progress | None = None,
 ) -> None:
-    """Writes a model with external data, each process of `group` the parts that it holds. All of them call it.
+    """Writes a model with external data; each process of `group` writes the parts that it holds. All of them call it.
 
     program: an ONNXProgram or ModelProto, or a function without arguments that makes one. Only that of the first
     process counts; the others may pass None. Its tensors whose payload is `HeldByRanks` are taken from the states by
-    name, the others from the first process. The options are those of `proto_schema.save`, of the first process too.
+    name, the others from the first process. The options are those of `proto_schema.save`; the first process's count.
     The files are those that `proto_schema.save` of the whole model would write, to the byte.
-    Raises what `proto_schema.save` does, WeightsError where the parts do not fit the model, and DistributedError in
-    each process where another one failed; then nothing is left behind.
+    Raises what `proto_schema.save` does, WeightsError if the parts do not fit the model, and DistributedError in each
+    process if another one failed. After an error nothing is left behind.
     """
     ranks = _Ranks(group)
     local, held = _together(ranks, state)
@@ -160,7 +161,7 @@ class _Ranks:
         self._leader = dist.get_global_rank(group, 0) if group is not None else 0
 
     def agreed(self, work: Callable[[], T]) -> list[T]:
-        """What the work gave in each process. One that fails raises its error, and all others DistributedError."""
+        """The result of the work in each process. One that fails raises its error, and all others DistributedError."""
         failure: Exception | None = None
         try:
             mine: tuple[bool, Any] = (True, work())
@@ -177,17 +178,17 @@ class _Ranks:
 
     @contextmanager
     def leading(self) -> Iterator[None]:
-        """The others hear of the end of the block."""
+        """Tells the other processes when the block ends."""
         try:
             yield
         except Exception as error:
-            with suppress(Exception):  # a process that is gone does not hear it
+            with suppress(Exception):  # a process that is gone cannot receive it
                 self.tell("failed", f"nothing was written, because of process 0: {type(error).__name__}: {error}")
             raise
         self.tell("done")
 
     def tell(self, what: str, value: object = None) -> None:
-        """From the leader to the others."""
+        """Sends to the others, from the leader."""
         dist.broadcast_object_list([what, value], src=self._leader, group=self.group)
 
     def hear(self) -> Any:
@@ -198,9 +199,9 @@ class _Ranks:
 
 
 def _together(ranks: _Ranks, state: Mapping[str, Any]) -> tuple[Local, dict[str, Held]]:
-    """(the parts here, what all hold). Every process computes the same of the latter.
+    """(the parts here, what all hold). Every process computes the same second value.
 
-    Of a part that several hold the process with the least to write so far writes it.
+    If several processes hold a part, the one with the least to write so far writes it.
     """
     local: Local = {}
 
@@ -244,7 +245,7 @@ def _why_not(kinds: set[tuple[torch.dtype, tuple[int, ...]]], boxes: Sequence[Bo
 
 
 def _check(reasons: Mapping[str, str]) -> None:
-    """WeightsError with the first of those that are not empty."""
+    """Raises WeightsError with the reasons that are not empty, if there are any."""
     wrong = [f"{name!r}: {reason}" for name, reason in reasons.items() if reason]
     if wrong:
         more = [f"and {len(wrong) - MOST_SHOWN} more"] if len(wrong) > MOST_SHOWN else []
@@ -315,7 +316,7 @@ def _lead(
     progress: Progress | None,
 ) -> None:
     def write(made: Commit, target: str, content: DataFile) -> str:
-        """A data file, by all processes."""
+        """A data file that all processes write."""
         name = made.temporary(target)
         create(name, content.size, like=target)
         spread = [(data.name, offset) for offset, data in content.payloads if isinstance(data, HeldByRanks)]
@@ -332,7 +333,7 @@ def _lead(
 
 @dataclass(frozen=True)
 class _Job:
-    """The writing of a data file that is there already, of this `size`: these tensors at these offsets."""
+    """What to write to an existing data file of this `size`: these tensors at these offsets."""
 
     path: str
     size: int
@@ -376,7 +377,7 @@ class _Job:
 
 
 def _follow(ranks: _Ranks, local: Local, held: Mapping[str, Held]) -> None:
-    """Does what the first process tells, until that says how it ended."""
+    """Does what the first process tells it, until that process says how the save ended."""
     failure: Exception | None = None
     while True:
         what, value = ranks.hear()

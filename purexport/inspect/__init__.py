@@ -1,7 +1,7 @@
-"""Tools on the bytes of ONNX files, as functions: whole or broken files, of any size, without reading the weights.
+"""Tools on the bytes of ONNX files, as functions: for whole and broken files of any size, without reading the weights.
 
-Strategy: `elements` maps bytes to fields, one level at a time; everything else is made of those, or of a mapped model.
-None of it imports torch. The verbs of the command line print what these functions return.
+Strategy: `elements` maps bytes to fields, one level at a time. All else is built on these elements, or on a mapped
+model. Nothing here imports torch. The verbs of the command line print what these functions return.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What differs between two models: structure first, then fields, then the values of tensors, then bytes.
 
-Strategy: lists of messages are aligned by their names or keys, those that share one in their order; what is left over
-of nodes (renamed ones, for instance) by their operators in order. Values of tensors are compared chunk by chunk,
-however they are stored; a tensor that lies in the same place of the same file is not read.
+Strategy: lists of messages are aligned by their names or keys, and those with the same key in their order. Nodes that
+are left over (renamed ones, for instance) are aligned by their operators in order. Values of tensors are compared chunk
+by chunk, however they are stored. A tensor that lies in the same place of the same file is not read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ IGNORABLE = {
 
 _KEYS = ("name", "key", "domain", "tensor_name", "configuration_id")
 _DATA = {row.field for row in DTYPES.values()} | {"raw_data", "external_data", "data_location"}
-_CHUNK = 3 << 20  # a multiple of what 128-bit and of what 6-bit values fill
+_CHUNK = 3 << 20  # a multiple of the bytes of 128-bit values and of 6-bit values
 _ALIGNED = 5000  # more left-over messages than this are paired by position
 
 
@@ -52,9 +52,9 @@ class Difference:
 
 
 def compare_files(a: str, b: str, ignore: frozenset[str] = frozenset()) -> list[Difference]:
-    """The differences between two files, in the order of `a`; where nothing is ignored, down to the bytes.
+    """The differences between two files, in the order of `a`; if nothing is ignored, down to the bytes.
 
-    Raises DecodeError, OSError or ExternalDataError where one cannot be read, ValueError for what cannot be ignored.
+    Raises DecodeError, OSError or ExternalDataError if one cannot be read, ValueError for what cannot be ignored.
     """
     found = compare(ps.load(a), ps.load(b), ignore)
     if found or ignore:
@@ -109,7 +109,7 @@ class _Comparison:
 
     def _tensors(self, a: TensorProto, b: TensorProto, path: str) -> Iterator[Difference]:
         if a.data_type != b.data_type or a.dims != b.dims or _same_place(a, b):
-            return  # the fields say it
+            return  # the fields already say it
         left, right = payload_of(a), payload_of(b)
         if left is not None and right is not None and nbytes(left) == nbytes(right):
             text = _values_text(a, left, right)
@@ -140,7 +140,7 @@ def _aligned(a: Sequence[Message], b: Sequence[Message]) -> tuple[list[tuple[int
 
 
 def _by_key(messages: Sequence[Message]) -> dict[object, int]:
-    """Indices by key, and by the how-manieth of that key it is; of nodes only those whose key is there once."""
+    """Indices by key and by the count of that key before it; of nodes only those whose key occurs once."""
     found: dict[object, int] = {}
     counts = Counter[object]()
     for at, message in enumerate(messages):
@@ -166,7 +166,7 @@ def _key(message: Message) -> str | None:
 def _by_structure(
     a: Sequence[Message], b: Sequence[Message], rest_a: list[int], rest_b: list[int]
 ) -> Iterator[tuple[int, int]]:
-    """Pairs of nodes among what has no partner by key: the same operators in the same order."""
+    """Pairs of nodes that have no partner by key: the same operators in the same order."""
     if not rest_a or not rest_b or not isinstance(a[0], NodeProto):
         return
     if max(len(rest_a), len(rest_b)) > _ALIGNED:
@@ -179,7 +179,7 @@ def _by_structure(
 
 
 def _renamed(model: ModelProto) -> ModelProto:
-    """A copy in which values are called by the order of their first use, and nodes and graphs have no names."""
+    """A copy in which values are named by the order of their first use, and nodes and graphs have no names."""
     model = deepcopy(model)
     names: dict[str, str] = {"": ""}
     if model.graph is not None:
@@ -231,7 +231,7 @@ def _same_place(a: TensorProto, b: TensorProto) -> bool:
 
 
 def _values_text(tensor: TensorProto, a: BytesLike, b: BytesLike) -> str:
-    """How far the values of two payloads of one size are apart; empty for equal bytes."""
+    """How much the values of two payloads of one size differ; empty for equal bytes."""
     row = DTYPES.get(tensor.data_type or 0)
     count, largest, relative, odd, same = 0, 0.0, 0.0, 0, True
     left = element_count(tensor.dims)
@@ -250,7 +250,7 @@ def _values_text(tensor: TensorProto, a: BytesLike, b: BytesLike) -> str:
 
 
 def _alike(a: memoryview, b: memoryview) -> bool:
-    """Whether the bytes are equal: numpy compares eight at a time, a memoryview one."""
+    """Whether the bytes are equal: numpy compares eight bytes at a time, a memoryview one."""
     import numpy as np
 
     if len(a) != len(b):
@@ -278,7 +278,7 @@ def _typed_text(a: TensorProto, b: TensorProto) -> str:
 
 
 def _apart(a: Any, b: Any) -> tuple[int, float, float, int]:
-    """(values that differ, largest difference, largest relative one, values that are NaN or infinite in one only)."""
+    """(values that differ, largest difference, largest relative one, values that are NaN or infinite in only one)."""
     import numpy as np
 
     wide = np.complex128 if a.dtype.kind == "c" else np.float64

@@ -1,10 +1,10 @@
-"""Metadata, versions, doc strings and names of a model changed, its weights neither read nor written by this process.
+"""Changes metadata, versions, doc strings and names of a model; this process neither reads nor writes its weights.
 
-Strategy: what is wanted becomes orders to a `Rewriter`, whose pieces make the new file: new bytes, and ranges of the
-old one, of which the kernel copies the long ones. It appears by renaming: at every moment the path leads to the whole
+Strategy: the edits become orders to a `Rewriter`, whose pieces make the new file: new bytes, and ranges of the old one,
+of which the kernel copies the long ones. The new file appears by renaming: at every moment the path leads to the whole
 old file or the whole new one. With external data that file is small, and the data files are not touched at all.
-Nothing is overwritten in place: a crash in between would leave neither model. `append` writes only a record behind the
-old bytes, where protobuf's merging makes that enough; what is before it stays as it is.
+Nothing is overwritten in place, because a crash in between would leave neither model. `append` writes only a record
+after the old bytes, if protobuf's merging makes that enough; the bytes before it stay as they are.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NEW_FILE, APPEND, NOTHING = "new file", "append", "nothing"
 class Edited:
     """What was changed and how: `way` is one of NEW_FILE, APPEND, NOTHING.
 
-    Of the new file `copied` bytes are the old one's, of which the kernel copies `by_kernel`; `made` are new.
+    `copied` bytes of the new file are from the old one, and the kernel copies `by_kernel` of these; `made` are new.
     `untouched`: the data files that the model refers to.
     """
 
@@ -61,11 +61,11 @@ def edit(
 ) -> Edited:
     """Changes the model at `path`, in place or to a new file `target`, and returns what was done.
 
-    `append`: only add a record at the end of the file, which is for changes that can be said so: fields of the model
-    set, entries of metadata and domains added. `dry_run`: say what would be done.
+    `append`: only add a record at the end of the file. This can set fields of the model, and add metadata and domains.
+    `dry_run`: say what would be done.
     Raises DecodeError for a damaged file; CheckError for versions that the operators do not allow; ValueError for what
-    is not in the model or cannot be changed so, names that are taken, and paths that are better left alone (links,
-    devices); OSError where the file cannot be read or written. Then nothing has changed.
+    is not in the model or cannot be changed this way, names that are taken, and paths that are better left alone
+    (links, devices); OSError if the file cannot be read or written. After an error nothing has changed.
     """
     name = os.fspath(path)
     place = name if target is None else os.fspath(target)
@@ -107,10 +107,10 @@ def _appended(plan: Plan, notes: list[str], untouched: list[str], dry_run: bool)
 
 
 def append_durably(path: str, record: bytes, stamp: Stamp | None) -> None:
-    """Writes `record` behind the bytes of the file that had this stamp, with one system call, and makes it durable.
+    """Writes `record` after the bytes of the file that had this stamp, with one system call, and makes it durable.
 
-    What fails is undone: the file gets its old size back. After a crash of the machine the file has its old size, the
-    new one, or one in between, which no reader takes for a model; the old bytes are the same in each case.
+    A failed write is undone: the file gets its old size back. After a crash of the machine the file has its old size,
+    the new one, or one in between, which no reader takes for a model. The old bytes are the same in each case.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
     try:
@@ -144,7 +144,7 @@ def _decoded(source: Bytes) -> ModelProto:
 
 
 def _data_files(model: ModelProto, name: str, place: str) -> list[str]:
-    """The data files of the model. ValueError where `place` is one of them, or in a folder from which they are not."""
+    """The data files of the model. ValueError if `place` is one of them, or in a folder that does not lead to them."""
     external = [tensor for tensor in tensors(model) if tensor.data_location == TensorProto.EXTERNAL]
     found = set()
     for tensor in external:
@@ -159,7 +159,7 @@ def _data_files(model: ModelProto, name: str, place: str) -> list[str]:
 
 
 def _refuse_target(path: str, in_place: bool) -> None:
-    """ValueError or OSError where what is at the path is better left alone."""
+    """Raises ValueError or OSError if the file at the path is better left alone."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:
@@ -176,7 +176,7 @@ def _refuse_target(path: str, in_place: bool) -> None:
 
 
 def _refuse_changed(source: Bytes) -> None:
-    """So that a change that somebody else made meanwhile is not lost."""
+    """Raises an error if the file has changed meanwhile, so that the change of others is not lost."""
     if source.stamp is not None and stamp_of(os.stat(source.name)) != source.stamp:
         raise changed(source.name)
 
@@ -185,7 +185,7 @@ def _refuse_changed(source: Bytes) -> None:
 
 
 def _version_notes(model: ModelProto, edits: Edits) -> list[str]:
-    """What to say of new version numbers. CheckError where the operators do not allow them. Changes `model`."""
+    """Remarks on new version numbers. CheckError if the operators do not allow them. Changes `model`."""
     if not edits.opsets and "ir_version" not in edits.fields:
         return []
     before = _verdict(model)
@@ -222,7 +222,7 @@ def _declare(model: ModelProto, domain: str, version: int) -> None:
 
 
 def _verdict(model: ModelProto) -> str:
-    """The rule that a model breaks; empty where it is valid."""
+    """The rule that a model breaks; empty if it is valid."""
     try:
         ps.checker.check_model(model)
     except CheckError as error:

@@ -1,9 +1,9 @@
 """The bytes of a message as elements: where each field lies, what it is called, and what is wrong with it.
 
 Strategy: one level at a time, over a mapping, so that a path into a file of any size reads only the headers on the way.
-Invariants: bad bytes raise nothing here, they are an element with a `problem`; the children of a message follow each
-other without a gap and end where it ends, so that headers of messages and whole leaves cover the file exactly once.
-A length that passes the end of what holds it counts as cut off there, and what is left is read as far as it goes.
+Invariants: bad bytes raise nothing here, but become an element with a `problem`. The children of a message follow each
+other without a gap and end where it ends. So headers of messages and whole leaves cover the file exactly once.
+A length that passes the end of its container counts as cut off there, and the rest is read as far as it goes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Element:
     """One field as it lies in the bytes: `start` its tag, `body` its value, `stop` the first byte after it.
 
     `step` is its name within `owner`, as in `node[3]`, `?77` for an unknown field 77, `graph#2` for the second one of a
-    field that should be there once. `field` is None where the schema has none of this number and wire type, `message`
+    field that should occur once. `field` is None where the schema has none of this number and wire type, `message`
     is the class of a message. `problem` says what is wrong, at byte `bad`.
     """
 
@@ -69,7 +69,7 @@ class Element:
 
 
 class Bytes:
-    """A file's bytes: mapped where it is a regular file, otherwise read. `root` is the message that it encodes."""
+    """A file's bytes: mapped if it is a regular file, otherwise read. `root` is the message that it encodes."""
 
     def __init__(self, source: str | os.PathLike[str] | bytes, root: type[Message] = ModelProto) -> None:
         self.root = root
@@ -82,7 +82,7 @@ class Bytes:
 
     @property
     def stamp(self) -> Stamp | None:
-        """What tells the mapped file from another, or from itself after a change; None where it was read."""
+        """Tells the mapped file from another, and from itself after a change; None if it was read."""
         return self.view.obj.stamp if isinstance(self.view.obj, FileMap) else None
 
     def whole(self) -> Element:
@@ -137,7 +137,7 @@ class Bytes:
 
 
 def accepts(field: Field, wire_type: int) -> bool:
-    """Whether a decoder takes the wire type for the field: numbers of a repeated one may be packed or not."""
+    """Whether a decoder takes the wire type for the field: numbers of a repeated field may be packed or not."""
     return wire_type == field.kind.wire_type or (field.repeated and field.kind.wire_type != LEN and wire_type == LEN)
 
 
@@ -150,7 +150,7 @@ def _contents(path: str) -> FileMap | bytes:
 
 
 def _header(view: memoryview, at: int, end: int) -> tuple[int, int, int, str]:
-    """(tag, position of the value, position after it, problem). DecodeError where nothing after `at` makes sense."""
+    """(tag, position of the value, position after it, problem). DecodeError if nothing after `at` makes sense."""
     tag, body = read_tag(view, at, end)
     if tag < 8:
         raise DecodeError("field number 0", at)
@@ -159,7 +159,7 @@ def _header(view: memoryview, at: int, end: int) -> tuple[int, int, int, str]:
     try:
         length, body = read_length(view, body, end)
     except DecodeError as error:
-        if not error.reason.startswith("truncated: "):  # the length itself cannot be read, or is none
+        if not error.reason.startswith("truncated: "):  # the length itself cannot be read, or is not valid
             raise
         length, body = read_varint(view, body, end)
         return tag, body, end, f"cut off: {length} bytes announced, {end - body} are here"
@@ -167,7 +167,7 @@ def _header(view: memoryview, at: int, end: int) -> tuple[int, int, int, str]:
 
 
 def _packing_problem(view: memoryview, field: Field | None, tag: int, body: int, stop: int) -> str:
-    """What the size or the last byte of a packed field says; the numbers before that are not read."""
+    """The problem that the size or the last byte of a packed field shows; the numbers before that are not read."""
     if field is None or tag & 7 != LEN or field.kind.wire_type == LEN or body == stop:
         return ""
     width = WIDTHS.get(field.kind.name)

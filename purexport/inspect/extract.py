@@ -30,7 +30,7 @@ SAFETENSORS = {row.name: row.safetensors for row in DTYPES.values() if row.safet
 
 
 def find_tensor(model: ModelProto, name: str) -> TensorProto:
-    """The initializer of that name, or the value of the Constant whose output is called so. ValueError for none."""
+    """The initializer of that name, or the value of the Constant whose output has it. ValueError if there is none."""
     graph = model.graph or GraphProto()
     found = {as_text(tensor.name): tensor for tensor in graph.initializer}
     for node in graph.node:
@@ -44,10 +44,10 @@ def find_tensor(model: ModelProto, name: str) -> TensorProto:
 
 
 def tensor_to_npy(path: Path, name: str, target: Path) -> Any:
-    """Writes a tensor of the model at `path` as .npy and returns the array, a view of the file where that is possible.
+    """Writes a tensor of the model at `path` as .npy and returns the array, a view of the file if possible.
 
-    Types that numpy lacks are written as the nearest that it has, as `numpy_helper.to_array` gives them.
-    Raises ValueError for an unknown name, OSError and ExternalDataError where data cannot be read or written.
+    Types that numpy lacks are written as the nearest one that it has, as `numpy_helper.to_array` returns them.
+    Raises ValueError for an unknown name, OSError and ExternalDataError if data cannot be read or written.
     """
     import numpy as np
 
@@ -71,7 +71,7 @@ def to_safetensors(path: Path, target: Path) -> tuple[int, list[str]]:
     """Writes the initializers of the model at `path` as .safetensors.
 
     Returns (tensors written, "name: reason" of those left out because the format does not have their type).
-    Raises ValueError where two have one name, OSError and ExternalDataError where data cannot be read or written.
+    Raises ValueError if two have one name, OSError and ExternalDataError if data cannot be read or written.
     """
     graph = ps.load(path).graph or GraphProto()
     head: dict[str, Any] = {}
@@ -97,7 +97,7 @@ def to_safetensors(path: Path, target: Path) -> tuple[int, list[str]]:
 
 
 def _little_endian(tensor: TensorProto) -> BytesLike:
-    """The bytes as raw_data would hold them. ValueError where they do not fit type and shape."""
+    """The bytes as raw_data would hold them. ValueError if they do not fit type and shape."""
     row = DTYPES[tensor.data_type or 0]
     codes = ps.numpy_helper.to_codes(tensor) if row.name != "COMPLEX64" else None
     data = payload_of(tensor)
@@ -113,7 +113,7 @@ def _little_endian(tensor: TensorProto) -> BytesLike:
 
 @dataclass
 class _Cut:
-    """What a subgraph consists of, found by going back from its outputs."""
+    """The parts of a subgraph, found by going back from its outputs."""
 
     nodes: set[int]
     used: set[str]
@@ -184,7 +184,7 @@ def _cut(
 
 
 def free_names(node: NodeProto) -> Iterator[str]:
-    """The values that a node uses, those that its graphs take from outside included."""
+    """The values that a node uses, including those that its subgraphs take from outside."""
     yield from (as_text(name) for name in node.input if name)
     for attribute in node.attribute:
         for graph in [*([attribute.g] if attribute.g is not None else []), *attribute.graphs]:

@@ -1,7 +1,7 @@
 """Where readers of a file disagree, and where its bytes are not the ones that a writer would choose.
 
-Strategy: one row a form, judged on elements. The verdicts of readers were measured with onnx 1.23.2 (whose Python side
-is upb, and whose checker is the C++ parser) and onnxruntime 1.31.1.
+Strategy: one row per form, judged on elements. The verdicts of readers were measured with onnx 1.23.2 (whose Python
+side is upb, and whose checker is the C++ parser) and onnxruntime 1.31.1.
 Invariant: a file without findings is canonical, equal to its own encoding to the byte; so is a file that
 `canonicalize` wrote.
 """
@@ -39,7 +39,7 @@ from purexport.inspect.elements import Bytes, Element, accepts
 
 REFUSED, DISAGREE, FORM = "refused", "disagree", "form"
 
-# how a problem of the outermost message begins; what readers make of it
+# the beginning of a problem's text, for the outermost message; what readers do with it
 _OUTER = {
     "field number 0": "onnx's C++ checker stops here and takes what is before",
     "end of group": "onnx's C++ checker stops here and takes what is before",
@@ -72,8 +72,8 @@ def findings(source: Bytes) -> Iterator[Finding]:
 def canonicalize(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
     """Writes the model at `path` to `target` in canonical form, atomically, and returns the number of bytes.
 
-    External data stays where it is. Raises ValueError where `target` is in another folder than that data, DecodeError
-    and OSError as load and save do.
+    External data stays where it is. Raises ValueError if `target` is in another folder than that data, DecodeError and
+    OSError as load and save do.
     """
     target = os.fspath(target)
     model = ps.load(path)
@@ -88,9 +88,9 @@ def canonicalize(path: str | os.PathLike[str], target: str | os.PathLike[str]) -
 def replace_file(
     target: str, parts: Sequence[BytesLike], size: int, before_renaming: Callable[[], None] = lambda: None
 ) -> None:
-    """Writes the parts to a file that appears whole or not at all: the latter, too, if `before_renaming` raises.
+    """Writes the parts to a file that appears whole or not at all; if `before_renaming` raises, it does not appear.
 
-    What is no regular file (a pipe, a device) is written to and stays what it is.
+    A target that is no regular file (a pipe, a device) is written to and not replaced.
     """
     if not takes_rename(target):
         before_renaming()
@@ -153,7 +153,7 @@ def _of_value(source: Bytes, element: Element, field: Field | None) -> Iterator[
 
 
 def _of_order(source: Bytes, children: list[Element]) -> Iterator[Finding]:
-    """Ascending numbers, a single field once, a oneof with one member, unknown fields last."""
+    """Checks the order: ascending numbers, a single field once, a oneof with one member, unknown fields last."""
     highest, unknown = 0, False
     seen: dict[str, Element] = {}
     for child in children:

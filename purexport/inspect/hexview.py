@@ -1,4 +1,4 @@
-"""Bytes for people: hexadecimal on the left, what they mean on the right."""
+"""Bytes for people: hexadecimal on the left, their meaning on the right."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def annotated(source: Bytes, elements: Iterable[Element]) -> Iterator[str]:
 
 
 def hex_lines(source: Bytes, start: int, stop: int, meaning: str) -> Iterator[str]:
-    """Lines of bytes, the first with the meaning; what is beyond `SHOWN` bytes is counted."""
+    """Lines of bytes, the first with the meaning; bytes after the first `SHOWN` are only counted."""
     shown = min(stop, start + SHOWN) if stop - start > SHOWN + WIDTH else stop
     for at in range(start, shown, WIDTH) or [start]:
         octets = bytes(source.view[at : min(shown, at + WIDTH)]).hex(" ")
@@ -36,7 +36,7 @@ def hex_lines(source: Bytes, start: int, stop: int, meaning: str) -> Iterator[st
 
 
 def around(source: Bytes, offset: int, lines: int = 2) -> Iterator[str]:
-    """The bytes about an offset with their ASCII, 16 a line, and a mark below the one in question."""
+    """The bytes around an offset with their ASCII, 16 per line, and a mark below the byte at the offset."""
     first = max(0, offset - offset % 16 - 16 * lines)
     for at in range(first, min(source.size, first + 16 * (2 * lines + 1)), 16):
         octets = bytes(source.view[at : at + 16])

@@ -1,7 +1,7 @@
-"""How the values of a tensor are distributed, of any size, without holding it.
+"""How the values of a tensor of any size are distributed, without holding the tensor.
 
-Strategy: blocks of a few thousand values, twice: once for the range, once for the counts. Beyond a limit of bytes the
-blocks are a sample, spread evenly, and the result says how many values were seen.
+Strategy: blocks of a few thousand values are read twice, once for the range and once for the counts. Beyond a limit of
+bytes the blocks are an evenly spread sample, and the result says how many values were seen.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from proto_schema.onnx import TensorProto
 from proto_schema.payload import contiguous
 
 BINS = 40
-_BLOCK = 3 << 14  # bytes; a multiple of what 128-bit and of what 6-bit values fill
+_BLOCK = 3 << 14  # bytes; a multiple of the bytes of 128-bit values and of 6-bit values
 
 
 @dataclass(frozen=True)
 class Histogram:
     """Of `total` values `seen` were read; `odd` of these are NaN or infinite and count in nothing else.
 
-    `counts` are bins of equal width from `low` to `high`, both included; one a number for few whole numbers.
+    `counts` are bins of equal width from `low` to `high`, both included; for a few whole numbers, one bin per number.
     """
 
     low: float
@@ -43,7 +43,7 @@ def histogram(tensor: TensorProto, limit: int | None = None) -> Histogram | None
     """The distribution of a tensor's values; None for texts, complex numbers, unknown types and tensors without values.
 
     About `limit` bytes of raw or external data are read at most, unless it is None. Raises ValueError
-    (ExternalDataError) or TypeError where the values cannot be read.
+    (ExternalDataError) or TypeError if the values cannot be read.
     """
     import numpy as np
 
@@ -81,7 +81,7 @@ def _bins(values: Any, low: float, high: float, bins: int) -> Any:
 
     if bins == 1:
         return np.zeros(values.size, np.int64)
-    width = high / bins - low / bins  # apart: high - low may be too large for a float
+    width = high / bins - low / bins  # each divided first, because high - low may be too large for a float
     with np.errstate(over="ignore"):
         return np.clip((values / width - low / width).astype(np.int64), 0, bins - 1)
 

@@ -1,11 +1,11 @@
-"""A model as one page to look at: `page/` filled with what is in the file, no network and no build step.
+"""A model as one page to look at: `page/` filled with the content of the file, without network and build step.
 
-Strategy: the page carries the bytes of the structure and the table of fields, and reads them itself, so that whatever
-the file holds is looked at as bytes first. Left out are the values of tensors and other long fields: of those only the
-ends are there. What the page cannot know is computed here: histograms, the data files, what a damaged file seems to be.
-Invariants: all of the file's content is one block of base64, so that no name of it can be markup; the page's policy
-admits only the script and the style that it was written with. The time is linear in the structure, weights are read
-for histograms alone, and those within a budget.
+Strategy: the page carries the bytes of the structure and the table of fields, and decodes them itself. So the content
+of any file is looked at as bytes first. Of the values of tensors and other long fields the page has only the two ends.
+What the page cannot know is computed here: histograms, the data files, what a damaged file seems to be.
+Invariants: all of the file's content is one block of base64, so that no name in it can be markup. The page's policy
+admits only the script and the style that it was written with. The time is linear in the structure. Weights are read
+only for histograms, within a budget.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ HISTOGRAMS = ("auto", "all", "none")
 _EXACT = 16 << 20
 _SAMPLE = 1 << 20
 _BUDGET = 256 << 20
-_LONG, _LONG_TEXT = 256, 1 << 16  # bytes of a value of data, of any other field, that are there whole
-_HEAD, _TAIL = 64, 16  # bytes that are there of a longer one
+_LONG, _LONG_TEXT = 256, 1 << 16  # bytes up to which a value of data, or any other field, is there whole
+_HEAD, _TAIL = 64, 16  # bytes of a longer one that are there
 
 _PAGE = Path(__file__).parent / "page"
 _SCRIPTS = (
@@ -77,10 +77,10 @@ class Page:
 
 
 def html(path: str | os.PathLike[str], target: str | os.PathLike[str], histograms: str = "auto") -> Page:
-    """Writes the page of the model at `path` to `target`. A damaged file has a page too, with the error placed.
+    """Writes the page of the model at `path` to `target`. A damaged file has a page too, which places the error.
 
-    `histograms`: one of HISTOGRAMS. Raises ValueError for another, or where `target` is the model itself; OSError where
-    the file cannot be read or the page not written.
+    `histograms`: one of HISTOGRAMS. Raises ValueError for another, and if `target` is the model itself; OSError if the
+    file cannot be read or the page cannot be written.
     """
     if histograms not in HISTOGRAMS:
         raise ValueError(f"histograms={histograms!r} is not one of {', '.join(HISTOGRAMS)}")
@@ -92,7 +92,7 @@ def html(path: str | os.PathLike[str], target: str | os.PathLike[str], histogram
     kept.take(source.whole())
     weights = _Weights(os.path.dirname(path), histograms)
     page = Page(target, 0, len(kept.tensors), 0, 0, 0, 0)
-    files: list[DataFile] = []  # of a damaged file nothing is said of them
+    files: list[DataFile] = []  # nothing is said of them for a damaged file
     try:
         files = audit(decode(ModelProto, source.view), os.path.dirname(path))[0]
     except DecodeError:
@@ -118,7 +118,7 @@ def html(path: str | os.PathLike[str], target: str | os.PathLike[str], histogram
 
 
 class _Structure:
-    """The ranges of the file that the page carries, and the tensors that it has on the way, by where they begin."""
+    """The ranges of the file that the page carries, and the tensors found on the way, by where they begin."""
 
     def __init__(self, source: Bytes) -> None:
         self.source = source
@@ -126,7 +126,7 @@ class _Structure:
         self.tensors: dict[int, Element] = {}
 
     def take(self, parent: Element) -> None:
-        """Everything of small fields, of large messages and of graphs what is in them; only the ends of a large value.
+        """Takes small fields whole, goes into large messages and graphs, and takes only the ends of a large value.
 
         Tensors in small nodes are not looked for: a node has many fields, and there are many nodes.
         """
@@ -245,7 +245,7 @@ class _Weights:
         self.left = _BUDGET
 
     def histogram_of(self, source: Bytes, element: Element, page: Page) -> list[Any] | None:
-        """The row of a tensor for the page, None where there is no histogram; counted in `page`."""
+        """The row of a tensor for the page, None if it has no histogram; counted in `page`."""
         if self.mode == "none":
             return None
         try:
@@ -281,7 +281,7 @@ class _Weights:
 
 
 def _rounded(item: Any) -> Any:
-    """JSON knows no infinity: a spread too large for a float is None."""
+    """None for a spread too large for a float, because JSON has no infinity."""
     if not isinstance(item, float):
         return item
     return float(f"{item:.6g}") if abs(item) < float("inf") else None

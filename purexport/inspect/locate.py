@@ -18,7 +18,7 @@ from purexport.inspect.values import as_text, type_and_dims
 
 @dataclass(frozen=True)
 class Location:
-    """The elements about a byte, outermost first, and its part of the innermost: tag, length or value.
+    """The elements around a byte, outermost first, and its part of the innermost: tag, length or value.
 
     `detail` says which value of a tensor it belongs to.
     """
@@ -57,9 +57,9 @@ def locate(source: Bytes, offset: int) -> Location:
 
 
 def owners(model_path: str, data_name: str, offset: int) -> list[Owner]:
-    """The tensors of a model whose external data holds byte `offset` of the file `data_name` (its path will do, too).
+    """The tensors of a model whose external data holds byte `offset` of the file `data_name` (or its path).
 
-    Several where they overlap, none in a gap. Raises ValueError where the model refers to no file of that name.
+    Several if they overlap, none in a gap. Raises ValueError if the model refers to no file of that name.
     """
     model = ps.load(model_path)
     found: list[Owner] = []
@@ -98,7 +98,7 @@ def value_place(code: int, dims: list[int], at: int) -> str:
 
 
 def _expected(model_path: str, tensor: TensorProto) -> int:
-    """Without a length the data reaches to the end that type and shape ask for, else to that of the file."""
+    """The bytes of data without a length: as type and shape say, else up to the end of the file."""
     row = DTYPES.get(tensor.data_type or 0)
     if row is not None and row.bits:
         return row.nbytes(element_count(tensor.dims))
@@ -116,7 +116,7 @@ def _part(element: Element, offset: int) -> str:
 
 
 def _tag_size(element: Element) -> int:
-    """The usual size of the tag; one written longer than needed counts as length from there on."""
+    """The usual size of the tag; if a tag is longer than needed, its other bytes count as length."""
     return max(1, (element.number.bit_length() + 3 + 6) // 7)
 
 

@@ -1,7 +1,7 @@
-"""What is wanted of a model, checked against it, as orders to a `Rewriter`: fields, metadata, opsets, names.
+"""The wanted changes of a model, checked against it, as orders to a `Rewriter`: fields, metadata, opsets, names.
 
-Strategy: paths and entries are found as elements, so that an order names the bytes that it changes. Names are left to
-the rewriter, which knows the scopes; what it renamed is compared with what was asked for.
+Strategy: paths and entries are found as elements, so that an order names the bytes that it changes. The rewriter, which
+knows the scopes, changes the names; what it renamed is compared with what was asked for.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Edits:
 
     `fields`: path -> value, None removes it: the `MODEL_FIELDS`, `graph.name`, the `name` of a node, any `doc_string`
     or `denotation`. `metadata`: key -> value, None removes the entry. `opsets`: domain -> version, a declaration only.
-    The others map old names to new ones; `inputs` and `outputs` are values that must be such of the graph.
+    The others map old names to new ones; `inputs` and `outputs` must be inputs and outputs of the graph.
     """
 
     fields: Mapping[str, str | int | None] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Edits:
 
 @dataclass(frozen=True)
 class Change:
-    """`what` went from `old` to `new` (None: absent). `places`: in which fields it stood, how often.
+    """`what` changed from `old` to `new` (None: absent). `places`: in which fields it was, and how often.
 
     All doc strings that were removed are one change, without their texts.
     """
@@ -73,7 +73,7 @@ class Change:
 
 
 class Plan:
-    """The edits of one model, checked against it; `changes` says what they come to."""
+    """The edits of one model, checked against it; `changes` lists what they change."""
 
     def __init__(self, source: Bytes, model: ModelProto, edits: Edits, append: bool = False) -> None:
         self.source = source
@@ -103,7 +103,7 @@ class Plan:
         return pieces
 
     def record(self) -> bytes:
-        """What `append` writes. ValueError for changes that cannot be said so."""
+        """What `append` writes. ValueError for changes that it cannot express."""
         orders = self.orders
         others = [*orders.names.values(), orders.dropped, orders.node_names, *([1] if orders.no_doc_strings else [])]
         fields = orders.records.pop(0, {})
@@ -283,7 +283,7 @@ def _row(cls: type[Message], name: str) -> Field:
 
 
 def _octets(text: str) -> bytes:
-    """A name as it stands in the file: UTF-8, and what the command line could not decode as it came."""
+    """A name as the file has it: UTF-8; bytes that the command line could not decode stay as they came."""
     return text.encode(errors="surrogateescape")
 
 

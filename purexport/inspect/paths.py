@@ -1,8 +1,8 @@
 """Paths of fields: `graph.node[3].attribute["pads"].ints[2]`, with wildcards, and the elements that they name.
 
-A step is a field's name, `*` for all, or `?77` for an unknown field of that number. Behind it may stand `[3]` (from the
-end: `[-1]`), `[*]`, `["name"]` (a name or key, or an output of a node), or `#2` for the second one of a field that is
-there twice. A repeated field without an index is all of it.
+A step is a field's name, `*` for all, or `?77` for an unknown field of that number. After it may come `[3]` (from the
+end: `[-1]`), `[*]`, `["name"]` (a name or key, or an output of a node), or `#2` for the second one of a field that
+occurs twice. A repeated field without an index means all its elements.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STEP = re.compile(
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a path; None for what it does not say."""
+    """One step of a path; None for each part that it does not have."""
 
     text: str
     name: str
@@ -37,7 +37,7 @@ class Step:
 
 
 def parse(path: str) -> list[Step]:
-    """The steps of a path. ValueError says at which character it is none."""
+    """The steps of a path. ValueError says at which character it is wrong."""
     steps = []
     at = 0
     while at < len(path):
@@ -101,7 +101,7 @@ def _matches(source: Bytes, parent: Element, step: Step) -> list[Element]:
 
 
 def _expanded(source: Bytes, parent: Element, step: Step) -> Iterator[Element]:
-    """The children of the step's name, packed numbers one by one where an index is asked for."""
+    """The children of the step's name; packed numbers one by one if the step has an index."""
     at = 0
     for child in source.children(parent):
         name = child.field.name if child.field is not None else f"?{child.number}"

@@ -1,11 +1,11 @@
 """A model's bytes with some fields changed: new bytes for these and for the lengths around them, ranges for the rest.
 
-Strategy: the walk goes down only where something asked for can lie, guided by the field table; small messages are first
-searched for the names as plain bytes. A renamed value is followed by scope: a subgraph sees the names of the graphs
-around it unless it has its own, a function sees only its own.
-Invariants: what is not asked for keeps its bytes, unknown fields and odd encodings included; a file in canonical form
-stays in it. Nothing is renamed to a name that is taken already, in its scope or one around or below that uses it.
-The bytes must decode: a model that does not is refused before.
+Strategy: the field table guides the walk, which goes down only to places where a change can be. Small messages are
+first searched for the names as plain bytes. A renamed value is followed by scope: a subgraph sees the names of the
+graphs around it unless it has its own, and a function sees only its own.
+Invariants: all other fields keep their bytes, unknown fields and odd encodings included, and a file in canonical form
+stays in it. Nothing is renamed to a name that is already taken, in its scope or in one around or below that uses it.
+The bytes must decode: a model that does not is refused earlier.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Rewriter:
         self.renamed: Counter[tuple[str, bytes, str]] = Counter()
         self.doc_strings: Counter[str] = Counter()
         self._places = orders.places
-        # what the main graph does not define is renamed where a subgraph or function does
+        # a name that the main graph does not define is renamed where a subgraph or function defines it
         self._inner = {old: new for old, new in orders.names[VALUE].items() if old not in values}
         self._fresh = {kind: set(names.values()) - set(names) for kind, names in orders.names.items()}
         self._fresh[NODE] |= orders.node_names
@@ -151,14 +151,14 @@ class Rewriter:
         self._classes = {cls for cls in reachable(ModelProto) if reachable(cls) & active}
 
     def pieces(self) -> list[Piece]:
-        """The new bytes of the whole file. ValueError where a name is taken already, or the result is too large."""
+        """The new bytes of the whole file. ValueError if a name is already taken, or the result is too large."""
         whole = len(self.view)
         return self._message(ModelProto, 0, whole, _NOWHERE) or [(0, whole)]
 
     # Messages ---------------------------------------------------------------------------------------------------------
 
     def _message(self, cls: type[Message], body: int, stop: int, scope: _Scope) -> list[Piece] | None:
-        """The new value of a message; None where nothing in it changes."""
+        """The new value of a message; None if nothing in it changes."""
         spans = list(_walk(self.view, body, stop))
         table = {row.number: row for row in cls.FIELDS}
         records = dict(self.orders.records.get(body, {}))
@@ -201,7 +201,7 @@ class Rewriter:
     def _field(
         self, cls: type[Message], row: Field, span: Span, spans: list[Span], scope: _Scope
     ) -> list[Piece] | None:
-        """The new record of a field; None where nothing changes, empty where it goes."""
+        """The new record of a field; None if nothing changes, empty if the field is removed."""
         if row.name == "doc_string" and self.orders.no_doc_strings:
             self.doc_strings[f"{cls.__qualname__}.doc_string"] += 1
             return []
@@ -238,7 +238,7 @@ class Rewriter:
             return scope
         if cls is ModelProto:
             return self._main
-        # a field that is there twice is merged by readers: it is one graph
+        # readers merge a field that occurs twice, so it is one graph
         parts = [span] if row.repeated else [other for other in spans if other.number == row.number]
         return _entered(_defined(self.view, child, parts), self._inner, scope)
 
@@ -259,7 +259,7 @@ class Rewriter:
 
 
 def _entered(defined: set[bytes], wanted: dict[bytes, bytes], outer: _Scope | None) -> _Scope:
-    """The scope of a graph or function that defines these names. ValueError where a new name is taken in it."""
+    """The scope of a graph or function that defines these names. ValueError if a new name is taken in it."""
     own = {old: new for old, new in wanted.items() if old in defined}
     after = {own.get(name, name) for name in defined} if own else defined
     for new in own.values():
@@ -306,7 +306,7 @@ def _walk(view: memoryview, body: int, stop: int) -> Iterator[Span]:
 
 
 def _place_for(spans: Sequence[Span], table: dict[int, Field], number: int, body: int) -> int:
-    """Where a new record goes: behind the known fields of its number and below, so that order is kept."""
+    """Where a new record goes: after the known fields of its number and of lower ones, so that the order is kept."""
     before = [span.stop for span in spans if span.number <= number and span.number in table]
     return before[-1] if before else body
 

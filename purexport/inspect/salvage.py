@@ -1,9 +1,9 @@
 """What can be kept of a damaged model: every whole node, tensor and field before the damage, and after it.
 
-Strategy: the model, its graph and its functions are made anew of those of their fields that decode; anything smaller is
-kept whole or dropped whole, because half a node is another node. After damage the reader goes on where the length says,
-or, if nothing sensible follows there, at the first place behind it from which several fields in a row decode.
-Invariant: what is written decodes. It need not be a valid model: dropped nodes may be missed by others.
+Strategy: the model, its graph and its functions are built again from those of their fields that decode. Any other field
+is kept whole or dropped whole, because half a node is another node. After damage the reader goes on where the length
+says. If nothing sensible follows there, it goes on at the next place from which several fields in a row decode.
+Invariant: what is written decodes. It need not be a valid model, because other nodes may need the dropped ones.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Salvage:
 def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Salvage:
     """Writes what can be kept of the model at `path` to `target`, and returns what that is.
 
-    Raises ValueError where nothing of a model is in the file, OSError where it cannot be read or `target` not written.
+    Raises ValueError if nothing of a model is in the file, OSError if it cannot be read or `target` cannot be written.
     """
     source = Bytes(path)
     found = diagnosis(source)
@@ -62,7 +62,7 @@ def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Sal
 
 
 def diagnosis(source: Bytes) -> Salvage:
-    """What is wrong first, with its likely cause; nothing is kept or dropped yet."""
+    """The first damage, with its likely cause; nothing is kept or dropped yet."""
     try:
         decode(ModelProto, source.view)
     except DecodeError as error:
@@ -82,7 +82,7 @@ def likely_cause(source: Bytes, problems: list[Element]) -> str:
 
 
 def _line_ends_restored(source: Bytes) -> Bytes | None:
-    """The bytes with CR LF as LF again, where that makes a model of them."""
+    """The bytes with CR LF as LF again, if that makes a model of them."""
     data = bytes(source.view[: 1 << 28])
     if len(data) < source.size or data.count(b"\n") != data.count(b"\r\n"):
         return None
@@ -95,7 +95,7 @@ def _line_ends_restored(source: Bytes) -> Bytes | None:
 
 
 def _numbered(child: Element, count: int) -> Element:
-    """The element, read as if it were the first of its message, called by its place among those of its field."""
+    """The element, read as if it were the first of its message, and named by its place among those of its field."""
     if child.field is None or not child.field.repeated:
         return child
     prefix = child.path.removesuffix(child.step)
@@ -173,7 +173,7 @@ class _Keeper:
         return True
 
     def _sound(self, child: Element) -> bool:
-        """Whether a decoder takes the field; in a damaged file, too, whether the schema knows all fields in it."""
+        """Whether a decoder takes the field; in a damaged file also whether the schema knows all fields in it."""
         if child.problem:
             return False
         try:

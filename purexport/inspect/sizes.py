@@ -41,7 +41,7 @@ class Weight:
 
 @dataclass
 class DataFile:
-    """What a model says of a file of external data, and what there is: `size` None where it is missing.
+    """What a model says of a file of external data, and what there is: `size` is None if it is missing.
 
     `gaps` are bytes between tensors, `tail` those after the last. `overlaps` and `beyond` name tensors that share bytes
     without being equal ranges, and that reach past the end.
@@ -78,7 +78,7 @@ class Sizes:
 
 
 def sizes(path: str | os.PathLike[str]) -> Sizes:
-    """The sizes of a model's file and of what it refers to. Raises DecodeError or OSError where it cannot be read."""
+    """The sizes of a model's file and of what it refers to. Raises DecodeError or OSError if it cannot be read."""
     path = os.fspath(path)
     source, model = Bytes(path), ps.load(path)
     by_use, by_message = _bytes_by_kind(source)
@@ -147,7 +147,7 @@ def _use(element: Element) -> str:
 
 
 def _bytes_by_operator(model: ModelProto) -> Counter[str]:
-    """Weights by the operator that takes them first; those of attributes by their node's."""
+    """Weights by the operator that takes them first; weights in attributes by the operator of their node."""
     counts: Counter[str] = Counter()
     for graph in _graphs(model):
         left = {tensor.name: _weight(tensor).nbytes for tensor in graph.initializer}
@@ -189,7 +189,7 @@ def _weight(tensor: TensorProto) -> Weight:
 
 
 def _nbytes(tensor: TensorProto) -> int:
-    """By raw_data or the external length, else by type and shape, and the texts of a tensor of strings."""
+    """The number of bytes: of raw_data or external data, else of type and shape, or of the texts of strings."""
     if tensor.raw_data is not None:
         return nbytes(tensor.raw_data)
     if tensor.data_location == TensorProto.EXTERNAL:
@@ -206,9 +206,9 @@ def _nbytes(tensor: TensorProto) -> int:
 
 
 def duplicates(path: str | os.PathLike[str]) -> list[tuple[list[str], int]]:
-    """(names, bytes of one) of tensors with the same type, shape and content, most waste first.
+    """(names, bytes of one) of tensors with the same type, shape and content, the largest waste first.
 
-    Reads the weights that could be equal by size and by a sample. Raises ExternalDataError where data is missing.
+    Reads the weights that could be equal by size and by a sample. Raises ExternalDataError if data is missing.
     """
     alike: dict[object, list[TensorProto]] = defaultdict(list)
     for tensor in tensors(ps.load(path)):

@@ -1,4 +1,4 @@
-"""What an element's bytes mean: as a Python value, as a line for people, as plain data for JSON.
+"""The meaning of an element's bytes: as a Python value, as a line for people, as plain data for JSON.
 
 Invariant: at most `limit` bytes of a value are read, so that weights are shown by their size alone.
 """
@@ -28,7 +28,7 @@ _KEY_FIELDS = ("name", "key", "domain", "tensor_name", "configuration_id")
 def value_of(source: Bytes, element: Element, limit: int | None = LIMIT) -> Any:
     """The value of a leaf: int, float, str, bytes (text that is no UTF-8, too), or a list of a packed field's numbers.
 
-    None for messages, groups, and what has more than `limit` bytes. Raises DecodeError where a packed field is bad.
+    None for messages, groups, and values of more than `limit` bytes. Raises DecodeError if a packed field is bad.
     """
     field = element.field
     if element.message is not None or element.wire_type not in (0, 1, 2, 5):
@@ -50,12 +50,12 @@ def value_of(source: Bytes, element: Element, limit: int | None = LIMIT) -> Any:
 
 
 def as_text(value: str | bytes | None) -> str:
-    """Text of a decoded message: what is no UTF-8 is kept as bytes there, and escaped here; empty where absent."""
+    """Text of a decoded message, where text that is no UTF-8 is bytes and is escaped here; empty if absent."""
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value or ""
 
 
 def items(source: Bytes, element: Element) -> Iterator[Element]:
-    """The numbers of a packed field as elements without headers. Raises DecodeError where one is malformed."""
+    """The numbers of a packed field as elements without headers. Raises DecodeError if one is malformed."""
     field = element.field
     if field is None or not element.packed:
         return
@@ -71,7 +71,7 @@ def items(source: Bytes, element: Element) -> Iterator[Element]:
 
 
 def text_of(source: Bytes, element: Element, limit: int = LIMIT) -> str:
-    """One line for people: the value, what a message is called, or how large it is. ASCII."""
+    """One line for people: the value, the name of a message, or its size. ASCII."""
     if element.problem and element.message is None:
         return ""
     try:
@@ -107,7 +107,7 @@ def json_of(source: Bytes, element: Element, limit: int | None = LIMIT) -> Any:
 
 
 def summary(source: Bytes, element: Element) -> str:
-    """What a message is called: operator and name of a node, type and name of a tensor, key and value of an entry."""
+    """The name of a message: operator and name of a node, type and name of a tensor, key and value of an entry."""
     if element.message is NodeProto:
         kind, name = text_field(source, element, "op_type"), text_field(source, element, "name")
         output = "" if name else text_field(source, element, "output")
@@ -153,7 +153,7 @@ def type_and_dims(source: Bytes, tensor: Element) -> tuple[int, list[int]]:
 
 
 def text_field(source: Bytes, element: Element, name: str) -> str | None:
-    """The text in a field of a message, cut where it is long; None where it is absent."""
+    """The text in a field of a message, cut if it is long; None if it is absent."""
     for child in source.children(element):
         if child.field is not None and child.field.name == name:
             return _cut(source, child)

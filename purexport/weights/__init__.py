@@ -1,8 +1,8 @@
 """Weights from anywhere: checkpoints and arrays, opened by their headers alone and read when they are written.
 
-`open_weights` takes a file, a folder, a mapping or several of these and gives `Weights`: a mapping from name to
-`Stored`, which says data type, shape, and where the bytes are. Nothing of the weights is read or mapped on the way.
-Checkpoints are untrusted: a reader gives rows or raises `WeightsError`, and executes nothing that a file says.
+`open_weights` takes a file, a folder, a mapping or several of these and returns `Weights`: a mapping from name to
+`Stored`, which says data type, shape, and where the bytes are. It reads and maps no weights.
+Checkpoints are untrusted: a reader returns rows or raises `WeightsError`, and executes nothing that a file says.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Arrays and tensors in memory as `Stored`: torch tensors, numpy arrays, memory-mapped ones, ONNX tensors.
 
-Their memory is used where it is; strided and device tensors are produced in bounded pieces. torch is looked up among
-the modules that are loaded, never imported: without it there can be no tensors of it.
-An array that lies in a file which is mapped and cannot have been changed since becomes a range of that file, so that
-it can be copied without passing through memory, or referenced.
+Their memory is used in place. Strided and device tensors are produced in bounded pieces. torch is looked up among the
+loaded modules and never imported: if it is not loaded, there are no torch tensors.
+If an array lies in a mapped file and cannot have been changed since, it becomes a range of that file. So it can be
+copied without passing through memory, or referenced.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _of_torch(name: str, tensor: Any, origin: str, plain: Any) -> Stored:
 
 
 class Mappings:
-    """The files that are mapped in this process, as the kernel lists them; looked up once, none where it does not."""
+    """The files that are mapped in this process, as the kernel lists them: looked up once, empty if it lists none."""
 
     def range_of(self, array: np.ndarray[Any, Any]) -> FileRange | None:
         """Where an array lies in a file, if it does, contiguous, and the file still has that name."""
@@ -152,7 +152,7 @@ class Mappings:
     def _rows(self) -> list[tuple[int, int, int, int, int, str]]:
         """(first address, end, offset in the file, device, inode, path) of what shows the file's own bytes.
 
-        A private mapping that can be written to may have been, without the file knowing.
+        A private mapping that can be written to may differ from the file, so it is left out.
         """
         try:
             with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
@@ -170,7 +170,7 @@ class Mappings:
 
 
 def _is_mapped(array: object) -> bool:
-    """Whether an array is a numpy memmap or a view of one: only these are looked up, others may come in thousands."""
+    """Whether an array is a numpy memmap or a view of one. Only these are looked up; others may come in thousands."""
     while isinstance(array, np.ndarray):
         if isinstance(array, np.memmap):
             return True

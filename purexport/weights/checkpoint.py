@@ -1,4 +1,4 @@
-"""What `weights=` may say beside where they are: other names, what may be missing, other types."""
+"""What `weights=` may say beside the source: other names, what may be missing, other types."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Checkpoint:
     later one wins.  `rename` maps keys of the checkpoint to names of the model: {old: new}, where None leaves a
     tensor out and an old name that ends with a dot stands for all that begin with it ({"model.": ""}; {"": "model."}
     puts a prefix before all), or a function.  With `strict=False` the checkpoint may hold more than the model, and
-    the model keeps the values it has of what the checkpoint lacks.  With `cast=True` floating-point types become the
-    model's, piece by piece when they are written.
+    the model keeps its own values for tensors that the checkpoint lacks.  With `cast=True` weights of another
+    floating-point type are cast to the model's type, piece by piece when they are written.
     """
 
     source: Any

@@ -1,9 +1,9 @@
 """A stored tensor in another data type or with its axes in another order, made when it is written, in bounded pieces.
 
-A cast goes through the source piece by piece. A transposed tensor needs its source at many places: a range of a file is
-gathered from there (`strided`), memory is viewed in another order, and what can only be read from its beginning is
-held in memory where it is small and in a temporary file otherwise. Casts and transpositions of each other change
-places, so that they do not hinder that.
+A cast goes through the source piece by piece. A transposed tensor needs its source at many places. A range of a file is
+gathered (`strided`), and memory is viewed in another order. A source that can only be read from its beginning is held
+in memory if it is small, and in a temporary file otherwise. A transposition of a cast becomes a cast of a
+transposition, so that the rules above apply to the innermost source.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ HELD = 1 << 24  # bytes of a source that is held in memory to be read in another
 def cast(stored: Stored, dtype: int) -> Stored:
     """The tensor's values as another float type, rounded to nearest, ties to even; NaN stays NaN.
 
-    dtype: FLOAT, FLOAT16, BFLOAT16 or DOUBLE; the tensor must be of one of these or an 8-bit float type. What the type
-    cannot hold becomes infinite, as torch casts. DOUBLE is rounded to FLOAT first where it goes further, likewise.
+    dtype: FLOAT, FLOAT16, BFLOAT16 or DOUBLE; the tensor must be of one of these or an 8-bit float type. As in torch, a
+    value that the type cannot hold becomes infinite, and DOUBLE is rounded to FLOAT before a smaller type.
     Raises WeightsError for other types.
     """
     if dtype == stored.dtype:
@@ -156,7 +156,7 @@ class TransposedPayload(Payload):
         return None if source is None else (type(self.source), source, self.width, self.source_shape, self.axes)
 
     def permuted(self, permutation: Sequence[int]) -> TransposedPayload:
-        """The same with its axes in yet another order."""
+        """The same with its axes in another order once more."""
         axes = tuple(self.axes[axis] for axis in permutation)
         return TransposedPayload(self.source, self.width, self.source_shape, axes)
 

@@ -1,8 +1,8 @@
 """Reads a checkpoint in several files: an index in JSON says which of them holds which tensor.
 
-The index and the files must agree: every file is there, holds what the index says of it, and nothing else. The names
-in an index are those of files beside it; a name that leads out of its folder is refused. Links are followed, since
-model hubs keep their files that way: nothing but a checkpoint can be read through them.
+The index and the files must agree: every file exists and holds exactly the tensors that the index lists for it. An
+index names files beside it; a name that leads out of its folder is refused. Links are followed, because model hubs keep
+their files that way, and what a link leads to is read as a checkpoint only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JSON of a checkpoint's header or index, read strictly: a key that comes twice is refused, so are NaN and depth."""
+"""Reads the JSON of a checkpoint's header or index strictly: repeated keys, NaN and deep nesting are refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from purexport.weights.stored import CheckpointFile, shown
 
 
 def parsed(file: CheckpointFile, data: bytes, what: str, advice: str) -> dict[str, Any]:
-    """The JSON object in `data`, which is `what` of the file. WeightsError, with `advice`, where it is none."""
+    """The JSON object in `data`; `what` names that part of the file. WeightsError with `advice` if it is none."""
     try:
         found = json.loads(data.decode(), object_pairs_hook=_object, parse_constant=_constant)
     except RecursionError:

@@ -1,7 +1,7 @@
-"""The tensors of a checkpoint to those of a model, by name; all that does not fit is said in one error.
+"""Matches the tensors of a checkpoint to those of a model by name; one error lists all that does not fit.
 
 A tensor of the model may have several names (tied weights): the checkpoint may hold it under any of them, and under
-several if these hold the same bytes.  Where one prefix explains everything, the error names the option that mends it.
+several if these hold the same bytes.  If one prefix explains everything, the error names the option that helps.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _GIVE = 'lay them over the checkpoint: weights=[checkpoint, {"NAME": tensor}]'
 class Wanted:
     """A tensor of the model: its names, data type and shape.
 
-    `kept` says that the state_dict does not list it, so that no checkpoint will have it; `required` that it must be
-    given all the same, because the model has no values of its own.
+    `kept` says that the state_dict does not list it, so that no checkpoint has it. `required` says that it must be
+    given nevertheless, because the model has no values of its own.
     """
 
     names: tuple[str, ...]
@@ -44,7 +44,7 @@ class Wanted:
 def match(
     weights: Mapping[str, Stored], wanted: Sequence[Wanted], *, strict: bool = True, cast: bool = False
 ) -> list[Stored | None]:
-    """For each wanted tensor what the checkpoint holds of it; None where it may lack it, or it has no elements.
+    """For each wanted tensor its row of the checkpoint; None if the checkpoint may lack it, or if it has no elements.
 
     Raises WeightsError that lists everything missing, unexpected and mismatched.
     """
@@ -75,7 +75,7 @@ def _mismatch(name: str, item: Wanted, stored: Stored, cast: bool) -> str:
 
 
 def _differing(named: Sequence[tuple[str, Stored]]) -> Iterator[str]:
-    """Names of one tensor of the model that are two tensors in the checkpoint."""
+    """Names of one tensor of the model that are several tensors in the checkpoint."""
     for name, stored in named[1:]:
         first = named[0][1].payload
         same = stored.payload.identity is not None and stored.payload.identity == first.identity

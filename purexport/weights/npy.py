@@ -1,6 +1,6 @@
-"""Reads numpy's files: .npy, one array, and .npz, a zip archive of them, where they lie.
+"""Reads numpy's files in place: .npy holds one array, .npz is a zip archive of such files.
 
-The header of an array is a Python literal, of which three items are taken by their form; nothing is evaluated.
+The header of an array is a Python literal. Three items of it are taken by their form, and nothing is evaluated.
 Source: the format as numpy.lib.format documents it, versions 1 to 3.
 """
 
@@ -34,7 +34,7 @@ def read(file: CheckpointFile) -> list[Stored]:
 
 
 def read_archive(archive: Archive) -> list[Stored]:
-    """The arrays of a .npz file. WeightsError for compressed ones, which lie nowhere as they are."""
+    """The arrays of a .npz file. WeightsError for compressed ones, whose bytes are not in the file as they are."""
     rows = []
     for member in archive.members.values():
         begin, size = archive.range(member, "save them with numpy.savez, not savez_compressed")

@@ -1,6 +1,6 @@
-"""The initializers of an ONNX model, as weights of another: inside the file, or external data beside it.
+"""The initializers of an ONNX model as weights of another model, from inside the file or from external data beside it.
 
-The model is mapped while its graph is read; weights that lie in a file as they are become ranges of it, checked as
+The model is mapped while its graph is read. Weights that lie unchanged in a file become ranges of it, checked as
 `proto_schema` checks external data (`arrays.of_tensor`).
 """
 

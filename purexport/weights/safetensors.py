@@ -1,8 +1,8 @@
-"""Reads the header of a .safetensors file: 8 bytes of its length, JSON that says type, shape and bytes of each tensor.
+"""Reads the header of a .safetensors file: its length in 8 bytes, then JSON with type, shape and bytes of each tensor.
 
-After the header comes the data, which the tensors must cover from its first byte to its last: without gaps, without
-overlaps, in any order. Everything the header says is checked before a row is made; what a newer version of the format
-may add is refused, since it may change what the bytes mean.
+The data comes after the header. The tensors must cover it from its first byte to its last, without gaps or overlaps, in
+any order. Everything that the header says is checked before a row is made. What a newer version of the format may add
+is refused, because it may change what the bytes mean.
 Source: the format as the README of huggingface/safetensors describes it.
 """
 
@@ -19,12 +19,12 @@ from purexport.weights.stored import CheckpointFile, Stored, listed, shown, size
 LONGEST_HEADER = 100_000_000  # of the format
 _KEYS = {"dtype", "shape", "data_offsets"}
 
-# the format's name: TensorProto.DataType.  F4 has two a byte, the first in the low half, as in torch and in ONNX
+# the format's name: TensorProto.DataType.  F4 has two per byte, the first in the low half, as in torch and in ONNX
 DATA_TYPES = {row.safetensors: row.code for row in DTYPES.values() if row.safetensors}
 
 
 def begins(start: bytes) -> bool:
-    """Whether a file that begins so is of the format: a length of at most 32 bits, and an object."""
+    """Whether a file that begins like this is of the format: a length of at most 32 bits, then a JSON object."""
     return start[4:9] == b"\0\0\0\0{"
 
 

@@ -1,7 +1,7 @@
-"""`open_weights`: whatever holds weights becomes one mapping from name to `Stored`.
+"""`open_weights`: any source of weights becomes one mapping from name to `Stored`.
 
-A file is what its first bytes say, whatever its suffix. A folder must hold one checkpoint, found by the names that are
-in use. A sequence is laid one over the other, the later over the earlier. Keys are renamed last.
+The first bytes of a file say what it is, not its suffix. A folder must hold one checkpoint, which is found by the usual
+names. In a sequence a later source goes before an earlier one, name by name. Keys are renamed last.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Rename: TypeAlias = "Mapping[str, str | None] | Callable[[str], str | None]"
 
 
 class Weights(Mapping[str, Stored]):
-    """Tensors by name. A renamed tensor's key is the new name; its `Stored.name` stays the one in the checkpoint."""
+    """Tensors by name. The key of a renamed tensor is the new name; its `Stored.name` stays the old one."""
 
     def __init__(self, found: Mapping[str, Stored], origin: str) -> None:
         self._found = dict(found)
@@ -49,7 +49,7 @@ class Weights(Mapping[str, Stored]):
 
 
 def open_weights(source: Source, *, rename: Rename | None = None) -> Weights:
-    """The tensors of a checkpoint, or of several laid over each other; nothing of their data is read.
+    """The tensors of a checkpoint, or of several, where a later one wins; none of their data is read.
 
     source: the path of a checkpoint (.safetensors, an index in JSON, what torch.save writes, .npz, .npy, .onnx) or of a
     folder that holds one; a mapping from name to torch tensor, numpy array or `Stored`; or a sequence of these, of
@@ -106,7 +106,7 @@ def _of_path(path: Path) -> Weights:
 
 
 def _rows(file: CheckpointFile) -> list[Stored]:
-    """The tensors of one file, which is what its first bytes say; the suffix decides who says what is wrong with it."""
+    """The tensors of one file. Its first bytes say what it is; of a damaged one the suffix chooses the reader."""
     start, suffix = file.start, os.path.splitext(file.label)[1]
     if safetensors.begins(start):
         return safetensors.read(file)
@@ -129,7 +129,7 @@ def _rows(file: CheckpointFile) -> list[Stored]:
     raise file.error("it is no checkpoint that is known: safetensors, an index, torch.save's archive, npz, npy or ONNX")
 
 
-# What a folder may hold, best first: the usual name, and the form of others, of which there must be just one.
+# What a folder may hold, best first: the usual name, and the pattern of other names, which exactly one file may match.
 _CHECKPOINTS = (
     ("model.safetensors.index.json", (".safetensors.index.json",)),
     ("model.safetensors", (".safetensors",)),

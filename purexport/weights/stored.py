@@ -1,8 +1,8 @@
 """One tensor of a checkpoint: what it is, and where its bytes are; and the file that a reader of checkpoints opens.
 
-Invariant: the payload has just the bytes that data type and shape ask for, row-major and little-endian.
-A file is opened once for its headers, must be a regular one, and is read at given places only; what is left of it
-afterwards are ranges that know the file they were taken of, so that a file changed in between is refused.
+Invariant: the payload has exactly the bytes that data type and shape ask for, row-major and little-endian.
+A file is opened once for its headers. It must be a regular file, and is read at given places only. Afterwards only
+ranges of it are kept. They remember the file that they were taken from, so a file that changes meanwhile is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_SHOWN = 5
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor that lies somewhere: `dtype` is a TensorProto.DataType, `origin` says where, for messages."""
+    """A tensor and where its bytes are: `dtype` is a TensorProto.DataType, `origin` says where, for messages."""
 
     name: str
     dtype: int
@@ -47,7 +47,7 @@ class Stored:
 
 
 def size_of(dtype: int, shape: tuple[int, ...]) -> int:
-    """The bytes of a tensor. WeightsError for a type without a size or a shape that is none."""
+    """The number of bytes of a tensor. WeightsError for a type without a size, and for an invalid shape."""
     row = DTYPES.get(dtype)
     if row is None or not row.bits:
         raise WeightsError(f"data type {type_name(dtype)} has no fixed size: weights are numbers")
@@ -66,7 +66,7 @@ def shown(value: object) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """A few names and how many more, for a message."""
+    """A few names, and the number of the others, for a message."""
     more = len(names) - MOST_SHOWN
     return ", ".join(map(shown, names[:MOST_SHOWN])) + (f" and {more} more" if more > 0 else "")
 
@@ -75,7 +75,7 @@ class CheckpointFile:
     """A regular file, open for its headers. `label` is its name for messages."""
 
     def __init__(self, path: Path) -> None:
-        """Raises OSError where it cannot be opened, WeightsError where it is no regular file."""
+        """Raises OSError if it cannot be opened, WeightsError if it is no regular file."""
         self.path = os.path.abspath(os.fsdecode(path))
         self.label = os.path.basename(self.path)
         self._file = io.FileIO(self.path, opener=_opener)
@@ -96,7 +96,7 @@ class CheckpointFile:
         self._file.close()
 
     def read(self, offset: int, length: int) -> bytes:
-        """Just these bytes, which must lie within the file. WeightsError where it has become shorter."""
+        """Exactly these bytes, which must lie within the file. WeightsError if it has become shorter."""
         self._file.seek(offset)
         found = bytearray()
         while len(found) < length:
@@ -111,7 +111,7 @@ class CheckpointFile:
         return FileRange(self.path, offset, length, self.stamp)
 
     def error(self, reason: str, code: str = "") -> WeightsError:
-        """What is wrong with the file, to be raised."""
+        """The error that says what is wrong with the file; the caller raises it."""
         return WeightsError(f"{self.label}: {reason}", code=code)
 
 

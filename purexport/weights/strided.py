@@ -1,8 +1,9 @@
 """Elements of a file that do not lie in row-major order: a transposed, sliced or expanded tensor of a checkpoint.
 
-Strategy: the result is made in blocks of at most BLOCK bytes. For a block, the bytes of the file between its first and
-last element are read at once where they are few more than are wanted; otherwise the block is halved along the axis of
-the largest step, until they are. So a transposed matrix is read in runs of a block's width, and memory stays bounded.
+Strategy: the result is made in blocks of at most BLOCK bytes. If the bytes of the file between the first and the last
+element of a block are only a few more than are wanted, they are read at once. Otherwise the block is halved along the
+axis of the largest step, until they are. So a transposed matrix is read in runs of a block's width, and memory stays
+bounded.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 BLOCK = 1 << 24  # bytes of the result that are held; a matrix of 8192 rows is read in runs of 2 KB then
 READ = 1 << 23  # bytes that are read at once
-SMALL = 1 << 18  # so many are read at once for whatever is wanted of them: fewer calls, measured to be quicker
+SMALL = 1 << 18  # this many are read at once, however few are wanted: fewer calls, measured to be quicker
 
 
 class StridedPayload(Payload):
     """Items of `itemsize` bytes in row-major order of `shape`, whose steps in the file are `strides`, in items.
 
-    The first is at `start` items in `base`; all lie within it, which the caller has checked.
+    The first is at item `start` of `base`. All lie within it; the caller has checked that.
     """
 
     def __init__(

@@ -1,10 +1,11 @@
-"""Reads checkpoints that torch.save writes: a zip archive of a pickle and one uncompressed member a storage.
+"""Reads checkpoints that torch.save writes: a zip archive of a pickle and one uncompressed member per storage.
 
-The pickle is read as data (`unpickle`): tensors become rows that say which storage, from where, in which steps. Rows of
-one storage share its range of the file, so tied weights stay tied; what does not lie in row-major order is gathered
-when it is written (`strided`).
-A checkpoint often holds more than a state dict. The dict that is taken is the outermost that holds tensors by name;
-among several beside each other the one of a usual name, else the keys are listed and the choice is the user's.
+The pickle is read as data (`unpickle`). Tensors become rows that name a storage, a start and steps. Rows of one storage
+share its range of the file, so tied weights stay tied. A tensor that does not lie in row-major order is gathered when
+it is written (`strided`).
+A checkpoint often holds more than a state dict. The reader takes the outermost dict that holds tensors by name. If
+several lie beside each other, it takes the one with a usual name; otherwise the error lists the keys, and the user
+chooses.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MOST_AXES = 32  # numpy's limit before 2.0
 DEPTH = 3  # of a state dict within the checkpoint's dicts
 _SAVE_AGAIN = "load it with torch and save its state dict again with torch.save"
 
-_WITHOUT = ("complex32", "float4_e2m1fn_x2")  # torch's dtypes that ONNX has not
+_WITHOUT = ("complex32", "float4_e2m1fn_x2")  # torch's dtypes that ONNX lacks
 # torch's name: TensorProto.DataType, 0 where ONNX has none
 _DTYPES = {row.torch: row.code for row in DTYPES.values() if row.torch} | dict.fromkeys(_WITHOUT, 0)
 _STORAGES = {row.scalar: row.code for row in DTYPES.values() if row.storage}
@@ -34,7 +35,7 @@ _STORAGES = {row.scalar: row.code for row in DTYPES.values() if row.storage}
 
 @dataclass(frozen=True)
 class _Type:
-    """A dtype, or a class of storages; `code` 0 is none of ONNX's, None that of bytes without a type."""
+    """A dtype, or a class of storages; `code` is 0 if ONNX has no such type, and None for bytes without a type."""
 
     name: str
     code: int | None
@@ -174,7 +175,7 @@ def _size(items: object = ()) -> tuple[object, ...]:
 
 
 def _plain(*_: object) -> None:
-    """A value that is of no use here: a device, a set, bytes."""
+    """A value that is not needed here: a device, a set, bytes."""
 
 
 def _globals() -> Iterator[tuple[str, object]]:
@@ -243,7 +244,7 @@ class _Rows:
         self._offsets: dict[str, int] = {}
 
     def of(self, found: dict[str, Any]) -> Iterator[Stored]:
-        """A row for each tensor; what else is in the dict (numbers, versions) is no weight."""
+        """A row for each tensor; other entries of the dict (numbers, versions) are no weights."""
         file = self._archive.file
         for name, tensor in found.items():
             if isinstance(name, str) and isinstance(tensor, _Tensor):

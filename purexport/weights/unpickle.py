@@ -1,8 +1,8 @@
-"""A pickle read as data: no import, no attribute, no code of the file's choosing.
+"""Reads a pickle as data: the file chooses no import, no attribute and no code.
 
-Strategy: the opcodes of protocols 2 to 5, each a few lines of the table below, on a stack of plain values. A global is
-looked up in a table that the caller gives, and only functions of that table can be called. What is pickled with
-others is refused by the global's name.
+Strategy: the opcodes of protocols 2 to 5, each a few lines of the table below, work on a stack of plain values. A
+global is looked up in a table that the caller gives, and only functions of that table can be called. Any other global
+is refused by its name.
 Time and memory are in proportion to the pickle. Three ways around that are closed: only texts become keys of a dict
 (numbers could be made to collide, and tuples that share their parts take long to hash), a set is kept as a list, and
 numbers have at most LONGEST_NUMBER bytes.
@@ -54,7 +54,7 @@ class Unpickler:
             self.fail("it ends too early" if self.at >= len(data) else "it takes more from its stack than is there")
 
     def fail(self, reason: str, code: str = "") -> NoReturn:
-        """Raises what is wrong at this place."""
+        """Raises WeightsError with the place."""
         raise WeightsError(f"{self.place} @{self.at:#x}: {reason}", code=code)
 
     # ---- bytes
@@ -103,7 +103,7 @@ class Unpickler:
         self._stack = []
 
     def _marked(self) -> list[Any]:
-        """What was put on the stack since the last mark."""
+        """The values put on the stack since the last mark."""
         items, self._stack = self._stack, self._marks.pop()
         return items
 
@@ -216,7 +216,7 @@ class Unpickler:
         return ""
 
     def _build(self) -> None:
-        """Sets attributes, which nothing here has; a state dict carries versions of its modules in this way."""
+        """Sets attributes, which no value here has. A state dict carries the versions of its modules in this way."""
         self._stack.pop()
         if not self._stack:
             raise IndexError

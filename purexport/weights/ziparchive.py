@@ -1,8 +1,8 @@
 """The members of a zip archive where they lie: names, and the ranges of those that are stored uncompressed.
 
-The central directory at the end says which members there are; each member's own header, before its data, where that
-begins. Both are untrusted: numbers are checked against the file before anything is read by them, two members of one
-name are refused, and what is compressed or encrypted is refused when it is asked for, since it lies nowhere as it is.
+The central directory at the end lists the members. Each member's own header, before its data, says where the data
+begins. Both are untrusted: numbers are checked against the file before they are used, and two members of one name are
+refused. A compressed or encrypted member is refused when it is asked for, because its bytes are not in the file.
 Source: PKWARE's APPNOTE 6.3, sections 4.3 to 4.5.
 """
 
@@ -21,7 +21,7 @@ _ENTRY = struct.Struct("<4s6H3L5H2L")
 _LOCAL = struct.Struct("<4s5H3L2H")
 _LONGEST_COMMENT = 0xFFFF
 _LARGEST_DIRECTORY = 1 << 26  # half a million members and more
-_ABSENT = 0xFFFFFFFF  # of a number that stands in the zip64 field instead
+_ABSENT = 0xFFFFFFFF  # marks a number that is in the zip64 field instead
 _ENCRYPTED = 1
 _METHODS = {8: "deflate", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz"}
 
@@ -80,7 +80,7 @@ class Archive:
             raise self.file.error(f"the name {shown(data)} of a member is no UTF-8") from None
 
     def _wide(self, name: str, extra: bytes, numbers: list[int]) -> list[int]:
-        """Size, packed size and place of the header, those that need it as numbers of 64 bits."""
+        """Size, packed size and place of the header; from the zip64 field if they need 64 bits."""
         at = 0
         while at + 4 <= len(extra):
             kind, length = struct.unpack_from("<2H", extra, at)
@@ -95,7 +95,7 @@ class Archive:
         raise self.file.error(f"the size or place of member {shown(name)} is missing; {COPY_AGAIN}")
 
     def range(self, member: Member, advice: str) -> tuple[int, int]:
-        """(offset, size) of a member's data. WeightsError where it does not lie there as it is; `advice` says more."""
+        """(offset, size) of a member's data. WeightsError if its bytes are not there unpacked; `advice` says more."""
         if member.flags & _ENCRYPTED:
             raise self.file.error(f"member {shown(member.name)} is encrypted; {advice}")
         if member.method:
@@ -118,7 +118,7 @@ class Archive:
         return begin, member.size
 
     def content(self, member: Member, most: int, advice: str) -> bytes:
-        """The bytes of a small member, checked against their sum."""
+        """The bytes of a small member, checked against their checksum."""
         begin, size = self.range(member, advice)
         if size > most:
             what = f"member {shown(member.name)} has {size} bytes, more than the {most} that it may have"

@@ -1,1 +1,1 @@
-"""The verbs of the command line: a file a verb, with `add_parser` and `run`."""
+"""The verbs of the command line: one file per verb, with `add_parser` and `run`."""

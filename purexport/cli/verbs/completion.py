@@ -1,6 +1,6 @@
 """`purexport completion bash`: a script for the shell that completes verbs, options, choices and file names.
 
-Strategy: the parser of the command line is the one source; it is read as rows, and the scripts are made of those.
+Strategy: the parser of the command line is the one source. It is read as rows, and the scripts are made from them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script, or the rows that it is made of.  UsageError where no shell is named."""
+    """Print the script, or the rows that it is made from.  UsageError if no shell is named."""
     from purexport.cli.main import build_parser
 
     verbs = list(verbs_of(build_parser()))
@@ -215,7 +215,7 @@ def _fish_value(option: Argument) -> str:
 
 
 def _plain(text: str) -> str:
-    """Help without what a shell, or zsh's own specifications, would read as more than text."""
+    """Help without characters that a shell, or zsh's specifications, would read as more than text."""
     return re.sub(r"""['"`\\$\[\]{}:;]+""", "", text % {"prog": "purexport"} if "%(" in text else text)
 
 

@@ -41,7 +41,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export, check, run, report.  Returns 1 when the file computes something else than torch."""
+    """Export, check, run, report.  Returns 1 if the file computes something else than torch."""
     if find_spec("torch") is None:
         raise UsageError("torch is not installed: pip install 'purexport[torch]'")
     import torch
@@ -79,7 +79,7 @@ def _images(batch: int) -> torch.Tensor:
 
 
 def _compare(path: Path, model: torch.nn.Module) -> list[dict[str, Any]] | None:
-    """One result a batch size, or None where onnxruntime is not installed."""
+    """One result per batch size, or None if onnxruntime is not installed."""
     if find_spec("onnxruntime") is None:
         return None
     import onnxruntime

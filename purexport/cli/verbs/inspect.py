@@ -110,7 +110,7 @@ def problem_lines(source: Bytes, damage: list[Element]) -> Iterator[str]:
 
 
 def clipped(text: str) -> str:
-    """ASCII, and cut to the terminal's width where one looks."""
+    """ASCII, and cut to the width if stdout is a terminal."""
     return line([(text, "")])
 
 

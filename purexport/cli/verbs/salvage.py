@@ -29,7 +29,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write what can be kept, report.  Returns 1 when something is lost."""
+    """Write what can be kept, report.  Returns 1 if something is lost."""
     found = salvage(args.file, args.output)
     facts = {"file": args.output, **asdict(found), "kept": dict(found.kept)}
     text = json.dumps(facts, indent=2) if args.json else "\n".join(map(clipped, _lines(args.output, found)))

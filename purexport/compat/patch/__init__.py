@@ -1,1 +1,1 @@
-"""`patch`: for a while, whoever calls torch.onnx in this process exports with purexport."""
+"""`patch`: while it is open, calls of torch.onnx in this process export with purexport."""

@@ -1,12 +1,12 @@
-"""`patch`: for a while, whoever calls torch.onnx in this process exports with purexport.
+"""`patch`: while it is open, calls of torch.onnx in this process export with purexport.
 
-Code of others finds the exporter by three ways, and all are served: as an attribute (`torch.onnx.export`), as a name
-that it imported before (`from torch.onnx import export`), and as `torch.onnx.utils.export`.  So our functions stand
-under the public names and under the two inner functions that torch.onnx.export itself calls.  Torch's symbolic helpers
-stay what they are for torch's own values and are ours for the values of our graph, by which symbolic functions that
-were written, decorated and registered before count too.  Torch's enums and error classes stay the same objects.
+Other libraries find the exporter in three ways: as an attribute (`torch.onnx.export`), as a name that they imported
+before (`from torch.onnx import export`), and as `torch.onnx.utils.export`.  To serve all three, our functions replace
+the public names and the two inner functions that torch.onnx.export itself calls.  Torch's symbolic helpers work as
+before on torch's own values, and call ours on the values of our graph.  So symbolic functions that were written,
+decorated and registered before count too.  Torch's enums and error classes stay the same objects.
 
-`torch_onnx` keeps what was put where, and takes it back.  Nothing here imports torch.onnx: torch loads it when it is
+`torch_onnx` remembers what was replaced, and takes it back.  Nothing here imports torch.onnx: torch loads it when it is
 asked for the attribute.
 """
 
@@ -34,11 +34,11 @@ from purexport.program import ONNXProgram
 
 @contextmanager
 def patch() -> Iterator[None]:
-    """Inside, code that calls `torch.onnx.export` and its friends gets ours; a decorator too.
+    """Inside, code that calls `torch.onnx.export` and its companions gets our functions; also a decorator.
 
-    Serves the whole process, nests, and is undone on exit, also after an error.  Functions that are registered inside
-    by `torch.onnx.register_custom_op_symbolic` stay registered, with torch.onnx as with us.
-    Raises ImportError where torch.onnx cannot be loaded.
+    It holds for the whole process, may be nested, and is undone on exit, also after an error.  Functions that are
+    registered inside by `torch.onnx.register_custom_op_symbolic` stay registered, with torch.onnx and with us.
+    Raises ImportError if torch.onnx cannot be loaded.
     """
     PLACES.enter(_substitutes, _export_compat)
     try:
@@ -87,14 +87,14 @@ def _substitutes() -> Iterator[tuple[Any, str, Any]]:
 
 
 def _functions_of(module: types.ModuleType) -> Iterable[tuple[str, Callable[..., Any]]]:
-    """The functions that a module defines itself, but for decorators."""
+    """The functions that a module defines itself, without its decorators."""
     own = [(name, item) for name, item in vars(module).items() if isinstance(item, types.FunctionType)]
     decorators = ("parse_args", "quantized_args")
     return [(name, item) for name, item in own if item.__module__ == module.__name__ and name not in decorators]
 
 
 def _both(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    """Registers with both, so that torch.onnx knows afterwards what it would have known."""
+    """Registers with torch.onnx and with us, so that torch.onnx knows the function after the `patch`."""
 
     @functools.wraps(theirs)
     def call(symbolic_name: str, *rest: Any, **named: Any) -> None:
@@ -111,7 +111,7 @@ def _is_ours(item: Any) -> bool:
 
 
 def _either(theirs: Callable[..., Any] | None, ours: Callable[..., Any]) -> Callable[..., Any]:
-    """Ours where one of the arguments is a value of our graph, else torch's."""
+    """Our function if one of the arguments is a value of our graph, else torch's."""
     if theirs is None:
         return ours
 
@@ -124,7 +124,7 @@ def _either(theirs: Callable[..., Any] | None, ours: Callable[..., Any]) -> Call
 
 
 def _parse_args(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    """The decorator of symbolic functions: which of the two it is shows when the function is called."""
+    """The decorator of symbolic functions: the call of the function decides between torch's and ours."""
 
     @functools.wraps(theirs)
     def decorator(*descriptors: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -134,7 +134,7 @@ def _parse_args(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callabl
 
 
 def _parse_arg(value: Any, desc: str, arg_name: str | None = None, node_name: str | None = None) -> Any:
-    """What functions that torch's own `parse_args` decorated do with a value of our graph."""
+    """Converts a value of our graph for functions that torch's own `parse_args` decorated."""
     return symbolic_helper.parsed(value, desc, arg_name or "an argument", node_name or "")
 
 
@@ -160,6 +160,6 @@ _UNSAID: Mapping[str, Any] = {
 
 
 def _export_compat(model: Any, args: Any, f: Any = None, **options: Any) -> Any:
-    """In the place of the inner function, to which torch.onnx.export gives all its options."""
+    """Replaces the inner function, to which torch.onnx.export gives all its options."""
     said = {name: value for name, value in options.items() if _UNSAID.get(name, ABSENT) != value}
     return pipeline.export(model, args, f, **said)

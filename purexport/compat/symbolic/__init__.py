@@ -1,1 +1,1 @@
-"""Symbolic functions in the manner of torch.onnx: `symbolic(g, x, alpha)` gives `g.op("Foo", x, alpha_f=alpha)`."""
+"""Symbolic functions as in torch.onnx: `symbolic(g, x, alpha)` gives `g.op("Foo", x, alpha_f=alpha)`."""

@@ -1,7 +1,7 @@
-"""`g`, what a symbolic function writes nodes with: `g.op("Foo", x, alpha_f=1.0, shape_i=[1, 2], outputs=2)`.
+"""`g`, with which a symbolic function writes nodes: `g.op("Foo", x, alpha_f=1.0, shape_i=[1, 2], outputs=2)`.
 
-An operator of ONNX goes through the emitter, so that one written for an old opset takes the form of the asked one and
-is checked when it is made.  Any other, with a domain or not, is written as it stands.
+An operator of ONNX goes through the emitter.  So a call written for an old opset takes the form of the asked opset, and
+is checked when it is made.  Any other operator, with a domain or without, is written as it is.
 The suffix of a keyword says the attribute's type: `_i` int, `_f` float, `_s` text, `_t` tensor, `_g` graph;
 the first three take lists too.
 """
@@ -28,7 +28,7 @@ ATEN_DOMAIN = "org.pytorch.aten"  # where torch.onnx puts ATen operators
 _ATTRIBUTE = re.compile(r"(.+)_([a-z]+)")
 _LISTS = (ps.AttributeProto.INTS, ps.AttributeProto.FLOATS, ps.AttributeProto.STRINGS)
 _NUMBERS = (bool, int, float)
-# operators whose inputs have one dtype, and take a number in that of the others, as in torch.onnx
+# operators whose inputs have one dtype: a number takes the dtype of the others, as in torch.onnx
 _ONE_DTYPE = {"Add", "Sub", "Mul", "Div", "Pow", "Mod", "Min", "Max", "Sum", "Mean", "Gemm", "MatMul", "Where"}
 _ONE_DTYPE |= {"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"}
 _CONSTANT = {"value_float": float, "value_int": int, "value_floats": float, "value_ints": int}
@@ -72,7 +72,7 @@ class GraphContext:
 
     @contextmanager
     def block(self) -> Iterator[Block]:
-        """The body of an If or Loop: what is written inside goes there, and `block.graph` is the attribute.
+        """The body of an If or Loop: nodes written inside go to it, and `block.graph` is the attribute.
 
         `with g.block() as body: body.outputs(g.op("Relu", x))`, then `then_branch_g=body.graph`.
         """
@@ -93,7 +93,7 @@ class GraphContext:
         )
 
     def _constant(self, named: Mapping[str, Any]) -> Value:
-        """A constant is an initializer, whichever form of the operator the opset has."""
+        """A constant becomes an initializer, whatever form `Constant` has in the opset."""
         if len(named) != 1:
             raise TypeError(f"Constant takes one value, and got {', '.join(named) or 'none'}")
         name, value = next(iter(named.items()))
@@ -108,7 +108,7 @@ class GraphContext:
         return self._emitter.const(tensor.detach())
 
     def _input(self, arg: Any) -> Any:
-        """What the emitter takes as an input."""
+        """An argument in the form that the emitter takes as an input."""
         if isinstance(arg, Value):
             if arg.items is not None:
                 raise TypeError(
@@ -122,7 +122,7 @@ class GraphContext:
         raise TypeError(f"a node takes values and numbers, not {type(arg).__name__}; pass it as an attribute")
 
     def _numbers_fitted(self, inputs: Sequence[Any]) -> list[Any]:
-        """Constants without dimensions in the dtype of the tensors beside them, where torch's promotion keeps that."""
+        """Zero-dim constants in the dtype of the tensors beside them, if torch's promotion keeps that dtype."""
         found = {item.dtype for item in inputs if isinstance(item, Tensor) and not _is_number(item)}
         codes = [code for code in found - {dtypes.BOOL} if code is not None]
         if len(codes) != 1:
@@ -141,7 +141,7 @@ class GraphContext:
         ]
 
     def _check_lists(self, name: str, named: Mapping[str, Any]) -> None:
-        """Raises TypeError for a list where the operator wants one number, and the other way round."""
+        """Raises TypeError for a list if the operator wants one number, and for a number if it wants a list."""
         schema = operators.schema(name, self.opset)
         for key in named.keys() & (schema.attributes.keys() if schema is not None else set()):
             wants_list = schema is not None and schema.attributes[key].type in _LISTS
@@ -169,17 +169,17 @@ class Block:
         self.graph = graph
 
     def outputs(self, *values: Value) -> None:
-        """What the body gives, in order."""
+        """Sets the results of the body, in order."""
         self.graph.outputs += [value.tensor for value in values]
 
 
 def _is_number(item: Tensor) -> bool:
-    """Whether a value is a constant without dimensions that the model does not own."""
+    """Whether a value is a zero-dim constant that the model does not own."""
     return item.const is not None and item.shape == () and not item.name
 
 
 def _attribute(key: str, value: Any) -> tuple[str, Any]:
-    """Name and value of an attribute by its suffix."""
+    """The name and value of an attribute, by its suffix."""
     match = _ATTRIBUTE.fullmatch(key)
     if match is None or match.group(2) not in _SUFFIXES:
         raise ValueError(

@@ -1,8 +1,8 @@
 """`register_custom_op_symbolic`: symbolic functions by operator name and opset.
 
-This is the one exception to the rule against global state, because the interface of torch.onnx is one: what is
-registered counts for every export of the process from then on.  It is one object behind a lock; an export takes what is
-registered when it begins, and never changes it.
+This is global state, because the interface of torch.onnx is global: a registered function counts for every later
+export of the process.  It is one object behind a lock.  An export takes what is registered when it begins, and never
+changes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*::[A-Za-z_]\w*(\.\w+)?")
 
 
 class Registry:
-    """Symbolic functions: by name, for each the opsets from which on they apply."""
+    """Symbolic functions by name, and for each the lowest opset that it applies to."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -29,7 +29,7 @@ class Registry:
             self._functions.setdefault(name, {})[opset] = function
 
     def unregister(self, name: str, opset: int) -> bool:
-        """Forget what was registered for just that opset; False when there is none."""
+        """Forget what was registered for exactly that opset; False if nothing was."""
         with self._lock:
             versions = self._functions.get(name, {})
             found = versions.pop(opset, None) is not None
@@ -38,7 +38,7 @@ class Registry:
             return found
 
     def at(self, opset: int) -> dict[str, Callable[..., Any]]:
-        """What applies at `opset`: of each name the version of the highest opset that is not above it."""
+        """What applies at `opset`: for each name the function of the highest opset that is not above it."""
         with self._lock:
             found = {}
             for name, versions in self._functions.items():
@@ -56,7 +56,7 @@ def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Callable[..., A
 
     An ATen name (`"aten::relu"`, `"aten::add.Tensor"`) replaces our own rule.  The function gets the arguments in
     the order of the operator's schema; `symbolic_helper.parse_args` turns them into Python values.
-    Raises ValueError for a name without a namespace or an opset that is no number, TypeError for what is no function.
+    Raises ValueError for a name without a namespace or an opset that is no number, TypeError if it gets no function.
     """
     _check(symbolic_name, opset_version)
     if not callable(symbolic_fn):
@@ -65,7 +65,7 @@ def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Callable[..., A
 
 
 def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> None:
-    """Forget what `register_custom_op_symbolic` registered for this name and opset; warns when that is nothing."""
+    """Forget what `register_custom_op_symbolic` registered for this name and opset; warns if nothing was registered."""
     _check(symbolic_name, opset_version)
     if not REGISTRY.unregister(symbolic_name, opset_version):
         text = f"no symbolic function is registered for {symbolic_name} at opset {opset_version}"

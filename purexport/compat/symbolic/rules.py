@@ -1,7 +1,7 @@
-"""Symbolic functions as rules of the lowering, and the order of who goes first.
+"""Symbolic functions as rules of the lowering, and the order in which rules count.
 
-`custom_translation_table` of the export, then what is registered, then our own rules.  A Function's `symbolic` is
-the rule of the one call that the capture recorded for it.
+`custom_translation_table` of the export goes first, then registered functions, then our own rules.  The `symbolic` of
+an autograd Function is the rule of the one call that the capture recorded for it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def custom_rules(
 ) -> dict[str, Rule]:
     """The rules that go before ours, by ATen name with or without its overload: `rule(op, *arguments)`.
 
-    `elsewhere` are symbolic functions that are registered with torch.onnx, not with us.
+    `elsewhere` has the symbolic functions that are registered with torch.onnx and not with us.
 
     Raises TypeError for a key of `table` that names no operator, and for a value that is no function of `op`.
     """
@@ -93,7 +93,7 @@ class Symbolic:
 
 @dataclass(frozen=True)
 class Translation:
-    """The rule of an operator that `custom_translation_table` names: the emitter's own interface."""
+    """The rule of an operator that `custom_translation_table` names; it gets the emitter itself."""
 
     function: Rule
 
@@ -104,7 +104,7 @@ class Translation:
 
 @dataclass(frozen=True)
 class _Applied:
-    """The rule of an autograd Function with a `symbolic`: its results as a list, None where it says nothing."""
+    """The rule of an autograd Function with a `symbolic`: its results as a list, with None for those it leaves out."""
 
     functions: Functions
 
@@ -120,7 +120,7 @@ class _Applied:
                 f"{what} at {op.source} gives {len(items)} results, and its forward gives {len(leaves)}",
                 code="symbolic-fails",
             )
-        # what forward returns beside tensors is no result of the graph
+        # values that forward returns beside tensors are no results of the graph
         kept = [item for item, leaf in zip(items, leaves, strict=True) if hasattr(leaf, "index")]
         return _several(op, what, kept, call.dtypes)
 
@@ -163,9 +163,9 @@ def _shown(argument: Any) -> Any:
 def _taken(
     function: Callable[..., Any], parameters: Sequence[Parameter], arguments: Sequence[Value]
 ) -> tuple[list[Value], dict[str, Value]]:
-    """The arguments as the function takes them; those at their defaults may be more than it takes.
+    """The arguments as the function takes them; arguments at their defaults are left out if it does not take them.
 
-    Raises UnsupportedForm when it does not take one that says something.
+    Raises UnsupportedForm if it does not take an argument that is not at its default.
     """
     own = list(inspect.signature(function).parameters.values())[1:]
     count = sum(item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD) for item in own)
@@ -191,7 +191,7 @@ def _run(
 
 
 def _guarded(op: Emitter, what: str, run: Callable[[], Any]) -> Any:
-    """What `run` gives; an error says that it is the user's function that failed, and where."""
+    """The result of `run`; an error says that the user's function failed, and where."""
     try:
         return run()
     except OpsetError as error:

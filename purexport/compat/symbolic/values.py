@@ -1,7 +1,7 @@
 """What a symbolic function sees: values, their types and their nodes, with the method names of TorchScript's graph.
 
-A value stands for a tensor of the ONNX graph, or for something known: a number, a text, None, a list.  Known things
-become tensors only where an operator takes them, in the dtype of its other inputs.
+A value stands for a tensor of the ONNX graph, or for something known: a number, a text, None, a list.  A known value
+becomes a tensor only when an operator takes it, in the dtype of the operator's other inputs.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class Type:
         return self._kind
 
     def sizes(self) -> list[int] | None:
-        """The shape, when each size is a number that cannot change."""
+        """The shape, if no size can change; else None."""
         sizes = self.varyingSizes()
         return None if sizes is None or None in sizes else [size for size in sizes if size is not None]
 
     def varyingSizes(self) -> list[int | None] | None:  # noqa: N802  the names are TorchScript's
-        """The shape, None for each size that can change."""
+        """The shape, with None for each size that can change."""
         return None if self._shape is None else [size if isinstance(size, int) else None for size in self._shape]
 
     def dim(self) -> int | None:
@@ -65,7 +65,7 @@ class Type:
 
 
 class Node:
-    """What made a value.  Attributes are read as in TorchScript: `node.t("value")`, `node["value"]`."""
+    """The node that made a value.  Attributes are read as in TorchScript: `node.t("value")`, `node["value"]`."""
 
     def __init__(self, value: Value) -> None:
         self._value = value
@@ -105,7 +105,7 @@ class Node:
         return name in self._attributes()
 
     def addBlock(self) -> Any:  # noqa: N802
-        """Refused: a body here is written by `g.block()`, and is an attribute of its node from the start."""
+        """Refused: here `g.block()` writes a body, which is an attribute of its node from the start."""
         raise UnsupportedForm(
             "has a symbolic function that adds blocks to a node; write them with g.block()", code="symbolic-refuses"
         )
@@ -146,14 +146,14 @@ class Value:
 
     @property
     def tensor(self) -> Tensor:
-        """The value in the ONNX graph.  Raises UnsupportedForm for what is no tensor there."""
+        """The value in the ONNX graph.  Raises UnsupportedForm if it is no tensor there."""
         if self._tensor is None:
             what = "a list" if self.items is not None else f"the constant {self._known!r}"
             raise UnsupportedForm(f"has a symbolic function that takes {what} for a tensor", code="symbolic-refuses")
         return self._tensor
 
     def operand(self) -> Any:
-        """What the emitter takes for it: the value of the graph, or what is known."""
+        """Its form for the emitter: the value of the graph, or the known value."""
         return self._tensor if self._tensor is not None else self._known
 
     def type(self) -> Type:
@@ -166,7 +166,7 @@ class Value:
         return Type(dtype, self._tensor.shape)
 
     def setType(self, type: Type) -> Value:  # noqa: N802
-        """Say what is known of a result; returns the value.  What the type leaves open stays as it is."""
+        """Set the type of a result; returns the value.  What the type leaves open stays as it is."""
         if type.dtype() is not None:
             self.tensor.dtype = dtypes.onnx_code(type.dtype())  # type: ignore[arg-type]
         if type._shape is not None:
@@ -182,7 +182,7 @@ class Value:
         return self._tensor is not None and self._tensor.dtype is not None and self._tensor.is_static
 
     def debugName(self) -> str:  # noqa: N802
-        """The name of an input or initializer; others get theirs later."""
+        """The name of an input or initializer; other values get their names later."""
         return self._tensor.name if self._tensor is not None else repr(self._known)
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
-"""Tensors over the bytes of a checkpoint: views of a mapped file where that is possible, else copies or bare addresses.
+"""Tensors over the bytes of a checkpoint: views of a mapped file if possible, else copies or bare addresses.
 
-Reading nothing costs nothing: the kernel brings in only pages that someone looks at.  A model that runs on such tensors
-gets private mappings, so that what it writes to them changes no file; otherwise they are read-only, which the kernel
-grants also where the file is larger than memory.
+The kernel reads only the pages that are looked at.  A model that runs on such tensors gets private mappings, so that
+its writes change no file.  Otherwise the mappings are read-only, which the kernel also grants for a file larger than
+memory.
 Invariant: every tensor made here has an address of its own, by which `origins` finds the bytes it stands for.
 """
 
@@ -40,9 +40,9 @@ class Mapped:
         self._arena = memoryview(b"")
 
     def view(self, stored: Stored) -> torch.Tensor | None:
-        """A tensor over the bytes where they lie; None where they do not lie as torch wants them.
+        """A tensor over the bytes in the file; None if they do not lie as torch wants them.
 
-        Raises OSError where the file cannot be opened, ExternalDataError where it has changed.
+        Raises OSError if the file cannot be opened, ExternalDataError if it has changed.
         """
         dtype = _dtype(stored)
         if dtype is None or not _PLAIN:
@@ -85,7 +85,7 @@ class Mapped:
         return tensor
 
     def reserve(self, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-        """A tensor with an address and no values: as long as nobody touches it, it has no memory."""
+        """A tensor with an address and no values: it takes no memory until it is touched."""
         size = math.prod(shape) * dtype.itemsize
         if size > len(self._arena):
             self._arena = memoryview(_anonymous(max(size, ARENA)))
@@ -94,7 +94,7 @@ class Mapped:
         return torch.empty(shape, dtype=dtype) if tensor is None else tensor
 
     def _mapping(self, source: FileRange, again: bool) -> mmap.mmap:
-        """The whole file; a range that is asked for again is mapped again, so that no two tensors share memory."""
+        """Maps the whole file; a range that is asked for again is mapped again, so that no two tensors share memory."""
         if isinstance(source.source, mmap.mmap):
             return source.source
         key = (source.source, source.stamp)
@@ -119,7 +119,7 @@ def _over(data: Any, dtype: torch.dtype, shape: tuple[int, ...], offset: int) ->
     if not count or byte_view(data).nbytes < offset + count * dtype.itemsize:
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of memory that cannot be written to: nobody will
+        warnings.simplefilter("ignore")  # warns of memory that cannot be written to; no code writes to it
         return torch.frombuffer(data, dtype=dtype, count=count, offset=offset).reshape(shape)
 
 
