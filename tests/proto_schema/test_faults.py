@@ -24,7 +24,9 @@ OLD = [np.full(5000, 7, np.float32), np.arange(9000, dtype=np.float32), np.ones(
 # the first is large enough for the kernel to copy it from file to file
 NEW = [np.full(20_000, 8, np.float32), np.arange(9000, dtype=np.float32) + 1]
 MOST_CALLS = 120
-LEFT_BY_A_KILL = re.compile(r"\.m\.onnx.*\.tmp|m\.onnx\.data[.\d]*|m\.onnx-\d+-of-\d+\.data[.\d]*|m\.onnx.*\.data.*")
+LEFT_BY_A_KILL = re.compile(
+    r"\.(m\.onnx)?\.?proto_schema-lock|\.m\.onnx.*\.tmp|m\.onnx\.data[.\d]*|m\.onnx-\d+-of-\d+\.data[.\d]*|m\.onnx.*\.data.*"
+)
 
 
 def model(arrays: list[Any], source: Path | None = None) -> ps.ModelProto:
@@ -132,6 +134,8 @@ class Walking:
             assert all(map(LEFT_BY_A_KILL.fullmatch, extra)), f"{where}: {extra}"
             ps.save(self.new, self.path, **self.walk.options)
             assert same(held(self.path), NEW), f"{where}: the next save"
+            extra = {item.name for item in self.folder.iterdir()} - used(self.path) - {"other.bin"}
+            assert not extra, f"{where}: the next save leaves {extra}"
         elif disk.fault.kind != "error" or disk.log[disk.at - 1 :][:1] != ["unlink"]:  # else removing itself failed
             assert not extra, f"{where}: {extra} is left behind"
         assert (self.folder / "other.bin").read_bytes() == b"of somebody else"
