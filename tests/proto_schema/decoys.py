@@ -3,7 +3,7 @@
 Strategy: `lay_out` puts into a folder what a writer could mistake for its own (names that begin as the model's do or
 look temporary, models with their data, partial files) and what a walk over a folder could trip over (pipes, links to
 nowhere and to themselves, folders named as models, names that are no text). `Watched` remembers what is there: type,
-mode, owner, time of the last change, size, number of names, content. `changes` compares. Reading is no change.
+mode, owner, time of the last change, content. `changes` compares. Reading is no change.
 """
 
 from __future__ import annotations
@@ -75,12 +75,11 @@ def _models() -> dict[str, bytes]:
 
 
 def naming(*locations: str) -> bytes:
-    """A model that names these files as the data of its tensors, whoever wrote them."""
+    """A model that names these files, all of each, as the data of its tensors, whoever wrote them."""
     tensors = []
     for number, location in enumerate(locations):
         tensors.append(ps.TensorProto(name=f"w{number}", data_type=ps.TensorProto.UINT8, dims=[4]))
-        entries = {"location": location, "offset": "0", "length": "4"}
-        tensors[-1].external_data = [ps.StringStringEntryProto(key=key, value=value) for key, value in entries.items()]
+        tensors[-1].external_data = [ps.StringStringEntryProto(key="location", value=location)]
         tensors[-1].data_location = ps.TensorProto.EXTERNAL
     return ps.ModelProto(ir_version=8, graph=ps.GraphProto(name="g", initializer=tensors)).SerializeToString()
 
@@ -98,7 +97,7 @@ def facts(path: str) -> Fact:
         with suppress(PermissionError):
             content = Path(path).read_bytes()
     owner = (status.st_uid, status.st_gid)
-    return (kind, stat.S_IMODE(status.st_mode), owner, status.st_nlink, status.st_ino, status.st_mtime_ns, content)
+    return (kind, stat.S_IMODE(status.st_mode), owner, status.st_ino, status.st_mtime_ns, content)
 
 
 class Watched:
