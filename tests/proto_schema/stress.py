@@ -23,6 +23,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -44,6 +45,7 @@ from purexport.cli.main import build_parser
 from tests.proto_schema.decoys import Watched, lay_out, used_by
 
 PROCESSES = 8
+KILLED = "killed"
 PATIENCE = 60.0  # seconds for one round
 SHAKEN = ("open", "replace", "rename", "link", "unlink", "fsync", "stat", "lstat", "ftruncate")
 EXTERNAL: dict[str, Any] = {"external_data": True, "size_threshold": 0, "alignment": 64}
@@ -109,7 +111,7 @@ class Order:
     key: str = ""  # the metadata that an editor adds
     source: Path | None = None  # a file beside the target, or elsewhere, that it reads
     delay: float = 0.0
-    overwrites: bool = True
+    doomed: float = 0.0  # seconds after which it is killed, in a process of its own
     begin: float = 0.0
     end: float = 0.0
     error: str = ""
@@ -241,10 +243,27 @@ def execute(order: Order, work: Callable[[], object], gate: threading.Event, beg
     time.sleep(max(begin[0] + order.delay - time.monotonic(), 0.0))
     order.begin = time.monotonic()
     try:
-        work()
+        if order.doomed:
+            kill(order, work)
+        else:
+            work()
     except Exception as error:  # the judge says which are allowed
         order.error = f"{type(error).__name__}: {error}"
     order.end = time.monotonic()
+
+
+def kill(order: Order, work: Callable[[], object]) -> None:
+    """The work is begun by a fork of this process, which has no other threads."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    time.sleep(order.doomed)
+    os.kill(child, signal.SIGKILL)
+    if os.WIFSIGNALED(os.waitpid(child, 0)[1]):
+        order.error = KILLED
 
 
 class Pool:
@@ -330,7 +349,8 @@ class Round:
 
     def dealt(self) -> dict[int, list[Order]]:
         """As threads of one process, as processes, or mixed."""
-        count = self.chance.choice([1, 2, PROCESSES, PROCESSES])
+        alone = any(order.doomed for order in self.orders)
+        count = PROCESSES if alone else self.chance.choice([1, 2, PROCESSES, PROCESSES])
         found: dict[int, list[Order]] = {}
         for number, order in enumerate(self.orders):
             order.delay = self.chance.choice([0.0, self.chance.random() * 0.004])
@@ -342,10 +362,15 @@ class Round:
         targets = {order.target for order in self.orders}
         for target in targets:
             self._judge(target, [order for order in self.orders if order.target == target])
-        if changed := self.watched.changes():
-            self.wrong.append(f"touched: {changed}")
         if self.copy.exists() and (held := held_by(self.copy)) != str(OLD):
             self.wrong.append(f"the copy of the old model holds {held}")
+        if any(order.doomed for order in self.orders):  # the next save leaves nothing of theirs
+            last = self.folder / "m.onnx"
+            ps.save(model(OLD), last, **SAVES[self.chance.choice(["inline", "external", "shards", "resume"])])
+            if held_by(last) != str(OLD):
+                self.wrong.append(f"the next save: {held_by(last)}")
+        if changed := self.watched.changes():
+            self.wrong.append(f"touched: {changed}")
         left = self.watched.left(*(target.name for target in targets))
         if not self.locks:  # data files that nobody could tell from those of another writer
             left = [name for name in left if name.endswith((".tmp", ".partial", ".journal")) or name.startswith(".")]
@@ -356,7 +381,8 @@ class Round:
     def _judge(self, target: Path, orders: list[Order]) -> None:
         before = self.before.get(target)
         writers = [order for order in orders if order.kind not in (*KEEPERS, "reader") and not order.error]
-        allowed = {order.number for order in writers} | ({before} if before is not None else set())
+        allowed = {order.number for order in orders if order in writers or (order.doomed and order.kind in SAVES)}
+        allowed |= {before} if before is not None else set()
         for order in orders:
             self._judge_order(order, allowed)
         if not target.exists():
@@ -372,7 +398,7 @@ class Round:
             self.wrong.append(f"{target.name} holds {number}, which nobody wrote")
         if not self.locks:
             return
-        mine = [order for order in writers if order.number == number]
+        mine = [order for order in orders if order.number == number and order.kind not in KEEPERS]
         ended = max((order.end for order in mine), default=0.0)
         for other in writers:
             if other.number != number and other.begin > ended:
@@ -394,6 +420,7 @@ class Round:
         kind, error = order.kind, order.error
         return (
             error.startswith(self.refusals)
+            or error == KILLED
             or (kind in KEEPERS and order.target not in self.before and "FileNotFound" in error)
             or (kind in KEEPERS and not self.locks and "has changed" in error)
             or (kind == "location" and self.copy.exists() and "w.bin" in error)  # the copy needs it
@@ -476,8 +503,17 @@ def referring(this: Round) -> None:
     this.orders += [Order("reference", second, OLD, source=first) for _ in range(this.chance.randint(1, 2))]
 
 
+def killed(this: Round) -> None:
+    """Some of the writers are killed; the others go on, and the next save leaves nothing."""
+    path = this.lay_out("m.onnx", this.chance.choice([None, *SAVES]), OLD)
+    for index in range(this.chance.randint(2, 8)):
+        order = Order(this.chance.choice([*SAVES, "edit"]), path, OLD + 1 + index, key=f"key{index}")
+        order.doomed = this.chance.choice([0.0, 0.001 + this.chance.random() * 0.015])
+        this.orders.append(order)
+
+
 SCENARIOS: dict[str, Scenario] = {
-    scenario.__name__: scenario for scenario in (one_path, saves, edits, readers, one_location, referring)
+    scenario.__name__: scenario for scenario in (one_path, saves, edits, readers, one_location, referring, killed)
 }
 
 

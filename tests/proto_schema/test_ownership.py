@@ -22,7 +22,8 @@ import pytest
 
 import proto_schema as ps
 from proto_schema.numpy_helper import to_array
-from tests.proto_schema.decoys import Watched, lay_out, naming
+from proto_schema.saveplan import SavePlan
+from tests.proto_schema.decoys import Watched, lay_out, naming, used_by
 from tests.proto_schema.stress import EXTERNAL, held_by, model, number_in
 
 INLINE: dict[str, Any] = {"external_data": False}
@@ -112,6 +113,12 @@ DONE = [  # everything that is watched stays as it was, and the models hold what
         [save(1, "n.onnx", **EXTERNAL), put("m.onnx", naming("n.onnx.data"))],
         save(2, **INLINE),
         holds={"m.onnx": 2, "n.onnx": 1},
+    ),
+    Row(
+        "over a model that names the data of another that has moved",
+        [save(1, "n.onnx", **EXTERNAL), mv("n.onnx", "../n.onnx"), put("m.onnx", naming("n.onnx.data"))],
+        save(2, **INLINE),
+        holds={"m.onnx": 2},
     ),
     Row(
         "over a model that names a file which only looks like its data",
@@ -231,13 +238,28 @@ REFUSED = [  # nothing is touched
 ]
 
 
+def planned(step: Step, folder: Path) -> SavePlan:
+    """What `plan` says to the arguments of a step that saves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ps, "save", ps.plan)
+        found = step(folder)
+    assert isinstance(found, SavePlan)
+    return found
+
+
 @pytest.mark.parametrize("row", DONE, ids=lambda row: row.name)
 def test_what_is_left_alone(row: Row, tmp_path: Path) -> None:
     for step in row.before:
         step(tmp_path)
     watched = Watched(tmp_path, row.ours)
+    everything = Watched(tmp_path)
+    plan = planned(row.step, tmp_path)
+    assert everything.changes() == [] and everything.left() == []
     row.step(tmp_path)
     assert watched.changes() == []
+    assert {file.name: file.size for file in plan.files} == {
+        name: (tmp_path / name).stat().st_size for name in used_by(tmp_path / "m.onnx")
+    }
     assert {name: held_by(tmp_path / name) for name in row.holds} == {n: str(value) for n, value in row.holds.items()}
     assert watched.left("m.onnx") == []
 
@@ -249,6 +271,8 @@ def test_what_is_refused(row: Row, tmp_path: Path) -> None:
         step(tmp_path)
     watched = Watched(tmp_path)
     with pytest.raises((ValueError, OSError), match=row.refused):
+        planned(row.step, tmp_path)
+    with pytest.raises((ValueError, OSError), match=row.refused):
         row.step(tmp_path)
     assert watched.changes() == [] and watched.left() == []
     if row.forced:
@@ -258,6 +282,15 @@ def test_what_is_refused(row: Row, tmp_path: Path) -> None:
         with pytest.raises((ValueError, OSError), match=row.refused):
             row.step(tmp_path, overwrite=True)
         assert watched.changes() == [] and watched.left() == []
+
+
+def test_what_stays_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Data that the replaced model refers to, and that a save does not remove, is named in a message."""
+    put("notes.bin")(tmp_path)
+    put("m.onnx", naming("notes.bin"))(tmp_path)
+    with caplog.at_level(logging.INFO, "proto_schema"):
+        save(2, **INLINE)(tmp_path)
+    assert "notes.bin" in caplog.text
 
 
 def test_a_foreign_partial_file(tmp_path: Path) -> None:

@@ -18,7 +18,15 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 # scenario, rounds by default
-ROWS = [("one_path", 25), ("saves", 15), ("edits", 15), ("readers", 15), ("one_location", 10), ("referring", 15)]
+ROWS = [
+    ("one_path", 25),
+    ("saves", 15),
+    ("edits", 15),
+    ("readers", 15),
+    ("one_location", 10),
+    ("referring", 15),
+    ("killed", 15),
+]
 WITHOUT_LOCKS = [("one_path", 15), ("saves", 15)]
 MANY = 2000
 
