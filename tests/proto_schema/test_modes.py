@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.proto_schema.decoys import Watched, used_by
-from tests.proto_schema.stress import SAVES, held_by
+from tests.proto_schema.stress import SAVES, held_by, number_in
 from tests.proto_schema.test_ownership import EXTERNAL, INLINE, W_BIN, save
 
 root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root")
@@ -124,6 +124,30 @@ def test_an_owner_that_cannot_be_kept_is_said(quick_folder: Path, tmp_path: Path
     assert said.returncode == 0, said.stderr
     assert held_by(quick_folder / "m.onnx") == "2"
     assert (quick_folder / "m.onnx").stat().st_uid == 65534 and "owner" in said.stdout, said.stdout
+
+
+APPENDING = """
+import os, sys
+from purexport import inspect
+edits = inspect.Edits(metadata={"a": "b"})
+inspect.edit(sys.argv[2], edits, append=True)
+inspect.edit(sys.argv[2], edits)
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+inspect.edit(sys.argv[1], edits, append=True)
+"""
+
+
+@root
+def test_appending_in_a_folder_that_is_closed(quick_folder: Path, tmp_path: Path) -> None:
+    """It needs no new file: a lock that cannot be made is no reason to refuse."""
+    for folder in (quick_folder, tmp_path):
+        save(2, **INLINE)(folder)
+    os.chmod(quick_folder / "m.onnx", 0o666)
+    os.chmod(quick_folder, 0o555)
+    command = [sys.executable, "-c", APPENDING, quick_folder / "m.onnx", tmp_path / "m.onnx"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+    assert "a" in number_in(quick_folder / "m.onnx")[1] and os.listdir(quick_folder) == ["m.onnx"]
 
 
 @pytest.mark.parametrize("kind", SAVES)

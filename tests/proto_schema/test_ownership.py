@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -24,7 +25,7 @@ import proto_schema as ps
 from proto_schema.numpy_helper import to_array
 from proto_schema.saveplan import SavePlan
 from tests.proto_schema.decoys import Watched, lay_out, naming, used_by
-from tests.proto_schema.stress import EXTERNAL, held_by, model, number_in
+from tests.proto_schema.stress import EXTERNAL, held_by, model
 
 INLINE: dict[str, Any] = {"external_data": False}
 SHARDS: dict[str, Any] = {**EXTERNAL, "shard_size": 900}
@@ -363,38 +364,25 @@ def _value(tensor: ps.TensorProto) -> int | None:
     return int(value)
 
 
+# ---- names
+
+
+@pytest.mark.parametrize("length", [200, 241, 242, 250, 255])
+@pytest.mark.parametrize("options", [INLINE, EXTERNAL], ids=["inline", "external"])
+def test_long_names(options: dict[str, Any], length: int, tmp_path: Path) -> None:
+    """Temporary names are no longer than the system allows. Data whose name would be is refused, with a way out."""
+    name = "m" * (length - 5) + ".onnx"
+    if options is EXTERNAL and length > 250:
+        with pytest.raises((OSError, ValueError), match="location"):
+            save(1, name, **options)(tmp_path)
+        assert os.listdir(tmp_path) == []
+        return
+    for number in (1, 2):
+        save(number, name, **options)(tmp_path)
+    assert held_by(tmp_path / name) == "2" and set(os.listdir(tmp_path)) == used_by(tmp_path / name)
+
+
 # ---- locks
-
-
-def test_a_lock_is_waited_for_with_a_message(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A save that finds another one at work says so, and goes on after it."""
-    inside, go_on = threading.Event(), threading.Event()
-
-    def told(done: int, total: int) -> None:
-        inside.set()
-        go_on.wait(20)
-
-    with caplog.at_level(logging.INFO, "proto_schema"):
-        first = threading.Thread(target=save(2, **EXTERNAL, progress=told), args=(tmp_path,))
-        first.start()
-        assert inside.wait(20)
-        second = subprocess.Popen(
-            [sys.executable, "-c", WAITING, tmp_path], stdout=subprocess.PIPE, text=True
-        )  # in a process of its own
-        third = threading.Thread(target=save(4, **EXTERNAL), args=(tmp_path,))
-        third.start()
-        assert second.stdout is not None
-        assert "m.onnx" in second.stdout.readline()
-        third.join(0.3)
-        assert third.is_alive() and second.poll() is None and not (tmp_path / "m.onnx").exists()
-        assert "m.onnx" in caplog.text
-        go_on.set()
-        for thread in (first, third):
-            thread.join(20)
-        assert second.wait(20) == 0
-    assert number_in(tmp_path / "m.onnx")[0] in (3, 4)
-    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data"]
-
 
 WAITING = """
 import logging, sys
@@ -403,6 +391,67 @@ from tests.proto_schema.test_ownership import EXTERNAL, save
 logging.basicConfig(stream=sys.stdout, level=logging.INFO)
 save(3, **EXTERNAL)(Path(sys.argv[1]))
 """
+
+
+@contextmanager
+def at_work(folder: Path) -> Iterator[threading.Event]:
+    """A save of model 2, which is about to be committed, and is when the event is set."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    def told(done: int, total: int) -> None:
+        inside.set()
+        go_on.wait(20)
+
+    thread = threading.Thread(target=save(2, **EXTERNAL, progress=told), args=(folder,))
+    thread.start()
+    try:
+        assert inside.wait(20)
+        yield go_on
+    finally:
+        go_on.set()
+        thread.join(20)
+
+
+def waiting(folder: Path) -> subprocess.Popen[str]:
+    """A process that wants to save, and has said that it waits."""
+    command = [sys.executable, "-c", WAITING, str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None and "m.onnx" in process.stdout.readline(), (
+        "it does not wait, or not with a message"
+    )
+    return process
+
+
+def test_a_lock_is_waited_for_with_a_message(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A save that finds another one at work says so, and goes on after it; a thread as a process."""
+    with caplog.at_level(logging.INFO, "proto_schema"), at_work(tmp_path) as go_on:
+        process = waiting(tmp_path)
+        thread = threading.Thread(target=save(4, **EXTERNAL), args=(tmp_path,))
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive() and process.poll() is None and not (tmp_path / "m.onnx").exists()
+        assert "m.onnx" in caplog.text
+        go_on.set()
+        thread.join(20)
+        assert process.wait(20) == 0
+    assert held_by(tmp_path / "m.onnx") in ("3", "4")
+    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data"]
+
+
+@pytest.mark.parametrize("by", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_one_that_waits_is_ended(by: str, tmp_path: Path) -> None:
+    """The one that works goes on, and the next one still waits for it."""
+    with at_work(tmp_path) as go_on:
+        process = waiting(tmp_path)
+        process.send_signal(signal.Signals[by])
+        assert process.wait(20) != 0
+        thread = threading.Thread(target=save(4, **EXTERNAL), args=(tmp_path,))
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive() and not (tmp_path / "m.onnx").exists()
+        go_on.set()
+        thread.join(20)
+    assert held_by(tmp_path / "m.onnx") == "4" and sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data"]
 
 
 def test_other_targets_are_not_waited_for(tmp_path: Path) -> None:
