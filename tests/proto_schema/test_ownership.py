@@ -13,7 +13,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -416,9 +417,7 @@ def waiting(folder: Path) -> subprocess.Popen[str]:
     """A process that wants to save, and has said that it waits."""
     command = [sys.executable, "-c", WAITING, str(folder)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None and "m.onnx" in process.stdout.readline(), (
-        "it does not wait, or not with a message"
-    )
+    assert process.stdout is not None and "m.onnx" in process.stdout.readline(), "it does not say that it waits"
     return process
 
 
