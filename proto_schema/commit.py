@@ -32,7 +32,7 @@ from proto_schema.durable import (
 from proto_schema.locks import Lock, folder_locked, locked
 from proto_schema.meter import Meter
 from proto_schema.naming import fresh_name, temporary_name
-from proto_schema.owned import Surroundings
+from proto_schema.owned import Surroundings, files_of
 from proto_schema.payload import BytesLike
 from proto_schema.targets import Kind, judge
 
@@ -129,6 +129,10 @@ class Commit:
     def lock_folder(self) -> None:
         """Locks the folder until the context ends."""
         self._folder.enter_context(folder_locked(os.path.dirname(self.path)))
+
+    def uses(self, model: str, data_files: list[str]) -> None:
+        """Says which data files the model of that temporary name refers to."""
+        self._models[model] = data_files
 
     def settle(self) -> Surroundings:
         """Locks the folder, and returns what is in it; data of the old model goes when the context ends."""
@@ -251,7 +255,7 @@ def replacing(
             with suppress(*([PermissionError] if appends else [])):
                 lock = stack.enter_context(turn(path))
             judge(path, kind, inputs, overwrite)
-        yield Target(path, lock)
+        yield Target(path, lock, kind)
 
 
 @dataclass
@@ -260,6 +264,7 @@ class Target:
 
     path: str
     lock: Lock | None
+    kind: Kind = "model"
 
     def write(self, parts: Sequence[BytesLike], size: int, before_renaming: Callable[[], None] = lambda: None) -> None:
         """Writes the parts, of `size` bytes together; if `before_renaming` raises, the file does not appear."""
@@ -271,6 +276,10 @@ class Target:
                 return
             with Commit(self.path, self.lock) as commit:
                 temporary = commit.write_model(parts, size, [])
-                commit.lock_folder()
+                if self.kind == "model":
+                    commit.settle()
+                    commit.uses(temporary, files_of(temporary)[1:])
+                else:
+                    commit.lock_folder()
                 before_renaming()
                 commit.rename(temporary, self.path)

@@ -169,6 +169,11 @@ class Sources:
             if found[:2] == data.stamp[:2] and found != data.stamp:
                 raise changed(data.path)
 
+    def stamp(self, data: BytesLike) -> Stamp | None:
+        """The stamp of the file that a payload lies in, which `look` has seen; None where it lies in none."""
+        found = file_range(data)
+        return None if found is None else found.stamp or self._stamps.get(str(found.source))
+
     def reads(self, path: str) -> bool:
         """Whether the file at `path` is one that payloads were read from, as far as it was looked at."""
         with suppress(OSError):

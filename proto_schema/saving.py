@@ -265,10 +265,13 @@ def _with_files(model: ModelProto, path: str, stored: Stored, sources: Sources, 
     work.resume, work.overwrite = options.resume and locked, options.overwrite
     work.names = _names(work, moving, options.location, locked)
     layout.mark(work.names, base)
+    stamps = {path: _stamp(path) for path in work.paths}  # taken first, so that they are of what is looked at next
     work.unchanged = lies_already(layout, moving, folder, work.names)
     work.taken = not work.unchanged and any(map(os.path.lexists, work.paths))
-    used = {os.path.join(folder, place[0]) for place in found.values()}
-    work.used = {name: _stamp(name) for name in [*used, *(work.paths if work.unchanged else ())]}
+    work.used = stamps if work.unchanged else {}
+    for tensor, data in stored:
+        if place := found.get(id(tensor)):
+            work.used[os.path.join(folder, place[0])] = sources.stamp(data)
     work.parts, work.size = _outside(work, work.names)
     return work
 
