@@ -24,7 +24,7 @@ from fuzz.readers import DOCUMENTED, READERS, Files
 from fuzz.steps import Steps, compiled
 
 ROOT = Path(__file__).parents[2]
-PARTS = 40
+PARTS = 60
 SMALL, TIMES = 1500, 4
 STEEPEST, WORTH = 8.0, 0.5  # times as long for four times the file; seconds below which nothing is a finding
 
