@@ -18,7 +18,6 @@ from proto_schema.onnx import TensorProto
 from purexport.cli.errors import UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 FLOAT8E8M0 = TensorProto.FLOAT8E8M0  # without a sign and a zero, which drawn numbers have
@@ -46,7 +45,7 @@ class InputSpec:
         import torch
 
         if self.file is not None:
-            return torch.from_numpy(_read_array(self.file))
+            return _read_array(self.file)
         dtype: torch.dtype = getattr(torch, self.dtype)
         if self.low is not None and self.high is not None:
             return torch.randint(self.low, self.high + 1, self.sizes, generator=generator).to(dtype)
@@ -112,13 +111,19 @@ def parse_size(text: str | None) -> int | None:
     return count
 
 
-def _read_array(path: Path) -> np.ndarray:
-    import numpy as np
+def _read_array(path: Path) -> torch.Tensor:
+    """By the reader of checkpoints: what is no regular file, or lacks the data that it speaks of, is refused."""
+    from purexport.errors import WeightsError
+    from purexport.weights import npy
+    from purexport.weights.model.mapped import Mapped
+    from purexport.weights.stored import CheckpointFile
 
     try:
-        loaded = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise UsageError(f"{path}: not a .npy file; write it with numpy.save") from error
-    if not isinstance(loaded, np.ndarray):
-        raise UsageError(f"{path}: holds several arrays; write one array with numpy.save")
-    return loaded
+        with CheckpointFile(path) as file:
+            stored = npy.read(file)[0]
+        found = Mapped(runs=True).copy(stored)
+    except WeightsError as error:
+        raise UsageError(f"--input @{path}: {error}") from None
+    if found is None:
+        raise UsageError(f"--input @{path}: torch has no such data type; cast the array before it is saved")
+    return found

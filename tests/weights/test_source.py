@@ -163,7 +163,7 @@ WRONG: list[tuple[str, Any, Any, type[Exception], str]] = [
         "/dev/null",
         None,
         WeightsError,
-        "/dev/null is not a regular file: weights are read at many places of it",
+        "/dev/null is not a regular file, but a device: weights are read at many places of it; copy it to one",
     ),
 ]
 
@@ -224,10 +224,8 @@ FILES: list[tuple[bytes, str]] = [
     ),
     (b"<!DOCTYPE html><html>", "it is no checkpoint; this is a web page, probably a login or error page"),
     (b"\x1f\x8b\x08rest", "it is no checkpoint; this is gzip-compressed: decompress it first"),
-    (
-        b"\x80\x02\x8a\nl\xfc",
-        "it is a pickle without an archive, as torch before 1.6 wrote it; save torch.load(path) with",
-    ),
+    (b"\x80\x02}q\0.", "it is a pickle, but torch.save did not write it; load it where you trust it, and save"),
+    (b"storages\0", "it is a tar archive, as the first versions of torch wrote it; load it with torch and save its"),
     (
         b"whatever this is",
         "it is no checkpoint that is known: safetensors, an index, torch.save's archive, npz, npy or ONNX",
@@ -254,7 +252,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path: Path) -> None:
 
 def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(WeightsError, match="is not a regular file"):
+    with pytest.raises(WeightsError, match="pipe is not a regular file, but a pipe: weights are"):
         open_weights(tmp_path / "pipe")
 
 
