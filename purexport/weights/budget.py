@@ -1,8 +1,9 @@
-"""How much memory the objects may take that a header becomes: as for messages, a base and a rate for each byte read.
+"""How much memory the objects may take that a pickle becomes: as for messages, a base and a rate for each byte of it.
 
-A pickle of one byte an opcode, or JSON of empty objects, becomes objects of fifty to a hundred times its size. So what
-is made is counted before it is made, by sizes that are at least those of CPython. Headers of real checkpoints need a
-fraction of the rate.
+An opcode of one byte becomes an object of fifty to a hundred. So what is made is counted before it is made, by sizes
+that are about those of CPython; what is let go is not counted back, with one exception, the marks on the stack. Pickles
+of real checkpoints need half of the rate. The other headers (JSON, the directory of an archive, an array's) need no
+count: what is made of a byte of theirs takes less than the rate.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 BASE = 1 << 28
 RATE = 32  # for each byte that is read
 _OVERHEAD = 8  # of these, for the bytes themselves and the texts cut from them, of up to 4 bytes a character
-ROW = 1000  # a tensor by its name: `Stored`, its range of the file, its places in the mappings
+ROW = 480  # a tensor by its name: `Stored`, its range of the file, its places in the mappings
 TOO_MUCH = "its objects need more memory than those of any checkpoint of its size: it is hostile or damaged"
 
 
@@ -23,5 +24,5 @@ class Budget:
         self.left = BASE
 
     def earn(self, size: int) -> None:
-        """So many bytes of a header were read."""
+        """So many bytes of pickles were read."""
         self.left += (RATE - _OVERHEAD) * size

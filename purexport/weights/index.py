@@ -14,7 +14,6 @@ from purexport.weights.jsontext import parsed
 from purexport.weights.stored import CheckpointFile, Stored, listed, shown
 
 LONGEST = 100_000_000  # bytes, as many as the header of a safetensors file may have
-_PLACE = 400  # bytes of memory for a name, and for a file that has one name only
 _ADVICE = "download or write the checkpoint again, whole"
 
 
@@ -23,7 +22,6 @@ def read(file: CheckpointFile, read_shard: Callable[[CheckpointFile], list[Store
     places = _places(file)
     shards: dict[str, list[str]] = {}
     for name, shard in places.items():
-        file.spend(_PLACE)
         shards.setdefault(shard, []).append(name)
     folder = os.path.dirname(file.path)
     missing = [name for name in shards if not os.path.exists(os.path.join(folder, name))]

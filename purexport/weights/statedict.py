@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from proto_schema.dtypes import DTYPES
+from purexport.weights.budget import ROW
 from purexport.weights.stored import CheckpointFile, Stored, listed, shown, size_of
 from purexport.weights.strided import StridedPayload, is_contiguous
 from purexport.weights.torchvalues import Storage, Tensor
@@ -74,6 +75,7 @@ def _rows(found: dict[str, Any], file: CheckpointFile, begin_of: Callable[[Stora
     for name, tensor in found.items():
         if isinstance(name, str) and isinstance(tensor, Tensor):
             assert tensor.kind.code
+            file.spend(ROW)
             width = DTYPES[tensor.kind.code].bits // 8
             begin = begin_of(tensor.storage)
             size = size_of(tensor.kind.code, tensor.shape)

@@ -114,6 +114,8 @@ class _Storages:
         if not (isinstance(key, tuple) and len(key) == 6):
             raise TypeError
         storage = storage_of(key[:5])
+        if storage.key not in self._named:
+            self._file.spend(_PLACE)
         first = self._named.setdefault(storage.key, storage)
         if (first.kind, first.size) != (storage.kind, storage.size) and (first.size or storage.size):
             raise WeightsError(f"the storage {shown(storage.key)} has two types or sizes; {SAVE_AGAIN}")
@@ -128,7 +130,6 @@ class _Storages:
             if storage is None or key in self._begins:
                 what = "which is there already" if storage else "which its tensors do not name"
                 raise self._file.error(f"it lists the storage {shown(key)}, {what}; {COPY_AGAIN}")
-            self._file.spend(_PLACE)
             begin = at + 8
             if begin + storage.size > self._file.size:
                 raise self._file.error(
@@ -150,4 +151,4 @@ class _Storages:
         return self._begins[storage.key] + storage.begin
 
 
-_PLACE = 160  # bytes for the place of a storage
+_PLACE = 240  # bytes of memory for what is known of a storage, and where it is

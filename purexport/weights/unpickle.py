@@ -54,7 +54,8 @@ class Unpickler:
         self._persistent = persistent
         self._stack: list[Any] = []
         self._marks: list[list[Any]] = []
-        self._memo: dict[int, Any] = {}
+        self._memo: list[Any] = []  # by their numbers, as picklers give them; `_far` has those that do not follow on
+        self._far: dict[int, Any] = {}
 
     def load(self) -> object:
         """The value. WeightsError says at which byte the pickle is malformed, or asks for what is not allowed."""
@@ -144,6 +145,7 @@ class Unpickler:
     def _marked(self) -> list[Any]:
         """The values put on the stack since the last mark."""
         items, self._stack = self._stack, self._marks.pop()
+        self._budget.left += _MARK
         return items
 
     def _pop(self) -> None:
@@ -196,7 +198,7 @@ class Unpickler:
             self.fail("it sets an item of what is no dict")
         if len(items) % 2:
             self.fail("a key has no value")
-        self._spend(_ITEM * len(items))
+        self._spend(_ITEM * len(items) + (0 if target else _TABLE))
         for key, value in zip(items[::2], items[1::2], strict=True):
             set_item(target, key, value)
 
@@ -278,12 +280,23 @@ class Unpickler:
             self.fail(f"{self._near()}{error}", error.code)
 
     def _put(self, key: int) -> None:
-        self._memo[key] = self._stack[-1]
+        value = self._stack[-1]
+        if key < len(self._memo):
+            self._memo[key] = value
+        elif key == len(self._memo):
+            self._far.pop(key, None)
+            self._memo.append(value)
+        else:
+            self._spend(_FAR)
+            self._far[key] = value
 
     def _get(self, key: int) -> None:
-        if key not in self._memo:
+        if key < len(self._memo):
+            self._push(self._memo[key])
+        elif key in self._far:
+            self._push(self._far[key])
+        else:
             self.fail(f"it gets value {key}, which was never put")
-        self._push(self._memo[key])
 
 
 def set_item(target: dict[Any, Any], key: object, value: object) -> None:
@@ -344,25 +357,28 @@ _OPCODES: dict[int, _Step] = {
         ("Q", Unpickler._persistent_id),
         ("q", lambda self: self._put(self._number(1))),
         ("r", lambda self: self._put(self._number(4))),
-        ("\x94", lambda self: self._put(len(self._memo))),
+        ("\x94", lambda self: self._put(len(self._memo) + len(self._far))),
         ("h", lambda self: self._get(self._number(1))),
         ("j", lambda self: self._get(self._number(4))),
     )
 }
 
-# What an opcode may take in memory at most: a place on the stack (and in the list it may go to), the object in CPython,
-# and of dicts their first table.  Texts and bytes are paid by what is read (`Budget`).
-_ITEM = 128  # of a dict whose table has just grown; counted for keys and for values
-_COSTS = [24] * 256
+# What an opcode takes in memory: a place on the stack and in the list it goes to, and the object in CPython.  Texts and
+# bytes are paid by what is read (`Budget`).
+_MARK = 96  # a list that is let go
+_TABLE = 184  # the first of a dict
+_ITEM = 56  # half of what an item of a dict takes, whose table has just grown: it is counted for keys and for values
+_FAR = 128  # an item of the memo that does not follow the one before
+_COSTS = [16] * 256
 for _codes, _cost in (
-    (b"(]\x8f", 128),
-    (b"}d", 96),
-    (b"\x85\x86\x87t", 112),
-    (b"J\x8a\x8bMG", 64),
-    (b"X\x8c\x8dUTCB\x8e\x96", 112),
-    (b"qr\x94", 160),
-    (b"QR\x81", 256),
-    (b"sud", 192),
+    (b"(", _MARK + 16),
+    (b"]l\x8f\x91", 104),
+    (b"}d", 80),
+    (b"\x85\x86\x87t", 80),
+    (b"J\x8a\x8bMG", 48),
+    (b"X\x8c\x8dUTCB\x8e\x96", 88),
+    (b"R\x81", 88),
+    (b"Q", 112),
 ):
     for _code in _codes:
         _COSTS[_code] = _cost
