@@ -79,12 +79,16 @@ class Payload(ABC):
 
 
 BytesLike: TypeAlias = "bytes | bytearray | memoryview | Payload"
-Stamp: TypeAlias = "tuple[int, int, int, int]"
+Stamp: TypeAlias = "tuple[int, int, int, int, int]"
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
-    """What tells a file from another that takes its place, and from itself after a change."""
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    """What tells a file from another that takes its place, and from itself after a change.
+
+    Device, inode, size, and two times: that of the last write can be set back, as copying tools do it, that of the last
+    change of the file or its properties cannot.
+    """
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 class FileMap(mmap.mmap):

@@ -83,6 +83,12 @@ class Mapped:
         self.origins.add(tensor, stored.payload)
         return tensor
 
+    def refuse_changed(self) -> None:
+        """Raises ExternalDataError if a file that is mapped changed: what was computed of its values may be wrong."""
+        for path, stamp in self._files:
+            if stamp is not None:
+                opened(path, stamp).close()
+
     def reserve(self, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
         """A tensor with an address and no values: it takes no memory until it is touched."""
         size = math.prod(shape) * dtype.itemsize
