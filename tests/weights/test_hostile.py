@@ -20,7 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from purexport.weights import WeightsError, budget, open_weights, torchlegacy
+from purexport.weights import Stored, WeightsError, budget, open_weights, torchlegacy
+from purexport.weights.arrays import MemoryPayload
+from purexport.weights.match import Wanted, match
 from purexport.weights.stored import shown
 from tests.weights import made
 from tests.weights.test_torchlegacy import persistent
@@ -255,3 +257,14 @@ def test_members_that_overlap_are_refused(tmp_path: Path) -> None:
     (tmp_path / "m.npz").write_bytes(content)
     with pytest.raises(WeightsError, match=r"member 'a.npy' would have 140 bytes at \d+, .* before the next one"):
         open_weights(tmp_path / "m.npz")
+
+
+def test_errors_on_what_does_not_fit_are_short() -> None:
+    """Names of a megabyte, and shapes of thousands of axes, beside a model of few."""
+    wanted = [Wanted(("weight",), 1, (2, 3))]
+    long = "x" * (1 << 20)
+    row = Stored("weight", 1, (0,) * 5000, MemoryPayload(b""), "m.safetensors")
+    for weights in ({"weight": row}, {f"{long}.weight": row}, {f"{long}\u202e.weight": row, long: row}):
+        with pytest.raises(WeightsError) as caught:
+            match(weights, wanted)
+        assert len(str(caught.value)) < 2000 and str(caught.value).isascii()
