@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -250,10 +251,22 @@ def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path: Path) -> None:
             safetensors.read(file)
 
 
-def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(WeightsError, match="pipe is not a regular file, but a pipe: weights are"):
-        open_weights(tmp_path / "pipe")
+def make_socket(path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as made_here:
+        made_here.bind(path)
+
+
+@pytest.mark.parametrize(("make", "what"), [(os.mkfifo, "a pipe"), (make_socket, "a socket")])
+def test_what_is_no_file_is_refused_without_waiting(
+    make: Callable[[str], None], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given itself, found in a folder, or named by an index."""
+    monkeypatch.chdir(tmp_path)
+    make("model.safetensors")
+    (tmp_path / "i.json").write_text('{"weight_map": {"a": "model.safetensors"}}')
+    for source in ("model.safetensors", ".", "i.json"):
+        with pytest.raises(WeightsError, match=f"model.safetensors is not a regular file, but {what}: weights are"):
+            open_weights(source)
 
 
 GRID = torch.arange(12, dtype=torch.float32).reshape(3, 4)
