@@ -112,18 +112,19 @@ def parse_size(text: str | None) -> int | None:
 
 
 def _read_array(path: Path) -> torch.Tensor:
-    """By the reader of checkpoints: what is no regular file, or lacks the data that it speaks of, is refused."""
-    from purexport.errors import WeightsError
+    """The array of a .npy file.  It is read as a checkpoint is: the header is not evaluated, no memory is promised."""
     from purexport.weights import npy
     from purexport.weights.model.mapped import Mapped
     from purexport.weights.stored import CheckpointFile
 
-    try:
-        with CheckpointFile(path) as file:
-            stored = npy.read(file)[0]
-        found = Mapped(runs=True).copy(stored)
-    except WeightsError as error:
-        raise UsageError(f"--input @{path}: {error}") from None
-    if found is None:
-        raise UsageError(f"--input @{path}: torch has no such data type; cast the array before it is saved")
-    return found
+    with CheckpointFile(path) as file:
+        if not file.size:
+            raise UsageError(f"{path}: the file is empty; write it with numpy.save")
+        try:
+            [stored] = npy.read(file)
+        except ValueError as error:
+            raise UsageError(f"{path}: {str(error).removeprefix(f'{file.label}: ')}") from error
+    made = Mapped(runs=True).copy(stored)
+    if made is None:
+        raise UsageError(f"{path}: torch has no dtype for its numbers; convert them")
+    return made
