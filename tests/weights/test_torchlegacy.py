@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from purexport.weights import WeightsError, open_weights, torchlegacy
+from purexport.weights.stored import CheckpointFile
 from tests.weights.test_torchzip import GRID, TENSORS, octets
 
 # those that torch writes and does not read again: of bytes without a type, which have no dtype
@@ -45,9 +46,19 @@ def test_only_the_pickles_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torchlegacy._Pickles, "_read", recorded(torchlegacy._Pickles._read, sizes))
     assert open_weights(path)["w"].payload == octets(GRID)
     assert sizes == [64, 256, 1024]
+    left = budget_left(path)
+    monkeypatch.setattr(torchlegacy, "_FIRST", 1024)
+    assert budget_left(path) == left
     monkeypatch.setattr(torchlegacy, "LONGEST_PICKLES", 300)
     with pytest.raises(WeightsError, match="its pickles have more than the 300 bytes that they may have; load it with"):
         open_weights(path)
+
+
+def budget_left(path: Path) -> int:
+    """What was made of a pickle that had to be read again is not counted."""
+    with CheckpointFile(path) as opened:
+        torchlegacy.read(opened)
+        return opened.budget.left
 
 
 def recorded(function: Callable[[Any, int], None], sizes: list[int]) -> Callable[[Any, int], None]:
