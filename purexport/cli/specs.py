@@ -18,7 +18,6 @@ from proto_schema.onnx import TensorProto
 from purexport.cli.errors import UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 FLOAT8E8M0 = TensorProto.FLOAT8E8M0  # without a sign and a zero, which drawn numbers have
@@ -46,7 +45,7 @@ class InputSpec:
         import torch
 
         if self.file is not None:
-            return torch.from_numpy(_read_array(self.file))
+            return _read_array(self.file)
         dtype: torch.dtype = getattr(torch, self.dtype)
         if self.low is not None and self.high is not None:
             return torch.randint(self.low, self.high + 1, self.sizes, generator=generator).to(dtype)
@@ -112,13 +111,20 @@ def parse_size(text: str | None) -> int | None:
     return count
 
 
-def _read_array(path: Path) -> np.ndarray:
-    import numpy as np
+def _read_array(path: Path) -> torch.Tensor:
+    """The array of a .npy file.  It is read as a checkpoint is: the header is not evaluated, no memory is promised."""
+    from purexport.weights import npy
+    from purexport.weights.model.mapped import Mapped
+    from purexport.weights.stored import CheckpointFile
 
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise UsageError(f"{path}: not a .npy file; write it with numpy.save") from error
-    if not isinstance(loaded, np.ndarray):
-        raise UsageError(f"{path}: holds several arrays; write one array with numpy.save")
-    return loaded
+    with CheckpointFile(path) as file:
+        if not file.size:
+            raise UsageError(f"{path}: the file is empty; write it with numpy.save")
+        try:
+            [stored] = npy.read(file)
+        except ValueError as error:
+            raise UsageError(f"{path}: {str(error).removeprefix(f'{file.label}: ')}") from error
+    made = Mapped(runs=True).copy(stored)
+    if made is None:
+        raise UsageError(f"{path}: torch has no dtype for its numbers; convert them")
+    return made

@@ -115,6 +115,10 @@ GOOD_EXPORTS: list[tuple[str, Sequence[str]]] = [
     ("weights", ["net:Net", *X, "--weights", "weights.pt"]),
     ("weights of an old torch", ["net:Net", *X, "--weights", "old.pt"]),
     ("weights of a script", ["net:script", *X, "--weights", "weights.pt"]),
+    ("weights of a script and an old torch", ["net:script", *X, "--weights", "old.pt"]),
+    ("weights of a script under another name", ["net:script", *X, "--weights", "prefixed.pt", "--rename", "model.="]),
+    ("weights of a script of another type", ["net:script", *X, "--weights", "double.pt", "--cast"]),
+    ("weights of a script in part", ["net:script", *X, "--weights", "part.pt", "--partial"]),
     ("weights without memory", ["net:Net", *X, "--weights", "weights.pt", "--meta", "--capture", "export"]),
     ("weights under another name", ["net:Net", *X, "--weights", "prefixed.pt", "--rename", "model.="]),
     ("weights of another type", ["net:Net", *X, "--weights", "double.pt", "--cast"]),
@@ -162,6 +166,9 @@ def test_weights_are_the_given_ones() -> None:
 
 
 # Mistakes -------------------------------------------------------------------------------------------------------------
+
+# a key whose hash takes twice as long for every five bytes: pairs of the pair before, 62 deep
+BOMB = b"\x80\x02}N" + b"".join(b"q%ch%c\x86" % (level, level) for level in range(62)) + b"Ns."
 
 # the command line, what its one line on stderr must say
 MISTAKES: list[tuple[Sequence[str], str]] = [
@@ -227,9 +234,20 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["export", "net:Net", *X, "--opset", "99"], "opset_version=99 is not one of 9 to"),
     (["export", "net:Net", *X, "--weights", "none.pt"], "none.pt: No such file"),
     (["export", "net:Net", *X, "--weights", "net.py"], "net.py: it is no checkpoint that is known: safetensors"),
-    (["export", "net:Net", *X, "--weights", "pickle"], "--weights pickle: no weights that torch.load"),
-    (["export", "net:script", *X, "--weights", "weights.pt"], "--weights weights.pt: does not fit the model"),
-    (["export", "net:script", *X, "--weights", "weights.pt", "--partial"], "scripted modules take one --weights FILE"),
+    (["export", "net:Net", *X, "--weights", "pickle"], "pickle: it is a pickle, but torch.save did not"),
+    (["export", "net:Net", *X, "--weights", "bomb"], "bomb: it is a pickle, but torch.save did not write it"),
+    (["export", "net:script", *X, "--weights", "bomb"], "bomb: it is a pickle, but torch.save did not write it"),
+    (["export", "net:Net", *X, "--weights", "pipe"], "pipe is not a regular file, but a pipe"),
+    (["export", "net:script", *X, "--weights", "pipe"], "pipe is not a regular file, but a pipe"),
+    (["export", "net:Net", *X, "--weights", "pipes"], "pytorch_model.bin is not a regular file, but a pipe"),
+    (["export", "net:Net", *X, "--weights", "i.json"], "pipe is not a regular file, but a pipe"),
+    (["export", "net:Net", "--input", "x=@pipe"], "pipe is not a regular file, but a pipe"),
+    (["export", "net:Net", "--input", "x=@huge.npy"], "its header asks for 4398046511104 bytes of data, but 4 follow"),
+    (["export", "net:Net", "--input", "x=@text.npy"], "ONNX has no data type for numpy's <U1"),
+    (["export", "net:Net", "--input", "x=@big.npy"], "it is big-endian"),
+    (["export", "net:script", *X, "--weights", "pickle"], "pickle: it is a pickle, but torch.save did not"),
+    (["export", "net:script", *X, "--weights", "weights.pt"], "(weights.pt) does not fit the model: 1 missing"),
+    (["export", "net:script", *X, "--weights", "none.pt"], "none.pt: No such file"),
     (["export", "net:Net", *X, "--rename", "a=b"], "name a checkpoint with --weights FILE"),
     (["export", "net:Net", *X, "--weights", "weights.pt", "--rename", "a"], "--rename a: write OLD=NEW once"),
     (["export", "net:Net", *X, "--meta"], "the model has no values for 2 of its tensors"),
@@ -239,11 +257,24 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
 ]
 
 
+def _make_hostile(folder: Path) -> None:
+    """Pipes that nobody writes to, a pickle whose keys take forever, arrays that are not what numpy.save writes."""
+    (folder / "bomb").write_bytes(BOMB)
+    (folder / "i.json").write_text('{"weight_map": {"linear.weight": "pipe"}}')
+    for name, kind, size in (("huge", "<f4", 1 << 40), ("big", ">f4", 1), ("text", "<U1", 1)):
+        header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': ({size},), }}".encode()
+        (folder / f"{name}.npy").write_bytes(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + b"1234")
+    (folder / "pipes").mkdir()
+    for pipe in ("pipe", "pipes/pytorch_model.bin", "pipes/log"):
+        os.mkfifo(pipe)
+
+
 @pytest.mark.parametrize(("argv", "text"), MISTAKES, ids=[" ".join(argv) or "nothing" for argv, _ in MISTAKES])
 def test_mistake(argv: Sequence[str], text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit status 2, one line that helps, nothing on stdout, no file made."""
     torch.save({"linear.weight": torch.zeros(2, 4)}, "weights.pt")
     (folder / "pickle").write_bytes(b"\x80\x02no")
+    _make_hostile(folder)
     before = sorted(os.listdir(folder))
     assert run(*argv) == 2
     streams = capsys.readouterr()

@@ -34,7 +34,8 @@ examples:
   purexport export net.py:Net --input x=float32[1,8] --tar --external-data -o - | tar x
 
 weights:
-  model.safetensors        also an index of shards, a folder, what torch.save wrote, .npz, .onnx: read when written
+  model.safetensors        also an index of shards, a folder, what torch.save wrote, .npz, .onnx: read when written;
+                           nothing in them is run
   --rename model.=         without this prefix; =model. puts it before all; a.b=c.d renames one tensor, a.b= drops it
   --meta                   for a model larger than memory: it is made on torch's meta device
 
