@@ -27,7 +27,7 @@ OLD = [np.full(5000, 7, np.float32), np.arange(9000, dtype=np.float32), np.ones(
 # the first is large enough for the kernel to copy it from file to file
 NEW = [np.full(20_000, 8, np.float32), np.arange(9000, dtype=np.float32) + 1]
 MOST_CALLS = 160
-LEFT_BY_A_KILL = re.compile(r"\.?m\.onnx.*")
+LEFT_BY_A_KILL = re.compile(r"\.?m\.onnx.*|\.proto_schema-lock")
 
 
 def model(arrays: list[Any], source: Path | None = None) -> ps.ModelProto:
