@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from purexport.cli.errors import UsageError
 from purexport.cli.progress import shown
-from purexport.cli.source import load_model
+from purexport.cli.source import load_model, running
 from purexport.cli.specs import DTYPES, InputSpec, parse_dynamic, parse_input, parse_size
 from purexport.cli.streams import model_to_stdout
 from purexport.cli.weights import parse_weights
@@ -137,7 +137,7 @@ def _exported(
     weights = parse_weights(model, args)
     generator = torch.Generator().manual_seed(0)
     inputs = tuple(spec.make(generator) for spec in specs)
-    with shown() as progress:
+    with shown() as progress, running(f"the export of {args.source}"):
         return purexport.export(
             model,
             inputs,
