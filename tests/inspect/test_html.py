@@ -141,6 +141,10 @@ def test_sources_of_the_page(path: Path) -> None:
     assert not re.findall(
         r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function|setAttribute\(.on", text
     )
+    # all text passes `plain`, which escapes what would move other text
+    shows = [line.strip() for line in lines if re.search(r"textContent =|fillText\(", line)]
+    own = ["element.textContent = plain(text);", "context.fillText(plain(text), x, y, width);"]
+    assert shows == (own if path.name == "lists.js" else [])
 
 
 # Histograms -----------------------------------------------------------------------------------------------------------
@@ -407,6 +411,18 @@ def test_names_do_not_run(opened: Opened) -> None:
     assert window.run("return document.querySelectorAll('img').length") == 0
     window.run("document.body.append(Object.assign(document.createElement('script'), {text: 'window.hacked = 3'}))")
     assert window.run("return window.hacked ?? 'no'") == "no" and "Content Security Policy" in window.console()[0]
+
+
+@needs_browser
+def test_names_do_not_turn_other_text_around(opened: Opened) -> None:
+    model = sample_model()
+    assert model.graph is not None
+    model.graph.node[0].name = "abc\u202edef\u2066\U000e0041\x07"
+    window = opened(model)
+    window.type("#search", "abc\ue007")
+    said = window.run("return document.body.textContent")
+    assert r"abc\u202edef\u2066\u{e0041}\x07" in said
+    assert all(char.isprintable() or char == "\n" for char in said)
 
 
 def chain_of(count: int) -> ps.ModelProto:

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 
+from purexport.cli.terminal import safe
 from purexport.inspect.forms import canonicalize
 
 
@@ -29,6 +30,6 @@ def run(args: argparse.Namespace) -> int:
     before = os.path.getsize(args.file)
     after = canonicalize(args.file, args.output)
     facts = {"file": args.output, "bytes": after, "bytes_before": before}
-    text = f"wrote {args.output}, {after:,} bytes (before: {before:,})"
+    text = safe(f"wrote {args.output}, {after:,} bytes (before: {before:,})")
     sys.stdout.write((json.dumps(facts) if args.json else text) + "\n")
     return 0

@@ -15,6 +15,7 @@ from purexport.cli.progress import shown
 from purexport.cli.source import load_model, running
 from purexport.cli.specs import DTYPES, InputSpec, parse_dynamic, parse_input, parse_size
 from purexport.cli.streams import model_to_stdout
+from purexport.cli.terminal import safe, safe_lines
 from purexport.cli.weights import parse_weights
 from purexport.cli.written import Stopwatch, facts_of, written_facts, written_lines
 
@@ -104,7 +105,9 @@ def run(args: argparse.Namespace) -> int:
         program = _exported(args, specs, None if args.dry_run else target, dynamic, kwargs, stored)
     if args.dry_run:
         plan = program.plan(target, **stored)
-        sys.stdout.write((json.dumps(plan.as_dict(), indent=2) if args.json else f"{plan}\n{_NOTHING}") + "\n")
+        sys.stdout.write(
+            (json.dumps(plan.as_dict(), indent=2) if args.json else safe_lines(f"{plan}\n{_NOTHING}")) + "\n"
+        )
         return 0 if plan.fits else 1
     route, seconds = program.report.route, watch.seconds()
     if stream is not None:
@@ -160,7 +163,7 @@ def _text(facts: dict[str, Any]) -> str:
     lines = written_lines(facts)
     if facts["verified"]:
         lines.append("verified  onnxruntime computes what torch computes on the example")
-    return "\n".join(lines)
+    return "\n".join(map(safe, lines))
 
 
 def _parse_kwargs(text: str | None) -> dict[str, Any]:

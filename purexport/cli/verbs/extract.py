@@ -10,6 +10,7 @@ from typing import Any
 
 from proto_schema.units import size_text
 from purexport.cli.errors import UsageError
+from purexport.cli.terminal import safe
 from purexport.inspect.extract import extract_subgraph, tensor_to_npy, to_safetensors
 
 _EXAMPLES = """\
@@ -48,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.inputs is not None and args.outputs is None:
         raise UsageError("--inputs goes with --outputs")
     facts: dict[str, Any] = {"file": args.output}
+    notes: list[str] = []
     if args.tensor is not None:
         array = tensor_to_npy(args.file, args.tensor, args.output)
         facts.update(dtype=str(array.dtype), shape=list(array.shape))
@@ -55,14 +57,15 @@ def run(args: argparse.Namespace) -> int:
     elif args.tensors:
         count, left_out = to_safetensors(args.file, args.output)
         facts.update(tensors=count, left_out=left_out)
-        text = f"{count} tensors" + "".join(f"\nleft out  {line}, which the format does not have" for line in left_out)
+        text = f"{count} tensors"
+        notes = [f"left out  {line}, which the format does not have" for line in left_out]
     else:
         nodes = extract_subgraph(args.file, args.output, _names(args.outputs), args.inputs and _names(args.inputs))
         facts["nodes"] = nodes
         text = f"{nodes} node{'' if nodes == 1 else 's'}"
     facts["bytes"] = os.path.getsize(args.output)
-    line = f"wrote {args.output}, {size_text(facts['bytes'])}: {text}".encode("ascii", "backslashreplace").decode()
-    sys.stdout.write((json.dumps(facts) if args.json else line) + "\n")
+    report = [f"wrote {args.output}, {size_text(facts['bytes'])}: {text}", *notes]
+    sys.stdout.write((json.dumps(facts) if args.json else "\n".join(map(safe, report))) + "\n")
     return 0
 
 
