@@ -261,6 +261,57 @@ def test_an_unsupported_operator_is_a_no(folder: Path, capsys: pytest.CaptureFix
     assert error.splitlines()[0].endswith("1 operator cannot be exported at opset 20 [no-rule]")
 
 
+# every verb that reads a file, on one without a byte
+EMPTY = [
+    "show empty.onnx",
+    "show empty.onnx --json",
+    "inspect empty.onnx",
+    "inspect empty.onnx --json",
+    "inspect empty.onnx --hex",
+    "inspect empty.onnx graph",
+    "inspect empty.onnx --root TensorProto",
+    "locate empty.onnx 0",
+    "locate empty.onnx graph",
+    "locate empty.onnx 0 --data x",
+    "stat empty.onnx",
+    "check empty.onnx",
+    "check empty.onnx --full",
+    "check empty.onnx --parsers",
+    "canonicalize empty.onnx -o out",
+    "diff empty.onnx empty.onnx",
+    "diff empty.onnx good.onnx",
+    "diff good.onnx empty.onnx",
+    "edit empty.onnx --drop-doc-strings",
+    "edit empty.onnx --set producer_name=me --append",
+    "extract empty.onnx --tensors -o out",
+    "extract empty.onnx --tensor x -o out",
+    "extract empty.onnx --outputs x -o out",
+    "salvage empty.onnx -o out",
+    "html empty.onnx",
+    "html empty.onnx -o out",
+    "export torch.nn:ReLU --input x=@empty.onnx",
+    "export torch.nn:ReLU --input x=float32[1] --weights empty.onnx",
+    "export torch.nn:ReLU --input x=float32[1] --weights empty.safetensors",
+    "export torch.nn:ReLU --input x=float32[1] --weights empty.npz",
+    "export torch.nn:ReLU --input x=float32[1] --weights empty.json",
+    "show /dev/null",
+    "inspect /dev/null",
+    "html /dev/null -o out",
+]
+
+
+@pytest.mark.parametrize("argv", EMPTY)
+def test_an_empty_file_is_said_to_be_empty(argv: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("onnx", "safetensors", "npz", "json"):
+        (folder / f"empty.{kind}").touch()
+    ps.save(ps.ModelProto(ir_version=8, graph=ps.GraphProto(name="g")), "good.onnx")
+    before = sorted(os.listdir(folder))
+    assert run(*argv.split()) == 2
+    streams = capsys.readouterr()
+    assert streams.out == "" and "the file is empty" in streams.err
+    assert sorted(name for name in os.listdir(folder) if name != "__pycache__") == before
+
+
 # the command line, the code of its error
 CODES = [
     (["export", "net.py:Strange", *X], "no-rule"),

@@ -96,7 +96,7 @@ def test_damaged_copies(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture
         assert f"first bad byte: {facts['damage']['at']:#x}, in {facts['damage']['path']}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("data", [b"", b"version https://git-lfs.github.com/spec/v1\n", b"<!doctype html>", b"PK\3\4"])
+@pytest.mark.parametrize("data", [b"version https://git-lfs.github.com/spec/v1\n", b"<!doctype html>", b"PK\3\4"])
 def test_what_is_no_model_has_a_page_too(data: bytes, tmp_path: Path) -> None:
     facts, _, _ = unpacked(made(tmp_path, data))
     assert facts["size"] == len(data) and (facts["damage"] is None) == (not data)
@@ -129,6 +129,10 @@ def test_mistakes(tmp_path: Path) -> None:
         html(path, path)
     with pytest.raises(ValueError, match=r"histograms='some' is not one of auto, all, none"):
         html(path, tmp_path / "m.html", "some")
+    (tmp_path / "empty").touch()
+    with pytest.raises(ps.DecodeError, match=r"empty: the file is empty"):
+        html(tmp_path / "empty", tmp_path / "m.html")
+    (tmp_path / "empty").unlink()
     assert sorted(tmp_path.iterdir()) == [path] and path.read_bytes() == SAMPLE_BYTES
 
 
