@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         count, left_out = to_safetensors(args.file, args.output)
         facts.update(tensors=count, left_out=left_out)
         text = f"{count} tensors"
-        notes = [f"left out  {line}, which the format does not have" for line in left_out]
+        notes = [f"left out  {line}" for line in left_out]
     else:
         nodes = extract_subgraph(args.file, args.output, _names(args.outputs), args.inputs and _names(args.inputs))
         facts["nodes"] = nodes
