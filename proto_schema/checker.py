@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from proto_schema.checking import graphs, models, nodes, tensors, types
+from proto_schema.checking import checksums, graphs, models, nodes, tensors, types
 from proto_schema.checking.context import Context, Scope, domain_of
 from proto_schema.checking.place import Problem
 from proto_schema.errors import CheckError
@@ -75,8 +75,8 @@ def check_model(
 ) -> None:
     """Raises CheckError for the first rule that the model breaks.
 
-    `model`: a message, its encoding, or a path; then external data must be there, too. `full_check` adds the types of
-    values. `skip_opset_compatibility_check` lets functions use other versions of operators than the model.
+    `model`: a message, its encoding, or a path; then external data must be there, too, and the files for which the
+    model has a checksum are read. `full_check` adds the types of values, not their shapes. `skip_opset_compatibility_check` lets functions use other versions of operators than the model.
     `check_custom_domain` refuses operators of unknown domains. Raises DecodeError for bytes that are no model.
     """
     folder = None
@@ -93,6 +93,7 @@ def check_model(
     elif not isinstance(model, ModelProto):
         model = ModelProto.FromString(model)
     _reported(models.check_model, model, folder, skip_opset_compatibility_check, check_custom_domain)
+    _reported(checksums.check_checksums, model, folder)
     if full_check:
         _reported(types.check_types, model)
 
