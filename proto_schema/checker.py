@@ -1,8 +1,10 @@
 """Is a model valid? Structure, names, scopes, operators, attributes, data; with `full_check` the types of values.
 
-Names and arguments are onnx.checker's, and so are the verdicts, but for a few points where a file that no runtime takes
-passes there; the modules of `checking` name them. Every error says where: `graph.node[3].attribute["pads"]: ...`.
-The facts about operators are those of every opset, see `operators`.
+Names and arguments are onnx.checker's. Without `full_check` so are the verdicts, but for a few points where a file that
+no runtime takes passes there; the modules of `checking` name them. With `full_check` onnx.checker also infers shapes,
+which is not done here: of shapes only those of initializers are compared with what is declared (`checking/types.py`).
+Every error says where: `graph.node[3].attribute["pads"]: ...`. The facts about operators are those of every opset, see
+`operators`.
 """
 
 from __future__ import annotations
@@ -76,8 +78,9 @@ def check_model(
     """Raises CheckError for the first rule that the model breaks.
 
     `model`: a message, its encoding, or a path; then external data must be there, too, and the files for which the
-    model has a checksum are read. `full_check` adds the types of values, not their shapes. `skip_opset_compatibility_check` lets functions use other versions of operators than the model.
-    `check_custom_domain` refuses operators of unknown domains. Raises DecodeError for bytes that are no model.
+    model has a checksum are read. `full_check` adds the types of values and the shapes of initializers; the shapes that
+    nodes compute are not inferred. `skip_opset_compatibility_check` lets functions use other versions of operators than
+    the model. `check_custom_domain` refuses operators of unknown domains. Raises DecodeError for what is no model.
     """
     folder = None
     if isinstance(model, (str, os.PathLike)):

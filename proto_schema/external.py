@@ -41,7 +41,7 @@ class Entries:
 
 
 def entries(tensor: TensorProto) -> Entries:
-    """What the tensor's external_data says. ExternalDataError for bad locations, unknown or repeated keys, odd numbers."""
+    """What the tensor's external_data says. ExternalDataError for what a location, a key or a number must not be."""
     found: dict[str, str] = {}
     for entry in tensor.external_data:
         key, value = entry.key, entry.value

@@ -71,7 +71,7 @@ class Element:
 class Bytes:
     """A file's bytes: mapped if it is a regular file, otherwise read. `root` is the message that it encodes.
 
-    Raises OSError if it cannot be read, DecodeError if it is empty: a message may have no bytes, a file of one has some.
+    Raises OSError if it cannot be read, DecodeError if it is empty: only a message may have no bytes.
     """
 
     def __init__(self, source: str | os.PathLike[str] | bytes, root: type[Message] = ModelProto) -> None:
