@@ -37,7 +37,8 @@ first steps:
   purexport export net.py:Net --input x=float32[1,3,224,224] -o net.onnx
   purexport show net.onnx                  what is in the file
 
-`purexport VERB --help` explains a verb.  Exit status: 0 fine, 1 the answer is no, 2 bad usage or unreadable input.
+`purexport VERB --help` explains a verb.  Exit status: 0 fine, 1 the answer is no, 2 bad usage or unreadable input,
+128 + N ended by the signal N.
 """
 
 _OURS = (ExportError, WeightsError, DecodeError, EncodeError, ExternalDataError, CheckError)

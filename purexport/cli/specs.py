@@ -132,9 +132,11 @@ def parse_dynamic(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[
             raise UsageError(f"--dynamic {text!r}: no --input is called {name!r}; there is {known}")
         for part in rest.split(","):
             axis, equals, label = part.partition("=")
-            if not (equals and label and axis.strip().isdecimal()):
+            if not (equals and label and re.fullmatch(r" *[0-9]{1,9} *", axis)):
                 raise UsageError(f"--dynamic {text!r}: write INPUT:AXIS=NAME, as in x:0=batch or x:2=height,3=width")
-            axes.setdefault(name, {})[int(axis)] = label
+            other = axes.setdefault(name, {}).setdefault(int(axis), label)
+            if other != label:
+                raise UsageError(f"--dynamic: axis {int(axis)} of {name!r} is given twice, as {other!r} and {label!r}")
     return axes
 
 
@@ -142,7 +144,7 @@ def parse_size(text: str | None) -> int | None:
     """`2GB`, `1.5 GiB`, `500MB` or `4096` -> bytes; decimal units, binary with an i.  Raises UsageError."""
     if text is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?", text.strip().lower())
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?:([kmgt])(i?)b?|b)?", text.strip().lower())
     count = 0
     if match is not None:
         count = int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " "))

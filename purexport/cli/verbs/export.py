@@ -171,7 +171,7 @@ def _parse_kwargs(text: str | None) -> dict[str, Any]:
         return {}
     try:
         kwargs = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--kwargs: not JSON ({error}); write an object as in '{{\"scale\": 2}}'") from error
     if not isinstance(kwargs, dict):
         raise UsageError("--kwargs: write a JSON object as in '{\"scale\": 2}'")

@@ -48,6 +48,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("say what to extract: one of --tensor NAME, --tensors, --outputs NAMES")
     if args.inputs is not None and args.outputs is None:
         raise UsageError("--inputs goes with --outputs")
+    if args.outputs is not None and not _names(args.outputs):
+        raise UsageError("--outputs: name at least one value, as in --outputs scores,boxes")
     facts: dict[str, Any] = {"file": args.output}
     notes: list[str] = []
     if args.tensor is not None:
