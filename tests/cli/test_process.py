@@ -19,6 +19,7 @@ import pytest
 import proto_schema as ps
 from proto_schema.numpy_helper import from_array
 from purexport.cli.main import main
+from purexport.cli.process import Ended, ended_by_signals
 
 ROOT = Path(__file__).parents[2]
 T = ps.TensorProto
@@ -178,6 +179,13 @@ def test_text_that_the_terminal_cannot_encode(files: Path) -> None:
         assert done.stdout.startswith(b"wrote \\udcff.onnx")
 
 
+def test_what_a_model_prints_is_no_error_either() -> None:
+    code = "from purexport.cli.process import take_streams; take_streams(); print('caf\\xe9 \\udcff')"
+    environment = {**ENVIRONMENT, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"caf\\xe9 \\udcff\n", b"")
+
+
 # Code of the model that ends the process -----------------------------------------------------------------------------
 
 ENDS = """
@@ -295,13 +303,27 @@ def test_a_signal_in_the_middle_of_a_long_save(number: signal.Signals, tmp_path:
     ) as process:
         while process.poll() is None and not _growing(tmp_path, before):
             time.sleep(0.002)
-        for _ in range(3):  # timeout(1) sends it twice, and a closed terminal more than one
-            process.send_signal(number)
+        process.send_signal(number)
         out, err = process.communicate()
     assert (process.returncode, out) == (128 + number, "")
     assert err == f"purexport extract: ended by {number.name}\n"
     assert set(os.listdir(tmp_path)) == before
     assert (tmp_path / "w.safetensors").read_bytes() == b"what was there"
+
+
+@pytest.mark.parametrize("second", SIGNALS, ids=lambda number: number.name)
+def test_a_second_signal_does_not_interrupt_the_clean_up(second: signal.Signals) -> None:
+    """timeout(1) sends its signal twice, and a closed terminal more than one. A later one counts again."""
+    done = []
+    with pytest.raises(Ended) as caught, ended_by_signals():
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(second)
+            done.append("cleaned up")
+    assert done and caught.value.status == 143
+    with pytest.raises(Ended), ended_by_signals():
+        signal.raise_signal(second)
 
 
 def _growing(folder: Path, before: set[str]) -> bool:
@@ -334,7 +356,13 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.splitlines()[-1][-19:]) == (2, "OSError: still here")
 
 
-def test_the_library_leaves_signals_alone() -> None:
-    before = [signal.getsignal(number) for number in SIGNALS]
-    assert main(["--version"]) == 0
-    assert [signal.getsignal(number) for number in SIGNALS] == before
+def test_only_the_entry_takes_streams_and_signals(monkeypatch: pytest.MonkeyPatch, files: Path) -> None:
+    """`main` is a function that other programs call; so is everything below it."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a handler is installed")
+
+    monkeypatch.setattr(signal, "signal", refuse)
+    streams = sys.stdout, sys.stderr
+    assert main(["check", "good.onnx"]) == 0
+    assert (sys.stdout, sys.stderr) == streams
