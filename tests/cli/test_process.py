@@ -294,7 +294,7 @@ def test_a_signal_in_the_middle_of_a_long_save(number: signal.Signals, tmp_path:
     _long(tmp_path)
     before = set(os.listdir(tmp_path))
     with subprocess.Popen(
-        _command("extract long.onnx --tensors -o w.safetensors"),
+        _command("extract long.onnx --tensors -o w.safetensors --force"),
         env=ENVIRONMENT,
         cwd=tmp_path,
         stdout=subprocess.PIPE,

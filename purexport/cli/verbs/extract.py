@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from typing import Any
 
 from proto_schema.units import size_text
 from purexport.cli.errors import UsageError
+from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import safe
 from purexport.inspect.extract import extract_subgraph, tensor_to_npy, to_safetensors
 
@@ -37,6 +37,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--outputs", metavar="NAMES", help="write the nodes that make these values, with commas between")
     add("--inputs", metavar="NAMES", help="where that subgraph begins (default: at the inputs of the graph)")
     add("-o", "--output", metavar="FILE", required=True, help="the file to write")
+    add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser
 
@@ -53,21 +54,23 @@ def run(args: argparse.Namespace) -> int:
     facts: dict[str, Any] = {"file": args.output}
     notes: list[str] = []
     if args.tensor is not None:
-        array = tensor_to_npy(args.file, args.tensor, args.output)
+        array = tensor_to_npy(args.file, args.tensor, args.output, overwrite=args.force)
         facts.update(dtype=str(array.dtype), shape=list(array.shape))
         text = f"{array.dtype}{list(array.shape)}"
     elif args.tensors:
-        count, left_out = to_safetensors(args.file, args.output)
+        count, left_out = to_safetensors(args.file, args.output, overwrite=args.force)
         facts.update(tensors=count, left_out=left_out)
         text = f"{count} tensors"
         notes = [f"left out  {line}" for line in left_out]
     else:
-        nodes = extract_subgraph(args.file, args.output, _names(args.outputs), args.inputs and _names(args.inputs))
+        inputs = args.inputs and _names(args.inputs)
+        nodes = extract_subgraph(args.file, args.output, _names(args.outputs), inputs, overwrite=args.force)
         facts["nodes"] = nodes
         text = f"{nodes} node{'' if nodes == 1 else 's'}"
     facts["bytes"] = os.path.getsize(args.output)
     report = [f"wrote {args.output}, {size_text(facts['bytes'])}: {text}", *notes]
-    sys.stdout.write((json.dumps(facts) if args.json else "\n".join(map(safe, report))) + "\n")
+    lines = json.dumps(facts) if args.json else "\n".join(map(safe, report))
+    report_stream(args.output).write(lines + "\n")
     return 0
 
 
