@@ -27,7 +27,7 @@ from fuzz.seeds import models
 from proto_schema import codec, generate, interpret
 from proto_schema import external as external_data
 from tests.proto_schema.checker_models import valid, value
-from tests.proto_schema.checker_rows_data import STRICTER
+from tests.proto_schema.checker_rows_data import STRICTER, STRICTER_FULL
 
 ROOT = Path(__file__).parents[2]
 
@@ -238,12 +238,12 @@ def test_what_is_excused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_the_checkers_may_disagree_on() -> None:
     """The rows of where we are stricter are those of the table, which has some more of the official checker's own."""
     used = set()
-    for name, change, _ in STRICTER:
+    for full, (name, change, _) in [*((False, row) for row in STRICTER), *((True, row) for row in STRICTER_FULL)]:
         model = valid()
         change(model)
-        theirs = checker.official(model.SerializeToString(), False)
+        theirs = checker.official(model.SerializeToString(), full)
         with pytest.raises(ps.CheckError) as caught:
-            ps.checker.check_model(model)
+            ps.checker.check_model(model, full)
         reason = checker.excused(str(caught.value), theirs, model)
         assert reason or theirs, name
         used.add(reason)
