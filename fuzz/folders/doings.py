@@ -24,7 +24,7 @@ class Doing:
     """One step of ours.
 
     `line` shows it as Python. `means`: what the target means afterwards; None where it is to be no model, or where
-    nothing is known about it. `inputs`: the files that it reads. `sound`: nothing speaks against it.
+    nothing is known about it. `inputs`: files that it reads and must not replace. `sound`: nothing speaks against it.
     """
 
     line: str
@@ -34,7 +34,7 @@ class Doing:
     means: Meaning | None = None
     inputs: set[str] = field(default_factory=set)
     resume: bool = False
-    append: bool = False
+    overwrite: bool = False
     sound: bool = False
 
 
@@ -49,7 +49,7 @@ def _target(world: World, choices: Choices) -> str:
 
 def _source(world: World, choices: Choices) -> str:
     """A file to read: most often a model."""
-    there = [path for path in world.now if path.startswith(BOX) and path != PIPE]
+    there = [path for path in world.now if path.startswith(BOX) and path != PIPE and path not in world.stale]
     whole = sorted(path for path in there if meaning(world.now, path) is not None)
     if whole and choices.below(8):
         return str(choices.one_of(whole[:256]))
@@ -64,14 +64,12 @@ def _written(path: str) -> str:
 def save(world: World, choices: Choices) -> Doing:
     """A model that is new, that was loaded before, or that is loaded now; with all options."""
     target, kind = _target(world, choices), choices.below(4)
-    inputs: set[str] = set()
     if kind == 3 and world.handles:
         handle = choices.one_of(world.handles)
         model, means, said = handle.model, handle.means, handle.name
         fresh = False
     elif kind == 2 and (path := _source(world, choices)) and (found := meaning(world.now, path)) is not None:
         model, means, said, fresh = None, found, f"ps.load({_written(path)})", False
-        inputs = {path} | data_of(world.now, path)
     else:
         number = world.number()
         model, means, said, fresh = model_of(number), meaning_of(number), f"model({number})", True
@@ -84,9 +82,10 @@ def save(world: World, choices: Choices) -> Doing:
     line = f"ps.save({said}, {_written(target)}{shown})"
     tar = options.get("archive") is not None
     sound = fresh and not tar and _is_free(world, target) and "location" not in options
-    sound = sound and options.get("external_data") != "reference"
     resume = bool(options.get("resume"))
-    return Doing(line, run, "save", target, None if tar else means, inputs, resume, sound=sound)
+    sound = sound and options.get("external_data") != "reference" and not resume
+    overwrite = bool(options.get("overwrite"))
+    return Doing(line, run, "save", target, None if tar else means, set(), resume, overwrite, sound)
 
 
 def _options(choices: Choices) -> dict[str, Any]:
@@ -102,6 +101,8 @@ def _options(choices: Choices) -> dict[str, Any]:
         found["external_data"] = None if where == "reference" else where
     if choices.below(4) == 3:
         found["resume"] = True
+    if choices.below(8) == 7:
+        found["overwrite"] = True
     found["alignment"] = choices.one_of((64, 1, 4096))
     return found
 
@@ -146,49 +147,55 @@ def plan(world: World, choices: Choices) -> Doing:
 def edit(world: World, choices: Choices) -> Doing:
     """In place, to another file, or by a record at the end."""
     path, way = _source(world, choices), choices.below(4)
-    target = _target(world, choices) if way == 3 else path
+    target, overwrite = _target(world, choices) if way == 3 else path, choices.below(8) == 7
     producer = f"e{world.number()}"
     edits = inspect.Edits(fields={"producer_name": producer})
     found = meaning(world.now, path)
     means = None if found is None else (producer, found[1])
     other = world.path(target) if way == 3 else None
     shown = f", {_written(target)}" if way == 3 else ", append=True" if way == 2 else ""
+    shown += ", overwrite=True" if overwrite else ""
     return Doing(
         f'inspect.edit({_written(path)}, inspect.Edits(fields={{"producer_name": "{producer}"}}){shown})',
-        lambda: inspect.edit(world.path(path), edits, other, append=way == 2),
+        lambda: inspect.edit(world.path(path), edits, other, append=way == 2, overwrite=overwrite),
         "edit",
         target,
         means,
-        {path} | data_of(world.now, path),
-        append=way == 2,
+        data_of(world.now, path),
+        overwrite=overwrite,
     )
 
 
-def _tool(verb: str, call: Callable[[Any, Any], Any], keeps: bool, line: str) -> Callable[[World, Choices], Doing]:
+def _tool(verb: str, call: Callable[..., Any], keeps: bool, line: str) -> Callable[[World, Choices], Doing]:
     """A tool from a file to a file; `keeps`: the result means what the source means."""
 
     def made(world: World, choices: Choices) -> Doing:
-        path, target = _source(world, choices), _target(world, choices)
+        path, target, overwrite = _source(world, choices), _target(world, choices), choices.below(8) == 7
         own = data_of(world.now, path)
         beside = posixpath.dirname(path) == posixpath.dirname(target) and world.now[path].kind == FILE
         means = meaning(world.now, path) if keeps and (beside or verb == "extract") else None
-        shown = line.format(_written(path), _written(target))
-        inputs = {path, resolved(world.now, path)} | own
-        return Doing(shown, lambda: call(world.path(path), world.path(target)), verb, target, means, inputs)
+        inputs = own if verb == "canonicalize" else {path, resolved(world.now, path)} | own
+        options: dict[str, Any] = {"overwrite": True} if overwrite else {}
+        shown = line.format(_written(path), _written(target), ", overwrite=True" if overwrite else "")
+
+        def run() -> None:
+            call(world.path(path), world.path(target), **options)
+
+        return Doing(shown, run, verb, target, means, inputs, overwrite=overwrite)
 
     return made
 
 
-canonicalize = _tool("canonicalize", inspect.canonicalize, True, "inspect.canonicalize({}, {})")
-salvage = _tool("salvage", inspect.salvage, True, "inspect.salvage({}, {})")
-html = _tool("html", inspect.html, False, "inspect.html({}, {})")
-npy = _tool("npy", lambda path, to: inspect.tensor_to_npy(path, "w0", to), False, 'inspect.tensor_to_npy({}, "w0", {})')
-safetensors = _tool("safetensors", inspect.to_safetensors, False, "inspect.to_safetensors({}, {})")
+canonicalize = _tool("canonicalize", inspect.canonicalize, True, "inspect.canonicalize({}, {}{})")
+salvage = _tool("salvage", inspect.salvage, True, "inspect.salvage({}, {}{})")
+html = _tool("html", inspect.html, False, "inspect.html({}, {}{})")
+npy = _tool("npy", lambda path, to, **options: inspect.tensor_to_npy(path, "w0", to, **options), False, 'inspect.tensor_to_npy({}, "w0", {})')
+safetensors = _tool("safetensors", inspect.to_safetensors, False, "inspect.to_safetensors({}, {}{})")
 extract = _tool(
     "extract",
-    lambda path, to: inspect.extract_subgraph(path, to, ["y"]),
+    lambda path, to, **options: inspect.extract_subgraph(path, to, ["y"], **options),
     True,
-    'inspect.extract_subgraph({}, {}, ["y"])',
+    'inspect.extract_subgraph({}, {}, ["y"]{})',
 )
 
 DOINGS = (*[save] * 11, *[load] * 3, plan, *[edit] * 3, canonicalize, canonicalize, salvage, npy, safetensors, extract)

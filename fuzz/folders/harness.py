@@ -111,7 +111,7 @@ def _ours(world: World, choices: Choices, first: bool) -> str:
     before = world.now
     world.story.append(doing.line)
     ended, said, call = _run(world, doing, fault, at)
-    if ended != DONE:
+    if said:
         world.story[-1] += f"  # {said}"
     step = Step(doing, ended, before, world.look(), world, call)
     if ended == REFUSED and doing.sound:
@@ -147,9 +147,10 @@ def _run(world: World, doing: doings.Doing, fault: Fault | None, at: int) -> tup
     call = disk.log[at - 1] if disk.met else ""
     if disk.stopped:
         return KILLED, f"{fault} at call {at}, {call}", call
+    met = f" ({fault} at call {at}, {call})" if disk.met else ""
     if said:
-        return FAILED if disk.met else REFUSED, f"{said} ({fault} at call {at}, {call})", call
-    return DONE, "", ""
+        return FAILED if disk.met else REFUSED, said + met, call
+    return DONE, met, call
 
 
 def _writable() -> set[int]:

@@ -22,7 +22,9 @@ NAMED = ("m.onnx.bak", "m.onnx.md5", "m.onnx-notes.txt", "notes.txt", "net.py", 
 
 
 def _files(world: World) -> list[str]:
-    return sorted(path for path, entry in world.now.items() if path.startswith(BOX) and entry.kind == FILE)
+    """But for what a killed save left: nobody cares for that."""
+    there = (path for path, entry in world.now.items() if entry.kind == FILE and path not in world.stale)
+    return sorted(path for path in there if path.startswith(BOX))
 
 
 def _any(world: World, choices: Choices) -> str:

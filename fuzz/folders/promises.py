@@ -14,11 +14,25 @@ import tarfile
 from dataclasses import dataclass
 
 from fuzz.folders.doings import Doing
-from fuzz.folders.snapshot import FIFO, FILE, LINK, Entry, Meaning, Snapshot, data_of, meaning, models, resolved
+from fuzz.folders.snapshot import (
+    FIFO,
+    FILE,
+    LINK,
+    Entry,
+    Meaning,
+    Snapshot,
+    data_of,
+    is_model,
+    meaning,
+    models,
+    resolved,
+)
 from fuzz.folders.world import BOX, World
 from fuzz.harness import Violation
 
 DONE, REFUSED, FAILED, KILLED = "done", "refused", "failed", "killed"
+_REMOVING = ("unlink", "open")  # where these fail, a file of ours may stay: to be removed, or to be locked for it
+_GRANTING = ("fchmod", "fchown")
 
 
 @dataclass
@@ -69,8 +83,10 @@ class Step:
             assert new is not None
             self._judge_new(path, new)
         elif path not in self.world.ours and path not in self.world.stale:
+            if self.doing.overwrite and path in self.used:
+                return  # that no other model refers to it is seen below
             how = "is gone" if new is None else "has another mode or owner" if self._content(old, new) else "is changed"
-            self.fail(f"a file of others {how}")
+            self.fail(f"a file of others {how}" + (f" {path}" if os.environ.get("DBG") else ""))
         elif self.ended == REFUSED and path not in self.world.stale:
             self.fail("a data file is changed")
         elif new is not None and new.kind == FILE and path in self.used:
@@ -84,9 +100,9 @@ class Step:
         self._judge_mode(path, new)
         if self.ended == KILLED or path in self.used:
             return
-        if self.ended == FAILED and (self.call == "unlink" or (self.doing.resume and ".partial" in path)):
+        if self.call in _REMOVING or (self.ended == FAILED and self.doing.resume and ".partial" in path):
             return
-        self.fail("something new is left behind")
+        self.fail("something new is left behind" + (f" {path}" if os.environ.get("DBG") else ""))
 
     def _judge_mode(self, path: str, new: Entry) -> None:
         """A data file, or what is to become one or the model: no wider than the model, or the file of that name."""
@@ -99,7 +115,7 @@ class Step:
                 return  # the data that is replaced was wider than its model
         if earlier is not None:
             allowed = earlier.mode
-        if new.kind == FILE and new.mode & ~allowed & 0o777:
+        if new.kind == FILE and new.content and new.mode & ~allowed & 0o777:  # a lock is empty
             self.fail("a data file or temporary file may be read or written by more than the model")
 
     def _replaced(self) -> set[str]:
@@ -110,11 +126,13 @@ class Step:
     def _judge_models(self) -> None:
         target = self.doing.target
         for path, means in models(self.before).items():
-            if path == target or (target and resolved(self.before, path) == target and self.before[path].kind == LINK):
+            leads_there = bool(target) and resolved(self.before, path) == target
+            replaced = self.doing.overwrite and path in self.used
+            if path == target or path in self.world.stale or leads_there or replaced:
                 continue
             now = meaning(self.after, path)
             if now is None:
-                self.fail("another model is broken")
+                self.fail("another model is broken" + (f" {path} {self.world.stale}" if os.environ.get("DBG") else ""))
             if now != means:
                 self.fail("another model has other weights")
 
@@ -129,16 +147,18 @@ class Step:
                 self.fail("the target is neither absent nor the new one")
         elif not old.same(new) and (new is None or not self._is_result(new, now)):
             self.fail("the target is neither the old one nor the new one")
-        elif before is not None and now is None:
+        elif before is None or (self.doing.means is None and not old.same(new)):
+            return
+        elif now is None:
             self.fail("the target's data is gone")
-        elif before is not None and now not in (before, self.doing.means):
+        elif now not in (before, self.doing.means):
             self.fail("the target has weights of neither the old one nor the new one")
 
     def _judge_stream(self, new: Entry | None) -> None:
         data = self.world.drained()
         if new is None or new.kind != FIFO:
             self.fail("a pipe is replaced")
-        got = meaning({"m": Entry(FILE, 0, (0, 0), 0, data)}, "m")
+        got = meaning({**self.before, self.doing.target: Entry(FILE, 0, (0, 0), 0, data)}, self.doing.target)
         if self.ended == DONE and self.doing.means is not None and got != self.doing.means:
             self.fail("a pipe got something else")
 
@@ -166,14 +186,28 @@ class Step:
             if new.mode & ~(0o666 & ~_umask()):
                 self.fail("a new file may be read or written by more than the umask says")
             return
-        if not model.mode & 0o222:
+        if not model.mode & 0o222 and not self.doing.overwrite:
             self.fail("a read-only file is replaced")
-        if new.mode != model.mode:
-            self.fail("the target has another mode")
-        if new.owner != model.owner:
+        if new.mode != model.mode and not (self.call in _GRANTING and not new.mode & ~model.mode):
+            self.fail("the target has another mode" + (f" {model.mode:o} {new.mode:o} {_umask():o}" if os.environ.get("DBG") else ""))
+        if new.owner != model.owner and self.call not in _GRANTING:
             self.fail("the target has another owner")
         if target in self.before and self._is_needed(target):
             self.fail("the data of a model is replaced by something else")
+        if target in self.doing.inputs or resolved(self.before, target) in self.doing.inputs:
+            self.fail("a file that the same command reads is replaced")
+        if model.content and not self.doing.overwrite and not self._is_its_kind(target, model.content):
+            self.fail("a file of another kind is replaced")
+
+    def _is_its_kind(self, path: str, content: bytes) -> bool:
+        """Whether a file is of the kind that the step writes, or says so by its name."""
+        if self.doing.verb in ("npy", "safetensors"):
+            return False
+        if self.doing.verb == "html":
+            return b"<html" in content[:2000]
+        if "archive='tar'" in self.doing.line:
+            return path.endswith(".tar") or content[257:262] == b"ustar"
+        return path.endswith(".onnx") or is_model(content)
 
     def _is_needed(self, path: str) -> bool:
         return any(path in data_of(self.before, other) for other in models(self.before))
@@ -186,7 +220,7 @@ class Step:
             every |= data_of(self.after, path)
         for path, whose in self.world.stale.items():
             if whose == target and path in self.after and path not in every and path != target:
-                self.fail("what a killed save left is still there")
+                self.fail("what a killed save left is still there" + (f" {path}" if os.environ.get("DBG") else ""))
         for path in data_of(self.before, target) - every - {target}:
             if self.world.ours.get(path) == target and path in self.after:
                 self.fail("data of the replaced model is still there, and nobody needs it")
@@ -202,7 +236,7 @@ class Step:
                 continue
             if path in self.used:
                 world.written[path, new.content] = target
-            elif path not in self.before:
+            else:
                 world.stale[path] = target
         world.settle()
 

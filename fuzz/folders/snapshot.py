@@ -110,6 +110,11 @@ def _parsed(content: bytes) -> tuple[str, tuple[tuple[str, bytes | tuple[str, in
     return str(model.producer_name), tuple(found)
 
 
+def is_model(content: bytes) -> bool:
+    """Whether a file is a model of the harness, whatever became of its data."""
+    return _parsed(content) is not None
+
+
 def data_of(snapshot: Snapshot, path: str) -> set[str]:
     """The files that the model at a path refers to."""
     place = resolved(snapshot, path)
