@@ -12,7 +12,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from proto_schema.errors import ExternalDataError
 from proto_schema.payload import (
@@ -150,6 +150,13 @@ class Sources:
         end = data.offset + data.nbytes
         if end > stamp[2]:
             raise ExternalDataError(f"{path} has {stamp[2]} bytes, not those from {data.offset} to {end}: cut off?")
+
+    def reads(self, path: str) -> bool:
+        """Whether the file at `path` is one that payloads were read from, as far as it was looked at."""
+        with suppress(OSError):
+            place = stamp_of(os.stat(path))[:2]
+            return any(stamp[:2] == place for stamp in self._stamps.values())
+        return False
 
     def pinned(self, data: BytesLike) -> BytesLike:
         """The payload, but a range of a file as a view of a mapping: the same bytes also when its path is replaced."""

@@ -1,14 +1,15 @@
 """External data, written: which tensors leave the model, where their bytes go, and what the model then says.
 
 The model is never changed: `without_data` gives a copy of just the messages on the way to the tensors that leave.
-Layout: tensors in the order of encoding, each at a multiple of `alignment`, zeros between, no padding at the end;
-bytes from one source (the same buffer, the same payload) are stored once. So the same model gives the same files.
+Layout: tensors in the order of encoding, each at a multiple of `alignment`, zeros between; the mark of the model at the
+end (`marks.py`), without padding; bytes from one source (the same buffer, the same payload) are stored once. So the
+same model gives the same files under the same name.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,6 +18,7 @@ from typing import TypeAlias, TypeVar, cast
 from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.external import entries, origin, set_entries
 from proto_schema.fields import Field, Message, fields_to
+from proto_schema.marks import mark, size_of_data
 from proto_schema.onnx import TensorProto
 from proto_schema.payload import BytesLike, Payload, address, byte_view, nbytes
 
@@ -28,10 +30,16 @@ ZEROS = bytes(1 << 16)
 
 @dataclass
 class DataFile:
-    """One data file: its payloads with their offsets, ascending, and its size."""
+    """One data file: its payloads with their offsets, ascending, their size with the gaps, and the mark behind them."""
 
     payloads: list[tuple[int, BytesLike]] = field(default_factory=list)
     size: int = 0
+    mark: bytes = b""
+
+    @property
+    def whole_size(self) -> int:
+        """The size of the file."""
+        return self.size + len(self.mark)
 
     def add(self, data: BytesLike, alignment: int) -> int:
         """Appends a payload and returns its offset."""
@@ -50,6 +58,8 @@ class DataFile:
                 at += len(zeros)
             yield data
             at += nbytes(data)
+        if self.mark:
+            yield self.mark
 
 
 @dataclass
@@ -58,6 +68,11 @@ class Plan:
 
     files: list[DataFile]
     places: dict[int, tuple[int, int, int]]
+
+    def mark(self, names: Sequence[str], model: str) -> None:
+        """Marks the files, which are to have these names, as those of the model in a file of that name."""
+        for name, file in zip(names, self.files, strict=True):
+            file.mark = mark(name, model, file.size)
 
 
 def payload_of(tensor: TensorProto) -> BytesLike | None:
@@ -98,7 +113,8 @@ def plan(found: Iterable[tuple[TensorProto, BytesLike]], threshold: int, alignme
 def lies_already(layout: Plan, found: Iterable[tuple[TensorProto, BytesLike]], folder: str, names: list[str]) -> bool:
     """Whether the data files of these names hold just what the plan would write: the model alone is to be written then.
 
-    Each tensor of the plan was loaded from its very place in them, they are unchanged since, and hold nothing more.
+    Each tensor of the plan was loaded from its very place in them, they are unchanged since, and hold nothing more but
+    perhaps a mark, of whichever model.
     """
     path = os.path.abspath(folder or ".")
     if not layout.files:
@@ -116,7 +132,7 @@ def lies_already(layout: Plan, found: Iterable[tuple[TensorProto, BytesLike]], f
         if not here.is_current(entry.location):
             return False
     sizes = zip(names, layout.files, strict=True)
-    return all(os.path.getsize(os.path.join(path, name)) == content.size for name, content in sizes)
+    return all(size_of_data(os.path.join(path, name)) == content.size for name, content in sizes)
 
 
 def _identity(data: BytesLike) -> object:
@@ -178,11 +194,3 @@ def _rewritten(message: M, change: Change) -> M:
             result = copy(message) if result is message else result
             setattr(result, row.name, made)
     return result
-
-
-def locations(name: str, count: int) -> list[str]:
-    """Names of data files: `name` itself for one, numbered before its last suffix for more."""
-    if count <= 1:
-        return [name] * count
-    stem, suffix = os.path.splitext(name)
-    return [f"{stem}-{index:05}-of-{count:05}{suffix}" for index in range(1, count + 1)]

@@ -2,17 +2,19 @@
 
 Strategy: the new content goes to a temporary file in the same folder, its space reserved first; it is fsynced,
 renamed over the target, and the folder is fsynced. Never through a mapping: a full disk would become a signal.
-A link is replaced, not followed. A path that is no regular file (a pipe, a device) is written to directly, as is a
-file object: neither needs seeking.
+A new file has the mode and the owner of what it replaces, and until it has both, nobody else can open it.
+A link is replaced, not followed. A path that is no regular file (a pipe, a device, an open file as in /dev/stdout) is
+written to directly, as is a file object: neither needs seeking.
 """
 
 from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
 import stat
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import Any
@@ -24,7 +26,9 @@ from proto_schema.payload import CHUNK, BytesLike, Payload, byte_view, pieces
 WRITE_BACK = 1 << 28  # bytes between two requests to bring them to the disk
 WRITE = 1 << 16  # bytes a call to write: for more, Linux looks for large pages, which takes longer than the copy
 JOIN = 1 << 20  # small parts are joined up to this size
+_log = logging.getLogger("proto_schema")
 _FAILED_SYNC = {errno.EIO, errno.ENOSPC, errno.EDQUOT}  # others say that folders are not synced here
+_BLAME = "cannot save: "
 _NO_RESERVE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
 
 
@@ -80,39 +84,36 @@ def write_new(
     path: str,
     parts: Iterable[BytesLike],
     size: int,
-    like: str,
+    like: Sequence[str],
     sources: Sources | None = None,
     meter: Meter | None = None,
 ) -> None:
     """Writes the parts durably to the new file `path`; on failure nothing stays behind.
 
-    `size` is what the parts add up to. The file gets the permissions of `like`, where that exists. Ranges of files are
-    copied by the kernel, from the files that `sources` has looked at.
+    `size` is what the parts add up to. The file gets mode and owner of the first of the files `like` that exists.
+    Ranges of files are copied by the kernel, from the files that `sources` has looked at.
     """
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
-        try:
-            keep_mode(descriptor, like)
-            reserve(descriptor, size)
-            write_parts(descriptor, parts, sources or Sources(), meter or Meter())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except FileExistsError:
-        raise
-    except BaseException:
-        remove(path)
-        raise
+    with _made(path, size, like) as descriptor:
+        write_parts(descriptor, parts, sources or Sources(), meter or Meter())
+        os.fsync(descriptor)
 
 
-def create(path: str, size: int, like: str) -> None:
+def create(path: str, size: int, like: Sequence[str]) -> None:
     """Makes the new file `path` of `size` zeros, their space reserved, for others to write to; removed on failure."""
+    with _made(path, size, like) as descriptor:
+        os.ftruncate(descriptor, size)
+
+
+@contextmanager
+def _made(path: str, size: int, like: Sequence[str]) -> Iterator[int]:
+    """A new file, open, its space reserved; it is removed if the block fails."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+        descriptor = os.open(path, flags, creation_mode(like))
         try:
-            keep_mode(descriptor, like)
+            keep_mode(descriptor, path, like)
             reserve(descriptor, size)
-            os.ftruncate(descriptor, size)
+            yield descriptor
         finally:
             os.close(descriptor)
     except FileExistsError:
@@ -162,16 +163,47 @@ def _writing_back(descriptor: int, told: Callable[[int], None]) -> Callable[[int
     return add if hasattr(os, "posix_fadvise") else told
 
 
-def temporary_name(target: str) -> str:
-    """A fresh name in the folder of `target`, hidden, and telling what it was for."""
-    folder, name = os.path.split(target)
-    return os.path.join(folder, f".{name}.{os.urandom(4).hex()}.tmp")
+def creation_mode(like: Sequence[str]) -> int:
+    """The mode to make a file with that `keep_mode` is called for next: nobody else may open it in between."""
+    return 0o666 if _status_of(like) is None else 0o600
 
 
-def keep_mode(descriptor: int, target: str) -> None:
-    """Gives an open file the permissions of another, if that exists."""
-    with suppress(OSError):
-        os.fchmod(descriptor, stat.S_IMODE(os.lstat(target).st_mode))
+def keep_mode(descriptor: int, path: str, like: Sequence[str]) -> None:
+    """Gives the open file at `path` mode and owner of the first of the files `like` that exists.
+
+    A warning says where the owner cannot be kept.
+    """
+    found = _status_of(like)
+    if found is None:
+        return
+    if hasattr(os, "fchown"):
+        mine = os.fstat(descriptor)
+        if (mine.st_uid, mine.st_gid) != (found.st_uid, found.st_gid) and not _owned_alike(descriptor, found):
+            _log.warning("%s: owner or group of the file that it replaces cannot be kept", path)
+    if hasattr(os, "fchmod"):
+        with suppress(OSError):
+            os.fchmod(descriptor, stat.S_IMODE(found.st_mode) & 0o777)
+
+
+def _status_of(paths: Sequence[str]) -> os.stat_result | None:
+    """Of the first that exists and is a regular file, also behind a link."""
+    for path in paths:
+        with suppress(OSError):
+            status = os.stat(path)
+            if stat.S_ISREG(status.st_mode):
+                return status
+    return None
+
+
+def _owned_alike(descriptor: int, found: os.stat_result) -> bool:
+    """Gives the file owner and group of another, or at least the group; whether both were given."""
+    try:
+        os.fchown(descriptor, found.st_uid, found.st_gid)
+    except OSError:
+        with suppress(OSError):
+            os.fchown(descriptor, -1, found.st_gid)
+        return False
+    return True
 
 
 def reserve(descriptor: int, size: int) -> None:
@@ -219,11 +251,36 @@ def remove_all(paths: Collection[str]) -> None:
 
 def takes_rename(path: str) -> bool:
     """Whether the path is to be replaced by renaming: it is absent, a regular file, or a link to one."""
+    if _open_file(path) is not None:
+        return False
     try:
         mode = os.stat(path).st_mode
     except OSError:  # absent; or out of reach, which the attempt to write will say better
         return True
     return stat.S_ISREG(mode)
+
+
+def open_stream(path: str) -> int:
+    """A descriptor to write to what does not take a rename. An open file goes on at its place, as a shell means it."""
+    name = _open_file(path)
+    if name is not None and name.isdigit():
+        return os.dup(int(name))
+    return os.open(path, os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+
+
+def _open_file(path: str) -> str | None:
+    """The number of the open file of this process that a path such as /dev/stdout leads to; '' for one of another."""
+    for _ in range(40):  # no more links than the system follows
+        folder, name = os.path.split(path)
+        folder = os.path.realpath(folder)
+        if folder in ("/dev/fd", "/proc/self/fd", f"/proc/{os.getpid()}/fd"):
+            return name
+        if not os.path.islink(path):
+            return None
+        if folder.startswith("/proc/"):
+            return ""
+        path = os.path.join(folder, os.readlink(path))
+    return None
 
 
 @contextmanager
@@ -232,8 +289,10 @@ def blamed_on(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.filename == path and str(error.strerror).startswith(_BLAME):
+            raise
         folder = os.path.dirname(path) or "."
         reason = error.strerror or str(error)
         if isinstance(error, FileNotFoundError) and not os.path.isdir(folder):
             reason = f"the folder {folder} does not exist"
-        raise OSError(error.errno or errno.EIO, f"cannot save: {reason}", path) from error
+        raise OSError(error.errno or errno.EIO, f"{_BLAME}{reason}", path) from error

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from threading import Lock
 
@@ -21,7 +21,7 @@ from proto_schema.errors import ExternalDataError
 from proto_schema.fields import Message
 from proto_schema.generate import finder
 from proto_schema.onnx import StringStringEntryProto, TensorProto
-from proto_schema.payload import KEEPS_OPEN, FileMap, FileRange, stamp_of
+from proto_schema.payload import KEEPS_OPEN, FileMap, FileRange, Stamp, changed, stamp_of
 
 KEYS = ("location", "offset", "length", "checksum", "basepath")
 _FOLLOW_NOT = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -75,12 +75,16 @@ def _number(tensor: TensorProto, key: str, text: str | None) -> int | None:
 
 
 def _check_location(tensor: TensorProto, location: str) -> None:
+    if reason := _is_foreign(location):
+        raise _error(tensor, f"the external location {location!r} {reason}")
+
+
+def _is_foreign(location: str) -> str:
+    """What is wrong with a location as a path below the model's folder; '' if nothing is."""
     windows = "\\" in location or location[1:2] == ":"
-    parts = location.replace("\\", "/").split("/")
     if not location or "\0" in location or location.startswith("/") or windows:
-        raise _error(tensor, f"the external location {location!r} is not a relative path with forward slashes")
-    if ".." in parts:
-        raise _error(tensor, f"the external location {location!r} leaves the model's folder")
+        return "is not a relative path with forward slashes"
+    return "leaves the model's folder" if ".." in location.split("/") else ""
 
 
 @contextmanager
@@ -107,7 +111,17 @@ class Folder:
         self.trust_root = None if trust_root is None else os.path.realpath(trust_root)
         self._maps: dict[str, memoryview | FileRange] = {}
         self._mapped_files: dict[str, tuple[int, ...]] = {}
+        self._stamps: dict[str, Stamp] = {}
         self._lock = Lock()
+
+    def look(self, location: str) -> None:
+        """Notes which file has that name now: one that takes its place, or a change, is refused later."""
+        if location in self._stamps or _is_foreign(location):
+            return
+        with suppress(OSError, ValueError):
+            path = self.file(location)
+            status = os.lstat(path) if self.trust_root is None else os.stat(path)
+            self._stamps[location] = stamp_of(status)
 
     def view(self, tensor: TensorProto, expected: int | None = None) -> memoryview:
         """The tensor's bytes, mapped read-only. `expected` is the size that type and shape ask for."""
@@ -162,6 +176,8 @@ class Folder:
                 raise ExternalDataError(f"{self.file(location)} is not a regular file")
             if status.st_nlink > 1 and self.trust_root is None:
                 self._refuse_foreign_links(location, status)
+            if self._stamps.setdefault(location, stamp_of(status)) != stamp_of(status):
+                raise changed(self.file(location))
             self._mapped_files[location] = _identity(status)
             if status.st_size == 0:
                 return memoryview(b"")
@@ -247,10 +263,13 @@ def origin(tensor: TensorProto) -> Folder | None:
 
 
 def set_origin(found: Iterable[Message], folder: Folder) -> None:
-    """Notes in each of these messages that is an external tensor where its file lies."""
+    """Notes in each of these messages that is an external tensor where its file lies, and which file that is now."""
     for tensor in found:
         if isinstance(tensor, TensorProto) and tensor.data_location == TensorProto.EXTERNAL:
             object.__setattr__(tensor, "origin", folder)
+            for entry in tensor.external_data:
+                if entry.key == "location" and isinstance(entry.value, str):
+                    folder.look(entry.value)
 
 
 def tensors(message: Message) -> list[TensorProto]:

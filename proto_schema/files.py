@@ -10,6 +10,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from proto_schema import saving
 from proto_schema.codec import decode, decode_noting, encode
 from proto_schema.errors import DecodeError
 from proto_schema.external import Folder, set_origin
@@ -17,7 +18,7 @@ from proto_schema.fields import Message, present
 from proto_schema.meter import Progress
 from proto_schema.onnx import ModelProto
 from proto_schema.payload import FileMap
-from proto_schema.saving import Archive, Options, Where, commit, prepare
+from proto_schema.saving import Archive, Options, Where, prepare
 from proto_schema.sniff import what_it_is
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ def load(source: Path | Any, *, trust_root: Path | None = None) -> ModelProto:
     """The model in a file: a path, or an object with `read` (which need not seek).
 
     A path is mapped, not read: weights are views of the mapping, and external data is opened when it is asked for
-    (`numpy_helper.to_array`), safely: links are refused unless they lead beneath `trust_root`.
+    (`numpy_helper.to_array`), safely: links are refused unless they lead beneath `trust_root`. The data files must then
+    be those that were there at the time of the load, unchanged; otherwise that raises ExternalDataError.
     Raises OSError where the file cannot be read, DecodeError (with what the file seems to be) where it is no model.
     """
     if hasattr(source, "read"):
@@ -43,20 +45,28 @@ def load(source: Path | Any, *, trust_root: Path | None = None) -> ModelProto:
         data, name = source.read(), name if isinstance(name, str) else ""
         if isinstance(data, str):
             raise TypeError("the file object gives text: open it with mode 'rb'")
-    else:
-        name = os.fspath(source)
-        data = _contents(name)
+        return _placed(data, name, trust_root)
+    name = os.fspath(source)
+    while True:
+        with open(name, "rb") as file:
+            status = os.fstat(file.fileno())
+            regular = stat.S_ISREG(status.st_mode) and status.st_size
+            model = _placed(FileMap.of(file.fileno(), name) if regular else file.read(), name, trust_root)
+        if not regular or _is_there(name, status):
+            return model  # else a save came between, and the data files may be those of another model
+
+
+def _placed(data: Any, name: str, trust_root: Path | None) -> ModelProto:
     model, noted = _model(data, name)
     set_origin(noted, Folder(os.path.dirname(name) or ".", trust_root))
     return model
 
 
-def _contents(path: str) -> Any:
-    with open(path, "rb") as file:
-        status = os.fstat(file.fileno())
-        if stat.S_ISREG(status.st_mode) and status.st_size:
-            return FileMap.of(file.fileno(), path)
-        return file.read()
+def _is_there(path: str, status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), status)
+    except OSError:
+        return True  # removed: what was opened is all there is
 
 
 def _model(data: Any, name: str) -> tuple[ModelProto, list[Message]]:
@@ -91,6 +101,7 @@ def save(
     progress: Progress | None = None,
     resume: bool = False,
     archive: Archive = None,
+    overwrite: bool = False,
 ) -> None:
     """Writes a model to a path (atomically and durably) or to an object with `write` (which need not seek).
 
@@ -107,14 +118,17 @@ def save(
     archive="tar": the target becomes an uncompressed tar of the model and the data files that these options ask for
     (none, or where the model would pass 2 GiB, by default). Its first member is the model: NAME.onnx of a path
     NAME.tar, model.onnx of a stream. Neither seeking nor a second look at the weights is needed.
+    Saves to one path take turns. What is replaced has to be a model, or a data file that a save wrote for this one and
+    that no other model in the folder refers to; it hands on its mode and owner. If the usual name of the data file is
+    another's, NAME.1.data is used, and so on. overwrite=True: files that nobody is known to need are replaced too, but
+    never those that hold data of another model.
     Raises EncodeError for what the format cannot hold or what cannot be referred to, OSError where the target cannot be
-    written (it stays as it was; before the first byte where the disk is too small), ExternalDataError where data to be
-    written cannot be read, or changed since the save began.
+    written (it stays as it was; before the first byte where the disk is too small), among these FileExistsError and
+    PermissionError for a file that must not be replaced, ExternalDataError where data to be written cannot be read, or
+    changed since the model was loaded.
     """
-    work = prepare(
-        model, target, Options(external_data, location, size_threshold, alignment, shard_size, resume, archive)
-    )
-    commit(work, progress)
+    options = Options(external_data, location, size_threshold, alignment, shard_size, resume, archive, overwrite)
+    saving.save(model, target, options, progress)
 
 
 def plan(
@@ -129,6 +143,7 @@ def plan(
     progress: Progress | None = None,
     resume: bool = False,
     archive: Archive = None,
+    overwrite: bool = False,
 ) -> SavePlan:
     """What `save` with these arguments would write: files, tensors, sources, disk space, memory. Writes nothing.
 
@@ -136,6 +151,5 @@ def plan(
     """
     from proto_schema.saveplan import describe
 
-    return describe(
-        prepare(model, target, Options(external_data, location, size_threshold, alignment, shard_size, resume, archive))
-    )
+    options = Options(external_data, location, size_threshold, alignment, shard_size, resume, archive, overwrite)
+    return describe(prepare(model, target, options))

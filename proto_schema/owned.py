@@ -1,18 +1,32 @@
-"""Which data files belong to a model that is about to be replaced, and may go with it.
+"""Whose a file in the model's folder is: which models refer to it, and whether a save of ours wrote it for this one.
 
-A file goes only where nothing speaks for another owner: the old model refers to it, it is named after that model, and
-it is nothing but what a save writes there. A checkpoint that a model refers to in place is not ours, whatever its name.
+A data file may be replaced or removed with a model only where it bears that model's mark (`marks.py`) and no other
+model in the folder refers to it. What a model says is never enough: it could name any file.
+A model is a file that decodes as one, whatever it is called: copies are kept under all kinds of names.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import posixpath
+import re
+import stat
+from collections.abc import Collection, Iterator
 from contextlib import suppress
+from functools import cached_property
 
-from proto_schema.external import Entries, entries, tensors
-from proto_schema.onnx import TensorProto
+from proto_schema.codec import decode
+from proto_schema.external import tensors
+from proto_schema.marks import is_journal, is_marked
+from proto_schema.naming import JOURNAL, PARTIAL, is_temporary
+from proto_schema.onnx import ModelProto, TensorProto
+from proto_schema.payload import FileMap
 
 _CHECKPOINTS = (".safetensors", ".pt", ".pth", ".ckpt", ".npz", ".npy", ".onnx", ".gguf", ".h5", ".zip")
+_TAGS = frozenset(row.number << 3 | kind for row in ModelProto.FIELDS for kind in (0, 2))
+_SEARCHED = 1 << 24  # in files up to this size the key of an entry is first looked for as plain bytes: that is quicker
+_log = logging.getLogger("proto_schema")
 
 
 def is_checkpoint(name: str) -> bool:
@@ -20,27 +34,107 @@ def is_checkpoint(name: str) -> bool:
     return name.endswith(_CHECKPOINTS)
 
 
-def data_files_of(path: str) -> list[str]:
-    """The data files that the model at `path` refers to and that are named after it: its own, of no use without it."""
-    from proto_schema.files import load
+class Surroundings:
+    """The folder of a model that is to be replaced, as it is now: the data files of that model, and the other models.
 
-    folder, base = os.path.split(path)
+    `searching`: a save that was killed may have left files of any name.
+    """
+
+    def __init__(self, path: str, searching: bool = False) -> None:
+        self.path = path
+        self._searching = searching
+        self.folder, self.name = os.path.split(path)
+
+    @cached_property
+    def data(self) -> set[str]:
+        """The names of the files in its own folder that the model refers to which is there now."""
+        return _referred(self.path)
+
+    def user(self, name: str) -> str:
+        """Another model in the folder that refers to the file of that name; '' if there is none."""
+        return self._users.get(name, "")
+
+    def objection(self, name: str) -> str:
+        """Why a save of the model must not replace or remove the file of that name; '' if it may."""
+        if not os.path.lexists(self._path(name)):
+            return ""
+        if self.user(name):
+            return f"{self.user(name)} refers to it"
+        names = [name]
+        if name in self.data or self._searching:  # a save may have ended before the file got its name
+            names.append(re.sub(r"\.\d+$", "", name))
+        return "" if is_marked(self._path(name), names, self.name) else f"it was not written for {self.name}"
+
+    def leftovers(self, used: Collection[str]) -> Iterator[str]:
+        """The paths of what nobody needs now that the model refers to the files `used` only. Says what stays."""
+        beside = (f"{self.name}.", f"{self.name}-")
+        for name in sorted({name for name in self._names if self._searching or name.startswith(beside)} | self.data):
+            if name in used or name == self.name or not os.path.lexists(self._path(name)):
+                continue
+            if name.endswith(JOURNAL) and is_journal(self._path(name), self.name):
+                yield self._path(name)
+                yield self._path(name).removesuffix(JOURNAL) + PARTIAL
+                continue
+            reason = self.objection(name)
+            if not reason:
+                yield self._path(name)
+            elif name in self.data and not is_checkpoint(name):
+                _log.warning("%s stays, though the new %s does not need it: %s", self._path(name), self.path, reason)
+
+    def temporaries(self) -> Iterator[str]:
+        """The paths of temporary files for this target. While its lock is held, nobody needs them."""
+        for name in self._names:
+            if is_temporary(name, self.name):
+                with suppress(OSError):
+                    if stat.S_ISREG(os.lstat(self._path(name)).st_mode):
+                        yield self._path(name)
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, name)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        with suppress(OSError):
+            return sorted(os.listdir(self.folder or "."))
+        return []
+
+    @cached_property
+    def _users(self) -> dict[str, str]:
+        """For each file that another model refers to, that model."""
+        return {name: other for other in self._names if other != self.name for name in _referred(self._path(other))}
+
+
+def files_of(path: str) -> list[str]:
+    """The paths of the model's file and of the data files that it refers to."""
+    return [path, *(os.path.join(os.path.dirname(path), *name.split("/")) for name in sorted(_referred(path)))]
+
+
+def is_model(path: str) -> bool:
+    """Whether the file at `path` decodes as a model."""
     with suppress(OSError, ValueError):
-        beside = {name for name in os.listdir(folder or ".") if name.startswith((f"{base}.", f"{base}-"))}
-        if not beside:
-            return []
-        used: dict[str, list[Entries]] = {}
-        for tensor in tensors(load(path)):
+        data = _possible_model(path)
+        return data is not None and decode(ModelProto, data).graph is not None
+    return False
+
+
+def _referred(path: str) -> set[str]:
+    """The files that the model at `path` refers to, as it names them; none where there is no model."""
+    found: set[str] = set()
+    with suppress(OSError, ValueError):
+        data = _possible_model(path)
+        if data is None or (len(data) <= _SEARCHED and data.find(b"location") < 0):
+            return found
+        for tensor in tensors(decode(ModelProto, data)):
             if tensor.data_location == TensorProto.EXTERNAL:
-                entry = entries(tensor)
-                used.setdefault(entry.location, []).append(entry)
-        mine = [name for name in sorted(beside & used.keys()) if not is_checkpoint(name)]
-        return [os.path.join(folder, name) for name in mine if _is_all(used[name], os.path.join(folder, name))]
-    return []
+                places = [entry.value for entry in tensor.external_data if entry.key == "location"]
+                found.update(posixpath.normpath(place) for place in places if isinstance(place, str))
+    return found
 
 
-def _is_all(used: list[Entries], path: str) -> bool:
-    """Whether a file begins with the first of these ranges and ends with the last: no header, nothing behind."""
-    ends = [None if entry.length is None else entry.offset + entry.length for entry in used]
-    last = None if None in ends else max(end for end in ends if end is not None)
-    return min(entry.offset for entry in used) == 0 and last in (None, os.path.getsize(path))
+def _possible_model(path: str) -> FileMap | None:
+    """The bytes of a regular file whose first byte is the tag of a field of a model."""
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        return None
+    with open(path, "rb", buffering=0) as file:
+        start = file.read(1)
+        return FileMap.of(file.fileno(), path) if start and start[0] in _TAGS else None

@@ -143,9 +143,9 @@ def _files(work: Work) -> Iterator[PlannedFile]:
     for name, content in zip(work.names, work.layout.files, strict=True):
         path = os.path.join(work.folder, name)
         if work.archive:
-            yield PlannedFile(name, content.size, "member", None)
+            yield PlannedFile(name, content.whole_size, "member", None)
             continue
-        yield PlannedFile(name, content.size, *(("keep", None) if work.unchanged else ("write", _size(path))))
+        yield PlannedFile(name, content.whole_size, *(("keep", None) if work.unchanged else ("write", _size(path))))
     for name in dict.fromkeys(place[0] for place in work.references.values()):
         yield PlannedFile(name, _size(os.path.join(work.folder, name)) or 0, "refer")
 

@@ -4,7 +4,9 @@ Between the two every file, size and offset is known and nothing is written yet:
 that is too small is refused there.
 The order of the steps, so that nothing is lost whatever stops it, is the business of `commit.py`.
 Data files that hold already what would be written (of a model whose names or metadata were changed) stay as they are.
-So the folder holds a loadable model at every moment, and after a save no file that only the replaced model used.
+So the folder holds a loadable model at every moment, and after a save no data file of only the replaced model.
+Both steps are taken under the lock of the target, so that what was decided still holds. What others have is left alone:
+where the usual name of a data file is theirs another is used, and a name that was asked for is refused.
 """
 
 from __future__ import annotations
@@ -19,18 +21,21 @@ from typing import Any, Literal, TypeAlias
 
 from proto_schema.archive import model_name, tar_parts
 from proto_schema.codec import encode_parts
-from proto_schema.commit import DataCommit, DataWriter, write_data
+from proto_schema.commit import DataCommit, DataWriter, turn, write_data
 from proto_schema.copying import Sources
-from proto_schema.datafiles import Place, Plan, lies_already, locations, payload_of, plan, with_data, without_data
-from proto_schema.durable import blamed_on, takes_rename, write_stream
+from proto_schema.datafiles import Place, Plan, lies_already, payload_of, plan, with_data, without_data
+from proto_schema.durable import blamed_on, open_stream, takes_rename, write_stream
 from proto_schema.errors import EncodeError
 from proto_schema.external import tensors
+from proto_schema.locks import Lock
 from proto_schema.meter import Meter, Progress
+from proto_schema.naming import data_names, fitted
 from proto_schema.onnx import ModelProto, TensorProto
-from proto_schema.owned import data_files_of, is_checkpoint
-from proto_schema.payload import BytesLike, nbytes
+from proto_schema.owned import Surroundings, is_checkpoint
+from proto_schema.payload import BytesLike, Stamp, changed, nbytes, stamp_of
 from proto_schema.references import referred
 from proto_schema.resume import partial_space, write_resumable
+from proto_schema.targets import judge
 from proto_schema.units import size_text
 from proto_schema.wire import MAX_LENGTH
 
@@ -50,6 +55,7 @@ class Options:
     shard_size: int | None = None
     resume: bool = False
     archive: Archive = None
+    overwrite: bool = False
 
     def __post_init__(self) -> None:
         location, shard = self.location, self.shard_size
@@ -72,8 +78,10 @@ class Work:
     `stored` are the tensors with bytes that could lie in a file. `layout` says which go to data files, `references` (by
     id of the tensor) which are used where they lie; the others are inside `model`, as `held` where not as they were.
     `parts` and `size` are the encoding of the model with its data files under their wanted `names`.
-    `unchanged`: the data files are there already. `taken`: other files have their names. `resume`: what an interrupted
-    save left is used, and what this one leaves may be. `archive`: `parts` are those of a tar of model and data files.
+    `unchanged`: the data files are there already. `taken`: files have their names that may go. `resume`: what an
+    interrupted save left is used, and what this one leaves may be. `archive`: `parts` are those of a tar of model and
+    data files. `overwrite`: data files of nobody known may go too. `used`: files that the model is going to refer to
+    and that are there, as they must stay until the model is committed.
     """
 
     target: Any
@@ -92,6 +100,8 @@ class Work:
     taken: bool = False
     resume: bool = False
     archive: bool = False
+    overwrite: bool = False
+    used: dict[str, Stamp | None] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
@@ -111,7 +121,7 @@ class Work:
     @property
     def data_size(self) -> int:
         """The bytes of data files that are to be written beside the model's file."""
-        return 0 if self.unchanged or self.archive else sum(content.size for content in self.layout.files)
+        return 0 if self.unchanged or self.archive else sum(content.whole_size for content in self.layout.files)
 
     @property
     def needed(self) -> int:
@@ -128,9 +138,43 @@ class Work:
             return usage.free if usage.total else None
         return None
 
+    def objection(self, around: Surroundings, name: str) -> str:
+        """Why the file of that name beside the target must not be replaced by a data file; '' if it may be."""
+        reason = around.objection(name)
+        if not reason or not self.overwrite or around.user(name):
+            return reason
+        if self.sources.reads(os.path.join(self.folder, name)):
+            return "the model's weights are read from it"
+        return ""
 
-def prepare(model: ModelProto, target: Any, options: Options) -> Work:
-    """Decides what a save writes, and looks at every source. Writes nothing. Raises as `save` does."""
+    def check(self) -> None:
+        """ExternalDataError where a file that the model is going to refer to is another than it was."""
+        for path, stamp in self.used.items():
+            if _stamp(path) != stamp:
+                raise changed(path)
+
+
+def save(
+    model: ModelProto,
+    target: Any,
+    options: Options,
+    progress: Progress | None = None,
+    writer: DataWriter | None = None,
+) -> None:
+    """Prepares and commits, under the lock of the target where that is a file. `writer` writes the data files."""
+    path = None if hasattr(target, "write") else os.fspath(target)
+    if path is None or not takes_rename(path):
+        _write_out(prepare(model, target, options), progress)
+        return
+    with blamed_on(path), turn(path) as lock:
+        _commit(prepare(model, path, options, lock), lock, progress, writer)
+
+
+def prepare(model: ModelProto, target: Any, options: Options, lock: Lock | None = None) -> Work:
+    """Decides what a save writes, and looks at every source. Writes nothing. Raises as `save` does.
+
+    `lock` is that of the target; without it the work is only good as a plan, or for a stream.
+    """
     path = None if hasattr(target, "write") else os.fspath(target)
     if path is not None and options.location == os.path.basename(path):
         raise ValueError(f"location {options.location!r} is the model's own name")
@@ -139,6 +183,9 @@ def prepare(model: ModelProto, target: Any, options: Options) -> Work:
     for _, data in stored:
         sources.look(data)
     renames = path is not None and takes_rename(path)
+    if path is not None and renames:
+        with blamed_on(path):
+            judge(path, "model" if options.archive is None else "tar", overwrite=options.overwrite)
     if options.archive is not None:
         return _archived(model, target, path, stored, sources, options)
     if not options.external_data:
@@ -153,7 +200,7 @@ def prepare(model: ModelProto, target: Any, options: Options) -> Work:
             "external data needs a file's path to lie beside, and the target has none; archive='tar' writes both"
         )
     with blamed_on(path):
-        return _with_files(model, path, stored, sources, options)
+        return _with_files(model, path, stored, sources, options, lock is None or lock.sure)
 
 
 _PATH = "save it to a file's path, with external data, or with archive='tar'"
@@ -179,11 +226,14 @@ def _archived(
             raise _too_large(work.size, "pass external_data=True")
     if work.size > MAX_LENGTH:
         work.layout = plan(stored, options.size_threshold, options.alignment, options.shard_size)
-        work.names = locations(options.location or f"{name}.data", len(work.layout.files))
+        work.names = data_names(options.location or fitted(name, ".data"), len(work.layout.files))
+        work.layout.mark(work.names, name)
         work.held = {key: data for key, data in loaded.items() if key not in work.layout.places}
         work.model = with_data(model, work.held) if work.held else model
         work.parts, work.size = _outside(work, work.names)
-    files = [(name, content.parts(), content.size) for name, content in zip(work.names, work.layout.files, strict=True)]
+    files = [
+        (name, content.parts(), content.whole_size) for name, content in zip(work.names, work.layout.files, strict=True)
+    ]
     work.parts = list(tar_parts([(name, work.parts, work.size), *files]))
     work.size = sum(map(nbytes, work.parts))
     return work
@@ -197,14 +247,13 @@ def _inline(model: ModelProto, stored: Stored, loaded: Mapping[int, BytesLike]) 
     return encode_parts(with_data(model, loaded) if loaded else model)
 
 
-def _with_files(model: ModelProto, path: str, stored: Stored, sources: Sources, options: Options) -> Work:
-    folder = os.path.dirname(path)
+def _with_files(model: ModelProto, path: str, stored: Stored, sources: Sources, options: Options, locked: bool) -> Work:
+    folder, base = os.path.split(path)
     found: dict[int, Place] = {}
     if options.external_data == "reference":
         found = referred(stored, path, options.size_threshold)
     moving = [(tensor, data) for tensor, data in stored if id(tensor) not in found]
     layout = plan(moving, options.size_threshold, options.alignment, options.shard_size)
-    names = _names(layout, os.path.basename(path), options.location, {place[0] for place in found.values()})
     # a second commit writes the model when its data files have their names: by then another file may lie at a path
     kept = {
         id(tensor): pinned
@@ -212,26 +261,63 @@ def _with_files(model: ModelProto, path: str, stored: Stored, sources: Sources, 
         if id(tensor) not in layout.places and (pinned := sources.pinned(data)) is not tensor.raw_data
     }
     whole = with_data(model, kept) if kept else model
-    work = Work(path, path, True, stored, sources, whole, [], 0, layout, names, found, kept, resume=options.resume)
-    work.unchanged = lies_already(layout, moving, folder, names)
-    work.taken = not work.unchanged and any(os.path.lexists(os.path.join(folder, name)) for name in names)
-    work.parts, work.size = _outside(work, names)
-    for name in names:
-        if work.taken and is_checkpoint(name) and os.path.lexists(os.path.join(folder, name)):
-            raise ValueError(f"location {name!r} is a checkpoint that is there already; give another name")
+    work = Work(path, path, True, stored, sources, whole, [], 0, layout, references=found, held=kept)
+    work.resume, work.overwrite = options.resume and locked, options.overwrite
+    work.names = _names(work, moving, options.location, locked)
+    layout.mark(work.names, base)
+    work.unchanged = lies_already(layout, moving, folder, work.names)
+    work.taken = not work.unchanged and any(map(os.path.lexists, work.paths))
+    used = {os.path.join(folder, place[0]) for place in found.values()}
+    work.used = {name: _stamp(name) for name in [*used, *(work.paths if work.unchanged else ())]}
+    work.parts, work.size = _outside(work, work.names)
     return work
 
 
-def _names(layout: Plan, base: str, location: str | None, referred_to: set[str]) -> list[str]:
-    """The wanted names of the data files: never those of files that the model refers to in place."""
-    names = locations(location or f"{base}.data", len(layout.files))
-    number = 0
-    while referred_to.intersection(names):
-        if location is not None:
+def _names(work: Work, moving: Stored, location: str | None, locked: bool) -> list[str]:
+    """The wanted names of the data files: free, or of files that hold this already or that may be replaced.
+
+    FileExistsError where a `location` that was asked for is none of these; ValueError where the model refers to it.
+    Where no lock is had nothing may be replaced, and nobody else may choose the same names.
+    """
+    base, count = os.path.basename(work.target), len(work.layout.files)
+    around = Surroundings(work.target)
+    referred_to = {place[0] for place in work.references.values()}
+    if location is not None:
+        names = data_names(location, count)
+        if referred_to.intersection(names):
             raise ValueError(f"location {location!r} is a file that the model refers to in place; give another name")
+        if lies_already(work.layout, moving, work.folder, names):
+            return names
+        for name in names:
+            reason = work.objection(around, name)
+            if reason or (is_checkpoint(name) and os.path.lexists(os.path.join(work.folder, name))):
+                raise FileExistsError(errno.EEXIST, _way_out(name, reason), work.target)
+        taken = any(os.path.lexists(os.path.join(work.folder, name)) for name in names)
+        return data_names(fitted(location, f".{os.urandom(4).hex()}"), count) if taken and not locked else names
+    number = 0
+    while True:
+        middle = os.urandom(4).hex() if not locked else str(number)
+        names = data_names(fitted(base, f".{middle}.data" if number or not locked else ".data"), count)
+        if not referred_to.intersection(names) and (
+            lies_already(work.layout, moving, work.folder, names)
+            or not any(work.objection(around, name) for name in names)
+        ):
+            return names
         number += 1
-        names = locations(f"{base}.{number}.data", len(layout.files))
-    return names
+
+
+def _way_out(name: str, reason: str) -> str:
+    if not reason:
+        return f"location {name!r} is a checkpoint that is there already; give another name"
+    replaced = "" if reason.endswith("refers to it") else ", or overwrite=True to replace it"
+    return f"the data file {name} is there already, and {reason}; give another location{replaced}"
+
+
+def _stamp(path: str) -> Stamp | None:
+    try:
+        return stamp_of(os.stat(path))
+    except OSError:
+        return None
 
 
 def _outside(work: Work, names: Sequence[str]) -> tuple[list[BytesLike], int]:
@@ -243,29 +329,31 @@ def _outside(work: Work, names: Sequence[str]) -> tuple[list[BytesLike], int]:
     return parts, size
 
 
-def commit(work: Work, progress: Progress | None = None, writer: DataWriter | None = None) -> None:
-    """Writes what was prepared: all of it, or nothing if that raises. `writer` writes the data files."""
-    meter = Meter(progress, work.data_size + work.size)
+def _write_out(work: Work, progress: Progress | None) -> None:
+    """Writes to what takes no renaming: a file object, a pipe, a device."""
+    meter = Meter(progress, work.size)
     if work.path is None:
         write_stream(work.target, work.parts, meter)
-        meter.finish()
-        return
-    with blamed_on(work.path):
-        _refuse_full(work)
-        if not work.renames:
-            with open(work.path, "wb", buffering=0) as file:
-                write_stream(file, work.parts, meter)
-            meter.finish()
-            return
-        used = {os.path.join(work.folder, place[0]) for place in work.references.values()}
-        old = [path for path in data_files_of(work.path) if path not in used]
+    else:
+        with blamed_on(work.path), open(open_stream(work.path), "wb", buffering=0) as file:
+            write_stream(file, work.parts, meter)
+    meter.finish()
 
-        def encoded(names: list[str]) -> tuple[list[BytesLike], int]:
-            return (work.parts, work.size) if names == work.names or work.archive else _outside(work, names)
 
-        writer = writer or (write_resumable if work.resume else write_data)
-        made = DataCommit(work.path, work.layout.files, encoded, work.sources, meter, writer)
-        made.run([] if work.archive else work.names, work.unchanged, old)
+def _commit(work: Work, lock: Lock, progress: Progress | None, writer: DataWriter | None) -> None:
+    """Writes what was prepared: all of it, or nothing if that raises."""
+    meter = Meter(progress, work.data_size + work.size)
+    _refuse_full(work)
+
+    def encoded(names: list[str]) -> tuple[list[BytesLike], int]:
+        return (work.parts, work.size) if names == work.names or work.archive else _outside(work, names)
+
+    writer = writer or (write_resumable if work.resume else write_data)
+    files = [] if work.archive else work.layout.files
+    made = DataCommit(
+        work.target, lock, files, encoded, work.objection, work.check, list(work.used), work.sources, meter, writer
+    )
+    made.run([] if work.archive else work.names, work.taken, work.unchanged)
 
 
 def _refuse_full(work: Work) -> None:

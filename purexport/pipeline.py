@@ -11,7 +11,7 @@ from purexport.options import OperatorExportTypes, Options, TrainingMode
 from purexport.program import ONNXProgram
 from purexport.stages.build import build_program
 from purexport.stages.capture import capture_model
-from purexport.stages.finish import save_program, verify_program
+from purexport.stages.finish import judge_path, save_program, verify_program
 from purexport.stages.functionalize import make_pure
 from purexport.stages.lower import lower_to_onnx
 from purexport.stages.run import opened
@@ -43,6 +43,7 @@ def export(
     shard_size: int | None = None,
     archive: Archive = None,
     resume: bool = False,
+    overwrite: bool = False,
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
     verify: bool = False,
     report: bool = False,
@@ -64,8 +65,10 @@ def export(
     how the program was made.  A failed export writes nothing, and leaves the model and every generator of random
     numbers as they were.
 
-    `external_data`, `shard_size`, `archive` and `resume` are those of `proto_schema.save`.  They say where the weights
-    are written, whether model and weights become a tar, and whether an interrupted save is continued.
+    `external_data`, `shard_size`, `archive`, `resume` and `overwrite` are those of `proto_schema.save`.  They say where
+    the weights are written, whether model and weights become a tar, whether an interrupted save is continued, and
+    whether a file that is not known to be a model may be replaced.  A path that cannot be written to is refused before
+    the export begins.
 
     `weights` fills the model's parameters and buffers for this export: a checkpoint's path (.safetensors, an index of
     shards, a torch or ONNX file), a mapping from name to tensor, a sequence of these, or a `Checkpoint` with options.
@@ -94,6 +97,7 @@ def export(
         shard_size=shard_size,
         archive=archive,
         resume=resume,
+        overwrite=overwrite,
         custom_translation_table=custom_translation_table,
         verify=verify,
         report=report,
@@ -103,6 +107,7 @@ def export(
         progress=progress,
         weights=weights,
     )
+    judge_path(f, options)
     with opened(model, args, kwargs, options) as run:
         captured = capture_model(run)
         pure = make_pure(run, captured)

@@ -1,14 +1,32 @@
-"""Standard output as the target of a model: nothing else may be written there, and its reader may go away."""
+"""Where a verb writes: what may be replaced, and standard output as the target of a model.
+
+Nothing else may be written to standard output then, and its reader may go away.
+"""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import BinaryIO
+from contextlib import contextmanager, suppress
+from typing import BinaryIO, TextIO
 
 from purexport.cli.errors import UsageError
+
+
+def add_force(parser: argparse.ArgumentParser) -> None:
+    """The option with which a verb replaces a file that is not known to be of its making."""
+    text = "replace a file that is read-only or no work of purexport; what the verb reads, or other models, stays"
+    parser.add_argument("--force", action="store_true", help=text)
+
+
+def report_stream(target: str) -> TextIO:
+    """Where a verb reports what it wrote to `target`: stderr if that is standard output itself."""
+    with suppress(OSError):
+        if os.path.samestat(os.stat(target), os.fstat(sys.stdout.fileno())):
+            return sys.stderr
+    return sys.stdout
 
 
 class Stdout:

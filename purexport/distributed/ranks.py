@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 
 import proto_schema as ps
+from proto_schema import saving
 from proto_schema.commit import Commit
 from proto_schema.copying import Sources
 from proto_schema.datafiles import DataFile, with_data
@@ -32,7 +33,7 @@ from proto_schema.durable import create, write_parts
 from proto_schema.external import tensors
 from proto_schema.meter import Meter, Progress
 from proto_schema.payload import CHUNK, BytesLike, Payload, chunks
-from proto_schema.saving import Options, commit, prepare
+from proto_schema.saving import Options
 from purexport import dtypes
 from purexport.distributed.boxes import Box, Part, assembled, parts_of, why_incomplete, write_part
 from purexport.errors import DistributedError, WeightsError
@@ -317,18 +318,21 @@ def _lead(
 ) -> None:
     def write(made: Commit, target: str, content: DataFile) -> str:
         """A data file that all processes write."""
-        name = made.temporary(target)
-        create(name, content.size, like=target)
+        name = made.temporary()
+        create(name, content.whole_size, made.like(target))
         spread = [(data.name, offset) for offset, data in content.payloads if isinstance(data, HeldByRanks)]
-        own = [(offset, data) for offset, data in content.payloads if not isinstance(data, HeldByRanks)]
-        job = _Job(os.path.abspath(name), content.size, spread)
+        own: list[tuple[int, BytesLike]] = [
+            (offset, data) for offset, data in content.payloads if not isinstance(data, HeldByRanks)
+        ]
+        own.append((content.size, content.mark))
+        job = _Job(os.path.abspath(name), content.whole_size, spread)
         ranks.tell("write", job)
         sources, meter = made.sources or Sources(), Meter()
         written = ranks.agreed(lambda: job.run(ranks.rank, local, held, own, sources, meter))
         made.meter.add(sum(written))
         return name
 
-    commit(prepare(model, path, options), progress, write)
+    saving.save(model, path, options, progress, write)
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,16 @@ from typing import TypeAlias
 import proto_schema as ps
 from proto_schema.checking.context import domain_of
 from proto_schema.codec import decode
+from proto_schema.commit import Target, replacing
 from proto_schema.copying import by_kernel
 from proto_schema.errors import CheckError, DecodeError, ExternalDataError
 from proto_schema.external import entries, tensors
 from proto_schema.onnx import ModelProto, OperatorSetIdProto, TensorProto
+from proto_schema.owned import files_of
 from proto_schema.payload import Stamp, changed, nbytes, stamp_of
 from proto_schema.sniff import what_it_is
 from proto_schema.wire import MAX_LENGTH
 from purexport.inspect.elements import Bytes
-from purexport.inspect.forms import replace_file
 from purexport.inspect.orders import Change, Edits, Plan
 from purexport.inspect.rewrite import piece_bytes
 
@@ -57,12 +58,18 @@ class Edited:
 
 
 def edit(
-    path: Path, edits: Edits, target: Path | None = None, *, append: bool = False, dry_run: bool = False
+    path: Path,
+    edits: Edits,
+    target: Path | None = None,
+    *,
+    append: bool = False,
+    dry_run: bool = False,
+    overwrite: bool = False,
 ) -> Edited:
     """Changes the model at `path`, in place or to a new file `target`, and returns what was done.
 
     `append`: only add a record at the end of the file. This can set fields of the model, and add metadata and domains.
-    `dry_run`: say what would be done.
+    `dry_run`: say what would be done. `overwrite` is that of save. Edits of one file take turns, and none is lost.
     Raises DecodeError for a damaged file; CheckError for versions that the operators do not allow; ValueError for what
     is not in the model or cannot be changed this way, names that are taken, and paths that are better left alone
     (links, devices); OSError if the file cannot be read or written. After an error nothing has changed.
@@ -72,6 +79,16 @@ def edit(
     in_place = os.path.abspath(place) == os.path.abspath(name)
     if append and not in_place:
         raise ValueError("append changes the file itself: leave out the name of a new file")
+    if dry_run:
+        return _edited(name, place, in_place, edits, append, None)
+    Bytes(name)  # so that a file which cannot be read is not blamed on writing
+    _refuse_target(place, in_place)
+    with replacing(place, inputs=() if in_place else files_of(name), overwrite=overwrite) as file:
+        return _edited(name, place, in_place, edits, append, file)
+
+
+def _edited(name: str, place: str, in_place: bool, edits: Edits, append: bool, file: Target | None) -> Edited:
+    """The edit, written to `file` unless that is None."""
     source = Bytes(name)
     model = _decoded(source)
     _refuse_target(place, in_place)
@@ -79,7 +96,7 @@ def edit(
     plan = Plan(source, model, edits, append)
     notes = _version_notes(model, edits)
     if append:
-        return _appended(plan, notes, untouched, dry_run)
+        return _appended(plan, notes, untouched, file is None)
     pieces = plan.pieces()
     size, made = piece_bytes(pieces), sum(len(piece) for piece in pieces if isinstance(piece, bytes))
     if size > MAX_LENGTH:
@@ -87,8 +104,8 @@ def edit(
     parts = [piece if isinstance(piece, bytes) else source.view[piece[0] : piece[1]] for piece in pieces]
     copied = sum(map(nbytes, filter(by_kernel, parts)))
     way = NOTHING if in_place and pieces == [(0, source.size)] else NEW_FILE
-    if way == NEW_FILE and not dry_run:
-        replace_file(place, parts, size, lambda: _refuse_changed(source))
+    if way == NEW_FILE and file is not None:
+        file.write(parts, size, lambda: _refuse_changed(source))
     return Edited(place, way, source.size, size, size - made, copied, made, plan.changes, notes, untouched)
 
 

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import proto_schema as ps
+from proto_schema.commit import replacing
 from proto_schema.datafiles import payload_of
 from proto_schema.dtypes import DTYPES, element_count, type_name
 from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from proto_schema.owned import files_of
 from proto_schema.payload import BytesLike, byte_view, nbytes
-from purexport.inspect.forms import replace_file
+from proto_schema.targets import judge
 from purexport.inspect.values import as_text
 
 Path: TypeAlias = "str | os.PathLike[str]"
@@ -43,10 +45,11 @@ def find_tensor(model: ModelProto, name: str) -> TensorProto:
     return found[name]
 
 
-def tensor_to_npy(path: Path, name: str, target: Path) -> Any:
+def tensor_to_npy(path: Path, name: str, target: Path, *, overwrite: bool = False) -> Any:
     """Writes a tensor of the model at `path` as .npy and returns the array, a view of the file if possible.
 
-    Types that numpy lacks are written as the nearest one that it has, as `numpy_helper.to_array` returns them.
+    Types that numpy lacks are written as the nearest one that it has, as `numpy_helper.to_array` returns them. A file
+    that is there is replaced only with `overwrite`.
     Raises ValueError for an unknown name, OSError and ExternalDataError if data cannot be read or written.
     """
     import numpy as np
@@ -63,12 +66,13 @@ def tensor_to_npy(path: Path, name: str, target: Path) -> Any:
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(array))
     data: BytesLike = array.tobytes() if array.dtype.kind == "U" else byte_view(array)
-    replace_file(os.fspath(target), [head.getvalue(), data], head.tell() + nbytes(data))
+    with replacing(os.fspath(target), "file", files_of(os.fspath(path)), overwrite) as file:
+        file.write([head.getvalue(), data], head.tell() + nbytes(data))
     return array
 
 
-def to_safetensors(path: Path, target: Path) -> tuple[int, list[str]]:
-    """Writes the initializers of the model at `path` as .safetensors.
+def to_safetensors(path: Path, target: Path, *, overwrite: bool = False) -> tuple[int, list[str]]:
+    """Writes the initializers of the model at `path` as .safetensors; over a file that is there with `overwrite`.
 
     Returns (tensors written, "name: reason" of those left out because the format does not have their type).
     Raises ValueError if two have one name, OSError and ExternalDataError if data cannot be read or written.
@@ -92,7 +96,8 @@ def to_safetensors(path: Path, target: Path) -> tuple[int, list[str]]:
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
     first = len(text).to_bytes(8, "little") + text
-    replace_file(os.fspath(target), [first, *parts], len(first) + at)
+    with replacing(os.fspath(target), "file", files_of(os.fspath(path)), overwrite) as file:
+        file.write([first, *parts], len(first) + at)
     return len(head), left_out
 
 
@@ -156,10 +161,21 @@ def subgraph(model: ModelProto, outputs: Sequence[str], inputs: Sequence[str] | 
     return ModelProto(graph=made, **{name: value for name, value in rest.items() if value})
 
 
-def extract_subgraph(path: Path, target: Path, outputs: Sequence[str], inputs: Sequence[str] | None = None) -> int:
-    """Writes the subgraph of the model at `path` to `target` and returns the number of its nodes; as `subgraph`."""
+def extract_subgraph(
+    path: Path,
+    target: Path,
+    outputs: Sequence[str],
+    inputs: Sequence[str] | None = None,
+    *,
+    overwrite: bool = False,
+) -> int:
+    """Writes the subgraph of the model at `path` to `target` and returns the number of its nodes; as `subgraph`.
+
+    `overwrite` is that of save.
+    """
     made = subgraph(ps.load(path), outputs, inputs)
-    ps.save(made, target)
+    judge(os.fspath(target), "model", files_of(os.fspath(path)), overwrite)
+    ps.save(made, target, overwrite=overwrite)
     return len(made.graph.node) if made.graph is not None else 0
 
 

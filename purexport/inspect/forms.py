@@ -9,17 +9,16 @@ Invariant: a file without findings is canonical, equal to its own encoding to th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import proto_schema as ps
 from proto_schema.codec import encode_parts
-from proto_schema.commit import Commit
-from proto_schema.durable import blamed_on, takes_rename, write_stream
+from proto_schema.commit import replacing
 from proto_schema.external import tensors
 from proto_schema.fields import Field
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import BytesLike
+from proto_schema.owned import files_of
 from proto_schema.scalars import enum_values, from_varint, pack, unpack
 from proto_schema.wire import (
     EGROUP,
@@ -69,38 +68,24 @@ def findings(source: Bytes) -> Iterator[Finding]:
         todo += [child for child in reversed(children) if child.message is not None]
 
 
-def canonicalize(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> int:
-    """Writes the model at `path` to `target` in canonical form, atomically, and returns the number of bytes.
+def canonicalize(path: str | os.PathLike[str], target: str | os.PathLike[str], *, overwrite: bool = False) -> int:
+    """Writes the model at `path` to `target` in canonical form, and returns the number of bytes.
 
-    External data stays where it is. Raises ValueError if `target` is in another folder than that data, DecodeError and
-    OSError as load and save do.
+    `target` may be the same file. External data stays where it is. Raises ValueError if `target` is in another folder
+    than that data, DecodeError and OSError as load and save do; `overwrite` is that of save.
     """
-    target = os.fspath(target)
-    model = ps.load(path)
-    folders = [os.path.realpath(os.path.dirname(os.fspath(name)) or ".") for name in (path, target)]
-    if folders[0] != folders[1] and any(tensor.data_location == TensorProto.EXTERNAL for tensor in tensors(model)):
-        raise ValueError(f"{target}: the model has external data, write it to the same folder: {folders[0]}")
-    parts, size = encode_parts(model)
-    replace_file(target, parts, size)
+    name, place = os.fspath(path), os.fspath(target)
+    in_place = os.path.abspath(name) == os.path.abspath(place)
+    inputs = [] if in_place else files_of(name)
+    with replacing(place, inputs=inputs, overwrite=overwrite) as file:
+        model = ps.load(name)
+        if any(tensor.data_location == TensorProto.EXTERNAL for tensor in tensors(model)):
+            folders = [os.path.realpath(os.path.dirname(path) or ".") for path in (name, place)]
+            if folders[0] != folders[1]:
+                raise ValueError(f"{place}: the model has external data, write it to the same folder: {folders[0]}")
+        parts, size = encode_parts(model)
+        file.write(parts, size)
     return size
-
-
-def replace_file(
-    target: str, parts: Sequence[BytesLike], size: int, before_renaming: Callable[[], None] = lambda: None
-) -> None:
-    """Writes the parts to a file that appears whole or not at all; if `before_renaming` raises, it does not appear.
-
-    A target that is no regular file (a pipe, a device) is written to and not replaced.
-    """
-    if not takes_rename(target):
-        before_renaming()
-        with blamed_on(target), open(target, "wb", buffering=0) as file:
-            write_stream(file, parts)
-        return
-    with blamed_on(target), Commit(target, []) as commit:
-        temporary = commit.write_model(parts, size, [])
-        before_renaming()
-        commit.rename(temporary, target)
 
 
 def _of_element(source: Bytes, element: Element) -> Iterator[Finding]:
@@ -200,4 +185,4 @@ def _field_zero(source: Bytes, element: Element) -> int | None:
     return None
 
 
-__all__ = ["DISAGREE", "FORM", "REFUSED", "Finding", "canonicalize", "findings", "replace_file"]
+__all__ = ["DISAGREE", "FORM", "REFUSED", "Finding", "canonicalize", "findings"]

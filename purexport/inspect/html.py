@@ -24,13 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from proto_schema.codec import decode
+from proto_schema.commit import replacing
 from proto_schema.dtypes import DTYPES
 from proto_schema.errors import DecodeError
 from proto_schema.external import Folder, set_origin
 from proto_schema.fields import ENUM, MESSAGE, PAYLOAD, STRING, Message, message_class, reachable
 from proto_schema.onnx import GraphProto, ModelProto, TensorProto
+from proto_schema.owned import files_of
+from proto_schema.payload import BytesLike, nbytes
 from purexport.inspect.elements import Bytes, Element
-from purexport.inspect.forms import replace_file
 from purexport.inspect.histograms import Histogram, histogram
 from purexport.inspect.salvage import Salvage, diagnosis
 from purexport.inspect.sizes import DataFile, audit
@@ -76,18 +78,30 @@ class Page:
     damage: Salvage = field(default_factory=Salvage)
 
 
-def html(path: str | os.PathLike[str], target: str | os.PathLike[str], histograms: str = "auto") -> Page:
+def html(
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    histograms: str = "auto",
+    *,
+    overwrite: bool = False,
+) -> Page:
     """Writes the page of the model at `path` to `target`. A damaged file has a page too, which places the error.
 
-    `histograms`: one of HISTOGRAMS. Raises ValueError for another, and if `target` is the model itself; OSError if the
-    file cannot be read or the page cannot be written.
+    `histograms`: one of HISTOGRAMS; ValueError for another. A page that this function made may be replaced, any other
+    file with `overwrite`, but not the model or its data. Raises OSError if the file cannot be read or the page cannot
+    be written.
     """
     if histograms not in HISTOGRAMS:
         raise ValueError(f"histograms={histograms!r} is not one of {', '.join(HISTOGRAMS)}")
     path, target = os.fspath(path), os.fspath(target)
     source = Bytes(path)
-    if os.path.exists(target) and os.path.samefile(path, target):
-        raise ValueError(f"{target} is the model itself; write the page to another file")
+    with replacing(target, "page", files_of(path), overwrite) as file:
+        page, parts = _page(source, path, target, histograms)
+        file.write(parts, page.bytes)
+    return page
+
+
+def _page(source: Bytes, path: str, target: str, histograms: str) -> tuple[Page, list[BytesLike]]:
     kept = _Structure(source)
     kept.take(source.whole())
     weights = _Weights(os.path.dirname(path), histograms)
@@ -108,10 +122,9 @@ def html(path: str | os.PathLike[str], target: str | os.PathLike[str], histogram
         **_schema(source.root),
     }
     facts["note"] = _note(page, histograms)
-    parts = [part.encode() for part in _parts(facts, source, kept.ranges, os.path.basename(path))]
-    page.bytes = sum(map(len, parts))
-    replace_file(target, list(parts), page.bytes)
-    return page
+    parts: list[BytesLike] = [part.encode() for part in _parts(facts, source, kept.ranges, os.path.basename(path))]
+    page.bytes = sum(map(nbytes, parts))
+    return page, parts
 
 
 # What of the file is in the page --------------------------------------------------------------------------------------

@@ -15,14 +15,15 @@ from dataclasses import dataclass, field, replace
 
 import proto_schema as ps
 from proto_schema.codec import decode
+from proto_schema.commit import replacing
 from proto_schema.errors import DecodeError
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto
+from proto_schema.owned import files_of
 from proto_schema.payload import BytesLike, nbytes
 from proto_schema.scalars import unpack
 from proto_schema.sniff import what_it_is
 from proto_schema.wire import LEN, varint
 from purexport.inspect.elements import Bytes, Element
-from purexport.inspect.forms import replace_file
 
 _CONTAINERS = (ModelProto, GraphProto, FunctionProto)
 _IN_A_ROW = 3  # fields that must decode one after the other for a place to count as a beginning
@@ -44,21 +45,28 @@ class Salvage:
     dropped: list[tuple[int, int, str]] = field(default_factory=list)
 
 
-def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> Salvage:
-    """Writes what can be kept of the model at `path` to `target`, and returns what that is.
+def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str], *, overwrite: bool = False) -> Salvage:
+    """Writes what can be kept of the model at `path` to `target`, another file, and returns what that is.
 
-    Raises ValueError if nothing of a model is in the file, OSError if it cannot be read or `target` cannot be written.
+    Raises ValueError if nothing of a model is in the file, OSError if it cannot be read or `target` cannot be written;
+    `overwrite` is that of save.
     """
     source = Bytes(path)
+    with replacing(os.fspath(target), inputs=files_of(os.fspath(path)), overwrite=overwrite) as file:
+        found, parts = _kept(source)
+        file.write(parts, sum(map(nbytes, parts)))
+    return found
+
+
+def _kept(source: Bytes) -> tuple[Salvage, list[BytesLike]]:
     found = diagnosis(source)
     restored = _line_ends_restored(source) if found.first_bad >= 0 else None
     if restored is not None:
         source, found.cause = restored, "line ends were changed by a transfer as text; they are changed back"
     parts = _Keeper(source, found).parts(source.whole())
     if not set(found.kept) - {"unknown fields"}:
-        raise ValueError(f"{path}: nothing of a model can be kept{what_it_is(source.view, None)}")
-    replace_file(os.fspath(target), parts, sum(map(nbytes, parts)))
-    return found
+        raise ValueError(f"{source.name}: nothing of a model can be kept{what_it_is(source.view, None)}")
+    return found, parts
 
 
 def diagnosis(source: Bytes) -> Salvage:

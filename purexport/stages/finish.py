@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from proto_schema.durable import blamed_on, takes_rename
+from proto_schema.targets import judge
 from purexport.capture.core.mode import select_model_mode_for_export
 from purexport.lock import alone
+from purexport.options import Options
 from purexport.program import ONNXProgram, verify
 from purexport.stages.run import Run
 
@@ -28,5 +32,13 @@ def save_program(run: Run, program: ONNXProgram, f: Any) -> ONNXProgram:
     run.progress.at("save")
     where = options.external_data if options.external_data is not None else options.use_external_data_format or None
     stored: dict[str, Any] = {"shard_size": options.shard_size, "archive": options.archive, "resume": options.resume}
-    program.save(f, external_data=where, progress=run.progress.bytes, **stored)
+    program.save(f, external_data=where, progress=run.progress.bytes, overwrite=options.overwrite, **stored)
     return program
+
+
+def judge_path(f: Any, options: Options) -> None:
+    """Raise OSError when `f` is a path that the program must not be written to."""
+    if f is None or hasattr(f, "write") or not takes_rename(os.fspath(f)):
+        return
+    with blamed_on(os.fspath(f)):
+        judge(os.fspath(f), "model" if options.archive is None else "tar", overwrite=options.overwrite)

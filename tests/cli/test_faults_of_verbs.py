@@ -1,4 +1,7 @@
-"""The verbs that write a file, on a disk that fails at any one call: the old file or the new one, to the byte."""
+"""The verbs that write a file, on a disk that fails at any one call: the old file or the new one, to the byte.
+
+After a kill the next save of the same file leaves nothing of ours. Files of others are never touched.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ import pytest
 import proto_schema as ps
 from proto_schema.numpy_helper import from_array
 from purexport import inspect
-from tests.proto_schema.faults import FAULTS, Disk, Fault
+from tests.proto_schema.decoys import Watched, lay_out
+from tests.proto_schema.faults import FAULTS, SIGNALS, Disk, Fault
 
 MOST_CALLS = 60
 EDITS = inspect.Edits(metadata={"author": "somebody"})
@@ -59,6 +63,8 @@ class Walking:
     def __init__(self, verb: Verb, folder: Path) -> None:
         self.verb, self.folder, self.path = verb, folder, folder / "m.onnx"
         self.model = model()
+        lay_out(folder)
+        self.others = Watched(folder)
         self.lay_out()
         verb.run(self.path)
         self.new = (folder / verb.target).read_bytes()
@@ -67,29 +73,48 @@ class Walking:
         assert self.new != self.old
 
     def lay_out(self) -> None:
-        for item in self.folder.iterdir():
-            item.unlink()
+        for name in set(os.listdir(self.folder)) - self.others.names:
+            (self.folder / name).unlink()
         for name, data in getattr(self, "before", {"m.onnx": self.model}).items():
             (self.folder / name).write_bytes(data)
 
     def run(self, fault: Fault, at: int, lost: int = 0) -> Disk:
         self.lay_out()
         disk, ended = Disk(self.folder, at, fault, lost), False
-        with disk.mounted():
-            try:
-                self.verb.run(self.path)
-                ended = True
-            except (OSError, ValueError, KeyboardInterrupt):
-                assert fault.kind not in ("killed", "torn", "power") and (self.verb.appends or fault.kind != "short")
+        if fault in SIGNALS:
+            disk.in_a_fork(lambda: self.verb.run(self.path))
+        else:
+            with disk.mounted():
+                try:
+                    self.verb.run(self.path)
+                    ended = True
+                except (OSError, ValueError, KeyboardInterrupt):
+                    assert fault.kind not in ("killed", "torn", "power")
+                    assert self.verb.appends or fault.kind != "short"
         disk.close()
         where = f"{fault} at call {at} ({disk.log[-1]}), {lost} names lost"
         found = (self.folder / self.verb.target).read_bytes()
         begun = self.verb.appends and disk.stopped and found.startswith(self.old) and len(found) <= len(self.new)
         assert found == self.new or (found == self.old and not ended) or begun, where
-        extra = {item.name for item in self.folder.iterdir()} - {"m.onnx", self.verb.target}
         undone = fault.kind == "error" and disk.log[at - 1 :][:1] == ["unlink"]
-        assert not extra or undone or (disk.stopped and all(name.endswith(".tmp") for name in extra)), where
+        assert not self.extra() or undone or (disk.stopped and all(name[0] == "." for name in self.extra())), where
+        if disk.stopped:
+            self.next(at)
+            assert not self.extra(), f"{where}: {self.extra()} is left behind by the next"
+        assert self.others.changes(whole=False) == [], where
         return disk
+
+    def extra(self) -> set[str]:
+        """What is there beside the model, the target and what is not ours."""
+        return set(os.listdir(self.folder)) - self.others.names - {"m.onnx", self.verb.target}
+
+    def next(self, at: int) -> None:
+        """What writes the same file next: the verb again or, where it is a model's, also a save."""
+        if at % 2 and self.verb.target.endswith(".onnx"):
+            ps.save(ps.loads(self.model), self.folder / self.verb.target, external_data=False)
+        else:
+            self.path.write_bytes(self.model)
+            self.verb.run(self.path)
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
@@ -104,8 +129,16 @@ def test_every_call(verb: Verb, fault: Fault, quick_folder: Path, monkeypatch: p
                 break
             disk = walking.run(fault, at, lost)
         if not disk.met:
+            assert walking.others.changes() == []
             return
     raise AssertionError("the verb makes more calls than this test walks through")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+def test_a_signal_at_every_call(verb: Verb, quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the default action, as where these functions are called from a program; every second verb has the other."""
+    test_every_call(verb, SIGNALS[VERBS.index(verb) % 2], quick_folder, monkeypatch)
 
 
 TO_ANOTHER = [verb for verb in VERBS if verb.target != "m.onnx"]

@@ -8,13 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import proto_schema as ps
 import purexport
+from proto_schema.numpy_helper import to_array
 from purexport.distributed.boxes import Box, Part, assembled, run_starts, why_incomplete
 from tests.distributed import worker
+from tests.proto_schema.decoys import used_by
 
 # name of the scenario, options that one process would save with
 GOOD: list[tuple[str, dict[str, Any]]] = [
@@ -81,18 +84,19 @@ def alone(name: str, options: dict[str, Any], folder: Path) -> dict[str, bytes]:
     return files(folder)
 
 
-# (size of a world, size of a second one, scenario of that one in which a process is killed)
+# (size of a world; by size, others in which a process is killed)
 WORLDS = [
-    (3, 2, "killed_second"),
-    pytest.param(2, 3, "killed_first", marks=pytest.mark.sweep),
-    pytest.param(4, 2, "killed_first", marks=pytest.mark.sweep),
+    (3, {2: "killed_second", 1: "terminated_first"}),
+    pytest.param(2, {3: "killed_first", 1: "hung_up_first"}, marks=pytest.mark.sweep),
+    pytest.param(4, {2: "terminated_first", 3: "killed_first"}, marks=pytest.mark.sweep),
 ]
 
 
-@pytest.mark.parametrize(("world", "other", "killed"), WORLDS)
-def test_all_write_what_one_would(world: int, other: int, killed: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("world", "others"), WORLDS)
+def test_all_write_what_one_would(world: int, others: dict[int, str], tmp_path: Path) -> None:
     good = [*GOOD, ("fsdp_over_tensor_parallel", {})] if world == 4 else GOOD
-    found = together(tmp_path, {world: [name for name, *_ in [*good, *BAD]], other: [killed]})
+    names = [name for name, *_ in [*good, *BAD]]
+    found = together(tmp_path, {world: [*names, "groups_at_once"], **{size: [name] for size, name in others.items()}})
     wrong = []
     for name, options in good:
         said = [result and result[name] for result in found[world]]
@@ -108,16 +112,30 @@ def test_all_write_what_one_would(world: int, other: int, killed: str, tmp_path:
         if left := list(files(tmp_path / f"{world}-{name}")):
             wrong.append(f"{name}: {left} is left behind")
     assert not wrong, "\n".join(wrong)
-    check_killed(killed, found[other], tmp_path / f"{other}-{killed}")
+    check_at_once(found[world], tmp_path / f"{world}-groups_at_once")
+    for size, name in others.items():
+        check_killed(name, found[size], tmp_path / f"{size}-{name}")
+
+
+def check_at_once(results: Results, folder: Path) -> None:
+    """One of the models, whole, and nothing else."""
+    assert [result and result["groups_at_once"] for result in results] == ["" for _ in results]
+    graph = ps.load(folder / "m.onnx").graph
+    assert graph is not None
+    values = {int(value) for tensor in graph.initializer for value in np.unique(to_array(tensor).astype(np.float32))}
+    assert values in [{rank} if rank < 2 else {rank, 1} for rank in range(len(results))]  # a mask says 0 or 1
+    assert set(files(folder)) == used_by(folder / "m.onnx")
 
 
 def check_killed(name: str, results: Results, folder: Path) -> None:
-    """The others do not wait. Only the first process can clean up: its temporary file stays where it is killed."""
-    gone = ["killed_first", "killed_second"].index(name)
+    """The others do not wait. Only the first process can clean up: where it is killed, the next save does."""
+    gone = int(name.endswith("_second"))
     left = list(files(folder))
     for rank, result in enumerate(results):
         assert result is None if rank == gone else result is not None and result[name]
-    assert all(item.endswith(".tmp") for item in left) if gone == 0 else not left
+    assert all(item.startswith(".") for item in left) if gone == 0 else not left
+    ps.save(worker.of_rank(1), folder / "m.onnx", external_data=True)
+    assert set(files(folder)) == used_by(folder / "m.onnx")
 
 
 def test_without_a_group() -> None:

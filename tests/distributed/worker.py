@@ -163,6 +163,18 @@ def over_another_model(rank: int, world: int, folder: Path) -> None:
     dtensors(rank, world, folder)
 
 
+def groups_at_once(rank: int, world: int, folder: Path) -> None:
+    """Each process is a group of its own, and all save to one path, each another model: as where every rank exports."""
+    groups = [dist.new_group([member]) for member in range(world)]
+    for _ in range(8):
+        dist.barrier()
+        distributed.save(of_rank(rank), folder / "m.onnx", {}, group=groups[rank])
+
+
+def of_rank(rank: int) -> ps.ModelProto:
+    return model_of({name: payload(tensor * 0 + rank) for name, tensor in WHOLE.items()})
+
+
 class Net(torch.nn.Module):
     """Its weights come from the processes; the small table and a computed constant do not."""
 
@@ -289,10 +301,10 @@ def full_disk(on: int, call: str) -> Scenario:
     return scenario
 
 
-def killed(on: int) -> Scenario:
+def killed(on: int, by: signal.Signals = signal.SIGKILL) -> Scenario:
     def scenario(rank: int, world: int, folder: Path) -> None:
         if rank == on:
-            os.pwrite = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+            os.pwrite = lambda *_: os.kill(os.getpid(), by)  # type: ignore[assignment]
         distributed.save(by_hand(), folder / "m.onnx", placed(world))
 
     return scenario
@@ -308,6 +320,7 @@ SCENARIOS: dict[str, Scenario] = {
         names_dealt_out,
         in_a_group,
         over_another_model,
+        groups_at_once,
         fsdp,
         fsdp_over_tensor_parallel,
         a_partial_sum,
@@ -331,6 +344,8 @@ SCENARIOS |= {
     "no_commit": full_disk(0, "replace"),
     "killed_first": killed(0),
     "killed_second": killed(1),
+    "terminated_first": killed(0, signal.SIGTERM),
+    "hung_up_first": killed(0, signal.SIGHUP),
 }
 
 
@@ -346,7 +361,7 @@ def run(rank: int, world: int, folder: Path, names: list[str]) -> None:
             results[name] = ""
         except Exception as error:
             results[name] = f"{type(error).__name__}: {error}"
-        if not name.startswith("killed"):
+        if not name.endswith(("_first", "_second")):
             dist.barrier()
     (folder / f"{world}-{rank}.json").write_text(json.dumps(results))
 

@@ -4,6 +4,7 @@ Strategy: the functions of `os` that change files are wrapped and counted. One o
 after one that stops the machine no later call has any effect, as if the process were gone. Where the power fails too,
 what was written and not fsynced becomes zeros, and the last `lost` changes of names since the folder was fsynced are
 taken back: a disk may forget those in just that way. A test walks `at` from 1 until the work is done before the fault.
+A signal comes to a process of its own, a fork, with the default action: `Disk.in_a_fork`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import signal
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -50,6 +53,7 @@ FAULTS = [
     Fault("torn"),  # a part is written, then killed
     Fault("power"),  # killed, and the disk forgets what it may
 ]
+SIGNALS = [Fault("SIGTERM"), Fault("SIGHUP")]
 
 
 @dataclass
@@ -84,6 +88,24 @@ class Disk:
         if self.stopped and self.fault.kind == "power":
             self._forget()
 
+    def in_a_fork(self, work: Callable[[], object]) -> None:
+        """The work is done by a process that a signal ends at the call; one that fails otherwise is an error here."""
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                with self.mounted():
+                    work()
+                status = 0
+            finally:
+                os._exit(status)
+        ended = os.waitpid(child, 0)[1]
+        self.stopped = os.WIFSIGNALED(ended)
+        assert self.stopped or os.WEXITSTATUS(ended) == 0, "the work has failed"
+        assert not self.stopped or os.WTERMSIG(ended) == signal.Signals[self.fault.kind]
+        self.calls = self.at if self.stopped else self.at - 1
+        self.log.append("in another process")
+
     def _wrapped(self, name: str) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             return self._call(name, args, kwargs)
@@ -101,6 +123,8 @@ class Disk:
         if self.calls != self.at:
             return self._done(name, args, kwargs)
         kind = self.fault.kind
+        if self.fault in SIGNALS:
+            os.kill(os.getpid(), signal.Signals[kind])
         if kind in ("error", "interrupted before"):
             if name == "close":  # a descriptor is closed even where close reports an error
                 real(*args)
@@ -167,7 +191,8 @@ class Disk:
 
     def _forget(self) -> None:
         for path in self.folder.iterdir():
-            for start, stop in self._dirty.get(path.stat().st_ino, []):
+            status = path.lstat()
+            for start, stop in self._dirty.get(status.st_ino, []) if stat.S_ISREG(status.st_mode) else ():
                 data = path.read_bytes()
                 path.write_bytes(data[:start] + bytes(len(data[start:stop])) + data[stop:])
         while self._undo and self.undone < self.lost:

@@ -192,14 +192,17 @@ def test_views_of_mappings_know_their_place(source: Path) -> None:
 
 
 def test_saving_over_the_source(tmp_path: Path) -> None:
-    """The weights come from the very files that the save replaces."""
+    """The weights come from a file with the name of the data file: it stays, also where replacing was asked for."""
     data = tmp_path / "m.onnx.data"
     data.write_bytes(b"head" + DATA)
-    ps.save(model(ps.FileRange(data, 4, SIZE), ps.FileRange(data, 0, 9)), tmp_path / "m.onnx", external_data=True)
-    assert weights(tmp_path / "m.onnx") == [DATA, b"head" + DATA[:5]]
-    assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.data"]
-    ps.save(model(ps.FileRange(data, 0, SIZE)), data)
-    assert weights(data) == [DATA]
+    for options in ({}, {"overwrite": True}):
+        given = model(ps.FileRange(data, 4, SIZE), ps.FileRange(data, 0, 9))
+        ps.save(given, tmp_path / "m.onnx", external_data=True, **options)
+        assert weights(tmp_path / "m.onnx") == [DATA, b"head" + DATA[:5]]
+        assert sorted(os.listdir(tmp_path)) == ["m.onnx", "m.onnx.1.data", "m.onnx.data"]
+        assert data.read_bytes() == b"head" + DATA
+    with pytest.raises(FileExistsError, match="is not an ONNX model"):
+        ps.save(model(ps.FileRange(data, 0, SIZE)), data)
 
 
 def shortened(path: Path) -> None:

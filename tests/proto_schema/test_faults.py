@@ -2,13 +2,15 @@
 
 The invariant: the folder loads as the old model or as the new one, whole. After an error nothing else is in it than
 before; after a kill there may be temporary files, and data files that the new model would have referred to.
-Another save then succeeds.
+Another save of that model then succeeds, whatever its options, and nothing of ours is left. Files of others, some of
+which look like ours, are never touched.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,14 @@ import pytest
 
 import proto_schema as ps
 from proto_schema.numpy_helper import from_array, to_array
-from tests.proto_schema.faults import FAULTS, Disk, Fault, Stopped
+from tests.proto_schema.decoys import Watched, lay_out
+from tests.proto_schema.faults import FAULTS, SIGNALS, Disk, Fault, Stopped
 
 OLD = [np.full(5000, 7, np.float32), np.arange(9000, dtype=np.float32), np.ones(3, np.float32)]
 # the first is large enough for the kernel to copy it from file to file
 NEW = [np.full(20_000, 8, np.float32), np.arange(9000, dtype=np.float32) + 1]
-MOST_CALLS = 120
-LEFT_BY_A_KILL = re.compile(r"\.m\.onnx.*\.tmp|m\.onnx\.data[.\d]*|m\.onnx-\d+-of-\d+\.data[.\d]*|m\.onnx.*\.data.*")
+MOST_CALLS = 160
+LEFT_BY_A_KILL = re.compile(r"\.?m\.onnx.*|\.proto_schema-lock")
 
 
 def model(arrays: list[Any], source: Path | None = None) -> ps.ModelProto:
@@ -54,23 +57,18 @@ def same(found: list[Any] | None, expected: list[Any] | None) -> bool:
     return len(found) == len(expected) and all(map(np.array_equal, found, expected))
 
 
-def used(path: Path) -> set[str]:
-    """The names of the files that the model at `path` consists of."""
-    if not path.exists():
-        return set()
-    graph = ps.load(path).graph
-    assert graph is not None
-    return {path.name, *(t.external_data[0].value or "" for t in graph.initializer if t.external_data)}
-
-
 @dataclass(frozen=True)
 class Walk:
-    """A save `options` over what `before` left; its weights come from a file where `from_file`."""
+    """A save `options` over what `before` left; its weights come from a file where `from_file`.
+
+    `copied`: the old model has a copy, which needs its data.
+    """
 
     name: str
     before: dict[str, Any] | None
     options: dict[str, Any]
     from_file: bool = False
+    copied: bool = False
 
 
 INLINE: dict[str, Any] = {"external_data": False}
@@ -87,7 +85,11 @@ WALKS = [
     Walk("external over shards", SHARDS, EXTERNAL),
     Walk("shards over external", EXTERNAL, SHARDS),
     Walk("shards over shards, from a file", SHARDS, SHARDS, from_file=True),
+    Walk("external over external, with a copy", EXTERNAL, EXTERNAL, copied=True),
+    Walk("inline over external, with a copy", EXTERNAL, INLINE, copied=True),
 ]
+# what is saved after a kill: the same again, or with other options
+NEXT: list[dict[str, Any]] = [{}, INLINE, EXTERNAL, {**EXTERNAL, "location": "other.data"}, SHARDS]
 
 
 class Walking:
@@ -101,24 +103,31 @@ class Walking:
         if walk.before is not None:
             ps.save(model(OLD), self.path, **walk.before)
         self.before = {item.name: item.read_bytes() for item in self.folder.iterdir()}
-        self.before["other.bin"] = b"of somebody else"
+        lay_out(self.folder)
+        if walk.copied:
+            shutil.copy(self.path, self.folder / "backup.onnx")
+        self.others = Watched(self.folder, {"m.onnx"} if walk.copied else self.before)
         self.old = None if walk.before is None else OLD
         self.new = model(NEW, place / "source" if walk.from_file else None)
 
     def save(self, fault: Fault, at: int, lost: int = 0) -> Disk:
         """One save with the fault at one call."""
-        for item in self.folder.iterdir():
-            item.unlink()
-        for name, content in self.before.items():
-            (self.folder / name).write_bytes(content)
+        for name in set(os.listdir(self.folder)) - self.others.names:
+            (self.folder / name).unlink()
+        for name in self.before.keys() - self.others.names:
+            (self.folder / name).write_bytes(self.before[name])
         disk = Disk(self.folder, at, fault, lost)
         saved = False
-        with disk.mounted():
-            try:
-                ps.save(self.new, self.path, **self.walk.options)
-                saved = True
-            except (OSError, KeyboardInterrupt, ps.ExternalDataError):
-                assert fault.kind not in ("short", "killed", "torn", "power")
+        if fault in SIGNALS:
+            disk.in_a_fork(lambda: ps.save(self.new, self.path, **self.walk.options))
+            saved = not disk.stopped
+        else:
+            with disk.mounted():
+                try:
+                    ps.save(self.new, self.path, **self.walk.options)
+                    saved = True
+                except (OSError, KeyboardInterrupt, ps.ExternalDataError):
+                    assert fault.kind not in ("short", "killed", "torn", "power")
         disk.close()
         self.check(disk, saved, f"{fault} at call {at} ({disk.log[-1]}), {lost} names lost")
         return disk
@@ -127,14 +136,23 @@ class Walking:
         """What must hold after a save that met a fault."""
         found = held(self.path)
         assert same(found, NEW) or (same(found, self.old) and not saved), f"{where}: neither the old nor the new model"
-        extra = {item.name for item in self.folder.iterdir()} - used(self.path) - {"other.bin"}
+        extra = self.others.left("m.onnx")
         if disk.stopped:
             assert all(map(LEFT_BY_A_KILL.fullmatch, extra)), f"{where}: {extra}"
-            ps.save(self.new, self.path, **self.walk.options)
-            assert same(held(self.path), NEW), f"{where}: the next save"
+            options = NEXT[(disk.at + disk.lost) % len(NEXT)] or self.walk.options
+            ps.save(self.new, self.path, **options)
+            assert same(held(self.path), NEW), f"{where}: the next save, {options}"
+            left = self.others.left("m.onnx")
+            assert not left, f"{where}: {left} is left behind by the next save, {options}"
         elif disk.fault.kind != "error" or disk.log[disk.at - 1 :][:1] != ["unlink"]:  # else removing itself failed
             assert not extra, f"{where}: {extra} is left behind"
-        assert (self.folder / "other.bin").read_bytes() == b"of somebody else"
+        assert self.others.changes(whole=False) == [], where
+
+    def end(self) -> None:
+        """At the end of a walk: what is not ours is as it was, to the byte, and so is what a copy needs."""
+        assert self.others.changes() == []
+        if self.walk.copied:
+            assert same(held(self.folder / "backup.onnx"), OLD)
 
 
 @pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.name)
@@ -149,8 +167,23 @@ def test_every_call(walk: Walk, fault: Fault, quick_folder: Path, monkeypatch: p
                 break
             disk = walking.save(fault, at, lost)
         if not disk.met:
-            return
+            return walking.end()
     raise AssertionError("the save makes more calls than this test walks through")
+
+
+_DEFAULT = [("external over external", "SIGTERM"), ("shards over external", "SIGHUP")]
+SIGNALLED = [
+    pytest.param(walk, fault, marks=() if (walk.name, fault.kind) in _DEFAULT else pytest.mark.sweep)
+    for walk in WALKS
+    for fault in SIGNALS
+]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize(("walk", "fault"), SIGNALLED, ids=lambda value: getattr(value, "name", str(value)))
+def test_a_signal_at_every_call(walk: Walk, fault: Fault, quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default action: the process ends at once, without a word."""
+    test_every_call(walk, fault, quick_folder, monkeypatch)
 
 
 def test_the_disk_itself(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ REFUSED = [
     ({"external_data": "elsewhere"}, ValueError, "none of None, True, False"),
     ({"external_data": True, "location": "a/b"}, ValueError, "bare name"),
     ({"external_data": True, "location": "m.onnx"}, ValueError, "own name"),
-    ({"external_data": True, "location": "old.safetensors"}, ValueError, "is a checkpoint that is there already"),
+    ({"external_data": True, "location": "old.safetensors"}, FileExistsError, "old.safetensors is there already"),
     ({"external_data": "reference", "location": "checkpoint"}, ValueError, "refers to in place"),
 ]
 

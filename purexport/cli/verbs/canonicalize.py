@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 
+from purexport.cli.streams import add_force, report_stream
 from purexport.inspect.forms import canonicalize
 
 
@@ -20,6 +20,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     )
     parser.add_argument("file", metavar="FILE", help="the .onnx file")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write; may be the same")
+    add_force(parser)
     parser.add_argument("--json", action="store_true", help="report as JSON")
     return parser
 
@@ -27,8 +28,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 def run(args: argparse.Namespace) -> int:
     """Write the file, report."""
     before = os.path.getsize(args.file)
-    after = canonicalize(args.file, args.output)
+    after = canonicalize(args.file, args.output, overwrite=args.force)
     facts = {"file": args.output, "bytes": after, "bytes_before": before}
     text = f"wrote {args.output}, {after:,} bytes (before: {before:,})"
-    sys.stdout.write((json.dumps(facts) if args.json else text) + "\n")
+    report_stream(args.output).write((json.dumps(facts) if args.json else text) + "\n")
     return 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from purexport.cli.errors import UsageError
+from purexport.cli.streams import add_force, report_stream
 from purexport.cli.verbs.inspect import clipped
 from purexport.inspect.edit import APPEND, NOTHING, Edited, edit
 from purexport.inspect.orders import MODEL_FIELDS, Change, Edits
@@ -57,6 +57,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--drop-doc-strings", action="store_true", help="remove all doc strings")
     add("--append", action="store_true", help="only write a record at the end of the file: quick at any size")
     add("--dry-run", action="store_true", help="say what would be done and how, and write nothing")
+    add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser
 
@@ -66,10 +67,10 @@ def run(args: argparse.Namespace) -> int:
     wanted = _edits(args)
     if wanted == Edits():
         raise UsageError("say what to change, as in --set producer_name=me (purexport edit --help shows more)")
-    done = edit(args.file, wanted, args.output, append=args.append, dry_run=args.dry_run)
+    done = edit(args.file, wanted, args.output, append=args.append, dry_run=args.dry_run, overwrite=args.force)
     facts = {**asdict(done), "dry_run": args.dry_run}
     text = json.dumps(facts, indent=2) if args.json else "\n".join(map(clipped, _lines(done, args.dry_run)))
-    sys.stdout.write(text + "\n")
+    report_stream(args.output or args.file).write(text + "\n")
     return 0
 
 

@@ -10,11 +10,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from proto_schema.durable import blamed_on, takes_rename
+from proto_schema.owned import files_of
+from proto_schema.targets import judge
 from purexport.cli.errors import UsageError
 from purexport.cli.progress import shown
 from purexport.cli.source import load_model
 from purexport.cli.specs import DTYPES, InputSpec, parse_dynamic, parse_input, parse_size
-from purexport.cli.streams import model_to_stdout
+from purexport.cli.streams import add_force, model_to_stdout, report_stream
 from purexport.cli.weights import parse_weights
 from purexport.cli.written import Stopwatch, facts_of, written_facts, written_lines
 
@@ -75,6 +78,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--shard-size", metavar="SIZE", help="external data in files of about this size, as in 2GB")
     add("--tar", action="store_true", help="the model and its external data as one uncompressed tar")
     add("--resume", action="store_true", help="keep what is finished of an interrupted export, and go on with it")
+    add_force(parser)
     add("--dry-run", action="store_true", help="say what would be written, and write nothing")
     add("--metadata", action="store_true", help="say at each node which line and module of the model it comes from")
     add("--verify", action="store_true", help="run the file in onnxruntime on the example and compare with torch")
@@ -93,11 +97,15 @@ def run(args: argparse.Namespace) -> int:
     shard = parse_size(args.shard_size)
     stored: dict[str, Any] = {"external_data": _PLACES[args.external_data or ("file" if shard else None)]}
     stored |= {"shard_size": shard, "archive": "tar" if args.tar else None, "resume": args.resume}
+    stored["overwrite"] = args.force
     name = args.source.rpartition(":")[2].rpartition(".")[2]
     path = args.output or Path(f"{name}.{'tar' if args.tar else 'onnx'}")
     streamed = str(path) == "-"
     if streamed and args.resume:
         raise UsageError("--resume: what went to standard output is not kept; give a file's name")
+    if not streamed and takes_rename(str(path)):
+        with blamed_on(str(path)):
+            judge(str(path), "tar" if args.tar else "model", _read_files(args, specs), args.force)
     watch = Stopwatch()
     with model_to_stdout() if streamed and not args.dry_run else nullcontext() as stream:
         target = sys.stdout.buffer if streamed and stream is None else stream or path
@@ -109,16 +117,26 @@ def run(args: argparse.Namespace) -> int:
     route, seconds = program.report.route, watch.seconds()
     if stream is not None:
         facts = facts_of(program.model_proto, "-", {"standard output": stream.written}, route, seconds)
-    elif args.tar:
-        facts = facts_of(program.model_proto, str(path), {path.name: path.stat().st_size}, route, seconds)
+    elif args.tar or not takes_rename(str(path)):
+        size = sum(file.size for file in program.plan(target, **stored).files if file.action == "write")
+        facts = facts_of(program.model_proto, str(path), {path.name: size}, route, seconds)
     else:
         facts = written_facts(path, route, seconds)
     facts["verified"] = bool(args.verify)
     if args.external_data == "reference":
         facts["referenced"] = [file.name for file in program.plan(path, **stored).files if file.action == "refer"]
-    report = sys.stdout if stream is None else sys.stderr
+    report = report_stream(str(path)) if stream is None else sys.stderr
     report.write((json.dumps(facts, indent=2) if args.json else _text(facts)) + "\n")
     return 0
+
+
+def _read_files(args: argparse.Namespace, specs: Sequence[InputSpec]) -> list[str]:
+    """The files that the command reads, as far as it names them."""
+    module = args.source.rpartition(":")[0]
+    places = [Path(name) for name in args.weights or ()]
+    files = [file for place in places for file in (place.iterdir() if place.is_dir() else files_of(str(place)))]
+    examples = [spec.file for spec in specs if spec.file]
+    return [module, f"{module.replace('.', '/')}.py", *map(str, [*files, *examples])]
 
 
 def _exported(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from typing import Any
 
 from proto_schema.units import size_text
 from purexport.cli.errors import UsageError
+from purexport.cli.streams import add_force, report_stream
 from purexport.inspect.extract import extract_subgraph, tensor_to_npy, to_safetensors
 
 _EXAMPLES = """\
@@ -36,6 +36,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--outputs", metavar="NAMES", help="write the nodes that make these values, with commas between")
     add("--inputs", metavar="NAMES", help="where that subgraph begins (default: at the inputs of the graph)")
     add("-o", "--output", metavar="FILE", required=True, help="the file to write")
+    add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser
 
@@ -49,20 +50,21 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("--inputs goes with --outputs")
     facts: dict[str, Any] = {"file": args.output}
     if args.tensor is not None:
-        array = tensor_to_npy(args.file, args.tensor, args.output)
+        array = tensor_to_npy(args.file, args.tensor, args.output, overwrite=args.force)
         facts.update(dtype=str(array.dtype), shape=list(array.shape))
         text = f"{array.dtype}{list(array.shape)}"
     elif args.tensors:
-        count, left_out = to_safetensors(args.file, args.output)
+        count, left_out = to_safetensors(args.file, args.output, overwrite=args.force)
         facts.update(tensors=count, left_out=left_out)
         text = f"{count} tensors" + "".join(f"\nleft out  {line}, which the format does not have" for line in left_out)
     else:
-        nodes = extract_subgraph(args.file, args.output, _names(args.outputs), args.inputs and _names(args.inputs))
+        inputs = args.inputs and _names(args.inputs)
+        nodes = extract_subgraph(args.file, args.output, _names(args.outputs), inputs, overwrite=args.force)
         facts["nodes"] = nodes
         text = f"{nodes} node{'' if nodes == 1 else 's'}"
     facts["bytes"] = os.path.getsize(args.output)
     line = f"wrote {args.output}, {size_text(facts['bytes'])}: {text}".encode("ascii", "backslashreplace").decode()
-    sys.stdout.write((json.dumps(facts) if args.json else line) + "\n")
+    report_stream(args.output).write((json.dumps(facts) if args.json else line) + "\n")
     return 0
 
 

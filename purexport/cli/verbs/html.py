@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 
 from proto_schema.units import size_text
+from purexport.cli.streams import add_force, report_stream
 from purexport.cli.verbs.inspect import clipped
 from purexport.inspect.html import HISTOGRAMS, Page, html
 
@@ -32,6 +32,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         default="auto",
         help="of which values: auto takes samples of tensors above 16 MB and reads at most 256 MB (default: auto)",
     )
+    add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser
 
@@ -39,13 +40,13 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 def run(args: argparse.Namespace) -> int:
     """Write the page, report.  Returns 1 when the file is broken."""
     target = args.output or f"{os.path.splitext(args.file)[0]}.html"
-    page = html(args.file, target, args.histograms)
+    page = html(args.file, target, args.histograms, overwrite=args.force)
     facts = {**asdict(page), "damage": None}
     if page.damage.first_bad >= 0:
         bad = page.damage
         facts["damage"] = {"offset": bad.first_bad, "path": bad.path, "reason": bad.reason, "cause": bad.cause}
     text = json.dumps(facts, indent=2) if args.json else "\n".join(map(clipped, _lines(page)))
-    sys.stdout.write(text + "\n")
+    report_stream(target).write(text + "\n")
     return 0 if facts["damage"] is None else 1
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from purexport.cli.streams import add_force, report_stream
 from purexport.cli.verbs.inspect import clipped
 from purexport.inspect.salvage import Salvage, salvage
 
@@ -24,16 +24,17 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     )
     parser.add_argument("file", metavar="FILE", help="the damaged file")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write")
+    add_force(parser)
     parser.add_argument("--json", action="store_true", help="report as JSON")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Write what can be kept, report.  Returns 1 if something is lost."""
-    found = salvage(args.file, args.output)
+    found = salvage(args.file, args.output, overwrite=args.force)
     facts = {"file": args.output, **asdict(found), "kept": dict(found.kept)}
     text = json.dumps(facts, indent=2) if args.json else "\n".join(map(clipped, _lines(args.output, found)))
-    sys.stdout.write(text + "\n")
+    report_stream(args.output).write(text + "\n")
     return 1 if found.dropped else 0
 
 

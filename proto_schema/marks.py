@@ -1,0 +1,79 @@
+"""How a file shows that it was written here, and for which model.
+
+A data file ends in a mark: a line of ASCII text after the last tensor, with the number of bytes before it, its own name
+and that of the model's file. Readers of external data look at ranges, so it is in nobody's way. The journal of an
+interrupted save begins with such a line. Only what bears the mark of a model is replaced or removed with that model:
+what a model says of files is no reason to touch them. A copy under another name bears a mark that is not its own, so it
+belongs to who made it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+
+_DATA = b"\n#proto_schema data, "
+_JOURNAL = b"#proto_schema journal, of "
+_LONGEST = 8192  # bytes that are searched: two names of at most 255 bytes, with ten characters for each here
+
+
+def mark(name: str, model: str, size: int) -> bytes:
+    """The mark of a data file of that name with `size` bytes of data, for the model in a file of the other name."""
+    return _DATA + b"%d bytes, %s of %s\n" % (size, _plain(name), _plain(model))
+
+
+def journal_mark(model: str) -> bytes:
+    """The first line of a journal, for the model in a file of this name."""
+    return _JOURNAL + _plain(model) + b"\n"
+
+
+def is_marked(path: str, names: Iterable[str], model: str) -> bool:
+    """Whether the file at `path` is regular and ends in the mark of one of the names, for that model."""
+    with suppress(OSError):
+        size, found = _marked(path)
+        return found in [mark(name, model, size) for name in names]
+    return False
+
+
+def size_of_data(path: str) -> int:
+    """How many bytes of the regular file at `path` come before a mark, if it has one. OSError for another file."""
+    return _marked(path)[0]
+
+
+def _marked(path: str) -> tuple[int, bytes]:
+    """(the size of the data, the mark behind it or nothing)."""
+    size = _regular_size(path)
+    start = max(size - _LONGEST, 0)
+    tail = _read(path, start)
+    at = tail.rfind(_DATA)
+    at = at if tail[at:].startswith(b"%s%d bytes" % (_DATA, start + at)) else len(tail)
+    return start + at, tail[at:]
+
+
+def is_journal(path: str, model: str) -> bool:
+    """Whether the file at `path` is a journal for that model, or was to become one: one of zeros, or an empty one."""
+    with suppress(OSError):
+        size = _regular_size(path)
+        head = _read(path, 0)
+        return head.startswith(journal_mark(model)) or (size <= _LONGEST and not any(head))
+    return False
+
+
+def _regular_size(path: str) -> int:
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(f"{path} is no regular file")
+    return status.st_size
+
+
+def _read(path: str, start: int) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        file.seek(start)
+        return file.read(_LONGEST)
+
+
+def _plain(name: str) -> bytes:
+    """The name in printable ASCII without spaces and line ends, another for each name."""
+    return name.encode("unicode_escape").replace(b" ", b"\\x20")
