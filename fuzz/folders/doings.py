@@ -189,7 +189,12 @@ def _tool(verb: str, call: Callable[..., Any], keeps: bool, line: str) -> Callab
 canonicalize = _tool("canonicalize", inspect.canonicalize, True, "inspect.canonicalize({}, {}{})")
 salvage = _tool("salvage", inspect.salvage, True, "inspect.salvage({}, {}{})")
 html = _tool("html", inspect.html, False, "inspect.html({}, {}{})")
-npy = _tool("npy", lambda path, to, **options: inspect.tensor_to_npy(path, "w0", to, **options), False, 'inspect.tensor_to_npy({}, "w0", {})')
+npy = _tool(
+    "npy",
+    lambda path, to, **options: inspect.tensor_to_npy(path, "w0", to, **options),
+    False,
+    'inspect.tensor_to_npy({}, "w0", {})',
+)
 safetensors = _tool("safetensors", inspect.to_safetensors, False, "inspect.to_safetensors({}, {}{})")
 extract = _tool(
     "extract",

@@ -17,7 +17,16 @@ from fuzz.folders.world import BOX, PIPE, World, model_of
 from proto_schema.external import set_entries
 
 MODES = (0o600, 0o644, 0o444, 0o666, 0o640, 0o400, 0o755)
-COPIES = ("backup.onnx", "m.onnx.bak", "m.onnx.old", "n.onnx", "m.onnx.data.bak", "m.onnx-copy", "sub/s.onnx", "w.bin")
+COPIES = (
+    "backup.onnx",
+    "m.onnx.bak",
+    "m.onnx.old",
+    "n.onnx",
+    "m.onnx.data.bak",
+    "m.onnx.data.1",
+    "sub/s.onnx",
+    "w.bin",
+)
 NAMED = ("m.onnx.bak", "m.onnx.md5", "m.onnx-notes.txt", "notes.txt", "net.py", "m.onnx.data", "w.bin", "sub/keep.bin")
 
 

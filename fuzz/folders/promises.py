@@ -17,7 +17,6 @@ from fuzz.folders.doings import Doing
 from fuzz.folders.snapshot import (
     FIFO,
     FILE,
-    LINK,
     Entry,
     Meaning,
     Snapshot,
@@ -189,7 +188,10 @@ class Step:
         if not model.mode & 0o222 and not self.doing.overwrite:
             self.fail("a read-only file is replaced")
         if new.mode != model.mode and not (self.call in _GRANTING and not new.mode & ~model.mode):
-            self.fail("the target has another mode" + (f" {model.mode:o} {new.mode:o} {_umask():o}" if os.environ.get("DBG") else ""))
+            self.fail(
+                "the target has another mode"
+                + (f" {model.mode:o} {new.mode:o} {_umask():o}" if os.environ.get("DBG") else "")
+            )
         if new.owner != model.owner and self.call not in _GRANTING:
             self.fail("the target has another owner")
         if target in self.before and self._is_needed(target):
