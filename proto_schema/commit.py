@@ -31,8 +31,8 @@ from proto_schema.durable import (
 )
 from proto_schema.locks import Lock, folder_locked, locked
 from proto_schema.meter import Meter
-from proto_schema.naming import fitted, temporary_name
-from proto_schema.owned import Surroundings
+from proto_schema.naming import fresh_name, temporary_name
+from proto_schema.owned import Surroundings, files_of
 from proto_schema.payload import BytesLike
 from proto_schema.targets import Kind, judge
 
@@ -130,6 +130,10 @@ class Commit:
         """Locks the folder until the context ends."""
         self._folder.enter_context(folder_locked(os.path.dirname(self.path)))
 
+    def uses(self, model: str, data_files: list[str]) -> None:
+        """Says which data files the model of that temporary name refers to."""
+        self._models[model] = data_files
+
     def settle(self) -> Surroundings:
         """Locks the folder, and returns what is in it; data of the old model goes when the context ends."""
         self.lock_folder()
@@ -184,7 +188,7 @@ class DataCommit:
                 self.check()
                 commit.rename(model, self.path)
                 return
-            used = self._fresh(names) if taken else names
+            used = [fresh_name(name) for name in names] if taken else names
             self.encoded(used)  # what cannot be encoded fails before the data is written
             written = [
                 self.writer(commit, path, content) for path, content in zip(self._paths(names), self.files, strict=True)
@@ -193,22 +197,23 @@ class DataCommit:
             self.meter.finish()
             around = commit.settle()
             self.check()
-            if (used, taken) != (now := self._usable(around, names)):
-                used, taken = now
+            free, replaces = self._judged(around, names)
+            if free != (used == names):
+                used = names if free else [fresh_name(name) for name in names]
                 model = self._write_model(commit, used)
             for temporary, path in zip(written, self._paths(used), strict=True):
                 commit.rename(temporary, path)
             sync_folder(self.path)
             commit.rename(model, self.path)
-            if taken:
+            if replaces:
                 sync_folder(self.path)
                 self._take(commit, used, names)
 
-    def _usable(self, around: Surroundings, names: list[str]) -> tuple[list[str], bool]:
-        """(names for the data files that are free, whether those of files that go are to be taken afterwards)."""
+    def _judged(self, around: Surroundings, names: list[str]) -> tuple[bool, bool]:
+        """(whether the names of data files are free, whether files that have them may be replaced)."""
         if not any(os.path.lexists(path) for path in self._paths(names)):
-            return names, False
-        return self._fresh(names), not any(self.objection(around, name) for name in names)
+            return True, False
+        return False, not any(self.objection(around, name) for name in names)
 
     def _take(self, commit: Commit, fresh: list[str], names: list[str]) -> None:
         """The committed model refers to fresh names: give the files their wanted names too, then refer to those.
@@ -230,20 +235,15 @@ class DataCommit:
     def _paths(self, names: list[str]) -> list[str]:
         return [os.path.join(os.path.dirname(self.path), name) for name in names]
 
-    def _fresh(self, names: list[str]) -> list[str]:
-        number = 1
-        while True:
-            fresh = [fitted(name, f".{number}") for name in names]
-            if not any(os.path.lexists(path) for path in self._paths(fresh)):
-                return fresh
-            number += 1
-
 
 @contextmanager
-def replacing(path: str, kind: Kind = "model", inputs: Sequence[str] = (), overwrite: bool = False) -> Iterator[Target]:
+def replacing(
+    path: str, kind: Kind = "model", inputs: Sequence[str] = (), overwrite: bool = False, appends: bool = False
+) -> Iterator[Target]:
     """The lock of a file that a tool writes, for as long as it works; `inputs` are the files that it reads.
 
-    Raises what `judge` does. A path that is no regular file is written to and not replaced: no lock is needed.
+    Raises what `judge` does. A path that is no regular file is written to and not replaced: no lock is needed. A tool
+    that only `appends` needs no new file, so a folder that takes none is no reason to refuse.
     """
     if not takes_rename(path):
         yield Target(path, None)
@@ -251,9 +251,11 @@ def replacing(path: str, kind: Kind = "model", inputs: Sequence[str] = (), overw
     with ExitStack() as stack:
         with blamed_on(path):
             judge(path, kind, inputs, overwrite)  # before it waits
-            lock = stack.enter_context(turn(path))
+            lock: Lock | None = None
+            with suppress(*([PermissionError] if appends else [])):
+                lock = stack.enter_context(turn(path))
             judge(path, kind, inputs, overwrite)
-        yield Target(path, lock)
+        yield Target(path, lock, kind)
 
 
 @dataclass
@@ -262,6 +264,7 @@ class Target:
 
     path: str
     lock: Lock | None
+    kind: Kind = "model"
 
     def write(self, parts: Sequence[BytesLike], size: int, before_renaming: Callable[[], None] = lambda: None) -> None:
         """Writes the parts, of `size` bytes together; if `before_renaming` raises, the file does not appear."""
@@ -273,6 +276,10 @@ class Target:
                 return
             with Commit(self.path, self.lock) as commit:
                 temporary = commit.write_model(parts, size, [])
-                commit.lock_folder()
+                if self.kind == "model":
+                    commit.settle()
+                    commit.uses(temporary, files_of(temporary)[1:])
+                else:
+                    commit.lock_folder()
                 before_renaming()
                 commit.rename(temporary, self.path)

@@ -132,9 +132,16 @@ class Sources:
     def __init__(self) -> None:
         self._stamps: dict[str, Stamp] = {}
         self._maps: dict[str, FileMap] = {}
+        self._seen: dict[int, FileMap] = {}
 
     def look(self, data: BytesLike) -> None:
-        """Notes which file a range names by its path. ExternalDataError where it is absent, another, or too short."""
+        """Notes which file a range names by its path. ExternalDataError where it is absent, another, or too short.
+
+        Of a mapped file that was written into, too: its bytes are no longer those that were loaded.
+        """
+        if isinstance(data, memoryview) and isinstance(data.obj, FileMap):
+            self._look_at(data.obj)
+            return
         if not (isinstance(data, FileRange) and isinstance(data.source, str)):
             return
         path = data.source
@@ -150,6 +157,22 @@ class Sources:
         end = data.offset + data.nbytes
         if end > stamp[2]:
             raise ExternalDataError(f"{path} has {stamp[2]} bytes, not those from {data.offset} to {end}: cut off?")
+
+    def _look_at(self, data: FileMap) -> None:
+        if id(data) in self._seen:
+            return
+        self._seen[id(data)] = data
+        with suppress(
+            OSError
+        ):  # a file that is gone, or has another in its place, is the same as ever where it is mapped
+            found = stamp_of(os.stat(data.path))
+            if found[:2] == data.stamp[:2] and found != data.stamp:
+                raise changed(data.path)
+
+    def stamp(self, data: BytesLike) -> Stamp | None:
+        """The stamp of the file that a payload lies in, which `look` has seen; None where it lies in none."""
+        found = file_range(data)
+        return None if found is None else found.stamp or self._stamps.get(str(found.source))
 
     def reads(self, path: str) -> bool:
         """Whether the file at `path` is one that payloads were read from, as far as it was looked at."""

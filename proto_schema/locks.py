@@ -18,6 +18,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 
 from proto_schema.durable import remove
 from proto_schema.naming import lock_name
@@ -27,6 +28,7 @@ for _name in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY", "O_NONBLOCK"):
     _FLAGS |= getattr(os, _name, 0)
 _NO_LOCK_FILE = {errno.ELOOP, errno.EMLINK, errno.EISDIR, errno.ENXIO, errno.EACCES, errno.EPERM}
 _log = logging.getLogger("proto_schema")
+_held: ContextVar[frozenset[str]] = ContextVar("locks that the callers hold", default=frozenset())
 
 if sys.platform == "win32":
     import msvcrt
@@ -66,6 +68,12 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_UN)  # children that were forked meanwhile have the descriptor too
 
 
+def lock_file(descriptor: int) -> None:
+    """Locks an open file until it is closed, where the system can."""
+    with suppress(OSError):
+        _wait(descriptor)
+
+
 class Lock:
     """The lock of one target.
 
@@ -76,8 +84,9 @@ class Lock:
         self.sure = True
         self.found = False
         self._target = target
-        self._path = lock_name(target)
+        self.path = lock_name(target)
         self._descriptor: int | None = None
+        self._held = False
 
     def take(self) -> None:
         """Waits until it is this writer's turn. Raises OSError where no file can be made in the folder."""
@@ -98,6 +107,7 @@ class Lock:
             except OSError:  # a file system without locks
                 break
             if self._is_current(status):
+                self._held = True
                 return
             self._close()
         self.sure = False
@@ -107,14 +117,14 @@ class Lock:
         self.found = False
         with suppress(FileExistsError):
             try:
-                return os.open(self._path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)
+                return os.open(self.path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666)
             except PermissionError:
-                if not os.path.lexists(self._path):
+                if not os.path.lexists(self.path):
                     raise
         self.found = True
         for flags in (_FLAGS, _FLAGS & ~os.O_RDWR | os.O_RDONLY):  # of another user: it can be locked all the same
             try:
-                return os.open(self._path, flags)
+                return os.open(self.path, flags)
             except FileNotFoundError:  # just removed by the one who had it
                 return self._opened()
             except OSError as error:
@@ -124,7 +134,7 @@ class Lock:
 
     def _is_current(self, status: os.stat_result) -> bool:
         try:
-            return os.path.samestat(os.lstat(self._path), status)
+            return os.path.samestat(os.lstat(self.path), status)
         except FileNotFoundError:
             return False
 
@@ -135,8 +145,9 @@ class Lock:
             return
         try:
             status = os.fstat(self._descriptor)
-            if stat.S_ISREG(status.st_mode) and status.st_size == 0 and self._is_current(status):
-                remove(self._path)
+            mine = stat.S_ISREG(status.st_mode) and status.st_size == 0 and self._is_current(status)
+            if mine and (self._held or not self.sure or _try(self._descriptor)):
+                remove(self.path)
         finally:
             with suppress(OSError):
                 _let_go(self._descriptor)
@@ -147,7 +158,7 @@ class Lock:
         if not self.sure:
             return
         try:
-            self._descriptor = os.open(self._path, _FLAGS)
+            self._descriptor = os.open(self.path, _FLAGS)
         except OSError:
             return
         try:
@@ -159,7 +170,7 @@ class Lock:
             self._close()
 
     def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, None
+        descriptor, self._descriptor, self._held = self._descriptor, None, False
         if descriptor is not None:
             with suppress(OSError):
                 os.close(descriptor)
@@ -167,12 +178,20 @@ class Lock:
 
 @contextmanager
 def locked(target: str) -> Iterator[Lock]:
-    """The lock of a target, for the time of the block. OSError where no file can be made in its folder."""
+    """The lock of a target, for the time of the block.
+
+    OSError where no file can be made in its folder, and in a block for the same target, which would wait for itself.
+    """
     lock = Lock(target)
+    name = os.path.realpath(lock.path)
+    if name in _held.get():
+        raise OSError(errno.EDEADLK, "it is being written by the same thread; let that end first", target)
+    before = _held.set(_held.get() | {name})
     try:
         lock.take()
         yield lock
     finally:
+        _held.reset(before)
         try:
             lock.release()
         except BaseException:

@@ -2,6 +2,7 @@
 
 A temporary file is `.NAME.RANDOM.tmp`: NAME is that of the target, and the second half of RANDOM is a checksum of NAME
 and of the first half. So nobody has such a file by chance, and what a save that was killed left behind is recognized.
+A data file whose name is taken is called `NAME.RANDOM` until it can have it.
 Names have at most 255 bytes, as file systems want it: a longer one is cut, and a checksum of the whole is put in.
 """
 
@@ -35,6 +36,21 @@ def is_temporary(name: str, target: str) -> bool:
     """Whether this is the name of a temporary file for a target of that name."""
     random = name[-len("????????????????.tmp") :][:8]
     return name.endswith(".tmp") and name == _temporary(target, random)
+
+
+def fresh_name(name: str) -> str:
+    """Another name for a data file, for the time until it can have this one."""
+    return _fresh(name, os.urandom(4).hex())
+
+
+def wanted_name(name: str) -> str | None:
+    """The name that a file of a fresh name was to have; None for another name."""
+    wanted = name[: -len(".????????????????")]
+    return wanted if wanted and name == _fresh(wanted, name[len(wanted) + 1 :][:8]) else None
+
+
+def _fresh(name: str, random: str) -> str:
+    return fitted(name, f".{random}{crc32(os.fsencode(name + random)):08x}")
 
 
 def lock_name(target: str) -> str:

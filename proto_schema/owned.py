@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import posixpath
-import re
 import stat
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -19,13 +18,14 @@ from functools import cached_property
 from proto_schema.codec import decode
 from proto_schema.external import tensors
 from proto_schema.marks import is_journal, is_marked
-from proto_schema.naming import JOURNAL, PARTIAL, is_temporary
+from proto_schema.naming import JOURNAL, PARTIAL, is_temporary, wanted_name
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.payload import FileMap
 
 _CHECKPOINTS = (".safetensors", ".pt", ".pth", ".ckpt", ".npz", ".npy", ".onnx", ".gguf", ".h5", ".zip")
 _TAGS = frozenset(row.number << 3 | kind for row in ModelProto.FIELDS for kind in (0, 2))
 _SEARCHED = 1 << 24  # in files up to this size the key of an entry is first looked for as plain bytes: that is quicker
+READ_ONLY = "it is read-only"
 _log = logging.getLogger("proto_schema")
 
 
@@ -48,7 +48,7 @@ class Surroundings:
     @cached_property
     def data(self) -> set[str]:
         """The names of the files in its own folder that the model refers to which is there now."""
-        return _referred(self.path)
+        return set() if os.path.islink(self.path) else _referred(self.path)
 
     def user(self, name: str) -> str:
         """Another model in the folder that refers to the file of that name; '' if there is none."""
@@ -60,10 +60,10 @@ class Surroundings:
             return ""
         if self.user(name):
             return f"{self.user(name)} refers to it"
-        names = [name]
-        if name in self.data or self._searching:  # a save may have ended before the file got its name
-            names.append(re.sub(r"\.\d+$", "", name))
-        return "" if is_marked(self._path(name), names, self.name) else f"it was not written for {self.name}"
+        status = os.lstat(self._path(name))
+        if not is_marked(self._path(name), {name, wanted_name(name) or name}, self.name):
+            return f"it was not written for {self.name}"
+        return "" if status.st_mode & 0o222 else READ_ONLY
 
     def leftovers(self, used: Collection[str]) -> Iterator[str]:
         """The paths of what nobody needs now that the model refers to the files `used` only. Says what stays."""
@@ -101,7 +101,10 @@ class Surroundings:
     @cached_property
     def _users(self) -> dict[str, str]:
         """For each file that another model refers to, that model."""
-        return {name: other for other in self._names if other != self.name for name in _referred(self._path(other))}
+        others = [name for name in self._names if name != self.name]
+        # a link to a model is one, as hubs have them; other links are not followed
+        models = [name for name in others if name.endswith(".onnx") or not os.path.islink(self._path(name))]
+        return {name: other for other in models for name in _referred(self._path(other))}
 
 
 def files_of(path: str) -> list[str]:

@@ -31,7 +31,7 @@ from proto_schema.locks import Lock
 from proto_schema.meter import Meter, Progress
 from proto_schema.naming import data_names, fitted
 from proto_schema.onnx import ModelProto, TensorProto
-from proto_schema.owned import Surroundings, is_checkpoint
+from proto_schema.owned import READ_ONLY, Surroundings, is_checkpoint
 from proto_schema.payload import BytesLike, Stamp, changed, nbytes, stamp_of
 from proto_schema.references import referred
 from proto_schema.resume import partial_space, write_resumable
@@ -141,7 +141,7 @@ class Work:
     def objection(self, around: Surroundings, name: str) -> str:
         """Why the file of that name beside the target must not be replaced by a data file; '' if it may be."""
         reason = around.objection(name)
-        if not reason or not self.overwrite or around.user(name):
+        if not reason or not self.overwrite or around.user(name) or os.path.islink(os.path.join(self.folder, name)):
             return reason
         if self.sources.reads(os.path.join(self.folder, name)):
             return "the model's weights are read from it"
@@ -265,10 +265,13 @@ def _with_files(model: ModelProto, path: str, stored: Stored, sources: Sources, 
     work.resume, work.overwrite = options.resume and locked, options.overwrite
     work.names = _names(work, moving, options.location, locked)
     layout.mark(work.names, base)
+    stamps = {path: _stamp(path) for path in work.paths}  # taken first, so that they are of what is looked at next
     work.unchanged = lies_already(layout, moving, folder, work.names)
     work.taken = not work.unchanged and any(map(os.path.lexists, work.paths))
-    used = {os.path.join(folder, place[0]) for place in found.values()}
-    work.used = {name: _stamp(name) for name in [*used, *(work.paths if work.unchanged else ())]}
+    work.used = stamps if work.unchanged else {}
+    for tensor, data in stored:
+        if place := found.get(id(tensor)):
+            work.used[os.path.join(folder, place[0])] = sources.stamp(data)
     work.parts, work.size = _outside(work, work.names)
     return work
 
@@ -276,7 +279,8 @@ def _with_files(model: ModelProto, path: str, stored: Stored, sources: Sources, 
 def _names(work: Work, moving: Stored, location: str | None, locked: bool) -> list[str]:
     """The wanted names of the data files: free, or of files that hold this already or that may be replaced.
 
-    FileExistsError where a `location` that was asked for is none of these; ValueError where the model refers to it.
+    FileExistsError or PermissionError where a `location` that was asked for is none of these; ValueError where the
+    model refers to it.
     Where no lock is had nothing may be replaced, and nobody else may choose the same names.
     """
     base, count = os.path.basename(work.target), len(work.layout.files)
@@ -291,7 +295,8 @@ def _names(work: Work, moving: Stored, location: str | None, locked: bool) -> li
         for name in names:
             reason = work.objection(around, name)
             if reason or (is_checkpoint(name) and os.path.lexists(os.path.join(work.folder, name))):
-                raise FileExistsError(errno.EEXIST, _way_out(name, reason), work.target)
+                number = errno.EACCES if reason == READ_ONLY else errno.EEXIST
+                raise OSError(number, _way_out(name, reason), work.target)
         taken = any(os.path.lexists(os.path.join(work.folder, name)) for name in names)
         return data_names(fitted(location, f".{os.urandom(4).hex()}"), count) if taken and not locked else names
     number = 0

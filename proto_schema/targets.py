@@ -22,8 +22,7 @@ Kind: TypeAlias = Literal["model", "tar", "page", "file"]
 """What is written."""
 
 PAGE_MARK = b'<meta name="generator" content="purexport'
-_SUFFIXES = {"model": (".onnx", ".ort", ".onnxmodel", ".pb", ".pbtxt"), "tar": (".tar",), "page": (), "file": ()}
-_WHAT = {"model": "an ONNX model", "tar": "an archive", "page": "a page of purexport", "file": "empty"}
+_WHAT = {"model": "an ONNX model", "tar": "an archive of a model", "page": "a page of purexport", "file": "empty"}
 _FORCE = "or allow it to be replaced (overwrite=True, --force)"
 
 
@@ -49,7 +48,7 @@ def judge(path: str, kind: Kind = "model", inputs: Iterable[str] = (), overwrite
         return
     if not status.st_mode & 0o222:
         raise PermissionError(errno.EACCES, f"it is read-only; make it writable, choose another name, {_FORCE}", path)
-    if status.st_size and not name.endswith(_SUFFIXES[kind]) and not _is(path, kind):
+    if status.st_size and not _is(path, kind):
         raise FileExistsError(
             errno.EEXIST, f"it is there already and is not {_WHAT[kind]}; choose another name, {_FORCE}", path
         )
@@ -67,9 +66,14 @@ def _same(a: os.stat_result | None, b: os.stat_result | None) -> bool:
 
 
 def _is(path: str, kind: Kind) -> bool:
-    """Whether a regular file is what the command would write: a model that decodes, an archive, a page of ours."""
+    """Whether a regular file is what the command would write: a model, an archive of one, a page of ours.
+
+    What is called .onnx was meant as a model: a damaged one, or a pointer to one, is what a new export is for.
+    """
     if kind == "model":
-        return is_model(path)
+        return path.endswith(".onnx") or is_model(path)
     with open(path, "rb", buffering=0) as file:
         start = file.read(1024)
-    return start[257:262] == b"ustar" if kind == "tar" else kind == "page" and PAGE_MARK in start
+    if kind == "tar":
+        return start[257:262] == b"ustar" and start[:100].rstrip(b"\0").endswith(b".onnx")
+    return kind == "page" and PAGE_MARK in start

@@ -85,9 +85,6 @@ CIRCLES = {
         "a message generates its codec on first use, and the codec reads messages inside messages"
     ),
     "proto_schema.checking.graphs proto_schema.checking.nodes": "a node's attributes hold graphs, which hold nodes",
-    "proto_schema.files proto_schema.owned proto_schema.saveplan proto_schema.saving": (
-        "a save reads the model that it replaces"
-    ),
     "purexport.fx.higher_order purexport.fx.reader": "operands of a node are programs, which hold nodes",
     "purexport.functionalize.blocks purexport.functionalize.graph": "calls hold blocks, which hold calls",
 }

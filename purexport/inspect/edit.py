@@ -22,6 +22,7 @@ from proto_schema.commit import Target, replacing
 from proto_schema.copying import by_kernel
 from proto_schema.errors import CheckError, DecodeError, ExternalDataError
 from proto_schema.external import entries, tensors
+from proto_schema.locks import lock_file
 from proto_schema.onnx import ModelProto, OperatorSetIdProto, TensorProto
 from proto_schema.owned import files_of
 from proto_schema.payload import Stamp, changed, nbytes, stamp_of
@@ -83,7 +84,7 @@ def edit(
         return _edited(name, place, in_place, edits, append, None)
     Bytes(name)  # so that a file which cannot be read is not blamed on writing
     _refuse_target(place, in_place)
-    with replacing(place, inputs=() if in_place else files_of(name), overwrite=overwrite) as file:
+    with replacing(place, inputs=() if in_place else files_of(name), overwrite=overwrite, appends=append) as file:
         return _edited(name, place, in_place, edits, append, file)
 
 
@@ -126,11 +127,13 @@ def _appended(plan: Plan, notes: list[str], untouched: list[str], dry_run: bool)
 def append_durably(path: str, record: bytes, stamp: Stamp | None) -> None:
     """Writes `record` after the bytes of the file that had this stamp, with one system call, and makes it durable.
 
-    A failed write is undone: the file gets its old size back. After a crash of the machine the file has its old size,
+    Those who append to one file take turns, and the next one sees that it has changed. A failed write is undone: the
+    file gets its old size back. After a crash of the machine the file has its old size,
     the new one, or one in between, which no reader takes for a model. The old bytes are the same in each case.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0))
     try:
+        lock_file(descriptor)
         found = os.fstat(descriptor)
         if stamp_of(found) != stamp:
             raise changed(path)

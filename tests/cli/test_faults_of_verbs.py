@@ -34,15 +34,24 @@ class Verb:
     appends: bool = False
 
 
+AGAIN = {"overwrite": True}  # a file of the last round is there
 VERBS = [
     Verb("edit", lambda path: inspect.edit(path, EDITS)),
     Verb("edit --append", lambda path: inspect.edit(path, EDITS, append=True), appends=True),
     Verb("canonicalize", lambda path: inspect.canonicalize(path, path)),
     Verb("salvage", lambda path: inspect.salvage(path, path.with_name("out.onnx")), "out.onnx"),
-    Verb("extract, tensor", lambda path: inspect.tensor_to_npy(path, "w1", path.with_name("w.npy")), "w.npy"),
-    Verb("extract, all", lambda path: inspect.to_safetensors(path, path.with_name("w.safetensors")), "w.safetensors"),
+    Verb(
+        "extract, tensor",
+        lambda path: inspect.tensor_to_npy(path, "w1", path.with_name("w.npy"), overwrite=True),
+        "w.npy",
+    ),
+    Verb(
+        "extract, all",
+        lambda path: inspect.to_safetensors(path, path.with_name("w.safetensors"), overwrite=True),
+        "w.safetensors",
+    ),
     Verb("extract, graph", lambda path: inspect.extract_subgraph(path, path.with_name("s.onnx"), ["y"]), "s.onnx"),
-    Verb("html", lambda path: inspect.html(path, path.with_name("m.html")), "m.html"),
+    Verb("html", lambda path: inspect.html(path, path.with_name("m.html"), **AGAIN), "m.html"),
 ]
 
 

@@ -276,9 +276,7 @@ def test_weights_from_a_pipe(folder: Path) -> None:
 # ---- what an export finds out before it begins
 
 
-@pytest.mark.parametrize(
-    ("target", "options"), [("notes.txt", []), ("n.onnx.data", []), ("o.onnx", ["--external-data"])]
-)
+@pytest.mark.parametrize(("target", "options"), [("notes.txt", []), ("n.onnx.data", []), ("out.tar", ["--tar"])])
 def test_a_target_is_judged_before_the_export(
     target: str, options: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -172,7 +172,7 @@ def groups_at_once(rank: int, world: int, folder: Path) -> None:
 
 
 def of_rank(rank: int) -> ps.ModelProto:
-    return model_of({name: payload(tensor * 0 + rank) for name, tensor in WHOLE.items()})
+    return model_of({name: payload((tensor * 0 + rank).to(tensor.dtype)) for name, tensor in WHOLE.items()})
 
 
 class Net(torch.nn.Module):

@@ -366,7 +366,7 @@ def test_external_data_stays(tmp_path: Path) -> None:
     other.mkdir()
     with pytest.raises(ValueError, match="write it to the same folder"):
         edit(path, Edits(drop_doc_strings=True), other / "m.onnx")
-    with pytest.raises(ValueError, match="own data is there"):
+    with pytest.raises(FileExistsError, match="it is read by the same command"):
         edit(path, Edits(fields={"domain": "d"}), data)
 
 

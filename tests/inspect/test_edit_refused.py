@@ -50,8 +50,10 @@ def test_a_torn_append_is_found_and_cut_off(file: Path) -> None:
         end.write(b"\x12\x05ab")
     with pytest.raises(ps.DecodeError, match=r"truncated.*salvage"):
         edit(file, Edits(fields={"domain": "d"}))
-    assert main(["salvage", str(file), "-o", str(file)]) == 1
-    assert file.read_bytes() == WHOLE
+    assert main(["salvage", str(file), "-o", str(file)]) == 2
+    kept = file.with_name("kept.onnx")
+    assert main(["salvage", str(file), "-o", str(kept)]) == 1
+    assert kept.read_bytes() == WHOLE
 
 
 @pytest.mark.parametrize("append", [False, True])

@@ -125,8 +125,8 @@ def test_no_histograms(tmp_path: Path) -> None:
 def test_mistakes(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(SAMPLE_BYTES)
-    with pytest.raises(ValueError, match=r"is the model itself; write the page to another file"):
-        html(path, path)
+    with pytest.raises(FileExistsError, match=r"it is read by the same command; choose another name"):
+        html(path, path, overwrite=True)
     with pytest.raises(ValueError, match=r"histograms='some' is not one of auto, all, none"):
         html(path, tmp_path / "m.html", "some")
     assert sorted(tmp_path.iterdir()) == [path] and path.read_bytes() == SAMPLE_BYTES

@@ -136,7 +136,7 @@ def test_salvage_speaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         "bytes  graph.node[3]",
     ):
         assert part in text
-    assert main(["salvage", str(out), "-o", str(out), "--json"]) == 0
+    assert main(["salvage", str(out), "-o", str(bad), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kept"]["node"] == 11
 
 

@@ -34,7 +34,7 @@ from tests.proto_schema.decoys import Watched, lay_out
 
 folder, points, options = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
 NEXT = [options, *json.loads(sys.argv[4])]
-lay_out(Path(folder))
+lay_out(Path(folder), without=("m.onnx.data.partial",))  # a save with resume refuses that one
 others = Watched(Path(folder))
 path = os.path.join(folder, "m.onnx")
 chance = random.Random(1)
@@ -146,7 +146,7 @@ KINDS: dict[str, dict[str, object]] = {
     "shards": {"external_data": True, "shard_size": 1_600_000},
     "resume": {"external_data": True, "resume": True},
 }
-LEFT = re.compile(r"\.?m\.onnx.*")
+LEFT = re.compile(r"\.?m\.onnx.*|\.proto_schema-lock")
 
 
 def rows(few: int, many: int) -> list[Any]:

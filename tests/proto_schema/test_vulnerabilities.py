@@ -19,7 +19,7 @@ import struct
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ import pytest
 import proto_schema as ps
 from proto_schema import external
 from proto_schema.external import tensors
+from proto_schema.marks import size_of_data
 from proto_schema.numpy_helper import from_array, to_array
 from proto_schema.wire import varint
 from purexport.cli.main import main
@@ -277,6 +278,7 @@ class Watched:
 
     OPENED = 0x20 | 0x10  # and closed
     UNLINKED = OPENED | 0x04 | 0x08  # another name of a file is gone, which may have been open for writing
+    READ = UNLINKED | 0x01  # by another name, which is in the folder
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -390,18 +392,39 @@ SAVES: list[tuple[str, str, Callable[[Path], None], dict[str, Any]]] = [
     ("GHSA-q56x", "a link as the model", link("m.onnx", "outside/w.bin"), {}),
     ("GHSA-q56x", "a link as the data file", link("m.onnx.data", "outside/w.bin"), {}),
     ("GHSA-q56x", "a link as the fresh data file", link("m.onnx.data.1", "outside/w.bin"), {}),
-    ("GHSA-q56x", "a link as the partial file", link("m.onnx.data.partial", "outside/w.bin"), {"resume": True}),
-    ("GHSA-q56x", "a link as the journal", link("m.onnx.data.partial.journal", "outside/w.bin"), {"resume": True}),
+    (
+        "GHSA-q56x",
+        "a link as the partial file",
+        link("m.onnx.data.partial", "outside/w.bin"),
+        {"resume": True, "refused": True},
+    ),
+    (
+        "GHSA-q56x",
+        "a link as the journal",
+        link("m.onnx.data.partial.journal", "outside/w.bin"),
+        {"resume": True, "refused": True},
+    ),
     ("GHSA-7w46", "a hard link as the model", hard("m.onnx", "outside/w.bin"), {}),
     ("GHSA-7w46", "a hard link as the data file", hard("m.onnx.data", "outside/w.bin"), {}),
-    ("GHSA-7w46", "a hard link as the partial file", hard("m.onnx.data.partial", "outside/w.bin"), {"resume": True}),
+    (
+        "GHSA-7w46",
+        "a hard link as the partial file",
+        hard("m.onnx.data.partial", "outside/w.bin"),
+        {"resume": True, "refused": True},
+    ),
     ("GHSA-7w46", "a data file of an earlier save", lambda out: None, {"again": True}),
 ]
 
 
 @pytest.mark.parametrize(("put", "options"), [row[2:] for row in SAVES], ids=[f"{row[0]} {row[1]}" for row in SAVES])
-def test_saving(put: Callable[[Path], None], options: dict[str, Any], folder: Path, tmp_path: Path) -> None:
-    """The place is made free, nothing is written through it or appended to it, and what was saved is whole."""
+def test_saving(
+    put: Callable[[Path], None],
+    options: dict[str, Any],
+    folder: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Nothing is written through the place or appended to it, and what was saved is whole."""
     out = tmp_path / "out"
     out.mkdir()
     put(out)
@@ -409,14 +432,17 @@ def test_saving(put: Callable[[Path], None], options: dict[str, Any], folder: Pa
     held = model(weight(("location", "../outside/w.bin"), LENGTH, raw_data=array.tobytes(), name="w"))
     assert held.graph is not None
     held.graph.initializer[0].data_location = None
-    again = options.pop("again", False)
-    with untouched(tmp_path / "outside", Watched.UNLINKED):
+    options = dict(options)
+    again, refused = options.pop("again", False), options.pop("refused", False)
+    with untouched(tmp_path / "outside", Watched.READ if "hard" in request.node.name else Watched.UNLINKED):
         for _ in range(2 if again else 1):
-            ps.save(held, out / "m.onnx", external_data=True, size_threshold=0, alignment=1, **options)
-    sizes = {path.name: path.lstat().st_size for path in out.iterdir()}
-    assert sizes["m.onnx.data"] == 32 and not (out / "m.onnx.data").is_symlink()
+            with pytest.raises(FileExistsError, match="remove it") if refused else nullcontext():
+                ps.save(held, out / "m.onnx", external_data=True, size_threshold=0, alignment=1, **options)
+    if refused:
+        return
     (saved,) = tensors(ps.load(out / "m.onnx"))
-    assert {entry.key: entry.value for entry in saved.external_data}["location"] == "m.onnx.data"
+    name = {entry.key: entry.value for entry in saved.external_data}["location"]
+    assert name in ("m.onnx.data", "m.onnx.1.data") and size_of_data(str(out / str(name))) == 32
     np.testing.assert_array_equal(to_array(saved), array)
 
 
