@@ -6,6 +6,7 @@ The exit status is 0 without findings, 1 with, 2 if misused.
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from pathlib import Path
 
@@ -31,6 +32,7 @@ HARNESSES = {harness.name: harness for harness in (*(module.HARNESS for module i
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one harness, or replays a file through it."""
+    logging.getLogger("proto_schema").setLevel(logging.ERROR)  # thousands of warnings, of hostile files
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["programs"]:
         return programs(given[1:])

@@ -44,7 +44,8 @@ def _target(world: World, choices: Choices) -> str:
         return BOX + str(choices.one_of(TARGETS))
     if choices.below(2):
         return BOX + str(choices.one_of(ODD_TARGETS))
-    return str(choices.one_of(sorted(path for path in world.now if path.startswith(BOX))[:256]))
+    there = sorted(path for path in world.now if path.startswith(BOX) and path not in world.stale)
+    return str(choices.one_of(there[:256]))
 
 
 def _source(world: World, choices: Choices) -> str:
@@ -66,7 +67,8 @@ def save(world: World, choices: Choices) -> Doing:
     target, kind = _target(world, choices), choices.below(4)
     if kind == 3 and world.handles:
         handle = choices.one_of(world.handles)
-        model, means, said = handle.model, handle.means, handle.name
+        model, said = handle.model, handle.name
+        means = None if handle.doubtful(world.now) else handle.means
         fresh = False
     elif kind == 2 and (path := _source(world, choices)) and (found := meaning(world.now, path)) is not None:
         model, means, said, fresh = None, found, f"ps.load({_written(path)})", False
@@ -124,11 +126,13 @@ def load(world: World, choices: Choices) -> Doing:
     path = _source(world, choices)
     means = meaning(world.now, path)
     name = f"old{len(world.story)}"
+    read = {resolved(world.now, path)} | data_of(world.now, path)
+    files = {one: world.now[one].inode for one in read if one in world.now}
 
     def run() -> None:
         model = ps.load(world.path(path))
         if means is not None:
-            world.handles = [*world.handles[1 - KEPT :], Handle(name, model, means, path)]
+            world.handles = [*world.handles[1 - KEPT :], Handle(name, model, means, files)]
 
     return Doing(f"{name} = ps.load({_written(path)})", run, "load")
 

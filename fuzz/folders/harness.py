@@ -28,7 +28,7 @@ from tests.proto_schema.faults import Disk, Fault
 
 HEAD, RECORD, LONGEST = 16, 16, 40  # bytes before the steps, bytes of a step, steps of an input
 FIRST = 2  # steps that are saves, so that there is something to lose
-PATIENCE = 20.0  # seconds, for all steps of an input
+PATIENCE = 120.0  # seconds, for all steps of an input
 FAULTS = (
     Fault("error", errno.ENOSPC),
     Fault("error", errno.EIO),

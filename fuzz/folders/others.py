@@ -107,6 +107,9 @@ def overwrite(world: World, choices: Choices) -> str:
     with open(world.path(path), "r+b", buffering=0) as file:
         file.write(flipped)
     _touched(world, path)
+    for handle in world.handles:
+        if handle.files.get(path) == world.now[path].inode:
+            handle.changed.add(path)
     return f"the first 30 bytes of {path} are changed in place"
 
 

@@ -32,6 +32,7 @@ from fuzz.harness import Violation
 DONE, REFUSED, FAILED, KILLED = "done", "refused", "failed", "killed"
 _REMOVING = ("unlink", "open")  # where these fail, a file of ours may stay: to be removed, or to be locked for it
 _GRANTING = ("fchmod", "fchown")
+FOLDERS_APART = True  # a save looks for other models in the target's folder only: SECURITY.md promises no more
 
 
 @dataclass
@@ -82,7 +83,7 @@ class Step:
             assert new is not None
             self._judge_new(path, new)
         elif path not in self.world.ours and path not in self.world.stale:
-            if self.doing.overwrite and path in self.used:
+            if self.doing.overwrite and self._is_wanted(path):
                 return  # that no other model refers to it is seen below
             how = "is gone" if new is None else "has another mode or owner" if self._content(old, new) else "is changed"
             self.fail(f"a file of others {how}" + (f" {path}" if os.environ.get("DBG") else ""))
@@ -90,6 +91,11 @@ class Step:
             self.fail("a data file is changed")
         elif new is not None and new.kind == FILE and path in self.used:
             self._judge_mode(path, new)
+
+    def _is_wanted(self, path: str) -> bool:
+        """Whether it is to be a data file of the new model; one that was stopped may refer to a name made of that."""
+        stopped = self.ended in (FAILED, KILLED) or self.call
+        return path in self.used or bool(stopped and any(name.startswith(f"{path}.") for name in self.used))
 
     @staticmethod
     def _content(old: Entry, new: Entry) -> bool:
@@ -114,6 +120,8 @@ class Step:
                 return  # the data that is replaced was wider than its model
         if earlier is not None:
             allowed = earlier.mode
+        if self.doing.overwrite and self.ended in (FAILED, KILLED):  # it may be what is to replace a file of any name
+            allowed |= max(entry.mode for entry in self.before.values() if entry.kind == FILE)
         if new.kind == FILE and new.content and new.mode & ~allowed & 0o777:  # a lock is empty
             self.fail("a data file or temporary file may be read or written by more than the model")
 
@@ -125,8 +133,11 @@ class Step:
     def _judge_models(self) -> None:
         target = self.doing.target
         for path, means in models(self.before).items():
+            apart = any(posixpath.dirname(name) != posixpath.dirname(path) for name in data_of(self.before, path))
+            if FOLDERS_APART and apart:
+                continue
             leads_there = bool(target) and resolved(self.before, path) == target
-            replaced = self.doing.overwrite and path in self.used
+            replaced = self.doing.overwrite and self._is_wanted(path)
             if path == target or path in self.world.stale or leads_there or replaced:
                 continue
             now = meaning(self.after, path)
@@ -212,20 +223,31 @@ class Step:
         return path.endswith(".onnx") or is_model(content)
 
     def _is_needed(self, path: str) -> bool:
-        return any(path in data_of(self.before, other) for other in models(self.before))
+        """As the data of a model of its own folder."""
+        return any(
+            path in data_of(self.before, other) and posixpath.dirname(path) == posixpath.dirname(other)
+            for other in models(self.before)
+        )
 
     # What a completed save leaves -------------------------------------------------------------------------------------
 
     def _judge_rest(self) -> None:
-        target, every = self.doing.target, set()
-        for path in models(self.after):
-            every |= data_of(self.after, path)
+        target = self.doing.target
+        if self.call in _REMOVING:
+            return
+        every = set().union(*(data_of(self.after, path) for path in self.after))  # also of what is whole no more
         for path, whose in self.world.stale.items():
             if whose == target and path in self.after and path not in every and path != target:
                 self.fail("what a killed save left is still there" + (f" {path}" if os.environ.get("DBG") else ""))
+        if target in self.before and self.before[target].kind == LINK:
+            return  # the model that it led to is there still
         for path in data_of(self.before, target) - every - {target}:
-            if self.world.ours.get(path) == target and path in self.after:
-                self.fail("data of the replaced model is still there, and nobody needs it")
+            writable = path in self.before and self.before[path].mode & 0o222
+            if self.world.ours.get(path) == target and path in self.after and writable:
+                self.fail(
+                    "data of the replaced model is still there, and nobody needs it"
+                    + (f" {path}" if os.environ.get("DBG") else "")
+                )
 
     def _note(self, changed: list[str]) -> None:
         """What was written now is ours."""

@@ -81,12 +81,20 @@ def meaning_of(number: int) -> Meaning:
 
 @dataclass
 class Handle:
-    """A model that was loaded and kept. `means`: what the folder said at that moment."""
+    """A model that was loaded and kept. `means`: what the folder said at that moment; `files`: the inodes of its files.
+
+    `changed`: those that somebody has changed in place since. Once such a file is gone nobody can tell that it was.
+    """
 
     name: str
     model: ps.ModelProto
     means: Meaning
-    path: str
+    files: dict[str, int]
+    changed: set[str] = field(default_factory=set)
+
+    def doubtful(self, now: Snapshot) -> bool:
+        """Whether a file was changed in place and is there no more."""
+        return any(path not in now or now[path].inode != self.files[path] for path in self.changed)
 
 
 @dataclass
