@@ -32,7 +32,6 @@ HARNESSES = {harness.name: harness for harness in (*(module.HARNESS for module i
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one harness, or replays a file through it."""
-    logging.getLogger("proto_schema").setLevel(logging.ERROR)  # thousands of warnings, of hostile files
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["programs"]:
         return programs(given[1:])
@@ -95,4 +94,5 @@ def finish(session: Session) -> int:
 
 
 if __name__ == "__main__":
+    logging.getLogger("proto_schema").setLevel(logging.ERROR)  # thousands of warnings, of hostile files
     raise SystemExit(main())
