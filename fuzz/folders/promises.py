@@ -17,6 +17,7 @@ from fuzz.folders.doings import Doing
 from fuzz.folders.snapshot import (
     FIFO,
     FILE,
+    LINK,
     Entry,
     Meaning,
     Snapshot,
