@@ -1,7 +1,8 @@
 """Invariant: any bytes at all are tensors that lie in the file, or a WeightsError, in little time and memory.
 
 `open_weights` of a file of any bytes gives rows whose ranges lie inside of it and whose bytes can be read, as many as
-type and shape ask for, or raises WeightsError. Three harnesses: safetensors, torch's archives, and the other kinds.
+type and shape ask for, or raises WeightsError. Four harnesses: safetensors, torch's archives, the files of torch before
+1.6, and the other kinds.
 The first byte of an input says what the rest is: a whole file; the part of one that is worth mutating (a JSON header, a
 pickle, the header of an array), around which the file is made right; or choices among FRAGMENTS that make that part.
 """
@@ -9,6 +10,7 @@ pickle, the header of an array), around which the file is made right; or choices
 from __future__ import annotations
 
 import io
+import pickle
 import re
 import zipfile
 from collections.abc import Callable
@@ -18,7 +20,7 @@ from fuzz.bounds import bounded, folder
 from fuzz.harness import Harness, Violation
 from fuzz.seeds import models
 from proto_schema.payload import FileRange, Payload
-from purexport.weights import Stored, WeightsError, open_weights
+from purexport.weights import Stored, WeightsError, open_weights, torchlegacy
 from purexport.weights.arrays import MemoryPayload
 from purexport.weights.strided import StridedPayload
 
@@ -38,6 +40,16 @@ def _torch_archive(pickled: bytes) -> bytes:
         for name in "01":
             archive.writestr(f"m/data/{name}", DATA)
     return made.getvalue()
+
+
+_NAMED = re.compile(b"X\x01\0\0\0([01])X\x03\0\0\0cpu")  # a storage
+
+
+def _torch_legacy(pickled: bytes) -> bytes:
+    """The storages that the pickle names follow it."""
+    keys = sorted({key.decode() for key in _NAMED.findall(pickled)})
+    start = b"".join(pickle.dumps(part, 2) for part in (torchlegacy.MAGIC, torchlegacy.VERSION, {}))
+    return start + pickled + pickle.dumps(keys, 2) + ((24).to_bytes(8, "little") + DATA) * len(keys)
 
 
 def _array(header: bytes) -> bytes:
@@ -77,6 +89,22 @@ PICKLE_FRAGMENTS = [
     b"ctorch._tensor\n_rebuild_from_type_v2\n",
     *[_STORAGE % (kind, number) for kind in (b"Float", b"Int") for number in (0, 1)],
     b"ctorch._utils\n_rebuild_tensor_v2\n(" + _STORAGE % (b"Float", 0) + b"K\0K\4K\6\x86K\1K\4\x86\x89NtR",
+]
+_VIEW = b"(X\x01\0\0\0vK\4K\6t"
+LEGACY_FRAGMENTS = [
+    *PICKLE_FRAGMENTS,
+    _VIEW,
+    b"U\x01a",
+    b"ccollections\nOrderedDict\n](](X\x01\0\0\0aK\0ee\x85R",
+    *[
+        _STORAGE.replace(b"tQ", view + b"tQ") % (kind, number)
+        for kind in (b"Float", b"Int")
+        for number in (0, 1)
+        for view in (b"N", _VIEW)
+    ],
+    b"ctorch._utils\n_rebuild_tensor_v2\n("
+    + _STORAGE.replace(b"tQ", b"NtQ") % (b"Float", 0)
+    + b"K\0K\4K\6\x86K\1K\4\x86\x89NtR",
 ]
 HEADER_FRAGMENTS = [
     *_LITERAL.split(),
@@ -156,6 +184,7 @@ def _check_inside(found: Payload, content: bytes, path: str) -> None:
 
 SAFETENSORS = Checks(".safetensors", JSON_FRAGMENTS, _safetensors)
 TORCH = Checks(".pt", PICKLE_FRAGMENTS, _torch_archive)
+LEGACY = Checks(".pt", LEGACY_FRAGMENTS, _torch_legacy)
 OTHERS = Checks("", HEADER_FRAGMENTS, _array)
 
 _ENTRIES = JSON_FRAGMENTS[-5:-1]
@@ -170,6 +199,12 @@ PICKLES = [
     b"}X\x0a\0\0\0state_dict}q\0(X\x01\0\0\0a" + _TENSOR + b"q\1X\x01\0\0\0bh\1uss."[:-2] + b"s.",
     b"ccollections\nOrderedDict\n)R(X\x01\0\0\0actorch._utils\n_rebuild_parameter\n" + _TENSOR + b"\x88N\x87Ru.",
 ]
+LEGACY_PICKLES = [part.replace(_TENSOR, LEGACY_FRAGMENTS[-1]) for part in PICKLES]
+LEGACY_PICKLES.append(
+    b"}X\x01\0\0\0actorch._utils\n_rebuild_tensor_v2\n("
+    + _STORAGE.replace(b"tQ", _VIEW + b"tQ") % (b"Float", 0)
+    + b"K\0K\2K\2\x86K\2K\1\x86\x89NtRs."
+)
 ARRAY_HEADERS = [
     b"{'descr': '<f4', 'fortran_order': False, 'shape': (4, 6), }",
     b"{'descr': '<f4', 'fortran_order': True, 'shape': (4, 6), }",
@@ -196,5 +231,12 @@ HARNESSES = [
         "safetensors", _PROMISE.format(".safetensors"), WeightsError, SAFETENSORS, lambda: _seeds(SAFETENSORS, HEADERS)
     ),
     Harness("torchzip", _PROMISE.format("torch's archive"), WeightsError, TORCH, lambda: _seeds(TORCH, PICKLES)),
+    Harness(
+        "torchlegacy",
+        _PROMISE.format("what torch before 1.6 wrote"),
+        WeightsError,
+        LEGACY,
+        lambda: _seeds(LEGACY, LEGACY_PICKLES),
+    ),
     Harness("checkpoints", _PROMISE.format("npz, npy, index, ONNX"), WeightsError, OTHERS, _other_seeds),
 ]

@@ -25,10 +25,24 @@ from fuzz.mutate import mutated
 from proto_schema import codec, external, fields, generate, interpret, payload, scalars, tensors, wire
 from proto_schema.checking import graphs, models, nodes, types
 from proto_schema.checking import tensors as checking_tensors
-from purexport.weights import index, jsontext, npy, safetensors, stored, strided, torchzip, unpickle, ziparchive
+from purexport.weights import (
+    index,
+    jsontext,
+    npy,
+    safetensors,
+    statedict,
+    stored,
+    strided,
+    torchlegacy,
+    torchvalues,
+    torchzip,
+    unpickle,
+    ziparchive,
+)
 
 CODEC = (wire, fields, scalars, payload, interpret, codec)
-READERS = (jsontext, safetensors, torchzip, unpickle, ziparchive, npy, index, stored, strided)
+PICKLED = (torchzip, torchlegacy, unpickle, torchvalues, statedict)
+READERS = (jsontext, safetensors, *PICKLED, ziparchive, npy, index, stored, strided)
 CHECKER = (external, tensors, graphs, models, nodes, types, checking_tensors)
 _LOOK = ("elements", "values", "paths", "locate", "sizes", "forms", "compare", "histograms", "html")
 _WRITE = ("orders", "rewrite", "edit", "extract", "salvage")

@@ -1,8 +1,10 @@
 """Is a model valid? Structure, names, scopes, operators, attributes, data; with `full_check` the types of values.
 
-Names and arguments are onnx.checker's, and so are the verdicts, but for a few points where a file that no runtime takes
-passes there; the modules of `checking` name them. Every error says where: `graph.node[3].attribute["pads"]: ...`.
-The facts about operators are those of every opset, see `operators`.
+Names and arguments are onnx.checker's. Without `full_check` so are the verdicts, but for a few points where a file that
+no runtime takes passes there; the modules of `checking` name them. With `full_check` onnx.checker also infers shapes,
+which is not done here: of shapes only those of initializers are compared with what is declared (`checking/types.py`).
+Every error says where: `graph.node[3].attribute["pads"]: ...`. The facts about operators are those of every opset, see
+`operators`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from proto_schema.checking import graphs, models, nodes, tensors, types
+from proto_schema.checking import checksums, graphs, models, nodes, tensors, types
 from proto_schema.checking.context import Context, Scope, domain_of
 from proto_schema.checking.place import Problem
 from proto_schema.errors import CheckError
@@ -75,9 +77,10 @@ def check_model(
 ) -> None:
     """Raises CheckError for the first rule that the model breaks.
 
-    `model`: a message, its encoding, or a path; then external data must be there, too. `full_check` adds the types of
-    values. `skip_opset_compatibility_check` lets functions use other versions of operators than the model.
-    `check_custom_domain` refuses operators of unknown domains. Raises DecodeError for bytes that are no model.
+    `model`: a message, its encoding, or a path; then external data must be there, too, and the files for which the
+    model has a checksum are read. `full_check` adds the types of values and the shapes of initializers; the shapes that
+    nodes compute are not inferred. `skip_opset_compatibility_check` lets functions use other versions of operators than
+    the model. `check_custom_domain` refuses operators of unknown domains. Raises DecodeError for what is no model.
     """
     folder = None
     if isinstance(model, (str, os.PathLike)):
@@ -93,6 +96,7 @@ def check_model(
     elif not isinstance(model, ModelProto):
         model = ModelProto.FromString(model)
     _reported(models.check_model, model, folder, skip_opset_compatibility_check, check_custom_domain)
+    _reported(checksums.check_checksums, model, folder)
     if full_check:
         _reported(types.check_types, model)
 

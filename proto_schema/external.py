@@ -41,7 +41,7 @@ class Entries:
 
 
 def entries(tensor: TensorProto) -> Entries:
-    """What the tensor's external_data says. ExternalDataError for bad locations, unknown keys, odd numbers."""
+    """What the tensor's external_data says. ExternalDataError for what a location, a key or a number must not be."""
     found: dict[str, str] = {}
     for entry in tensor.external_data:
         key, value = entry.key, entry.value
@@ -49,6 +49,8 @@ def entries(tensor: TensorProto) -> Entries:
             raise _error(tensor, f"external_data has the unknown key {key!r} (known: {', '.join(KEYS)})")
         if not isinstance(value, str):
             raise _error(tensor, f"external_data has no readable value for {key!r}")
+        if key in found:  # readers disagree on which of them counts
+            raise _error(tensor, f"external_data has the key {key!r} twice")
         found[key] = value
     if "location" not in found:
         raise _error(tensor, "its data is external, but external_data has no location")

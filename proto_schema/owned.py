@@ -94,17 +94,29 @@ class Surroundings:
 
     @cached_property
     def _names(self) -> list[str]:
-        with suppress(OSError):
-            return sorted(os.listdir(self.folder or "."))
-        return []
+        return _names_in(self.folder or ".")
 
     @cached_property
     def _users(self) -> dict[str, str]:
-        """For each file that another model refers to, that model."""
-        others = [name for name in self._names if name != self.name]
-        # a link to a model is one, as hubs have them; other links are not followed
-        models = [name for name in others if name.endswith(".onnx") or not os.path.islink(self._path(name))]
-        return {name: other for other in models for name in _referred(self._path(other))}
+        """For each file that another model refers to, that model; also an .onnx file in the folder above."""
+        above = os.path.dirname(os.path.abspath(self.folder))
+        prefix = f"{os.path.basename(os.path.abspath(self.folder))}/"
+        found: dict[str, str] = {}
+        for model in _names_in(above):
+            if model.endswith(".onnx"):
+                places = [name for name in _referred(os.path.join(above, model)) if name.startswith(prefix)]
+                found.update(dict.fromkeys((name.removeprefix(prefix) for name in places), f"../{model}"))
+        for model in self._names:
+            # a link to a model is one, as hubs have them; other links are not followed
+            if model != self.name and (model.endswith(".onnx") or not os.path.islink(self._path(model))):
+                found.update(dict.fromkeys(_referred(self._path(model)), model))
+        return found
+
+
+def _names_in(folder: str) -> list[str]:
+    with suppress(OSError):
+        return sorted(os.listdir(folder))
+    return []
 
 
 def files_of(path: str) -> list[str]:

@@ -9,6 +9,7 @@ Where bytes lie unchanged in a file, `file_range` says where, so that a writer c
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import sys
@@ -78,12 +79,16 @@ class Payload(ABC):
 
 
 BytesLike: TypeAlias = "bytes | bytearray | memoryview | Payload"
-Stamp: TypeAlias = "tuple[int, int, int, int]"
+Stamp: TypeAlias = "tuple[int, int, int, int, int]"
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
-    """What tells a file from another that takes its place, and from itself after a change."""
-    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    """What tells a file from another that takes its place, and from itself after a change.
+
+    Device, inode, size, and two times: that of the last write can be set back, as copying tools do it, that of the last
+    change of the file or its properties cannot.
+    """
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 class FileMap(mmap.mmap):
@@ -147,9 +152,7 @@ class FileRange(Payload):
         if isinstance(self.source, mmap.mmap):
             yield from pieces(memoryview(self.source)[self.offset : self.offset + self._length], limit)
             return
-        with open(self.source, "rb", buffering=0) as file:
-            if self.stamp is not None and stamp_of(os.fstat(file.fileno())) != self.stamp:
-                raise changed(self.source)
+        with open(self.source, "rb", buffering=0) if self.stamp is None else opened(self.source, self.stamp) as file:
             file.seek(self.offset)
             left = self._length
             while left:
@@ -158,6 +161,20 @@ class FileRange(Payload):
                     raise EOFError(f"{self.source}: {left} of {self._length} bytes at {self.offset} are missing")
                 left -= len(data)
                 yield memoryview(data)
+
+
+def opened(path: str, stamp: Stamp) -> io.FileIO:
+    """The file that had this stamp, open. ExternalDataError for another that has its name now, be it a pipe."""
+    file = io.FileIO(path, opener=without_waiting)
+    if stamp_of(os.fstat(file.fileno())) != stamp:
+        file.close()
+        raise changed(path)
+    return file
+
+
+def without_waiting(path: str, flags: int) -> int:
+    """An opener for `open`: that of a pipe does not wait for somebody who writes to it."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def changed(path: str) -> ExternalDataError:

@@ -17,7 +17,7 @@ from purexport.cli import specs
 from purexport.compat.symbolic.values import Type
 from purexport.errors import UnsupportedDtypeError
 from purexport.inspect.extract import SAFETENSORS
-from purexport.weights import convert, safetensors, torchzip
+from purexport.weights import convert, safetensors, torchvalues
 from tests import imports
 
 ROOT = Path(__file__).parent.parent
@@ -70,7 +70,8 @@ def test_torch_calls_it_so(row: Any) -> None:
 def test_tables_follow_from_the_rows() -> None:
     assert {row.name for row in ROWS if row.safetensors} == set(SAFETENSORS)
     assert {SAFETENSORS[DTYPES[code].name]: code for code in safetensors.DATA_TYPES.values()} == safetensors.DATA_TYPES
-    unpickled = {name: made for name, made in torchzip._globals() if isinstance(made, torchzip._Type) and made.code}
+    named = torchvalues.GLOBALS.items()
+    unpickled = {name: made for name, made in named if isinstance(made, torchvalues.Type) and made.code}
     assert {f"torch.{row.torch}": row.code for row in ROWS if row.torch} == {
         name: made.code for name, made in unpickled.items() if not name.endswith("Storage")
     }

@@ -4,11 +4,16 @@ A type is a string in the canonical form of the operator history: "tensor(float)
 bind its type variables; outputs follow from these, from a constraint with a single type, or from a rule in `RULES` for
 the operators whose output type an attribute or a subgraph says. What is not determined is None and is not checked.
 Function bodies are checked without the types of their inputs, and a call's outputs are not determined.
+
+Shapes are not inferred, so the official full check refuses more: operands whose shapes do not fit, and a declared shape
+that is not the computed one. The shape of an initializer is known, and is compared with the declarations of its name.
+A sparse initializer may stand for a tensor, as in ONNX Runtime; official inference takes it for a sparse one only.
+Stricter than that: an initializer must fit the input of its name also where an output of the name says otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import zip_longest
 from typing import TypeAlias
@@ -16,7 +21,16 @@ from typing import TypeAlias
 from proto_schema import operators
 from proto_schema.checking.context import callee, domain_of, function_id, imported
 from proto_schema.checking.place import Problem, inside
-from proto_schema.onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+from proto_schema.onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TensorShapeProto,
+    TypeProto,
+    ValueInfoProto,
+)
 from proto_schema.operators import Formal, OpSchema
 
 Type: TypeAlias = "str | None"
@@ -63,17 +77,34 @@ class _Types:
         values = _Values(outer, {})
         for place, (value, passed) in enumerate(zip_longest(graph.input, given)):
             values.types[value.name or ""] = _agreed(_type_of(value), passed, "input", place, "the operator passes")
-        for place, tensor in enumerate(graph.initializer):
-            name, stored = tensor.name or "", _tensor_type(tensor.data_type)
-            values.types[name] = _agreed(values.types.get(name), stored, "initializer", place, "the initializer holds")
-        for sparse in graph.sparse_initializer:
-            if sparse.values is not None:
-                values.types[sparse.values.name or ""] = _tensor_type(sparse.values.data_type)
+        self.constants(graph, values)
         self.nodes(graph.node, values, _declared([*graph.value_info, *graph.output]))
         return [
             _agreed(_type_of(value), values[value.name or ""], "output", place, "the graph makes")
             for place, value in enumerate(graph.output)
         ]
+
+    def constants(self, graph: GraphProto, values: _Values) -> None:
+        """Adds the types of the initializers to `values`, after a comparison with what is declared of their names."""
+        declared = _declarations(graph)
+        for place, tensor in enumerate(graph.initializer):
+            name, stored = tensor.name or "", _tensor_type(tensor.data_type)
+            values.types[name] = _agreed(values.types.get(name), stored, "initializer", place, "the initializer holds")
+            for kind, value in declared.get(name, ()):
+                if kind == "value_info":
+                    _agreed(_type_of(value), stored, "initializer", place, "the initializer holds")
+                _check_shape(kind, value, tensor.dims, "initializer", place)
+        for place, sparse in enumerate(graph.sparse_initializer):
+            name = (sparse.values.name if sparse.values is not None else None) or ""
+            stored = _tensor_type(sparse.values.data_type) if sparse.values is not None else None
+            values.types[name] = stored
+            for kind, value in declared.get(name, ()):
+                said = _type_of(value)
+                if said is not None and said == f"sparse_{stored}":
+                    values.types[name] = said
+                else:
+                    _agreed(said, stored, "sparse_initializer", place, "the initializer holds")
+                _check_shape(kind, value, sparse.dims, "sparse_initializer", place)
 
     def nodes(self, nodes: list[NodeProto], values: _Values, declared: dict[str, Type]) -> None:
         """Adds the types of the nodes' outputs to `values`."""
@@ -201,6 +232,39 @@ def _agreed(declared: Type, found: Type, field: str, place: int, who: str) -> Ty
     return declared or found
 
 
+def _declarations(graph: GraphProto) -> dict[str, list[tuple[str, ValueInfoProto]]]:
+    """What is declared of the graph's initializers, by name: inputs and outputs, and value infos of other names."""
+    names = {tensor.name or "" for tensor in graph.initializer}
+    names |= {sparse.values.name or "" for sparse in graph.sparse_initializer if sparse.values is not None}
+    found: dict[str, list[tuple[str, ValueInfoProto]]] = {}
+    for kind, values in (("input", graph.input), ("output", graph.output)):
+        for value in values:
+            if value.name in names:
+                found.setdefault(value.name or "", []).append((kind, value))
+    for value in graph.value_info:
+        if value.name in names:
+            found.setdefault(value.name or "", [("value_info", value)])
+    return found
+
+
+def _check_shape(kind: str, value: ValueInfoProto, dims: Sequence[int], field: str, place: int) -> None:
+    """The dims of an initializer are those that an input, an output or a value info of its name says."""
+    shape = _shape_of(value)
+    if shape is None:
+        return
+    sizes = [dim.dim_value for dim in shape.dim]
+    if len(sizes) != len(dims) or any(size not in (None, known) for size, known in zip(sizes, dims, strict=True)):
+        with inside(field, place):
+            said = [dim.dim_param or None if dim.dim_value is None else dim.dim_value for dim in shape.dim]
+            raise Problem(f"{list(dims)} is not the shape {said} of the {kind} {value.name!r}", "dims")
+
+
+def _shape_of(value: ValueInfoProto) -> TensorShapeProto | None:
+    proto = value.type
+    form = None if proto is None else proto.tensor_type or proto.sparse_tensor_type
+    return None if form is None else form.shape
+
+
 def _declared(values: Iterable[ValueInfoProto]) -> dict[str, Type]:
     return {value.name or "": _type_of(value) for value in values}
 
@@ -272,6 +336,9 @@ def _constant(_: _Types, node: NodeProto, __: list[Type], ___: _Values) -> list[
     for attribute in node.attribute:
         if attribute.name == "value" and attribute.t is not None:
             return [_tensor_type(attribute.t.data_type)]
+        if attribute.name == "sparse_value" and attribute.sparse_tensor is not None:
+            held = attribute.sparse_tensor.values
+            return [_tensor_type(held.data_type) if held is not None else None]
         if attribute.name in _CONSTANTS:
             return [_CONSTANTS[attribute.name]]
     return [None]

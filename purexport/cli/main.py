@@ -1,6 +1,7 @@
 """The entry point: parses the command line, runs one verb, and turns every outcome into an exit status.
 
-0 fine; 1 the answer is no (the result differs, the model cannot be exported); 2 bad usage or unreadable input.
+0 fine; 1 the answer is no (the result differs, the model cannot be exported); 2 bad usage, unreadable input, or an
+answer that cannot be written; 128 + N for the signal N.  A reader of the answer that goes away does not change it.
 Errors are text on stderr, and a traceback only if `--traceback` asks for it.  With `--json` the last line on stderr is
 an object.  Results go to stdout.
 """
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from proto_schema.errors import CheckError, DecodeError, EncodeError, ExternalDataError, bounded
 from purexport.cli.errors import UsageError
+from purexport.cli.process import Ended, complain, ended_by_signals, take_streams
 from purexport.cli.terminal import paint, shown
 from purexport.errors import ExportError, UnsupportedOperatorError, WeightsError
 from purexport.version import VERSION
@@ -36,7 +37,8 @@ first steps:
   purexport export net.py:Net --input x=float32[1,3,224,224] -o net.onnx
   purexport show net.onnx                  what is in the file
 
-`purexport VERB --help` explains a verb.  Exit status: 0 fine, 1 the answer is no, 2 bad usage or unreadable input.
+`purexport VERB --help` explains a verb.  Exit status: 0 fine, 1 the answer is no, 2 bad usage or unreadable input,
+128 + N ended by the signal N.
 """
 
 _OURS = (ExportError, WeightsError, DecodeError, EncodeError, ExternalDataError, CheckError)
@@ -44,33 +46,52 @@ _OURS = (ExportError, WeightsError, DecodeError, EncodeError, ExternalDataError,
 
 def entry() -> int:
     """Run the process's command line.  Returns the exit status."""
-    return main(sys.argv[1:])
+    closed = take_streams()
+    if closed is not None:
+        left = sys.stderr or sys.stdout
+        if left is not None:
+            left.write(f"purexport: {closed}\n")
+        return 2
+    with ended_by_signals():
+        return main(sys.argv[1:])
 
 
 def main(argv: Sequence[str]) -> int:
     """Run a command line.  Returns the exit status; prints errors to stderr."""
+    args = argparse.Namespace(verb="", json=False, traceback=False)
     try:
-        # the modules of other verbs are not even imported
-        args = build_parser(argv[:1] if argv and argv[0] in VERBS else VERBS).parse_args(argv)
-    except SystemExit as stop:  # argparse has already printed the help, or one line about the mistake
-        return int(stop.code or 0)
-    try:
-        status: int = args.run(args)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        found = _parsed(argv)
+        if isinstance(found, argparse.Namespace):
+            args = found
+        status: int = found if isinstance(found, int) else args.run(args)
+        complain()
+    except Ended as end:
+        _tell(args.verb, f"ended by {end.name}")
+        return end.status
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # any other error: a traceback is only for those who ask for it
         if args.traceback:
-            traceback.print_exc()
+            sys.stderr.write("".join(f"{shown(text)}\n" for text in traceback.format_exc().rstrip().split("\n")))
         status, text = _judge(error)
         if getattr(args, "json", False):
-            print(json.dumps({"error": _facts(error)}), file=sys.stderr)
+            sys.stderr.write(json.dumps({"error": _facts(error)}) + "\n")
         else:
-            print(f"{paint(f'purexport {args.verb}:', 'red', sys.stderr)} {_with_code(text, error)}", file=sys.stderr)
+            _tell(args.verb, _with_code(text, error))
     return status
+
+
+def _parsed(argv: Sequence[str]) -> argparse.Namespace | int:
+    """The options; the exit status where argparse has already printed the help, or one line about a mistake."""
+    try:
+        # the modules of other verbs are not even imported
+        return build_parser(argv[:1] if argv and argv[0] in VERBS else VERBS).parse_args(argv)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+
+
+def _tell(verb: str, text: str) -> None:
+    sys.stderr.write(f"{paint(f'purexport {verb}'.rstrip() + ':', 'red', sys.stderr)} {text}\n")
 
 
 def build_parser(names: Sequence[str] = VERBS) -> argparse.ArgumentParser:
@@ -102,17 +123,17 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} ({self.prog} --help explains)\n")
+        self.exit(2, f"{self.prog}: {shown(message)} ({self.prog} --help explains)\n")
 
 
 def _judge(error: Exception) -> tuple[int, str]:
     """(exit status, text) of an error that ended a verb.  ValueErrors are bad options and unreadable files."""
     if isinstance(error, (ExportError, CheckError)):
-        return 1, "\n".join(map(shown, str(error).splitlines()))
+        return 1, "\n".join(map(shown, str(error).split("\n")))
     if isinstance(error, (UsageError, ValueError)):
         return 2, _one_line(str(error))
     if isinstance(error, OSError):
-        return 2, f"{error.filename}: {error.strerror}" if error.filename else _one_line(str(error))
+        return 2, _one_line(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     return 2, f"{_one_line(f'{type(error).__name__}: {error}')} (--traceback shows where)"
 
 

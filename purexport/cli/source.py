@@ -11,12 +11,16 @@ import importlib.util
 import inspect
 import os
 import sys
-from contextlib import nullcontext
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from purexport.cli.errors import UsageError
+from purexport.cli.process import Ended
 
 
 def load_model(source: str, *, meta: bool = False) -> Any:
@@ -39,14 +43,48 @@ def load_model(source: str, *, meta: bool = False) -> Any:
         return found if isinstance(found, torch.nn.Module) else _make(found, source)
 
 
+@contextmanager
+def running(what: str, remedy: str = "take that line out for an export") -> Iterator[None]:
+    """The code of a model runs inside.  What it raises to end the process (`sys.exit`) is an error with its place.
+
+    Raises UsageError for it: no file was made, and the exit status must say so.
+    """
+    try:
+        yield
+    except (Exception, Ended, GeneratorExit):
+        raise
+    except BaseException as error:
+        kind = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise UsageError(f"{what} is ended by {kind} at {_place(error)}; {remedy}") from error
+
+
+def _place(error: BaseException) -> str:
+    """`net.py:3`: the innermost line that is neither Python's own nor torch's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    paths = sysconfig.get_paths()
+    own = [frame for frame in frames if not _is_library(os.path.realpath(frame.filename), paths)]
+    frame = (own or frames)[-1]
+    inside = frame.filename.startswith(os.path.join(os.getcwd(), ""))
+    return f"{os.path.relpath(frame.filename) if inside else frame.filename}:{frame.lineno}"
+
+
+def _is_library(file: str, paths: dict[str, str]) -> bool:
+    below = [os.path.join(os.path.realpath(paths[name]), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    packages = tuple(below[2:])
+    if file.startswith(packages):
+        return file.startswith(tuple(f"{folder}torch{os.sep}" for folder in packages))
+    return file.startswith((*below[:2], "<frozen"))
+
+
 def _import(where: str) -> ModuleType:
     folder = os.getcwd()
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    try:
-        return _import_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
-    except Exception as error:  # whatever the user's module does while it is imported
-        raise UsageError(f"cannot import {where}: {type(error).__name__}: {error}") from error
+    with running(f"cannot import {where}: it", "put it under if __name__ == '__main__'"):
+        try:
+            return _import_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+        except Exception as error:  # whatever the user's module does while it is imported
+            raise UsageError(f"cannot import {where}: {type(error).__name__}: {error}") from error
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -68,10 +106,11 @@ def _make(found: Any, source: str) -> Any:
     needed = _needed_arguments(found)
     if needed:
         raise UsageError(f"{source} takes arguments ({', '.join(needed)}); name a function without arguments instead")
-    try:
-        made = found()
-    except Exception as error:  # whatever the user's code does
-        raise UsageError(f"{source}() raised {type(error).__name__}: {error}") from error
+    with running(f"{source}()"):
+        try:
+            made = found()
+        except Exception as error:  # whatever the user's code does
+            raise UsageError(f"{source}() raised {type(error).__name__}: {error}") from error
     if not callable(made):
         raise UsageError(f"{source}() returned {_article(type(made).__name__)}, not a model")
     return made

@@ -7,6 +7,7 @@ numbers in each run.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from proto_schema.dtypes import DTYPES as ROWS
+from proto_schema.dtypes import MOST_ELEMENTS, element_count
 from proto_schema.onnx import TensorProto
 from purexport.cli.errors import UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
 FLOAT8E8M0 = TensorProto.FLOAT8E8M0  # without a sign and a zero, which drawn numbers have
@@ -26,7 +27,9 @@ DTYPES = tuple(row.torch for row in ROWS.values() if row.torch and row.code != F
 # torch's other names: float, long, half
 _ALIASES = {row.scalar.lower(): row.torch for row in ROWS.values() if row.storage}
 
-_SHAPED = re.compile(r"(?P<dtype>\w+)\[(?P<sizes>[\d,\s]*)\](?::(?P<low>-?\d+)\.\.(?P<high>-?\d+))?")
+_SHAPED = re.compile(r"(?P<dtype>\w+)\[(?P<sizes>[\d,\s]*)\](?::(?P<low>-?\d+)\.\.(?P<high>-?\d+))?", re.ASCII)
+_LONGEST = 30  # digits of a number; Python takes long to convert thousands of them, or refuses
+_LOWEST, _HIGHEST = -(2**63), 2**63 - 2  # what torch.randint draws
 _INPUT_HELP = "write NAME=DTYPE[SIZES], as in x=float32[1,3,224,224], or NAME=@FILE.npy"
 
 
@@ -42,18 +45,49 @@ class InputSpec:
     file: Path | None = None
 
     def make(self, generator: torch.Generator) -> torch.Tensor:
-        """The tensor.  Raises UsageError when the file is no .npy file."""
+        """The tensor.  Raises UsageError for a file that is no .npy file, a range that the dtype cannot hold, and sizes
+        that do not fit into memory.
+        """
         import torch
 
         if self.file is not None:
-            return torch.from_numpy(_read_array(self.file))
+            return _read_array(self.file)
         dtype: torch.dtype = getattr(torch, self.dtype)
-        if self.low is not None and self.high is not None:
-            return torch.randint(self.low, self.high + 1, self.sizes, generator=generator).to(dtype)
-        if dtype.is_floating_point or dtype.is_complex:
-            wide = torch.complex64 if dtype.is_complex else torch.float32
-            return torch.randn(self.sizes, generator=generator, dtype=wide).to(dtype)
-        return torch.randint(0, 2, self.sizes, generator=generator).to(dtype)
+        span = self._span(dtype)
+        normal = torch.complex64 if dtype.is_complex else torch.float32 if dtype.is_floating_point else None
+        drawn = normal if normal is not None and span is None else torch.int64
+        need = element_count(self.sizes) * (drawn.itemsize + (0 if drawn is dtype else dtype.itemsize))
+        if need > _memory():
+            raise self._too_large(need)
+        try:
+            if drawn is torch.int64:
+                low, high = span or (0, 1)
+                return torch.randint(low, high + 1, self.sizes, generator=generator).to(dtype)
+            return torch.randn(self.sizes, generator=generator, dtype=drawn).to(dtype)
+        except (MemoryError, RuntimeError) as error:  # torch's allocator raises the latter
+            raise self._too_large(need) from error
+
+    def _span(self, dtype: torch.dtype) -> tuple[int, int] | None:
+        """The range, HIGH included.  Raises UsageError for one that the dtype cannot hold."""
+        import torch
+
+        if self.low is None or self.high is None:
+            return None
+        if dtype is torch.bool:
+            least, most = 0, 1
+        elif dtype.is_floating_point or dtype.is_complex:
+            most = min(int(torch.finfo(dtype).max), _HIGHEST)
+            least = max(-most, _LOWEST)
+        else:
+            least, most = max(torch.iinfo(dtype).min, _LOWEST), min(torch.iinfo(dtype).max, _HIGHEST)
+        if not least <= self.low <= self.high <= most:
+            raise UsageError(
+                f"--input {self.name}: {self.dtype} drawn here has only {least} to {most}; write a range within it"
+            )
+        return self.low, self.high
+
+    def _too_large(self, need: int) -> UsageError:
+        return UsageError(f"--input {self.name}: it needs {need / 1e9:,.0f} GB of memory; write smaller sizes")
 
 
 def parse_input(text: str) -> InputSpec:
@@ -72,6 +106,11 @@ def parse_input(text: str) -> InputSpec:
     sizes = [size.strip() for size in match["sizes"].split(",")] if match["sizes"].strip() else []
     if not all(sizes):
         raise UsageError(f"--input {text!r}: a size is missing; {_INPUT_HELP}")
+    given = [*sizes, *(match[group] or "" for group in ("low", "high"))]
+    if max(map(len, given)) > _LONGEST:
+        raise UsageError(f"--input {name}: a number has more than {_LONGEST} digits; {_INPUT_HELP}")
+    if element_count([int(size) or 1 for size in sizes]) >= MOST_ELEMENTS:
+        raise UsageError(f"--input {name}: these are more elements than a tensor can have; write smaller sizes")
     low, high = (None if match[group] is None else int(match[group]) for group in ("low", "high"))
     if low is not None and high is not None and low > high:
         raise UsageError(f"--input {text!r}: the range is empty; write the lower bound first")
@@ -93,9 +132,11 @@ def parse_dynamic(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[
             raise UsageError(f"--dynamic {text!r}: no --input is called {name!r}; there is {known}")
         for part in rest.split(","):
             axis, equals, label = part.partition("=")
-            if not (equals and label and axis.strip().isdecimal()):
+            if not (equals and label and re.fullmatch(r" *[0-9]{1,9} *", axis)):
                 raise UsageError(f"--dynamic {text!r}: write INPUT:AXIS=NAME, as in x:0=batch or x:2=height,3=width")
-            axes.setdefault(name, {})[int(axis)] = label
+            other = axes.setdefault(name, {}).setdefault(int(axis), label)
+            if other != label:
+                raise UsageError(f"--dynamic: axis {int(axis)} of {name!r} is given twice, as {other!r} and {label!r}")
     return axes
 
 
@@ -103,7 +144,7 @@ def parse_size(text: str | None) -> int | None:
     """`2GB`, `1.5 GiB`, `500MB` or `4096` -> bytes; decimal units, binary with an i.  Raises UsageError."""
     if text is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i?)b?|b)?", text.strip().lower())
+    match = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*(?:([kmgt])(i?)b?|b)?", text.strip().lower())
     count = 0
     if match is not None:
         count = int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " "))
@@ -112,13 +153,28 @@ def parse_size(text: str | None) -> int | None:
     return count
 
 
-def _read_array(path: Path) -> np.ndarray:
-    import numpy as np
-
+def _memory() -> float:
+    """The bytes of memory of this machine; infinite where the system does not say."""
     try:
-        loaded = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise UsageError(f"{path}: not a .npy file; write it with numpy.save") from error
-    if not isinstance(loaded, np.ndarray):
-        raise UsageError(f"{path}: holds several arrays; write one array with numpy.save")
-    return loaded
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):  # Windows has no sysconf
+        return float("inf")
+
+
+def _read_array(path: Path) -> torch.Tensor:
+    """The array of a .npy file.  It is read as a checkpoint is: the header is not evaluated, no memory is promised."""
+    from purexport.weights import npy
+    from purexport.weights.model.mapped import Mapped
+    from purexport.weights.stored import CheckpointFile
+
+    with CheckpointFile(path) as file:
+        if not file.size:
+            raise UsageError(f"{path}: the file is empty; write it with numpy.save")
+        try:
+            [stored] = npy.read(file)
+        except ValueError as error:
+            raise UsageError(f"{path}: {str(error).removeprefix(f'{file.label}: ')}") from error
+    made = Mapped(runs=True).copy(stored)
+    if made is None:
+        raise UsageError(f"{path}: torch has no dtype for its numbers; convert them")
+    return made

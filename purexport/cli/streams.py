@@ -38,7 +38,12 @@ class Stdout:
 
     def write(self, data: memoryview) -> int:
         """As the `write` of a file: it may take less than all."""
-        count = self._file.write(data)
+        try:
+            count = self._file.write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, "standard output") from error
         if count is None:
             raise BlockingIOError("standard output does not wait for its reader; give a blocking one")
         self.written += count

@@ -7,15 +7,12 @@ off and keeps the columns.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
-
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 Piece = tuple[str, str]
 """Text and its style: one of bold, dim, red, green, yellow, blue, cyan, or nothing."""
@@ -55,9 +52,24 @@ def safe(text: str) -> str:
     return shown(text).encode("ascii", "backslashreplace").decode()
 
 
+def safe_lines(text: str) -> str:
+    """The same of a report, whose line breaks are the verb's own."""
+    return "\n".join(map(safe, text.split("\n")))
+
+
 def shown(text: str) -> str:
-    """Text of any language without control characters."""
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    """Text of any language, with escapes for what Python does not print.
+
+    These are the controls, and in Unicode's terms the format characters (among them U+202E, which turns the following
+    text around), surrogates, separators other than the space, and what is not assigned.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    return f"\\x{ord(char):02x}" if ord(char) < 256 else char.encode("ascii", "backslashreplace").decode()
 
 
 def paint(text: str, style: str, stream: TextIO | None = None) -> str:
@@ -68,8 +80,9 @@ def paint(text: str, style: str, stream: TextIO | None = None) -> str:
 
 
 def titled(text: str) -> str:
-    """A line as `line` makes it; one that begins with an empty line is a title, and bold."""
-    return line([(text, "bold" if text.startswith("\n") else "")])
+    """A line as `line` makes it; a line break before it makes it a title, with an empty line above, and bold."""
+    title = text.startswith("\n")
+    return "\n" * title + line([(text[title:], "bold" if title else "")])
 
 
 def line(pieces: Sequence[Piece]) -> str:
@@ -77,7 +90,7 @@ def line(pieces: Sequence[Piece]) -> str:
     left = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     shown = []
     for text, style in pieces:
-        whole = "\n".join(map(safe, text.split("\n")))  # line breaks are the verbs' own
+        whole = safe(text)
         if len(whole) > left:
             shown.append(paint(whole[: max(0, left - 3)] + "..."[:left], style))
             break

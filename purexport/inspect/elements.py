@@ -69,12 +69,17 @@ class Element:
 
 
 class Bytes:
-    """A file's bytes: mapped if it is a regular file, otherwise read. `root` is the message that it encodes."""
+    """A file's bytes: mapped if it is a regular file, otherwise read. `root` is the message that it encodes.
+
+    Raises OSError if it cannot be read, DecodeError if it is empty: only a message may have no bytes.
+    """
 
     def __init__(self, source: str | os.PathLike[str] | bytes, root: type[Message] = ModelProto) -> None:
         self.root = root
         self.name = "" if isinstance(source, bytes) else os.fspath(source)
         self.view = memoryview(source if isinstance(source, bytes) else _contents(self.name))
+        if self.name and not self.view:
+            raise DecodeError("the file is empty: write or download it again", file=self.name)
 
     @property
     def size(self) -> int:

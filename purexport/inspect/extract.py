@@ -30,6 +30,11 @@ Path: TypeAlias = "str | os.PathLike[str]"
 SAFETENSORS = {row.name: row.safetensors for row in DTYPES.values() if row.safetensors}
 """The data types that the format has, by ours."""
 
+LONGEST_HEADER = 100_000_000
+"""Bytes of a safetensors header, at most: the limit of the format."""
+
+_MOST_TEXT = 1 << 28  # bytes of a .npy file of texts, in which all have the length of the longest
+
 
 def find_tensor(model: ModelProto, name: str) -> TensorProto:
     """The initializer of that name, or the value of the Constant whose output has it. ValueError if there is none."""
@@ -61,6 +66,9 @@ def tensor_to_npy(path: Path, name: str, target: Path, *, overwrite: bool = Fals
     if array.dtype == object:
         if any(isinstance(item, bytes) for item in array.flat):
             raise ValueError(f"{name}: a string in it is no UTF-8, and .npy files hold text")
+        size = 4 * array.size * max(map(len, array.flat), default=0)
+        if size > _MOST_TEXT:
+            raise ValueError(f"{name}: as .npy it would have {size:,} bytes; all texts get the length of the longest")
         array = array.astype(str)
     array = np.asarray(array, order="C")
     head = io.BytesIO()
@@ -74,17 +82,29 @@ def tensor_to_npy(path: Path, name: str, target: Path, *, overwrite: bool = Fals
 def to_safetensors(path: Path, target: Path, *, overwrite: bool = False) -> tuple[int, list[str]]:
     """Writes the initializers of the model at `path` as .safetensors; over a file that is there with `overwrite`.
 
-    Returns (tensors written, "name: reason" of those left out because the format does not have their type).
-    Raises ValueError if two have one name, OSError and ExternalDataError if data cannot be read or written.
+    Returns (tensors written, "name: reason" of those left out because the format has nothing of that type or name).
+    Raises ValueError if two have one name or the format does not allow as many, OSError and ExternalDataError if data
+    cannot be read or written.
     """
     graph = ps.load(path).graph or GraphProto()
     head: dict[str, Any] = {}
     parts: list[BytesLike] = []
-    left_out, at = [], 0
+    left_out = [
+        f"{as_text(row.values.name) if row.values else ''}: the format has no sparse tensors"
+        for row in graph.sparse_initializer
+    ]
+    at = 0
     for tensor in graph.initializer:
         name, kind = as_text(tensor.name), SAFETENSORS.get(type_name(tensor.data_type))
-        if kind is None or element_count(tensor.dims) * DTYPES[tensor.data_type or 0].bits % 8:
-            left_out.append(f"{name}: {type_name(tensor.data_type)}")  # or a part of a byte
+        if kind is None:
+            left_out.append(f"{name}: the format has no {type_name(tensor.data_type)}")
+            continue
+        count = element_count(tensor.dims)
+        if count * DTYPES[tensor.data_type or 0].bits % 8:  # a part of a byte
+            left_out.append(f"{name}: the format has no {type_name(tensor.data_type)} of {count} elements")
+            continue
+        if name == "__metadata__":
+            left_out.append(f"{name}: the format keeps this name for itself")
             continue
         if name in head:
             raise ValueError(f"two tensors are called {name!r}; the format needs names that differ")
@@ -95,6 +115,11 @@ def to_safetensors(path: Path, target: Path, *, overwrite: bool = False) -> tupl
         at += size
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
+    if len(text) > LONGEST_HEADER:
+        raise ValueError(
+            f"the names and shapes take {len(text)} bytes, and the format allows {LONGEST_HEADER}; "
+            "write tensors one by one with --tensor"
+        )
     first = len(text).to_bytes(8, "little") + text
     with replacing(os.fspath(target), "file", files_of(os.fspath(path)), overwrite) as file:
         file.write([first, *parts], len(first) + at)
@@ -222,4 +247,12 @@ def _typed(graph: GraphProto, name: str) -> ValueInfoProto:
     raise ValueError(f"the file does not say the type of {name!r}: infer shapes first, or cut where the type is known")
 
 
-__all__ = ["SAFETENSORS", "extract_subgraph", "find_tensor", "subgraph", "tensor_to_npy", "to_safetensors"]
+__all__ = [
+    "LONGEST_HEADER",
+    "SAFETENSORS",
+    "extract_subgraph",
+    "find_tensor",
+    "subgraph",
+    "tensor_to_npy",
+    "to_safetensors",
+]

@@ -19,7 +19,7 @@ from purexport.inspect.values import items, keys_of
 
 _STEP = re.compile(
     r"""(?P<name>\*|\?\d+|[A-Za-z_]\w*)
-        (?:\[(?:(?P<index>-?\d+)|(?P<all>\*)|(?P<key>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'))\]|\#(?P<which>\d+))?
+        (?:\[(?:(?P<index>-?[0-9]{1,18})|(?P<all>\*)|(?P<key>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'))\]|\#(?P<which>[0-9]{1,18}))?
         (?:\.|$)""",
     re.VERBOSE,
 )
@@ -42,10 +42,13 @@ def parse(path: str) -> list[Step]:
     at = 0
     while at < len(path):
         match = _STEP.match(path, at)
-        if match is None or (match.end() == len(path) and path.endswith(".")):
+        whole = match is not None and not (match.end() == len(path) and path.endswith("."))
+        try:
+            name = None if match is None or match["key"] is None else ast.literal_eval(match["key"])
+        except (SyntaxError, ValueError):  # an escape that Python does not have
+            whole = False
+        if match is None or not whole:
             raise ValueError(f'no path: {path!r} at character {at + 1}; write it as graph.node[3].attribute["pads"]')
-        key = match["key"]
-        name = None if key is None else ast.literal_eval(key)
         index, which = (int(match[group]) if match[group] else None for group in ("index", "which"))
         steps.append(Step(match[0].rstrip("."), match["name"], index, name, which))
         at = match.end()
@@ -96,7 +99,8 @@ def _matches(source: Bytes, parent: Element, step: Step) -> list[Element]:
     if step.index is None:
         return list(named)
     if step.index < 0:
-        return list(named)[step.index :][:1]
+        there = list(named)
+        return [there[step.index]] if -step.index <= len(there) else []
     return next(([child] for at, child in enumerate(named) if at == step.index), [])
 
 

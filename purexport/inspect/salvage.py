@@ -34,7 +34,8 @@ _FARTHEST = 1 << 20  # bytes that are searched for it
 class Salvage:
     """`first_bad` (-1: nothing is wrong) with its `path` and `reason`; `cause`, a guess; what was kept, what was not.
 
-    `kept` counts fields of models, graphs and functions by name; `dropped` are (offset, number of bytes, path).
+    `kept` counts fields of models, graphs and functions by name; `dropped` are (offset, number of bytes, path);
+    `restored` says that the damage, changed line ends, was undone.
     """
 
     first_bad: int = -1
@@ -43,6 +44,12 @@ class Salvage:
     cause: str = ""
     kept: Counter[str] = field(default_factory=Counter)
     dropped: list[tuple[int, int, str]] = field(default_factory=list)
+    restored: bool = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the new file may lack something: bytes that were dropped, or that a cut-off file announces."""
+        return bool(self.dropped) or (self.first_bad >= 0 and not self.restored)
 
 
 def salvage(path: str | os.PathLike[str], target: str | os.PathLike[str], *, overwrite: bool = False) -> Salvage:
@@ -62,6 +69,7 @@ def _kept(source: Bytes) -> tuple[Salvage, list[BytesLike]]:
     found = diagnosis(source)
     restored = _line_ends_restored(source) if found.first_bad >= 0 else None
     if restored is not None:
+        found.restored = True
         source, found.cause = restored, "line ends were changed by a transfer as text; they are changed back"
     parts = _Keeper(source, found).parts(source.whole())
     if not set(found.kept) - {"unknown fields"}:

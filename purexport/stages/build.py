@@ -18,13 +18,16 @@ from purexport.stages.run import Run
 
 
 def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
-    """The model as a message, in a program that can be run and saved.  Raises WeightsError for missing weights."""
+    """The model as a message, in a program that can be run and saved.  Raises WeightsError for missing weights,
+    ExternalDataError if a checkpoint changed since it was opened.
+    """
     options, graph = run.options, onnx.graph
     run.progress.at("build")
     functions = outline.modules_as_functions(graph, run.model, options.export_modules_as_functions)
     share_equal_nodes(graph)
     remove_dead_nodes(graph)
     run.weights.refuse_absent(graph)
+    run.weights.mapped.refuse_changed()
     owned = owned_values(graph, onnx.pure.graph.inputs)
     assign_names(graph)
     proto = build_model(

@@ -20,17 +20,19 @@ _ADVICE = "download or write the checkpoint again, whole"
 def read(file: CheckpointFile, read_shard: Callable[[CheckpointFile], list[Stored]]) -> list[Stored]:
     """The tensors of all files, in the order of the index. WeightsError says what does not fit."""
     places = _places(file)
-    shards = list(dict.fromkeys(places.values()))
+    shards: dict[str, list[str]] = {}
+    for name, shard in places.items():
+        shards.setdefault(shard, []).append(name)
     folder = os.path.dirname(file.path)
     missing = [name for name in shards if not os.path.exists(os.path.join(folder, name))]
     if missing:
         what = f"{len(missing)} of its {len(shards)} files are not in {folder}"
         raise file.error(f"{what}: {listed(missing)}; download them, or write the checkpoint again")
     found: dict[str, Stored] = {}
-    for shard in shards:
-        with CheckpointFile(os.path.join(folder, shard)) as opened:
+    for shard, names in shards.items():
+        with CheckpointFile(os.path.join(folder, shard), file.budget) as opened:
             rows = {row.name: row for row in read_shard(opened)}
-        _check(file, shard, rows, places)
+        _check(file, shard, names, rows, places)
         found.update(rows)
     return [found[name] for name in places]
 
@@ -53,8 +55,8 @@ def _lies_beside(name: str) -> bool:
     return not (set(name) & {"\\", "\0", ":"} or name.startswith("/") or ".." in parts or parts[-1] in ("", "."))
 
 
-def _check(file: CheckpointFile, shard: str, rows: dict[str, Stored], places: dict[str, str]) -> None:
-    absent = [name for name, place in places.items() if place == shard and name not in rows]
+def _check(file: CheckpointFile, shard: str, names: list[str], rows: dict[str, Stored], places: dict[str, str]) -> None:
+    absent = [name for name in names if name not in rows]
     if absent:
         raise file.error(f"{shown(shard)} does not hold {listed(absent)}, as the index says; {_ADVICE}")
     other = [name for name in rows if places.get(name) != shard]

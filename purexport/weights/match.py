@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from proto_schema.dtypes import type_name
 from purexport.errors import WeightsError
 from purexport.weights.convert import SOURCES, TARGETS
-from purexport.weights.stored import Stored, shown
+from purexport.weights.stored import LONGEST_SHOWN, Stored, shown
 
 MOST_LISTED = 20
 _WHERE = (
@@ -84,7 +84,7 @@ def _differing(named: Sequence[tuple[str, Stored]]) -> Iterator[str]:
 
 
 def _type(dtype: int, shape: Sequence[int]) -> str:
-    return f"{type_name(dtype).lower()}{list(shape)}"
+    return f"{type_name(dtype).lower()}{shown(list(shape))}"
 
 
 # The error ------------------------------------------------------------------------------------------------------------
@@ -99,7 +99,8 @@ def _report(
 ) -> str:
     counts = [(missing, "missing"), (unexpected, "unexpected"), (mismatched, "mismatched")]
     head = ", ".join(f"{len(items)} {what}" for items, what in counts if items)
-    spare = list(unexpected) or [name for name in weights if all(name not in item.names for item in wanted)]
+    known = {name for item in wanted for name in item.names}
+    spare = list(unexpected) or [name for name in weights if name not in known]
     lines = [f"the checkpoint ({getattr(weights, 'origin', 'a mapping')}) does not fit the model: {head}"]
     lines += _listed("missing", [f"{item}{_near(item, spare)}" for item in missing[:MOST_LISTED]], len(missing))
     shown_names = [f"{shown(name)} in {weights[name].origin}" for name in unexpected[:MOST_LISTED]]
@@ -132,7 +133,7 @@ def _advice(
     lines = []
     if rename is not None:
         old, new = rename
-        lines.append(f"all that is missing is there under another prefix: rename={{{old!r}: {new!r}}}")
+        lines.append(f"all that is missing is there under another prefix: rename={{{old!a}: {new!a}}}")
     elif absent:
         lines.append(f"for other names pass rename={{old: new}}; for what the checkpoint lacks, {_GIVE}")
     if any(item.kept for item in missing):
@@ -151,7 +152,7 @@ def _prefix(weights: Mapping[str, Stored], absent: Sequence[Wanted], spare: set[
     first = absent[0].names[0]
     for name in sorted(spare or set(weights), key=len):
         before = name.removesuffix(first)
-        if before != name and before.endswith("."):
+        if before != name and before.endswith(".") and len(name) <= LONGEST_SHOWN:
             named = [any(before + one in weights for one in item.names) for item in absent]
             if all(named):
                 return before, ""

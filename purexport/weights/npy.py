@@ -98,5 +98,5 @@ def _meaning(text: str) -> tuple[int, bool, tuple[int, ...]]:
     if row is None or not row.bits:
         raise WeightsError(f"ONNX has no data type for numpy's {kind}", code="no-dtype")
     if descriptor.startswith(">") and kind.itemsize > 1:
-        raise WeightsError("it is big-endian")
+        raise WeightsError(f"it is big-endian; write it with array.astype('<{descriptor[1:]}')")
     return row.code, order == "True", shape

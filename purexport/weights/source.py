@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from proto_schema.collection import paused_collection
 from proto_schema.sniff import what_it_is
 from purexport.errors import WeightsError
-from purexport.weights import index, npy, onnxfile, safetensors, torchzip
+from purexport.weights import index, npy, onnxfile, safetensors, torchlegacy, torchzip
 from purexport.weights.arrays import Mappings, stored
 from purexport.weights.stored import CheckpointFile, Path, Stored, listed, shown
 from purexport.weights.ziparchive import Archive
@@ -115,6 +115,13 @@ def _rows(file: CheckpointFile) -> list[Stored]:
         return npy.read_archive(archive) if npy.is_archive(archive) else torchzip.read(archive)
     if start.startswith(npy.MAGIC):
         return npy.read(file)
+    if torchlegacy.begins(start):
+        return torchlegacy.read(file)
+    if torchlegacy.is_tar(start):
+        raise file.error(
+            "it is a tar archive, as the first versions of torch wrote it; load it with torch and save its state dict "
+            "again with torch.save"
+        )
     hint = what_it_is(start, None)
     if "ONNX" not in hint:  # an error page, a compressed file, the pointer that git keeps in place of a large file
         raise file.error(f"it is no checkpoint{hint}")
@@ -122,10 +129,6 @@ def _rows(file: CheckpointFile) -> list[Stored]:
         return safetensors.read(file)
     if suffix == ".onnx" or start.startswith(b"\x08"):
         return onnxfile.read(file)
-    if start.startswith(b"\x80"):
-        raise file.error(
-            "it is a pickle without an archive, as torch before 1.6 wrote it; save torch.load(path) with torch.save"
-        )
     raise file.error("it is no checkpoint that is known: safetensors, an index, torch.save's archive, npz, npy or ONNX")
 
 

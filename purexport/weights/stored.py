@@ -16,15 +16,16 @@ from types import TracebackType
 from typing import TypeAlias
 
 from proto_schema.dtypes import DTYPES, MOST_ELEMENTS, element_count, type_name
-from proto_schema.payload import FileRange, Payload, stamp_of
+from proto_schema.payload import FileRange, Payload, stamp_of, without_waiting
 from purexport.errors import WeightsError
+from purexport.weights.budget import TOO_MUCH, Budget
 
 Path: TypeAlias = "str | os.PathLike[str]"
 LONGEST_SHOWN = 120
 MOST_SHOWN = 5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Stored:
     """A tensor and where its bytes are: `dtype` is a TensorProto.DataType, `origin` says where, for messages."""
 
@@ -58,8 +59,12 @@ def size_of(dtype: int, shape: tuple[int, ...]) -> int:
 
 
 def shown(value: object) -> str:
-    """A value from a file, for a message: its repr, cut where it is long or deep, ASCII."""
+    """A value from a file, for a message: its repr, cut where it is long or deep, ASCII.
+
+    What is shared in it is shown again in each place, so the levels are few.
+    """
     short = Repr()
+    short.maxlevel = 2
     short.maxstring = short.maxother = short.maxlong = LONGEST_SHOWN
     short.maxlist = short.maxtuple = 8
     return short.repr(value).encode("ascii", "backslashreplace").decode()
@@ -72,17 +77,24 @@ def listed(names: list[str]) -> str:
 
 
 class CheckpointFile:
-    """A regular file, open for its headers. `label` is its name for messages."""
+    """A regular file, open for its headers. `label` is its name for messages.
 
-    def __init__(self, path: Path) -> None:
+    The files of one checkpoint share a budget of memory for the objects that their headers become.
+    """
+
+    def __init__(self, path: Path, budget: Budget | None = None) -> None:
         """Raises OSError if it cannot be opened, WeightsError if it is no regular file."""
         self.path = os.path.abspath(os.fsdecode(path))
         self.label = os.path.basename(self.path)
-        self._file = io.FileIO(self.path, opener=_opener)
+        self.budget = budget or Budget()
+        _check_regular(os.stat(self.path), self.path)  # opening a device may do something, a socket cannot be opened
+        self._file = io.FileIO(self.path, opener=without_waiting)
         status = os.fstat(self._file.fileno())
-        if not stat.S_ISREG(status.st_mode):
+        try:
+            _check_regular(status, self.path)
+        except WeightsError:
             self._file.close()
-            raise WeightsError(f"{self.path} is not a regular file: weights are read at many places of it")
+            raise
         self.size = status.st_size
         self.stamp = stamp_of(status)
         self.start = self.read(0, min(self.size, 64))  # what kind of file it is
@@ -106,6 +118,12 @@ class CheckpointFile:
             found += data
         return bytes(found)
 
+    def spend(self, size: int) -> None:
+        """So many bytes of memory are about to be taken for what the file says. WeightsError if it is too much."""
+        self.budget.left -= size
+        if self.budget.left < 0:
+            raise self.error(TOO_MUCH)
+
     def range(self, offset: int, length: int) -> FileRange:
         """A range of this very file, to be read later."""
         return FileRange(self.path, offset, length, self.stamp)
@@ -115,5 +133,16 @@ class CheckpointFile:
         return WeightsError(f"{self.label}: {reason}", code=code)
 
 
-def _opener(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # opening a pipe does not wait
+def _check_regular(status: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((f", but {what}" for is_it, what in _KINDS if is_it(status.st_mode)), "")
+        raise WeightsError(f"{path} is not a regular file{kind}: weights are read at many places of it; copy it to one")
+
+
+_KINDS = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)

@@ -9,13 +9,12 @@ bounded.
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from proto_schema.payload import CHUNK, FileRange, Payload, changed, pieces, stamp_of
+from proto_schema.payload import CHUNK, FileRange, Payload, opened, pieces
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -70,11 +69,8 @@ class StridedPayload(Payload):
                 del block  # before the next one is made
 
     def _open(self) -> io.FileIO:
-        file = io.FileIO(os.fspath(self.base.source))  # type: ignore[arg-type]
-        if self.base.stamp is not None and stamp_of(os.fstat(file.fileno())) != self.base.stamp:
-            file.close()
-            raise changed(str(self.base.source))
-        return file
+        path = str(self.base.source)
+        return io.FileIO(path) if self.base.stamp is None else opened(path, self.base.stamp)
 
     def _fill(self, file: io.FileIO, block: Array, at: int) -> None:
         """Reads a block whose first item is `at` bytes into the base."""

@@ -3,9 +3,11 @@
 Strategy: the opcodes of protocols 2 to 5, each a few lines of the table below, work on a stack of plain values. A
 global is looked up in a table that the caller gives, and only functions of that table can be called. Any other global
 is refused by its name.
-Time and memory are in proportion to the pickle. Three ways around that are closed: only texts become keys of a dict
-(numbers could be made to collide, and tuples that share their parts take long to hash), a set is kept as a list, and
-numbers have at most LONGEST_NUMBER bytes.
+Time is in proportion to the pickle. Each opcode takes from the stack what others have put there, or copies a part of
+the pickle. Four ways around that are closed: only texts become keys of a dict (numbers could be made to collide, and
+tuples that share their parts take long to hash), a set is kept as a list, numbers have at most LONGEST_NUMBER bytes,
+and the lists that are given to functions have no more items, all calls together, than the pickle has bytes.
+Memory is counted by opcode, before anything is made, and bounded by a budget.
 Source: the opcodes as Lib/pickletools.py of CPython documents them.
 """
 
@@ -16,46 +18,78 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from purexport.errors import WeightsError
+from purexport.weights.budget import TOO_MUCH, Budget
 from purexport.weights.stored import shown
 
 LONGEST_NUMBER = 1 << 10
+MOST_ARGUMENTS = 8  # of _rebuild_tensor_v3
 NEWEST = 5
 
 
+class EndsEarlyError(WeightsError):
+    """The data ends before the pickle does."""
+
+
 class Unpickler:
-    """Reads one pickle. `globals_` maps "module.name" to a value, or to a function that may be called."""
+    """Reads the pickle at `at`, and leaves `at` behind it.
+
+    `globals_` maps "module.name" to a value, or to a function that may be called.
+    """
 
     def __init__(
-        self, data: bytes, globals_: Mapping[str, object], persistent: Callable[[object], object], place: str
+        self,
+        data: bytes,
+        globals_: Mapping[str, object],
+        persistent: Callable[[object], object],
+        place: str,
+        budget: Budget,
+        at: int = 0,
     ) -> None:
         self.data = data
-        self.at = 0
+        self.at = at
         self.place = place
+        self._budget = budget
+        self._given = 0  # items of lists that functions got
         self._globals = globals_
         self._persistent = persistent
         self._stack: list[Any] = []
         self._marks: list[list[Any]] = []
-        self._memo: dict[int, Any] = {}
+        self._memo: list[Any] = []  # by their numbers, as picklers give them; `_far` has those that do not follow on
+        self._far: dict[int, Any] = {}
 
     def load(self) -> object:
         """The value. WeightsError says at which byte the pickle is malformed, or asks for what is not allowed."""
-        data, table = self.data, _OPCODES
+        data, table, costs, budget = self.data, _OPCODES, _COSTS, self._budget
         try:
             while True:
                 code = data[self.at]
                 self.at += 1
                 if code == _STOP:
                     return self._stack.pop()
+                budget.left -= costs[code]
+                if budget.left < 0:
+                    self.fail(TOO_MUCH)
                 step = table.get(code)
                 if step is None:
                     self.fail(f"opcode {data[self.at - 1 : self.at]!r} is not one of pickle's protocols 2 to {NEWEST}")
                 step(self)
         except IndexError:
-            self.fail("it ends too early" if self.at >= len(data) else "it takes more from its stack than is there")
+            if self.at >= len(data):
+                self._ends_early()
+            self.fail("it takes more from its stack than is there")
+
+    def _ends_early(self) -> NoReturn:
+        self.at = len(self.data)
+        raise EndsEarlyError(f"{self.place} @{self.at:#x}: it ends too early")
 
     def fail(self, reason: str, code: str = "") -> NoReturn:
         """Raises WeightsError with the place."""
         raise WeightsError(f"{self.place} @{self.at:#x}: {reason}", code=code)
+
+    def _spend(self, size: int) -> None:
+        self._budget.left -= size
+        if self._budget.left < 0:
+            self.fail(TOO_MUCH)
 
     # ---- bytes
 
@@ -63,8 +97,7 @@ class Unpickler:
         begin = self.at
         self.at += size
         if self.at > len(self.data):
-            self.at = len(self.data)
-            self.fail("it ends too early")
+            self._ends_early()
         return self.data[begin : begin + size]
 
     def _number(self, size: int) -> int:
@@ -79,11 +112,18 @@ class Unpickler:
         except UnicodeDecodeError:
             self.fail("a text is no UTF-8")
 
+    def _old_text(self, size: int) -> str | bytes:
+        """A str of Python 2: the names of a state dict, or bytes."""
+        data = self._sized(size)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return data
+
     def _line(self) -> str:
         end = self.data.find(b"\n", self.at)
         if end < 0:
-            self.at = len(self.data)
-            self.fail("it ends too early")
+            self._ends_early()
         line = self.data[self.at : end]
         self.at = end + 1
         return line.decode("ascii", "backslashreplace")
@@ -105,6 +145,7 @@ class Unpickler:
     def _marked(self) -> list[Any]:
         """The values put on the stack since the last mark."""
         items, self._stack = self._stack, self._marks.pop()
+        self._budget.left += _MARK
         return items
 
     def _pop(self) -> None:
@@ -157,8 +198,9 @@ class Unpickler:
             self.fail("it sets an item of what is no dict")
         if len(items) % 2:
             self.fail("a key has no value")
+        self._spend(_ITEM * len(items) + (0 if target else _TABLE))
         for key, value in zip(items[::2], items[1::2], strict=True):
-            target[key if type(key) is str else object()] = value
+            set_item(target, key, value)
 
     def _set_item(self) -> None:
         value, key = self._stack.pop(), self._stack.pop()
@@ -200,6 +242,14 @@ class Unpickler:
         arguments, function = self._stack.pop(), self._stack.pop()
         if not (callable(function) and isinstance(arguments, tuple)):
             self.fail(f"it calls {shown(function)}, which is no function")
+        if len(arguments) > MOST_ARGUMENTS:
+            self.fail(f"{self._near()}a call has {len(arguments)} arguments")
+        # a list that was put into the memo costs two bytes when it is given again, and all its items when it is copied
+        given = sum(len(item) for item in arguments if isinstance(item, (list, tuple)))
+        self._given += given
+        if self._given > len(self.data):
+            self.fail("the lists that its calls copy have more items than it has bytes: it is hostile")
+        self._spend(_ITEM * given)
         try:
             self._push(function(*arguments))
         except TypeError:
@@ -230,12 +280,28 @@ class Unpickler:
             self.fail(f"{self._near()}{error}", error.code)
 
     def _put(self, key: int) -> None:
-        self._memo[key] = self._stack[-1]
+        value = self._stack[-1]
+        if key < len(self._memo):
+            self._memo[key] = value
+        elif key == len(self._memo):
+            self._far.pop(key, None)
+            self._memo.append(value)
+        else:
+            self._spend(_FAR)
+            self._far[key] = value
 
     def _get(self, key: int) -> None:
-        if key not in self._memo:
+        if key < len(self._memo):
+            self._push(self._memo[key])
+        elif key in self._far:
+            self._push(self._far[key])
+        else:
             self.fail(f"it gets value {key}, which was never put")
-        self._push(self._memo[key])
+
+
+def set_item(target: dict[Any, Any], key: object, value: object) -> None:
+    """Sets an item under a key that is a text; any other key becomes an object, which no name equals."""
+    target[key if type(key) is str else object()] = value
 
 
 _STOP = ord(".")
@@ -261,8 +327,8 @@ _OPCODES: dict[int, _Step] = {
         ("\x8c", lambda self: self._push(self._text(1))),
         ("X", lambda self: self._push(self._text(4))),
         ("\x8d", lambda self: self._push(self._text(8))),
-        ("U", lambda self: self._push(self._sized(1))),  # a str of Python 2
-        ("T", lambda self: self._push(self._sized(4))),
+        ("U", lambda self: self._push(self._old_text(1))),
+        ("T", lambda self: self._push(self._old_text(4))),
         ("C", lambda self: self._push(self._sized(1))),
         ("B", lambda self: self._push(self._sized(4))),
         ("\x8e", lambda self: self._push(self._sized(8))),
@@ -291,8 +357,28 @@ _OPCODES: dict[int, _Step] = {
         ("Q", Unpickler._persistent_id),
         ("q", lambda self: self._put(self._number(1))),
         ("r", lambda self: self._put(self._number(4))),
-        ("\x94", lambda self: self._put(len(self._memo))),
+        ("\x94", lambda self: self._put(len(self._memo) + len(self._far))),
         ("h", lambda self: self._get(self._number(1))),
         ("j", lambda self: self._get(self._number(4))),
     )
 }
+
+# What an opcode takes in memory: a place on the stack and in the list it goes to, and the object in CPython.  Texts and
+# bytes are paid by what is read (`Budget`).
+_MARK = 96  # a list that is let go
+_TABLE = 184  # the first of a dict
+_ITEM = 56  # half of what an item of a dict takes, whose table has just grown: it is counted for keys and for values
+_FAR = 128  # an item of the memo that does not follow the one before
+_COSTS = [16] * 256
+for _codes, _cost in (
+    (b"(", _MARK + 16),
+    (b"]l\x8f\x91", 104),
+    (b"}d", 80),
+    (b"\x85\x86\x87t", 80),
+    (b"J\x8a\x8bMG", 48),
+    (b"X\x8c\x8dUTCB\x8e\x96", 88),
+    (b"R\x81", 88),
+    (b"Q", 112),
+):
+    for _code in _codes:
+        _COSTS[_code] = _cost

@@ -2,7 +2,8 @@
 
 The central directory at the end lists the members. Each member's own header, before its data, says where the data
 begins. Both are untrusted: numbers are checked against the file before they are used, and two members of one name are
-refused. A compressed or encrypted member is refused when it is asked for, because its bytes are not in the file.
+refused. A member must end before the next one begins, so that all of them together are no larger than the file.
+A compressed or encrypted member is refused when it is asked for, because its bytes are not in the file.
 Source: PKWARE's APPNOTE 6.3, sections 4.3 to 4.5.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
+from itertools import pairwise
 
 from purexport.weights.stored import CheckpointFile, shown
 
@@ -26,7 +28,7 @@ _ENCRYPTED = 1
 _METHODS = {8: "deflate", 9: "deflate64", 12: "bzip2", 14: "lzma", 93: "zstd", 95: "xz"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Member:
     """One row of the central directory: where its header is, and its data's size, packed and not."""
 
@@ -53,6 +55,8 @@ class Archive:
             at = self._add(data, at)
         if at != size:
             raise file.error(f"its directory has {size} bytes, but its {count} entries have {at}")
+        begins = sorted(member.header for member in self.members.values())
+        self._ends = dict(pairwise([*begins, self._directory]))
 
     def _add(self, data: bytes, at: int) -> int:
         if at + _ENTRY.size > len(data):
@@ -110,10 +114,11 @@ class Archive:
         begin = member.header + _LOCAL.size + row[9] + row[10]
         if row[0] != b"PK\3\4" or row[3] != member.method or row[9] != len(name) or found[_LOCAL.size :] != name:
             raise self.file.error(f"{wrong} is not what the directory says; {COPY_AGAIN}")
-        if member.packed != member.size or begin + member.size > self._directory:
+        left = self._ends[member.header] - begin
+        if member.packed != member.size or member.size > left:
             raise self.file.error(
                 f"member {shown(member.name)} would have {member.size} bytes at {begin}, packed {member.packed}, "
-                f"but {self._directory - begin} follow; {COPY_AGAIN}"
+                f"but {left} follow before the next one; {COPY_AGAIN}"
             )
         return begin, member.size
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 import proto_schema as ps
+from purexport.cli.main import main
 from tests.inspect.test_tree import SAMPLE_BYTES, sample_model
 
 ROOT = Path(__file__).parents[2]
@@ -143,6 +146,117 @@ def test_names_do_not_move_the_cursor(code: str, tmp_path: Path) -> None:
         text = on_terminal(verb, tmp_path / "m.onnx", code=code)
         assert "\x1b[2J" not in text and "\x07" not in text
     assert "[red]a[/red]\\x1b[2J\\x07" in bare(on_terminal("show", tmp_path / "m.onnx", code=code))
+
+
+EVIL = "a\u202eb\u2066\u200b\ufeff\u061c\u2028\U000e0041\xad\x1b[2J\x85\nforged"
+
+# the command line; {evil} stands for the text above, which is also every name in evil.onnx and the other files
+SAID = [
+    "show evil.onnx",
+    "inspect evil.onnx --depth 9",
+    "inspect evil.onnx graph.node[0] --hex",
+    "inspect evil.onnx graph.nod[0]",
+    "inspect evil.onnx {evil}",
+    "inspect broken.onnx",
+    "locate evil.onnx 0x40",
+    "locate evil.onnx graph.node",
+    "locate external.onnx 0 --data {evil}",
+    "stat evil.onnx --duplicates",
+    "stat external.onnx",
+    "check evil.onnx --parsers",
+    "check undefined.onnx",
+    "check undefined.onnx --full --traceback",
+    "check external.onnx",
+    "diff evil.onnx broken.onnx",
+    "diff evil.onnx twice.onnx",
+    "edit evil.onnx --set producer_name=me -o out",
+    "edit evil.onnx --rename-value {evil}=y -o out",
+    "edit evil.onnx --rename-value nothing={evil} -o out",
+    "edit evil.onnx --drop-doc-strings -o out",
+    "edit evil.onnx --drop-doc-strings -o {evil}",
+    "extract evil.onnx --tensor nothing -o out",
+    "extract evil.onnx --tensor nothing -o out --traceback",
+    "extract evil.onnx --tensor {evil} -o {evil}",
+    "extract evil.onnx --outputs nothing -o out",
+    "extract evil.onnx --outputs y --inputs nothing -o out",
+    "extract strings.onnx --tensors -o out",
+    "extract external.onnx --tensors -o out",
+    "extract twice.onnx --tensors -o out --traceback",
+    "salvage evil.onnx -o out",
+    "salvage broken.onnx -o {evil}",
+    "salvage {evil} -o out",
+    "html broken.onnx -o {evil}",
+    "canonicalize evil.onnx -o {evil}",
+    "canonicalize {evil} -o out --traceback",
+    "completion {evil}",
+    "show evil.onnx {evil}",
+    "show evil.onnx --{evil}",
+    "{evil}",
+    "export {evil}:Net",
+    "export os:{evil}",
+    "export torch.nn:ReLU --input {evil}=float32[1] -o {evil}",
+    "export torch.nn:ReLU --input x=@{evil}",
+    "export torch.nn:ReLU --input x=float32[1] --weights {evil}",
+    "export torch.nn:ReLU --input x=float32[1] --weights evil.safetensors -o out",
+    "export torch.nn:ReLU --input x=float32[1] --weights evil.safetensors --partial -o out",
+    "export torch.nn:ReLU --input x=float32[1] --dynamic x:0={evil} -o out",
+]
+
+
+def _evil_model() -> ps.ModelProto:
+    """As many texts as there are say EVIL."""
+    model = sample_model()
+    assert model.graph is not None
+    node, weight = model.graph.node[0], model.graph.initializer[0]
+    node.name = node.input[1] = weight.name = model.graph.name = model.producer_name = model.doc_string = EVIL
+    node.output[0] = model.graph.node[1].input[0] = f"h{EVIL}"
+    node.attribute.append(ps.helper.make_attribute(EVIL, EVIL))
+    model.graph.input[0].type = ps.helper.make_tensor_type_proto(ps.TensorProto.FLOAT, [EVIL, 64])
+    model.metadata_props.append(ps.StringStringEntryProto(key=EVIL, value=EVIL))
+    model.opset_import.append(ps.helper.make_opsetid(EVIL, 1))
+    return model
+
+
+@pytest.fixture
+def evil_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = ps.dumps(_evil_model())
+    Path("evil.onnx").write_bytes(data)
+    Path("broken.onnx").write_bytes(data[:-200])
+
+    def changed(name: str, change: Callable[[ps.GraphProto, ps.TensorProto], None]) -> None:
+        model = ps.loads(data)
+        assert model.graph is not None
+        change(model.graph, model.graph.initializer[0])
+        Path(name).write_bytes(ps.dumps(model))
+
+    def strings(_: ps.GraphProto, tensor: ps.TensorProto) -> None:
+        tensor.data_type, tensor.raw_data, tensor.string_data = ps.TensorProto.STRING, None, [b"x"] * 4096
+
+    def external(_: ps.GraphProto, tensor: ps.TensorProto) -> None:
+        tensor.raw_data, tensor.data_location = None, ps.TensorProto.EXTERNAL
+        tensor.external_data = [ps.StringStringEntryProto(key="location", value=EVIL)]
+
+    changed("undefined.onnx", lambda graph, _: graph.node[0].input.append(f"{EVIL}2"))
+    changed("twice.onnx", lambda graph, tensor: graph.initializer.append(tensor))
+    changed("strings.onnx", strings)
+    changed("external.onnx", external)
+    head = json.dumps({EVIL: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    Path("evil.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + bytes(4))
+
+
+@pytest.mark.parametrize("argv", SAID)
+def test_no_text_of_a_file_does_more_than_be_shown(
+    argv: str, evil_files: None, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """No verb, error or usage writes a control, an invisible character, one that turns others around, or a new line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        main([word.replace("{evil}", EVIL) for word in argv.split()])
+    out, err = capfd.readouterr()
+    assert out + err
+    assert [char for char in out + err if not char.isprintable() and char != "\n"] == []
+    assert "\nforged" not in out + err
 
 
 def test_an_error_begins_in_red(tmp_path: Path) -> None:

@@ -115,6 +115,10 @@ GOOD_EXPORTS: list[tuple[str, Sequence[str]]] = [
     ("weights", ["net:Net", *X, "--weights", "weights.pt"]),
     ("weights of an old torch", ["net:Net", *X, "--weights", "old.pt"]),
     ("weights of a script", ["net:script", *X, "--weights", "weights.pt"]),
+    ("weights of a script and an old torch", ["net:script", *X, "--weights", "old.pt"]),
+    ("weights of a script under another name", ["net:script", *X, "--weights", "prefixed.pt", "--rename", "model.="]),
+    ("weights of a script of another type", ["net:script", *X, "--weights", "double.pt", "--cast"]),
+    ("weights of a script in part", ["net:script", *X, "--weights", "part.pt", "--partial"]),
     ("weights without memory", ["net:Net", *X, "--weights", "weights.pt", "--meta", "--capture", "export"]),
     ("weights under another name", ["net:Net", *X, "--weights", "prefixed.pt", "--rename", "model.="]),
     ("weights of another type", ["net:Net", *X, "--weights", "double.pt", "--cast"]),
@@ -162,6 +166,9 @@ def test_weights_are_the_given_ones() -> None:
 
 
 # Mistakes -------------------------------------------------------------------------------------------------------------
+
+# a key whose hash takes twice as long for every five bytes: pairs of the pair before, 62 deep
+BOMB = b"\x80\x02}N" + b"".join(b"q%ch%c\x86" % (level, level) for level in range(62)) + b"Ns."
 
 # the command line, what its one line on stderr must say
 MISTAKES: list[tuple[Sequence[str], str]] = [
@@ -227,9 +234,20 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["export", "net:Net", *X, "--opset", "99"], "opset_version=99 is not one of 9 to"),
     (["export", "net:Net", *X, "--weights", "none.pt"], "none.pt: No such file"),
     (["export", "net:Net", *X, "--weights", "net.py"], "net.py: it is no checkpoint that is known: safetensors"),
-    (["export", "net:Net", *X, "--weights", "pickle"], "--weights pickle: no weights that torch.load"),
-    (["export", "net:script", *X, "--weights", "weights.pt"], "--weights weights.pt: does not fit the model"),
-    (["export", "net:script", *X, "--weights", "weights.pt", "--partial"], "scripted modules take one --weights FILE"),
+    (["export", "net:Net", *X, "--weights", "pickle"], "pickle: it is a pickle, but torch.save did not"),
+    (["export", "net:Net", *X, "--weights", "bomb"], "bomb: it is a pickle, but torch.save did not write it"),
+    (["export", "net:script", *X, "--weights", "bomb"], "bomb: it is a pickle, but torch.save did not write it"),
+    (["export", "net:Net", *X, "--weights", "pipe"], "pipe is not a regular file, but a pipe"),
+    (["export", "net:script", *X, "--weights", "pipe"], "pipe is not a regular file, but a pipe"),
+    (["export", "net:Net", *X, "--weights", "pipes"], "pytorch_model.bin is not a regular file, but a pipe"),
+    (["export", "net:Net", *X, "--weights", "i.json"], "pipe is not a regular file, but a pipe"),
+    (["export", "net:Net", "--input", "x=@pipe"], "pipe is not a regular file, but a pipe"),
+    (["export", "net:Net", "--input", "x=@huge.npy"], "its header asks for 4398046511104 bytes of data, but 4 follow"),
+    (["export", "net:Net", "--input", "x=@text.npy"], "ONNX has no data type for numpy's <U1"),
+    (["export", "net:Net", "--input", "x=@big.npy"], "it is big-endian"),
+    (["export", "net:script", *X, "--weights", "pickle"], "pickle: it is a pickle, but torch.save did not"),
+    (["export", "net:script", *X, "--weights", "weights.pt"], "(weights.pt) does not fit the model: 1 missing"),
+    (["export", "net:script", *X, "--weights", "none.pt"], "none.pt: No such file"),
     (["export", "net:Net", *X, "--rename", "a=b"], "name a checkpoint with --weights FILE"),
     (["export", "net:Net", *X, "--weights", "weights.pt", "--rename", "a"], "--rename a: write OLD=NEW once"),
     (["export", "net:Net", *X, "--meta"], "the model has no values for 2 of its tensors"),
@@ -239,11 +257,24 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
 ]
 
 
+def _make_hostile(folder: Path) -> None:
+    """Pipes that nobody writes to, a pickle whose keys take forever, arrays that are not what numpy.save writes."""
+    (folder / "bomb").write_bytes(BOMB)
+    (folder / "i.json").write_text('{"weight_map": {"linear.weight": "pipe"}}')
+    for name, kind, size in (("huge", "<f4", 1 << 40), ("big", ">f4", 1), ("text", "<U1", 1)):
+        header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': ({size},), }}".encode()
+        (folder / f"{name}.npy").write_bytes(b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + b"1234")
+    (folder / "pipes").mkdir()
+    for pipe in ("pipe", "pipes/pytorch_model.bin", "pipes/log"):
+        os.mkfifo(pipe)
+
+
 @pytest.mark.parametrize(("argv", "text"), MISTAKES, ids=[" ".join(argv) or "nothing" for argv, _ in MISTAKES])
 def test_mistake(argv: Sequence[str], text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit status 2, one line that helps, nothing on stdout, no file made."""
     torch.save({"linear.weight": torch.zeros(2, 4)}, "weights.pt")
     (folder / "pickle").write_bytes(b"\x80\x02no")
+    _make_hostile(folder)
     before = sorted(os.listdir(folder))
     assert run(*argv) == 2
     streams = capsys.readouterr()
@@ -259,6 +290,100 @@ def test_an_unsupported_operator_is_a_no(folder: Path, capsys: pytest.CaptureFix
     error = capsys.readouterr().err
     assert "airy_ai" in error and "net.py:" in error and "Traceback" not in error
     assert error.splitlines()[0].endswith("1 operator cannot be exported at opset 20 [no-rule]")
+
+
+# odd values of options, on a model of two Relu nodes and the weight `w`; what is said of them
+ODD: list[tuple[Sequence[str], str]] = [
+    (["inspect", "good.onnx", "graph.node[-3]"], "graph.node[-3] is not in this file; it has 2 of them"),
+    (["inspect", "good.onnx", "graph.initializer[0].dims[-3]"], "dims[-3] is not in this file; it has 2 of them"),
+    (["locate", "good.onnx", "graph.node[-3]"], "graph.node[-3] is not in this file; it has 2 of them"),
+    (["locate", "good.onnx", "\u0663"], "no path"),
+    (["locate", "good.onnx", "9" * 5000], "no path"),
+    (["inspect", "good.onnx", f"graph.node[{'9' * 5000}]"], "no path"),
+    (["edit", "good.onnx", "--set", "graph.node[-3].name=x", "-o", "out"], "is not in this file; it has 2 of them"),
+    (["extract", "good.onnx", "--outputs", "", "-o", "out"], "--outputs: name at least one value"),
+    (["extract", "good.onnx", "--outputs", ",", "-o", "out"], "--outputs: name at least one value"),
+    (["export", "net:Net", *X, "--shard-size", "9" * 400 + "GB"], "--shard-size"),
+    (["export", "net:Net", *X, "--shard-size", "9" * 30], "--shard-size"),
+    (["export", "net:Net", *X, "--kwargs", "[" * 100_000], "--kwargs: not JSON"),
+    (["export", "net:Net", *X, "--kwargs", f'{{"scale": {"9" * 5000}}}'], "--kwargs: not JSON"),
+    (["export", "net:Net", *X, "--dynamic", "x:0=n,0=m"], "axis 0 of 'x' is given twice, as 'n' and 'm'"),
+    (["export", "net:Net", *X, "--dynamic", "x:0=n", "--dynamic", "x:0=m"], "axis 0 of 'x' is given twice"),
+    (["locate", "good.onnx", "9" * 40], "is outside the file"),
+    (["inspect", "good.onnx", 'graph.node["\\x"]'], "no path"),
+    (["inspect", "good.onnx", 'graph.node["\\N{none}"]'], "no path"),
+    (["inspect", "good.onnx", 'graph.node["a\nb"]'], "no path"),
+    (["edit", "good.onnx", "--remove", 'graph.node["\\u"].name', "-o", "out"], "no path"),
+    (["export", "net:Net", *X, "--dynamic", f"x:{'9' * 5000}=n"], "write INPUT:AXIS=NAME"),
+    (["export", "net:Net", *X, "--dynamic", "x:\u0660=n"], "write INPUT:AXIS=NAME"),
+    (["export", "sys:exit", *X], "is ended by SystemExit"),
+]
+
+
+@pytest.mark.parametrize(("argv", "text"), ODD, ids=[" ".join(argv)[:80] for argv, _ in ODD])
+def test_an_odd_value(argv: Sequence[str], text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Status 2 and one short line, instead of an answer to another question."""
+    nodes = [ps.helper.make_node("Relu", [a], [b], name=b) for a, b in ("wh", "hy")]
+    weight = ps.helper.make_tensor("w", ps.TensorProto.FLOAT, [1, 2], [1.0, 2.0])
+    output = ps.helper.make_tensor_value_info("y", ps.TensorProto.FLOAT, [1, 2])
+    ps.save(ps.helper.make_model(ps.helper.make_graph(nodes, "g", [], [output], [weight])), "good.onnx")
+    before = sorted(os.listdir(folder))
+    assert run(*argv) == 2
+    streams = capsys.readouterr()
+    assert streams.out == "" and streams.err.count("\n") == 1 and len(streams.err) < 3000
+    assert text in streams.err and "--traceback" not in streams.err
+    assert sorted(name for name in os.listdir(folder) if name != "__pycache__") == before
+
+
+# every verb that reads a file, on one without a byte
+EMPTY = [
+    "show empty.onnx",
+    "show empty.onnx --json",
+    "inspect empty.onnx",
+    "inspect empty.onnx --json",
+    "inspect empty.onnx --hex",
+    "inspect empty.onnx graph",
+    "inspect empty.onnx --root TensorProto",
+    "locate empty.onnx 0",
+    "locate empty.onnx graph",
+    "locate empty.onnx 0 --data x",
+    "stat empty.onnx",
+    "check empty.onnx",
+    "check empty.onnx --full",
+    "check empty.onnx --parsers",
+    "canonicalize empty.onnx -o out",
+    "diff empty.onnx empty.onnx",
+    "diff empty.onnx good.onnx",
+    "diff good.onnx empty.onnx",
+    "edit empty.onnx --drop-doc-strings",
+    "edit empty.onnx --set producer_name=me --append",
+    "extract empty.onnx --tensors -o out",
+    "extract empty.onnx --tensor x -o out",
+    "extract empty.onnx --outputs x -o out",
+    "salvage empty.onnx -o out",
+    "html empty.onnx",
+    "html empty.onnx -o out",
+    "export torch.nn:ReLU --input x=@empty.onnx",
+    "export torch.nn:ReLU --input x=float32[1] --weights empty.onnx",
+    "export torch.nn:ReLU --input x=float32[1] --weights empty.safetensors",
+    "export torch.nn:ReLU --input x=float32[1] --weights empty.npz",
+    "export torch.nn:ReLU --input x=float32[1] --weights empty.json",
+    "show /dev/null",
+    "inspect /dev/null",
+    "html /dev/null -o out",
+]
+
+
+@pytest.mark.parametrize("argv", EMPTY)
+def test_an_empty_file_is_said_to_be_empty(argv: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("onnx", "safetensors", "npz", "json"):
+        (folder / f"empty.{kind}").touch()
+    ps.save(ps.ModelProto(ir_version=8, graph=ps.GraphProto(name="g")), "good.onnx")
+    before = sorted(os.listdir(folder))
+    assert run(*argv.split()) == 2
+    streams = capsys.readouterr()
+    assert streams.out == "" and "the file is empty" in streams.err
+    assert sorted(name for name in os.listdir(folder) if name != "__pycache__") == before
 
 
 # the command line, the code of its error

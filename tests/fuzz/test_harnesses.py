@@ -27,7 +27,7 @@ from fuzz.seeds import models
 from proto_schema import codec, generate, interpret
 from proto_schema import external as external_data
 from tests.proto_schema.checker_models import valid, value
-from tests.proto_schema.checker_rows_data import STRICTER
+from tests.proto_schema.checker_rows_data import STRICTER, STRICTER_FULL
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,6 +40,7 @@ RUNS = [
     ("growth", 40, 30),
     ("safetensors", 1200, 30),
     ("torchzip", 1200, 40),
+    ("torchlegacy", 1200, 40),
     ("checkpoints", 1200, 30),
     ("external", 250, 70),
     ("inspect", 250, 80),
@@ -99,6 +100,7 @@ NODE = joined(ps.NodeProto, bytes.fromhex("0a01611a0162"))
 BAD = joined(ps.NodeProto, bytes.fromhex("0a0261"))
 OUTSIDE = bytes([checkpoints.PART]) + b'{"a":{"dtype":"U8","shape":[97],"data_offsets":[0,97]}}'
 TENSOR = bytes([checkpoints.PART]) + checkpoints.PICKLES[0]
+LEGACY = bytes([checkpoints.PART]) + checkpoints.LEGACY_PICKLES[0]
 BEFORE = TENSOR.replace(b"tQK\0", b"tQJ\0\0\0\x80")
 MEASURED = next(data for end in range(99) if zlib.crc32(data := b"\0{" + b" " * end) % bounds.MEASURED == 0)
 
@@ -162,9 +164,15 @@ BROKEN = [
         ("fuzz.bounds.SLACK", -(1 << 40)),
         "Violation: it takes more than 512 bytes of memory a",
     ),
-    ("torchzip", BEFORE, ("purexport.weights.torchzip._is_size", lambda _: True), "OSError: [Errno 22]"),
-    ("torchzip", TENSOR, ("purexport.weights.torchzip._row", refuse), "DecodeError"),
+    ("torchzip", BEFORE, ("purexport.weights.torchvalues.is_size", lambda _: True), "OSError: [Errno 22]"),
+    ("torchzip", TENSOR, ("purexport.weights.torchvalues._row", refuse), "DecodeError"),
     ("torchzip", TENSOR, ("fuzz.bounds.SLOWEST", -1.0), "Violation: it takes more than -1.0 seconds"),
+    (
+        "torchlegacy",
+        LEGACY,
+        ("purexport.weights.torchlegacy._Storages.begin", lambda *_: 1 << 20),
+        "Violation: a range lies out",
+    ),
     ("checkpoints", MEASURED, ("purexport.weights.index.parsed", crash), "IndexError"),
     ("external", at("../outside/w.bin"), (external_data, "_check_location", ignore), "Violation: bytes from outside"),
     ("external", at("linked"), (external_data, "_FILE", os.O_NONBLOCK), "Violation: a file outside of the folder is o"),
@@ -231,12 +239,12 @@ def test_what_is_excused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_the_checkers_may_disagree_on() -> None:
     """The rows of where we are stricter are those of the table, which has some more of the official checker's own."""
     used = set()
-    for name, change, _ in STRICTER:
+    for full, (name, change, _) in [*((False, row) for row in STRICTER), *((True, row) for row in STRICTER_FULL)]:
         model = valid()
         change(model)
-        theirs = checker.official(model.SerializeToString(), False)
+        theirs = checker.official(model.SerializeToString(), full)
         with pytest.raises(ps.CheckError) as caught:
-            ps.checker.check_model(model)
+            ps.checker.check_model(model, full)
         reason = checker.excused(str(caught.value), theirs, model)
         assert reason or theirs, name
         used.add(reason)

@@ -96,7 +96,7 @@ def test_damaged_copies(seed: int, tmp_path: Path, capsys: pytest.CaptureFixture
         assert f"first bad byte: {facts['damage']['at']:#x}, in {facts['damage']['path']}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("data", [b"", b"version https://git-lfs.github.com/spec/v1\n", b"<!doctype html>", b"PK\3\4"])
+@pytest.mark.parametrize("data", [b"version https://git-lfs.github.com/spec/v1\n", b"<!doctype html>", b"PK\3\4"])
 def test_what_is_no_model_has_a_page_too(data: bytes, tmp_path: Path) -> None:
     facts, _, _ = unpacked(made(tmp_path, data))
     assert facts["size"] == len(data) and (facts["damage"] is None) == (not data)
@@ -129,6 +129,10 @@ def test_mistakes(tmp_path: Path) -> None:
         html(path, path, overwrite=True)
     with pytest.raises(ValueError, match=r"histograms='some' is not one of auto, all, none"):
         html(path, tmp_path / "m.html", "some")
+    (tmp_path / "empty").touch()
+    with pytest.raises(ps.DecodeError, match=r"empty: the file is empty"):
+        html(tmp_path / "empty", tmp_path / "m.html")
+    (tmp_path / "empty").unlink()
     assert sorted(tmp_path.iterdir()) == [path] and path.read_bytes() == SAMPLE_BYTES
 
 
@@ -141,6 +145,10 @@ def test_sources_of_the_page(path: Path) -> None:
     assert not re.findall(
         r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function|setAttribute\(.on", text
     )
+    # all text passes `plain`, which escapes what would move other text
+    shows = [line.strip() for line in lines if re.search(r"textContent =|fillText\(", line)]
+    own = ["element.textContent = plain(text);", "context.fillText(plain(text), x, y, width);"]
+    assert shows == (own if path.name == "lists.js" else [])
 
 
 # Histograms -----------------------------------------------------------------------------------------------------------
@@ -407,6 +415,18 @@ def test_names_do_not_run(opened: Opened) -> None:
     assert window.run("return document.querySelectorAll('img').length") == 0
     window.run("document.body.append(Object.assign(document.createElement('script'), {text: 'window.hacked = 3'}))")
     assert window.run("return window.hacked ?? 'no'") == "no" and "Content Security Policy" in window.console()[0]
+
+
+@needs_browser
+def test_names_do_not_turn_other_text_around(opened: Opened) -> None:
+    model = sample_model()
+    assert model.graph is not None
+    model.graph.node[0].name = "abc\u202edef\u2066\U000e0041\x07"
+    window = opened(model)
+    window.type("#search", "abc\ue007")
+    said = window.run("return document.body.textContent")
+    assert r"abc\u202edef\u2066\u{e0041}\x07" in said
+    assert all(char.isprintable() or char == "\n" for char in said)
 
 
 def chain_of(count: int) -> ps.ModelProto:

@@ -121,6 +121,16 @@ def test_cut_anywhere(seed: int, tmp_path: Path) -> None:
         assert len(kept) == len(names)
 
 
+def test_a_cut_between_two_fields_is_a_loss_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing that is there is dropped, but the rest of the file is missing."""
+    (tmp_path / "bad.onnx").write_bytes(WHOLE[: at_of("graph.node[3]", "stop")])
+    assert main(["salvage", str(tmp_path / "bad.onnx"), "-o", str(tmp_path / "out.onnx")]) == 1
+    said = capsys.readouterr().out
+    assert "dropped nothing that is there, but the file is damaged: something may be missing" in said
+    assert main(["salvage", str(tmp_path / "bad.onnx"), "-o", str(tmp_path / "new.onnx"), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["dropped"] == []
+
+
 def test_salvage_speaks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad, out = tmp_path / "bad.onnx", tmp_path / "out.onnx"
     bad.write_bytes(patched(at_of("graph.node[3].op_type"), b"\x07"))

@@ -5,6 +5,8 @@ A row is (what is wrong, the change that breaks the valid model, the start of th
 
 from __future__ import annotations
 
+from typing import Any
+
 import proto_schema as ps
 from proto_schema import helper
 from tests.proto_schema.checker_models import (
@@ -264,7 +266,98 @@ FUNCTIONS: list[Row] = [
     ),
 ]
 
+
+def _input(shape: Any, code: int = T.FLOAT) -> Change:
+    """The initializer `w` of the valid model, [4, 3, 3, 3], is an input as well."""
+    return add("graph.input", value("w", shape, code))
+
+
+def _values(name: str, shape: Any) -> Change:
+    return add("graph.input", value(name, shape))
+
+
+def _sparse_output(shape: Any, code: int = T.FLOAT) -> Change:
+    """A sparse initializer of [5] that is an output, declared as a sparse tensor."""
+    return both(
+        add("graph.sparse_initializer", sparse()),
+        add("graph.output", helper.make_sparse_tensor_value_info("s", code, shape)),
+    )
+
+
 TYPES: list[Row] = [
+    (
+        "initializer of another shape than its input",
+        _input([4, 3, 3, 9]),
+        "graph.initializer[0].dims: [4, 3, 3, 3] is not the shape [4, 3, 3, 9] of the input 'w'",
+    ),
+    (
+        "initializer of another rank than its input",
+        _input([108]),
+        "graph.initializer[0].dims: [4, 3, 3, 3] is not the shape [108] of the input 'w'",
+    ),
+    (
+        "initializer of a rank where its input has none",
+        _input([]),
+        "graph.initializer[0].dims: [4, 3, 3, 3] is not the shape [] of the input 'w'",
+    ),
+    (
+        "initializer of another size than its input, beside an open one",
+        _input(["N", 0, 3, 3]),
+        "graph.initializer[0].dims: [4, 3, 3, 3] is not the shape ['N', 0, 3, 3] of the input 'w'",
+    ),
+    (
+        "initializer of another type than its input",
+        _input([4, 3, 3, 3], T.DOUBLE),
+        "graph.initializer[0]: is declared as tensor(double), but the initializer holds tensor(float)",
+    ),
+    (
+        "initializer of another shape than its output",
+        add("graph.output", value("w", [9])),
+        "graph.initializer[0].dims: [4, 3, 3, 3] is not the shape [9] of the output 'w'",
+    ),
+    (
+        "initializer of another shape than its value info",
+        add("graph.value_info", value("w", [9])),
+        "graph.initializer[0].dims: [4, 3, 3, 3] is not the shape [9] of the value_info 'w'",
+    ),
+    (
+        "initializer of another type than its value info",
+        add("graph.value_info", value("w", [4, 3, 3, 3], T.DOUBLE)),
+        "graph.initializer[0]: is declared as tensor(double), but the initializer holds tensor(float)",
+    ),
+    (
+        "initializer of a branch",
+        lambda m: then_branch(m).initializer.append(floats("k")) or then_branch(m).value_info.append(value("k", [3])),
+        'graph.node[2].attribute["then_branch"].g.initializer[0].dims: [2] is not the shape [3] of the value_info',
+    ),
+    (
+        "sparse output of another type",
+        _sparse_output([5], T.DOUBLE),
+        "graph.sparse_initializer[0]: is declared as sparse_tensor(double), but the initializer holds tensor(float)",
+    ),
+    (
+        "sparse output of another shape",
+        _sparse_output([6]),
+        "graph.sparse_initializer[0].dims: [5] is not the shape [6] of the output 's'",
+    ),
+    (
+        "sparse initializer of another type than its input",
+        both(add("graph.sparse_initializer", sparse()), add("graph.input", value("s", [5], T.DOUBLE))),
+        "graph.sparse_initializer[0]: is declared as tensor(double), but the initializer holds tensor(float)",
+    ),
+    (
+        "sparse constant of another type",
+        both(node("Constant", [], ["k"], sparse_value=sparse()), add("graph.output", value("k", [5], T.DOUBLE))),
+        "graph.node[5].output[0]: is declared as tensor(double), but Constant makes tensor(float)",
+    ),
+    (
+        "sparse constant as a sparse tensor",
+        both(
+            node("Constant", [], ["k"], sparse_value=sparse()),
+            add("graph.output", helper.make_sparse_tensor_value_info("k", T.FLOAT, [5])),
+        ),
+        "graph.node[5].output[0]: is declared as sparse_tensor(float), but Constant makes tensor(float)",
+    ),
     (
         "type that the operator cannot make",
         node("EyeLike", ["x"], ["a"], dtype=T.STRING),
@@ -366,6 +459,14 @@ TYPES: list[Row] = [
         "sequence for a tensor",
         both(node("SequenceConstruct", ["x"], ["a"]), node("Relu", ["a"], ["b"])),
         "graph.node[6].input[0]: is seq(tensor(float)); Relu takes",
+    ),
+]
+
+STRICTER_FULL: list[Row] = [
+    (
+        "initializer like the output of its name, but not like the input",
+        both(_input([9]), add("graph.output", value("w", [4, 3, 3, 3]))),
+        "graph.initializer[0].dims: [4, 3, 3, 3] is not the shape [9] of the input 'w'",
     ),
 ]
 
@@ -473,6 +574,36 @@ STRICTER: list[Row] = [
         initializer(external(location="a.bin", offset="1_0")),
         "graph.initializer[2].external_data: tensor 'n': the external offset is '1_0'",
     ),
+]
+
+# what the official full check refuses and ours takes: all that must be computed of shapes
+SHAPES: list[tuple[str, Change]] = [
+    ("product", both(_values("a", [2, 3]), _values("b", [4, 5]), node("MatMul", ["a", "b"], ["ab"]))),
+    ("convolution of another rank", both(_values("a", [1, 3, 8]), node("Conv", ["a", "w"], ["ab"]))),
+    ("axis out of range", both(_values("a", [2, 3]), node("Concat", ["a", "a"], ["ab"], axis=9))),
+    ("declared output", both(_values("a", [2]), node("Relu", ["a"], ["ab"]), add("graph.output", value("ab", [3])))),
+    (
+        "sparse initializer where a tensor is taken",
+        both(add("graph.sparse_initializer", sparse()), node("Relu", ["s"], ["k"])),
+    ),
+    ("sparse output", both(add("graph.sparse_initializer", sparse()), add("graph.output", value("s", [5])))),
+]
+
+# what both full checks take
+FULLY_VALID: list[tuple[str, Change]] = [
+    ("initializer and input", _input([4, 3, 3, 3])),
+    ("initializer and an input of open sizes", _input(["N", 3, None, "M"])),
+    ("initializer and an input, both of a name for two sizes", _input(["N", "N", 3, 3])),
+    ("initializer and output", add("graph.output", value("w", [4, "N", 3, 3]))),
+    ("initializer and its value info", add("graph.value_info", value("w", [4, 3, 3, 3]))),
+    ("input goes before value info", both(_input([4, 3, 3, 3]), add("graph.value_info", value("w", [9])))),
+    ("sparse output", _sparse_output([5])),
+    ("sparse output of open size", _sparse_output(["N"])),
+    (
+        "sparse input and output",
+        both(_sparse_output([5]), add("graph.input", helper.make_sparse_tensor_value_info("s", T.FLOAT, [5]))),
+    ),
+    ("sparse constant", both(node("Constant", [], ["k"], sparse_value=sparse()), add("graph.output", value("k", [5])))),
 ]
 
 VALID: list[tuple[str, Change]] = [

@@ -344,7 +344,7 @@ class Round:
         path = self.folder / "m.onnx"
         if path in self.before and self.chance.random() < 0.25:  # a copy that needs the data of the model
             shutil.copy(path, self.copy)
-            ours = {item.name for item in self.before}
+            ours -= used_by(path) - {path.name}
         self.watched = Watched(self.folder, ours)
 
     def dealt(self) -> dict[int, list[Order]]:
@@ -423,8 +423,12 @@ class Round:
             or error == KILLED
             or (kind in KEEPERS and order.target not in self.before and "FileNotFound" in error)
             or (kind in KEEPERS and not self.locks and "has changed" in error)
-            or (kind == "location" and self.copy.exists() and "w.bin" in error)  # the copy needs it
+            or (kind == "location" and "w.bin" in error and "refers to it" in error and self._is_shared())
         )
+
+    def _is_shared(self) -> bool:
+        """Whether another model may need the data of the first."""
+        return self.copy.exists() or len({order.target for order in self.orders}) > 1
 
     def __str__(self) -> str:
         said = [f"{order.target.name}: {order.kind} {order.number}" for order in self.orders]

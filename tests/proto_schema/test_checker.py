@@ -11,13 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnxruntime
 import pytest
 
 import proto_schema as ps
 from proto_schema import checker, helper
 from tests.proto_schema.checker_models import A, Change, T, external, floats, put, valid, value
 from tests.proto_schema.checker_rows import ATTRIBUTES, NAMES, OPERATORS, STRUCTURE, Row
-from tests.proto_schema.checker_rows_data import FUNCTIONS, STRICTER, TENSORS, TYPES, VALID
+from tests.proto_schema.checker_rows_data import (
+    FULLY_VALID,
+    FUNCTIONS,
+    SHAPES,
+    STRICTER,
+    STRICTER_FULL,
+    TENSORS,
+    TYPES,
+    VALID,
+)
 
 THEMES = {
     "structure": STRUCTURE,
@@ -82,6 +92,31 @@ def test_types_that_do_not_fit_are_refused_by_the_full_check(change: Change, sta
 @_rows(STRICTER)
 def test_where_we_are_stricter(change: Change, start: str) -> None:
     assert (_ours(_changed(change)) or "").startswith(start)
+
+
+@_rows(STRICTER_FULL)
+def test_where_the_full_check_is_stricter(change: Change, start: str) -> None:
+    """And rightly: ONNX Runtime does not load it."""
+    model = _changed(change)
+    assert _official(model, full=True) is None
+    assert (_ours(model, full=True) or "").startswith(start)
+    with pytest.raises(Exception, match=r"Shape of initializer w does not match"):
+        onnxruntime.InferenceSession(model.SerializeToString())
+
+
+@pytest.mark.parametrize("change", [row[1] for row in SHAPES], ids=[row[0] for row in SHAPES])
+def test_what_the_full_check_does_not_cover(change: Change) -> None:
+    """Shapes are not inferred: the help of `check --full` says so."""
+    model = _changed(change)
+    assert _official(model, full=True) is not None
+    assert _ours(model, full=True) is None
+
+
+@pytest.mark.parametrize("change", [row[1] for row in FULLY_VALID], ids=[row[0] for row in FULLY_VALID])
+def test_what_both_full_checks_accept(change: Change) -> None:
+    model = _changed(change)
+    assert _official(model, full=True) is None
+    assert _ours(model, full=True) is None
 
 
 @pytest.mark.parametrize("change", [row[1] for row in VALID], ids=[row[0] for row in VALID])

@@ -224,7 +224,7 @@ DURING = [  # what befalls the source while it is copied, the message
     ("shortened", shortened, r"source: \d+ of 300000 bytes at 4 are missing"),
     ("replaced", replaced, "source has changed or been replaced"),
     ("written to", written, "source has changed or been replaced"),
-    ("removed", os.unlink, "No such file.*source"),
+    ("removed", os.unlink, "source has changed or been replaced"),
 ]
 
 

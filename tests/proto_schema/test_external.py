@@ -59,7 +59,6 @@ ACCEPTED = [  # why it might look odd, the tensor, the offset of its first byte
     ("two dots within a name", at("a..b.bin", LENGTH), 0),
     ("checksum and basepath are known keys", at("w.bin", LENGTH, ("checksum", "ab"), ("basepath", "/etc")), 0),
     ("leading zeros are digits", at("w.bin", ("offset", "008"), LENGTH), 8),
-    ("the last of two entries wins", tensor(("location", "gone"), ("location", "w.bin"), LENGTH), 0),
 ]
 
 
@@ -136,6 +135,10 @@ REFUSED: list[tuple[str, Callable[[Path], None], ps.TensorProto, str]] = [
     ("longer than the shape", nothing, at("w.bin", ("length", "36")), "need 32"),
     ("unknown key", nothing, at("w.bin", LENGTH, ("url", "http://x")), "unknown key 'url'"),
     ("no key", nothing, tensor(("location", "w.bin"), (None, "x")), "unknown key None"),
+    ("two locations", nothing, tensor(("location", "gone"), ("location", "w.bin"), LENGTH), "the key 'location' twice"),
+    ("the same twice", nothing, at("w.bin", LENGTH, LENGTH), "external_data has the key 'length' twice"),
+    ("two offsets", nothing, at("w.bin", ("offset", ""), ("offset", "8"), LENGTH), "the key 'offset' twice"),
+    ("two checksums", nothing, at("w.bin", LENGTH, ("checksum", ""), ("checksum", "ab")), "the key 'checksum' twice"),
     ("no value", nothing, tensor(("location", None)), "no readable value"),
     ("a location that is no text", nothing, tensor(("location", b"\xff.bin")), "no readable value"),
     ("no location", nothing, tensor(LENGTH), "no location"),

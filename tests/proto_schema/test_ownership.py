@@ -313,6 +313,13 @@ def same_size(folder: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"\x02\0\0\0", b"\x03\0\0\0"))
 
 
+def replaced(folder: Path) -> None:
+    """... and another puts its own file in the place of it."""
+    cp("m.onnx.data", "c")(folder)
+    mv("c", "m.onnx.data")(folder)
+    same_size(folder)
+
+
 # what happens between load and use
 CHANGES: list[tuple[str, Step]] = [
     ("external", save(3, **EXTERNAL)),
@@ -320,7 +327,7 @@ CHANGES: list[tuple[str, Step]] = [
     ("location", save(3, **W_BIN)),
     ("inline", save(3, **INLINE)),
     ("written into", same_size),
-    ("replaced", lambda folder: (cp("m.onnx.data", "c")(folder), mv("c", "m.onnx.data")(folder), same_size(folder))),
+    ("replaced", replaced),
     ("gone", lambda folder: (folder / "m.onnx.data").unlink()),
 ]
 OLDER: dict[str, dict[str, Any]] = {"external": EXTERNAL, "shards": SHARDS, "location": W_BIN}
@@ -478,3 +485,13 @@ def test_a_save_inside_of_its_own_progress(tmp_path: Path) -> None:
     assert not thread.is_alive(), "it waits for itself"
     assert all(isinstance(error, (OSError, ValueError, RuntimeError)) for error in failed)
     assert held_by(tmp_path / "m.onnx") == "2"
+
+
+def test_a_model_above_needs_the_data(tmp_path: Path) -> None:
+    """It refers to a file in the folder of the target, which keeps it; the new model has its data elsewhere."""
+    (tmp_path / "sub").mkdir()
+    save(1, "sub/m.onnx", **EXTERNAL)(tmp_path)
+    ps.save(ps.load(tmp_path / "sub" / "m.onnx"), tmp_path / "above.onnx", external_data="reference", size_threshold=0)
+    for options in (EXTERNAL, INLINE):
+        save(2, "sub/m.onnx", **options)(tmp_path)
+        assert (held_by(tmp_path / "above.onnx"), held_by(tmp_path / "sub" / "m.onnx")) == ("1", "2")

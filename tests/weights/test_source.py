@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -163,7 +164,7 @@ WRONG: list[tuple[str, Any, Any, type[Exception], str]] = [
         "/dev/null",
         None,
         WeightsError,
-        "/dev/null is not a regular file: weights are read at many places of it",
+        "/dev/null is not a regular file, but a device: weights are read at many places of it; copy it to one",
     ),
 ]
 
@@ -224,10 +225,8 @@ FILES: list[tuple[bytes, str]] = [
     ),
     (b"<!DOCTYPE html><html>", "it is no checkpoint; this is a web page, probably a login or error page"),
     (b"\x1f\x8b\x08rest", "it is no checkpoint; this is gzip-compressed: decompress it first"),
-    (
-        b"\x80\x02\x8a\nl\xfc",
-        "it is a pickle without an archive, as torch before 1.6 wrote it; save torch.load(path) with",
-    ),
+    (b"\x80\x02}q\0.", "it is a pickle, but torch.save did not write it; load it where you trust it, and save"),
+    (b"storages\0", "it is a tar archive, as the first versions of torch wrote it; load it with torch and save its"),
     (
         b"whatever this is",
         "it is no checkpoint that is known: safetensors, an index, torch.save's archive, npz, npy or ONNX",
@@ -252,10 +251,22 @@ def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path: Path) -> None:
             safetensors.read(file)
 
 
-def test_a_pipe_is_refused_without_waiting(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(WeightsError, match="is not a regular file"):
-        open_weights(tmp_path / "pipe")
+def make_socket(path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as made_here:
+        made_here.bind(path)
+
+
+@pytest.mark.parametrize(("make", "what"), [(os.mkfifo, "a pipe"), (make_socket, "a socket")])
+def test_what_is_no_file_is_refused_without_waiting(
+    make: Callable[[str], None], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given itself, found in a folder, or named by an index."""
+    monkeypatch.chdir(tmp_path)
+    make("model.safetensors")
+    (tmp_path / "i.json").write_text('{"weight_map": {"a": "model.safetensors"}}')
+    for source in ("model.safetensors", ".", "i.json"):
+        with pytest.raises(WeightsError, match=f"model.safetensors is not a regular file, but {what}: weights are"):
+            open_weights(source)
 
 
 GRID = torch.arange(12, dtype=torch.float32).reshape(3, 4)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import proto_schema as ps
 from purexport.cli.errors import UsageError
+from purexport.cli.terminal import safe
 from purexport.cli.written import Stopwatch, written_facts, written_lines
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     with torch.no_grad():
         facts["runs"] = _compare(args.output, model)
     agree = all(result["relative_difference"] <= TOLERANCE for result in facts["runs"] or ())
-    sys.stdout.write((json.dumps(facts, indent=2) if args.json else "\n".join(_lines(facts, agree))) + "\n")
+    sys.stdout.write((json.dumps(facts, indent=2) if args.json else "\n".join(map(safe, _lines(facts, agree)))) + "\n")
     return 0 if agree else 1
 
 

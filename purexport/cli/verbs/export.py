@@ -15,9 +15,10 @@ from proto_schema.owned import files_of
 from proto_schema.targets import judge
 from purexport.cli.errors import UsageError
 from purexport.cli.progress import shown
-from purexport.cli.source import load_model
+from purexport.cli.source import load_model, running
 from purexport.cli.specs import DTYPES, InputSpec, parse_dynamic, parse_input, parse_size
 from purexport.cli.streams import add_force, model_to_stdout, report_stream
+from purexport.cli.terminal import safe, safe_lines
 from purexport.cli.weights import parse_weights
 from purexport.cli.written import Stopwatch, facts_of, written_facts, written_lines
 
@@ -34,7 +35,8 @@ examples:
   purexport export net.py:Net --input x=float32[1,8] --tar --external-data -o - | tar x
 
 weights:
-  model.safetensors        also an index of shards, a folder, what torch.save wrote, .npz, .onnx: read when written
+  model.safetensors        also an index of shards, a folder, what torch.save wrote, .npz, .onnx: read when written;
+                           nothing in them is run
   --rename model.=         without this prefix; =model. puts it before all; a.b=c.d renames one tensor, a.b= drops it
   --meta                   for a model larger than memory: it is made on torch's meta device
 
@@ -112,7 +114,9 @@ def run(args: argparse.Namespace) -> int:
         program = _exported(args, specs, None if args.dry_run else target, dynamic, kwargs, stored)
     if args.dry_run:
         plan = program.plan(target, **stored)
-        sys.stdout.write((json.dumps(plan.as_dict(), indent=2) if args.json else f"{plan}\n{_NOTHING}") + "\n")
+        sys.stdout.write(
+            (json.dumps(plan.as_dict(), indent=2) if args.json else safe_lines(f"{plan}\n{_NOTHING}")) + "\n"
+        )
         return 0 if plan.fits else 1
     route, seconds = program.report.route, watch.seconds()
     if stream is not None:
@@ -155,7 +159,7 @@ def _exported(
     weights = parse_weights(model, args)
     generator = torch.Generator().manual_seed(0)
     inputs = tuple(spec.make(generator) for spec in specs)
-    with shown() as progress:
+    with shown() as progress, running(f"the export of {args.source}"):
         return purexport.export(
             model,
             inputs,
@@ -178,7 +182,7 @@ def _text(facts: dict[str, Any]) -> str:
     lines = written_lines(facts)
     if facts["verified"]:
         lines.append("verified  onnxruntime computes what torch computes on the example")
-    return "\n".join(lines)
+    return "\n".join(map(safe, lines))
 
 
 def _parse_kwargs(text: str | None) -> dict[str, Any]:
@@ -186,7 +190,7 @@ def _parse_kwargs(text: str | None) -> dict[str, Any]:
         return {}
     try:
         kwargs = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"--kwargs: not JSON ({error}); write an object as in '{{\"scale\": 2}}'") from error
     if not isinstance(kwargs, dict):
         raise UsageError("--kwargs: write a JSON object as in '{\"scale\": 2}'")

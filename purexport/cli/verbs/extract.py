@@ -10,6 +10,7 @@ from typing import Any
 from proto_schema.units import size_text
 from purexport.cli.errors import UsageError
 from purexport.cli.streams import add_force, report_stream
+from purexport.cli.terminal import safe
 from purexport.inspect.extract import extract_subgraph, tensor_to_npy, to_safetensors
 
 _EXAMPLES = """\
@@ -48,7 +49,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("say what to extract: one of --tensor NAME, --tensors, --outputs NAMES")
     if args.inputs is not None and args.outputs is None:
         raise UsageError("--inputs goes with --outputs")
+    if args.outputs is not None and not _names(args.outputs):
+        raise UsageError("--outputs: name at least one value, as in --outputs scores,boxes")
     facts: dict[str, Any] = {"file": args.output}
+    notes: list[str] = []
     if args.tensor is not None:
         array = tensor_to_npy(args.file, args.tensor, args.output, overwrite=args.force)
         facts.update(dtype=str(array.dtype), shape=list(array.shape))
@@ -56,15 +60,17 @@ def run(args: argparse.Namespace) -> int:
     elif args.tensors:
         count, left_out = to_safetensors(args.file, args.output, overwrite=args.force)
         facts.update(tensors=count, left_out=left_out)
-        text = f"{count} tensors" + "".join(f"\nleft out  {line}, which the format does not have" for line in left_out)
+        text = f"{count} tensors"
+        notes = [f"left out  {line}" for line in left_out]
     else:
         inputs = args.inputs and _names(args.inputs)
         nodes = extract_subgraph(args.file, args.output, _names(args.outputs), inputs, overwrite=args.force)
         facts["nodes"] = nodes
         text = f"{nodes} node{'' if nodes == 1 else 's'}"
     facts["bytes"] = os.path.getsize(args.output)
-    line = f"wrote {args.output}, {size_text(facts['bytes'])}: {text}".encode("ascii", "backslashreplace").decode()
-    report_stream(args.output).write((json.dumps(facts) if args.json else line) + "\n")
+    report = [f"wrote {args.output}, {size_text(facts['bytes'])}: {text}", *notes]
+    lines = json.dumps(facts) if args.json else "\n".join(map(safe, report))
+    report_stream(args.output).write(lines + "\n")
     return 0
 
 

@@ -18,7 +18,7 @@ from purexport.inspect.locate import Location, locate, owners
 from purexport.inspect.paths import find
 from purexport.inspect.values import text_of
 
-_OFFSET = re.compile(r"0[xX][0-9a-fA-F]+|\d+")
+_OFFSET = re.compile(r"0[xX][0-9a-fA-F]{1,40}|[0-9]{1,40}")
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:

@@ -20,7 +20,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "salvage",
         help="of a damaged file: what is wrong, and a new file with all that can be kept",
         description="Say where a file is damaged and why, perhaps, and write a new one with every whole node, tensor "
-        "and field. The exit status is 1 when something had to be dropped.",
+        "and field. The exit status is 1 when something had to be dropped, or is missing.",
     )
     parser.add_argument("file", metavar="FILE", help="the damaged file")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write")
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     facts = {"file": args.output, **asdict(found), "kept": dict(found.kept)}
     text = json.dumps(facts, indent=2) if args.json else "\n".join(map(clipped, _lines(args.output, found)))
     report_stream(args.output).write(text + "\n")
-    return 1 if found.dropped else 0
+    return 1 if found.lost else 0
 
 
 def _lines(target: str, found: Salvage) -> Iterator[str]:
@@ -50,4 +50,7 @@ def _lines(target: str, found: Salvage) -> Iterator[str]:
         lost = sum(size for _, size, _ in found.dropped)
         yield f"dropped {lost:,} bytes in {len(found.dropped)} place{'s' if len(found.dropped) > 1 else ''}"
         yield from (f"  {at:#x}  {size:,} bytes  {path}" for at, size, path in found.dropped[:_SHOWN])
+    elif found.lost:
+        yield "dropped nothing that is there, but the file is damaged: something may be missing"
+    if found.lost:
         yield "`purexport check` says whether what is left is a valid model"

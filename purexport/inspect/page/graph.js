@@ -228,7 +228,7 @@ class GraphView {
     context.fillStyle = colors.faint;
     context.font = "10px system-ui, sans-serif";
     context.textAlign = "left";
-    context.fillText(`from ${names.slice(0, 2).join(", ")}`, x + 4, y - 6, layout.widths[vertex]);
+    write(context, `from ${names.slice(0, 2).join(", ")}`, x + 4, y - 6, layout.widths[vertex]);
   }
 
   drawRow(context, row, view, colors) {
@@ -255,10 +255,10 @@ class GraphView {
       context.textAlign = "center";
       context.fillStyle = colors.onColor;
       context.font = "600 13px system-ui, sans-serif";
-      context.fillText(first, layout.x[vertex], y + (second ? 17 : 26), width - 10);
+      write(context, first, layout.x[vertex], y + (second ? 17 : 26), width - 10);
       if (!second) continue;
       context.font = "11px system-ui, sans-serif";
-      context.fillText(second, layout.x[vertex], y + 33, width - 10);
+      write(context, second, layout.x[vertex], y + 33, width - 10);
     }
   }
 

@@ -5,12 +5,30 @@ const count = (number) => number.toLocaleString("en");
 const many = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 const MOST_PIXELS = 8e6;  // a browser's elements are not much higher
 
+// Controls, the invisible characters and those that change the direction of what follows, as \u202e.
+const plain = (text) => String(text).replace(/[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Zl}\p{Zp}]/gu, escaped);
+
+function escaped(character) {
+  const code = character.codePointAt(0).toString(16);
+  if (code.length < 3) return `\\x${code.padStart(2, "0")}`;
+  return code.length < 5 ? `\\u${code.padStart(4, "0")}` : `\\u{${code}}`;
+}
+
 // An element with text, never markup: names of a file may say anything.
 function make(tag, className = "", text = "") {
   const made = document.createElement(tag);
   if (className) made.className = className;
-  if (text) made.textContent = text;
-  return made;
+  return text ? say(made, text) : made;
+}
+
+function say(element, text) {
+  element.textContent = plain(text);
+  return element;
+}
+
+// Text on a canvas.
+function write(context, text, x, y, width) {
+  context.fillText(plain(text), x, y, width);
 }
 
 function sizeText(bytes) {

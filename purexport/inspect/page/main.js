@@ -46,12 +46,12 @@ class App {
 
   headline() {
     const { facts } = this;
-    $("file").textContent = facts.file;
+    say($("file"), facts.file);
     const info = [sizeText(facts.size)];
     if (this.model.info.has("opset")) info.push(`opset ${this.model.info.get("opset")}`);
     if (this.model.graphs.length) info.push(many(this.model.graphs[0].nodes.length, "node"));
     if (this.model.tensors.length) info.push(many(this.model.tensors.length, "tensor"));
-    $("info").textContent = info.join(" \u00b7 ");
+    say($("info"), info.join(" \u00b7 "));
     if (facts.damage === null) return;
     const box = $("damage"), { at, path, reason, cause } = facts.damage;
     box.hidden = false;
@@ -91,7 +91,7 @@ class App {
   }
 
   status(text) {
-    $("status").textContent = text;
+    say($("status"), text);
   }
 
   readColors() {
@@ -151,7 +151,7 @@ async function unpacked(text) {
 async function open() {
   const start = performance.now(), block = $("data");
   if (typeof DecompressionStream === "undefined") {
-    $("loading").textContent = "This browser is too old for this page: it has no DecompressionStream.";
+    say($("loading"), "This browser is too old for this page: it has no DecompressionStream.");
     return;
   }
   const [facts, data] = await unpacked(block.textContent.trim());
@@ -166,6 +166,6 @@ async function open() {
 }
 
 open().catch((error) => {
-  $("loading").textContent = `This page cannot be shown: ${error.message ?? error.reason}`;
+  say($("loading"), `This page cannot be shown: ${error.message ?? error.reason}`);
   throw error;
 });

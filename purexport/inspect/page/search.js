@@ -60,7 +60,7 @@ class Search {
     this.results = this.results.concat(exact, others);
     $("results").hidden = false;
     $("results").style.height = `${Math.min(14, this.results.length || 1) * 24 + 2}px`;
-    $("found").textContent = this.results.length ? count(this.results.length) : "nothing";
+    say($("found"), this.results.length ? count(this.results.length) : "nothing");
     this.list.refresh();
     this.list.goTo(0);
   }
@@ -79,7 +79,7 @@ class Search {
 
   close() {
     $("results").hidden = true;
-    $("found").textContent = "";
+    say($("found"), "");
   }
 
   key(event) {

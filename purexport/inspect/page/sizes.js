@@ -183,7 +183,7 @@ class Sizes {
       context.fillStyle = group ? colors.ink : colors.onColor;
       context.font = group ? "600 12px system-ui, sans-serif" : "12px system-ui, sans-serif";
       const size = one.width > 140 ? `  ${sizeText(one.part.size)}` : "";
-      context.fillText(fitted(context, one.name, size, one.width - 10), one.left + 5, one.top + 13);
+      write(context, fitted(context, plain(one.name), size, one.width - 10), one.left + 5, one.top + 13);
     }
   }
 

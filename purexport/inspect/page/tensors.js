@@ -31,8 +31,9 @@ class Tensors {
     const fill = (row, index) => this.fill(row, this.rows[index]);
     this.list = new List($("tensors-list"), 26, () => this.rows.length, fill);
     const total = this.rows.reduce((sum, tensor) => sum + tensor.size, 0);
-    $("tensors-note").textContent = [`${many(this.rows.length, "tensor")}, ${sizeText(total)}`, app.facts.note,
-      ...app.facts.files.map(fileText)].filter(Boolean).join("; ");
+    const notes = [`${many(this.rows.length, "tensor")}, ${sizeText(total)}`, app.facts.note,
+      ...app.facts.files.map(fileText)];
+    say($("tensors-note"), notes.filter(Boolean).join("; "));
     app.onSelect((element) => this.selected(element));
     app.onTheme(() => this.list.refresh());
   }

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 import mmap
-import os
 import sys
 import warnings
 from typing import Any
 
 import torch
 
-from proto_schema.payload import FileRange, byte_view, changed, chunks, stamp_of
+from proto_schema.payload import FileRange, byte_view, chunks, opened
 from purexport import dtypes
 from purexport.errors import UnsupportedDtypeError
 from purexport.graph.origins import Origins
@@ -84,6 +83,12 @@ class Mapped:
         self.origins.add(tensor, stored.payload)
         return tensor
 
+    def refuse_changed(self) -> None:
+        """Raises ExternalDataError if a file that is mapped changed: what was computed of its values may be wrong."""
+        for path, stamp in self._files:
+            if stamp is not None:
+                opened(path, stamp).close()
+
     def reserve(self, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
         """A tensor with an address and no values: it takes no memory until it is touched."""
         size = math.prod(shape) * dtype.itemsize
@@ -100,9 +105,8 @@ class Mapped:
         key = (source.source, source.stamp)
         if key in self._files and not again:
             return self._files[key]
-        with open(source.source, "rb", buffering=0) as file:
-            if source.stamp is not None and stamp_of(os.fstat(file.fileno())) != source.stamp:
-                raise changed(source.source)
+        path, stamp = source.source, source.stamp
+        with open(path, "rb", buffering=0) if stamp is None else opened(path, stamp) as file:
             made = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY if self.runs else mmap.ACCESS_READ)
         return made if again else self._files.setdefault(key, made)
 
