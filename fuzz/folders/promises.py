@@ -33,7 +33,6 @@ from fuzz.harness import Violation
 DONE, REFUSED, FAILED, KILLED = "done", "refused", "failed", "killed"
 _REMOVING = ("unlink", "open")  # where these fail, a file of ours may stay: to be removed, or to be locked for it
 _GRANTING = ("fchmod", "fchown")
-FOLDERS_APART = True  # a save looks for other models in the target's folder only: SECURITY.md promises no more
 
 
 @dataclass
@@ -134,9 +133,6 @@ class Step:
     def _judge_models(self) -> None:
         target = self.doing.target
         for path, means in models(self.before).items():
-            apart = any(posixpath.dirname(name) != posixpath.dirname(path) for name in data_of(self.before, path))
-            if FOLDERS_APART and apart:
-                continue
             leads_there = bool(target) and resolved(self.before, path) == target
             replaced = self.doing.overwrite and self._is_wanted(path)
             if path == target or path in self.world.stale or leads_there or replaced:
@@ -224,11 +220,7 @@ class Step:
         return path.endswith(".onnx") or is_model(content)
 
     def _is_needed(self, path: str) -> bool:
-        """As the data of a model of its own folder."""
-        return any(
-            path in data_of(self.before, other) and posixpath.dirname(path) == posixpath.dirname(other)
-            for other in models(self.before)
-        )
+        return any(path in data_of(self.before, other) for other in models(self.before))
 
     # What a completed save leaves -------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ import pytest
 import proto_schema as ps
 from proto_schema.numpy_helper import to_array
 from proto_schema.saveplan import SavePlan
+from purexport.inspect import canonicalize
 from tests.proto_schema.decoys import Watched, lay_out, naming, used_by
 from tests.proto_schema.stress import EXTERNAL, held_by, model
 
@@ -495,3 +496,15 @@ def test_a_model_above_needs_the_data(tmp_path: Path) -> None:
     for options in (EXTERNAL, INLINE):
         save(2, "sub/m.onnx", **options)(tmp_path)
         assert (held_by(tmp_path / "above.onnx"), held_by(tmp_path / "sub" / "m.onnx")) == ("1", "2")
+
+
+@pytest.mark.parametrize("name", ["w\0bin", "\0", "w" * 300, "../" * 40 + "w", "\ud800"])
+def test_data_of_a_name_that_no_file_can_have(name: str, tmp_path: Path) -> None:
+    """Whether the target is one of the files that the command reads is asked of every name that a model says."""
+    found = ps.TensorProto(name="w", data_type=2, dims=[1], data_location=ps.TensorProto.EXTERNAL)
+    found.external_data = [ps.StringStringEntryProto(key="location", value=name.encode("utf-8", "surrogatepass"))]
+    whole = ps.ModelProto(ir_version=8, graph=ps.GraphProto(name="g", initializer=[found]))
+    (tmp_path / "m.onnx").write_bytes(ps.dumps(whole))
+    (tmp_path / "n.onnx").write_bytes(ps.dumps(whole))
+    canonicalize(tmp_path / "m.onnx", tmp_path / "n.onnx")
+    assert (tmp_path / "n.onnx").read_bytes() == ps.dumps(whole)
