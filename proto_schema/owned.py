@@ -47,8 +47,12 @@ class Surroundings:
 
     @cached_property
     def data(self) -> set[str]:
-        """The names of the files in its own folder that the model refers to which is there now."""
-        return set() if os.path.islink(self.path) else _referred(self.path)
+        """The names of the files in its own folder that the model refers to which is there now.
+
+        A save refers to no others, and where else the paths of a model lead nothing is looked at.
+        """
+        found = set() if os.path.islink(self.path) else _referred(self.path)
+        return {name for name in found if os.path.basename(name) == name and name not in (".", "..")}
 
     def user(self, name: str) -> str:
         """Another model in the folder that refers to the file of that name; '' if there is none."""

@@ -23,9 +23,10 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
+from proto_schema import owned
 from proto_schema.numpy_helper import to_array
 from proto_schema.saveplan import SavePlan
-from purexport.inspect import canonicalize
+from purexport.inspect import Edits, canonicalize, edit
 from tests.proto_schema.decoys import Watched, lay_out, naming, used_by
 from tests.proto_schema.stress import EXTERNAL, held_by, model
 
@@ -508,3 +509,25 @@ def test_data_of_a_name_that_no_file_can_have(name: str, tmp_path: Path) -> None
     (tmp_path / "n.onnx").write_bytes(ps.dumps(whole))
     canonicalize(tmp_path / "m.onnx", tmp_path / "n.onnx")
     assert (tmp_path / "n.onnx").read_bytes() == ps.dumps(whole)
+
+
+def test_files_outside_of_the_folder_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the model says that is replaced: a mark is looked for in files beside it only."""
+    box = tmp_path / "box"
+    (box / "sub").mkdir(parents=True)
+    places = [tmp_path / "o", tmp_path / "o.data", box / "sub" / "o"]
+    for place in places:
+        place.write_bytes(bytes(64))
+    hostile = naming("../o", str(tmp_path / "o.data"), "sub/o", "/dev/zero", "..", "")
+    (box / "m.onnx").write_bytes(hostile)
+    opened: list[str] = []
+
+    def looked(path: str, *_: object) -> bool:
+        opened.append(path)
+        return False
+
+    monkeypatch.setattr(owned, "is_marked", looked)
+    save(1, "m.onnx", **EXTERNAL)(box)
+    (box / "m.onnx").write_bytes(hostile)
+    edit(box / "m.onnx", Edits(fields={"producer_name": "me"}))
+    assert [path for path in opened if os.path.dirname(path) != str(box)] == []
