@@ -86,7 +86,7 @@ class Step:
             if self.doing.overwrite and self._is_wanted(path):
                 return  # that no other model refers to it is seen below
             how = "is gone" if new is None else "has another mode or owner" if self._content(old, new) else "is changed"
-            self.fail(f"a file of others {how}" + (f" {path}" if os.environ.get("DBG") else ""))
+            self.fail(f"a file of others {how}")
         elif self.ended == REFUSED and path not in self.world.stale:
             self.fail("a data file is changed")
         elif new is not None and new.kind == FILE and path in self.used:
@@ -107,7 +107,7 @@ class Step:
             return
         if self.call in _REMOVING or (self.ended == FAILED and self.doing.resume and ".partial" in path):
             return
-        self.fail("something new is left behind" + (f" {path}" if os.environ.get("DBG") else ""))
+        self.fail("something new is left behind")
 
     def _judge_mode(self, path: str, new: Entry) -> None:
         """A data file, or what is to become one or the model: no wider than the model, or the file of that name."""
@@ -139,7 +139,7 @@ class Step:
                 continue
             now = meaning(self.after, path)
             if now is None:
-                self.fail("another model is broken" + (f" {path} {self.world.stale}" if os.environ.get("DBG") else ""))
+                self.fail("another model is broken")
             if now != means:
                 self.fail("another model has other weights")
 
@@ -196,10 +196,7 @@ class Step:
         if not model.mode & 0o222 and not self.doing.overwrite:
             self.fail("a read-only file is replaced")
         if new.mode != model.mode and not (self.call in _GRANTING and not new.mode & ~model.mode):
-            self.fail(
-                "the target has another mode"
-                + (f" {model.mode:o} {new.mode:o} {_umask():o}" if os.environ.get("DBG") else "")
-            )
+            self.fail("the target has another mode")
         if new.owner != model.owner and self.call not in _GRANTING:
             self.fail("the target has another owner")
         if target in self.before and self._is_needed(target):
@@ -226,21 +223,26 @@ class Step:
 
     def _judge_rest(self) -> None:
         target = self.doing.target
-        if self.call in _REMOVING:
+        if self.call in _REMOVING or self._has_no_lock():
             return
         every = set().union(*(data_of(self.after, path) for path in self.after))  # also of what is whole no more
-        for path, whose in self.world.stale.items():
-            if whose == target and path in self.after and path not in every and path != target:
-                self.fail("what a killed save left is still there" + (f" {path}" if os.environ.get("DBG") else ""))
+        there = {path for path in self.after if path not in every and path != target and self._may_go(path)}
+        if any(self.world.stale.get(path) == target for path in there):
+            self.fail("what a killed save left is still there")
         if target in self.before and self.before[target].kind == LINK:
             return  # the model that it led to is there still
-        for path in data_of(self.before, target) - every - {target}:
-            writable = path in self.before and self.before[path].mode & 0o222
-            if self.world.ours.get(path) == target and path in self.after and writable:
-                self.fail(
-                    "data of the replaced model is still there, and nobody needs it"
-                    + (f" {path}" if os.environ.get("DBG") else "")
-                )
+        if any(self.world.ours.get(path) == target for path in there & data_of(self.before, target)):
+            self.fail("data of the replaced model is still there, and nobody needs it")
+
+    def _has_no_lock(self) -> bool:
+        """Whether something of others has the name of the lock: then data files stay."""
+        folder, name = posixpath.split(self.doing.target)
+        lock = self.before.get(f"{folder}/.{name}.proto_schema-lock")
+        return lock is not None and (lock.kind != FILE or bool(lock.content))
+
+    def _may_go(self, path: str) -> bool:
+        """A file that somebody has made read-only stays."""
+        return path in self.before and bool(self.before[path].mode & 0o222)
 
     def _note(self, changed: list[str]) -> None:
         """What was written now is ours."""
