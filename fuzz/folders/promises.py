@@ -152,6 +152,9 @@ class Step:
         elif old is None:
             if new is not None and not self._is_result(new, now):
                 self.fail("the target is neither absent nor the new one")
+        elif self.ended == KILLED and "append=True" in self.doing.line:
+            if new is None or not new.content.startswith(old.content):  # a part of the record may be there
+                self.fail("append changes what was there")
         elif not old.same(new) and (new is None or not self._is_result(new, now)):
             self.fail("the target is neither the old one nor the new one")
         elif before is None or (self.doing.means is None and not old.same(new)):
