@@ -72,7 +72,8 @@ class Surroundings:
     def leftovers(self, used: Collection[str]) -> Iterator[str]:
         """The paths of what nobody needs now that the model refers to the files `used` only. Says what stays."""
         beside = (f"{self.name}.", f"{self.name}-")
-        for name in sorted({name for name in self._names if self._searching or name.startswith(beside)} | self.data):
+        found = [n for n in self._names if self._searching or n.startswith(beside) or n.endswith(JOURNAL)]
+        for name in sorted({*found, *self.data}):
             if name in used or name == self.name or not os.path.lexists(self._path(name)):
                 continue
             if name.endswith(JOURNAL) and is_journal(self._path(name), self.name):
