@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import proto_schema as ps
+from fuzz import patterns
 from fuzz.build import UNKNOWN, Choices, build
 from fuzz.harness import CLASSES, joined
 from proto_schema import generate, helper
@@ -90,7 +91,7 @@ def _many_nodes() -> ps.ModelProto:
 def small_messages() -> list[bytes]:
     """One message of every class, with a field or two; and a message that, repeated, is merged with unknown fields."""
     merged = ps.ModelProto(graph=ps.GraphProto.FromString(UNKNOWN[0]))
-    return [*_random_messages(12, 1), joined(ps.ModelProto, ps.dumps(merged))]
+    return [*_random_messages(12, 1), joined(ps.ModelProto, ps.dumps(merged)), *patterns.seeds()]
 
 
 def _random_messages(longest: int, each: int = 4) -> list[bytes]:

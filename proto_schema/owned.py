@@ -48,7 +48,8 @@ class Surroundings:
     @cached_property
     def data(self) -> set[str]:
         """The names of the files in its own folder that the model refers to which is there now."""
-        return set() if os.path.islink(self.path) else _referred(self.path)
+        found = set() if os.path.islink(self.path) else _referred(self.path)
+        return {name for name in found if "/" not in name and name not in ("", ".", "..")}
 
     def user(self, name: str) -> str:
         """Another model in the folder that refers to the file of that name; '' if there is none."""
@@ -79,7 +80,7 @@ class Surroundings:
             if not reason:
                 yield self._path(name)
             elif name in self.data and not is_checkpoint(name):
-                _log.warning("%s stays, though the new %s does not need it: %s", self._path(name), self.path, reason)
+                _log.warning("%a stays, though the new %a does not need it: %a", self._path(name), self.path, reason)
 
     def temporaries(self) -> Iterator[str]:
         """The paths of temporary files for this target. While its lock is held, nobody needs them."""

@@ -56,6 +56,15 @@ class Context:
     folder: Folder | None = None
     check_custom_domain: bool = False
     skip_opset_compatibility_check: bool = False
+    known_attributes: dict[int, frozenset[str | None]] = field(default_factory=dict)
+
+    def attributes_of(self, function: FunctionProto) -> frozenset[str | None]:
+        """The names of a function's attributes, put together once for all its calls."""
+        found = self.known_attributes.get(id(function))
+        if found is None:
+            declared = (attribute.name for attribute in function.attribute_proto)
+            found = self.known_attributes[id(function)] = frozenset([*function.attribute, *declared])
+        return found
 
 
 class Scope:

@@ -137,7 +137,7 @@ def _check_against_definition(node: NodeProto, domain: str, context: Context) ->
     schema = operators.schema(node.op_type or "", opset, domain)
     function = context.functions.get(callee(node))
     if schema is None and function is not None and domain not in CLOSED_DOMAINS:
-        _check_call(node, function)
+        _check_call(node, function, context.attributes_of(function))
     elif schema is None:
         if domain in CLOSED_DOMAINS or context.check_custom_domain:
             raise Problem(_unknown_operator(node.op_type or "", opset, domain), "op_type")
@@ -217,16 +217,16 @@ def _unknown_attribute(name: str, schema: OpSchema) -> str:
     return f"{schema.name} as of opset {schema.since_version} has no such attribute{hint}; it has: {known}"
 
 
-def _check_call(node: NodeProto, function: FunctionProto) -> None:
+def _check_call(node: NodeProto, function: FunctionProto, known: frozenset[str | None]) -> None:
     for side, given, declared in (("input", node.input, function.input), ("output", node.output, function.output)):
         if len(given) > len(declared):
             raise Problem(f"the call has {len(given)} {side}s; the function {function.name} has {len(declared)}", side)
-    known = {*function.attribute, *(attribute.name for attribute in function.attribute_proto)}
+    named = {attribute.name for attribute in node.attribute}
     for attribute in node.attribute:
         if attribute.name not in known and not (attribute.name or "").startswith("__"):
             raise Problem(f"the function {function.name} has no such attribute", "attribute", attribute.name)
     for name in function.attribute:
-        if name not in {attribute.name for attribute in node.attribute}:
+        if name not in named:
             raise Problem(f"is required by the function {function.name}, but absent", "attribute", name)
 
 

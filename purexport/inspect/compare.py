@@ -1,13 +1,12 @@
 """What differs between two models: structure first, then fields, then the values of tensors, then bytes.
 
 Strategy: lists of messages are aligned by their names or keys, and those with the same key in their order. Nodes that
-are left over (renamed ones, for instance) are aligned by their operators in order. Values of tensors are compared chunk
-by chunk, however they are stored. A tensor that lies in the same place of the same file is not read.
+are left over (renamed ones, for instance) are aligned by their operators (`align`). Values of tensors are compared
+chunk by chunk, however they are stored. A tensor that lies in the same place of the same file is not read.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from collections import Counter
@@ -24,6 +23,7 @@ from proto_schema.external import entries, origin
 from proto_schema.fields import MESSAGE, Field, Message
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 from proto_schema.payload import BytesLike, chunks, nbytes, went_past
+from purexport.inspect.align import aligned
 from purexport.inspect.elements import Bytes
 from purexport.inspect.locate import locate
 from purexport.inspect.values import as_text
@@ -39,7 +39,6 @@ IGNORABLE = {
 _KEYS = ("name", "key", "domain", "tensor_name", "configuration_id")
 _DATA = {row.field for row in DTYPES.values()} | {"raw_data", "external_data", "data_location"}
 _CHUNK = 3 << 20  # a multiple of the bytes of 128-bit values and of 6-bit values
-_ALIGNED = 5000  # more left-over messages than this are paired by position
 
 
 @dataclass(frozen=True)
@@ -169,13 +168,8 @@ def _by_structure(
     """Pairs of nodes that have no partner by key: the same operators in the same order."""
     if not rest_a or not rest_b or not isinstance(a[0], NodeProto):
         return
-    if max(len(rest_a), len(rest_b)) > _ALIGNED:
-        yield from zip(rest_a, rest_b, strict=False)
-        return
     kinds = [[str(getattr(nodes[at], "op_type", "")) for at in rest] for nodes, rest in ((a, rest_a), (b, rest_b))]
-    for block in difflib.SequenceMatcher(None, kinds[0], kinds[1], autojunk=False).get_matching_blocks():
-        for step in range(block.size):
-            yield rest_a[block.a + step], rest_b[block.b + step]
+    yield from ((rest_a[left], rest_b[right]) for left, right in aligned(*kinds))
 
 
 def _renamed(model: ModelProto) -> ModelProto:

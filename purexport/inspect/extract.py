@@ -7,11 +7,10 @@ https://huggingface.co/docs/safetensors/index#format
 
 from __future__ import annotations
 
-import difflib
 import io
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -23,6 +22,7 @@ from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto, Va
 from proto_schema.owned import files_of
 from proto_schema.payload import BytesLike, byte_view, nbytes
 from proto_schema.targets import judge
+from purexport.inspect.similar import similar
 from purexport.inspect.values import as_text
 
 Path: TypeAlias = "str | os.PathLike[str]"
@@ -45,7 +45,7 @@ def find_tensor(model: ModelProto, name: str) -> TensorProto:
         if node.op_type == "Constant" and held and node.output:
             found.setdefault(as_text(node.output[0]), held[0])
     if name not in found:
-        close = difflib.get_close_matches(name, found, 3, 0.3) or list(found)[:3]
+        close = similar(name, found) or list(found)[:3]
         raise ValueError(f"no tensor is called {name!r}{'; there is ' if close else ''}{', '.join(close)}")
     return found[name]
 
@@ -164,22 +164,24 @@ def subgraph(model: ModelProto, outputs: Sequence[str], inputs: Sequence[str] | 
     known = {*makers, *constants, *(as_text(value.name) for value in graph.input)}
     for name in [*outputs, *(inputs or ())]:
         if name not in known:
-            close = difflib.get_close_matches(name, known, 3, 0.3)
+            close = similar(name, known)
             raise ValueError(f"the graph has no value {name!r}{'; it has ' if close else ''}{', '.join(close)}")
     starts = list(own if inputs is None else inputs)
-    cut = _cut(graph.node, outputs, set(starts), makers, constants)
-    missing = [name for name in cut.open if name not in starts]
+    begin = set(starts)
+    cut = _cut(graph.node, outputs, begin, makers, constants)
+    missing = [name for name in cut.open if name not in begin]
     if missing:
         raise ValueError(f"{', '.join(outputs)} also need {', '.join(missing)}: name it among the inputs")
     starts = [name for name in starts if name in cut.used]
     made = GraphProto(name=graph.name or "subgraph", node=[graph.node[at] for at in sorted(cut.nodes)])
-    kept = cut.used - set(starts)
+    kept = cut.used - begin
     made.initializer = [tensor for tensor in graph.initializer if as_text(tensor.name) in kept]
     made.sparse_initializer = [
         row for row in graph.sparse_initializer if row.values and as_text(row.values.name) in kept
     ]
-    made.input = [_typed(graph, name) for name in starts]
-    made.output = [_typed(graph, name) for name in outputs]
+    types = _types(graph)
+    made.input = [_typed(types, name) for name in starts]
+    made.output = [_typed(types, name) for name in outputs]
     inner = {as_text(name) for node in made.node for name in node.output} - set(outputs)
     made.value_info = [value for value in graph.value_info if as_text(value.name) in inner]
     rest = {row.name: getattr(model, row.name) for row in ModelProto.FIELDS if row.name not in ("graph",)}
@@ -237,14 +239,26 @@ def free_names(node: NodeProto) -> Iterator[str]:
             yield from (name for value in graph.output if (name := as_text(value.name)) and name not in inside)
 
 
-def _typed(graph: GraphProto, name: str) -> ValueInfoProto:
+def _types(graph: GraphProto) -> dict[str, ValueInfoProto | TensorProto]:
+    """What says the type of each value: the first entry that has it, else the tensor."""
+    found: dict[str, ValueInfoProto | TensorProto] = {}
     for value in [*graph.input, *graph.output, *graph.value_info]:
-        if as_text(value.name) == name and value.type is not None:
-            return value
+        if value.type is not None:
+            found.setdefault(as_text(value.name), value)
     for tensor in graph.initializer:
-        if as_text(tensor.name) == name:
-            return ps.helper.make_tensor_value_info(name, tensor.data_type or 0, tensor.dims)
-    raise ValueError(f"the file does not say the type of {name!r}: infer shapes first, or cut where the type is known")
+        found.setdefault(as_text(tensor.name), tensor)
+    return found
+
+
+def _typed(types: Mapping[str, ValueInfoProto | TensorProto], name: str) -> ValueInfoProto:
+    found = types.get(name)
+    if isinstance(found, TensorProto):
+        return ps.helper.make_tensor_value_info(name, found.data_type or 0, found.dims)
+    if found is None:
+        raise ValueError(
+            f"the file does not say the type of {name!r}: infer shapes first, or cut where the type is known"
+        )
+    return found
 
 
 __all__ = [

@@ -25,7 +25,7 @@ from typing import Any
 
 from proto_schema.codec import decode
 from proto_schema.commit import replacing
-from proto_schema.dtypes import DTYPES
+from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.errors import DecodeError
 from proto_schema.external import Folder, set_origin
 from proto_schema.fields import ENUM, MESSAGE, PAYLOAD, STRING, Message, message_class, reachable
@@ -280,10 +280,7 @@ class _Weights:
         if self.mode == "all":
             return histogram(tensor)
         row = DTYPES.get(tensor.data_type or 0)
-        count = 1
-        for size in tensor.dims:
-            count *= max(size, 0)
-        need = row.nbytes(count) if row is not None else 0
+        need = row.nbytes(element_count(tensor.dims)) if row is not None else 0
         limit = None if need <= _EXACT else _SAMPLE
         need = need if limit is None else limit
         if need > self.left:

@@ -6,8 +6,8 @@ knows the scopes, changes the names; what it renamed is compared with what was a
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -30,6 +30,7 @@ from proto_schema.wire import LEN, MASK64, VARINT, varint
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.paths import find, parse
 from purexport.inspect.rewrite import DIM, NODE, VALUE, Orders, Piece, Rewriter
+from purexport.inspect.similar import similar
 from purexport.inspect.values import as_text, value_of
 
 MODEL_FIELDS = ("ir_version", "producer_name", "producer_version", "domain", "model_version", "doc_string")
@@ -214,9 +215,9 @@ class Plan:
             for old, new in names.items():
                 if not old or not new:
                     raise ValueError(f"cannot rename {old!r} to {new!r}: a name has at least one character")
-            twice = [new for new in names.values() if list(names.values()).count(new) > 1]
-            if twice:
-                raise ValueError(f"two names would become {twice[0]!r}")
+            new, count = next(iter(Counter(names.values()).most_common(1)), ("", 0))
+            if count > 1:
+                raise ValueError(f"two names would become {new!r}")
             changed = {_octets(old): _octets(new) for old, new in names.items() if old != new}
             self.orders.names[kind] = changed
         if self.orders.names[VALUE] and self.model.training_info:
@@ -228,15 +229,13 @@ class Plan:
             ("input", self.edits.inputs, graph.input),
             ("output", self.edits.outputs, graph.output),
         ):
-            known = [as_text(value.name) for value in ends]
+            known = {as_text(value.name): None for value in ends}
             for old in names:
                 if old not in known:
                     raise ValueError(f"the graph has no {kind} {old!r}{_close(old, known)}")
 
     def _renamed(self, rewriter: Rewriter, kind: str, old: bytes, new: bytes) -> None:
-        places = {
-            where: count for (what, name, where), count in rewriter.renamed.items() if (what, name) == (kind, old)
-        }
+        places = dict(rewriter.renamed.get((kind, old), {}))
         if not places:
             raise ValueError(f"no {kind} is called {as_text(old)!r}{_close(as_text(old), self._known(kind))}")
         if kind == NODE and sum(places.values()) > 1:
@@ -301,9 +300,9 @@ def _message(row: Field, value: bytes) -> bytes:
     return varint(row.number << 3 | LEN) + varint(len(value)) + value
 
 
-def _close(name: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+def _close(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, 3, 0.3) or names[:3]
+    close = similar(name, names) or names[:3]
     return f"; there is {', '.join(map(ascii, close))}" if close else "; there is none at all"
 
 

@@ -8,13 +8,13 @@ occurs twice. A repeated field without an index means all its elements.
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proto_schema.fields import Message, field_of
 from purexport.inspect.elements import Bytes, Element
+from purexport.inspect.similar import similar
 from purexport.inspect.values import items, keys_of
 
 _STEP = re.compile(
@@ -86,7 +86,7 @@ def _what_is(source: Bytes, parents: list[Element], step: Step) -> str:
         return ""
     there = list(_expanded(source, parents[0], step))
     names = sorted({key for child in there[:50] for key in keys_of(source, child) if key}) if step.key else []
-    close = difflib.get_close_matches(step.key or "", names, 3, 0.3) or names[:3]
+    close = similar(step.key or "", names) or names[:3]
     return f"; it has {len(there)} of them{', as ' if close else ''}{', '.join(map(ascii, close))}"
 
 

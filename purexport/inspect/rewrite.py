@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -79,6 +79,7 @@ _DEFINITIONS = {
 """Which fields bring a value's name into being, by what is a scope."""
 
 _SMALL = 4096  # a message up to this size is searched for names before it is walked through
+_FEW = 16  # up to so many names: the search for each of them is a pass of its own
 _EXPRESSION = re.compile(rb"(?=.*[-+*/%(])[\w\s.,+*/%()^-]+")
 _TWO_WORDS = re.compile(rb"\w\s+\w")
 _IDENTIFIER = re.compile(rb"[A-Za-z_]\w*")
@@ -108,26 +109,37 @@ class Orders:
 
 @dataclass
 class _Scope:
-    """A graph or function: the names defined in it, as they are called from now on, and what is renamed inside."""
+    """A graph or function: the names defined in it before and after, and which of them are renamed to what."""
 
     outer: _Scope | None = None
-    defined: set[bytes] = field(default_factory=set)
-    names: dict[bytes, bytes] = field(default_factory=dict)
+    before: set[bytes] = field(default_factory=set)
+    after: set[bytes] = field(default_factory=set)
+    own: dict[bytes, bytes] = field(default_factory=dict)
 
     def sees(self, name: bytes) -> bool:
+        """Whether a value is called so from now on, here or further out."""
         scope: _Scope | None = self
         while scope is not None:
-            if name in scope.defined:
+            if name in scope.after:
                 return True
             scope = scope.outer
         return False
+
+    def new(self, name: bytes) -> bytes | None:
+        """What the value of that name is called from now on; None for the same as before."""
+        scope: _Scope | None = self
+        while scope is not None:
+            if name in scope.before:
+                return scope.own.get(name)
+            scope = scope.outer
+        return None
 
 
 _NOWHERE = _Scope()
 
 
 class Rewriter:
-    """One pass over a model's bytes. `renamed` counts (kind of name, old name, field), `doc_strings` fields.
+    """One pass over a model's bytes. `renamed` counts fields by (kind of name, old name), `doc_strings` fields.
 
     `values` are the names that the main graph defines.
     """
@@ -135,16 +147,18 @@ class Rewriter:
     def __init__(self, view: memoryview, orders: Orders, values: set[bytes]) -> None:
         self.view = view
         self.orders = orders
-        self.renamed: Counter[tuple[str, bytes, str]] = Counter()
+        self.renamed: dict[tuple[str, bytes], Counter[str]] = defaultdict(Counter)
         self.doc_strings: Counter[str] = Counter()
         self._places = orders.places
         # a name that the main graph does not define is renamed where a subgraph or function defines it
         self._inner = {old: new for old, new in orders.names[VALUE].items() if old not in values}
         self._fresh = {kind: set(names.values()) - set(names) for kind, names in orders.names.items()}
         self._fresh[NODE] |= orders.node_names
-        self._main = _entered(values, orders.names[VALUE], None)
-        self._needles = [name for names in orders.names.values() for pair in names.items() for name in pair]
-        self._needles += orders.node_names
+        self._old = {new: old for old, new in orders.names[VALUE].items()}
+        self._main = self._entered(values, orders.names[VALUE], None)
+        needles = [name for names in orders.names.values() for pair in names.items() for name in pair]
+        needles += orders.node_names
+        self._needles = needles if len(needles) <= _FEW else None
         active = {cls for (cls, _), kind in NAMES.items() if orders.names[kind] or self._fresh[kind]}
         if orders.no_doc_strings:
             active |= {cls for cls in reachable(ModelProto) if field_of(cls, "doc_string")}
@@ -164,6 +178,7 @@ class Rewriter:
         records = dict(self.orders.records.get(body, {}))
         placed: set[int] = set()
         changes: list[tuple[int, int, list[Piece]]] = []
+        merged: dict[int, _Scope] = {}
         for span in spans:
             row = table.get(span.number)
             if span.start in self.orders.dropped:
@@ -176,13 +191,13 @@ class Rewriter:
                 if new != bytes(self.view[span.start : span.stop]):
                     changes.append((span.start, span.stop, [new] if new else []))
             else:
-                pieces = self._field(cls, row, span, spans, scope)
+                pieces = self._field(cls, row, span, spans, merged, scope)
                 if pieces is not None:
                     changes.append((span.start, span.stop, pieces))
         added = [(number, new) for number, new in records.items() if number not in placed and new]
-        for number, new in sorted([*added, *self.orders.added.get(body, [])], key=lambda item: item[0]):
-            at = _place_for(spans, table, number, body)
-            changes.append((at, at, [new]))
+        added += self.orders.added.get(body, [])
+        places = {number: _place_for(spans, table, number, body) for number in {number for number, _ in added}}
+        changes += [(places[number], places[number], [new]) for number, new in sorted(added, key=lambda item: item[0])]
         return self._joined(sorted(changes, key=lambda change: change[:2]), body, stop) if changes else None
 
     @staticmethod
@@ -199,9 +214,12 @@ class Rewriter:
         return pieces
 
     def _field(
-        self, cls: type[Message], row: Field, span: Span, spans: list[Span], scope: _Scope
+        self, cls: type[Message], row: Field, span: Span, spans: list[Span], merged: dict[int, _Scope], scope: _Scope
     ) -> list[Piece] | None:
-        """The new record of a field; None if nothing changes, empty if the field is removed."""
+        """The new record of a field; None if nothing changes, empty if the field is removed.
+
+        `merged`: the scopes of graphs that may come in several pieces, by their field, entered once.
+        """
         if row.name == "doc_string" and self.orders.no_doc_strings:
             self.doc_strings[f"{cls.__qualname__}.doc_string"] += 1
             return []
@@ -211,7 +229,11 @@ class Rewriter:
         child = message_class(cls, row)
         if not self._may_change(child, span):
             return None
-        value = self._message(child, span.body, span.stop, self._scope_below(cls, row, child, span, spans, scope))
+        if child is GraphProto and not row.repeated and row.number in merged:
+            below = merged[row.number]
+        else:
+            below = merged[row.number] = self._scope_below(cls, row, child, span, spans, scope)
+        value = self._message(child, span.body, span.stop, below)
         return None if value is None else [_head(row.number, piece_bytes(value)), *value]
 
     def _may_change(self, cls: type[Message], span: Span) -> bool:
@@ -223,7 +245,7 @@ class Rewriter:
         if self.orders.no_doc_strings or span.stop - span.body > _SMALL:
             return True
         data = bytes(self.view[span.body : span.stop])
-        return any(name in data for name in self._needles)
+        return self._needles is None or any(name in data for name in self._needles)
 
     # Names ------------------------------------------------------------------------------------------------------------
 
@@ -233,44 +255,44 @@ class Rewriter:
         if not self.orders.names[VALUE] or (cls, row.name) in _NO_VALUES_BELOW or row.name == "metadata_props":
             return _NOWHERE
         if child is FunctionProto:
-            return _entered(_defined(self.view, child, [span]), self._inner, None)
+            return self._entered(_defined(self.view, child, [span]), self._inner, None)
         if child is not GraphProto:
             return scope
         if cls is ModelProto:
             return self._main
         # readers merge a field that occurs twice, so it is one graph
         parts = [span] if row.repeated else [other for other in spans if other.number == row.number]
-        return _entered(_defined(self.view, child, parts), self._inner, scope)
+        return self._entered(_defined(self.view, child, parts), self._inner, scope)
 
     def _name(self, cls: type[Message], row: Field, kind: str, span: Span, scope: _Scope) -> list[Piece] | None:
         text = bytes(self.view[span.body : span.stop])
-        names = scope.names if kind == VALUE else self.orders.names[kind]
+        renamed = scope.new if kind == VALUE else self.orders.names[kind].get
         parts = _identifiers(text) if kind == DIM else [text]
         if kind != VALUE and not self._fresh[kind].isdisjoint([text, *parts]):
             raise ValueError(f"cannot rename a {kind} to {as_text(text)!r}: another {kind} is called so")
-        old = [part for part in dict.fromkeys([text, *parts]) if part in names]
+        old = [part for part in dict.fromkeys([text, *parts]) if renamed(part) is not None]
         if not old:
             return None
-        self.renamed.update((kind, part, f"{cls.__qualname__}.{row.name}") for part in old)
-        new = names.get(text)
+        for part in old:
+            self.renamed[kind, part][f"{cls.__qualname__}.{row.name}"] += 1
+        new = renamed(text)
         if new is None:
-            new = _IDENTIFIER.sub(lambda match: names.get(match[0], match[0]), text)
+            new = _IDENTIFIER.sub(lambda match: renamed(match[0]) or match[0], text)
         return [_head(row.number, len(new)), new]
 
-
-def _entered(defined: set[bytes], wanted: dict[bytes, bytes], outer: _Scope | None) -> _Scope:
-    """The scope of a graph or function that defines these names. ValueError if a new name is taken in it."""
-    own = {old: new for old, new in wanted.items() if old in defined}
-    after = {own.get(name, name) for name in defined} if own else defined
-    for new in own.values():
-        if (new in defined and new not in own) or (outer is not None and outer.sees(new)):
-            raise ValueError(f"cannot rename a value to {as_text(new)!r}: another value is called so")
-    above = {} if outer is None else {old: new for old, new in outer.names.items() if old not in defined}
-    for old, new in above.items():
-        if new in after:
-            names = f"{as_text(old)!r} to {as_text(new)!r}"
-            raise ValueError(f"cannot rename {names}: a subgraph has a value of its own of that name")
-    return _Scope(outer, after, {**above, **own})
+    def _entered(self, defined: set[bytes], wanted: dict[bytes, bytes], outer: _Scope | None) -> _Scope:
+        """The scope of a graph or function that defines these names. ValueError if a new name is taken in it."""
+        own = {old: wanted[old] for old in defined if old in wanted} if wanted else {}
+        after = {own.get(name, name) for name in defined} if own else defined
+        for new in own.values():
+            if (new in defined and new not in own) or (outer is not None and outer.sees(new)):
+                raise ValueError(f"cannot rename a value to {as_text(new)!r}: another value is called so")
+        for name in after if outer is not None and self._old else ():
+            old = self._old.get(name)
+            if old is not None and old not in defined and outer is not None and outer.new(old) == name:
+                names = f"{as_text(old)!r} to {as_text(name)!r}"
+                raise ValueError(f"cannot rename {names}: a subgraph has a value of its own of that name")
+        return _Scope(outer, defined, after, own)
 
 
 def _identifiers(text: bytes) -> list[bytes]:

@@ -3,31 +3,37 @@
 Strategy: the model, its graph and its functions are built again from those of their fields that decode. Any other field
 is kept whole or dropped whole, because half a node is another node. After damage the reader goes on where the length
 says. If nothing sensible follows there, it goes on at the next place from which several fields in a row decode.
-Invariant: what is written decodes. It need not be a valid model, because other nodes may need the dropped ones.
+Only places with the first byte of a known tag are looked at, and first only at their tags and lengths.
+Invariants: what is written decodes. It need not be a valid model, because other nodes may need the dropped ones. The
+work is in proportion to the file: what is decoded in vain counts, and after too much of it the rest is dropped.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import proto_schema as ps
 from proto_schema.codec import decode
 from proto_schema.commit import replacing
 from proto_schema.errors import DecodeError
+from proto_schema.fields import Message
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto
 from proto_schema.owned import files_of
 from proto_schema.payload import BytesLike, nbytes
 from proto_schema.scalars import unpack
 from proto_schema.sniff import what_it_is
-from proto_schema.wire import LEN, varint
-from purexport.inspect.elements import Bytes, Element
+from proto_schema.wire import I32, I64, LEN, VARINT, read_tag, varint
+from purexport.inspect.elements import Bytes, Element, accepts
 
 _CONTAINERS = (ModelProto, GraphProto, FunctionProto)
 _IN_A_ROW = 3  # fields that must decode one after the other for a place to count as a beginning
-_FARTHEST = 1 << 20  # bytes that are searched for it
+_EFFORT = 16  # bytes that are decoded in vain at most, for each byte of the file
+_LOOK = 4  # bytes that a look at a place counts as
 
 
 @dataclass
@@ -125,6 +131,7 @@ class _Keeper:
     def __init__(self, source: Bytes, found: Salvage) -> None:
         self.source = source
         self.found = found
+        self.left = _EFFORT * source.size
 
     def parts(self, parent: Element) -> list[BytesLike]:
         """The fields of a container that can be kept, as views, each container with a header of its new length."""
@@ -157,6 +164,7 @@ class _Keeper:
                 yield child
                 at = child.stop
                 continue
+            self.left -= child.payload if child is not None and not child.problem else 0
             after = self._resume(parent, at, child)
             path = child.path if child is not None else f"{parent.path}.?".lstrip(".")
             self.found.dropped.append((at, after - at, path))
@@ -168,29 +176,48 @@ class _Keeper:
             parent.step, parent.path, parent.owner, None, parent.message, 0, LEN, at, at, parent.stop, parent.depth
         )
         child = next(self.source.children(assumed), None)
-        return None if child is None or not child.wire_name else child
+        if child is None or child.wire_name:
+            return child
+        self.left -= parent.stop - at if child.problem.endswith("is not closed") else max(0, child.bad - at)
+        return None
 
     def _resume(self, parent: Element, at: int, child: Element | None) -> int:
         """Where to go on after bytes that cannot be kept: behind them, at the first promising place, or nowhere."""
         if child is not None and not child.problem and self._promising(parent, child.stop):
             return child.stop
-        stop = min(parent.stop, at + _FARTHEST)
-        return next((place for place in range(at + 1, stop) if self._promising(parent, place)), parent.stop)
+        for match in _beginnings(parent.message or ModelProto).finditer(self.source.view, at + 1, parent.stop):
+            self.left -= _LOOK
+            if self.left < 0:
+                break
+            if self._promising(parent, match.start()):
+                return match.start()
+        return parent.stop
 
     def _promising(self, parent: Element, at: int) -> bool:
         """Whether fields that the schema knows follow each other from here, or the end does."""
-        for _ in range(_IN_A_ROW):
-            if at == parent.stop:
-                return True
-            child = self._at(parent, at)
-            if child is None or child.field is None or child.problem or not self._sound(child):
+        fields: list[Element] = []
+        while len(fields) < _IN_A_ROW and at != parent.stop:
+            child = self._at(parent, at) if self._is_known(parent, at) else None
+            if child is None or child.problem:
                 return False
+            fields.append(child)
             at = child.stop
-        return True
+        if all(map(self._sound, fields)):
+            return True
+        self.left -= sum(field.payload for field in fields)
+        return False
+
+    def _is_known(self, parent: Element, at: int) -> bool:
+        """Whether the tag of a known field is there, which costs less to find out than where an unknown one ends."""
+        try:
+            tag = read_tag(self.source.view, at, parent.stop)[0]
+        except DecodeError:
+            return False
+        return any(row.number == tag >> 3 and accepts(row, tag & 7) for row in (parent.message or Message).FIELDS)
 
     def _sound(self, child: Element) -> bool:
         """Whether a decoder takes the field; in a damaged file also whether the schema knows all fields in it."""
-        if child.problem:
+        if child.problem or self.left < 0:
             return False
         try:
             if child.message is not None:
@@ -202,3 +229,11 @@ class _Keeper:
         except DecodeError:
             return False
         return True
+
+
+@cache
+def _beginnings(cls: type[Message]) -> re.Pattern[bytes]:
+    """The first byte of a tag of each field, in each form in which it may come."""
+    kinds = {LEN: (LEN,), VARINT: (VARINT, LEN), I32: (I32, LEN), I64: (I64, LEN)}
+    tags = {varint(row.number << 3 | form)[:1] for row in cls.FIELDS for form in kinds[row.kind.wire_type]}
+    return re.compile(b"[" + b"".join(map(re.escape, sorted(tags))) + b"]", re.DOTALL)

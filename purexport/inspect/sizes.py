@@ -208,28 +208,67 @@ def _nbytes(tensor: TensorProto) -> int:
 def duplicates(path: str | os.PathLike[str]) -> list[tuple[list[str], int]]:
     """(names, bytes of one) of tensors with the same type, shape and content, the largest waste first.
 
-    Reads the weights that could be equal by size and by a sample. Raises ExternalDataError if data is missing.
+    Reads the weights that could be equal by size and by a sample. Tensors that lie in the same bytes of a data file in
+    part are not compared. Raises ExternalDataError if data is missing.
     """
     alike: dict[object, list[TensorProto]] = defaultdict(list)
-    for tensor in tensors(ps.load(path)):
-        if _nbytes(tensor) > 64:
-            alike[tensor.data_type, tuple(tensor.dims), _nbytes(tensor)].append(tensor)
-    for look in (_sample, _digest):
+    found = [tensor for tensor in tensors(ps.load(path)) if _nbytes(tensor) > 64]
+    for tensor in found:
+        alike[f"{tensor.data_type} {tensor.dims} {_nbytes(tensor)}"].append(tensor)  # tuples can share one hash
+    places = _Places(found)
+    for look in (places.sample, places.digest):
         finer: dict[object, list[TensorProto]] = defaultdict(list)
         for key, group in alike.items():
             if len(group) > 1:
                 for tensor in group:
                     finer[key, look(tensor)].append(tensor)
         alike = finer
-    found = [
+    groups = [
         ([as_text(tensor.name) for tensor in group], _nbytes(group[0])) for group in alike.values() if len(group) > 1
     ]
-    return sorted(found, key=lambda item: -item[1] * (len(item[0]) - 1))
+    return sorted(groups, key=lambda item: -item[1] * (len(item[0]) - 1))
 
 
-def _sample(tensor: TensorProto) -> bytes:
-    data = payload_of(tensor)
-    return b"" if data is None else bytes(next(chunks(data, _SAMPLE), b""))
+class _Places:
+    """The content of tensors as bytes to compare: of each range of a data file once.
+
+    Ranges that share bytes without being equal are never alike: what they share is stored once, and a file could have
+    very many of them.
+    """
+
+    def __init__(self, found: list[TensorProto]) -> None:
+        self._digests: dict[str, bytes] = {}
+        self._overlapping: set[str] = set()
+        by_file: dict[str, set[tuple[int, int]]] = defaultdict(set)
+        for tensor in found:
+            if tensor.data_location == TensorProto.EXTERNAL:
+                entry = entries(tensor)
+                by_file[entry.location].add((entry.offset, _stop(tensor, entry)))
+        for location, ranges in by_file.items():
+            end, last = -1, ""
+            for start, stop in sorted(ranges):
+                name = f"{start} {stop} {location}"
+                if start < end:
+                    self._overlapping |= {last, name}
+                if stop > end:
+                    end, last = stop, name
+
+    def sample(self, tensor: TensorProto) -> bytes:
+        """The first bytes."""
+        data = payload_of(tensor)
+        return b"" if data is None else bytes(next(chunks(data, _SAMPLE), b""))
+
+    def digest(self, tensor: TensorProto) -> bytes:
+        """What differs if the content does."""
+        if tensor.data_location != TensorProto.EXTERNAL:
+            return _digest(tensor)
+        entry = entries(tensor)
+        place = f"{entry.offset} {_stop(tensor, entry)} {entry.location}"
+        if place in self._overlapping:
+            return place.encode(errors="surrogatepass")
+        if place not in self._digests:
+            self._digests[place] = _digest(tensor)
+        return self._digests[place]
 
 
 def _digest(tensor: TensorProto) -> bytes:

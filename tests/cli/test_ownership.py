@@ -188,7 +188,7 @@ from purexport.cli.main import main
 
 verbs = eval(sys.argv[1])
 words_out = os.dup(1)
-faulthandler.dump_traceback_later(20, exit=True)
+faulthandler.dump_traceback_later(60, exit=True)
 os.symlink("/proc/self/fd/1", "stdout")
 os.symlink("/proc/self/fd", "fd")
 sink = os.open("sink", os.O_WRONLY | os.O_CREAT, 0o666)
@@ -258,7 +258,7 @@ def test_what_is_no_regular_file_is_written_to(folder: Path) -> None:
     ps.save(model(1), folder / "i.onnx", external_data=False)
     command = [sys.executable, "-c", STREAMS, repr(TO_STREAMS)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=90)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=240)
     wrong = [line for line in done.stdout.splitlines() if line.startswith("WRONG") and "edit" not in line]
     assert wrong == [] and done.stdout.endswith("done\n"), done.stdout[-300:] + done.stderr[-2000:]
 

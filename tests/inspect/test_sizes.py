@@ -63,6 +63,28 @@ def test_module_of(name: str, module: str) -> None:
     assert module_of(name) == module
 
 
+# the ranges of tensors in a data file of zeros, the groups of equal ones
+DUPLICATES: list[tuple[str, Sequence[tuple[int, int]], list[list[str]]]] = [
+    ("apart", [(0, 100), (100, 100)], [["w0", "w1"]]),
+    ("tied", [(0, 100), (0, 100)], [["w0", "w1"]]),
+    ("overlapping", [(0, 100), (50, 100)], []),
+    ("overlapping and apart", [(0, 100), (50, 100), (200, 100), (300, 100)], [["w2", "w3"]]),
+    ("one inside others", [(0, 300), (0, 100), (200, 100)], []),
+]
+
+
+@pytest.mark.parametrize(("name", "ranges", "groups"), DUPLICATES, ids=[row[0] for row in DUPLICATES])
+def test_duplicates(name: str, ranges: Sequence[tuple[int, int]], groups: list[list[str]], tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(bytes(500))
+    weights = []
+    for at, (start, size) in enumerate(ranges):
+        tensor = ps.TensorProto(name=f"w{at}", data_type=ps.TensorProto.UINT8, dims=[size])
+        ps.external.set_entries(tensor, "w.bin", start, size)
+        weights.append(tensor)
+    (tmp_path / "m.onnx").write_bytes(ps.dumps(model_of(*weights)))
+    assert [names for names, _ in duplicates(tmp_path / "m.onnx")] == groups
+
+
 # what it is, the ranges of tensors, size of the file (None: missing), what the audit says, whether it is sound
 AUDITS: list[tuple[str, Sequence[tuple[int, int]], int | None, dict[str, object], bool]] = [
     ("complete", [(0, 100), (100, 50)], 150, {"covered": 150, "gaps": 0, "tail": 0}, True),

@@ -115,8 +115,8 @@ class Details {
       if (users.length > 6) links.push(make("span", "faint", `and ${users.length - 6} more`));
       add("out", name, links);
     }
-    for (const inner of node.graphs) {
-      const found = this.app.model.graphs.find((one) => one.element === inner);
+    for (const inner of node.graphs.slice(0, MOST_PORTS)) {
+      const found = this.app.model.byElement.get(inner);
       const link = make("button", "link", `open the graph of ${many(found.nodes.length, "node")}`);
       link.addEventListener("click", () => {
         this.app.tab("graph");
@@ -124,7 +124,8 @@ class Details {
       });
       list.append(link);
     }
-    const more = Math.max(0, node.inputs.length - MOST_PORTS) + Math.max(0, node.outputs.length - MOST_PORTS);
+    const ends = [node.inputs, node.outputs, node.graphs];
+    const more = ends.reduce((sum, list) => sum + Math.max(0, list.length - MOST_PORTS), 0);
     if (more) list.append(make("span", "faint", `and ${count(more)} more`));
     box.append(list);
   }

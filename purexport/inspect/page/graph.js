@@ -23,6 +23,12 @@ const LEAST_TEXT = 0.34;  // the scale from which on boxes have text
 const LEAST_EDGE = 0.03;  // from which on edges are drawn
 const LEAST = 0.02;  // the least of all, at which a layer is a line; the bar shows more
 
+const MOST_DIMS = 8;  // of a shape in a box
+
+const shapeText = (dims) => {
+  const text = dims.slice(0, MOST_DIMS).join("\u00d7") || "scalar";
+  return dims.length > MOST_DIMS ? `${text} ...` : text;
+};
 const familyOf = (op) => FAMILY_OF.get(op) ?? "element";
 
 class GraphView {
@@ -86,9 +92,9 @@ class GraphView {
     if (kind === INPUT) return [graph.inputs[vertex - graph.nodes.length], ""];
     if (kind === OUTPUT) return [graph.outputs[vertex - graph.nodes.length - graph.inputs.length], ""];
     const node = graph.nodes[vertex];
-    const shapes = node.inputs.filter((name) => graph.weights.has(name))
-      .map((name) => graph.weights.get(name).dims.join("\u00d7") || "scalar");
-    const second = shapes.slice(0, 2).join("  ") + (shapes.length > 2 ? " ..." : "");
+    const weights = node.inputs.filter((name) => graph.weights.has(name));
+    const shapes = weights.slice(0, 2).map((name) => shapeText(graph.weights.get(name).dims));
+    const second = shapes.join("  ") + (weights.length > 2 ? " ..." : "");
     return [node.op + (node.graphs.length ? " \u25a3" : ""), second];
   }
 

@@ -59,7 +59,9 @@ class Layout {
     const sequence = this.sequence(total), place = new Int32Array(total);
     sequence.forEach((vertex, at) => { place[vertex] = at; });
     for (let vertex = 0; vertex < total; vertex++) {
-      for (const from of this.preds[vertex].filter((one) => place[one] >= place[vertex])) this.cut(from, vertex);
+      for (const from of this.preds[vertex]) if (place[from] >= place[vertex]) this.stub(from, vertex);
+      this.preds[vertex] = this.preds[vertex].filter((from) => place[from] < place[vertex]);
+      this.succs[vertex] = this.succs[vertex].filter((to) => place[vertex] < place[to]);
     }
     this.layer = new Int32Array(total);
     const constant = new Uint8Array(total);
@@ -97,12 +99,6 @@ class Layout {
       if (next < total) take(next);
     }
     return found;
-  }
-
-  cut(from, to) {
-    this.preds[to].splice(this.preds[to].indexOf(from), 1);
-    this.succs[from].splice(this.succs[from].indexOf(to), 1);
-    this.stub(from, to);
   }
 
   stub(from, to) {

@@ -174,7 +174,7 @@ class Model {
 
   // What nodes take from outside by the graphs in them: names that no one inside makes. Inner graphs come later.
   outer() {
-    const graphs = new Map(this.graphs.map((graph) => [graph.element, graph]));
+    const graphs = this.byElement = new Map(this.graphs.map((graph) => [graph.element, graph]));
     const free = new Map();
     for (const graph of this.graphs.slice(1).reverse()) {
       const made = new Set([...graph.inputs, ...graph.weights.keys()]), used = new Set(graph.outputs);
@@ -209,7 +209,7 @@ class Model {
       const graph = new Graph(from, name || `function ${fieldText(this.bytes, from, "name")}`);
       this.graphs.push(graph);
       for (const kid of this.bytes.kids(from)) {
-        if (kid.message === "NodeProto") todo.push(...this.node(graph, kid));
+        if (kid.message === "NodeProto") for (const inner of this.node(graph, kid)) todo.push(inner);
         else if (kid.message === "TensorProto") this.initializer(graph, kid);
         else if (kid.message === "ValueInfoProto") this.value(graph, kid);
         else if (kid.message === "SparseTensorProto") this.sparse(graph, kid);
@@ -226,7 +226,7 @@ class Model {
     const inner = [];
     for (const kid of this.bytes.children(element)) {
       if (kid.message === "AttributeProto") {
-        if (kid.payload > 8) inner.push(...this.attribute(kid, node));
+        if (kid.payload > 8) for (const one of this.attribute(kid, node)) inner.push(one);
       } else if (kid.field === null || !kid.field.isText) {
         continue;
       } else if (kid.field.name === "input") {
@@ -246,12 +246,13 @@ class Model {
   }
 
   attribute(element, node) {
-    const inner = [];
+    const inner = [], owner = `${node.op} ${node.name || node.outputs[0] || ""}`;
+    let title = null;
     for (const kid of this.bytes.children(element)) {
       if (kid.message === "TensorProto") {
-        this.tensor(kid, `${node.op} ${node.name || node.outputs[0] || ""}`.trim(), node.op);
+        this.tensor(kid, owner.trim(), node.op);
       } else if (kid.message === "GraphProto") {
-        const title = `${node.op} ${node.name || node.outputs[0] || ""}: ${fieldText(this.bytes, element, "name")}`;
+        title ??= `${owner}: ${fieldText(this.bytes, element, "name")}`;
         node.graphs.push(kid);
         inner.push([kid, title]);
       }
