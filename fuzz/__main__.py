@@ -1,15 +1,32 @@
-"""`python -m fuzz HARNESS --seconds N [--runs N] [--seed S]`: exit status 0 without findings, 1 with, 2 if misused."""
+"""`python -m fuzz HARNESS --seconds N [--runs N] [--seed S] [--record]`, or `all --minutes N`, or `programs`.
+
+The exit status is 0 without findings, 1 with, 2 if misused.
+"""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from pathlib import Path
 
-from fuzz import checker, checkpoints, codecs, decoder, differential, external, growth, inspector, messages
+from fuzz import (
+    checker,
+    checkpoints,
+    codecs,
+    counts,
+    decoder,
+    differential,
+    every,
+    external,
+    growth,
+    inspector,
+    messages,
+)
 from fuzz.engine import Session, has_atheris, outcome, plain
+from fuzz.folders import harness as folders
 
-_SINGLE = (decoder, differential, codecs, messages, growth, external, inspector, checker)
+_SINGLE = (decoder, differential, codecs, messages, growth, external, inspector, checker, folders)
 HARNESSES = {harness.name: harness for harness in (*(module.HARNESS for module in _SINGLE), *checkpoints.HARNESSES)}
 
 
@@ -18,6 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["programs"]:
         return programs(given[1:])
+    if given[:1] == ["all"]:
+        return every.run(HARNESSES, given[1:])
     parser = argparse.ArgumentParser(prog="python -m fuzz", description="Fuzz what reads files.")
     parser.add_argument(
         "harness", choices=HARNESSES, help="; ".join(f"{h.name}: {h.invariant}" for h in HARNESSES.values())
@@ -27,11 +46,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--plain", action="store_true", help="plain mutation, even where atheris is installed")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "findings", help="the folder for findings")
+    parser.add_argument("--record", action="store_true", help="add what was done to the counts")
+    parser.add_argument("--counts", type=Path, default=counts.COUNTS, help="the file of the counts")
     parser.add_argument("--replay", type=Path, help="run this one file instead")
     asked = parser.parse_args(given)
     harness = HARNESSES[asked.harness]
     if asked.replay:
-        word, broken = outcome(harness, asked.replay.read_bytes())
+        data = asked.replay.read_bytes()
+        word, broken = outcome(harness, data)
+        for line in harness.told(data) if harness.told else []:
+            print(line)
         print(f"FINDING {broken}" if broken else f"holds: {word}")
         return int(bool(broken))
     seconds = 60.0 if asked.seconds is None and asked.runs is None else asked.seconds
@@ -40,7 +64,12 @@ def main(arguments: list[str] | None = None) -> int:
         from fuzz import guided
 
         guided.run(session, asked.seed, finish)
-    plain(session, asked.seed)
+    try:
+        plain(session, asked.seed)
+    except KeyboardInterrupt:
+        print("interrupted")
+    if asked.record:
+        counts.record(harness.name, session.counted, session.taken, len(session.findings), asked.seed, asked.counts)
     return finish(session)
 
 
@@ -65,4 +94,5 @@ def finish(session: Session) -> int:
 
 
 if __name__ == "__main__":
+    logging.getLogger("proto_schema").setLevel(logging.ERROR)  # thousands of warnings, of hostile files
     raise SystemExit(main())

@@ -28,10 +28,27 @@ class Session:
     coverage: str = ""  # what a guided run has reached
     findings: dict[str, bytes] = field(default_factory=dict)
     started: float = field(default_factory=time.monotonic)
+    _steps_before: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._steps_before = self._steps()
+
+    def _steps(self) -> int:
+        return 0 if self.harness.steps is None else self.harness.steps()
+
+    @property
+    def taken(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self.started
+
+    @property
+    def counted(self) -> int:
+        """Executions; steps, where the harness counts those."""
+        return self.executions if self.harness.steps is None else self._steps() - self._steps_before
 
     @property
     def over(self) -> bool:
-        spent = self.seconds is not None and time.monotonic() - self.started >= self.seconds
+        spent = self.seconds is not None and self.taken >= self.seconds
         return spent or (self.runs is not None and self.executions >= self.runs)
 
     def execute(self, data: bytes) -> str:
@@ -45,6 +62,8 @@ class Session:
 
     def _show(self, broken: str, data: bytes) -> None:
         print(f"FINDING {self.harness.name}: {broken}\n  invariant: {self.harness.invariant}\n  input: {data.hex()}")
+        for line in self.harness.told(data) if self.harness.told else []:
+            print(f"    {line}")
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
             path = self.folder / f"{self.harness.name}-{hashlib.sha1(data).hexdigest()[:12]}.bin"
@@ -53,9 +72,9 @@ class Session:
 
     def summary(self) -> str:
         """One line: executions, their rate, coverage where it is known, findings."""
-        taken = time.monotonic() - self.started
-        rate = self.executions / taken if taken else 0.0
-        said = [f"{self.executions} executions", f"{rate:.0f}/s", self.coverage, f"{len(self.findings)} findings"]
+        taken, what = self.taken, "steps" if self.harness.steps else "executions"
+        rate = self.counted / taken if taken else 0.0
+        said = [f"{self.counted} {what}", f"{rate:.0f}/s", self.coverage, f"{len(self.findings)} findings"]
         return f"{self.harness.name}: {', '.join(filter(None, said))}"
 
 
@@ -70,7 +89,7 @@ def outcome(harness: Harness, data: bytes) -> tuple[str, str]:
 def smaller(harness: Harness, data: bytes, broken: str) -> bytes:
     """The input with all pieces left out that the finding does not need, within SHRINKING seconds."""
     until = time.monotonic() + SHRINKING
-    step = max(1, len(data) // 2)
+    step = 1 << max(len(data).bit_length() - 2, 0)  # a power of two: records of such a length are left out whole
     while time.monotonic() < until:
         at = 0
         before = len(data)

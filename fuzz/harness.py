@@ -18,7 +18,11 @@ class Violation(AssertionError):  # noqa: N818 -- it is the finding, not an erro
 
 @dataclass(frozen=True)
 class Harness:
-    """One invariant. `check` returns a short word for what the input did, which the plain engine explores by."""
+    """One invariant. `check` returns a short word for what the input did, which the plain engine explores by.
+
+    `told`: the steps of an input as lines, where it has steps; `steps`: how many this process has done, which are
+    counted then instead of inputs.
+    """
 
     name: str
     invariant: str
@@ -28,6 +32,8 @@ class Harness:
     longest: int = 4096  # bytes of a mutated input
     head: int = 0  # bytes before the encoding, which are choices: the encoding is mutated as one
     timed: bool = False  # it measures time, which instrumentation would distort: always the plain engine
+    told: Callable[[bytes], list[str]] | None = None
+    steps: Callable[[], int] | None = None
 
 
 def _classes() -> tuple[type[Message], ...]:
@@ -62,7 +68,10 @@ def difference(mine: Any, theirs: Any, path: str = "message") -> str:
     if type(mine) is not type(theirs):
         return f"{path}: {type(mine).__qualname__} and {type(theirs).__qualname__}"
     for field in type(mine).FIELDS:
-        found = _field_difference(field, getattr(mine, field.name), getattr(theirs, field.name), f"{path}.{field.name}")
+        first, second = getattr(mine, field.name), getattr(theirs, field.name)
+        if first is second or (field.repeated and first == [] == second):
+            continue  # most fields are absent
+        found = _field_difference(field, first, second, f"{path}.{field.name}")
         if found:
             return found
     return "" if mine.unknown_fields == theirs.unknown_fields else f"{path}.unknown_fields"

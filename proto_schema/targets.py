@@ -56,7 +56,7 @@ def judge(path: str, kind: Kind = "model", inputs: Iterable[str] = (), overwrite
 
 def _status(path: str) -> os.stat_result | None:
     """Of the file, behind links; None if there is none."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # a model may name files that no file can be called
         return os.stat(path)
     return None
 

@@ -45,6 +45,7 @@ RUNS = [
     ("external", 250, 70),
     ("inspect", 250, 80),
     ("checker", 400, 50),
+    ("folders", 60, 15),
 ]
 
 

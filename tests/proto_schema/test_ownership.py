@@ -23,8 +23,10 @@ import numpy as np
 import pytest
 
 import proto_schema as ps
+from proto_schema import owned
 from proto_schema.numpy_helper import to_array
 from proto_schema.saveplan import SavePlan
+from purexport.inspect import Edits, canonicalize, edit
 from tests.proto_schema.decoys import Watched, lay_out, naming, used_by
 from tests.proto_schema.stress import EXTERNAL, held_by, model
 
@@ -495,3 +497,37 @@ def test_a_model_above_needs_the_data(tmp_path: Path) -> None:
     for options in (EXTERNAL, INLINE):
         save(2, "sub/m.onnx", **options)(tmp_path)
         assert (held_by(tmp_path / "above.onnx"), held_by(tmp_path / "sub" / "m.onnx")) == ("1", "2")
+
+
+@pytest.mark.parametrize("name", ["w\0bin", "\0", "w" * 300, "../" * 40 + "w", "\ud800"])
+def test_data_of_a_name_that_no_file_can_have(name: str, tmp_path: Path) -> None:
+    """Whether the target is one of the files that the command reads is asked of every name that a model says."""
+    found = ps.TensorProto(name="w", data_type=2, dims=[1], data_location=ps.TensorProto.EXTERNAL)
+    found.external_data = [ps.StringStringEntryProto(key="location", value=name.encode("utf-8", "surrogatepass"))]
+    whole = ps.ModelProto(ir_version=8, graph=ps.GraphProto(name="g", initializer=[found]))
+    (tmp_path / "m.onnx").write_bytes(ps.dumps(whole))
+    (tmp_path / "n.onnx").write_bytes(ps.dumps(whole))
+    canonicalize(tmp_path / "m.onnx", tmp_path / "n.onnx")
+    assert (tmp_path / "n.onnx").read_bytes() == ps.dumps(whole)
+
+
+def test_files_outside_of_the_folder_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the model says that is replaced: a mark is looked for in files beside it only."""
+    box = tmp_path / "box"
+    (box / "sub").mkdir(parents=True)
+    places = [tmp_path / "o", tmp_path / "o.data", box / "sub" / "o"]
+    for place in places:
+        place.write_bytes(bytes(64))
+    hostile = naming("../o", str(tmp_path / "o.data"), "sub/o", "/dev/zero", "..", "")
+    (box / "m.onnx").write_bytes(hostile)
+    opened: list[str] = []
+
+    def looked(path: str, *_: object) -> bool:
+        opened.append(path)
+        return False
+
+    monkeypatch.setattr(owned, "is_marked", looked)
+    save(1, "m.onnx", **EXTERNAL)(box)
+    (box / "m.onnx").write_bytes(hostile)
+    edit(box / "m.onnx", Edits(fields={"producer_name": "me"}))
+    assert [path for path in opened if os.path.dirname(path) != str(box)] == []
