@@ -84,7 +84,9 @@ def edit(
         return _edited(name, place, in_place, edits, append, None)
     Bytes(name)  # so that a file which cannot be read is not blamed on writing
     _refuse_target(place, in_place)
-    with replacing(place, inputs=() if in_place else files_of(name), overwrite=overwrite, appends=append) as file:
+    inputs = () if in_place else files_of(name)
+    replaces = overwrite or in_place  # what is edited is decoded first, and that says better why it cannot be
+    with replacing(place, inputs=inputs, overwrite=replaces, appends=append) as file:
         return _edited(name, place, in_place, edits, append, file)
 
 
@@ -232,12 +234,12 @@ def _version_notes(model: ModelProto, edits: Edits) -> list[str]:
 
 def _declare(model: ModelProto, domain: str, version: int) -> None:
     own = [entry for entry in model.opset_import if domain_of(entry.domain) == domain]
-    old = own[-1].version if own else None
+    missing, old = not own, own[-1].version if own else None
     for function in model.functions:
         own += [row for row in function.opset_import if domain_of(row.domain) == domain and row.version == old]
     for entry in own:
         entry.version = version
-    if old is None:
+    if missing:
         model.opset_import.append(OperatorSetIdProto(domain=domain, version=version))
 
 
