@@ -72,7 +72,8 @@ class Surroundings:
     def leftovers(self, used: Collection[str]) -> Iterator[str]:
         """The paths of what nobody needs now that the model refers to the files `used` only. Says what stays."""
         beside = (f"{self.name}.", f"{self.name}-")
-        for name in sorted({name for name in self._names if self._searching or name.startswith(beside)} | self.data):
+        found = [n for n in self._names if self._searching or n.startswith(beside) or n.endswith(JOURNAL)]
+        for name in sorted({*found, *self.data}):
             if name in used or name == self.name or not os.path.lexists(self._path(name)):
                 continue
             if name.endswith(JOURNAL) and is_journal(self._path(name), self.name):
@@ -83,7 +84,8 @@ class Surroundings:
             if not reason:
                 yield self._path(name)
             elif name in self.data and not is_checkpoint(name):
-                _log.warning("%s stays, though the new %s does not need it: %s", self._path(name), self.path, reason)
+                said = ascii(reason)[1:-1]
+                _log.warning("%a stays, though the new %a does not need it: %s", self._path(name), self.path, said)
 
     def temporaries(self) -> Iterator[str]:
         """The paths of temporary files for this target. While its lock is held, nobody needs them."""

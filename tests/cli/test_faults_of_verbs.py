@@ -17,7 +17,7 @@ import pytest
 import proto_schema as ps
 from proto_schema.numpy_helper import from_array
 from purexport import inspect
-from tests.proto_schema.decoys import Watched, lay_out
+from tests.proto_schema.decoys import Watched, lay_out_few
 from tests.proto_schema.faults import FAULTS, SIGNALS, Disk, Fault
 
 MOST_CALLS = 60
@@ -72,7 +72,7 @@ class Walking:
     def __init__(self, verb: Verb, folder: Path) -> None:
         self.verb, self.folder, self.path = verb, folder, folder / "m.onnx"
         self.model = model()
-        lay_out(folder)
+        lay_out_few(folder)
         self.others = Watched(folder)
         self.lay_out()
         verb.run(self.path)

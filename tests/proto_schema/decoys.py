@@ -43,6 +43,19 @@ FILES = [
     ("text.onnx", b"version https://git-lfs.github.com/spec/v1\n", 0o600),
 ]
 
+FEW = ("m.onnx.bak", "m.onnx.data.old", ".m.onnx.deadbeef.tmp", ".m.onnx.0123456789abcdef.tmp", "m.onnx.data.partial")
+
+
+def lay_out_few(folder: Path) -> None:
+    """Puts those there that look most like ours: for walks of many steps, each of which looks at all of them."""
+    for name, content, mode in FILES:
+        if name in FEW:
+            (folder / name).write_bytes(content)
+            (folder / name).chmod(mode)
+    for name, content in _models().items():
+        (folder / name).write_bytes(content)
+    os.symlink("m.onnx.bak", folder / "m.onnx.link")
+
 
 def lay_out(folder: Path, without: Iterable[str] = ()) -> None:
     """Puts the decoys there. `other.onnx` has data of its own; `named.onnx` names files that no save has written."""

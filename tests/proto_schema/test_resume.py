@@ -118,15 +118,15 @@ class Counted:
         return call
 
 
-def stop_at_half(folder: Path, kind: Kind, fault: str = "killed") -> int:
+def stop_at_half(folder: Path, kind: Kind, fault: str = "killed", location: str = "m.onnx.data") -> int:
     """A save that is stopped about in the middle; returns how many bytes its journal claims."""
     total = sum(SIZES)
     for at in range(5, 100):
         disk = Disk(folder / "out", at, Fault(fault, 28))
         with disk.mounted(), suppress(OSError, KeyboardInterrupt, ps.ExternalDataError):
-            save(folder, kind)
+            save(folder, kind, location=location)
         disk.close()
-        done = finished(folder)
+        done = finished(folder, location)
         if total // 3 < done < total:
             return done
         assert disk.met, "the save was over before"
@@ -135,8 +135,8 @@ def stop_at_half(folder: Path, kind: Kind, fault: str = "killed") -> int:
     raise AssertionError
 
 
-def finished(folder: Path) -> int:
-    journal = folder / "out" / NAMES[1]
+def finished(folder: Path, location: str = "m.onnx.data") -> int:
+    journal = folder / "out" / f"{location}.partial.journal"
     lines = journal.read_text().splitlines()[2:] if journal.exists() else []
     ends = [int(line.split()[0]) for line in lines if line[:1].isdigit()]
     return max((end for end in ends if resume._line(end).decode().strip() in lines), default=0)
@@ -301,6 +301,10 @@ def no_journal(folder: Path) -> None:
     (folder / "out" / NAMES[1]).unlink()
 
 
+def an_empty_journal(folder: Path) -> None:
+    (folder / "out" / NAMES[1]).write_bytes(b"")
+
+
 def links(folder: Path) -> None:
     """Both names lead to files of somebody else."""
     for name in NAMES:
@@ -313,7 +317,9 @@ def hard_link(folder: Path) -> None:
     os.link(folder / "out" / NAMES[0], folder / "another name")
 
 
-@pytest.mark.parametrize("change", [foreign_journal, journal_of_another_model, no_journal, links, hard_link])
+@pytest.mark.parametrize(
+    "change", [foreign_journal, journal_of_another_model, no_journal, an_empty_journal, links, hard_link]
+)
 def test_what_is_not_of_this_model_is_left_alone(change: Callable[[Path], Any], folder: Path) -> None:
     stop_at_half(folder, in_memory)
     change(folder)
@@ -392,6 +398,15 @@ def test_a_reserved_part_counts_as_not_written(folder: Path, expected: dict[str,
     stop_at_half(folder, in_memory)
     save(folder, in_memory, zeros)
     assert weights(folder) == [array.tobytes() for array in zeros]
+
+
+@pytest.mark.parametrize("options", [{"external_data": True}, {"external_data": False}], ids=str)
+def test_the_next_save_removes_what_is_left(options: dict[str, Any], folder: Path) -> None:
+    """Also of a data file of another name, and where the save does not resume."""
+    stop_at_half(folder, in_memory, location="w.bin")
+    assert sorted(names(folder))[-2:] == ["w.bin.partial", "w.bin.partial.journal"]
+    save(folder, in_memory, resume=False, **options)
+    assert weights(folder) == new_bytes() and not any("partial" in name for name in names(folder))
 
 
 def test_shards_and_inline(folder: Path, expected: dict[str, bytes]) -> None:
