@@ -234,12 +234,12 @@ def _version_notes(model: ModelProto, edits: Edits) -> list[str]:
 
 def _declare(model: ModelProto, domain: str, version: int) -> None:
     own = [entry for entry in model.opset_import if domain_of(entry.domain) == domain]
-    missing, old = not own, own[-1].version if own else None
+    old = own[-1].version if own else None
     for function in model.functions:
         own += [row for row in function.opset_import if domain_of(row.domain) == domain and row.version == old]
     for entry in own:
         entry.version = version
-    if missing:
+    if old is None:
         model.opset_import.append(OperatorSetIdProto(domain=domain, version=version))
 
 
