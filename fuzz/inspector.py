@@ -88,6 +88,7 @@ def _files() -> _Files:
         files.out.unlink(missing_ok=True)
         with suppress(*documented):
             tool(files, small, Choices(b""))
+    files.out.unlink(missing_ok=True)
     return files
 
 
@@ -255,12 +256,12 @@ def _say(model: ps.ModelProto, edits: inspect.Edits) -> None:
             model.metadata_props.append(ps.StringStringEntryProto(key=key, value=text))
     for domain, version in edits.opsets.items():
         own = [entry for entry in model.opset_import if domain_of(entry.domain) == domain]
-        old = own[-1].version if own else None
+        missing, old = not own, own[-1].version if own else None
         for function in model.functions:
             own += [e for e in function.opset_import if domain_of(e.domain) == domain and e.version == old]
         for entry in own:
             entry.version = version
-        if old is None:
+        if missing:
             model.opset_import.append(ps.OperatorSetIdProto(domain=domain, version=version))
     if edits.drop_doc_strings:
         _without_doc_strings(model)

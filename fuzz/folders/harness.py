@@ -97,7 +97,7 @@ def _others(world: World, choices: Choices) -> str:
             world.ours.pop(path, None)
             world.stale.pop(path, None)
         elif old.content != new.content and path in world.ours:
-            world.written[path, new.content] = world.ours[path]  # the file is ours still
+            world.wrote(path, new.content, world.ours[path])  # the file is ours still
     world.settle()
     return step.__name__
 

@@ -257,9 +257,10 @@ class Step:
             if new is None or path == target or new.kind != FILE:
                 continue
             if path in self.used:
-                world.written[path, new.content] = target
+                world.wrote(path, new.content, target)
             else:
-                world.stale[path] = target
+                kept = self.ended != KILLED and self.call in _REMOVING  # nothing tells the next save of it
+                world.stale[path] = "" if kept else target
         world.settle()
 
 

@@ -152,5 +152,14 @@ def _part(snapshot: Snapshot, path: str, offset: int, length: int | None) -> byt
 
 
 def models(snapshot: Snapshot) -> dict[str, Meaning]:
-    """Every whole model, by its path."""
-    return {path: found for path in snapshot if (found := meaning(snapshot, path)) is not None}
+    """Every whole model that a save is to know of, by its path.
+
+    With another suffix than .onnx neither a link to a model is one, nor a model that refers to data in a folder below.
+    """
+    found = {path: means for path in snapshot if (means := meaning(snapshot, path)) is not None}
+    return {path: means for path, means in found.items() if path.endswith(".onnx") or not _is_odd(snapshot, path)}
+
+
+def _is_odd(snapshot: Snapshot, path: str) -> bool:
+    folder = posixpath.dirname(path)
+    return snapshot[path].kind == LINK or any(posixpath.dirname(name) != folder for name in data_of(snapshot, path))

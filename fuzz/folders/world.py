@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import posixpath
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -103,9 +104,9 @@ class World:
 
     root: Path
     now: Snapshot = field(default_factory=dict)
-    written: dict[tuple[str, bytes], str] = field(default_factory=dict)  # what we wrote where, and for which target
+    written: dict[tuple[str, bytes], str] = field(default_factory=dict)  # (name, content) we wrote, and for which model
     ours: dict[str, str] = field(default_factory=dict)  # the files that are there of those
-    stale: dict[str, str] = field(default_factory=dict)  # what a killed save left behind, and its target
+    stale: dict[str, str] = field(default_factory=dict)  # what a save left behind, and which one is to sweep it
     handles: list[Handle] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
     fresh: int = 0
@@ -130,7 +131,7 @@ class World:
         return self.now
 
     def settle(self) -> None:
-        """Who wrote what is there: bytes that we wrote at a path are ours as long as they lie there."""
+        """Who wrote what is there: bytes that we wrote under a name are ours where they have it, beside the model."""
         for path in list(self.ours):
             if path not in self.now:
                 del self.ours[path]
@@ -138,8 +139,13 @@ class World:
             if path not in self.now:
                 del self.stale[path]
         for path, entry in self.now.items():
-            if entry.kind == FILE and (path, entry.content) in self.written:
-                self.ours[path] = self.written[path, entry.content]
+            folder, name = posixpath.split(path)
+            if entry.kind == FILE and (name, entry.content) in self.written:
+                self.ours[path] = posixpath.join(folder, self.written[name, entry.content])
+
+    def wrote(self, path: str, content: bytes, target: str) -> None:
+        """Notes a data file that is ours."""
+        self.written[posixpath.basename(path), content] = posixpath.basename(target)
 
     def drained(self) -> bytes:
         """What was written to the pipe since."""

@@ -84,7 +84,9 @@ def edit(
         return _edited(name, place, in_place, edits, append, None)
     Bytes(name)  # so that a file which cannot be read is not blamed on writing
     _refuse_target(place, in_place)
-    with replacing(place, inputs=() if in_place else files_of(name), overwrite=overwrite, appends=append) as file:
+    inputs = () if in_place else files_of(name)
+    replaces = overwrite or in_place  # what is edited is decoded first, and that says better why it cannot be
+    with replacing(place, inputs=inputs, overwrite=replaces, appends=append) as file:
         return _edited(name, place, in_place, edits, append, file)
 
 

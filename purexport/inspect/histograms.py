@@ -88,6 +88,8 @@ def _bins(values: Any, low: float, high: float, bins: int) -> Any:
 
 def _blocks(tensor: TensorProto, row: DType, total: int, limit: int | None) -> Iterator[Any]:
     """The values as float64, block by block."""
+    import numpy as np
+
     data = payload_of(tensor)
     if data is None:
         values = ps.numpy_helper.to_array(tensor).reshape(-1)
@@ -105,7 +107,9 @@ def _blocks(tensor: TensorProto, row: DType, total: int, limit: int | None) -> I
         count = min(per_block, total - at * per_block)
         raw = view[at * _BLOCK : at * _BLOCK + row.nbytes(count)]
         part = TensorProto(data_type=tensor.data_type, dims=[count], raw_data=raw)
-        yield ps.numpy_helper.to_array(part).astype("<f8")
+        with np.errstate(invalid="ignore"):  # a NaN that signals
+            values = ps.numpy_helper.to_array(part).astype("<f8")
+        yield values
 
 
 __all__ = ["BINS", "Histogram", "histogram"]

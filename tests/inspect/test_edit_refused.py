@@ -56,6 +56,15 @@ def test_a_torn_append_is_found_and_cut_off(file: Path) -> None:
     assert kept.read_bytes() == WHOLE
 
 
+@pytest.mark.parametrize("name", ["m.onnx", "m.bin"])
+def test_a_damaged_file_of_any_name(name: str, tmp_path: Path) -> None:
+    """What is wrong with its bytes says more than that it is there already."""
+    (tmp_path / name).write_bytes(WHOLE[:-3])
+    with pytest.raises(ps.DecodeError, match="salvage"):
+        edit(tmp_path / name, Edits(fields={"producer_name": "me"}))
+    assert (tmp_path / name).read_bytes() == WHOLE[:-3]
+
+
 @pytest.mark.parametrize("append", [False, True])
 def test_somebody_else_changes_the_file(file: Path, append: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     other = WHOLE + b"\x2a\x01d"

@@ -8,6 +8,7 @@ import json
 import random
 import re
 import struct
+import warnings
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -207,6 +208,14 @@ def test_odd_histograms(name: str, tensor: ps.TensorProto, facts: Any) -> None:
 @pytest.mark.parametrize("values", [np.float32([]), np.array(["a", "b"], object), np.complex64([1j])], ids=str)
 def test_no_histogram(values: Any) -> None:
     assert histogram(ps.numpy_helper.from_array(values)) is None
+
+
+def test_a_signalling_nan_is_no_warning() -> None:
+    tensor = ps.TensorProto(name="w", data_type=1, dims=[2], raw_data=bytes.fromhex("0100807f0000803f"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = histogram(tensor)
+    assert found is not None and sum(found.counts) == 1
 
 
 def test_a_sample_is_spread_over_the_tensor() -> None:
