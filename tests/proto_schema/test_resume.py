@@ -438,13 +438,15 @@ def writer(path: Path, how: str) -> subprocess.Popen[bytes]:
 
 def killings(folder: Path, count: int) -> Iterator[int]:
     """A process that saves is killed again and again, and started again; yields how far the journal is each time."""
-    chance = random.Random(0)
+    chance, longest = random.Random(0), 0.04
     for _ in range(count):
         process = writer(folder / "out" / "m.onnx", "resume")
         try:
-            process.wait(chance.uniform(0.0, 0.04))
+            process.wait(chance.uniform(0.0, longest))
+            longest *= 0.9
         except subprocess.TimeoutExpired:
             process.kill()
+            longest *= 1.1  # so that about half of them come in time, whatever else the machine does
         process.wait()
         yield finished(folder)
         if (folder / "out" / "m.onnx").exists():
