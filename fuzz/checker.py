@@ -97,6 +97,10 @@ KNOWN: list[tuple[Excuse, str]] = [
     (_only_theirs(f"^{_WRAPPED}(.TypeInferenceError. )?({_NO_TYPE})"), "an empty type within a type, which we leave"),
     (_only_theirs("No opset import for domain *optype"), "IR versions 1 and 2 have no imports; inference expects them"),
     (_only_theirs(f"^{_WRAPPED}.TypeInferenceError. Input \\d+ expected to have type"), "a call without an input"),
+    (
+        _only_theirs(f"^{_WRAPPED}.TypeInferenceError. Input type for input at index \\d+ is null"),
+        "an input of no type",
+    ),
     (_about_shapes, "our full check is about types, not about shapes"),
     (_declared_twice, "an input that is declared again with another type: official inference takes the last"),
 ]

@@ -171,6 +171,29 @@ DONE = [  # everything that is watched stays as it was, and the models hold what
         for copy in ("m.onnx.data.bak", "m.onnx.data.1", "m.onnx.1.data", "copy.data", "m.onnx.data.partial")
         for options in (INLINE, EXTERNAL)
     ),
+    Row(
+        "empty journals beside files of others, after a kill",
+        [
+            put("m.onnx.data.partial"),
+            put("m.onnx.data.partial.journal", b""),
+            put("film.partial"),
+            put("film.partial.journal", b""),
+            save(1, **EXTERNAL),
+            put(".m.onnx.proto_schema-lock", b""),
+        ],
+        save(2, **EXTERNAL),
+        holds={"m.onnx": 2},
+        ours=("m.onnx", "m.onnx.data", ".m.onnx.proto_schema-lock"),
+    ),
+    *(
+        Row(
+            f"{what}, over data that a model in the folder above refers to",
+            [save(1, **EXTERNAL), loaded_save("m.onnx", "../above.onnx", external_data="reference", size_threshold=0)],
+            save(2, **options),
+            holds={"m.onnx": 2, "../above.onnx": 1},
+        )
+        for what, options in {"inline": INLINE, "external": EXTERNAL}.items()
+    ),
     Row("data to which the user has added", [save(1, **EXTERNAL), append("m.onnx.data")], save(2, **EXTERNAL)),
     # files that stand at the name of the data
     *(
@@ -236,6 +259,14 @@ REFUSED = [  # nothing is touched
 ]
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Empty, in a folder of its own."""
+    made = tmp_path / "models"
+    made.mkdir()
+    return made
+
+
 def planned(step: Step, folder: Path) -> SavePlan:
     """What `plan` says to the arguments of a step that saves."""
     with pytest.MonkeyPatch.context() as patch:
@@ -246,39 +277,39 @@ def planned(step: Step, folder: Path) -> SavePlan:
 
 
 @pytest.mark.parametrize("row", DONE, ids=lambda row: row.name)
-def test_what_is_left_alone(row: Row, tmp_path: Path) -> None:
+def test_what_is_left_alone(row: Row, folder: Path) -> None:
     for step in row.before:
-        step(tmp_path)
-    watched = Watched(tmp_path, row.ours)
-    everything = Watched(tmp_path)
-    plan = planned(row.step, tmp_path)
+        step(folder)
+    watched = Watched(folder, row.ours)
+    everything = Watched(folder)
+    plan = planned(row.step, folder)
     assert everything.changes() == [] and everything.left() == []
-    row.step(tmp_path)
+    row.step(folder)
     assert watched.changes() == []
     assert {file.name: file.size for file in plan.files} == {
-        name: (tmp_path / name).stat().st_size for name in used_by(tmp_path / "m.onnx")
+        name: (folder / name).stat().st_size for name in used_by(folder / "m.onnx")
     }
-    assert {name: held_by(tmp_path / name) for name in row.holds} == {n: str(value) for n, value in row.holds.items()}
+    assert {name: held_by(folder / name) for name in row.holds} == {n: str(value) for n, value in row.holds.items()}
     assert watched.left("m.onnx") == []
 
 
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: row.name)
-def test_what_is_refused(row: Row, tmp_path: Path) -> None:
+def test_what_is_refused(row: Row, folder: Path) -> None:
     """Also with overwrite=True, where another model or the command itself would lose its data."""
     for step in row.before:
-        step(tmp_path)
-    watched = Watched(tmp_path)
+        step(folder)
+    watched = Watched(folder)
     with pytest.raises((ValueError, OSError), match=row.refused):
-        planned(row.step, tmp_path)
+        planned(row.step, folder)
     with pytest.raises((ValueError, OSError), match=row.refused):
-        row.step(tmp_path)
+        row.step(folder)
     assert watched.changes() == [] and watched.left() == []
     if row.forced:
-        row.step(tmp_path, overwrite=True)
-        assert {name: held_by(tmp_path / name) for name in row.holds} == {n: str(v) for n, v in row.holds.items()}
+        row.step(folder, overwrite=True)
+        assert {name: held_by(folder / name) for name in row.holds} == {n: str(v) for n, v in row.holds.items()}
     else:
         with pytest.raises((ValueError, OSError), match=row.refused):
-            row.step(tmp_path, overwrite=True)
+            row.step(folder, overwrite=True)
         assert watched.changes() == [] and watched.left() == []
 
 
