@@ -249,6 +249,7 @@ def test_what_the_checkers_may_disagree_on() -> None:
         assert reason or theirs, name
         used.add(reason)
     others = [
+        ('graph.node[5].attribute["body"].g.output: has 3 outputs; Loop takes 2', ""),
         ("", "Data of TensorProto ( tensor name: n) should be stored in a.bin, but it is not regular file."),
         (
             "",
