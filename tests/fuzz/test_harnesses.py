@@ -256,6 +256,7 @@ def test_what_the_checkers_may_disagree_on() -> None:
             "[TypeInferenceError] Cannot infer type and shape for node name . No opset import for domain  optype Relu",
         ),
         ("", "Invalid tensor data type 0."),
+        ("", "[TypeInferenceError] Input type for input at index 0 is null"),
         ("", "[TypeInferenceError] type case mismatch. existing=sequence_type inferred=tensor_type"),
         ("", "[ShapeInferenceError] Inferred shape and existing shape differ in rank: (2) vs (4)"),
         (
