@@ -89,6 +89,7 @@ KNOWN: list[tuple[Excuse, str]] = [
     (_only_ours(r"put: the call has \d+ (in|out)puts; the function .* has"), "a call with more than a function takes"),
     (_only_ours("the function .* has no such attribute$"), "a call with an attribute that the function has not"),
     (_only_ours("is required by the function .*, but absent$"), "a call without an attribute that the function needs"),
+    (_only_ours(r"output: has \d+ outputs; (Loop|Scan) takes"), "a loop without a name for a result of its body"),
     (_only_ours("output.*: is declared as .*, but .* makes"), "inference there follows the first input, ours any"),
     (
         _only_theirs("should be stored in .*, but it"),

@@ -1,7 +1,7 @@
 """`python -m fuzz all --minutes N`: every harness in turn, each for its share of the time.
 
-The shares are in proportion to what is missing to the goals, in seconds at the rates of before; where nothing is
-missing, all have the same. An interrupt ends the run with the lines so far.
+The shares are in proportion to the part of its goal that each lacks; where nothing is missing, all have the same. An
+interrupt ends the run with the lines so far.
 """
 
 from __future__ import annotations
@@ -15,16 +15,11 @@ from fuzz import counts
 from fuzz.engine import Session, plain
 from fuzz.harness import Harness
 
-USUAL_RATE = 500.0  # executions a second of a harness that has no count yet
-
 
 def shares(names: list[str], done: counts.Counts) -> dict[str, float]:
     """Which part of the time each harness gets; together 1."""
-    missing = {}
-    for name in names:
-        row = done["present"].get(name)
-        rate = row["executions"] / row["seconds"] if row and row["seconds"] and row["executions"] else USUAL_RATE
-        missing[name] = max(counts.goal_of(name) - counts.total(done, name), 0) / rate
+    goals = {name: counts.goal_of(name) for name in names}
+    missing = {name: max(goal - counts.total(done, name), 0) / goal for name, goal in goals.items()}
     whole = sum(missing.values())
     return {name: part / whole if whole else 1 / len(names) for name, part in missing.items()}
 

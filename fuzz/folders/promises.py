@@ -120,7 +120,7 @@ class Step:
                 return  # the data that is replaced was wider than its model
         if earlier is not None:
             allowed = earlier.mode
-        if self.doing.overwrite and self.ended in (FAILED, KILLED):  # it may be what is to replace a file of any name
+        if self.doing.overwrite and (self.call or self.ended == KILLED):  # it was to replace a file of any name
             allowed |= max(entry.mode for entry in self.before.values() if entry.kind == FILE)
         if new.kind == FILE and new.content and new.mode & ~allowed & 0o777:  # a lock is empty
             self.fail("a data file or temporary file may be read or written by more than the model")

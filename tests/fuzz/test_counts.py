@@ -49,13 +49,11 @@ def test_runs_that_end_at_once_are_all_counted(tmp_path: Path) -> None:
 
 
 def test_shares_are_what_is_missing() -> None:
-    names = ["a", "b", "c"]
-    near = {**ROW, "executions": counts.GOAL - 100, "seconds": counts.GOAL - 100}
-    done = counts.Counts(earlier={"b": counts.GOAL}, present={"a": counts.Row(**near), "c": counts.Row(**near)})
-    assert every.shares(names, done) == {"a": 0.5, "b": 0.0, "c": 0.5}
-    done["earlier"].update(a=counts.GOAL, c=counts.GOAL)
-    assert every.shares(names, done) == {"a": 1 / 3, "b": 1 / 3, "c": 1 / 3}
-    assert every.shares(["new"], counts.Counts(earlier={}, present={})) == {"new": 1.0}
+    half = counts.Row(**{**ROW, "executions": counts.GOAL // 2})
+    done = counts.Counts(earlier={"b": counts.GOAL, "c": counts.GOAL // 4}, present={"a": half, "c": half})
+    assert every.shares(["a", "b", "c"], done) == {"a": 2 / 3, "b": 0.0, "c": 1 / 3}
+    assert every.shares(["b"], done) == {"b": 1.0}
+    assert every.shares(["folders"], counts.Counts(earlier={}, present={})) == {"folders": 1.0}
 
 
 def test_all_run_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

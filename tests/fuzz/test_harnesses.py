@@ -249,12 +249,14 @@ def test_what_the_checkers_may_disagree_on() -> None:
         assert reason or theirs, name
         used.add(reason)
     others = [
+        ('graph.node[5].attribute["body"].g.output: has 3 outputs; Loop takes 2', ""),
         ("", "Data of TensorProto ( tensor name: n) should be stored in a.bin, but it is not regular file."),
         (
             "",
             "[TypeInferenceError] Cannot infer type and shape for node name . No opset import for domain  optype Relu",
         ),
         ("", "Invalid tensor data type 0."),
+        ("", "[TypeInferenceError] Input type for input at index 0 is null"),
         ("", "[TypeInferenceError] type case mismatch. existing=sequence_type inferred=tensor_type"),
         ("", "[ShapeInferenceError] Inferred shape and existing shape differ in rank: (2) vs (4)"),
         (
