@@ -9,6 +9,7 @@ same model gives the same bytes.
 from __future__ import annotations
 
 import os
+import re
 import tarfile
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
@@ -43,3 +44,12 @@ def model_name(path: str | None) -> str:
         return "model.onnx"
     stem = os.path.basename(path).removesuffix(".tar")
     return f"{stem.removesuffix('.onnx')}.onnx"
+
+
+def begins_as_archive(start: bytes) -> bool:
+    """Whether a file whose first bytes these are, at least 2 kB, is a tar that has a model as its first member."""
+    name = start[:100].rstrip(b"\0")
+    if start[156:157] == b"x":  # a name that is long or no ASCII stands in a record of its own
+        record = re.search(rb" path=([^\n]*)\n", start[512:])
+        name = record[1] if record else b""
+    return start[257:262] == b"ustar" and name.endswith(b".onnx")

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Literal, TypeAlias
 
+from proto_schema.archive import begins_as_archive
 from proto_schema.owned import Surroundings, is_model
 
 Kind: TypeAlias = Literal["model", "tar", "page", "file"]
@@ -73,7 +74,7 @@ def _is(path: str, kind: Kind) -> bool:
     if kind == "model":
         return path.endswith(".onnx") or is_model(path)
     with open(path, "rb", buffering=0) as file:
-        start = file.read(1024)
+        start = file.read(4096)
     if kind == "tar":
-        return start[257:262] == b"ustar" and start[:100].rstrip(b"\0").endswith(b".onnx")
+        return begins_as_archive(start)
     return kind == "page" and PAGE_MARK in start

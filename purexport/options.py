@@ -78,8 +78,8 @@ class Options:
     external_data: Where = None
     shard_size: int | None = None
     archive: Archive = None
-    overwrite: bool = False
     resume: bool = False
+    overwrite: bool = False
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None
     verify: bool = False
     report: bool = False

@@ -11,6 +11,7 @@ said; `pytest -m sweep tests/lowering/test_rules_have_rows.py` asks for itself.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -33,6 +34,14 @@ def quick_folder(tmp_path: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         yield Path(folder)
+
+
+@pytest.fixture
+def hangups_end() -> Iterator[None]:
+    """SIGHUP ends a process, and those that it starts, also where all tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.hookimpl(trylast=True)

@@ -20,6 +20,8 @@ from purexport import inspect
 from tests.proto_schema.decoys import Watched, lay_out_few
 from tests.proto_schema.faults import FAULTS, SIGNALS, Disk, Fault
 
+pytestmark = pytest.mark.usefixtures("hangups_end")
+
 MOST_CALLS = 60
 EDITS = inspect.Edits(metadata={"author": "somebody"})
 

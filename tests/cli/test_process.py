@@ -21,6 +21,8 @@ from proto_schema.numpy_helper import from_array
 from purexport.cli.main import main
 from purexport.cli.process import Ended, ended_by_signals
 
+pytestmark = pytest.mark.usefixtures("hangups_end")
+
 ROOT = Path(__file__).parents[2]
 T = ps.TensorProto
 

@@ -518,7 +518,7 @@ CHECKPOINTS: list[tuple[str, str, Callable[[Path], bytes], str]] = [
         lambda o: zipped(m__data__pkl=b"", **{"m/data.pkl": pickle.dumps(Evil(o))}),
         "needs",
     ),
-    ("code in a bare pickle", "m.pt", lambda o: pickle.dumps(Evil(o)), "a pickle without an archive"),
+    ("code in a bare pickle", "m.pt", lambda o: pickle.dumps(Evil(o)), "a pickle, but torch.save did not write it"),
     ("code in an array", "m.npy", objects, "not that of an array of numbers"),
     (
         "code in an archive of arrays",
