@@ -90,6 +90,15 @@ CIRCLES = {
 }
 
 
+# Only these change files: each target passes `proto_schema.targets.judge` on its way to them.
+WRITERS = {f"proto_schema.{name}" for name in ("commit", "durable", "locks", "resume")}
+WRITERS |= {"purexport.distributed.ranks", "purexport.inspect.edit"}
+CHANGES_FILES = re.compile(
+    r"\bos\.(replace|rename|unlink|remove|link|symlink|truncate|ftruncate|mkdir|makedirs)\(|\bO_(WRONLY|RDWR|CREAT)\b"
+    r"|\.write_(bytes|text)\(|\bopen\([^()]*[\"'](w|a|x|r\+)b?[\"']|\bshutil\.(copy\w*|move|rmtree)\("
+)
+
+
 def modules_of(row: str) -> list[str]:
     """The full names of what a row lists."""
     return [name if name in PACKAGES else f"purexport.{name}" for name in row.split()]
@@ -170,6 +179,15 @@ def circles_of_folders(texts: imports.Sources) -> list[str]:
     return [f"a circle: {' '.join(group)}" for group in imports.circles(edges)]
 
 
+def files_changed_elsewhere(texts: imports.Sources) -> list[str]:
+    return [
+        f"{module} changes files: {found[0]}"
+        for module, text in texts.items()
+        if module not in WRITERS
+        for found in CHANGES_FILES.finditer(text)
+    ]
+
+
 CHECKS: dict[str, Callable[[imports.Sources], list[str]]] = {
     check.__name__: check
     for check in (
@@ -179,6 +197,7 @@ CHECKS: dict[str, Callable[[imports.Sources], list[str]]] = {
         loads_too_much,
         circles_of_files,
         circles_of_folders,
+        files_changed_elsewhere,
     )
 }
 
@@ -206,6 +225,9 @@ PLANTED = [
     ("purexport.lowering.core.emitter", "from purexport.lowering.nn import conv", "circles_of_folders"),
     ("purexport.lowering.nn.pool", "from purexport.lowering.nn import adaptive_pool", "circles_of_files"),
     ("purexport.new_room", "", "unknown_modules"),
+    ("purexport.cli.verbs.stat", 'open(args.output, "w").write(text)', "files_changed_elsewhere"),
+    ("purexport.inspect.html", "os.replace(made, target)", "files_changed_elsewhere"),
+    ("proto_schema.saving", "Path(target).write_bytes(data)", "files_changed_elsewhere"),
 ]
 
 
