@@ -38,6 +38,11 @@ def is_temporary(name: str, target: str) -> bool:
     return name.endswith(".tmp") and name == _temporary(target, random)
 
 
+def is_any_temporary(name: str) -> bool:
+    """Whether this is the name of a temporary file, whatever its target is called; not of one whose name was cut."""
+    return name.startswith(".") and is_temporary(name, name[1 : -len(".????????????????.tmp")])
+
+
 def fresh_name(name: str) -> str:
     """Another name for a data file, for the time until it can have this one."""
     return _fresh(name, os.urandom(4).hex())

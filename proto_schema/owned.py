@@ -18,7 +18,7 @@ from functools import cached_property
 from proto_schema.codec import decode
 from proto_schema.external import tensors
 from proto_schema.marks import is_journal, is_marked
-from proto_schema.naming import JOURNAL, PARTIAL, is_temporary, wanted_name
+from proto_schema.naming import JOURNAL, PARTIAL, is_any_temporary, is_temporary, wanted_name
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.payload import FileMap
 
@@ -113,8 +113,11 @@ class Surroundings:
                 places = [name for name in _referred(os.path.join(above, model)) if name.startswith(prefix)]
                 found.update(dict.fromkeys((name.removeprefix(prefix) for name in places), f"../{model}"))
         for model in self._names:
+            # what is being written looks again, under the folder's lock, at what it refers to
+            if model == self.name or is_any_temporary(model):
+                continue
             # a link to a model is one, as hubs have them; other links are not followed
-            if model != self.name and (model.endswith(".onnx") or not os.path.islink(self._path(model))):
+            if model.endswith(".onnx") or not os.path.islink(self._path(model)):
                 found.update(dict.fromkeys(_referred(self._path(model)), model))
         return found
 

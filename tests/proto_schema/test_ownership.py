@@ -24,6 +24,7 @@ import pytest
 
 import proto_schema as ps
 from proto_schema import owned
+from proto_schema.naming import temporary_name
 from proto_schema.numpy_helper import to_array
 from proto_schema.saveplan import SavePlan
 from purexport.inspect import Edits, canonicalize, edit
@@ -562,3 +563,11 @@ def test_files_outside_of_the_folder_are_not_looked_at(tmp_path: Path, monkeypat
     (box / "m.onnx").write_bytes(hostile)
     edit(box / "m.onnx", Edits(fields={"producer_name": "me"}))
     assert [path for path in opened if os.path.dirname(path) != str(box)] == []
+
+
+def test_a_temporary_model_of_another_target_needs_nothing(tmp_path: Path) -> None:
+    """It is not saved yet, and its save looks again at what it refers to; else unused data would stay if it fails."""
+    save(1, **W_BIN)(tmp_path)
+    shutil.copy(tmp_path / "m.onnx", temporary_name(str(tmp_path / "n.onnx")))
+    save(2, **INLINE)(tmp_path)
+    assert not (tmp_path / "w.bin").exists() and held_by(tmp_path / "m.onnx") == "2"
