@@ -32,7 +32,7 @@ from proto_schema.durable import (
 from proto_schema.locks import Lock, folder_locked, locked
 from proto_schema.meter import Meter
 from proto_schema.naming import fresh_name, temporary_name
-from proto_schema.owned import Surroundings, files_of
+from proto_schema.owned import Surroundings, data_of
 from proto_schema.payload import BytesLike
 from proto_schema.targets import Kind, judge
 
@@ -278,7 +278,7 @@ class Target:
                 temporary = commit.write_model(parts, size, [])
                 if self.kind == "model":
                     commit.settle()
-                    commit.uses(temporary, files_of(temporary)[1:])
+                    commit.uses(temporary, data_of(temporary))
                 else:
                     commit.lock_folder()
                 before_renaming()

@@ -3,10 +3,12 @@
 A data file may be replaced or removed with a model only where it bears that model's mark (`marks.py`) and no other
 model in the folder refers to it. What a model says is never enough: it could name any file.
 A model is a file that decodes as one, whatever it is called: copies are kept under all kinds of names.
+What cannot be read may refer to anything: where the folder or an .onnx file in it is closed, nothing is removed.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import posixpath
@@ -26,6 +28,7 @@ _CHECKPOINTS = (".safetensors", ".pt", ".pth", ".ckpt", ".npz", ".npy", ".onnx",
 _TAGS = frozenset(row.number << 3 | kind for row in ModelProto.FIELDS for kind in (0, 2))
 _SEARCHED = 1 << 24  # in files up to this size the key of an entry is first looked for as plain bytes: that is quicker
 READ_ONLY = "it is read-only"
+_LEADS_NOWHERE = {errno.ENOENT, errno.ELOOP, errno.ENOTDIR}
 _log = logging.getLogger("proto_schema")
 
 
@@ -51,12 +54,14 @@ class Surroundings:
 
         A save refers to no others, and where else the paths of a model lead nothing is looked at.
         """
-        found = set() if os.path.islink(self.path) else _referred(self.path)
-        return {name for name in found if os.path.basename(name) == name and name not in (".", "..")}
+        with suppress(OSError):
+            found = set() if os.path.islink(self.path) else _referred(self.path)
+            return {name for name in found if os.path.basename(name) == name and name not in (".", "..")}
+        return set()
 
     def user(self, name: str) -> str:
         """Another model in the folder that refers to the file of that name; '' if there is none."""
-        return self._users.get(name, "")
+        return self._users[0].get(name, "")
 
     def objection(self, name: str) -> str:
         """Why a save of the model must not replace or remove the file of that name; '' if it may."""
@@ -64,6 +69,8 @@ class Surroundings:
             return ""
         if self.user(name):
             return f"{self.user(name)} refers to it"
+        if self._users[1]:
+            return f"{self._users[1]} cannot be read, and may refer to it"
         status = os.lstat(self._path(name))
         if not is_marked(self._path(name), {name, wanted_name(name) or name}, self.name):
             return f"it was not written for {self.name}"
@@ -103,14 +110,19 @@ class Surroundings:
         return _names_in(self.folder or ".")
 
     @cached_property
-    def _users(self) -> dict[str, str]:
-        """For each file that another model refers to, that model; also an .onnx file in the folder above."""
+    def _users(self) -> tuple[dict[str, str], str]:
+        """For each file that another model refers to, that model; and what may be one and cannot be read, or ''.
+
+        An .onnx file in the folder above is such a model too, as far as it can be read.
+        """
         above = os.path.dirname(os.path.abspath(self.folder))
         prefix = f"{os.path.basename(os.path.abspath(self.folder))}/"
         found: dict[str, str] = {}
+        closed = "" if self._names else "the folder"  # the target's lock is in it
         for model in _names_in(above):
-            if model.endswith(".onnx"):
-                places = [name for name in _referred(os.path.join(above, model)) if name.startswith(prefix)]
+            with suppress(OSError):
+                referred = _referred(os.path.join(above, model)) if model.endswith(".onnx") else ()
+                places = [name for name in referred if name.startswith(prefix)]
                 found.update(dict.fromkeys((name.removeprefix(prefix) for name in places), f"../{model}"))
         for model in self._names:
             # what is being written looks again, under the folder's lock, at what it refers to
@@ -118,8 +130,12 @@ class Surroundings:
                 continue
             # a link to a model is one, as hubs have them; other links are not followed
             if model.endswith(".onnx") or not os.path.islink(self._path(model)):
-                found.update(dict.fromkeys(_referred(self._path(model)), model))
-        return found
+                try:
+                    found.update(dict.fromkeys(_referred(self._path(model)), model))
+                except OSError as error:
+                    if ".onnx" in model and error.errno not in _LEADS_NOWHERE:
+                        closed = model
+        return found, closed
 
 
 def _names_in(folder: str) -> list[str]:
@@ -130,7 +146,14 @@ def _names_in(folder: str) -> list[str]:
 
 def files_of(path: str) -> list[str]:
     """The paths of the model's file and of the data files that it refers to."""
-    return [path, *(os.path.join(os.path.dirname(path), *name.split("/")) for name in sorted(_referred(path)))]
+    with suppress(OSError):
+        return [path, *data_of(path)]
+    return [path]
+
+
+def data_of(path: str) -> list[str]:
+    """The paths of the data files that the model at `path` refers to. OSError where it cannot be read."""
+    return [os.path.join(os.path.dirname(path), *name.split("/")) for name in sorted(_referred(path))]
 
 
 def is_model(path: str) -> bool:
@@ -142,9 +165,12 @@ def is_model(path: str) -> bool:
 
 
 def _referred(path: str) -> set[str]:
-    """The files that the model at `path` refers to, as it names them; none where there is no model."""
+    """The files that the model at `path` refers to, as it names them; none where there is no model.
+
+    OSError where that cannot be known.
+    """
     found: set[str] = set()
-    with suppress(OSError, ValueError):
+    with suppress(ValueError):
         data = _possible_model(path)
         if data is None or (len(data) <= _SEARCHED and data.find(b"location") < 0):
             return found

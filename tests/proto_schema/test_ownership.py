@@ -571,3 +571,27 @@ def test_a_temporary_model_of_another_target_needs_nothing(tmp_path: Path) -> No
     shutil.copy(tmp_path / "m.onnx", temporary_name(str(tmp_path / "n.onnx")))
     save(2, **INLINE)(tmp_path)
     assert not (tmp_path / "w.bin").exists() and held_by(tmp_path / "m.onnx") == "2"
+
+
+@pytest.mark.parametrize("closed", ["backup.onnx", "the new model"])
+def test_what_cannot_be_read_may_need_the_data(closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy that is closed to this user keeps its data; an edit that cannot look at what it wrote changes nothing."""
+    save(1, **EXTERNAL)(tmp_path)
+    shutil.copy(tmp_path / "m.onnx", tmp_path / "backup.onnx")
+    real = owned._possible_model
+
+    def opened(path: str) -> object:
+        if os.path.basename(path) == closed or (path.endswith(".tmp") and closed == "the new model"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owned, "_possible_model", opened)
+        if closed == "backup.onnx":
+            save(2, **INLINE)(tmp_path)
+        else:
+            (tmp_path / "backup.onnx").unlink()
+            with pytest.raises(OSError, match="Permission denied"):
+                edit(tmp_path / "m.onnx", Edits(metadata={"a": "b"}))
+    whole = "backup.onnx" if closed == "backup.onnx" else "m.onnx"
+    assert held_by(tmp_path / whole) == "1"
