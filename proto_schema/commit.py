@@ -22,12 +22,11 @@ from proto_schema.copying import Sources
 from proto_schema.datafiles import DataFile
 from proto_schema.durable import (
     blamed_on,
-    open_stream,
     remove_all,
     sync_folder,
     takes_rename,
     write_new,
-    write_stream,
+    write_through,
 )
 from proto_schema.locks import Lock, folder_locked, locked
 from proto_schema.meter import Meter
@@ -271,8 +270,7 @@ class Target:
         with blamed_on(self.path):
             if self.lock is None:
                 before_renaming()
-                with open(open_stream(self.path), "wb", buffering=0) as file:
-                    write_stream(file, parts)
+                write_through(self.path, parts)
                 return
             with Commit(self.path, self.lock) as commit:
                 temporary = commit.write_model(parts, size, [])

@@ -260,12 +260,15 @@ def takes_rename(path: str) -> bool:
     return stat.S_ISREG(mode)
 
 
-def open_stream(path: str) -> int:
-    """A descriptor to write to what does not take a rename. An open file goes on at its place, as a shell means it."""
+def write_through(path: str, parts: Iterable[BytesLike], meter: Meter | None = None) -> None:
+    """Writes to what does not take a rename. An open file goes on at its place, as a shell means it."""
     name = _open_file(path)
     if name is not None and name.isdigit():
-        return os.dup(int(name))
-    return os.open(path, os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+        descriptor = os.dup(int(name))
+    else:
+        descriptor = os.open(path, os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
+    with open(descriptor, "wb", buffering=0) as file:
+        write_stream(file, parts, meter)
 
 
 def _open_file(path: str) -> str | None:

@@ -24,7 +24,7 @@ from proto_schema.codec import encode_parts
 from proto_schema.commit import DataCommit, DataWriter, turn, write_data
 from proto_schema.copying import Sources
 from proto_schema.datafiles import Place, Plan, lies_already, payload_of, plan, with_data, without_data
-from proto_schema.durable import blamed_on, open_stream, takes_rename, write_stream
+from proto_schema.durable import blamed_on, takes_rename, write_stream, write_through
 from proto_schema.errors import EncodeError
 from proto_schema.external import tensors
 from proto_schema.locks import Lock
@@ -340,8 +340,8 @@ def _write_out(work: Work, progress: Progress | None) -> None:
     if work.path is None:
         write_stream(work.target, work.parts, meter)
     else:
-        with blamed_on(work.path), open(open_stream(work.path), "wb", buffering=0) as file:
-            write_stream(file, work.parts, meter)
+        with blamed_on(work.path):
+            write_through(work.path, work.parts, meter)
     meter.finish()
 
 
