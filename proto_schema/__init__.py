@@ -46,14 +46,27 @@ from proto_schema.onnx import (
 from proto_schema.payload import FileRange, LazyPayload, Payload
 
 if TYPE_CHECKING:
-    from proto_schema import checker, external, helper, numpy_helper, operators, text, wire
+    from proto_schema import checker, external, helper, numpy_helper, operators, shape_inference, sizes, text, wire
     from proto_schema.files import dumps, load, loads, plan, save
+    from proto_schema.sizes import Size
 
-_SUBMODULES = ("checker", "external", "helper", "numpy_helper", "operators", "text", "wire")
+_SUBMODULES = (
+    "checker",
+    "external",
+    "helper",
+    "numpy_helper",
+    "operators",
+    "shape_inference",
+    "sizes",
+    "text",
+    "wire",
+)
 _FILE_FUNCTIONS = ("dumps", "load", "loads", "plan", "save")
 
 
 def __getattr__(name: str) -> Any:
+    if name == "Size":
+        return import_module("proto_schema.sizes").Size
     if name in _SUBMODULES:
         return import_module(f"proto_schema.{name}")
     if name in _FILE_FUNCTIONS:
@@ -63,7 +76,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_SUBMODULES, *_FILE_FUNCTIONS})
+    return sorted({*globals(), *_SUBMODULES, *_FILE_FUNCTIONS, "Size"})
 
 
 __all__ = [
@@ -93,6 +106,7 @@ __all__ = [
     "ShardedDimProto",
     "ShardingSpecProto",
     "SimpleShardedDimProto",
+    "Size",
     "SparseTensorProto",
     "StringStringEntryProto",
     "TensorAnnotation",
@@ -112,6 +126,8 @@ __all__ = [
     "operators",
     "plan",
     "save",
+    "shape_inference",
+    "sizes",
     "text",
     "wire",
 ]

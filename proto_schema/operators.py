@@ -81,17 +81,17 @@ class OpSchema:
 def schema(op_type: str, opset: int, domain: str = "") -> OpSchema | None:
     """The schema in force at this opset, deprecated ones too; None where the operator does not exist (yet)."""
     position = bisect_right(versions(op_type, domain), opset)
-    return _parsed(op_type, _canonical(domain), position - 1) if position else None
+    return _parsed(op_type, canonical(domain), position - 1) if position else None
 
 
 def versions(op_type: str, domain: str = "") -> tuple[int, ...]:
     """The opsets at which the operator was introduced or changed, ascending; empty for an unknown operator."""
-    return _versions(_canonical(domain)).get(op_type, ())
+    return _versions(canonical(domain)).get(op_type, ())
 
 
 def operators(opset: int, domain: str = "") -> tuple[str, ...]:
     """The names of the operators that exist at this opset and are not deprecated there, sorted."""
-    found = ((name, schema(name, opset, domain)) for name in _versions(_canonical(domain)))
+    found = ((name, schema(name, opset, domain)) for name in _versions(canonical(domain)))
     return tuple(name for name, entry in found if entry is not None and not entry.deprecated)
 
 
@@ -103,7 +103,7 @@ def domains() -> tuple[str, ...]:
 def newest_opset(domain: str = "") -> int:
     """The newest opset of the domain in the data. Raises ValueError for a domain that is not an official one."""
     newest: dict[str, int] = _data()["newest"]
-    key = _canonical(domain)
+    key = canonical(domain)
     if key not in newest:
         raise ValueError(f"no operators are known for the domain {domain!r}; known: {', '.join(map(repr, newest))}")
     return newest[key]
@@ -115,7 +115,7 @@ def ir_version_for(opset: int, domain: str = "") -> int:
     An opset between two released ones (2 to 4 of "") counts as the next released one. Raises ValueError for an
     unknown domain and for an opset newer than the data.
     """
-    rows = _data()["ir_versions"].get(_canonical(domain))
+    rows = _data()["ir_versions"].get(canonical(domain))
     if rows is None:
         raise ValueError(f"no IR version is known for the domain {domain!r}; official domains only")
     position = bisect_left(rows, [opset, 0])
@@ -124,7 +124,8 @@ def ir_version_for(opset: int, domain: str = "") -> int:
     return int(rows[position][1])
 
 
-def _canonical(domain: str) -> str:
+def canonical(domain: str) -> str:
+    """The domain as the data spells it: "ai.onnx" is ""."""
     return "" if domain == "ai.onnx" else domain
 
 

@@ -1,0 +1,53 @@
+"""The table of inference rows: one function for each operator, whatever its version.
+
+A row is declared beside its code: `@row("Relu", "Neg")`.  It takes a `Site` and returns the type of the output, or a
+list of types where there are several outputs.  None stands for an output of which nothing is known; outputs that the
+list leaves out are such, too.  The dtypes that the type constraints say are filled in behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import TypeAlias
+
+from proto_schema import operators
+from proto_schema.inference.site import Site, completed
+from proto_schema.inference.types import Type
+
+Row: TypeAlias = "Callable[[Site], Type | list[Type | None] | None]"
+
+FILES = ("elementwise", "control")
+_ROWS: dict[tuple[str, str], Row] = {}
+
+
+def row(*names: str, domain: str = "") -> Callable[[Row], Row]:
+    """Declare a function as the row of these operators.  Raises ValueError for an operator that has a row."""
+
+    def declare(function: Row) -> Row:
+        for name in names:
+            if (domain, name) in _ROWS:
+                raise ValueError(f"{domain or 'ai.onnx'}.{name} has two inference rows")
+            _ROWS[domain, name] = function
+        return function
+
+    return declare
+
+
+@cache
+def table() -> dict[tuple[str, str], Row]:
+    """All rows, by domain and operator."""
+    for name in FILES:
+        import_module(f"proto_schema.inference.{name}")
+    return _ROWS
+
+
+def infer(site: Site) -> list[Type | None]:
+    """The types of the outputs of a node.  Raises Misfit where the node contradicts its operator's specification."""
+    schema = site.schema
+    function = table().get((operators.canonical(schema.domain), schema.name))
+    made = function(site) if function is not None else None
+    found: list[Type | None] = list(made) if isinstance(made, list) else [made]
+    found += [None] * (site.outputs - len(found))
+    return [completed(site, item, place) for place, item in enumerate(found[: site.outputs])]

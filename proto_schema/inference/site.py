@@ -1,0 +1,339 @@
+"""`Site`: what a row of the table sees of one node, whether that comes from a message or is just being made.
+
+A row reads inputs and attributes, and returns the types of the outputs, made by `out`.  It asks `same` where two sizes
+must be equal, which may learn an equation, and `fresh` for a size of which nothing is known.  What contradicts the
+operator's specification goes to `fail`.  The dtype of an output follows from the type constraints of the operator's
+version wherever these say it (`bound`), so most rows give a shape only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, NoReturn, TypeAlias
+
+from proto_schema import operators
+from proto_schema.inference.types import (
+    MOST,
+    Content,
+    OptionalOf,
+    SequenceOf,
+    Shape,
+    Sparse,
+    Tensor,
+    Type,
+    text_of,
+)
+from proto_schema.onnx import TensorProto
+from proto_schema.operators import OpSchema
+from proto_schema.sizes import ContradictionError, Dim, Equations, Size, symbol
+
+Outputs: TypeAlias = "list[Type | None]"
+Body = Callable[[Any, "Sequence[Type | None]", bool], "list[Type | None]"]
+"""Infers the graph of an attribute for the types of its inputs, and gives the types of its outputs.
+
+The last argument is False for a try, after which nothing may be declared of the values inside.
+"""
+
+
+class Misfit(Exception):  # noqa: N818 - never leaves the package
+    """The inputs or attributes of a node contradict its specification."""
+
+
+class Scope:
+    """What the nodes of one graph share: the equations that were learnt, fresh symbols, how subgraphs are inferred.
+
+    `joins` says that two sizes of which neither is known are taken to be equal where they broadcast: in a program that
+    ran, they were.
+    """
+
+    def __init__(self, prefix: str = "unk__", *, joins: bool = False) -> None:
+        self.equations = Equations()
+        self.prefix = prefix
+        self.joins = joins
+        self.taken: set[str] = set()
+        self.count = 0
+
+    def fresh(self) -> Size:
+        """A size of which nothing is known, with a name that no other has."""
+        while (name := f"{self.prefix}{self.count}") in self.taken:
+            self.count += 1
+        self.count += 1
+        return symbol(name)
+
+
+class Site:
+    """One node: its operator's version, its inputs and attributes."""
+
+    __slots__ = ("attributes", "body", "inputs", "outputs", "schema", "scope")
+
+    def __init__(
+        self,
+        schema: OpSchema,
+        inputs: Sequence[Type | None],
+        attributes: Mapping[str, Any],
+        outputs: int,
+        scope: Scope,
+        body: Body | None = None,
+    ) -> None:
+        """`inputs`: `ABSENT` for one that the node leaves out, None for one of which nothing is known.
+
+        `attributes` holds Python values: numbers, bytes, lists, TensorProto, GraphProto, TypeProto.
+        """
+        self.schema = schema
+        self.inputs = inputs
+        self.attributes = attributes
+        self.outputs = outputs
+        self.scope = scope
+        self.body = body
+
+    # -- inputs
+
+    @property
+    def version(self) -> int:
+        """The opset in which this version of the operator appeared."""
+        return self.schema.since_version
+
+    def has(self, place: int) -> bool:
+        """Whether the node has that input."""
+        return place < len(self.inputs) and self.inputs[place] is not ABSENT
+
+    def type(self, place: int) -> Type | None:
+        """The type of an input; None where it is absent or not known."""
+        found = self.inputs[place] if place < len(self.inputs) else None
+        return None if found is ABSENT else found
+
+    def tensor(self, place: int) -> Tensor:
+        """An input that is a tensor; one of which nothing is known where it is not known or is no tensor."""
+        found = self.inputs[place] if place < len(self.inputs) else None
+        return found if isinstance(found, Tensor) else UNKNOWN
+
+    def dtype(self, place: int) -> int:
+        """The dtype of an input, 0 where it is not known."""
+        return self.tensor(place).dtype
+
+    def shape(self, place: int) -> Shape:
+        """The shape of an input, None where its rank is not known."""
+        found = self.inputs[place] if place < len(self.inputs) else None
+        return found.shape if isinstance(found, (Tensor, Sparse)) else None
+
+    def rank(self, place: int) -> int | None:
+        """The rank of an input."""
+        shape = self.shape(place)
+        return None if shape is None else len(shape)
+
+    def shape_of_rank(self, place: int, rank: int) -> Shape:
+        """The shape of an input that must have that rank."""
+        shape = self.shape(place)
+        if shape is not None and len(shape) != rank:
+            self.fail(f"{self._named(place)} has rank {len(shape)}, and {self.schema.name} takes rank {rank}")
+        return shape
+
+    def content(self, place: int) -> Content:
+        """The elements of an input, as far as they are known; None where nothing is."""
+        found = self.inputs[place] if place < len(self.inputs) else None
+        return found.content if isinstance(found, Tensor) else None
+
+    def sizes(self, place: int) -> tuple[Dim, ...] | None:
+        """The elements of an integer input where each is known, at least as a size; else None."""
+        content = self.content(place)
+        if content is None:
+            return None
+        found = tuple([item for item in content if isinstance(item, (int, Size))])
+        return found if len(found) == len(content) else None
+
+    def ints(self, place: int) -> tuple[int, ...] | None:
+        """The elements of an integer input where all are numbers; else None."""
+        content = self.content(place)
+        if content is None:
+            return None
+        found = tuple([item for item in content if isinstance(item, int)])
+        return found if len(found) == len(content) else None
+
+    def floats(self, place: int) -> tuple[float, ...] | None:
+        """The elements of a floating-point input where all are numbers; else None."""
+        content = self.content(place)
+        if content is None:
+            return None
+        found = tuple([float(item) for item in content if isinstance(item, (int, float))])
+        return found if len(found) == len(content) else None
+
+    # -- attributes
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute: the node's, else the operator's default, else `default`.  Text is bytes."""
+        if name in self.attributes:
+            return self.attributes[name]
+        declared = self.schema.attributes.get(name)
+        if declared is None or declared.default is None:
+            return default
+        return list(declared.default) if isinstance(declared.default, tuple) else declared.default
+
+    def text(self, name: str, default: str = "") -> str:
+        """The value of a text attribute."""
+        value = self.attribute(name, default)
+        return value.decode("utf-8", "replace") if isinstance(value, (bytes, bytearray)) else str(value)
+
+    def ints_of(self, name: str, place: int | None = None) -> tuple[int, ...] | None:
+        """Numbers that are an attribute in some versions and the input `place` in others; None where not known."""
+        if name in self.attributes or place is None or name in self.schema.attributes:
+            value = self.attribute(name)
+            return None if value is None else tuple(value)
+        return self.ints(place) if self.has(place) else None
+
+    def axis(self, value: int, rank: int, *, past_end: bool = False) -> int:
+        """An axis counted from the front.  With `past_end`, the rank itself is an axis too."""
+        if not -rank <= value < rank + past_end:
+            self.fail(f"axis {value} is out of range for rank {rank}")
+        return value + rank if value < 0 else value
+
+    def axes(self, values: Sequence[int], rank: int) -> list[int]:
+        """Axes counted from the front, none twice."""
+        found = [self.axis(value, rank) for value in values]
+        if len(set(found)) != len(found):
+            self.fail(f"axes {list(values)} name an axis twice")
+        return found
+
+    # -- outputs
+
+    def out(self, shape: Shape, dtype: int = 0, content: Content = None) -> Tensor:
+        """An output that is a tensor.  Without `dtype`, the operator's type constraints say it."""
+        if content is not None and (len(content) > MOST or not any(item is not None for item in content)):
+            content = None
+        return Tensor(dtype, shape, content)
+
+    def fresh(self) -> Size:
+        """A size of which nothing is known."""
+        return self.scope.fresh()
+
+    def unknown(self, rank: int) -> tuple[Dim, ...]:
+        """A shape of that rank of which nothing is known."""
+        return tuple([self.scope.fresh() for _ in range(rank)])
+
+    # -- sizes
+
+    def same(self, one: Dim, other: Dim, what: str) -> Dim:
+        """The size that both must be; a number where one is.  `what` names them in the error."""
+        if one == other:
+            return one
+        try:
+            self.scope.equations.learn(one, other)
+        except ContradictionError:
+            self.fail(f"{what} must be equal, and are {one} and {other}")
+        return one if isinstance(one, int) else other if isinstance(other, int) else one
+
+    def broadcast(self, *shapes: Shape) -> Shape:
+        """The common shape of operands (https://onnx.ai/onnx/repo-docs/Broadcasting.html); None for an unknown rank."""
+        known = [shape for shape in shapes if shape is not None]
+        if len(known) != len(shapes):
+            return None
+        first = known[0]
+        if all(shape == first for shape in known):
+            return first
+        rank = max(map(len, known))
+        padded = [(1,) * (rank - len(shape)) + shape for shape in known]
+        return tuple([self._broadcast(sizes) for sizes in zip(*padded, strict=True)])
+
+    def _broadcast(self, sizes: Sequence[Dim]) -> Dim:
+        wide = [size for size in sizes if size != 1]
+        numbers = {size for size in wide if isinstance(size, int)}
+        if len(numbers) > 1:
+            self.fail(f"sizes {sorted(numbers)} do not broadcast")
+        if numbers:
+            number = numbers.pop()
+            if self.scope.joins:
+                for size in wide:
+                    self.same(number, size, "broadcast sizes")
+            return number
+        equations = self.scope.equations
+        rest = wide[1:] if wide else []
+        if all(equations.equals(wide[0], size) for size in rest):
+            return wide[0] if wide else 1
+        if self.scope.joins:
+            for size in rest:
+                self.same(wide[0], size, "broadcast sizes")
+            return wide[0]
+        return self.fresh()
+
+    # -- errors
+
+    def fail(self, reason: str) -> NoReturn:
+        """Refuse the node."""
+        raise Misfit(reason)
+
+    def _named(self, place: int) -> str:
+        formals = self.schema.inputs
+        return f"input {formals[min(place, len(formals) - 1)].name!r}" if formals else f"input {place}"
+
+
+ABSENT: Any = OptionalOf(None)
+"""Stands for an input that the node leaves out."""
+UNKNOWN = Tensor(0)
+
+
+def check_inputs(site: Site) -> None:
+    """Raises Misfit for an input of a type that the operator's version does not take, or not beside the others."""
+    schema = site.schema
+    bound: dict[str, str] = {}
+    for place, given in enumerate(site.inputs):
+        text = None if given is ABSENT else text_of(given)
+        if text is None or not schema.inputs:
+            continue
+        formal = schema.inputs[min(place, len(schema.inputs) - 1)]
+        allowed = schema.constraints.get(formal.type, (formal.type,))
+        if text not in allowed and text not in map(_spelled, allowed):
+            site.fail(f"input {formal.name!r} is {text}, which {schema.name} does not take")
+        if formal.homogeneous and bound.setdefault(formal.type, text) != text:
+            site.fail(f"input {formal.name!r} is {text}, and another of type {formal.type} is {bound[formal.type]}")
+
+
+def _spelled(text: str) -> str:
+    """`map(int64, float)` of the schemas is `map(int64,tensor(float))`."""
+    return text.replace(", ", ",")
+
+
+# The dtypes that follow from the type constraints --------------------------------------------------------------------
+
+
+def completed(site: Site, made: Type | None, place: int) -> Type | None:
+    """An output as its row gave it, with the dtype that the operator's version says."""
+    if isinstance(made, Tensor) and made.dtype:
+        return made
+    if made is not None and not isinstance(made, Tensor):
+        return made
+    schema = site.schema
+    dtype, sources = _origins(schema.domain, schema.name, schema.since_version)[min(place, len(schema.outputs) - 1)]
+    for index, variadic in () if dtype else sources:
+        for given in site.inputs[index:] if variadic else site.inputs[index : index + 1]:
+            if isinstance(given, Tensor) and given.dtype:
+                dtype = given.dtype
+                break
+            if made is None and isinstance(given, (SequenceOf, Sparse)) and given is not ABSENT:
+                return None  # the row says what becomes of them
+        if dtype:
+            break
+    if made is None:
+        return Tensor(dtype) if dtype else None
+    return Tensor(dtype, made.shape, made.content)
+
+
+@cache
+def _origins(domain: str, name: str, version: int) -> tuple[tuple[int, tuple[tuple[int, bool], ...]], ...]:
+    """For each output: its dtype where the schema fixes it, else the inputs that have it (place, whether variadic)."""
+    schema = operators.schema(name, version, domain)
+    found = []
+    for output in schema.outputs if schema is not None else ():
+        allowed = schema.constraints.get(output.type, (output.type,)) if schema is not None else ()
+        places = tuple(
+            (place, formal.option == "variadic")
+            for place, formal in enumerate(schema.inputs if schema is not None else ())
+            if formal.type == output.type and formal.homogeneous
+        )
+        found.append((_code(next(iter(allowed))) if len(allowed) == 1 else 0, places))
+    return tuple(found)
+
+
+def _code(text: str) -> int:
+    """The dtype of `tensor(float)`; 0 for what is no tensor."""
+    name = text[len("tensor(") : -1].upper() if text.startswith("tensor(") else ""
+    return int(TensorProto.DataType[name]) if name else 0

@@ -1,0 +1,391 @@
+"""Inference over the messages of a model: graphs, subgraphs and functions, in the order of the nodes.
+
+What a graph declares of a value is compared with what its node makes, and the better known of the two is kept.  A
+subgraph sees the values around it; what is learnt of sizes inside of it does not hold outside.  A function of the model
+is inferred again for each of its calls, with the types of their inputs.  Constants are read only where they are small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from proto_schema import operators
+from proto_schema.attributes import get_attribute_value
+from proto_schema.errors import bounded
+from proto_schema.inference import rows
+from proto_schema.inference.site import ABSENT, Misfit, Scope, Site, check_inputs
+from proto_schema.inference.types import (
+    MOST,
+    Content,
+    MapOf,
+    OptionalOf,
+    SequenceOf,
+    Shape,
+    Sparse,
+    Tensor,
+    Type,
+    content_of,
+    from_proto,
+    to_proto,
+)
+from proto_schema.onnx import (
+    FunctionProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    SparseTensorProto,
+    TensorProto,
+    ValueInfoProto,
+)
+from proto_schema.sizes import ContradictionError, Dim, parse, symbol
+
+DEEPEST = 100  # calls of functions inside of one another
+
+
+class InferenceError(ValueError):
+    """A node, or a declaration, contradicts what is inferred.  The text names the node."""
+
+    code = "shapes-contradict"
+
+
+class Values:
+    """Name -> type of a graph's values; a name that is not here is looked up in the graph around it."""
+
+    __slots__ = ("outer", "types")
+
+    def __init__(self, outer: Values | None = None) -> None:
+        self.outer = outer
+        self.types: dict[str, Type | None] = {}
+
+    def get(self, name: str) -> Type | None:
+        """The type of a name, None where nothing is known of it."""
+        scope: Values | None = self
+        while scope is not None:
+            if name in scope.types:
+                return scope.types[name]
+            scope = scope.outer
+        return None
+
+
+class Walk:
+    """One inference over one model.
+
+    `strict`: an error of a node ends it; otherwise the node's outputs are unknown, and `problems` says why.
+    `check`: an input of a type that its operator does not take is such an error, strict or not.
+    `propagate`: the content of small integer tensors is followed.
+    """
+
+    def __init__(self, model: ModelProto, *, strict: bool, check: bool, propagate: bool) -> None:
+        self.model = model
+        self.strict = strict
+        self.check = check
+        self.propagate = propagate
+        self.scope = Scope()
+        self.problems: list[str] = []
+        self.functions = {(item.domain or "", item.name or "", item.overload or ""): item for item in model.functions}
+        self.opsets = _opsets(model.opset_import)
+        self.names: frozenset[str] = frozenset()
+
+    def run(self) -> None:
+        """Infer the model's graph, and declare what was found in its `value_info` and outputs."""
+        graph = self.model.graph
+        if graph is None:
+            return
+        self.scope.taken = _labels(graph)
+        self.names = frozenset(self.scope.taken)
+        self.graph(graph, None, None, self.opsets, {}, 0)
+
+    # -- graphs
+
+    def graph(
+        self,
+        graph: GraphProto,
+        outer: Values | None,
+        given: Sequence[Type | None] | None,
+        opsets: Mapping[str, int],
+        references: Mapping[str, Any],
+        depth: int,
+        *,
+        declare: bool = True,
+    ) -> list[Type | None]:
+        """The types of the graph's outputs; `given` are those of its inputs, where an operator passes them."""
+        values = Values(outer)
+        for place, item in enumerate(graph.input):
+            known = self._type(item)
+            passed = given[place] if given is not None and place < len(given) else None
+            values.types[item.name or ""] = self.agreed(known, passed, f"input {item.name!r}")
+        for tensor in graph.initializer:
+            name = tensor.name or ""
+            held = self.constant(tensor)
+            # an initializer of an input is only its default
+            values.types[name] = (
+                self.agreed(values.types[name], Tensor(held.dtype, held.shape), f"initializer {name!r}")
+                if name in values.types
+                else held
+            )
+        for sparse in graph.sparse_initializer:
+            name = (sparse.values.name if sparse.values is not None else None) or ""
+            values.types.setdefault(name, Sparse(_dtype_of(sparse), tuple(sparse.dims)))
+        declared = {item.name or "": item for item in (*graph.value_info, *graph.output)}
+        self.nodes(graph.node, values, declared, opsets, references, depth, declare)
+        found = []
+        for item in graph.output:
+            type_ = self.agreed(self._type(item), values.get(item.name or ""), f"output {item.name!r}")
+            found.append(type_)
+            if declare:
+                _declare(item, type_)
+        if declare:
+            self._declare_values(graph, values)
+        return found
+
+    def nodes(
+        self,
+        nodes: Sequence[NodeProto],
+        values: Values,
+        declared: Mapping[str, ValueInfoProto],
+        opsets: Mapping[str, int],
+        references: Mapping[str, Any],
+        depth: int,
+        declare: bool,
+    ) -> None:
+        """Add the types of the nodes' outputs to `values`."""
+        types = values.types
+        for node in nodes:
+            try:
+                made = self.node(node, values, opsets, references, depth, declare)
+            except Misfit as problem:
+                text = f"{_named(node)}: {problem}"
+                if self.strict:
+                    raise InferenceError(bounded(text)) from None
+                self.problems.append(text)
+                made = [None] * len(node.output)
+            for place, name in enumerate(node.output):
+                if not name:
+                    continue
+                found = made[place] if place < len(made) else None
+                said = declared.get(name)
+                if said is not None:
+                    found = self.agreed(self._type(said), found, f"{_named(node)}: output {name!r}")
+                types[name] = found
+
+    def node(
+        self,
+        node: NodeProto,
+        values: Values,
+        opsets: Mapping[str, int],
+        references: Mapping[str, Any],
+        depth: int,
+        declare: bool,
+    ) -> list[Type | None]:
+        """The types of the node's outputs.  Raises Misfit."""
+        domain = node.domain or ""
+        name = node.op_type or ""
+        inputs = [values.get(item) if item else ABSENT for item in node.input]
+        function = self.functions.get((domain, name, node.overload or ""))
+        if function is not None:
+            return self._call(function, node, inputs, references, depth)
+        schema = operators.schema(name, opsets.get(operators.canonical(domain), 0), domain)
+        attributes = _attributes(node, references)
+        if schema is None:
+            for value in attributes.values():
+                if isinstance(value, GraphProto):
+                    self.graph(value, values, None, opsets, references, depth, declare=declare)
+            return [None] * len(node.output)
+
+        def body(graph: Any, given: Sequence[Type | None], last: bool) -> list[Type | None]:
+            # what is learnt inside of a branch or an iteration does not hold outside of it
+            equations = self.scope.equations
+            self.scope.equations = equations.copy()
+            try:
+                return self.graph(graph, values, given, opsets, references, depth, declare=declare and last)
+            finally:
+                self.scope.equations = equations
+
+        site = Site(schema, inputs, attributes, len(node.output), self.scope, body)
+        if self.check:
+            check_inputs(site)
+        found = rows.infer(site)
+        if not self.propagate:
+            return [_without_content(item) for item in found]
+        return found
+
+    def _call(
+        self,
+        function: FunctionProto,
+        node: NodeProto,
+        inputs: Sequence[Type | None],
+        references: Mapping[str, Any],
+        depth: int,
+    ) -> list[Type | None]:
+        if depth >= DEEPEST:
+            raise Misfit(f"functions call one another more than {DEEPEST} times deep")
+        given = {item.name or "": get_attribute_value(item) for item in function.attribute_proto}
+        given.update(_attributes(node, references))
+        values = Values()
+        for place, name in enumerate(function.input):
+            passed = inputs[place] if place < len(inputs) else ABSENT
+            values.types[name] = None if passed is ABSENT else passed
+        opsets = _opsets(function.opset_import) or self.opsets
+        declared = {item.name or "": item for item in function.value_info}
+        self.nodes(function.node, values, declared, opsets, given, depth + 1, declare=False)
+        return [values.get(name) for name in function.output]
+
+    # -- constants and declarations
+
+    def constant(self, tensor: TensorProto) -> Tensor:
+        """The type of a tensor that the file holds, with its content if it is small."""
+        shape = tuple(tensor.dims)
+        return Tensor(tensor.data_type or 0, shape, stored_content(tensor, shape) if self.propagate else None)
+
+    def _type(self, item: ValueInfoProto) -> Type | None:
+        return from_proto(item.type, self._size)
+
+    def _size(self, label: str) -> Dim:
+        if not label:
+            return self.scope.fresh()
+        # an expression only where all names in it are names of the file: other texts are labels
+        return symbol(label) if label.isidentifier() else parse(label, self.names - {label})
+
+    def agreed(self, said: Type | None, found: Type | None, what: str) -> Type | None:
+        """What two sources say of one value.  Raises InferenceError, or notes the problem, where they contradict."""
+        try:
+            return merged(said, found, self.scope)
+        except Misfit as problem:
+            text = f"{what}: {problem}"
+            if self.strict:
+                raise InferenceError(bounded(text)) from None
+            self.problems.append(text)
+            return said
+
+    @staticmethod
+    def _declare_values(graph: GraphProto, values: Values) -> None:
+        held = {item.name for item in (*graph.input, *graph.output)} | {item.name for item in graph.initializer}
+        infos = {item.name: item for item in graph.value_info}
+        for node in graph.node:
+            for name in node.output:
+                if not name or name in held:
+                    continue
+                type_ = values.types.get(name)
+                item = infos.get(name)
+                if item is None:
+                    if to_proto(type_) is None:
+                        continue
+                    item = infos[name] = ValueInfoProto(name=name)
+                    graph.value_info.append(item)
+                _declare(item, type_)
+
+
+def merged(said: Type | None, found: Type | None, scope: Scope) -> Type | None:
+    """The better known of two types of one value.  Raises Misfit where they contradict."""
+    if said is None or found is None:
+        return found if said is None else said
+    if isinstance(said, (Tensor, Sparse)) and type(said) is type(found):
+        if said.dtype and found.dtype and said.dtype != found.dtype:
+            raise Misfit(f"is declared with data type {_dtype(said.dtype)}, and its node makes {_dtype(found.dtype)}")
+        dtype = found.dtype or said.dtype
+        shape = _merged_shape(said.shape, found.shape, scope)
+        return Tensor(dtype, shape, found.content) if isinstance(found, Tensor) else Sparse(dtype, shape)
+    if isinstance(said, SequenceOf) and isinstance(found, SequenceOf):
+        return SequenceOf(merged(said.element, found.element, scope))
+    if isinstance(said, OptionalOf) and isinstance(found, OptionalOf):
+        return OptionalOf(merged(said.element, found.element, scope))
+    if isinstance(said, MapOf) and isinstance(found, MapOf) and said.key == found.key:
+        return MapOf(said.key, merged(said.value, found.value, scope))
+    if type(said) is type(found) and said == found:
+        return said
+    raise Misfit("is declared with another kind of type than its node makes")
+
+
+def _merged_shape(said: Shape, found: Shape, scope: Scope) -> Shape:
+    if said is None or found is None:
+        return found if said is None else said
+    if len(said) != len(found):
+        raise Misfit(f"is declared with rank {len(said)}, and its node makes rank {len(found)}")
+    return tuple([_merged_size(one, other, scope, said, found) for one, other in zip(said, found, strict=True)])
+
+
+def _merged_size(said: Dim, found: Dim, scope: Scope, whole: Shape, other: Shape) -> Dim:
+    if said == found:
+        return said
+    try:
+        scope.equations.learn(said, found)
+    except ContradictionError:
+        raise Misfit(f"is declared with shape {_shown(whole)}, and its node makes {_shown(other)}") from None
+    if isinstance(said, int) or isinstance(found, int):
+        return said if isinstance(said, int) else found
+    # the name that the user gave is better than one that means nothing
+    return said if said.name is None or not said.name.startswith(scope.prefix) else found
+
+
+def _shown(shape: Shape) -> str:
+    return "?" if shape is None else "[" + ", ".join(map(str, shape)) + "]"
+
+
+def _dtype(code: int) -> str:
+    known = TensorProto.DataType._value2member_map_
+    return TensorProto.DataType(code).name if code in known else str(code)
+
+
+def _declare(item: ValueInfoProto, type_: Type | None) -> None:
+    proto = to_proto(type_)
+    if proto is not None:
+        proto.denotation = item.type.denotation if item.type is not None else None
+        item.type = proto
+
+
+def _without_content(type_: Type | None) -> Type | None:
+    return Tensor(type_.dtype, type_.shape) if isinstance(type_, Tensor) else type_
+
+
+def _named(node: NodeProto) -> str:
+    return f"node {node.name!r} ({node.op_type})" if node.name else f"the {node.op_type} that makes {_outputs(node)}"
+
+
+def _outputs(node: NodeProto) -> str:
+    return ", ".join(repr(name) for name in node.output if name) or "nothing"
+
+
+def _opsets(imports: Sequence[Any]) -> dict[str, int]:
+    return {operators.canonical(item.domain or ""): item.version or 0 for item in imports}
+
+
+def _attributes(node: NodeProto, references: Mapping[str, Any]) -> dict[str, Any]:
+    """The node's attributes as Python values; those of a function's body that the call leaves out are not there."""
+    found = {}
+    for item in node.attribute:
+        if item.ref_attr_name:
+            if item.ref_attr_name in references:
+                found[item.name or ""] = references[item.ref_attr_name]
+        else:
+            found[item.name or ""] = get_attribute_value(item)
+    return found
+
+
+def _labels(graph: GraphProto) -> set[str]:
+    """The names of all symbolic sizes that the graph declares."""
+    found: set[str] = set()
+    for item in (*graph.input, *graph.output, *graph.value_info):
+        proto = item.type.tensor_type if item.type is not None else None
+        if proto is not None and proto.shape is not None:
+            found.update(dim.dim_param for dim in proto.shape.dim if dim.dim_param)
+    return found
+
+
+def _dtype_of(sparse: SparseTensorProto) -> int:
+    return (sparse.values.data_type if sparse.values is not None else None) or 0
+
+
+def stored_content(tensor: TensorProto, shape: tuple[int, ...]) -> Content:
+    """The elements of a small tensor of numbers; None for others, and where its data cannot be read."""
+    size = 1
+    for dim in shape:
+        size *= dim
+    if size > MOST or not 0 < (tensor.data_type or 0) < 14 or tensor.data_type == TensorProto.STRING:
+        return None
+    from proto_schema.numpy_helper import to_array
+
+    try:
+        return content_of(to_array(tensor))
+    except ValueError:  # external data that is not there: the shape is all that is known
+        return None

@@ -1,0 +1,629 @@
+"""`Size`: an exact integer expression over symbols, in one canonical form.
+
+A size that is known is a plain `int`; a `Size` always holds at least one symbol.  So code that meets both writes
+`a + b`, `a // 2`, and static models never make a `Size`.
+
+A `Size` is a sum of products: a dict from products to their coefficients.  A product is a sorted tuple of factors, each
+a `Symbol` or one of three functions of sizes that are no products: `Quotient` (rounded down), `Least`, `Greatest`.  The
+invariants of the form, by which equal sizes are mostly equal objects:
+
+- no coefficient is 0; the constant is the coefficient of the empty product `()`;
+- `a % b` is `a - b * (a // b)`; in a quotient by a number no coefficient reaches the number, they have no common
+  factor, and the leading one is positive;
+- the arguments of a minimum or maximum have no common part, and none is known to be superfluous.
+
+A symbol has a range, which is that of a size unless said otherwise: 0 and upwards.  Comparison answers True, False or
+None (unknown) from the ranges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+Bound: TypeAlias = "int | None"  # None is infinity: the lower or the upper one
+
+
+class Symbol:
+    """A size with a name.  The name is any text; two symbols of one name are one symbol."""
+
+    __slots__ = ("high", "low", "name", "order")
+
+    def __init__(self, name: str, low: Bound = 0, high: Bound = None) -> None:
+        self.name = name
+        self.low = low
+        self.high = high
+        self.order = (0, name)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Symbol) and self.name == other.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+
+class Quotient:
+    """`numerator // denominator`, rounded down."""
+
+    __slots__ = ("_hash", "denominator", "high", "low", "numerator", "order")
+
+    def __init__(self, numerator: Dim, denominator: Dim) -> None:
+        self.numerator = numerator
+        self.denominator = denominator
+        self.low, self.high = _bounds_of_quotient(numerator, denominator)
+        self.order = (1, f"{numerator}//{denominator}")
+        self._hash = hash(("//", numerator, denominator))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Quotient) and self.numerator == other.numerator and self.denominator == other.denominator
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class _Choice:
+    """What `Least` and `Greatest` share: the smallest or the largest of several sizes."""
+
+    __slots__ = ("_hash", "high", "items", "low", "order")
+
+    def __init__(self, items: frozenset[Dim]) -> None:
+        self.items = items
+        self._hash = hash((type(self).__name__, items))
+        self.order = (2, type(self).__name__ + ",".join(sorted(map(str, items))))
+        lows, highs = zip(*(bounds(item) for item in items), strict=True)
+        self.low, self.high = self._range(lows, highs)
+
+    @staticmethod
+    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> tuple[Bound, Bound]:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and isinstance(other, _Choice) and self.items == other.items
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+class Least(_Choice):
+    """The minimum of several sizes."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> tuple[Bound, Bound]:
+        known = [high for high in highs if high is not None]
+        low = None if None in lows else min(low for low in lows if low is not None)
+        return low, min(known) if known else None
+
+
+class Greatest(_Choice):
+    """The maximum of several sizes."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> tuple[Bound, Bound]:
+        known = [low for low in lows if low is not None]
+        high = None if None in highs else max(high for high in highs if high is not None)
+        return max(known) if known else None, high
+
+
+Atom: TypeAlias = Symbol | Quotient | Least | Greatest
+Product: TypeAlias = tuple[Atom, ...]
+Terms: TypeAlias = dict[Product, int]
+
+
+class Size:
+    """An integer expression that holds at least one symbol; immutable and hashable.
+
+    `+ - * // %` with sizes and ints give a size, or an int where no symbol is left.  `==` compares the canonical forms:
+    `equals` says whether two sizes are equal for all values of the symbols.  A size has no truth value and no order of
+    its own, because the answer may be unknown: see `equals`, `less`, `at_most`.
+    """
+
+    __slots__ = ("_bounds", "_hash", "_text", "terms")
+
+    def __init__(self, terms: Terms) -> None:
+        """`terms` in canonical form; use `symbol`, `parse` and arithmetic instead."""
+        self.terms = terms
+        self._hash: int | None = None
+        self._text: str | None = None
+        self._bounds: tuple[Bound, Bound] | None = None
+
+    # -- values
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Size) and self.terms == other.terms)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset(self.terms.items()))
+        return self._hash
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"whether the size {self} is 0 is not known; compare it with equals, less or at_most")
+
+    def __str__(self) -> str:
+        if self._text is None:
+            from proto_schema.sizes.text import written
+
+            self._text = written(self)
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Size({str(self)!r})"
+
+    @staticmethod
+    def symbol(name: str, low: int | None = 0, high: int | None = None) -> Size:
+        """The size called `name`, between `low` and `high` (None: no bound)."""
+        return symbol(name, low, high)
+
+    @staticmethod
+    def parse(text: str, names: Iterable[str] | None = None) -> Dim:
+        """The size that a text says, such as `"2*batch"`; see `proto_schema.sizes.text.parse`."""
+        from proto_schema.sizes.text import parse
+
+        return parse(text, names)
+
+    # -- arithmetic
+
+    def __add__(self, other: Dim) -> Dim:
+        if not isinstance(other, (int, Size)):
+            return NotImplemented
+        return _sum(self.terms, _terms(other), 1)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Size:
+        return Size({product: -count for product, count in self.terms.items()})
+
+    def __sub__(self, other: Dim) -> Dim:
+        if not isinstance(other, (int, Size)):
+            return NotImplemented
+        return _sum(self.terms, _terms(other), -1)
+
+    def __rsub__(self, other: int) -> Dim:
+        if not isinstance(other, int):
+            return NotImplemented
+        return _sum(_terms(other), self.terms, -1)
+
+    def __mul__(self, other: Dim) -> Dim:
+        if isinstance(other, int):
+            return Size({product: count * other for product, count in self.terms.items()}) if other else 0
+        if not isinstance(other, Size):
+            return NotImplemented
+        made: Terms = {}
+        for one, count in self.terms.items():
+            for two, times in other.terms.items():
+                product = tuple(sorted(one + two, key=_order)) if one and two else one or two
+                made[product] = made.get(product, 0) + count * times
+        return _made(made)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return _divided(self, other) if isinstance(other, (int, Size)) else NotImplemented
+
+    def __rfloordiv__(self, other: int) -> Dim:
+        return _divided(other, self) if isinstance(other, int) else NotImplemented
+
+    def __mod__(self, other: Dim) -> Dim:
+        return self - other * _divided(self, other) if isinstance(other, (int, Size)) else NotImplemented
+
+    def __rmod__(self, other: int) -> Dim:
+        return other - self * _divided(other, self) if isinstance(other, int) else NotImplemented
+
+    # -- questions
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The names of all symbols in the expression."""
+        return frozenset(item.name for item in self._symbols())
+
+    def _symbols(self) -> Iterable[Symbol]:
+        for product in self.terms:
+            for atom in product:
+                if isinstance(atom, Symbol):
+                    yield atom
+                    continue
+                inner = (atom.numerator, atom.denominator) if isinstance(atom, Quotient) else atom.items
+                for item in inner:
+                    if isinstance(item, Size):
+                        yield from item._symbols()
+
+    @property
+    def low(self) -> int | None:
+        """A number that the size never goes below; None where none is known."""
+        return bounds(self)[0]
+
+    @property
+    def high(self) -> int | None:
+        """A number that the size never exceeds; None where none is known."""
+        return bounds(self)[1]
+
+    @property
+    def name(self) -> str | None:
+        """The name, for a size that is one symbol; else None."""
+        if len(self.terms) != 1:
+            return None
+        ((product, count),) = self.terms.items()
+        return product[0].name if count == 1 and len(product) == 1 and isinstance(product[0], Symbol) else None
+
+    def equals(self, other: Dim) -> bool | None:
+        """Whether the sizes are equal: True or False where it is so for all values of the symbols, else None."""
+        return equals(self, other)
+
+    def less(self, other: Dim) -> bool | None:
+        """Whether this size is less than `other`: True, False, or None where it depends."""
+        return less(self, other)
+
+    def at_most(self, other: Dim) -> bool | None:
+        """Whether this size is at most `other`: True, False, or None where it depends."""
+        return less(self, other + 1)
+
+    # -- evaluation
+
+    def at(self, values: Mapping[str, int]) -> int:
+        """The number for these values of the symbols.  Raises KeyError for a symbol without a value."""
+        found = self.replaced(values)
+        if isinstance(found, Size):
+            raise KeyError(next(iter(sorted(found.symbols))))
+        return found
+
+    def replaced(self, values: Mapping[str, Dim]) -> Dim:
+        """The size with sizes or numbers in place of the symbols that `values` names."""
+        if not any(item.name in values for item in self._symbols()):
+            return self
+        total: Dim = 0
+        for product, count in self.terms.items():
+            part: Dim = count
+            for atom in product:
+                part = part * _replaced(atom, values)
+            total = total + part
+        return total
+
+
+Dim: TypeAlias = int | Size
+
+
+# Making --------------------------------------------------------------------------------------------------------------
+
+
+def symbol(name: str, low: int | None = 0, high: int | None = None) -> Size:
+    """The size called `name`, between `low` and `high` (None: no bound)."""
+    return Size({(Symbol(name, low, high),): 1})
+
+
+def minimum(*items: Dim) -> Dim:
+    """The smallest of one or more sizes."""
+    return _chosen(Least, items)
+
+
+def maximum(*items: Dim) -> Dim:
+    """The largest of one or more sizes."""
+    return _chosen(Greatest, items)
+
+
+def _order(atom: Atom) -> tuple[int, str]:
+    return atom.order
+
+
+def _terms(size: Dim) -> Terms:
+    return size.terms if isinstance(size, Size) else {(): size} if size else {}
+
+
+def _made(terms: Terms) -> Dim:
+    terms = {product: count for product, count in terms.items() if count}
+    if not terms:
+        return 0
+    return terms[()] if len(terms) == 1 and () in terms else Size(terms)
+
+
+def _sum(one: Terms, other: Terms, times: int) -> Dim:
+    made = dict(one)
+    for product, count in other.items():
+        made[product] = made.get(product, 0) + times * count
+    return _made(made)
+
+
+def _atom(atom: Atom) -> Size:
+    return Size({(atom,): 1})
+
+
+def _replaced(atom: Atom, values: Mapping[str, Dim]) -> Dim:
+    if isinstance(atom, Symbol):
+        return values.get(atom.name, _atom(atom))
+    if isinstance(atom, Quotient):
+        return _divided(_inside(atom.numerator, values), _inside(atom.denominator, values))
+    return _chosen(type(atom), [_inside(item, values) for item in atom.items])
+
+
+def _inside(size: Dim, values: Mapping[str, Dim]) -> Dim:
+    return size.replaced(values) if isinstance(size, Size) else size
+
+
+# Comparison ----------------------------------------------------------------------------------------------------------
+
+
+def equals(one: Dim, other: Dim) -> bool | None:
+    """Whether two sizes are equal: True or False where it is so for all values of the symbols, else None."""
+    difference = one - other
+    if not isinstance(difference, Size):
+        return difference == 0
+    low, high = bounds(difference)
+    if (low is not None and low > 0) or (high is not None and high < 0):
+        return False
+    # 2*a = 2*b + 1 has no solution in integers
+    factor = math.gcd(*(count for product, count in difference.terms.items() if product))
+    return False if difference.terms.get((), 0) % factor else None
+
+
+def less(one: Dim, other: Dim) -> bool | None:
+    """Whether `one` is less than `other`: True, False, or None where it depends."""
+    difference = one - other
+    if not isinstance(difference, Size):
+        return difference < 0
+    low, high = bounds(difference)
+    if high is not None and high < 0:
+        return True
+    return False if low is not None and low >= 0 else None
+
+
+def bounds(size: Dim) -> tuple[Bound, Bound]:
+    """Numbers between which a size lies, both included; None where there is no bound or none is known."""
+    if not isinstance(size, Size):
+        return size, size
+    if size._bounds is None:
+        size._bounds = _bounds_of_sum(size)
+    return size._bounds
+
+
+def _bounds_of_sum(size: Size) -> tuple[Bound, Bound]:
+    low, high = _plain_bounds(size.terms)
+    # `a - n*(a//n)` is a remainder, and lies between 0 and n-1, which the bounds of its parts do not show
+    for product, count in size.terms.items():
+        atom = product[0] if len(product) == 1 else None
+        if not isinstance(atom, Quotient) or not isinstance(atom.denominator, int):
+            continue
+        times, rest = divmod(count, atom.denominator)
+        if rest:
+            continue
+        others = _made({other: number for other, number in size.terms.items() if other != product})
+        whole = others + times * atom.numerator
+        inner = _plain_bounds(_terms(whole))
+        span = (0, atom.denominator - 1)
+        tighter = _added(inner, _scaled(span, -times))
+        low = max((end for end in (low, tighter[0]) if end is not None), default=None)
+        high = min((end for end in (high, tighter[1]) if end is not None), default=None)
+    return low, high
+
+
+def _plain_bounds(terms: Terms) -> tuple[Bound, Bound]:
+    total: tuple[Bound, Bound] = (0, 0)
+    for product, count in terms.items():
+        part: tuple[Bound, Bound] = (1, 1)
+        for atom in product:
+            part = _multiplied(part, (atom.low, atom.high))
+        total = _added(total, _scaled(part, count))
+    return total
+
+
+def _added(one: tuple[Bound, Bound], other: tuple[Bound, Bound]) -> tuple[Bound, Bound]:
+    low = None if one[0] is None or other[0] is None else one[0] + other[0]
+    high = None if one[1] is None or other[1] is None else one[1] + other[1]
+    return low, high
+
+
+def _scaled(span: tuple[Bound, Bound], count: int) -> tuple[Bound, Bound]:
+    low, high = (None if end is None else end * count for end in span)
+    return (low, high) if count >= 0 else (high, low)
+
+
+def _multiplied(one: tuple[Bound, Bound], other: tuple[Bound, Bound]) -> tuple[Bound, Bound]:
+    if one[0] is None or other[0] is None or one[0] < 0 or other[0] < 0:
+        if None in one or None in other:
+            return None, None
+        corners = [a * b for a in one for b in other if a is not None and b is not None]
+        return min(corners), max(corners)
+    high = None if one[1] is None or other[1] is None else one[1] * other[1]
+    return one[0] * other[0], 0 if one[1] == 0 or other[1] == 0 else high
+
+
+def _bounds_of_quotient(numerator: Dim, denominator: Dim) -> tuple[Bound, Bound]:
+    low, high = bounds(numerator)
+    least, most = bounds(denominator)
+    if least is None or low is None or low < 0:
+        if isinstance(denominator, int):
+            return None if low is None else low // denominator, None if high is None else high // denominator
+        return None, None
+    if least < 0:
+        return None, None
+    # a denominator of 0 has no quotient
+    return 0 if most is None else low // max(most, 1), None if high is None else high // max(least, 1)
+
+
+# Division ------------------------------------------------------------------------------------------------------------
+
+
+def _divided(one: Dim, other: Dim) -> Dim:
+    """`one // other`.  Raises ZeroDivisionError for the number 0; a symbol under the line is taken to be no zero."""
+    if isinstance(other, int):
+        if isinstance(one, int):
+            return one // other
+        if other == 0:
+            raise ZeroDivisionError(f"the size {one} is divided by 0")
+        return _by_number(one, other) if other > 0 else _by_number(-one, -other)
+    if isinstance(one, int) and one == 0:
+        return 0
+    exact = _exact(_terms(one), other.terms)
+    if exact is not None:
+        return exact
+    one, other = _without_common_factor(one, other)
+    if not isinstance(other, Size):
+        return _divided(one, other)
+    low, high = bounds(one)
+    if low is not None and low >= 0 and high is not None and less(one, other):
+        return 0
+    return _atom(Quotient(one, other))
+
+
+def _by_number(size: Size, number: int) -> Dim:
+    """The quotient by a number above 0, in canonical form."""
+    whole: Terms = {}
+    rest: Terms = {}
+    for product, count in size.terms.items():
+        # rounded towards zero, so that -x stays -x; the constant is rounded down
+        part = count // number if not product or count > 0 else -(-count // number)
+        whole[product] = part
+        rest[product] = count - part * number
+    rest = {product: count for product, count in rest.items() if count}
+    total = _made(whole)
+    products = [product for product in rest if product]
+    if not products:
+        return total
+    common = math.gcd(number, *(rest[product] for product in products))
+    if common > 1:
+        rest = {product: count // common for product, count in rest.items()}
+        number //= common
+        if number == 1:
+            return total + _made(rest)
+    if rest[max(products, key=_rank)] < 0:
+        # (-a) // n = -((a + n - 1) // n)
+        turned = _made({product: -count for product, count in rest.items()})
+        return total - _divided(turned + (number - 1), number)
+    inner = _made(rest)
+    if not isinstance(inner, Size):
+        return total + inner // number
+    low, high = bounds(inner)
+    if low is not None and high is not None and low // number == high // number:
+        return total + low // number
+    nested = _nested(inner, number)
+    return total + (nested if nested is not None else _atom(Quotient(inner, number)))
+
+
+def _nested(inner: Size, number: int) -> Dim | None:
+    """(x//a + c) // b = (x + c*a) // (a*b) for numbers a and b above 0."""
+    products = [product for product in inner.terms if product]
+    atom = products[0][0] if len(products) == 1 and len(products[0]) == 1 else None
+    if not isinstance(atom, Quotient) or not isinstance(atom.denominator, int) or inner.terms[products[0]] != 1:
+        return None
+    numerator = atom.numerator + inner.terms.get((), 0) * atom.denominator
+    return _divided(numerator, atom.denominator * number)
+
+
+def _rank(product: Product) -> tuple[int, list[tuple[int, str]]]:
+    """The order of products by which one of them is the leading one."""
+    return len(product), [atom.order for atom in product]
+
+
+def _exact(one: Terms, other: Terms) -> Dim | None:
+    """The quotient of two sums where there is no remainder, by long division of polynomials; else None."""
+    lead = max(other, key=_rank)
+    found: Terms = {}
+    left = dict(one)
+    while left:
+        top = max(left, key=_rank)
+        product = _quotient_of_products(top, lead)
+        count, rest = divmod(left[top], other[lead])
+        if product is None or rest:
+            return None
+        found[product] = count
+        for part, times in other.items():
+            key = tuple(sorted(part + product, key=_order))
+            left[key] = left.get(key, 0) - times * count
+            if not left[key]:
+                del left[key]
+    return _made(found)
+
+
+def _quotient_of_products(one: Product, other: Product) -> Product | None:
+    left = list(one)
+    for atom in other:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+def _without_common_factor(one: Dim, other: Size) -> tuple[Dim, Dim]:
+    """Both sizes, without the number and the factors that are in every one of their products."""
+    sums = [*_terms(one).items(), *other.terms.items()]
+    number = math.gcd(*(count for _, count in sums))
+    common = list(sums[0][0])
+    for product, _ in sums[1:]:
+        left = list(product)
+        kept = []
+        for atom in common:
+            if atom in left:
+                left.remove(atom)
+                kept.append(atom)
+        common = kept
+    if other.terms[max(other.terms, key=_rank)] < 0:
+        number = -number
+    if number == 1 and not common:
+        return one, other
+    factors = tuple(common)
+    return _reduced(_terms(one), factors, number), _reduced(other.terms, factors, number)
+
+
+def _reduced(terms: Terms, factors: Product, number: int) -> Dim:
+    made: Terms = {}
+    for product, count in terms.items():
+        rest = _quotient_of_products(product, factors)
+        if rest is not None:  # the factors are in all of them
+            made[rest] = count // number
+    return _made(made)
+
+
+# Minimum and maximum -------------------------------------------------------------------------------------------------
+
+
+def _chosen(kind: type[Least] | type[Greatest], given: Iterable[Dim]) -> Dim:
+    items = list(dict.fromkeys(_flat(kind, given)))
+    wins = less if kind is Least else _more
+    kept: list[Dim] = []
+    for place, item in enumerate(items):
+        others = (*kept, *items[place + 1 :])
+        # of two that are never worse than each other the later one stays
+        if not any(wins(item, other) is False for other in others):
+            kept.append(item)
+    if len(kept) == 1:
+        return kept[0]
+    common = {
+        product: count
+        for product, count in _terms(kept[0]).items()
+        if all(_terms(item).get(product) == count for item in kept[1:])
+    }
+    shift = _made(common)
+    # the least constant beside a symbol is 0
+    shift = shift + min(_terms(item).get((), 0) for item in (item - shift for item in kept) if isinstance(item, Size))
+    rest = [item - shift for item in kept]
+    factor = math.gcd(*(count for item in rest for count in _terms(item).values()))
+    return shift + factor * _atom(kind(frozenset(_made({p: c // factor for p, c in _terms(i).items()}) for i in rest)))
+
+
+def _flat(kind: type[Least] | type[Greatest], given: Iterable[Dim]) -> Iterable[Dim]:
+    """The items, those of a minimum inside of a minimum in its place: `x + 2*min(a, b)` is `min(x + 2*a, x + 2*b)`."""
+    for item in given:
+        found = next(
+            (
+                (product[0], count)
+                for product, count in _terms(item).items()
+                if count > 0 and len(product) == 1 and isinstance(product[0], kind)
+            ),
+            None,
+        )
+        if found is None:
+            yield item
+            continue
+        atom, count = found
+        rest = item - count * _atom(atom)
+        for inner in atom.items:
+            yield from _flat(kind, [rest + count * inner])
+
+
+def _more(one: Dim, other: Dim) -> bool | None:
+    return less(other, one)
