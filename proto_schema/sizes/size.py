@@ -19,8 +19,8 @@ None (unknown) from the ranges.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 Bound: TypeAlias = "int | None"  # None is infinity: the lower or the upper one
 
@@ -287,6 +287,35 @@ class Size:
 
 
 Dim: TypeAlias = int | Size
+
+
+def evaluated(
+    size: Dim, symbol_of: Callable[[str], Any], least: Callable[..., Any], greatest: Callable[..., Any]
+) -> Any:
+    """The value of a size where symbols are objects with Python's arithmetic: `symbol_of` gives the one of a name.
+
+    `least` and `greatest` are minimum and maximum of such objects.
+    """
+    if not isinstance(size, Size):
+        return size
+
+    def of(atom: Atom) -> Any:
+        if isinstance(atom, Symbol):
+            return symbol_of(atom.name)
+        if isinstance(atom, Quotient):
+            above, below = (evaluated(item, symbol_of, least, greatest) for item in (atom.numerator, atom.denominator))
+            return above // below
+        items = [evaluated(item, symbol_of, least, greatest) for item in sorted(atom.items, key=str)]
+        return (least if isinstance(atom, Least) else greatest)(*items)
+
+    total: Any = None
+    for product, count in size.terms.items():
+        part: Any = None
+        for atom in product:
+            part = of(atom) if part is None else part * of(atom)
+        part = count if part is None else part if count == 1 else part * count
+        total = part if total is None else total + part
+    return total
 
 
 # Making --------------------------------------------------------------------------------------------------------------
