@@ -18,7 +18,15 @@ from proto_schema.inference.types import Type
 
 Row: TypeAlias = "Callable[[Site], Type | list[Type | None] | None]"
 
-FILES = ("elementwise", "control")
+FILES = (
+    "elementwise",
+    "control",
+    "convolution",
+    "normalization",
+    "attention",
+    "recurrent",
+    "quantization",
+)
 _ROWS: dict[tuple[str, str], Row] = {}
 
 
