@@ -29,10 +29,8 @@ def recurrent(site: Site) -> Outputs:
     if data is not None and weight is not None:
         site.same(data[2], weight[2], "the last sizes of X and W")
     batch_first = site.attribute("layout", 0) == 1
-    if data is None:
-        time, batch = site.fresh(), _batch(site, batch_first)
-    else:
-        time, batch = (data[1], data[0]) if batch_first else (data[0], data[1])
+    one, other = data[:2] if data is not None else (site.fresh(), _batch(site, batch_first))
+    time, batch = (other, one) if batch_first and data is not None else (one, other)
     last = (batch, directions, hidden) if batch_first else (directions, batch, hidden)
     each = (batch, time, directions, hidden) if batch_first else (time, directions, batch, hidden)
     return [site.out(each), *[site.out(last) for _ in range(2)]]

@@ -26,6 +26,9 @@ FILES = (
     "attention",
     "recurrent",
     "quantization",
+    "spectral",
+    "ml",
+    "training",
 )
 _ROWS: dict[tuple[str, str], Row] = {}
 

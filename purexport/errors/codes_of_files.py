@@ -237,7 +237,7 @@ FAMILIES: tuple[Family, ...] = (
                 "shapes-contradict",
                 "`InferenceError`: the inputs of a node, or what is declared of a value, contradict what is inferred.",
                 "See the node that the message names; `purexport infer` shows what is known of the other values.",
-                "node 'product' (MatMul): the inner sizes must be equal, and are 3 and 4",
+                "node 'unit' (LpNormalization): axis 9 is out of range for rank 1",
             ),
         ),
     ),
