@@ -18,7 +18,10 @@ from proto_schema.inference.types import Type
 
 Row: TypeAlias = "Callable[[Site], Type | list[Type | None] | None]"
 
-FILES = ("elementwise", "control")
+FILES = (
+    "elementwise", "control", "moving", "indexing", "making", "reducing", "products",
+    "convolution", "normalization", "attention", "recurrent", "quantization", "spectral", "ml", "training",
+)  # fmt: skip
 _ROWS: dict[tuple[str, str], Row] = {}
 
 

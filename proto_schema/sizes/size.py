@@ -22,7 +22,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-Bound: TypeAlias = "int | None"  # None is infinity: the lower or the upper one
+from proto_schema.sizes import ranges
+from proto_schema.sizes.ranges import Bound, Span
 
 
 class Symbol:
@@ -77,7 +78,7 @@ class _Choice:
         self.low, self.high = self._range(lows, highs)
 
     @staticmethod
-    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> tuple[Bound, Bound]:
+    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> Span:
         raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
@@ -93,7 +94,7 @@ class Least(_Choice):
     __slots__ = ()
 
     @staticmethod
-    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> tuple[Bound, Bound]:
+    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> Span:
         known = [high for high in highs if high is not None]
         low = None if None in lows else min(low for low in lows if low is not None)
         return low, min(known) if known else None
@@ -105,7 +106,7 @@ class Greatest(_Choice):
     __slots__ = ()
 
     @staticmethod
-    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> tuple[Bound, Bound]:
+    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> Span:
         known = [low for low in lows if low is not None]
         high = None if None in highs else max(high for high in highs if high is not None)
         return max(known) if known else None, high
@@ -131,7 +132,7 @@ class Size:
         self.terms = terms
         self._hash: int | None = None
         self._text: str | None = None
-        self._bounds: tuple[Bound, Bound] | None = None
+        self._bounds: Span | None = None
 
     # -- values
 
@@ -401,16 +402,15 @@ def less(one: Dim, other: Dim) -> bool | None:
     return False if low is not None and low >= 0 else None
 
 
-def bounds(size: Dim) -> tuple[Bound, Bound]:
+def bounds(size: Dim) -> Span:
     """Numbers between which a size lies, both included; None where there is no bound or none is known."""
     if not isinstance(size, Size):
         return size, size
-    if size._bounds is None:
-        size._bounds = _bounds_of_sum(size)
+    size._bounds = size._bounds or _bounds_of_sum(size)
     return size._bounds
 
 
-def _bounds_of_sum(size: Size) -> tuple[Bound, Bound]:
+def _bounds_of_sum(size: Size) -> Span:
     low, high = _plain_bounds(size.terms)
     # `a - n*(a//n)` is a remainder, and lies between 0 and n-1, which the bounds of its parts do not show
     for product, count in size.terms.items():
@@ -424,54 +424,26 @@ def _bounds_of_sum(size: Size) -> tuple[Bound, Bound]:
         whole = others + times * atom.numerator
         inner = _plain_bounds(_terms(whole))
         span = (0, atom.denominator - 1)
-        tighter = _added(inner, _scaled(span, -times))
+        tighter = ranges.added(inner, ranges.scaled(span, -times))
         low = max((end for end in (low, tighter[0]) if end is not None), default=None)
         high = min((end for end in (high, tighter[1]) if end is not None), default=None)
     return low, high
 
 
-def _plain_bounds(terms: Terms) -> tuple[Bound, Bound]:
-    total: tuple[Bound, Bound] = (0, 0)
+def _plain_bounds(terms: Terms) -> Span:
+    total: Span = (0, 0)
     for product, count in terms.items():
-        part: tuple[Bound, Bound] = (1, 1)
+        part: Span = (1, 1)
         for atom in product:
-            part = _multiplied(part, (atom.low, atom.high))
-        total = _added(total, _scaled(part, count))
+            part = ranges.multiplied(part, (atom.low, atom.high))
+        total = ranges.added(total, ranges.scaled(part, count))
     return total
 
 
-def _added(one: tuple[Bound, Bound], other: tuple[Bound, Bound]) -> tuple[Bound, Bound]:
-    low = None if one[0] is None or other[0] is None else one[0] + other[0]
-    high = None if one[1] is None or other[1] is None else one[1] + other[1]
-    return low, high
-
-
-def _scaled(span: tuple[Bound, Bound], count: int) -> tuple[Bound, Bound]:
-    low, high = (None if end is None else end * count for end in span)
-    return (low, high) if count >= 0 else (high, low)
-
-
-def _multiplied(one: tuple[Bound, Bound], other: tuple[Bound, Bound]) -> tuple[Bound, Bound]:
-    if one[0] is None or other[0] is None or one[0] < 0 or other[0] < 0:
-        if None in one or None in other:
-            return None, None
-        corners = [a * b for a in one for b in other if a is not None and b is not None]
-        return min(corners), max(corners)
-    high = None if one[1] is None or other[1] is None else one[1] * other[1]
-    return one[0] * other[0], 0 if one[1] == 0 or other[1] == 0 else high
-
-
-def _bounds_of_quotient(numerator: Dim, denominator: Dim) -> tuple[Bound, Bound]:
-    low, high = bounds(numerator)
-    least, most = bounds(denominator)
-    if least is None or low is None or low < 0:
-        if isinstance(denominator, int):
-            return None if low is None else low // denominator, None if high is None else high // denominator
-        return None, None
-    if least < 0:
-        return None, None
-    # a denominator of 0 has no quotient
-    return 0 if most is None else low // max(most, 1), None if high is None else high // max(least, 1)
+def _bounds_of_quotient(numerator: Dim, denominator: Dim) -> Span:
+    if isinstance(denominator, int) and denominator > 0:
+        return ranges.divided(bounds(numerator), denominator)
+    return ranges.quotient(bounds(numerator), bounds(denominator))
 
 
 # Division ------------------------------------------------------------------------------------------------------------
@@ -612,7 +584,7 @@ def _reduced(terms: Terms, factors: Product, number: int) -> Dim:
 
 def _chosen(kind: type[Least] | type[Greatest], given: Iterable[Dim]) -> Dim:
     items = list(dict.fromkeys(_flat(kind, given)))
-    wins = less if kind is Least else _more
+    wins = less if kind is Least else lambda one, other: less(other, one)
     kept: list[Dim] = []
     for place, item in enumerate(items):
         others = (*kept, *items[place + 1 :])
@@ -652,7 +624,3 @@ def _flat(kind: type[Least] | type[Greatest], given: Iterable[Dim]) -> Iterable[
         rest = item - count * _atom(atom)
         for inner in atom.items:
             yield from _flat(kind, [rest + count * inner])
-
-
-def _more(one: Dim, other: Dim) -> bool | None:
-    return less(other, one)
