@@ -18,7 +18,10 @@ from proto_schema.inference.types import Type
 
 Row: TypeAlias = "Callable[[Site], Type | list[Type | None] | None]"
 
-FILES = ("elementwise", "control", "moving", "indexing", "making", "reducing", "products")
+FILES = (
+    "elementwise", "control", "moving", "slicing", "indexing", "making", "reducing", "products", "images",
+    "sequences", "strings",
+)  # fmt: skip
 _ROWS: dict[tuple[str, str], Row] = {}
 
 
