@@ -19,8 +19,9 @@ from proto_schema.inference.types import Type
 Row: TypeAlias = "Callable[[Site], Type | list[Type | None] | None]"
 
 FILES = (
-    "elementwise", "control", "moving", "indexing", "making", "reducing", "products",
-    "convolution", "normalization", "attention", "recurrent", "quantization", "spectral", "ml", "training",
+    "elementwise", "control", "moving", "slicing", "indexing", "making", "reducing", "products", "images",
+    "sequences", "strings", "convolution", "normalization", "attention", "recurrent", "quantization", "spectral", "ml",
+    "training",
 )  # fmt: skip
 _ROWS: dict[tuple[str, str], Row] = {}
 
