@@ -30,7 +30,7 @@ from purexport import dtypes
 from purexport.aten.graph import Source, TensorType, Type
 from purexport.errors import ExportError, OpsetError
 from purexport.graph.ir import Graph, Node, Value
-from purexport.lowering.core import binding, folding, versions
+from purexport.lowering.core import binding, folding, inferring, versions
 from purexport.lowering.core.context import Body, Builder, Site
 
 
@@ -280,6 +280,7 @@ class Emitter:
             Value(binding.output_type(schema, index, types, attributes), node=node) for index in range(outputs)
         ]
         binding.check_output(schema, opset, node.outputs[0].dtype)
+        inferring.infer_outputs(node, schema, self.builder.scope)
         self.body.graph.nodes.append(node)
         return tuple(node.outputs)
 
