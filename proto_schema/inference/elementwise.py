@@ -31,7 +31,7 @@ _KEEPING = (
 @row(*_KEEPING)
 def keep_shape(site: Site) -> Type | None:
     """The shape of the first input."""
-    dtype = int(site.attribute("dtype", 0)) if site.schema.name == "Bernoulli" else 0
+    dtype = int(site.attribute("dtype", 0)) or site.dtype(0) if site.schema.name == "Bernoulli" else 0
     return site.out(site.shape(0), dtype)
 
 

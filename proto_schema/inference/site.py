@@ -29,10 +29,11 @@ from proto_schema.operators import OpSchema
 from proto_schema.sizes import ContradictionError, Dim, Equations, Size, symbol
 
 Outputs: TypeAlias = "list[Type | None]"
-Body = Callable[[Any, "Sequence[Type | None]", bool], "list[Type | None]"]
+Body = Callable[[Any, "Sequence[Type | None]", bool, bool], "list[Type | None]"]
 """Infers the graph of an attribute for the types of its inputs, and gives the types of its outputs.
 
-The last argument is False for a try, after which nothing may be declared of the values inside.
+The third argument is False for a try, after which nothing may be declared of the values inside; the last one is False
+for a graph that never runs, whose contradictions are none of the model.
 """
 
 

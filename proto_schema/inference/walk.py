@@ -38,7 +38,7 @@ from proto_schema.onnx import (
     TensorProto,
     ValueInfoProto,
 )
-from proto_schema.sizes import ContradictionError, Dim, parse, symbol
+from proto_schema.sizes import ContradictionError, Dim, Size, parse, symbol
 
 DEEPEST = 100  # calls of functions inside of one another
 
@@ -92,7 +92,7 @@ class Walk:
         graph = self.model.graph
         if graph is None:
             return
-        self.scope.taken = _labels(graph)
+        self.scope.taken = _labels(self.model)
         self.names = frozenset(self.scope.taken)
         self.graph(graph, None, None, self.opsets, {}, 0)
 
@@ -193,14 +193,17 @@ class Walk:
                     self.graph(value, values, None, opsets, references, depth, declare=declare)
             return [None] * len(node.output)
 
-        def body(graph: Any, given: Sequence[Type | None], last: bool) -> list[Type | None]:
+        def body(graph: Any, given: Sequence[Type | None], last: bool, runs: bool) -> list[Type | None]:
             # what is learnt inside of a branch or an iteration does not hold outside of it
-            equations = self.scope.equations
+            equations, strict, known = self.scope.equations, self.strict, len(self.problems)
             self.scope.equations = equations.copy()
+            self.strict = strict and runs
             try:
                 return self.graph(graph, values, given, opsets, references, depth, declare=declare and last)
             finally:
-                self.scope.equations = equations
+                self.scope.equations, self.strict = equations, strict
+                if not runs:
+                    del self.problems[known:]
 
         site = Site(schema, inputs, attributes, len(node.output), self.scope, body)
         if self.check:
@@ -314,8 +317,12 @@ def _merged_size(said: Dim, found: Dim, scope: Scope, whole: Shape, other: Shape
         raise Misfit(f"is declared with shape {_shown(whole)}, and its node makes {_shown(other)}") from None
     if isinstance(said, int) or isinstance(found, int):
         return said if isinstance(said, int) else found
-    # the name that the user gave is better than one that means nothing
-    return said if said.name is None or not said.name.startswith(scope.prefix) else found
+    # what the user said is better than an expression, and that is better than a name that means nothing
+    return found if _is_fresh(said, scope) and not _is_fresh(found, scope) else said
+
+
+def _is_fresh(size: Size, scope: Scope) -> bool:
+    return size.name is not None and size.name.startswith(scope.prefix)
 
 
 def _shown(shape: Shape) -> str:
@@ -362,14 +369,33 @@ def _attributes(node: NodeProto, references: Mapping[str, Any]) -> dict[str, Any
     return found
 
 
-def _labels(graph: GraphProto) -> set[str]:
-    """The names of all symbolic sizes that the graph declares."""
+def _labels(model: ModelProto) -> set[str]:
+    """The names of all symbolic sizes that the model declares, in graphs inside of graphs and in functions, too."""
     found: set[str] = set()
-    for item in (*graph.input, *graph.output, *graph.value_info):
-        proto = item.type.tensor_type if item.type is not None else None
-        if proto is not None and proto.shape is not None:
-            found.update(dim.dim_param for dim in proto.shape.dim if dim.dim_param)
-    return found
+
+    def note(size: str) -> Dim:
+        found.add(size)
+        return 0
+
+    def nodes(items: Sequence[NodeProto]) -> None:
+        for node in items:
+            for attribute in node.attribute:
+                for inner in (attribute.g, *attribute.graphs):
+                    if inner is not None:
+                        graph(inner)
+
+    def graph(given: GraphProto) -> None:
+        for item in (*given.input, *given.output, *given.value_info):
+            from_proto(item.type, note)
+        nodes(given.node)
+
+    if model.graph is not None:
+        graph(model.graph)
+    for function in model.functions:
+        for item in function.value_info:
+            from_proto(item.type, note)
+        nodes(function.node)
+    return found - {""}
 
 
 def _dtype_of(sparse: SparseTensorProto) -> int:
