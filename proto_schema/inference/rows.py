@@ -19,7 +19,8 @@ from proto_schema.inference.types import Type
 Row: TypeAlias = "Callable[[Site], Type | list[Type | None] | None]"
 
 FILES = (
-    "elementwise", "control", "moving", "indexing", "making", "reducing", "products",
+    "elementwise", "control", "moving", "slicing", "indexing", "making", "reducing", "products", "images",
+    "sequences", "strings",
     "convolution", "normalization", "attention", "recurrent", "quantization", "spectral", "ml", "training",
 )  # fmt: skip
 _ROWS: dict[tuple[str, str], Row] = {}

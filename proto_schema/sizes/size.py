@@ -383,19 +383,17 @@ def bounds(size: Dim) -> Span:
 
 def _bounds_of_sum(size: Size) -> Span:
     low, high = _plain_bounds(size.terms)
-    # `a - n*(a//n)` is a remainder, and lies between 0 and n-1, which the bounds of its parts do not show
+    # `n*(a//n)` is `a` less a remainder between 0 and n-1: so `a - n*(a//n)` and `a - a//n` have bounds, which those of
+    # their parts do not show
     for product, count in size.terms.items():
         atom = product[0] if len(product) == 1 else None
         if not isinstance(atom, Quotient) or not isinstance(atom.denominator, int):
             continue
-        times, rest = divmod(count, atom.denominator)
-        if rest:
-            continue
-        others = _made({other: number for other, number in size.terms.items() if other != product})
-        whole = others + times * atom.numerator
-        inner = _plain_bounds(_terms(whole))
-        span = (0, atom.denominator - 1)
-        tighter = ranges.added(inner, ranges.scaled(span, -times))
+        number = atom.denominator
+        others = _made({other: times for other, times in size.terms.items() if other != product})
+        inner = _plain_bounds(_terms(number * others + count * atom.numerator))
+        least, most = ranges.added(inner, ranges.scaled((0, number - 1), -count))
+        tighter = None if least is None else -(-least // number), None if most is None else most // number
         low = max((end for end in (low, tighter[0]) if end is not None), default=None)
         high = min((end for end in (high, tighter[1]) if end is not None), default=None)
     return low, high

@@ -42,6 +42,9 @@ FORMS = [
     (ODD, "batch-size", (0, None)),
     (symbol("n+1") * symbol("n"), "n*'n+1'", (0, None)),
     (symbol("lambda") + 1, "'lambda' + 1", (1, None)),
+    (H - H // 2, "h - h//2", (0, None)),
+    (H // 3 - H + 2, "h//3 - h + 2", (None, 2)),
+    (maximum(minimum(H, H // 2), 0), "h//2", (0, None)),
 ]
 
 # expressions in which no symbol is left
