@@ -41,6 +41,17 @@ def identity(site: Site) -> Type | None:
     return site.type(0)
 
 
+@row("SwiGLU")
+def gated(site: Site) -> Type | None:
+    """Two operands of one shape, without broadcasting."""
+    one, other = site.shape(0), site.shape(1)
+    if one is None or other is None:
+        return site.out(one if one is not None else other)
+    if len(one) != len(other):
+        site.fail(f"the operands have ranks {len(one)} and {len(other)}, and SwiGLU takes one shape")
+    return site.out(tuple([site.same(a, b, "the sizes of the operands") for a, b in zip(one, other, strict=True)]))
+
+
 # Arithmetic on contents ----------------------------------------------------------------------------------------------
 
 
