@@ -236,7 +236,11 @@ class Site:
         return tuple([self._broadcast(sizes) for sizes in zip(*padded, strict=True)])
 
     def _broadcast(self, sizes: Sequence[Dim]) -> Dim:
-        wide = [size for size in sizes if size != 1]
+        wide = [size for size in sizes if size.__class__ is not int or size != 1]
+        if len(wide) < 2:
+            return wide[0] if wide else 1
+        if len(wide) == 2 and wide[0] == wide[1]:
+            return wide[0]
         numbers = {size for size in wide if isinstance(size, int)}
         if len(numbers) > 1:
             self.fail(f"sizes {sorted(numbers)} do not broadcast")
@@ -247,9 +251,9 @@ class Site:
                     self.same(number, size, "broadcast sizes")
             return number
         equations = self.scope.equations
-        rest = wide[1:] if wide else []
+        rest = wide[1:]
         if all(equations.equals(wide[0], size) for size in rest):
-            return wide[0] if wide else 1
+            return wide[0]
         if self.scope.joins:
             for size in rest:
                 self.same(wide[0], size, "broadcast sizes")

@@ -180,13 +180,14 @@ def to_proto(type_: Type | None) -> TypeProto | None:
 
 def shape_to(shape: Shape) -> TensorShapeProto | None:
     """The message of a shape; None for an unknown rank."""
-    return None if shape is None else TensorShapeProto(dim=[_dimension(size) for size in shape])
+    if shape is None:
+        return None
+    return TensorShapeProto(
+        dim=[_Dimension(dim_value=size) if isinstance(size, int) else _Dimension(dim_param=str(size)) for size in shape]
+    )
 
 
-def _dimension(size: Dim) -> TensorShapeProto.Dimension:
-    if isinstance(size, int):
-        return TensorShapeProto.Dimension(dim_value=size)
-    return TensorShapeProto.Dimension(dim_param=str(size))
+_Dimension = TensorShapeProto.Dimension
 
 
 # Two types of one value ----------------------------------------------------------------------------------------------
