@@ -75,7 +75,12 @@ def loop(site: Site) -> Outputs:
     """The carried values, then what each iteration gives, stacked."""
     known = [Tensor(TensorProto.INT64, ()), Tensor(TensorProto.BOOL, ())]
     carried, made = _settled(site, known, [site.type(place) for place in range(2, len(site.inputs))], [], skipped=1)
-    return [*carried, *[_stacked(item, site.fresh()) for item in made[1 + len(carried) :]]]
+    # an optional that the body turns into its value comes out as that
+    final = [
+        after if isinstance(before, OptionalOf) and after is not None else before
+        for before, after in zip(carried, made[1:], strict=False)
+    ]
+    return [*final, *[_stacked(item, site.fresh()) for item in made[1 + len(carried) :]]]
 
 
 @row("Scan")

@@ -42,6 +42,7 @@ from proto_schema.operators import OpSchema
 from proto_schema.sizes import ContradictionError, Dim, Size, parse, symbol
 
 _NO_ATTRIBUTES: dict[str, Any] = {}
+_DEFAULTS = 4  # since this IR version the initializer of an input is a default
 DEEPEST = 100  # calls of functions inside of one another
 
 
@@ -124,12 +125,13 @@ class Walk:
         for tensor in graph.initializer:
             name = tensor.name or ""
             held = self.constant(tensor)
-            # an initializer of an input is only its default
-            values.types[name] = (
-                self.agreed(values.types[name], Tensor(held.dtype, held.shape), f"initializer {name!r}")
-                if name in values.types
-                else held
-            )
+            if name in values.types:
+                # an initializer of an input is only its default; before IR 4 all initializers are inputs
+                if (self.model.ir_version or 0) >= _DEFAULTS:
+                    held = Tensor(held.dtype, held.shape)
+                values.types[name] = self.agreed(values.types[name], held, f"initializer {name!r}")
+            else:
+                values.types[name] = held
         for sparse in graph.sparse_initializer:
             name = (sparse.values.name if sparse.values is not None else None) or ""
             values.types.setdefault(name, Sparse(_dtype_of(sparse), tuple(sparse.dims)))
