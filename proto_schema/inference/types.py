@@ -161,7 +161,9 @@ def shape_from(proto: TensorShapeProto | None, read: Reader) -> Shape:
 
 
 def to_proto(type_: Type | None) -> TypeProto | None:
-    """The message of a type; None where nothing is known."""
+    """The message of a type; None where nothing is known, or no dtype: runtimes refuse a type without one."""
+    if isinstance(type_, (Tensor, Sparse)) and not type_.dtype:
+        return None
     if isinstance(type_, Tensor):
         return TypeProto(tensor_type=TypeProto.Tensor(elem_type=type_.dtype, shape=shape_to(type_.shape)))
     if isinstance(type_, Sparse):
