@@ -144,7 +144,7 @@ WHOLE = {
     ),
     "the branch that a known condition takes": (
         "g (float[n, 3] x) => (y) <bool c = {0}> { y = If(c)"
-        " <then_branch = t () => (p) { p = MatMul(x, x) }, else_branch = e () => (q) { q = Concat<axis=1>(x, x) }> }",
+        " <then_branch = t () => (p) { p = Concat<axis=7>(x, x) }, else_branch = e () => (q) { q = Concat<axis=1>(x, x) }> }",
         {"y": "float[n, 6]"},
     ),
     "a Loop that changes a size": (
@@ -177,6 +177,16 @@ WHOLE = {
         "g (float[n, 3] a, float[3, 4] b, float[5, 2] c, float[n] d, float[5] e) => (y, z)"
         " { h = MatMul(a, b) t = Transpose(h) y = MatMul(t, c) z = Add(d, e) }",
         {"y": "float[4, 2]", "z": "float[5]"},
+    ),
+    "what a branch learns does not hold outside of it": (
+        "g (bool c, float[n] a, float[m] b) => (y) { h = If(c)"
+        " <then_branch = t () => (p) { q = MatMul(a, b) p = Add(a, b) }, else_branch = e () => (r) { r = Relu(a) }>"
+        " y = Add(a, b) }",
+        {"y": "float[unk__1]"},
+    ),
+    "equal nodes of other data": (
+        "g (float[n] a, float[n] b) => (y, z) { y = NonZero(a) z = NonZero(b) }",
+        {"y": "int64[1, unk__0]", "z": "int64[1, unk__1]"},
     ),
     "an operator that nobody knows": (
         "g (float[n, 3] x) => (y, z) { h = own.mystery(x) y = Relu(h) z = Relu(x) }",
