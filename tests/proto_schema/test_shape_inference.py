@@ -182,7 +182,7 @@ WHOLE = {
         "g (bool c, float[n] a, float[m] b) => (y) { h = If(c)"
         " <then_branch = t () => (p) { q = MatMul(a, b) p = Add(a, b) }, else_branch = e () => (r) { r = Relu(a) }>"
         " y = Add(a, b) }",
-        {"y": "float[unk__1]"},
+        {"y": "float[unk__0]"},
     ),
     "equal nodes of other data": (
         "g (float[n] a, float[n] b) => (y, z) { y = NonZero(a) z = NonZero(b) }",
