@@ -180,7 +180,7 @@ WHOLE = {
     ),
     "what a branch learns does not hold outside of it": (
         "g (bool c, float[n] a, float[m] b) => (y) { h = If(c)"
-        " <then_branch = t () => (p) { q = MatMul(a, b) p = Add(a, b) }, else_branch = e () => (r) { r = Relu(a) }>"
+        " <then_branch = t () => (r) { r = Relu(a) }, else_branch = e () => (p) { q = MatMul(a, b) p = Add(a, b) }>"
         " y = Add(a, b) }",
         {"y": "float[unk__0]"},
     ),
