@@ -144,7 +144,8 @@ WHOLE = {
     ),
     "the branch that a known condition takes": (
         "g (float[n, 3] x) => (y) <bool c = {0}> { y = If(c)"
-        " <then_branch = t () => (p) { p = Concat<axis=7>(x, x) }, else_branch = e () => (q) { q = Concat<axis=1>(x, x) }> }",
+        " <then_branch = t () => (p) { p = Concat<axis=7>(x, x) },"
+        " else_branch = e () => (q) { q = Concat<axis=1>(x, x) }> }",
         {"y": "float[n, 6]"},
     ),
     "a Loop that changes a size": (
