@@ -70,20 +70,34 @@ def _with_what_is_left(
     if data is None:
         return tuple([site.fresh() if place == last else size for place, size in enumerate(shape)])
     equations = site.scope.equations
-    total, rest = equations.resolved(product(data)), equations.resolved(product(shape))
+    # sizes that are in both need no arithmetic
+    mine, theirs = _apart(data, shape)
+    total, rest = equations.resolved(product(mine)), equations.resolved(product(theirs))
     if last is None:
         if not missing and total != rest and equations.equals(total, rest) is not True:
             if equations.equals(total, rest) is False:
-                site.fail(f"{listed(data)} has {total} elements, and shape {listed(asked)} has {rest}")
+                counts = product(data), product(shape)
+                site.fail(f"{listed(data)} has {counts[0]} elements, and shape {listed(asked)} has {counts[1]}")
             site.same(total, rest, "numbers of elements")
         return tuple(shape)
     if isinstance(rest, int) and rest == 0:
         shape[last] = site.fresh()
         return tuple(shape)
-    if equations.equals(total % rest, 0) is False:
-        site.fail(f"{listed(data)} has {total} elements, which shape {listed(asked)} does not divide")
+    if rest != 1 and equations.equals(total % rest, 0) is False:
+        site.fail(f"{listed(data)} has {product(data)} elements, which shape {listed(asked)} does not divide")
     shape[last] = total // rest
     return tuple(shape)
+
+
+def _apart(one: Sequence[Dim], other: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
+    """The sizes of either, without those that both have; a 0 stays, and so does a symbol beside it."""
+    left, right = list(one), []
+    for size in other:
+        if size != 0 and size in left:
+            left.remove(size)
+        else:
+            right.append(size)
+    return left, right
 
 
 @row("Flatten")

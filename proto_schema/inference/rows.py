@@ -12,9 +12,8 @@ from functools import cache
 from importlib import import_module
 from typing import TypeAlias
 
-from proto_schema import operators
 from proto_schema.inference.site import Site, completed
-from proto_schema.inference.types import Type
+from proto_schema.inference.types import Tensor, Type
 
 Row: TypeAlias = "Callable[[Site], Type | list[Type | None] | None]"
 
@@ -50,8 +49,13 @@ def table() -> dict[tuple[str, str], Row]:
 def infer(site: Site) -> list[Type | None]:
     """The types of the outputs of a node.  Raises Misfit where the node contradicts its operator's specification."""
     schema = site.schema
-    function = table().get((operators.canonical(schema.domain), schema.name))
+    function = table().get((schema.domain, schema.name))
     made = function(site) if function is not None else None
-    found: list[Type | None] = list(made) if isinstance(made, list) else [made]
-    found += [None] * (site.outputs - len(found))
-    return [completed(site, item, place) for place, item in enumerate(found[: site.outputs])]
+    if not isinstance(made, list):
+        made = [made]
+    if len(made) < site.outputs:
+        made = [*made, *[None] * (site.outputs - len(made))]
+    return [
+        item if isinstance(item, Tensor) and item.dtype else completed(site, item, place)
+        for place, item in enumerate(made[: site.outputs])
+    ]

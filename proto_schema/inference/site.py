@@ -9,6 +9,7 @@ version wherever these say it (`bound`), so most rows give a shape only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, NoReturn, TypeAlias
 
@@ -27,12 +28,14 @@ from proto_schema.inference.types import (
 from proto_schema.onnx import TensorProto
 from proto_schema.operators import OpSchema
 from proto_schema.sizes import ContradictionError, Dim, Equations, Size, symbol
+from proto_schema.sizes.size import equals
 
 Outputs: TypeAlias = "list[Type | None]"
-Body = Callable[[Any, "Sequence[Type | None]", bool], "list[Type | None]"]
+Body = Callable[[Any, "Sequence[Type | None]", bool, bool], "list[Type | None]"]
 """Infers the graph of an attribute for the types of its inputs, and gives the types of its outputs.
 
-The last argument is False for a try, after which nothing may be declared of the values inside.
+The third argument is False for a try, after which nothing may be declared of the values inside; the last one is False
+for a graph that never runs, whose contradictions are none of the model.
 """
 
 
@@ -223,10 +226,11 @@ class Site:
         """The size that both must be; a number where one is.  `what` names them in the error."""
         if one == other:
             return one
-        try:
-            self.scope.learn(one, other)
-        except ContradictionError:
+        if equals(one, other) is False:
             self.fail(f"{what} must be equal, and are {one} and {other}")
+        # equations contradict where a label stands for several sizes, and runtimes do not look at labels
+        with suppress(ContradictionError):
+            self.scope.learn(one, other)
         return one if isinstance(one, int) else other if isinstance(other, int) else one
 
     def broadcast(self, *shapes: Shape) -> Shape:
@@ -242,7 +246,11 @@ class Site:
         return tuple([self._broadcast(sizes) for sizes in zip(*padded, strict=True)])
 
     def _broadcast(self, sizes: Sequence[Dim]) -> Dim:
-        wide = [size for size in sizes if size != 1]
+        wide = [size for size in sizes if size.__class__ is not int or size != 1]
+        if len(wide) < 2:
+            return wide[0] if wide else 1
+        if len(wide) == 2 and wide[0] == wide[1]:
+            return wide[0]
         numbers = {size for size in wide if isinstance(size, int)}
         if len(numbers) > 1:
             self.fail(f"sizes {sorted(numbers)} do not broadcast")
@@ -251,10 +259,7 @@ class Site:
         equations = self.scope.equations
         if all(equations.equals(wide[0], size) for size in wide[1:]):
             return next(iter(numbers), wide[0])
-        try:
-            return self.scope.meet(wide)
-        except ContradictionError:
-            self.fail(f"sizes {', '.join(map(str, sizes))} do not broadcast")
+        return self.scope.meet(wide)
 
     # -- errors
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proto_schema.inference.site import Scope
-from proto_schema.sizes import Dim, Size
+from proto_schema.sizes import ContradictionError, Dim, Size
 from purexport import dtypes
 from purexport.aten.axes import Axes, Specialised
 from purexport.aten.graph import AtenGraph, Call, Source, TensorType, Type
@@ -66,7 +66,13 @@ class Example(Scope):
     def learn(self, one: Dim, other: Dim) -> None:
         """The two sizes are equal from now on; a declared axis stays, where another symbol can be replaced."""
         before = set(self.equations.replacements)
-        self.equations.learn(one, other, self._replaceable)
+        try:
+            self.equations.learn(one, other, self._replaceable)
+        except ContradictionError as error:
+            raise ExportError(
+                f"{self.source}: {error}, and the model takes them for one; declare the dynamic axes in them static",
+                code="dynamic-axis-held",
+            ) from None
         for name in set(self.equations.replacements) - before:
             self.places[name] = self.source
 
