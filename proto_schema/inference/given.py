@@ -63,6 +63,11 @@ def size_or_fresh(site: Site, element: Element) -> Dim:
     return site.fresh() if size is None else size
 
 
+def quotient_up(size: Dim, by: Dim) -> Dim:
+    """The quotient, rounded up."""
+    return -(-size // by) if isinstance(by, int) else (size + by - 1) // by
+
+
 def array_of(site: Site, place: int, *, holes: bool = False) -> Array | None:
     """The content of an input in its shape; None where it is large, and without `holes` where nothing is known."""
     content, shape = site.content(place), known_shape(site.shape(place))

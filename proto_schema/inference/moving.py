@@ -20,6 +20,7 @@ from proto_schema.inference.given import (
     listed,
     numbers,
     only,
+    quotient_up,
     size_or_fresh,
     size_or_none,
 )
@@ -376,7 +377,7 @@ def _part_sizes(site: Site, whole: Dim) -> list[Dim]:
     count = site.attribute("num_outputs") or site.outputs
     if site.version < 18:
         return [_parted(site, whole, count)] * count
-    part = -(-whole // count)
+    part = quotient_up(whole, count)
     last = whole - part * (count - 1)
     if _is_negative(last):
         site.fail(f"an axis of size {whole} has no {count} parts of size {part}")
