@@ -71,20 +71,39 @@ def _with_what_is_left(
     if data is None:
         return tuple([site.fresh() if place == last else size for place, size in enumerate(shape)])
     equations = site.scope.equations
-    total, rest = equations.resolved(product(data)), equations.resolved(product(shape))
+    old, new = _without_common(data, shape)
+    total, rest = equations.resolved(product(old)), equations.resolved(product(new))
     if last is None:
-        if not missing and total != rest and equations.equals(total, rest) is not True:
-            if equations.equals(total, rest) is False:
-                site.fail(f"{listed(data)} has {total} elements, and shape {listed(asked)} has {rest}")
-            site.same(total, rest, "numbers of elements")
+        if not missing and total != rest:
+            _same_count(site, data, asked, shape)
         return tuple(shape)
     if isinstance(rest, int) and rest == 0:
         shape[last] = site.fresh()
         return tuple(shape)
-    if equations.equals(total % rest, 0) is False:
-        site.fail(f"{listed(data)} has {total} elements, which shape {listed(asked)} does not divide")
     shape[last] = total // rest
+    over = total - shape[last] * rest
+    if equations.equals(over, 0) is False:
+        site.fail(f"{listed(data)} has {product(data)} elements, which shape {listed(asked)} does not divide")
     return tuple(shape)
+
+
+def _same_count(site: Site, data: Sequence[Dim], asked: Sequence[Element], shape: Sequence[Dim]) -> None:
+    """Refuse a shape of another number of elements; a size that both have may be 0, so it takes part."""
+    old, new = product(data), product(shape)
+    if site.scope.equations.equals(old, new) is False:
+        site.fail(f"{listed(data)} has {old} elements, and shape {listed(asked)} has {new}")
+    site.same(old, new, "the numbers of elements")
+
+
+def _without_common(one: Sequence[Dim], other: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
+    """Both shapes without the sizes that both have; a size that is known to be 0 stays."""
+    left, kept = list(other), []
+    for size in one:
+        if size in left and (isinstance(size, Size) or size):
+            left.remove(size)
+        else:
+            kept.append(size)
+    return kept, left
 
 
 @row("Flatten")

@@ -116,7 +116,12 @@ def _clipped(bound: Dim, size: Dim) -> Dim:
 
 def _span(start: Dim, end: Dim, size: Dim) -> Dim:
     """min(end, size) - max(start, 0), and no less than 0."""
-    return maximum(minimum(end, size, end - start, size - start), 0)
+    if isinstance(start, int) and start == 0 and end == size:
+        return size
+    ends = (end,) if end == size else (end, size)
+    low = start if isinstance(start, int) else start.low
+    before = () if low is not None and low >= 0 else ends  # where the start may lie before the axis
+    return maximum(minimum(*before, *[item - start for item in ends]), 0)
 
 
 def _span_back(site: Site, start: Dim, end: Dim, size: Dim) -> Dim:

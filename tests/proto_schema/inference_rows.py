@@ -3,8 +3,8 @@
 A row is (operator, inputs, outputs, attributes), and the opset where that is not the usual one.  Inputs and outputs are
 texts: sizes between bars, `b|s|64`, after a dtype where that is not float: `int64:b|s`.  `= 1|-1|s` is a vector of
 int64 with that content, `# s` a scalar; `_` is an element of which nothing is known, `unknown int64:3` a tensor whose
-elements would decide the shape, `*` a tensor of unknown rank, `-` an input that is left out.  A size `?` of an output is
-one of which nothing can be known.  The content of an output stands behind its shape: `2 = b|s`.
+elements would decide the shape, `*` a tensor of unknown rank, `-` an input that is left out.  A size `?` of an output
+is one of which nothing can be known.  The content of an output stands behind its shape: `2 = b|s`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ RESHAPED: list[Row] = [
     ("Reshape", ["b*s|3", "= b|-1|3"], ["b|s|3"], {}),
     ("Reshape", ["2*b|3", "= 4|-1"], ["4|b + b//2"], {}),
     ("Reshape", ["b|p + s|8", "= b*p + b*s|-1"], ["b*p + b*s|8"], {}),
+    ("Reshape", ["s|3", "= s|4"], ["s|4"], {}),
     ("Reshape", ["b|2|s", "= 0|0|s|1"], ["b|2|s|1"], {}),
     ("Reshape", ["b|2|s", "= b|_|s"], ["b|2|s"], {}),
     ("Reshape", ["b|2|s", "= _|_|s"], ["?|?|s"], {}),
