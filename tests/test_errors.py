@@ -23,6 +23,7 @@ from proto_schema.checker import check_model
 from proto_schema.helper import make_graph, make_model, make_node, make_tensor_value_info
 from proto_schema.numpy_helper import to_array
 from proto_schema.onnx import ModelProto, NodeProto, StringStringEntryProto, TensorProto
+from proto_schema.shape_inference import infer_shapes
 from purexport.errors import DistributedError, ExportError, Gap, UnsupportedForm, UnsupportedOperatorError, WeightsError
 from purexport.errors.codes import CODES, FAMILIES
 from tests import imports
@@ -196,6 +197,9 @@ TOOLKIT: dict[str, Callable[[], Any]] = {
     "malformed": lambda: ModelProto.FromString(b"\x3a\x02\x0f\x00"),
     "not-encodable": lambda: model_of(NodeProto(op_type="Relu", name=3)).SerializeToString(),  # type: ignore[arg-type]
     "invalid-model": lambda: check_model(model_of(make_node("Relu", ["x", "x"], ["y"]))),
+    "shapes-contradict": lambda: infer_shapes(
+        model_of(make_node("LpNormalization", ["x"], ["y"], name="unit", axis=9)), strict_mode=True
+    ),
     "external-data": lambda: to_array(
         TensorProto(
             name="w",

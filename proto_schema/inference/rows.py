@@ -20,7 +20,8 @@ Row: TypeAlias = "Callable[[Site], Type | list[Type | None] | None]"
 
 FILES = (
     "elementwise", "control", "moving", "slicing", "indexing", "making", "reducing", "products", "images",
-    "sequences", "strings",
+    "sequences", "strings", "convolution", "normalization", "attention", "recurrent", "quantization", "spectral", "ml",
+    "training",
 )  # fmt: skip
 _ROWS: dict[tuple[str, str], Row] = {}
 

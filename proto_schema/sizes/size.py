@@ -19,10 +19,11 @@ None (unknown) from the ranges.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
-Bound: TypeAlias = "int | None"  # None is infinity: the lower or the upper one
+from proto_schema.sizes import ranges
+from proto_schema.sizes.ranges import Bound, Span
 
 
 class Symbol:
@@ -77,7 +78,7 @@ class _Choice:
         self.low, self.high = self._range(lows, highs)
 
     @staticmethod
-    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> tuple[Bound, Bound]:
+    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> Span:
         raise NotImplementedError
 
     def __eq__(self, other: object) -> bool:
@@ -93,7 +94,7 @@ class Least(_Choice):
     __slots__ = ()
 
     @staticmethod
-    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> tuple[Bound, Bound]:
+    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> Span:
         known = [high for high in highs if high is not None]
         low = None if None in lows else min(low for low in lows if low is not None)
         return low, min(known) if known else None
@@ -105,7 +106,7 @@ class Greatest(_Choice):
     __slots__ = ()
 
     @staticmethod
-    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> tuple[Bound, Bound]:
+    def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> Span:
         known = [low for low in lows if low is not None]
         high = None if None in highs else max(high for high in highs if high is not None)
         return max(known) if known else None, high
@@ -131,7 +132,7 @@ class Size:
         self.terms = terms
         self._hash: int | None = None
         self._text: str | None = None
-        self._bounds: tuple[Bound, Bound] | None = None
+        self._bounds: Span | None = None
 
     # -- values
 
@@ -289,6 +290,35 @@ class Size:
 Dim: TypeAlias = int | Size
 
 
+def evaluated(
+    size: Dim, symbol_of: Callable[[str], Any], least: Callable[..., Any], greatest: Callable[..., Any]
+) -> Any:
+    """The value of a size where symbols are objects with Python's arithmetic: `symbol_of` gives the one of a name.
+
+    `least` and `greatest` are minimum and maximum of such objects.
+    """
+    if not isinstance(size, Size):
+        return size
+
+    def of(atom: Atom) -> Any:
+        if isinstance(atom, Symbol):
+            return symbol_of(atom.name)
+        if isinstance(atom, Quotient):
+            above, below = (evaluated(item, symbol_of, least, greatest) for item in (atom.numerator, atom.denominator))
+            return above // below
+        items = [evaluated(item, symbol_of, least, greatest) for item in sorted(atom.items, key=str)]
+        return (least if isinstance(atom, Least) else greatest)(*items)
+
+    total: Any = None
+    for product, count in size.terms.items():
+        part: Any = None
+        for atom in product:
+            part = of(atom) if part is None else part * of(atom)
+        part = count if part is None else part if count == 1 else part * count
+        total = part if total is None else total + part
+    return total
+
+
 # Making --------------------------------------------------------------------------------------------------------------
 
 
@@ -372,16 +402,15 @@ def less(one: Dim, other: Dim) -> bool | None:
     return False if low is not None and low >= 0 else None
 
 
-def bounds(size: Dim) -> tuple[Bound, Bound]:
+def bounds(size: Dim) -> Span:
     """Numbers between which a size lies, both included; None where there is no bound or none is known."""
     if not isinstance(size, Size):
         return size, size
-    if size._bounds is None:
-        size._bounds = _bounds_of_sum(size)
+    size._bounds = size._bounds or _bounds_of_sum(size)
     return size._bounds
 
 
-def _bounds_of_sum(size: Size) -> tuple[Bound, Bound]:
+def _bounds_of_sum(size: Size) -> Span:
     low, high = _plain_bounds(size.terms)
     # `n*(a//n)` is `a` less a remainder between 0 and n-1: so `a - n*(a//n)` and `a - a//n` have bounds, which those of
     # their parts do not show
@@ -392,55 +421,27 @@ def _bounds_of_sum(size: Size) -> tuple[Bound, Bound]:
         number = atom.denominator
         others = _made({other: times for other, times in size.terms.items() if other != product})
         inner = _plain_bounds(_terms(number * others + count * atom.numerator))
-        least, most = _added(inner, _scaled((0, number - 1), -count))
+        least, most = ranges.added(inner, ranges.scaled((0, number - 1), -count))
         tighter = None if least is None else -(-least // number), None if most is None else most // number
         low = max((end for end in (low, tighter[0]) if end is not None), default=None)
         high = min((end for end in (high, tighter[1]) if end is not None), default=None)
     return low, high
 
 
-def _plain_bounds(terms: Terms) -> tuple[Bound, Bound]:
-    total: tuple[Bound, Bound] = (0, 0)
+def _plain_bounds(terms: Terms) -> Span:
+    total: Span = (0, 0)
     for product, count in terms.items():
-        part: tuple[Bound, Bound] = (1, 1)
+        part: Span = (1, 1)
         for atom in product:
-            part = _multiplied(part, (atom.low, atom.high))
-        total = _added(total, _scaled(part, count))
+            part = ranges.multiplied(part, (atom.low, atom.high))
+        total = ranges.added(total, ranges.scaled(part, count))
     return total
 
 
-def _added(one: tuple[Bound, Bound], other: tuple[Bound, Bound]) -> tuple[Bound, Bound]:
-    low = None if one[0] is None or other[0] is None else one[0] + other[0]
-    high = None if one[1] is None or other[1] is None else one[1] + other[1]
-    return low, high
-
-
-def _scaled(span: tuple[Bound, Bound], count: int) -> tuple[Bound, Bound]:
-    low, high = (None if end is None else end * count for end in span)
-    return (low, high) if count >= 0 else (high, low)
-
-
-def _multiplied(one: tuple[Bound, Bound], other: tuple[Bound, Bound]) -> tuple[Bound, Bound]:
-    if one[0] is None or other[0] is None or one[0] < 0 or other[0] < 0:
-        if None in one or None in other:
-            return None, None
-        corners = [a * b for a in one for b in other if a is not None and b is not None]
-        return min(corners), max(corners)
-    high = None if one[1] is None or other[1] is None else one[1] * other[1]
-    return one[0] * other[0], 0 if one[1] == 0 or other[1] == 0 else high
-
-
-def _bounds_of_quotient(numerator: Dim, denominator: Dim) -> tuple[Bound, Bound]:
-    low, high = bounds(numerator)
-    least, most = bounds(denominator)
-    if least is None or low is None or low < 0:
-        if isinstance(denominator, int):
-            return None if low is None else low // denominator, None if high is None else high // denominator
-        return None, None
-    if least < 0:
-        return None, None
-    # a denominator of 0 has no quotient
-    return 0 if most is None else low // max(most, 1), None if high is None else high // max(least, 1)
+def _bounds_of_quotient(numerator: Dim, denominator: Dim) -> Span:
+    if isinstance(denominator, int) and denominator > 0:
+        return ranges.divided(bounds(numerator), denominator)
+    return ranges.quotient(bounds(numerator), bounds(denominator))
 
 
 # Division ------------------------------------------------------------------------------------------------------------
@@ -581,7 +582,7 @@ def _reduced(terms: Terms, factors: Product, number: int) -> Dim:
 
 def _chosen(kind: type[Least] | type[Greatest], given: Iterable[Dim]) -> Dim:
     items = list(dict.fromkeys(_flat(kind, given)))
-    wins = less if kind is Least else _more
+    wins = less if kind is Least else lambda one, other: less(other, one)
     kept: list[Dim] = []
     for place, item in enumerate(items):
         others = (*kept, *items[place + 1 :])
@@ -621,7 +622,3 @@ def _flat(kind: type[Least] | type[Greatest], given: Iterable[Dim]) -> Iterable[
         rest = item - count * _atom(atom)
         for inner in atom.items:
             yield from _flat(kind, [rest + count * inner])
-
-
-def _more(one: Dim, other: Dim) -> bool | None:
-    return less(other, one)

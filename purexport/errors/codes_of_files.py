@@ -233,6 +233,12 @@ FAMILIES: tuple[Family, ...] = (
                 "See the place that the message names.",
                 "graph.node[0].input: Relu (as of opset 14) has 2 inputs; it takes 1",
             ),
+            Code(
+                "shapes-contradict",
+                "`InferenceError`: the inputs of a node, or what is declared of a value, contradict what is inferred.",
+                "See the node that the message names; `purexport infer` shows what is known of the other values.",
+                "node 'unit' (LpNormalization): axis 9 is out of range for rank 1",
+            ),
         ),
     ),
 )

@@ -18,13 +18,14 @@ from purexport.aten.graph import Dim, Source
 
 
 class Value:
-    """A tensor in the graph.  `dtype` is a TensorProto.DataType code; `shape` holds ints and axis expressions.
+    """A tensor in the graph.  `dtype` is a TensorProto.DataType code; `shape` holds ints and sizes.
+    `content` holds the elements of a small tensor in row-major order as far as they are known: numbers, sizes, None.
 
     A sequence has neither; instead `element` is the dtype and shape of its tensors.
     A constant whose bytes only the file needs has `stored` and no `const`; for every rule it is an unknown tensor.
     """
 
-    __slots__ = ("const", "dtype", "element", "name", "node", "shape", "stored")
+    __slots__ = ("const", "content", "dtype", "element", "name", "node", "sized", "stored")
 
     def __init__(
         self,
@@ -37,12 +38,22 @@ class Value:
         stored: Payload | None = None,
     ) -> None:
         self.dtype = dtype
-        self.shape = shape
+        self.sized = shape
         self.name = name
         self.const = const
         self.node = node
         self.stored = stored
+        self.content: tuple[Any, ...] | None = None
         self.element: tuple[int, tuple[Dim, ...] | None] | None = None
+
+    @property
+    def shape(self) -> tuple[Dim, ...] | None:
+        """The sizes: ints where they cannot change."""
+        return self.sized
+
+    @shape.setter
+    def shape(self, shape: tuple[Dim, ...] | None) -> None:
+        self.sized = better(self.sized, shape)
 
     @property
     def is_constant(self) -> bool:
@@ -113,3 +124,17 @@ class Graph:
             for body in node.subgraphs():
                 yield from body.used()
         yield from self.outputs
+
+
+def better(one: tuple[Dim, ...] | None, other: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+    """Of two shapes of one value, what is known in either: numbers before sizes, sizes before what is unknown."""
+    if one is None or other is None:
+        return other if one is None else one
+    assert len(one) == len(other), ("SHAPE CONFLICT", one, other)
+    def pick(a,b):
+        if isinstance(a,int) or isinstance(b,int):
+            assert not (isinstance(a,int) and isinstance(b,int) and a!=b), ("SHAPE CONFLICT", one, other)
+            return a if isinstance(a,int) else b
+        if a is None or b is None: return b if a is None else a
+        return b if any(n.startswith("unk__") for n in a.symbols) else a
+    return tuple([pick(a,b) for a,b in zip(one,other)])

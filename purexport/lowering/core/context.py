@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from proto_schema.inference.site import Scope
 from purexport import dtypes
 from purexport.aten.graph import Call, Source, TensorType, Type
 from purexport.aten.graph import Value as AtenValue
@@ -29,6 +30,7 @@ class Builder:
     inputs: list[Value]  # of the model's graph: sizes can be read from them anywhere
     folds: bool = True  # False: only what sizes need
     remarks: list[str] = field(default_factory=list)
+    scope: Scope = field(default_factory=Scope)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -25,11 +25,12 @@ from typing import Any
 import torch
 
 from proto_schema import operators
+from proto_schema.sizes import Size
 from purexport import dtypes
 from purexport.aten.graph import Source, TensorType, Type
 from purexport.errors import ExportError, OpsetError
 from purexport.graph.ir import Graph, Node, Value
-from purexport.lowering.core import binding, folding, versions
+from purexport.lowering.core import binding, folding, inferring, versions
 from purexport.lowering.core.context import Body, Builder, Site
 
 
@@ -220,8 +221,8 @@ class Emitter:
             dims[key] = self.Gather(self.shape(value), self.const(axis), axis=0)
         return dims[key]
 
-    def size(self, expression: str | None) -> Value | None:
-        """The value of an axis expression, read from where it was read before or from a graph input; else None."""
+    def size(self, expression: Size | None) -> Value | None:
+        """The value of a size, read from where it was read before or from a graph input; else None."""
         if expression is None:
             return None
         dims = self.body.dims
@@ -279,6 +280,7 @@ class Emitter:
             Value(binding.output_type(schema, index, types, attributes), node=node) for index in range(outputs)
         ]
         binding.check_output(schema, opset, node.outputs[0].dtype)
+        inferring.infer_outputs(node, schema, self.builder.scope)
         self.body.graph.nodes.append(node)
         return tuple(node.outputs)
 

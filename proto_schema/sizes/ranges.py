@@ -1,0 +1,46 @@
+"""Ranges of integers, both ends included, and what arithmetic does to them.  None is an end that is not there."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+Bound: TypeAlias = "int | None"
+Span: TypeAlias = "tuple[int | None, int | None]"
+
+
+def added(one: Span, other: Span) -> Span:
+    """The range of a sum."""
+    low = None if one[0] is None or other[0] is None else one[0] + other[0]
+    high = None if one[1] is None or other[1] is None else one[1] + other[1]
+    return low, high
+
+
+def scaled(span: Span, count: int) -> Span:
+    """The range of a multiple."""
+    low, high = (None if end is None else end * count for end in span)
+    return (low, high) if count >= 0 else (high, low)
+
+
+def multiplied(one: Span, other: Span) -> Span:
+    """The range of a product."""
+    if one[0] is None or other[0] is None or one[0] < 0 or other[0] < 0:
+        if None in one or None in other:
+            return None, None
+        corners = [a * b for a in one for b in other if a is not None and b is not None]
+        return min(corners), max(corners)
+    high = None if one[1] is None or other[1] is None else one[1] * other[1]
+    return one[0] * other[0], 0 if one[1] == 0 or other[1] == 0 else high
+
+
+def divided(span: Span, number: int) -> Span:
+    """The range of a quotient by a number above 0, rounded down."""
+    low, high = span
+    return None if low is None else low // number, None if high is None else high // number
+
+
+def quotient(above: Span, below: Span) -> Span:
+    """The range of a quotient, rounded down; a denominator of 0 has none."""
+    (low, high), (least, most) = above, below
+    if least is None or low is None or low < 0 or least < 0:
+        return None, None
+    return 0 if most is None else low // max(most, 1), None if high is None else high // max(least, 1)
