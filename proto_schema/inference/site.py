@@ -26,7 +26,8 @@ from proto_schema.inference.types import (
 )
 from proto_schema.onnx import TensorProto
 from proto_schema.operators import OpSchema
-from proto_schema.sizes import ContradictionError, Dim, Equations, Size, symbol
+from proto_schema.sizes import ContradictionError, Dim, Equations, Size, minimum, symbol
+from proto_schema.sizes.size import less
 
 Outputs: TypeAlias = "list[Type | None]"
 Body = Callable[[Any, "Sequence[Type | None]", bool], "list[Type | None]"]
@@ -249,11 +250,23 @@ class Site:
         rest = wide[1:] if wide else []
         if all(equations.equals(wide[0], size) for size in rest):
             return wide[0] if wide else 1
+        for size in wide:
+            if all(size == other or self._covers(size, other) for other in wide):
+                return size
         if self.scope.joins:
             for size in rest:
                 self.same(wide[0], size, "broadcast sizes")
             return wide[0]
         return self.fresh()
+
+    def _covers(self, one: Dim, other: Dim) -> bool:
+        """Whether two sizes can only broadcast to the first: it is never the smaller one, and the other is not 0 alone.
+
+        So it is with `seq` and `min(seq, 512)`.
+        """
+        resolved = self.scope.equations.resolved
+        one, other = resolved(one), resolved(other)
+        return less(one, other) is False and minimum(one, 1) == minimum(other, 1)
 
     # -- errors
 

@@ -205,6 +205,16 @@ PRODUCTS: list[Row] = [
     ("Det", ["b|3|3"], ["b"], {}),
 ]
 
+BROADCAST: list[Row] = [
+    ("Add", ["b|s|4", "s|1"], ["b|s|4"], {}),
+    ("Add", ["b|s", "t"], ["b|?"], {}),
+    ("Add", ["b|min(s, 3)", "s"], ["b|s"], {}),
+    ("Mul", ["min(s, 3)|b", "s|1"], ["s|b"], {}),
+    ("Sub", ["b|s + 1", "s + 2"], ["b|s + 2"], {}),
+    ("Sub", ["b|s + 1", "s"], ["b|?"], {}),
+    ("Where", ["bool:b|1", "s", "min(s, 2)"], ["b|s"], {}),
+]
+
 IMAGES: list[Row] = [
     ("Resize", ["b|3|h|w", "-", "-", "= 1|3|2*h|s"], ["1|3|2*h|s"], {}),
     ("Resize", ["b|3|h|w", "-", "float= 1|1|2|0.5"], ["b|3|2*h|w//2"], {}),
@@ -240,6 +250,7 @@ THEMES: dict[str, list[Row]] = {
     "made": MADE,
     "reduced": REDUCED,
     "products": PRODUCTS,
+    "broadcast": BROADCAST,
     "images": IMAGES,
     "strings": STRINGS,
 }
