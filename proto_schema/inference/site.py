@@ -42,18 +42,25 @@ class Misfit(Exception):  # noqa: N818 - never leaves the package
 
 
 class Scope:
-    """What the nodes of one graph share: the equations that were learnt, fresh symbols, how subgraphs are inferred.
+    """What the nodes of one graph share: the equations that were learnt, and fresh symbols."""
 
-    `joins` says that two sizes of which neither is known are taken to be equal where they broadcast: in a program that
-    ran, they were.
-    """
-
-    def __init__(self, prefix: str = "unk__", *, joins: bool = False) -> None:
+    def __init__(self, prefix: str = "unk__") -> None:
         self.equations = Equations()
         self.prefix = prefix
-        self.joins = joins
         self.taken: set[str] = set()
         self.count = 0
+
+    def learn(self, one: Dim, other: Dim) -> None:
+        """The two sizes are equal from now on.  Raises ContradictionError where they cannot be."""
+        self.equations.learn(one, other)
+
+    def meet(self, sizes: Sequence[Dim]) -> Dim:
+        """The size of a result whose operands broadcast from these, of which none is known to be 1 or to be equal.
+
+        A number among them wins, because the others are 1 or that number.
+        """
+        number = next((size for size in sizes if isinstance(size, int)), None)
+        return self.fresh() if number is None else number
 
     def fresh(self) -> Size:
         """A size of which nothing is known, with a name that no other has."""
@@ -218,7 +225,7 @@ class Site:
         if one == other:
             return one
         try:
-            self.scope.equations.learn(one, other)
+            self.scope.learn(one, other)
         except ContradictionError:
             self.fail(f"{what} must be equal, and are {one} and {other}")
         return one if isinstance(one, int) else other if isinstance(other, int) else one
@@ -240,24 +247,19 @@ class Site:
         numbers = {size for size in wide if isinstance(size, int)}
         if len(numbers) > 1:
             self.fail(f"sizes {sorted(numbers)} do not broadcast")
-        if numbers:
-            number = numbers.pop()
-            if self.scope.joins:
-                for size in wide:
-                    self.same(number, size, "broadcast sizes")
-            return number
+        if not wide:
+            return 1
         equations = self.scope.equations
-        rest = wide[1:] if wide else []
-        if all(equations.equals(wide[0], size) for size in rest):
-            return wide[0] if wide else 1
-        for size in wide:
-            if all(size == other or self._covers(size, other) for other in wide):
-                return size
-        if self.scope.joins:
-            for size in rest:
-                self.same(wide[0], size, "broadcast sizes")
-            return wide[0]
-        return self.fresh()
+        if all(equations.equals(wide[0], size) for size in wide[1:]):
+            return next(iter(numbers), wide[0])
+        if not numbers:
+            for size in wide:
+                if all(size == other or self._covers(size, other) for other in wide):
+                    return size
+        try:
+            return self.scope.meet(wide)
+        except ContradictionError:
+            self.fail(f"sizes {', '.join(map(str, sizes))} do not broadcast")
 
     def _covers(self, one: Dim, other: Dim) -> bool:
         """Whether two sizes can only broadcast to the first: it is never the smaller one, and the other is not 0 alone.

@@ -16,6 +16,8 @@ import torch
 from proto_schema.payload import Payload
 from purexport.aten.graph import Dim, Source
 
+Shape = tuple[Dim, ...] | None
+
 
 class Value:
     """A tensor in the graph.  `dtype` is a TensorProto.DataType code; `shape` holds ints and sizes.
@@ -126,15 +128,14 @@ class Graph:
         yield from self.outputs
 
 
-def better(one: tuple[Dim, ...] | None, other: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+def better(one: Shape, other: Shape) -> Shape:
     """Of two shapes of one value, what is known in either: numbers before sizes, sizes before what is unknown."""
-    if one is None or other is None:
+    if one is None or other is None or len(one) != len(other):
         return other if one is None else one
-    assert len(one) == len(other), ("SHAPE CONFLICT", one, other)
-    def pick(a,b):
-        if isinstance(a,int) or isinstance(b,int):
-            assert not (isinstance(a,int) and isinstance(b,int) and a!=b), ("SHAPE CONFLICT", one, other)
-            return a if isinstance(a,int) else b
-        if a is None or b is None: return b if a is None else a
-        return b if any(n.startswith("unk__") for n in a.symbols) else a
-    return tuple([pick(a,b) for a,b in zip(one,other)])
+    return tuple([_better(size, alternative) for size, alternative in zip(one, other, strict=True)])
+
+
+def _better(one: Dim, other: Dim) -> Dim:
+    if isinstance(one, int) or other is None:
+        return one
+    return other if one is None or isinstance(other, int) else one

@@ -11,7 +11,7 @@ What grows in them are the lists of a graph, the sizes and the remarks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -62,10 +62,11 @@ class Site:
     operands: Mapping[str, Type] = field(default_factory=dict)
 
 
-def site_of(call: Call) -> Site:
-    """The site of a neutral call."""
+def site_of(call: Call, types: Iterable[Type] | None = None) -> Site:
+    """The site of a neutral call; `types` are those of its results, where they are not the recorded ones."""
     operands = {name: arg.type for name, arg in call.args.items() if isinstance(arg, AtenValue)}
-    results = tuple([_stored(value.type) for value in call.outputs])
+    known = [value.type for value in call.outputs] if types is None else types
+    results = tuple(map(_stored, known))
     return Site(call.source, call.target, results, MappingProxyType(operands))
 
 

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 
 from proto_schema import operators
+from proto_schema.inference.site import Scope
 from proto_schema.sizes import Size
 from purexport import dtypes
 from purexport.aten.graph import Source, TensorType, Type
@@ -46,12 +47,13 @@ class Emitter:
     site: Site
 
     @classmethod
-    def of(cls, graph: Graph, opset: int, *, folds: bool = True) -> Emitter:
+    def of(cls, graph: Graph, opset: int, *, folds: bool = True, scope: Scope | None = None) -> Emitter:
         """The `op` that begins a lowering into `graph`, at no call yet.
 
-        Without `folds`, constants that may be weights are not computed with, only what sizes need.
+        Without `folds`, constants that may be weights are not computed with, only what sizes need.  `scope` knows the
+        sizes that can change.
         """
-        return cls(Builder(opset, graph.inputs, folds), Body(graph), Site())
+        return cls(Builder(opset, graph.inputs, folds, scope=scope or Scope()), Body(graph), Site())
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
         if not op_type[:1].isupper():

@@ -1,7 +1,7 @@
 """The shapes of the values of a node, from the inference rows of `proto_schema`, as the node is made.
 
-A value's shape and small content are what the operator's row gives for the inputs.  A size of which nothing is known is a
-symbol of its own, so that two values of one unknown size are known to have the same.  The bodies of If and Loop are
+A value's shape and small content are what the operator's row gives for the inputs.  A size of which nothing is known
+is a symbol of its own, so that two values of one unknown size are known to have the same.  The bodies of If and Loop are
 inferred while they are written, so a row gets the types that their outputs have by then.
 """
 
@@ -14,8 +14,9 @@ import torch
 
 from proto_schema.inference import rows
 from proto_schema.inference.site import ABSENT, Misfit, Scope, Site
-from proto_schema.inference.types import MOST, Content, Dim, SequenceOf, Tensor, Type
+from proto_schema.inference.types import MOST, Content, SequenceOf, Tensor, Type
 from proto_schema.operators import OpSchema
+from proto_schema.sizes import Dim
 from purexport.errors import ExportError
 from purexport.graph.build import raw_tensor
 from purexport.graph.ir import Graph, Node, Value
@@ -65,9 +66,10 @@ def type_of(value: Value, scope: Scope) -> Type | None:
 
 def content_of(value: Value) -> Content:
     """The elements of a small constant, or what inference found."""
-    if value.content is None and value.const is not None and value.const.numel() <= MOST:
-        if not (value.const.is_complex() or value.const.is_quantized or value.const.is_meta):
-            value.content = tuple(value.const.reshape(-1).tolist())
+    const = value.const
+    if value.content is None and const is not None and const.numel() <= MOST:
+        plain = not (const.is_complex() or const.is_quantized or const.is_meta)
+        value.content = tuple(const.reshape(-1).tolist()) if plain else None
     return value.content
 
 
