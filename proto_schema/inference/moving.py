@@ -348,6 +348,9 @@ def concat(site: Site) -> Type | None:
 def _joined(site: Site, axis: int, rank: int) -> Content:
     if all(site.content(place) is None for place in range(len(site.inputs))):
         return None
+    if rank == 1:
+        parts = [given(site, "", place) for place in range(len(site.inputs))]
+        return None if None in parts else tuple([item for part in parts for item in part or ()])
     arrays = [array_of(site, place, holes=True) for place in range(len(site.inputs))]
     found = [array for array in arrays if array is not None and array.ndim == rank]
     if len(found) != len(arrays) or sum(array.size for array in found) > MOST:

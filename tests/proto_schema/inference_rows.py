@@ -126,6 +126,7 @@ SLICED: list[Row] = [
 INDEXED: list[Row] = [
     ("Gather", ["= b|s|h", "# 1"], ["int64: = s"], {}),
     ("Gather", ["= b|s|h", "= -1|0"], ["int64:2 = h|b"], {}),
+    ("Gather", ["= b|s|h", "= 2|_|7"], ["int64:3 = h|_|_"], {}),
     ("Gather", ["9|d", "int64:b|s"], ["b|s|d"], {}),
     ("Gather", ["b|9|d", "int64:"], ["b|d"], {"axis": 1}),
     ("GatherElements", ["3|4", "int64:b|s"], ["b|s"], {"axis": 1}),
