@@ -21,6 +21,7 @@ from proto_schema.inference.given import (
     numbers,
     only,
     quotient_up,
+    same_elements,
     size_or_fresh,
     size_or_none,
 )
@@ -57,7 +58,7 @@ def reshape(site: Site) -> Type | None:
         site.fail(f"shape {listed(asked)} has more than one -1")
     if open_ and site.attribute("allowzero", 0) and any(isinstance(item, int) and item == 0 for item in asked):
         site.fail(f"shape {listed(asked)} has a 0 and a -1, and allowzero is set")
-    return site.out(_with_what_is_left(site, data, asked, sizes, open_), content=site.content(0))
+    return same_elements(site, _with_what_is_left(site, data, asked, sizes, open_))
 
 
 def _with_what_is_left(
@@ -113,7 +114,7 @@ def flatten(site: Site) -> Type | None:
     if shape is None:
         return site.out(site.unknown(2))
     axis = site.axis(site.attribute("axis", 1), len(shape), past_end=True)
-    return site.out((product(shape[:axis]), product(shape[axis:])), content=site.content(0))
+    return same_elements(site, (product(shape[:axis]), product(shape[axis:])))
 
 
 @row("Squeeze")
@@ -124,19 +125,21 @@ def squeeze(site: Site) -> Type | None:
         # a size that may be 1 leaves the rank open
         if shape is None or any(isinstance(size, Size) and size.equals(1) is not False for size in shape):
             return site.out(None)
-        return site.out(tuple([size for size in shape if size != 1]), content=site.content(0))
+        return same_elements(site, tuple([size for size in shape if size != 1]))
     asked = given(site, "axes", 1)
     if shape is None or asked is None:
         return site.out(None)
     values = numbers(asked)
     if values is None:
-        return site.out(site.unknown(len(shape) - len(asked)), content=site.content(0))
+        if len(asked) > len(shape):
+            site.fail(f"{len(asked)} axes are to be left out of rank {len(shape)}")
+        return site.out(site.unknown(len(shape) - len(asked)))
     axes = site.axes(values, len(shape))
     for axis in axes:
         if isinstance(shape[axis], int) and shape[axis] != 1:
             site.fail(f"axis {axis} of {listed(shape)} has size {shape[axis]}, and is to be left out")
         site.same(shape[axis], 1, f"the size of axis {axis}, which is left out, and 1")
-    return site.out(tuple([size for axis, size in enumerate(shape) if axis not in axes]), content=site.content(0))
+    return same_elements(site, tuple([size for axis, size in enumerate(shape) if axis not in axes]))
 
 
 @row("Unsqueeze")
@@ -148,10 +151,10 @@ def unsqueeze(site: Site) -> Type | None:
     values = numbers(asked)
     rank = len(shape) + len(asked)
     if values is None:
-        return site.out(site.unknown(rank), content=site.content(0))
+        return site.out(site.unknown(rank))
     axes = site.axes(values, rank)
     left = iter(shape)
-    return site.out(tuple([1 if axis in axes else next(left) for axis in range(rank)]), content=site.content(0))
+    return same_elements(site, tuple([1 if axis in axes else next(left) for axis in range(rank)]))
 
 
 # Other orders --------------------------------------------------------------------------------------------------------
@@ -201,7 +204,8 @@ def keep_matrix(site: Site) -> Type | None:
     if site.schema.name == "ReverseSequence" and shape is not None:
         lengths = site.shape_of_rank(1, 1)
         if lengths is not None:
-            site.same(shape[site.attribute("batch_axis", 1)], lengths[0], "the batch and the number of lengths")
+            batch = shape[site.axis(site.attribute("batch_axis", 1), len(shape))]
+            site.same(batch, lengths[0], "the batch and the number of lengths")
     return site.out(shape)
 
 
@@ -397,6 +401,8 @@ def _part_sizes(site: Site, whole: Dim) -> list[Dim]:
             site.same(whole, total, "the size of the axis and the sum of the parts")
         return [site.fresh() if size is None else size for size in sizes]
     count = site.attribute("num_outputs") or site.outputs
+    if count != site.outputs:
+        site.fail(f"there are {count} parts, and {site.outputs} outputs")
     if site.version < 18:
         return [_parted(site, whole, count)] * count
     part = quotient_up(whole, count)

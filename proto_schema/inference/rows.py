@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from proto_schema import operators
 from proto_schema.inference.site import Site, completed
-from proto_schema.inference.types import Type
+from proto_schema.inference.types import Tensor, Type
 
 Row: TypeAlias = "Callable[[Site], Type | list[Type | None] | None]"
 
@@ -54,4 +54,9 @@ def infer(site: Site) -> list[Type | None]:
     made = function(site) if function is not None else None
     found: list[Type | None] = list(made) if isinstance(made, list) else [made]
     found += [None] * (site.outputs - len(found))
+    for item in found:
+        if isinstance(item, Tensor) and item.shape is not None:
+            for size in item.shape:
+                if isinstance(size, int) and size < 0:
+                    site.fail(f"an axis of the output would have size {size}")
     return [completed(site, item, place) for place, item in enumerate(found[: site.outputs])]
