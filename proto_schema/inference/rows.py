@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TypeAlias
 
 from proto_schema import operators
-from proto_schema.inference.site import Site, completed
+from proto_schema.inference.site import Site, check_form, completed
 from proto_schema.inference.types import Tensor, Type
 
 Row: TypeAlias = "Callable[[Site], Type | list[Type | None] | None]"
@@ -49,6 +49,7 @@ def table() -> dict[tuple[str, str], Row]:
 
 def infer(site: Site) -> list[Type | None]:
     """The types of the outputs of a node.  Raises Misfit where the node contradicts its operator's specification."""
+    check_form(site)
     schema = site.schema
     function = table().get((operators.canonical(schema.domain), schema.name))
     made = function(site) if function is not None else None

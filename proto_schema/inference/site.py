@@ -24,8 +24,8 @@ from proto_schema.inference.types import (
     Type,
     text_of,
 )
-from proto_schema.onnx import TensorProto
-from proto_schema.operators import OpSchema
+from proto_schema.onnx import AttributeProto, TensorProto
+from proto_schema.operators import UNBOUNDED, OpSchema
 from proto_schema.sizes import ContradictionError, Dim, Equations, Size, minimum, symbol
 from proto_schema.sizes.size import less
 
@@ -300,6 +300,34 @@ def check_inputs(site: Site) -> None:
             site.fail(f"input {formal.name!r} is {text}, which {schema.name} does not take")
         if formal.homogeneous and bound.setdefault(formal.type, text) != text:
             site.fail(f"input {formal.name!r} is {text}, and another of type {formal.type} is {bound[formal.type]}")
+
+
+def check_form(site: Site) -> None:
+    """Raises Misfit for a number of inputs, or a type of an attribute, that the operator's version does not take."""
+    schema, count = site.schema, len(site.inputs)
+    if not schema.min_input <= count <= schema.max_input:
+        least, most = schema.min_input, schema.max_input
+        taken = f"{least}" if least == most else f"{least} or more" if most >= UNBOUNDED else f"{least} to {most}"
+        site.fail(f"there are {count} inputs, and {schema.name} takes {taken}")
+    for name, value in site.attributes.items():
+        declared = schema.attributes.get(name)
+        if declared is not None and isinstance(value, _NOT.get(declared.type, ())):
+            site.fail(f"attribute {name!r} is of another type than {schema.name} takes")
+
+
+_ONE, _TEXT, _LIST = (int, float), (bytes, str), (list, tuple)
+_NOT: dict[int, tuple[type, ...]] = {
+    AttributeProto.FLOAT: (*_TEXT, *_LIST),
+    AttributeProto.INT: (float, *_TEXT, *_LIST),
+    AttributeProto.STRING: (*_ONE, *_LIST),
+    AttributeProto.FLOATS: (*_ONE, *_TEXT),
+    AttributeProto.INTS: (*_ONE, *_TEXT),
+    AttributeProto.STRINGS: (*_ONE, *_TEXT),
+    AttributeProto.TENSOR: (*_ONE, *_TEXT, *_LIST),
+    AttributeProto.GRAPH: (*_ONE, *_TEXT, *_LIST),
+    AttributeProto.TYPE_PROTO: (*_ONE, *_TEXT, *_LIST),
+}
+"""The kinds of values that an attribute of a type is not."""
 
 
 def _spelled(text: str) -> str:
