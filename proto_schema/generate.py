@@ -89,21 +89,25 @@ def head(tag: str, number: int) -> str:
 def constructor(cls: type[Message]) -> Callable[..., None]:
     """__init__ with keyword arguments; a list is copied, everything else is stored as it is."""
     fields = cls.FIELDS
-    body = [f"put(self, {f.name!r}, {f.name})" if f.oneof else f"self.{f.slot} = {_initial(f)}" for f in fields]
-    body = _oneof_first(cls, body)
+    # where there is a oneof, each assignment of an attribute looks for the others: `put` does not
+    some = any(field.oneof for field in fields)
+    body = [f"put(self, {f.slot!r}, {_initial(f)})" if some else f"self.{f.slot} = {_initial(f)}" for f in fields]
+    body += _last_wins(cls) if some else []
+    body += ["put(self, 'unknown_fields', b'')" if some else "self.unknown_fields = b''"]
     arguments = "".join(f", {field.name}=None" for field in fields)
     star = ", *" if fields else ""
     names = {"put": object.__setattr__, "as_list": as_list}
     return _function(cls, "construct", f"__init__(self{star}{arguments})", body, names)
 
 
-def _oneof_first(cls: type[Message], body: Lines) -> Lines:
-    """Classes with a oneof: absent members first, then assignment lets the last one given win."""
-    members = [field.name for field in cls.FIELDS if field.oneof]
-    clear = [f"put(self, {name!r}, None)" for name in members]
-    rest = [line for line in body if not line.startswith("put(")]
-    given = [line for name in members for line in (f"if {name} is not None:", f"    self.{name} = {name}")]
-    return [*clear, *rest, *given, "put(self, 'unknown_fields', b'')" if members else "self.unknown_fields = b''"]
+def _last_wins(cls: type[Message]) -> Lines:
+    """Of several given members of a oneof the last one stays."""
+    lines: Lines = []
+    for oneof in dict.fromkeys(field.oneof for field in cls.FIELDS if field.oneof):
+        members = [field.name for field in cls.FIELDS if field.oneof == oneof]
+        lines.append(f"if {' + '.join(f'({name} is not None)' for name in members)} > 1:")
+        lines += [f"    if {name} is not None: self.{name} = {name}" for name in members]
+    return lines
 
 
 def _initial(field: Field) -> str:

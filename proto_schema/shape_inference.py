@@ -13,9 +13,9 @@ import os
 
 from proto_schema.collection import paused_collection
 from proto_schema.inference.walk import InferenceError, Walk
-from proto_schema.onnx import GraphProto, ModelProto, NodeProto
+from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-__all__ = ["InferenceError", "infer_shapes", "infer_shapes_path"]
+__all__ = ["InferenceError", "infer_shapes", "infer_shapes_path", "infer_with_problems"]
 
 
 def infer_shapes(
@@ -31,6 +31,16 @@ def infer_shapes(
     does so for the types of the inputs of nodes.  Without `data_prop` the content of small tensors is not followed.
     Raises DecodeError for what is no model.
     """
+    return infer_with_problems(model, check_type, strict_mode, data_prop)[0]
+
+
+def infer_with_problems(
+    model: ModelProto | bytes | str | os.PathLike[str],
+    check_type: bool = False,
+    strict_mode: bool = False,
+    data_prop: bool = True,
+) -> tuple[ModelProto, list[str]]:
+    """As `infer_shapes`, and what contradicts, a line each.  With `strict_mode` the first is raised instead."""
     from proto_schema.files import load
 
     if isinstance(model, (str, os.PathLike)):
@@ -39,9 +49,10 @@ def infer_shapes(
         model = ModelProto.FromString(model)
     else:
         model = _sharing(model)
+    walk = Walk(model, strict=strict_mode, check=check_type, propagate=data_prop)
     with paused_collection():
-        Walk(model, strict=strict_mode, check=check_type, propagate=data_prop).run()
-    return model
+        walk.run()
+    return model, walk.problems
 
 
 def infer_shapes_path(
@@ -52,10 +63,20 @@ def infer_shapes_path(
     data_prop: bool = True,
 ) -> None:
     """Infer the shapes of the model in a file, and write the result to `output_path`, which may be the same file."""
+    made = infer_shapes(model_path, check_type, strict_mode, data_prop)
+    save_inferred(made, model_path, output_path or model_path)
+
+
+def save_inferred(
+    model: ModelProto, source: str | os.PathLike[str], target: str | os.PathLike[str], overwrite: bool = False
+) -> None:
+    """Write what was inferred of the file `source`.  Beside it, the external data stays where it is."""
     from proto_schema.files import save
 
-    made = infer_shapes(model_path, check_type, strict_mode, data_prop)
-    save(made, output_path or model_path)
+    graph = model.graph or GraphProto()
+    external = any(tensor.data_location == TensorProto.EXTERNAL for tensor in graph.initializer)
+    beside = os.path.dirname(os.path.abspath(source)) == os.path.dirname(os.path.abspath(target))
+    save(model, target, external_data="reference" if external and beside else None, overwrite=overwrite)
 
 
 def _sharing(model: ModelProto) -> ModelProto:

@@ -46,20 +46,28 @@ def _dtype(code: int) -> str:
     return TensorProto.DataType(code).name if code in TensorProto.DataType._value2member_map_ else str(code)
 
 
-def body_of(site: Site, name: str, given: Sequence[Type | None], *, last: bool = True) -> list[Type | None]:
-    """The types of the outputs of a subgraph, none where it is not there; `last`: no other try follows."""
+def body_of(
+    site: Site, name: str, given: Sequence[Type | None], *, last: bool = True, runs: bool = True
+) -> list[Type | None]:
+    """The types of the outputs of a subgraph, none where it is not there.
+
+    `last`: no other try follows.  `runs`: it may run; the nodes of one that never does may contradict each other.
+    """
     graph = site.attribute(name)
-    return [] if graph is None or site.body is None else site.body(graph, given, last)
+    return [] if graph is None or site.body is None else site.body(graph, given, last, runs)
 
 
 @row("If")
 def either(site: Site) -> Outputs:
     """What the branches have in common; of a condition that is known, the branch that is taken."""
-    condition = site.content(0)
-    chosen = [body_of(site, name, ()) for name in ("then_branch", "else_branch")]
-    if condition is not None and len(condition) == 1 and isinstance(condition[0], bool):
-        return chosen[0 if condition[0] else 1]
-    return [joined(site, one, other) for one, other in zip(*chosen, strict=False)]
+    condition = (site.content(0) or (None,))[0]
+    branches = [
+        body_of(site, name, (), runs=condition is not other)
+        for name, other in (("then_branch", False), ("else_branch", True))
+    ]
+    if isinstance(condition, bool):
+        return branches[0 if condition else 1]
+    return [joined(site, one, other) for one, other in zip(*branches, strict=False)]
 
 
 @row("Loop")
@@ -67,7 +75,12 @@ def loop(site: Site) -> Outputs:
     """The carried values, then what each iteration gives, stacked."""
     known = [Tensor(TensorProto.INT64, ()), Tensor(TensorProto.BOOL, ())]
     carried, made = _settled(site, known, [site.type(place) for place in range(2, len(site.inputs))], [], skipped=1)
-    return [*carried, *[_stacked(item, site.fresh()) for item in made[1 + len(carried) :]]]
+    # an optional that the body turns into its value comes out as that
+    final = [
+        after if isinstance(before, OptionalOf) and after is not None else before
+        for before, after in zip(carried, made[1:], strict=False)
+    ]
+    return [*final, *[_stacked(item, site.fresh()) for item in made[1 + len(carried) :]]]
 
 
 @row("Scan")

@@ -31,7 +31,7 @@ _KEEPING = (
 @row(*_KEEPING)
 def keep_shape(site: Site) -> Type | None:
     """The shape of the first input."""
-    dtype = int(site.attribute("dtype", 0)) if site.schema.name == "Bernoulli" else 0
+    dtype = int(site.attribute("dtype", 0)) or site.dtype(0) if site.schema.name == "Bernoulli" else 0
     return site.out(site.shape(0), dtype)
 
 
@@ -39,6 +39,17 @@ def keep_shape(site: Site) -> Type | None:
 def identity(site: Site) -> Type | None:
     """The input itself, whatever it is."""
     return site.type(0)
+
+
+@row("SwiGLU")
+def gated(site: Site) -> Type | None:
+    """Two operands of one shape, without broadcasting."""
+    one, other = site.shape(0), site.shape(1)
+    if one is None or other is None:
+        return site.out(one if one is not None else other)
+    if len(one) != len(other):
+        site.fail(f"the operands have ranks {len(one)} and {len(other)}, and SwiGLU takes one shape")
+    return site.out(tuple([site.same(a, b, "the sizes of the operands") for a, b in zip(one, other, strict=True)]))
 
 
 # Arithmetic on contents ----------------------------------------------------------------------------------------------

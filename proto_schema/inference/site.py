@@ -30,10 +30,11 @@ from proto_schema.sizes import ContradictionError, Dim, Equations, Size, minimum
 from proto_schema.sizes.size import less
 
 Outputs: TypeAlias = "list[Type | None]"
-Body = Callable[[Any, "Sequence[Type | None]", bool], "list[Type | None]"]
+Body = Callable[[Any, "Sequence[Type | None]", bool, bool], "list[Type | None]"]
 """Infers the graph of an attribute for the types of its inputs, and gives the types of its outputs.
 
-The last argument is False for a try, after which nothing may be declared of the values inside.
+The third argument is False for a try, after which nothing may be declared of the values inside; the last one is False
+for a graph that never runs, whose contradictions are none of the model.
 """
 
 
@@ -243,7 +244,11 @@ class Site:
         return tuple([self._broadcast(sizes) for sizes in zip(*padded, strict=True)])
 
     def _broadcast(self, sizes: Sequence[Dim]) -> Dim:
-        wide = [size for size in sizes if size != 1]
+        wide = [size for size in sizes if size.__class__ is not int or size != 1]
+        if len(wide) < 2:
+            return wide[0] if wide else 1
+        if len(wide) == 2 and wide[0] == wide[1]:
+            return wide[0]
         numbers = {size for size in wide if isinstance(size, int)}
         if len(numbers) > 1:
             self.fail(f"sizes {sorted(numbers)} do not broadcast")

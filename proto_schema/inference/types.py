@@ -161,7 +161,9 @@ def shape_from(proto: TensorShapeProto | None, read: Reader) -> Shape:
 
 
 def to_proto(type_: Type | None) -> TypeProto | None:
-    """The message of a type; None where nothing is known."""
+    """The message of a type; None where nothing is known, or no dtype: runtimes refuse a type without one."""
+    if isinstance(type_, (Tensor, Sparse)) and not type_.dtype:
+        return None
     if isinstance(type_, Tensor):
         return TypeProto(tensor_type=TypeProto.Tensor(elem_type=type_.dtype, shape=shape_to(type_.shape)))
     if isinstance(type_, Sparse):
@@ -180,13 +182,14 @@ def to_proto(type_: Type | None) -> TypeProto | None:
 
 def shape_to(shape: Shape) -> TensorShapeProto | None:
     """The message of a shape; None for an unknown rank."""
-    return None if shape is None else TensorShapeProto(dim=[_dimension(size) for size in shape])
+    if shape is None:
+        return None
+    return TensorShapeProto(
+        dim=[_Dimension(dim_value=size) if isinstance(size, int) else _Dimension(dim_param=str(size)) for size in shape]
+    )
 
 
-def _dimension(size: Dim) -> TensorShapeProto.Dimension:
-    if isinstance(size, int):
-        return TensorShapeProto.Dimension(dim_value=size)
-    return TensorShapeProto.Dimension(dim_param=str(size))
+_Dimension = TensorShapeProto.Dimension
 
 
 # Two types of one value ----------------------------------------------------------------------------------------------

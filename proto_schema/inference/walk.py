@@ -38,8 +38,11 @@ from proto_schema.onnx import (
     TensorProto,
     ValueInfoProto,
 )
-from proto_schema.sizes import ContradictionError, Dim, parse, symbol
+from proto_schema.operators import OpSchema
+from proto_schema.sizes import ContradictionError, Dim, Size, parse, symbol
 
+_NO_ATTRIBUTES: dict[str, Any] = {}
+_DEFAULTS = 4  # since this IR version the initializer of an input is a default
 DEEPEST = 100  # calls of functions inside of one another
 
 
@@ -86,13 +89,17 @@ class Walk:
         self.functions = {(item.domain or "", item.name or "", item.overload or ""): item for item in model.functions}
         self.opsets = _opsets(model.opset_import)
         self.names: frozenset[str] = frozenset()
+        self.schemas: dict[tuple[str, int, str], OpSchema | None] = {}
+        # what a row made of the same objects, which are kept so that their ids stay theirs; nothing with a fresh size
+        self.inferred: dict[tuple[Any, ...], tuple[Sequence[Type | None], list[Type | None]]] = {}
+        self.types: dict[Tensor, Tensor] = {}
 
     def run(self) -> None:
         """Infer the model's graph, and declare what was found in its `value_info` and outputs."""
         graph = self.model.graph
         if graph is None:
             return
-        self.scope.taken = _labels(graph)
+        self.scope.taken = _labels(self.model)
         self.names = frozenset(self.scope.taken)
         self.graph(graph, None, None, self.opsets, {}, 0)
 
@@ -114,16 +121,17 @@ class Walk:
         for place, item in enumerate(graph.input):
             known = self._type(item)
             passed = given[place] if given is not None and place < len(given) else None
-            values.types[item.name or ""] = self.agreed(known, passed, f"input {item.name!r}")
+            values.types[item.name or ""] = self.shared(self.agreed(known, passed, f"input {item.name!r}"))
         for tensor in graph.initializer:
             name = tensor.name or ""
             held = self.constant(tensor)
-            # an initializer of an input is only its default
-            values.types[name] = (
-                self.agreed(values.types[name], Tensor(held.dtype, held.shape), f"initializer {name!r}")
-                if name in values.types
-                else held
-            )
+            if name in values.types:
+                # an initializer of an input is only its default; before IR 4 all initializers are inputs
+                if (self.model.ir_version or 0) >= _DEFAULTS:
+                    held = Tensor(held.dtype, held.shape)
+                values.types[name] = self.agreed(values.types[name], held, f"initializer {name!r}")
+            else:
+                values.types[name] = held
         for sparse in graph.sparse_initializer:
             name = (sparse.values.name if sparse.values is not None else None) or ""
             values.types.setdefault(name, Sparse(_dtype_of(sparse), tuple(sparse.dims)))
@@ -181,34 +189,61 @@ class Walk:
         """The types of the node's outputs.  Raises Misfit."""
         domain = node.domain or ""
         name = node.op_type or ""
-        inputs = [values.get(item) if item else ABSENT for item in node.input]
-        function = self.functions.get((domain, name, node.overload or ""))
+        types = values.types
+        inputs = [(types[item] if item in types else values.get(item)) if item else ABSENT for item in node.input]
+        function = self.functions.get((domain, name, node.overload or "")) if self.functions else None
         if function is not None:
             return self._call(function, node, inputs, references, depth)
-        schema = operators.schema(name, opsets.get(operators.canonical(domain), 0), domain)
-        attributes = _attributes(node, references)
+        domain = operators.canonical(domain)
+        schema = self.schema(name, opsets.get(domain, 0), domain)
+        attributes = _attributes(node, references) if node.attribute else _NO_ATTRIBUTES
         if schema is None:
             for value in attributes.values():
                 if isinstance(value, GraphProto):
                     self.graph(value, values, None, opsets, references, depth, declare=declare)
             return [None] * len(node.output)
 
-        def body(graph: Any, given: Sequence[Type | None], last: bool) -> list[Type | None]:
+        def body(graph: Any, given: Sequence[Type | None], last: bool, runs: bool) -> list[Type | None]:
             # what is learnt inside of a branch or an iteration does not hold outside of it
-            equations = self.scope.equations
+            equations, strict, known = self.scope.equations, self.strict, len(self.problems)
+            inferred, self.inferred = self.inferred, {}
             self.scope.equations = equations.copy()
+            self.strict = strict and runs
             try:
                 return self.graph(graph, values, given, opsets, references, depth, declare=declare and last)
             finally:
-                self.scope.equations = equations
+                self.scope.equations, self.strict, self.inferred = equations, strict, inferred
+                if not runs:
+                    del self.problems[known:]
 
+        key = _key(schema, inputs, attributes, len(node.output))
+        known = self.inferred.get(key) if key is not None else None
+        if known is not None:
+            return known[1]
         site = Site(schema, inputs, attributes, len(node.output), self.scope, body)
         if self.check:
             check_inputs(site)
+        count = self.scope.count
         found = rows.infer(site)
         if not self.propagate:
-            return [_without_content(item) for item in found]
+            found = [_without_content(item) for item in found]
+        found = [self.shared(item) for item in found]
+        if key is not None and count == self.scope.count:
+            self.inferred[key] = (inputs, found)
         return found
+
+    def shared(self, type_: Type | None) -> Type | None:
+        """One object for equal types, so that equal nodes are inferred once."""
+        if isinstance(type_, Tensor) and (type_.content is None or type_.dtype == TensorProto.INT64):
+            return self.types.setdefault(type_, type_)
+        return type_
+
+    def schema(self, name: str, opset: int, domain: str) -> OpSchema | None:
+        """The operator's version in force."""
+        key = (name, opset, domain)
+        if key not in self.schemas:
+            self.schemas[key] = operators.schema(name, opset, domain)
+        return self.schemas[key]
 
     def _call(
         self,
@@ -236,7 +271,10 @@ class Walk:
     def constant(self, tensor: TensorProto) -> Tensor:
         """The type of a tensor that the file holds, with its content if it is small."""
         shape = tuple(tensor.dims)
-        return Tensor(tensor.data_type or 0, shape, stored_content(tensor, shape) if self.propagate else None)
+        dtype = tensor.data_type or 0
+        content = stored_content(tensor, shape) if self.propagate else None
+        held = Tensor(dtype, shape, content)
+        return held if content is not None else self.types.setdefault(held, held)
 
     def _type(self, item: ValueInfoProto) -> Type | None:
         return from_proto(item.type, self._size)
@@ -261,19 +299,16 @@ class Walk:
     @staticmethod
     def _declare_values(graph: GraphProto, values: Values) -> None:
         held = {item.name for item in (*graph.input, *graph.output)} | {item.name for item in graph.initializer}
+        held |= {item.values.name for item in graph.sparse_initializer if item.values is not None}
         infos = {item.name: item for item in graph.value_info}
-        for node in graph.node:
-            for name in node.output:
-                if not name or name in held:
-                    continue
-                type_ = values.types.get(name)
-                item = infos.get(name)
-                if item is None:
-                    if to_proto(type_) is None:
-                        continue
-                    item = infos[name] = ValueInfoProto(name=name)
-                    graph.value_info.append(item)
-                _declare(item, type_)
+        added = graph.value_info
+        for name, type_ in values.types.items():  # in the order of the nodes
+            if name in held:
+                continue
+            if name in infos:
+                _declare(infos[name], type_)
+            elif (proto := to_proto(type_)) is not None:
+                added.append(ValueInfoProto(name=name, type=proto))
 
 
 def merged(said: Type | None, found: Type | None, scope: Scope) -> Type | None:
@@ -314,8 +349,12 @@ def _merged_size(said: Dim, found: Dim, scope: Scope, whole: Shape, other: Shape
         raise Misfit(f"is declared with shape {_shown(whole)}, and its node makes {_shown(other)}") from None
     if isinstance(said, int) or isinstance(found, int):
         return said if isinstance(said, int) else found
-    # the name that the user gave is better than one that means nothing
-    return said if said.name is None or not said.name.startswith(scope.prefix) else found
+    # what the user said is better than an expression, and that is better than a name that means nothing
+    return found if _is_fresh(said, scope) and not _is_fresh(found, scope) else said
+
+
+def _is_fresh(size: Size, scope: Scope) -> bool:
+    return size.name is not None and size.name.startswith(scope.prefix)
 
 
 def _shown(shape: Shape) -> str:
@@ -330,12 +369,32 @@ def _dtype(code: int) -> str:
 def _declare(item: ValueInfoProto, type_: Type | None) -> None:
     proto = to_proto(type_)
     if proto is not None:
-        proto.denotation = item.type.denotation if item.type is not None else None
+        if item.type is not None and item.type.denotation is not None:
+            proto.denotation = item.type.denotation
         item.type = proto
 
 
 def _without_content(type_: Type | None) -> Type | None:
     return Tensor(type_.dtype, type_.shape) if isinstance(type_, Tensor) else type_
+
+
+def _key(
+    schema: OpSchema, inputs: Sequence[Type | None], attributes: Mapping[str, Any], outputs: int
+) -> tuple[Any, ...] | None:
+    """Equal keys have equal results, as long as the inputs live; None for attributes that are messages."""
+    said: list[Any] = []
+    for name, value in attributes.items():
+        if isinstance(value, list):
+            if value and not isinstance(value[0], _PLAIN):
+                return None
+            value = tuple(value)  # noqa: PLW2901 - a list has no hash
+        elif not isinstance(value, _PLAIN):
+            return None
+        said += (name, value)
+    return (id(schema), outputs, *said, *map(id, inputs))
+
+
+_PLAIN = (int, float, bytes, str)
 
 
 def _named(node: NodeProto) -> str:
@@ -362,18 +421,41 @@ def _attributes(node: NodeProto, references: Mapping[str, Any]) -> dict[str, Any
     return found
 
 
-def _labels(graph: GraphProto) -> set[str]:
-    """The names of all symbolic sizes that the graph declares."""
+def _labels(model: ModelProto) -> set[str]:
+    """The names of all symbolic sizes that the model declares, in graphs inside of graphs and in functions, too."""
     found: set[str] = set()
-    for item in (*graph.input, *graph.output, *graph.value_info):
-        proto = item.type.tensor_type if item.type is not None else None
-        if proto is not None and proto.shape is not None:
-            found.update(dim.dim_param for dim in proto.shape.dim if dim.dim_param)
-    return found
+
+    def note(size: str) -> Dim:
+        found.add(size)
+        return 0
+
+    def nodes(items: Sequence[NodeProto]) -> None:
+        for node in items:
+            for attribute in node.attribute:
+                for inner in (attribute.g, *attribute.graphs):
+                    if inner is not None:
+                        graph(inner)
+
+    def graph(given: GraphProto) -> None:
+        for item in (*given.input, *given.output, *given.value_info):
+            from_proto(item.type, note)
+        nodes(given.node)
+
+    if model.graph is not None:
+        graph(model.graph)
+    for function in model.functions:
+        for item in function.value_info:
+            from_proto(item.type, note)
+        nodes(function.node)
+    return found - {""}
 
 
 def _dtype_of(sparse: SparseTensorProto) -> int:
     return (sparse.values.data_type if sparse.values is not None else None) or 0
+
+
+_INTEGERS = (TensorProto.INT64, TensorProto.INT32, TensorProto.BOOL)
+MOST_FLOATS = 16  # factors and limits of sizes; biases are no content
 
 
 def stored_content(tensor: TensorProto, shape: tuple[int, ...]) -> Content:
@@ -381,7 +463,12 @@ def stored_content(tensor: TensorProto, shape: tuple[int, ...]) -> Content:
     size = 1
     for dim in shape:
         size *= dim
-    if size > MOST or not 0 < (tensor.data_type or 0) < 14 or tensor.data_type == TensorProto.STRING:
+    floats = tensor.data_type not in _INTEGERS
+    if (
+        size > (MOST_FLOATS if floats else MOST)
+        or not 0 < (tensor.data_type or 0) < 14
+        or tensor.data_type == TensorProto.STRING
+    ):
         return None
     from proto_schema.numpy_helper import to_array
 

@@ -60,6 +60,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 ANSWERS = [
     ("check good.onnx", 0),
     ("check bad.onnx", 1),
+    ("infer good.onnx", 0),
     ("check bad.onnx --json", 1),
     ("check broken.onnx --parsers", 1),
     ("diff good.onnx good.onnx", 0),
