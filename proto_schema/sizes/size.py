@@ -411,21 +411,25 @@ def bounds(size: Dim) -> Span:
 
 
 def _bounds_of_sum(size: Size) -> Span:
-    low, high = _plain_bounds(size.terms)
-    # `n*(a//n)` is `a` less a remainder between 0 and n-1: so `a - n*(a//n)` and `a - a//n` have bounds, which those of
-    # their parts do not show
+    span = _plain_bounds(size.terms)
     for product, count in size.terms.items():
         atom = product[0] if len(product) == 1 else None
-        if not isinstance(atom, Quotient) or not isinstance(atom.denominator, int):
+        if atom is None or isinstance(atom, Symbol):
             continue
-        number = atom.denominator
         others = _made({other: times for other, times in size.terms.items() if other != product})
-        inner = _plain_bounds(_terms(number * others + count * atom.numerator))
-        least, most = ranges.added(inner, ranges.scaled((0, number - 1), -count))
-        tighter = None if least is None else -(-least // number), None if most is None else most // number
-        low = max((end for end in (low, tighter[0]) if end is not None), default=None)
-        high = min((end for end in (high, tighter[1]) if end is not None), default=None)
-    return low, high
+        if not isinstance(atom, Quotient):
+            # the sum is one of those with an item in place of the choice, and the least or greatest of them
+            spans = [_plain_bounds(_terms(others + count * item)) for item in atom.items]
+            least = isinstance(atom, Least) == (count > 0)
+            for low, high in (ranges.either(spans), *[(None, high) if least else (low, None) for low, high in spans]):
+                span = ranges.both(span, (low, high))
+        elif isinstance(number := atom.denominator, int):
+            # `n*(a//n)` is `a` less a remainder between 0 and n-1: so `a - n*(a//n)` and `a - a//n` have bounds
+            inner = _plain_bounds(_terms(number * others + count * atom.numerator))
+            low, high = ranges.added(inner, ranges.scaled((0, number - 1), -count))
+            whole = None if low is None else -(-low // number), None if high is None else high // number
+            span = ranges.both(span, whole)
+    return span
 
 
 def _plain_bounds(terms: Terms) -> Span:
