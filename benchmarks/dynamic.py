@@ -6,7 +6,8 @@
 Each measurement is the first call of a fresh process, on one thread: it loads the model, runs it once, imports the
 exporter, and times the call that writes the file. Processor time is what is compared, because a busy machine stretches
 the clock's; both are shown, the best of the repeats. The file is then run in ONNX Runtime on the example and on two
-other sizes, and compared with the model. A cell without a time is an export that was refused or took too long.
+other sizes, and compared with the model. A cell without a time is an export that was refused or took too long. A second
+table has the stages of ours.
 
 The aims: our trace takes no longer than dynamo=False and a quarter of dynamo=True, our export a third of dynamo=True,
 and every file of ours is right. The exit status is 1 if one is missed.
@@ -29,6 +30,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 OPSET = 18  # the oldest that all four write
-CLOSE = {"rtol": 1e-3, "atol": 1e-4}
+CLOSE: Any = {"rtol": 1e-3, "atol": 1e-4}
 AIMS = [
     ("ours trace", "dynamo=False", 1.0),
     ("ours trace", "dynamo=True", 1 / 4),
@@ -51,6 +53,7 @@ Export = Callable[[Any, str], Any]  # of a case, to a path
 
 
 def _ours(capture: str) -> Export:
+    """Fills `case.marks` with (stage, processor time when it began)."""
     import purexport
 
     return lambda case, path: purexport.export(
@@ -62,6 +65,7 @@ def _ours(capture: str) -> Export:
         dynamic_axes=case.axes,
         opset_version=OPSET,
         capture=capture,
+        progress=lambda stage, number, count: case.marks.append((stage, time.process_time())),
     )
 
 
@@ -85,7 +89,10 @@ def _trace_alone() -> Export:
 def _export_alone() -> Export:
     import torch.export
 
-    options = {"strict": False, "prefer_deferred_runtime_asserts_over_guards": True}  # as dynamo=True has them
+    options: dict[str, Any] = {
+        "strict": False,
+        "prefer_deferred_runtime_asserts_over_guards": True,
+    }  # as dynamo=True has them
     return lambda case, path: torch.export.export(case.model, case.args, dynamic_shapes=case.shapes(), **options)
 
 
@@ -122,14 +129,18 @@ def measure(name: str, route: str, profile: bool = False) -> dict[str, Any]:
         path = f"{folder}/m.onnx"
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             wall, cpu = time.perf_counter(), time.process_time()
+            case.marks.append(("imports", cpu))
             try:
                 profiler.runcall(export, case, path) if profile else export(case, path)
             except Exception as error:
                 return {"verdict": f"refused: {_one_line(error)}"}
-            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            case.marks.append(("", time.process_time()))
+            wall, cpu = time.perf_counter() - wall, case.marks[-1][1] - cpu
         if profile:
             pstats.Stats(profiler, stream=sys.stderr).sort_stats("cumulative").print_stats("purexport|sympy|torch", 60)
-        return {"wall": wall, "cpu": cpu, "verdict": _verdict(case, path) if Path(path).exists() else ""}
+        stages = {one: after - before for (one, before), (_, after) in pairwise(case.marks)}
+        verdict = _verdict(case, path) if Path(path).exists() else ""
+        return {"wall": wall, "cpu": cpu, "stages": stages, "verdict": verdict}
 
 
 def _verdict(case: Any, path: str) -> str:
@@ -189,7 +200,7 @@ def compare(names: Sequence[str], routes: Sequence[str], repeat: int, limit: int
 def _better(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
     if old is None or "cpu" not in new:
         return new
-    return {**new, **{key: min(old[key], new[key]) for key in ("wall", "cpu")}}
+    return {**min(old, new, key=lambda run: run["cpu"]), "wall": min(old["wall"], new["wall"])}
 
 
 def _measured(name: str, route: str, limit: int) -> dict[str, Any]:
@@ -241,11 +252,29 @@ def table(results: dict[str, dict[str, Any]], routes: Sequence[str]) -> str:
                 *("-" if found is None else f"{found:.2f}" for found in times),
             )
         )
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = _columns(rows)
     wrong = [(name, route, cell["verdict"]) for name, row in results.items() for route, cell in row.items()]
     lines += ["", *(f"{name}, {route}: {verdict}" for name, route, verdict in wrong if verdict not in ("right", ""))]
     return "\n".join(lines)
+
+
+def stage_table(results: dict[str, dict[str, Any]]) -> str:
+    """Processor seconds of ours by stage."""
+    found = [
+        (name, route, cell["stages"])
+        for name, row in results.items()
+        for route, cell in row.items()
+        if route.startswith("ours") and "cpu" in cell
+    ]
+    titles = list(dict.fromkeys(stage for *_, stages in found for stage in stages))
+    rows = [("model", "route", *titles)]
+    rows += [(name, route, *(f"{stages.get(title, 0):.2f}" for title in titles)) for name, route, stages in found]
+    return "\n".join(_columns(rows))
+
+
+def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _cell(result: dict[str, Any]) -> str:
@@ -281,7 +310,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps([measure(name, route, profile=True) for name in names for route in routes]))
         return 0
     results = compare(names, routes, asked.repeat, asked.limit)
-    print(table(results, routes))
+    print(f"{table(results, routes)}\n\n{stage_table(results)}\n")
     if asked.json:
         asked.json.write_text(json.dumps(results, indent=2) + "\n")
     for line in (lines := missed(results)):

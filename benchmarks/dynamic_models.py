@@ -8,7 +8,7 @@ written here after the YOLO family. Example sizes are at least 2, because torch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,7 +27,7 @@ class Case:
     """A model with its example, and arguments of other sizes that its file must take.
 
     `axes`: the dynamic axes by name of input and output. `args` and `others` may be nested; `inputs` names their
-    tensors in order.
+    tensors in order. `marks` is for whoever measures.
     """
 
     model: nn.Module
@@ -36,6 +36,7 @@ class Case:
     inputs: list[str]
     outputs: list[str]
     axes: Axes
+    marks: list[tuple[str, float]] = field(default_factory=list)
 
     def shapes(self) -> tuple[Any, ...]:
         """The dynamic axes of the inputs as torch.export takes them."""
