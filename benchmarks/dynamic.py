@@ -121,6 +121,7 @@ def measure(name: str, route: str, profile: bool = False) -> dict[str, Any]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     case = MODELS[name]()
+    case.model.eval()  # the outermost module too: an exporter may set all modules back to its mode
     with torch.no_grad():
         case.model(*case.args)
     export = ROUTES[route]()
