@@ -170,8 +170,9 @@ FAMILIES: tuple[Family, ...] = (
             Code(
                 "data-dependent-size",
                 "A size follows from data, and torch must know it to say what shape the call gives.",
-                "Write the call so that its shape does not depend on that size.",
-                "aten::reshape at net (model.py:7) does not run: Could not guard on data-dependent expression",
+                "Write the call so that its shape does not depend on that size, or script the function.",
+                "aten::unbind.int at net (model.py:7) needs a size that depends on data, as a Python loop over such a "
+                "tensor does; the file would hold that of the example",
             ),
             Code(
                 "paths-disagree",
