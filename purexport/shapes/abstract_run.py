@@ -107,18 +107,17 @@ class _Abstract:
             raise
         except Exception as error:
             reason = self.machine.named(str(error).strip().partition("\n")[0].rstrip(".)") or type(error).__name__)
-            code = code_of(error, "other-sizes-do-not-run")
-            if code == "data-dependent-size":
+            if code_of(error, "other-sizes-do-not-run") == "data-dependent-size":
                 raise ExportError(
                     f"{call.target} at {call.source} needs a size that depends on data, as a Python loop over such a "
                     "tensor does; the file would hold that of the example. Script the function, or write it so that "
                     f"no size depends on data ({reason})",
-                    code=code,
+                    code="data-dependent-size",
                 ) from error
             raise ExportError(
                 f"{call.target} at {call.source} does not run with other sizes on the dynamic axes: {reason}. "
                 "Declare these axes static, or change the line so that it takes any size",
-                code=code,
+                code=code_of(error, "other-sizes-do-not-run"),
             ) from error
         for value, result, old in zip(call.outputs, results, recorded, strict=True):
             self.env[value] = result
