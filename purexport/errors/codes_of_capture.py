@@ -172,7 +172,8 @@ FAMILIES: tuple[Family, ...] = (
                 "A size follows from data, and torch must know it to say what shape the call gives.",
                 "Write the call so that its shape does not depend on that size, or script the function.",
                 "aten::unbind.int at net (model.py:7) needs a size that depends on data, as a Python loop over such a "
-                "tensor does; the file would hold that of the example",
+                "tensor does; the file would hold that of the example. Script the function, or write it so that no size "
+                "depends on data (Could not guard on data-dependent expression Eq(u0, 0))",
             ),
             Code(
                 "paths-disagree",
