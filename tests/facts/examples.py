@@ -226,11 +226,18 @@ EXAMPLES: list[Example] = [
     example("aten::scaled_dot_product_attention", *[numbers(1, 2, 3)] * 3),
     *(example(f"aten::{name}.int", X, 0) for name in ("softmax", "log_softmax")),
     *(
-        example(f"aten::max_pool{rank}d", item, [size] * rank)
+        example(f"aten::max_pool{rank}d{kind}", item, [size] * rank)
         for rank, item in ((1, LINE), (2, IMAGE), (3, VOLUME))
+        for kind in ("", "_with_indices")
         for size in (1, 2)
     ),
     example("aten::avg_pool1d", LINE, [1]),
+    example("aten::avg_pool2d", IMAGE, [1, 2]),
+    example("aten::avg_pool3d", VOLUME, [1, 2, 1]),
+    example("aten::unfold", X, 1, 2, 1),
+    *(example(f"aten::{name}", 0, 1, 3) for name in ("linspace", "logspace")),
+    *(example(f"aten::{name}_window", 3) for name in ("hann", "hamming", "blackman", "bartlett", "kaiser")),
+    *(example(f"aten::{name}_indices", 3, 2, 1) for name in ("tril", "triu")),
     *(
         example(f"aten::adaptive_avg_pool{rank}d", item, [5] * rank)
         for rank, item in ((1, LINE), (2, IMAGE), (3, VOLUME))
