@@ -1,6 +1,6 @@
 """How many language models with a KV cache export with batch, sequence and past dynamic, and compute the same.
 
-    python benchmarks/decoders.py [--route trace export] [--peer false true] [--only NAME ...] [--part 1/2] [--json FILE]
+    python benchmarks/decoders.py [--route trace export] [--peer false true] [--only NAME ...] [--part 1/2]
 
 Every class of transformers' MODEL_FOR_CAUSAL_LM_MAPPING with a tiny random config (tests/models/decoders.py says what a
 case is, and what it is checked against).  One line is printed for each class and exporter, with the first line of the
@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.models import decoders  # noqa: E402
-from tests.models.decoders import Decoder, LeftOut  # noqa: E402
+from tests.models.decoders import Decoder, LeftOutError  # noqa: E402
 from tests.torchvision_shim import torchvision  # noqa: E402
 
 SECONDS = 180  # a class and exporter
@@ -90,7 +90,7 @@ def verdict(name: str, exporter: str) -> tuple[str, str]:
     """("pass" | "left out" | "export" | "load" | "differs" | "runtime", the reason in one line)."""
     try:
         decoder = decoders.made(name)
-    except LeftOut as error:
+    except LeftOutError as error:
         return "left out", str(error)
     try:
         data = exported(decoder, exporter)
@@ -144,6 +144,17 @@ def run_one(name: str, exporter: str, loud: bool = False) -> dict[str, Any]:
     return {"name": name, "exporter": exporter, "verdict": found[0], "reason": found[1], "seconds": seconds}
 
 
+def _import_early() -> None:
+    """What every process would import, once before they are forked."""
+    import onnxruntime  # noqa: F401
+
+    import purexport
+    from purexport.lowering.rules import registered
+
+    registered()
+    purexport.export(torch.nn.ReLU(), torch.ones(2), dynamic_axes={"input": {0: "n"}}, capture="trace")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--route", nargs="*", default=[], choices=ROUTES)
@@ -158,6 +169,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     with contextlib.suppress(ImportError):
         torchvision()  # transformers imports it where it is installed
+    _import_early()
     import transformers
 
     transformers.logging.set_verbosity_error()

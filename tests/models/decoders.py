@@ -1,4 +1,4 @@
-"""Language models of transformers with a KV cache as test cases: what a case is, how its model is made, how it is judged.
+"""Language models of transformers with a KV cache: what a test case is, how its model is made, how it is judged.
 
 A case is a class of `MODEL_FOR_CAUSAL_LM_MAPPING` with a tiny random config.  `Step` wraps the model so that all
 arguments and results are tensors: (input_ids, attention_mask, past_0_key, past_0_value, ...) -> (logits,
@@ -83,19 +83,10 @@ TINY: dict[str, Any] = {
 # What single configs need beside that, by model type.
 OVERRIDES: dict[str, dict[str, Any]] = {
     # multi-head latent attention: as many keys as queries
-    **dict.fromkeys(
-        (
-            "axk1",
-            "deepseek_v2",
-            "deepseek_v3",
-            "glm4_moe_lite",
-            "longcat_flash",
-            "minicpm3",
-            "youtu",
-            "dots3_note_text",
-        ),
-        {"num_key_value_heads": 4},
-    ),
+    **{
+        name: {"num_key_value_heads": 4}
+        for name in ("axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "longcat_flash", "minicpm3", "youtu")
+    },
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "intermediate_size": 48},
     "roc_bert": {
         "pronunciation_vocab_size": 20,
@@ -107,11 +98,11 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "modernbert-decoder": {"layer_types": ["full_attention", "sliding_attention"]},
     "cohere_compass_text": {"layer_types": ["full_attention", "sliding_attention"]},
 }
-# Classes that are no case, with the reason; others are found by running them (`made` raises LeftOut).
+# Classes that are no case, with the reason; others are found by running them (`made` raises LeftOutError).
 LEFT_OUT: dict[str, str] = {}
 
 
-class LeftOut(Exception):
+class LeftOutError(Exception):
     """A class that is no case: it does not run in eager mode with a DynamicCache of keys and values alone."""
 
 
@@ -213,18 +204,18 @@ def tiny_config(config_class: Any) -> Any:
 
 
 def made(name: str) -> Decoder:
-    """The case of a class.  Raises LeftOut with the reason where it is none."""
+    """The case of a class.  Raises LeftOutError with the reason where it is none."""
     import transformers
 
     if name in LEFT_OUT:
-        raise LeftOut(LEFT_OUT[name])
+        raise LeftOutError(LEFT_OUT[name])
     try:
         model_class = getattr(transformers, name)
         model = _model(model_class, tiny_config(model_class.config_class))
-    except LeftOut:
+    except LeftOutError:
         raise
     except Exception as error:  # whatever a class needs that is not here
-        raise LeftOut(f"no tiny model: {_line(error)}") from error
+        raise LeftOutError(f"no tiny model: {_line(error)}") from error
     return _case(name, model)
 
 
@@ -232,7 +223,7 @@ def _model(model_class: Any, config: Any) -> nn.Module:
     with torch.device("meta"):
         count = sum(parameter.numel() for parameter in model_class(config).parameters())
     if count > PARAMETERS:
-        raise LeftOut(f"no tiny model: {count} parameters")
+        raise LeftOutError(f"no tiny model: {count} parameters")
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(zlib.crc32(model_class.__name__.encode()))
         model = model_class(config).eval()
@@ -255,16 +246,16 @@ def _case(name: str, model: Any) -> Decoder:
         with torch.no_grad():
             result = model(input_ids=ids, attention_mask=torch.ones_like(ids), past_key_values=cache, use_cache=True)
     except Exception as error:
-        raise LeftOut(f"does not run with a DynamicCache: {_line(error)}") from error
+        raise LeftOutError(f"does not run with a DynamicCache: {_line(error)}") from error
     if not getattr(cache, "layers", None):
-        raise LeftOut("takes a DynamicCache and puts nothing in it")
+        raise LeftOutError("takes a DynamicCache and puts nothing in it")
     kinds = {type(layer).__name__ for layer in cache.layers if type(layer) is not DynamicLayer}
     if kinds:
-        raise LeftOut(f"keeps state other than keys and values: {', '.join(sorted(kinds))}")
+        raise LeftOutError(f"keeps state other than keys and values: {', '.join(sorted(kinds))}")
     tensors = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
     if any(tensor is None or list(tensor.shape[::2]) != [3, 5] for tensor in tensors):
         shapes = [None if tensor is None else tuple(tensor.shape) for tensor in tensors]
-        raise LeftOut(f"keeps other than [batch, heads, length, size] for each layer: {shapes}")
+        raise LeftOutError(f"keeps other than [batch, heads, length, size] for each layer: {shapes}")
     shapes = [(-1, tensor.shape[1], -2, tensor.shape[3]) for tensor in tensors]
     decoder = Decoder(name, Step(model, len(cache.layers)).eval(), shapes, min(90, result.logits.shape[-1]))
     _must_hold(decoder, ids, result.logits)
@@ -280,11 +271,11 @@ def _must_hold(decoder: Decoder, ids: Tensor, logits: Tensor) -> None:
             second = decoder.step(ids[:, 2:], torch.ones(3, 5, dtype=torch.int64), *first[1:])
             last = decoder.step(*decoder.args(**EXAMPLE))
     except Exception as error:
-        raise LeftOut(f"does not run in steps: {_line(error)}") from error
+        raise LeftOutError(f"does not run in steps: {_line(error)}") from error
     if not all(torch.isfinite(tensor).all() for tensor in (*second, *last)):
-        raise LeftOut("gives numbers that are not finite")
+        raise LeftOutError("gives numbers that are not finite")
     if not torch.allclose(second[0], logits[:, 2:], rtol=1e-3, atol=1e-3):
-        raise LeftOut("says other things in steps than of all tokens at once")
+        raise LeftOutError("says other things in steps than of all tokens at once")
 
 
 def _line(error: Exception) -> str:
