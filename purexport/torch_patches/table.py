@@ -23,6 +23,7 @@ from purexport.torch_patches.attention import plain_attention
 from purexport.torch_patches.autograd import applied_by, left_whole_by_dynamo
 from purexport.torch_patches.calls import functions_handed_to, operators_handed_to
 from purexport.torch_patches.quiet import quiet_torch
+from purexport.torch_patches.rounding import rounding_of_tensors, rounding_recorded
 from purexport.torch_patches.tracer import module_paths, traced_in_kernels, tracing_state, untraced
 
 
@@ -93,6 +94,13 @@ PATCHES = (
         "the state of the tracer cannot be changed where it keeps itself out",
         (2, 0),
         lambda: torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C._dispatch_key_parse("Tracer")),
+    ),
+    Patch(
+        rounding_recorded,
+        "__ceil__, __floor__, __trunc__ and __round__ of torch.Tensor, torch._check_with",
+        "under the tracer a size is a tensor, of which Python would round the example's number only",
+        (2, 0),
+        rounding_of_tensors,
     ),
     Patch(
         plain_attention,

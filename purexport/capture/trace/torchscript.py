@@ -36,9 +36,10 @@ from purexport.aten.names import base_of
 from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, single_calls
 from purexport.capture.core.frames import traced_frames
-from purexport.capture.trace import setitem
+from purexport.capture.trace import setitem, sizes
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
+from purexport.torch_patches.rounding import rounding_recorded
 from purexport.torch_patches.tracer import module_paths
 
 _SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": float}
@@ -106,7 +107,7 @@ def trace(
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         warnings.simplefilter("always", category=jit_trace.TracerWarning)
         visible = _Visible(dynamic, caught)
-        with functions_handed_to(visible.call), module_paths(scopes):
+        with functions_handed_to(visible.call), module_paths(scopes), rounding_recorded(_is_size):
             graph, _ = torch._C._create_graph_by_tracing(
                 lambda *values: tuple(function(*values[: len(tensors)])),
                 tuple(flat),
@@ -186,6 +187,9 @@ class _Visible:
             return _with_axes(args[0], _AT_LEAST[name])
         if name == "__setitem__" and self.dynamic and setitem.written(*args):
             return None
+        found = sizes.recorded(function, args, kwargs, _is_size) if self.dynamic else None
+        if found is not None:
+            return found
         result = _SAFE.get(name, function)(*args, **kwargs)
         if name in _UNSEEN_SHARING:
             several = [result] if isinstance(result, torch.Tensor) else result
@@ -338,7 +342,12 @@ class Reader:
         if args and self._is_number(args[0]) and args[0] is not None:
             target = scalars.without_write(target)
             kind = base_of(target)
-        self._emit(node, target, bind(target, args, {}))
+        bound = bind(target, args, {})
+        if target == "aten::to.dtype" and bound["dtype"] is torch.int64 and self._is_number(args[0]):
+            # a size that Python rounds (`purexport.torch_patches.rounding`)
+            target, kind, bound = "aten::Int.Scalar", "aten::Int", {"a": args[0]}
+            args = args[:1]
+        self._emit(node, target, bound)
         if scalars.is_scalar_operator(kind) and all(self._is_number(arg) for arg in args):
             output = self.graph.calls[-1].outputs[0]
             output.type = _as_scalar(output.type)
