@@ -82,8 +82,8 @@ def _transposed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is
     full = function(**{**given, "output_padding": most})
     first = full.dim() - rank
     sizes = [full.shape[first + axis] - (most[axis] - extra[axis]) for axis in range(rank)]
-    ends = tuple(slice(0, size) for size in sizes)
-    return full[(..., *ends)]
+    ends: tuple[Any, ...] = (..., *(slice(0, size) for size in sizes))
+    return full[ends]
 
 
 def _each(number: Any, rank: int) -> Sequence[int]:
