@@ -31,7 +31,7 @@ EXAMPLE = {"batch": 2, "seq": 3, "past": 5}
 PREFILL = {"batch": 3, "seq": 7, "past": 0}
 STEPS = 6
 LAYERS = 2
-PARAMETERS = 2_000_000  # at most; a config that makes more has a size that TINY does not name
+PARAMETERS = 10_000_000  # at most; a config that makes more has a size that TINY does not name
 
 # What a config's argument becomes, wherever a config takes an argument of that name.
 TINY: dict[str, Any] = {
@@ -95,11 +95,44 @@ OVERRIDES: dict[str, dict[str, Any]] = {
         "shape_embed_dim": 8,
     },
     "zaya": {"num_experts_per_tok": 1},
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 10000.0},
+        "ffn_config": {"ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2},
+    },
+    "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
+    "blt": {"encoder_hash_byte_group_vocab": 100},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+    "siglip_vision_model": {"num_hidden_layers": 1, "image_size": 32, "patch_size": 16},
+    "got_ocr2_vision": {"num_hidden_layers": 1, "image_size": 32, "window_size": 4, "global_attn_indexes": [0]},
+    "phi4_multimodal_audio": {"num_blocks": 1},
     "modernbert-decoder": {"layer_types": ["full_attention", "sliding_attention"]},
-    "cohere_compass_text": {"layer_types": ["full_attention", "sliding_attention"]},
+    "cohere_compass_text": {
+        "layer_types": ["full_attention", "sliding_attention"],
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": 10000.0} for kind in ("full_attention", "sliding_attention")
+        },
+    },
 }
 # Classes that are no case, with the reason; others are found by running them (`made` raises LeftOutError).
-LEFT_OUT: dict[str, str] = {}
+LEFT_OUT: dict[str, str] = {
+    **dict.fromkeys(
+        ("BambaForCausalLM", "GraniteMoeHybridForCausalLM", "Mamba2ForCausalLM", "ZambaForCausalLM"),
+        "has state-space layers, whose state is no key and value",
+    ),
+    "Zamba2ForCausalLM": "has state-space layers, whose state is no key and value",
+    "KimiLinearForCausalLM": "has linear attention, whose state is no key and value",
+    "ReformerModelWithLMHead": "has a cache of buckets of its own",
+    "Qwen4ExpForCausalLM": "keeps the keys of an indexer beside keys and values",
+    **dict.fromkeys(
+        ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM"),
+        "goes on from the hidden states of another model",
+    ),
+    **dict.fromkeys(
+        ("Gemma3nForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"),
+        "no tiny model, for its vision tower; its text model is a case of its own",
+    ),
+    "GitForCausalLM": "takes a past to begin with an image, and an empty past to have none, which is another path",
+}
 
 
 class LeftOutError(Exception):
@@ -194,13 +227,15 @@ def mask(batch: int, total: int) -> Tensor:
 def tiny_config(config_class: Any) -> Any:
     """A config with the sizes of TINY, and the configs in it likewise."""
     taken = inspect.signature(config_class.__init__).parameters
-    inner = {
-        name: tiny_config(kind)
-        for name, kind in (config_class.sub_configs or {}).items()
-        if name in taken and hasattr(kind, "model_type")
-    }
+    inner = {name: tiny_config(_kind(config_class, name)) for name in config_class.sub_configs or () if name in taken}
     given = {name: value for name, value in TINY.items() if name in taken}
     return config_class(**(given | inner | OVERRIDES.get(config_class.model_type, {})))
+
+
+def _kind(config_class: Any, name: str) -> Any:
+    """The class of an inner config; where any class may be there, that of the default."""
+    kind = config_class.sub_configs[name]
+    return kind if hasattr(kind, "model_type") else type(getattr(config_class(), name))
 
 
 def made(name: str) -> Decoder:

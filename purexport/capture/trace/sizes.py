@@ -74,7 +74,10 @@ def _transposed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is
     names = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
     given = dict(zip(names, args, strict=False)) | kwargs
     extra = given.get("output_padding", 0)
+    others = _leaves([given.get(name) for name in ("stride", "padding", "groups", "dilation")])
     if not isinstance(extra, (list, tuple)) or not any(_is_traced(item, is_size) for item in extra):
+        return None
+    if any(isinstance(item, torch.Tensor) for item in others):
         return None
     rank = len(extra)
     steps = [_each(given.get(name, 1), rank) for name in ("stride", "dilation")]
@@ -91,19 +94,8 @@ def _each(number: Any, rank: int) -> Sequence[int]:
     return numbers * rank if len(numbers) == 1 else numbers
 
 
-def _in_lists(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_size: IsSize) -> Any:
-    """`x.roll(n)`: a size alone in the place of a list, of which the tracer would take the number without a word."""
-    given = [*args[1:], *kwargs.values()]
-    if not any(_is_traced(item, is_size) for item in given):
-        return None
-    listed = [[item] if _is_traced(item, is_size) else item for item in given]
-    named = dict(zip(kwargs, listed[len(args) - 1 :], strict=True)) if args else kwargs
-    return function(*args[:1], *listed[: max(len(args) - 1, 0)], **named)
-
-
 _FORMS: dict[str, Form] = {
     **dict.fromkeys(("tensor", "as_tensor", "asarray", "new_tensor"), _made_of_sizes),
     **dict.fromkeys(("split", "unsafe_split"), _split),
-    "roll": _in_lists,
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed),
 }
