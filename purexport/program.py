@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 import proto_schema as ps
 from proto_schema.saveplan import SavePlan
 from purexport.capture.core.mode import copied, preserved
+from purexport.capture.core.structures import results_in, tensors_in
 from purexport.errors import ExportError, VerificationError
 
 
@@ -87,8 +88,7 @@ class ONNXProgram:
         State that the file takes after the arguments may be left out; then it has its values from the export.
         Raises ImportError when onnxruntime is not installed.
         """
-        leaves, _ = pytree.tree_flatten((args, kwargs))
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        tensors = tensors_in((args, kwargs))
         graph = self.model_proto.graph
         names = [item.name or "" for item in graph.input] if graph is not None else []
         tensors += [self.state[name] for name in names[len(tensors) :] if name in self.state]
@@ -145,8 +145,7 @@ def verify(
     assert graph is not None
     names = [item.name or "" for item in graph.output]
     with torch.no_grad(), preserved(model):
-        leaves, _ = pytree.tree_flatten(model(*copies, **keywords))
-        expected = [torch.as_tensor(leaf) for leaf in leaves if leaf is not None]
+        expected = [torch.as_tensor(leaf) for _, leaf in results_in(model(*copies, **keywords))]
         expected += _state_after(model, (copies, keywords), [item.name or "" for item in graph.input], program.written)
     expected = [as_real(tensor) for tensor in expected]
     got = _results(program, args, kwargs)
@@ -198,8 +197,7 @@ def _pairs(names: Sequence[str], got: Sequence[Any], expected: Sequence[torch.Te
 
 def _state_after(model: Any, arguments: Any, inputs: Sequence[str], written: Sequence[str]) -> list[torch.Tensor]:
     """The values of the inputs and buffers in `written` after a call."""
-    tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
-    held = dict(zip(inputs, tensors, strict=False))
+    held = dict(zip(inputs, tensors_in(arguments), strict=False))
     if isinstance(model, torch.nn.Module):
         held.update(model.named_buffers())
     return [held[name].detach().clone() for name in written]

@@ -8,6 +8,7 @@ says what torch assumed of the other axes.  An assumption that would specialize 
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import warnings
@@ -23,7 +24,9 @@ from purexport.aten.autograd_functions import single_calls_in_bodies
 from purexport.aten.axes import Axes, Specialised
 from purexport.aten.graph import Assigned, Source
 from purexport.capture.core.attributes import watched
+from purexport.capture.core.axes_of_structures import plain_spec
 from purexport.capture.core.request import Captured, Flat, Request, flatten, named_axes, output_names
+from purexport.capture.core.structures import Path, steps_of
 from purexport.capture.export import reader
 from purexport.capture.export.refusals import Watch
 from purexport.errors import ExportError
@@ -43,12 +46,13 @@ def export_model(request: Request) -> Captured:
     module = request.model
     if not isinstance(module, torch.nn.Module):
         module = _Function(module, len(request.args))
+    request = _in_plain_containers(request, flat, module)
     specs = _specs(request, flat, module)
     tensors = _widened(flat.tensors, specs)
     labels = {name: _labels(name, spec) for name, spec in zip(flat.names, specs, strict=True)}
-    args, kwargs = flat.rebuild(tensors)
+    args, kwargs = flat.rebuild(tensors, plain=True)
     names = dict(zip(map(id, tensors), flat.names, strict=True))
-    watch = Watch(module, _signature(module, kwargs), _bound(module, args, kwargs), names)
+    watch = Watch(module, _signature(module, kwargs), _bound(module, args, kwargs), names, flat.tree)
     remarks: list[str] = []
     with watched(module) as assigned:
         program = _exported(watch, args, kwargs, tensors, specs)
@@ -59,7 +63,7 @@ def export_model(request: Request) -> Captured:
         raise watch.explained(program) from program
     if any(isinstance(dim, _HINTS) for spec in specs for dim in spec.values()):
         remarks = _held(program, flat.names, labels, watch)
-    captured = _captured(program, flat.names, labels)
+    captured = _captured(program, flat.names, labels, watch.results)
     # torch.export records an assignment in the outermost module as a write to its buffer
     inner = [item for item in captured.graph.inputs if item.name in assigned and "." in item.name]
     captured.graph.assigned += [Assigned(item, None) for item in inner]
@@ -75,24 +79,36 @@ def read_program(request: Request) -> Captured:
     given = list(request.input_names or ())[: len(own)]
     names = [*given, *own[len(given) :]]
     labels = named_axes(request, names, reader.user_tensors(program))
-    return _captured(program, names, labels)
+    return _captured(program, names, labels, _output_paths(program))
 
 
-def _captured(program: ExportedProgram, names: Sequence[str] | None, labels: Mapping[str, Axes]) -> Captured:
+def _in_plain_containers(request: Request, flat: Flat, module: torch.nn.Module) -> Request:
+    """The request with arguments and `dynamic_shapes` that torch.export knows."""
+    args, kwargs = flat.rebuild(flat.tensors, plain=True)
+    shapes = request.dynamic_shapes
+    if shapes is not None:
+        by_name = _bound(module, request.args, request.kwargs)
+        shapes = {name: plain_spec(name, spec, by_name[name]) for name, spec in _by_name(shapes, by_name).items()}
+    return dataclasses.replace(request, args=args, kwargs=kwargs, dynamic_shapes=shapes)
+
+
+def _captured(
+    program: ExportedProgram, names: Sequence[str] | None, labels: Mapping[str, Axes], results: Sequence[Path]
+) -> Captured:
     graph = reader.read(program, names, labels)
-    graph.output_names = output_names(_output_paths(program))
+    graph.output_names = output_names(results)
     graph.outputs = [output for output in graph.outputs if output is not None]
     spec = program.call_spec.out_spec
     listed = spec is not None and spec.type is list
     return Captured(graph, types_hold_for_all_sizes=True, listed=listed)
 
 
-def _output_paths(program: ExportedProgram) -> list[tuple[Any, ...]]:
+def _output_paths(program: ExportedProgram) -> list[Path]:
     spec = program.call_spec.out_spec
     assert spec is not None
     leaves = [output.arg for output in program.graph_signature.output_specs if output.kind.name == "USER_OUTPUT"]
     found, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(leaves, spec))
-    return [path for path, leaf in found if getattr(leaf, "value", leaf) is not None]
+    return [steps_of(path) for path, leaf in found if getattr(leaf, "value", leaf) is not None]
 
 
 def _exported(
@@ -126,7 +142,7 @@ def _exported(
 def _specs(request: Request, flat: Flat, module: torch.nn.Module) -> list[Spec]:
     """What each tensor's dynamic axes are.  Raises ExportError for a specification that does not fit the arguments."""
     if request.dynamic_axes:
-        axes = named_axes(request, flat.names, flat.tensors)
+        axes = named_axes(request, flat.names, flat.tensors, flat.paths)
         dims: dict[str, Any] = {}
         return [{axis: _dim(label, dims) for axis, label in axes.get(name, {}).items()} for name in flat.names]
     if request.dynamic_shapes is None:

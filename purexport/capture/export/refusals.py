@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from purexport.aten.graph import Frame, Source
 from purexport.capture.core.request import refuse_output
 from purexport.capture.core.single_calls import recorded_in_other_forms
+from purexport.capture.core.structures import Node, Path, apart
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.calls import functions_handed_to
@@ -39,7 +40,8 @@ class Watch:
     """The watch over one module.
 
     `signature` is the one that torch.export gets.  `arguments` are the example's arguments by parameter name.  `names`
-    are the input names of their tensors, by identity.
+    are the input names of their tensors, by identity.  `structure` are the arguments as the model takes them, where
+    torch.export sees plain containers.  `results` are the paths of the last run's results.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Watch:
         signature: inspect.Signature,
         arguments: Mapping[str, Any],
         names: Mapping[int, str],
+        structure: Node,
     ) -> None:
         self.module = module
         self.signature = signature
@@ -56,6 +59,8 @@ class Watch:
         self.free: dict[tuple[str, int], Any] = {}
         self.places: dict[tuple[str, int], Source] = {}
         self.remarks: list[str] = []
+        self.structure = structure
+        self.results: list[Path] = []
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -81,12 +86,15 @@ class Watch:
                 if isinstance(size, torch.SymInt)
             }
             try:
+                given, keywords = self.structure.restored((args, kwargs))
                 with recorded_in_other_forms(self.remarks), functions_handed_to(self._call):
-                    result = forward(*args, **kwargs)
-                for leaf in pytree.tree_leaves(result):
+                    found = apart(forward(*given, **keywords), results=True)
+                leaves = [leaf for _, leaf in found.leaves()]
+                for leaf in leaves:
                     if leaf is not None and not isinstance(leaf, _OUTPUTS):
                         raise refuse_output(leaf)
-                return result
+                self.results = [path for path, leaf in found.leaves() if leaf is not None]
+                return found.plain(iter(leaves))
             except Exception as error:
                 raise _Stopped from error
 
