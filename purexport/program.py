@@ -123,7 +123,10 @@ def run_in_onnxruntime(model: ps.ModelProto, tensors: Sequence[torch.Tensor]) ->
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(ps.dumps(model), options, providers=["CPUExecutionProvider"])
     arrays = [as_real(tensor.detach()).cpu().numpy() for tensor in tensors]
-    inputs = dict(zip((item.name for item in session.get_inputs()), arrays, strict=True))
+    names = [item.name for item in session.get_inputs()]
+    if len(names) != len(arrays):
+        raise ValueError(f"the file takes {len(names)} tensors, {', '.join(names)}, and {len(arrays)} were given")
+    inputs = dict(zip(names, arrays, strict=True))
     return [pytree.tree_map(torch.from_numpy, array) for array in session.run(None, inputs)]
 
 

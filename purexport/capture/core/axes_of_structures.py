@@ -68,22 +68,25 @@ def spread(name: str, spec: Any, tensors: Tensors) -> list[tuple[Path, Any]]:
     groups: dict[str, list[tuple[Path, torch.Tensor]]] = {}
     for path, tensor in tensors:
         groups.setdefault(path[0].text, []).append((path[1:], tensor))
-    kinds = list(dict.fromkeys(path[-1].text for path, _ in tensors))
+    # of a cache: the layer, and what it holds
+    of_layers = all(len(path) == 2 and path[0].text.isdigit() for path, _ in tensors)
+    kinds = list(dict.fromkeys(path[1].text for path, _ in tensors)) if of_layers else []
     if isinstance(spec, Mapping):
         whole = {joined(path): path for path, _ in tensors}
         if set(map(str, spec)) <= set(whole):
             return [(whole[str(key)], entry) for key, entry in spec.items()]
         if set(map(str, spec)) <= set(groups):
             return _within(name, {str(key): entry for key, entry in spec.items()}, tensors, groups)
-        if set(map(str, spec)) <= set(kinds):
-            return [(path, spec.get(path[-1].text)) for path, _ in tensors]
+        for place in range(1, max(len(path) for path, _ in tensors)):
+            if set(map(str, spec)) <= {path[place].text for path, _ in tensors if place < len(path)}:
+                return [(path, spec.get(path[place].text) if place < len(path) else None) for path, _ in tensors]
         raise _misfit(name, spec, tensors)
     if len(spec) == len(groups):
         return _within(name, dict(zip(groups, spec, strict=True)), tensors, groups)
-    by_kind = [path for kind in kinds for path, _ in tensors if path[-1].text == kind]
+    by_kind = [path for kind in kinds or (None,) for path, _ in tensors if kind in (None, path[-1].text)]
     if len(spec) == len(tensors):
         return list(zip(by_kind, spec, strict=True))
-    if len(spec) == len(kinds) and all(isinstance(entry, (list, tuple)) for entry in spec):
+    if kinds and len(spec) == len(kinds) and all(isinstance(entry, (list, tuple)) for entry in spec):
         flat = [entry for entries in spec for entry in entries]
         if len(flat) == len(tensors):
             return list(zip(by_kind, flat, strict=True))

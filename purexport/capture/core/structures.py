@@ -103,6 +103,8 @@ def apart(tree: Any, *, results: bool = False) -> Node:
     kind = next((kind for kind in KINDS if kind.takes(tree)), None)
     if kind is None:
         return Node(tree)
+    if kind.changes and not results:
+        _refuse_unseen(tree)
     pairs = kind.parts(tree)
     node = Node(tree, kind, [steps for steps, _ in pairs], [apart(part, results=results) for _, part in pairs])
     if results or kind.changes or kind.plain or any(isinstance(leaf, torch.Tensor) for _, leaf in node.leaves()):
@@ -231,6 +233,7 @@ _STATE = {
     "key_cache": "key",
     "value_cache": "value",
     "indexer_keys": "indexer_key",
+    "indexer_position_ids": "indexer_position_ids",
     "conv_states": "conv_state",
     "recurrent_states": "recurrent_state",
     "ssm_states": "ssm_state",
@@ -238,6 +241,8 @@ _STATE = {
 # what makes an object a layer, or a cache without layers
 _LAYERS = ({"keys", "values"}, {"conv_states", "recurrent_states"})
 _LISTED = ({"key_cache", "value_cache"}, {"conv_states", "ssm_states"})
+# the state besides of a layer whose tensors are as long as they will ever be
+_PREALLOCATED = ("cumulative_length",)
 # a number that a layer counts, which is the length of its keys until a window is full
 _COUNTS = ("cumulative_length", "_seen_tokens")
 # tensors of a layer that say what its class says too
@@ -283,23 +288,22 @@ def _dotted(*texts: Any) -> Path:
 
 
 def _layer_slots(layer: Any) -> list[tuple[str, int | None, Path]]:
-    """Where the tensors of a layer lie: the attribute, the position in it, and the steps of the name."""
+    """Where the tensors of a layer lie: the attribute, the position in it, and the steps of the name.
+
+    Other tensors are none of the state: under the tracer each size that a layer remembers is one.
+    """
     found: list[tuple[str, int | None, Path]] = []
-    for name, value in _attributes(layer).items():
-        text = _STATE.get(name, name)
-        if isinstance(value, torch.Tensor) and not name.startswith("_"):
-            if name in _STATE or getattr(layer, "is_initialized", True):  # before, it counts nothing
-                found.append((name, None, _dotted(text)))
-        elif isinstance(value, dict) and name in _STATE:
+    for name in (*_STATE, *(_PREALLOCATED if hasattr(layer, "max_cache_len") and layer.is_initialized else ())):
+        value, text = _attributes(layer).get(name), _STATE.get(name, name)
+        if isinstance(value, torch.Tensor):
+            found.append((name, None, _dotted(text)))
+        elif isinstance(value, dict):
             several = [key for key, tensor in value.items() if isinstance(tensor, torch.Tensor)]
             found += [(name, key, _dotted(text, key) if len(value) > 1 else _dotted(text)) for key in several]
-        elif name not in _CONSTANTS and hides_tensors(value):
-            raise _unseen(layer, name)
-    return sorted(found, key=lambda slot: list(_STATE).index(slot[0]) if slot[0] in _STATE else len(_STATE))
+    return found
 
 
 def _layered_parts(cache: Any) -> Parts:
-    _refuse_unseen(cache, "layers")
     return [
         (_dotted(number) + steps, getattr(layer, name) if key is None else getattr(layer, name)[key])
         for number, layer in enumerate(cache.layers)
@@ -331,7 +335,6 @@ def _put_layer(layer: Any, parts: Iterator[Any]) -> Any:
 
 def _listed_parts(cache: Any) -> Parts:
     names = [name for name in _STATE if isinstance(_attributes(cache).get(name), (list, torch.Tensor))]
-    _refuse_unseen(cache, *names)
     lists = {name: _as_list(getattr(cache, name)) for name in names}
     return [
         (_dotted(*((number,) if isinstance(getattr(cache, name), list) else ()), _STATE[name]), tensors[number])
@@ -358,7 +361,6 @@ def _as_list(value: Any) -> list[Any]:
 
 def _half_parts(cache: Any) -> Parts:
     """Layer by layer: the tensors of the decoder's layer, then those of the encoder's."""
-    _refuse_unseen(cache, *_HALVES.values())
     return [(steps, part) for _, _, steps, part in _in_halves(cache)]
 
 
@@ -395,18 +397,17 @@ def _fresh(item: Any) -> Any:
     return made
 
 
-def _refuse_unseen(cache: Any, *known: str) -> None:
-    for name, value in _attributes(cache).items():
-        if name not in known and hides_tensors(value):
-            raise _unseen(cache, name)
-
-
-def _unseen(item: Any, name: str) -> ExportError:
-    return ExportError(
-        f"args or results hold a {type(item).__name__} with tensors in {name!r}, which cannot become inputs and "
-        "outputs; pass a cache of plain keys and values",
-        code="argument-not-a-tensor",
-    )
+def _refuse_unseen(cache: Any) -> None:
+    """Raise ExportError for a cache that holds tensors where the table does not see them."""
+    known = (*_STATE, *_PREALLOCATED, *_CONSTANTS)
+    for item in (cache, *(_attributes(cache).get("layers") or ())):
+        for name, value in _attributes(item).items():
+            if name not in (*known, "layers", *_HALVES.values()) and hides_tensors(value):
+                raise ExportError(
+                    f"args hold a {type(item).__name__} with tensors in {name!r}, which cannot become inputs; pass a "
+                    "cache of plain keys and values",
+                    code="argument-not-a-tensor",
+                )
 
 
 _LAYERED = Kind("a cache of layers", _is_layered, _layered_parts, _put_layers, changes=True)
