@@ -11,17 +11,29 @@ from purexport.aten.graph import Dim, ListType, ScalarType, TensorType, Type
 
 
 class Symbols:
-    """Names of the program's symbolic sizes: those that the user declared, else torch's own."""
+    """Names of the program's symbolic sizes: those that the user declared, else torch's own.
 
-    def __init__(self, names: Mapping[str, str]) -> None:
+    `sizes` says which symbols are expressions of others.  `labels` names whole expressions.
+    """
+
+    def __init__(
+        self, names: Mapping[str, str], sizes: Mapping[Any, Any] | None = None, labels: Mapping[Any, str] | None = None
+    ) -> None:
         self.names = names
-        self.texts: dict[Any, str] = {}
+        self.sizes = sizes or {}
+        self.texts: dict[Any, str] = dict(labels or {})
+        self.renamed: dict[Any, Any] = {}
+
+    def expression(self, size: Any) -> Any:
+        """The expression of a symbolic size."""
+        expression = size.node.expr
+        return expression.xreplace(self.sizes) if self.sizes else expression
 
     def dim(self, size: Any) -> Dim:
         """A size as the neutral graph writes it."""
         if isinstance(size, int):
             return size
-        expression = size.node.expr
+        expression = self.expression(size)
         if expression.is_Integer:
             return int(expression)
         return self.text(expression)
@@ -30,13 +42,16 @@ class Symbols:
         """The text of an expression with the names of its symbols; the terms are sorted by these names."""
         found = self.texts.get(expression)
         if found is None:
-            named = {
-                symbol: type(symbol)(self.names[str(symbol)], **symbol.assumptions0)
-                for symbol in expression.free_symbols
-                if str(symbol) in self.names
-            }
+            named = {symbol: self._renamed(symbol) for symbol in expression.free_symbols}
             found = self.texts[expression] = str(expression.xreplace(named))
         return found
+
+    def _renamed(self, symbol: Any) -> Any:
+        if symbol not in self.renamed:
+            name = self.names.get(str(symbol))
+            same = name is None
+            self.renamed[symbol] = symbol if same else type(symbol)(name, **symbol.assumptions0)
+        return self.renamed[symbol]
 
     def type(self, value: Any) -> Type:
         """The type of `value`, which torch.export recorded for a node or a fake tensor run returned."""
