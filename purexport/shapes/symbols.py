@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,12 +39,13 @@ class Symbols:
             return int(expression)
         return self.text(expression)
 
-    def text(self, expression: Any) -> str:
+    def text(self, size: Any) -> str:
         """The text of an expression with the names of its symbols; the terms are sorted by these names."""
-        found = self.texts.get(expression)
+        found = self.texts.get(size)
         if found is None:
+            expression = without_decided(size)
             named = {symbol: self._renamed(symbol) for symbol in expression.free_symbols}
-            found = self.texts[expression] = str(expression.xreplace(named))
+            found = self.texts[size] = str(expression.xreplace(named))
         return found
 
     def _renamed(self, symbol: Any) -> Any:
@@ -64,6 +66,40 @@ class Symbols:
         if isinstance(value, (float, torch.SymFloat)):
             return ScalarType(float)
         return ListType()
+
+
+def without_decided(expression: Any) -> Any:
+    """An expression without the minima and maxima of which one operand is known to be the result.
+
+    No size is negative, so `Min(a, a + b)` is `a`, and `Min(a, a//2)` is `a//2`.
+    """
+    from torch.utils._sympy.functions import Max, Min  # it loads sympy, which a trace with static sizes does not need
+
+    if not expression.has(Min, Max):
+        return expression
+    inner = expression.func(*map(without_decided, expression.args))
+    if not isinstance(inner, (Min, Max)):
+        return inner
+    sign = 1 if isinstance(inner, Min) else -1
+    kept = list(inner.args)
+    for one, other in itertools.permutations(inner.args, 2):
+        if one in kept and other in kept and _is_no_less(sign * one, sign * other):
+            kept.remove(one)
+    return inner.func(*kept)
+
+
+def _is_no_less(one: Any, other: Any) -> bool:
+    """Whether `one` is known to be no less than `other`, where all symbols are sizes."""
+    import sympy
+    from torch.utils._sympy.functions import FloorDiv
+
+    least = 0  # of the difference: x//k lies between 0 and x
+    for term, factor in (one - other).expand().as_coefficients_dict().items():
+        if isinstance(term, FloorDiv) and term.args[1].is_positive:
+            term = 0 if factor > 0 else term.args[0]
+        least += term * factor
+    terms = sympy.expand(least).as_coefficients_dict()
+    return all(factor >= 0 and (term == 1 or term.is_Symbol) for term, factor in terms.items())
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...] | None:

@@ -20,6 +20,7 @@ from typing import Any
 
 import sympy
 from torch.export import ExportedProgram
+from torch.utils._sympy.functions import Max, Min
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
@@ -34,6 +35,9 @@ from purexport.shapes.symbols import Symbols
 _MOST = 4  # assumptions that the remark names
 _LARGE = (997, 1000, 1024, 1155, 2310, 4096, 5040)  # with many divisors and without
 _SQUARES = (1024, 4096, 2048**2)
+
+_SIZES = (0, 1, 2, 3, 5, 8, 13, 64, 1000)
+_TRIED_TOGETHER = 3
 
 Guard = tuple[Any, str]  # an expression, and the line where it comes from
 
@@ -66,11 +70,11 @@ class Assumptions:
             if _fixes(expression):
                 raise ExportError(
                     "torch.export holds a size fixed that follows from a dynamic axis: "
-                    f"{self.symbols.text(expression)}{line}; "
+                    f"{self._text(expression)}{line}; "
                     "compute it by torch operators from x.shape, or declare the axis static",
                     code="dynamic-axis-held",
                 )
-        said = [f"{self.symbols.text(expression)}{line}" for expression, line in _without_implied(found)]
+        said = [f"{self._text(expression)}{line}" for expression, line in _without_implied(found)]
         if said:
             more = f" and {len(said) - _MOST} more" if len(said) > _MOST else ""
             remarks.append(
@@ -103,6 +107,12 @@ class Assumptions:
                 found.setdefault(expression, _line(guard))
         yield from found.items()
 
+    def _text(self, expression: Any) -> str:
+        relation = {"Eq": "==", "Ne": "!="}.get(type(expression).__name__, getattr(expression, "rel_op", ""))
+        if not relation or not isinstance(expression, sympy.core.relational.Relational):
+            return self.symbols.text(expression)
+        return f"{self.symbols.text(expression.lhs)} {relation} {self.symbols.text(expression.rhs)}"
+
     def _bounds(self) -> dict[Any, Any]:
         """The declared range of each free size."""
         relations = {relation.place: relation for relation in self.watch.relations}
@@ -131,9 +141,17 @@ def _guards(watch: Watch) -> Iterator[tuple[Any, bool]]:
 
 
 def _always(expression: Any, ranges: Mapping[Any, Any]) -> bool:
-    """Whether an assumption holds for all sizes in these ranges."""
+    """Whether an assumption holds for all sizes in these ranges.
+
+    Bounds do not show that for minima and maxima.  Those are linear between a few edges, so many sizes are tried.
+    """
     found = bound_sympy(expression, ranges)
-    return bool(found.is_singleton() and found.lower == sympy.true)
+    if found.is_singleton():
+        return bool(found.lower == sympy.true)
+    if not expression.has(Min, Max) or len(ranges) > _TRIED_TOGETHER:
+        return False
+    tried = ([size for size in _SIZES if range_.lower <= size <= range_.upper] for range_ in ranges.values())
+    return all(holds_at(expression, dict(zip(ranges, sizes, strict=True))) for sizes in itertools.product(*tried))
 
 
 def _without_implied(found: Sequence[Guard]) -> Iterator[Guard]:
