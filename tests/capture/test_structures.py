@@ -283,8 +283,8 @@ def test_structures(row: Row, route: str) -> None:
         expected = [torch.as_tensor(leaf) for _, leaf in results_in(row.model(*mapped(Tensor.clone, given)))]
         found = run_ort(program.model_proto.SerializeToString(), [tensor.numpy() for tensor in tensors])
         assert len(found) == len(expected)
-        for mine, theirs in zip(found, expected, strict=True):
-            torch.testing.assert_close(torch.from_numpy(mine), theirs)
+        for array, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(torch.from_numpy(array), theirs)
 
 
 def _argument(row: Row, args: tuple[Any, ...]) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from purexport.aten.axes import Specialised
 from purexport.aten.graph import Assigned, AtenGraph, tensor_type
 from purexport.capture.core.attributes import Buffers, attributes_kept
 from purexport.capture.core.request import (
@@ -30,7 +29,7 @@ from purexport.capture.core.structures import Path, results_in
 from purexport.capture.script.route import interpret_script
 from purexport.capture.trace import torchscript
 from purexport.capture.trace.fake_tensors import attributes, on_fakes, paused, refuse_lost
-from purexport.capture.trace.specialized_axes import specialized_axes
+from purexport.capture.trace.specialized_axes import Found, Taken, specialized_axes
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.quiet import quiet_torch
@@ -72,10 +71,11 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
             given = [tensor.detach().clone() for tensor in tensors] if fake is None else list(map(fake, tensors))
             return torchscript.trace(function, given, flat.names, state, modules, bool(axes))
 
-    def again(tensors: Sequence[torch.Tensor]) -> AtenGraph:
+    def again(tensors: Sequence[torch.Tensor]) -> Taken:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return record(tensors).read()
+            other = record(tensors)
+        return Taken(other.read(), other.decisions)
 
     recorded = record(flat.tensors)
     if not recorded.calls_scripts:
@@ -83,8 +83,9 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         refuse_lost(graph, request.valueless)
         captured = Captured(graph, axes, recorded.notes, listed=listed[0])
         names = list(paths), list(assigned)
-        if recorded.notes and axes:
-            _hold(captured, specialized_axes(graph, again, flat.tensors, flat.names, axes))
+        if axes and (recorded.notes or recorded.asks_for_sizes):
+            taken = Taken(graph, recorded.decisions)
+            _hold(captured, specialized_axes(taken, again, flat.tensors, flat.names, axes))
         _name_outputs(graph, *names)
         return captured
     from purexport.capture.script import interpreter  # it loads sympy, and most traces call no scripts
@@ -103,15 +104,15 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
     )
 
 
-def _hold(captured: Captured, held: Sequence[Specialised]) -> None:
+def _hold(captured: Captured, found: Found) -> None:
     """Make the axes that the trace specialized static in the file."""
-    labels = {item.axis for item in held}
+    labels = {item.axis for item in found.held}
     captured.axes = {
         name: {axis: label for axis, label in named.items() if label not in labels}
         for name, named in captured.axes.items()
     }
     captured.axes = {name: named for name, named in captured.axes.items() if named}
-    captured.remarks += map(str, held)
+    captured.remarks += [*map(str, found.held), *found.remarks]
 
 
 def _name_outputs(graph: AtenGraph, paths: Sequence[Path], assigned: Sequence[str]) -> None:

@@ -48,6 +48,8 @@ _LITERALS = frozenset([torch.tensor, torch.as_tensor, torch.asarray, torch.from_
 _DROPOUTS = frozenset(["dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d"])
 _AT_LEAST = {"atleast_1d": 1, "atleast_2d": 2, "atleast_3d": 3}
 _SIZES = frozenset(["aten::size", "aten::numel", "aten::dim", "prim::Constant"])
+# where Python gets a number out of a tensor
+_NUMBERS = frozenset(["__bool__", "__int__", "__float__", "__index__", "item"])
 _UNSEEN_SHARING = frozenset(["broadcast_tensors", "meshgrid", "_reshape_from_tensor"])
 # these alias without a sign of it, even in torch's count of writes; their safe forms compute the same
 _SAFE: dict[str, Callable[..., Any]] = {
@@ -61,12 +63,18 @@ _CASTS |= {"aten::FloatImplicit": float}
 
 @dataclass
 class Recorded:
-    """A trace: TorchScript's graph, the meaning of its inputs, the tracer's warnings, and the packed weights in it."""
+    """A trace: TorchScript's graph, the meaning of its inputs, and the packed weights in it.
+
+    `notes` are the tracer's warnings of numbers that follow from values.  `asks_for_sizes` is True where Python asked
+    for a number that follows from sizes alone.  `decisions` are its truth values among those, as (line, result).
+    """
 
     script: Any
     inputs: list[Input]
     notes: list[str]
     objects: list[Any]
+    asks_for_sizes: bool
+    decisions: list[tuple[str, bool]]
 
     def read(self) -> AtenGraph:
         """The neutral graph of a trace that calls no scripts."""
@@ -113,9 +121,9 @@ def trace(
     inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
     for warning in caught:  # noted for the report, and passed on
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    tracers = [warning for warning in caught if issubclass(warning.category, jit_trace.TracerWarning)]
+    tracers = filter(_is_tracers, caught)
     notes = [f"{warning.message} ({warning.filename}:{warning.lineno})" for warning in tracers]
-    return Recorded(graph, inputs, notes, visible.packed.objects)
+    return Recorded(graph, inputs, notes, visible.packed.objects, visible.asks_for_sizes, visible.decisions)
 
 
 class _Visible:
@@ -132,6 +140,8 @@ class _Visible:
         self.packed = prepacked.Recorder()
         self.dynamic = dynamic
         self.shared: list[tuple[str, torch.Tensor, int]] = []
+        self.asks_for_sizes = False
+        self.decisions: list[tuple[str, bool]] = []
 
     def refuse_unseen_writes(self) -> None:
         """Raise ExportError for a write to memory with aliasing that the tracer did not see."""
@@ -147,6 +157,12 @@ class _Visible:
         """The result of `function`, recorded in a form that shows its writes and its aliasing."""
         before = len(self.caught)
         result = self._call(function, args, kwargs)
+        name = getattr(function, "__name__", "")
+        if name in _NUMBERS and _is_size(args[0]):
+            self.asks_for_sizes = True
+            if name == "__bool__":
+                self.decisions.append(("{}:{}".format(*_users_line()), result))
+            self.caught[before:] = [item for item in self.caught[before:] if not _is_tracers(item)]
         for warning in self.caught[before:]:  # the tracer takes this function for the user's
             if any(part in warning.filename for part in INSIDE_TORCH):
                 warning.filename, warning.lineno = _users_line()
@@ -180,16 +196,22 @@ class _Visible:
         return result
 
 
+def _is_tracers(warning: warnings.WarningMessage) -> bool:
+    return issubclass(warning.category, jit_trace.TracerWarning)
+
+
 def _is_size(tensor: torch.Tensor) -> bool:
     """Whether a number follows from sizes and constants only."""
     value = torch._C._get_value_trace(tensor) if torch._C._is_tracing() else None  # type: ignore[attr-defined]
-    nodes = [] if value is None else [value.node()]
-    while nodes:
-        node = nodes.pop()
+    values, seen = [] if value is None else [value], set()
+    while values:
+        value = values.pop()
+        node = value.node()
         if node.kind() == "prim::Param":
             return False
-        if node.kind() not in _SIZES:
-            nodes += [item.node() for item in node.inputs()]
+        if node.kind() not in _SIZES and value.unique() not in seen:
+            seen.add(value.unique())
+            values += node.inputs()
     return True
 
 
