@@ -19,7 +19,11 @@ from purexport.errors import ExportError, VerificationError
 
 @dataclass
 class Report:
-    """What an export did: the route and its reason, the rules that ran, the calls decomposed by torch, the remarks."""
+    """What an export did: the route and its reason, the rules that ran, the calls decomposed by torch, the remarks.
+
+    With `dynamic=True` there are also the axes of each input: the names of those that vary, and for each other axis its
+    size and the reason.
+    """
 
     route: str = ""
     reason: str = ""
@@ -27,6 +31,8 @@ class Report:
     rules: list[str] = field(default_factory=list)
     decomposed: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    dynamic: dict[str, dict[int, str]] = field(default_factory=dict)
+    static: dict[str, dict[int, str]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """The report as a dict that JSON can represent."""
@@ -36,6 +42,10 @@ class Report:
         """The report as text for people, one line per fact."""
         lines = [f"route: {self.route} ({self.reason})", f"opset: {self.opset}", f"rules: {', '.join(self.rules)}"]
         lines += [f"decomposed by torch: {', '.join(self.decomposed)}"] if self.decomposed else []
+        for said, found in (("dynamic", self.dynamic), ("static", self.static)):
+            lines += [
+                f"{said}: {name} axis {axis} is {what}" for name, axes in found.items() for axis, what in axes.items()
+            ]
         return "\n".join([*lines, *(f"warning: {remark}" for remark in self.warnings)])
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from purexport.aten.graph import AtenGraph
 from purexport.capture.core import names
@@ -65,10 +67,13 @@ def _infer_types(captured: Captured, graph: AtenGraph) -> list[str]:
 
 
 def _said(remarks: Sequence[str]) -> Sequence[str]:
-    """Show each remark as a warning that points at the caller of `export`.
-
-    The frames in between are those of the stage, of `export` itself and of `takes_past_options`.
-    """
+    """Show each remark as a warning that points at the caller of `export`: the first line outside this package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
     for remark in remarks:
-        warnings.warn(remark, UserWarning, stacklevel=5)
+        warnings.warn(remark, UserWarning, stacklevel=level)
     return remarks
+
+
+_PACKAGE = str(Path(__file__).parents[1])
