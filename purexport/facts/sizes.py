@@ -93,6 +93,11 @@ def _affine_grid(theta: torch.Tensor, size: Sequence[Any], align_corners: bool) 
     return theta.new_empty((size[0], *size[2:], len(size) - 2))
 
 
+def _roll(self: torch.Tensor, shifts: Any, dims: Any = ()) -> torch.Tensor:
+    """torch's own function asks whether there are any elements, which is unknown where data decides the sizes."""
+    return torch.empty(self.shape, dtype=self.dtype)
+
+
 FACTS = (
     *alike(
         "_unique _unique2 argwhere bincount masked_select nonzero nonzero_numpy repeat_interleave "
@@ -115,6 +120,7 @@ FACTS = (
     Fact("aten::index", data_dependent=_has_mask, shapes={"Tensor": _index}),
     Fact("aten::_unsafe_index", shapes={"Tensor": _index}),
     Fact("aten::combinations", shapes=_combinations),
+    Fact("aten::roll", shapes=_roll),
     *alike("linspace logspace", Fact("aten::", shapes=_spaced)),
     Fact("aten::affine_grid_generator", shapes=_affine_grid),
 )
