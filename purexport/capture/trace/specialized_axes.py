@@ -13,6 +13,7 @@ at other sizes (`probes`), and the graphs are compared.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from purexport.errors import ExportError
 
 # values in the inputs of a trace with all sizes changed; beyond it the sizes change one by one, which costs less memory
 MANY = 1 << 20
+# by how much sizes grow, so that their rests change
+STEPS = (1, 2, 4, 8, 16, 32)
 # labels that are tried one by one; where there are more, those of one size change together
 FEW = 8
 
@@ -69,6 +72,7 @@ def specialized_axes(
     search.change_together(search.longer(), search.doubled)
     if first.decisions:
         search.change_together([probes.smallest(search.sizes, search.sizes)], search.smallest)
+    search.change_rests()
     return Found(search.held(), list(dict.fromkeys(search.branches)))
 
 
@@ -98,7 +102,21 @@ class _Search:
 
     def change_together(self, attempts: Iterable[Sizes], alone: Callable[[str], Iterable[Sizes]]) -> None:
         """Change all sizes at once; where that shows a difference, change them label by label."""
-        together = self._first_that_fits(attempts)
+        self._note(self._first_that_fits(attempts), alone)
+
+    def change_rests(self) -> None:
+        """Make all sizes a little larger, by the least step at which the model runs: whole patches, whole windows."""
+        for step in STEPS:
+            together = self._first_that_fits([probes.beside(self.sizes, self.sizes, step)])
+            if together is not None:
+                self._note(together, functools.partial(self._beside, step=step))
+                return
+
+    def _beside(self, label: str, step: int) -> Iterator[Sizes]:
+        yield probes.beside(self.sizes, [label], step)
+
+    def _note(self, together: _Probe | None, alone: Callable[[str], Iterable[Sizes]]) -> None:
+        """Keep what a probe with all sizes changed shows; where it shows a difference, change them label by label."""
         if together is not None and not together.places and together.branch is None:
             return
         apart = [self._first_that_fits(alone(label)) for label in self.labels]
