@@ -89,6 +89,23 @@ def _transposed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is
     return full[ends]
 
 
+def _interpolated(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_size: IsSize) -> Any:
+    """`interpolate` that computes the size from the factors and then forgets them: by arithmetic on numbers.
+
+    torch computes with tensors here, of whose content nothing is known.
+    """
+    names = ("input", "size", "scale_factor", "mode", "align_corners", "recompute_scale_factor", "antialias")
+    given = dict(zip(names, args, strict=False)) | kwargs
+    factor = given.get("scale_factor")
+    if not given.get("recompute_scale_factor") or factor is None:
+        return None
+    axes = range(2, given["input"].dim())
+    factors = factor if isinstance(factor, (list, tuple)) else [factor for _ in axes]
+    pairs = zip(axes, factors, strict=True)
+    size = [torch.floor(given["input"].shape[axis] * number).to(torch.int64) for axis, number in pairs]
+    return function(**{**given, "size": size, "scale_factor": None, "recompute_scale_factor": None})
+
+
 def _each(number: Any, rank: int) -> Sequence[int]:
     numbers = [*number] if isinstance(number, (list, tuple)) else [number]
     return numbers * rank if len(numbers) == 1 else numbers
@@ -97,5 +114,6 @@ def _each(number: Any, rank: int) -> Sequence[int]:
 _FORMS: dict[str, Form] = {
     **dict.fromkeys(("tensor", "as_tensor", "asarray", "new_tensor"), _made_of_sizes),
     **dict.fromkeys(("split", "unsafe_split"), _split),
+    "interpolate": _interpolated,
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed),
 }
