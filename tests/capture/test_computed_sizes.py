@@ -1,4 +1,4 @@
-"""What Python computes from sizes while a model is traced: the file computes it from its own input's sizes.
+"""What Python computes from sizes while a model is captured: the file computes it from its own input's sizes.
 
 A row is a function of images [batch, 4, height, width] with a dynamic height and width.  One export serves all the
 results of a row, and runs at odd and even sizes, because a number that follows from the parity of a size looks fixed
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import purexport
-from tests.harness import compare_with_torch
+from tests.harness import CAPTURES, compare_with_torch
 from tests.tolerances import CHAIN
 
 EXAMPLE = (2, 4, 12, 16)
@@ -103,12 +103,18 @@ ROWS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("route", CAPTURES)
 @pytest.mark.parametrize("name", ROWS)
-def test_sizes(name: str) -> None:
+def test_sizes(name: str, route: str) -> None:
     function, others = ROWS[name]
+    if (name, route) == ("halves", "export"):
+        with pytest.raises(purexport.UnsupportedOperatorError, match="unknown number of chunks"):
+            purexport.export(function, (torch.ones(EXAMPLE),), dynamic_axes={"x": {2: "height"}}, capture=route)
+        return
     images = [torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in (EXAMPLE, *others)]
     program = purexport.export(
-        function, (images[0],), dynamic_axes={"x": {2: "height", 3: "width"}}, capture="trace", opset_version=18
+        function, (images[0],), dynamic_axes={"x": {2: "height", 3: "width"}}, capture=route, opset_version=18
     )
     data = program.model_proto.SerializeToString()
     for image in images:
