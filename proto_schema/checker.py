@@ -1,8 +1,8 @@
-"""Is a model valid? Structure, names, scopes, operators, attributes, data; with `full_check` the types of values.
+"""Is a model valid? Structure, names, scopes, operators, attributes, data; with `full_check` types and shapes.
 
-Names and arguments are onnx.checker's. Without `full_check` so are the verdicts, but for a few points where a file that
-no runtime takes passes there; the modules of `checking` name them. With `full_check` onnx.checker also infers shapes,
-which is not done here: of shapes only those of initializers are compared with what is declared (`checking/types.py`).
+Names and arguments are onnx.checker's, and so are the verdicts, but for a few points where a file that no runtime takes
+passes there; the modules of `checking` name them. `full_check` carries the types through the graph, in
+`checking/types.py`, and then infers all shapes, in `shape_inference.py`.
 Every error says where: `graph.node[3].attribute["pads"]: ...`. The facts about operators are those of every opset, see
 `operators`.
 """
@@ -78,8 +78,8 @@ def check_model(
     """Raises CheckError for the first rule that the model breaks.
 
     `model`: a message, its encoding, or a path; then external data must be there, too, and the files for which the
-    model has a checksum are read. `full_check` adds the types of values and the shapes of initializers; the shapes that
-    nodes compute are not inferred. `skip_opset_compatibility_check` lets functions use other versions of operators than
+    model has a checksum are read. `full_check` adds the types and the shapes of all values, as they are inferred.
+    `skip_opset_compatibility_check` lets functions use other versions of operators than
     the model. `check_custom_domain` refuses operators of unknown domains. Raises DecodeError for what is no model.
     """
     folder = None
@@ -99,6 +99,16 @@ def check_model(
     _reported(checksums.check_checksums, model, folder)
     if full_check:
         _reported(types.check_types, model)
+        _check_shapes(model)
+
+
+def _check_shapes(model: ModelProto) -> None:
+    from proto_schema.shape_inference import InferenceError, infer_shapes
+
+    try:
+        infer_shapes(model, check_type=True, strict_mode=True)
+    except InferenceError as error:
+        raise CheckError(f"{error.path}: {error}") from error
 
 
 def check_graph(graph: GraphProto, ctx: CheckerContext = DEFAULT_CONTEXT) -> None:

@@ -5,8 +5,8 @@ bind its type variables; outputs follow from these, from a constraint with a sin
 the operators whose output type an attribute or a subgraph says. What is not determined is None and is not checked.
 Function bodies are checked without the types of their inputs, and a call's outputs are not determined.
 
-Shapes are not inferred, so the official full check refuses more: operands whose shapes do not fit, and a declared shape
-that is not the computed one. The shape of an initializer is known, and is compared with the declarations of its name.
+Shapes are those of the inference, which runs after this walk. The shape of an initializer is compared here with the
+declarations of its name.
 A sparse initializer may stand for a tensor, as in ONNX Runtime; official inference takes it for a sparse one only.
 Stricter than that: an initializer must fit the input of its name also where an output of the name says otherwise.
 """

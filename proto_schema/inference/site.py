@@ -9,6 +9,7 @@ version wherever these say it (`bound`), so most rows give a shape only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any, NoReturn, TypeAlias
 
@@ -27,7 +28,7 @@ from proto_schema.inference.types import (
 from proto_schema.onnx import AttributeProto, TensorProto
 from proto_schema.operators import UNBOUNDED, OpSchema
 from proto_schema.sizes import ContradictionError, Dim, Equations, Size, minimum, symbol
-from proto_schema.sizes.size import less
+from proto_schema.sizes.size import equals, less
 
 Outputs: TypeAlias = "list[Type | None]"
 Body = Callable[[Any, "Sequence[Type | None]", bool, bool], "list[Type | None]"]
@@ -225,10 +226,11 @@ class Site:
         """The size that both must be; a number where one is.  `what` names them in the error."""
         if one == other:
             return one
-        try:
-            self.scope.learn(one, other)
-        except ContradictionError:
+        if equals(one, other) is False:
             self.fail(f"{what} must be equal, and are {one} and {other}")
+        # equations contradict where a label stands for several sizes, and runtimes do not look at labels
+        with suppress(ContradictionError):
+            self.scope.learn(one, other)
         return one if isinstance(one, int) else other if isinstance(other, int) else one
 
     def broadcast(self, *shapes: Shape) -> Shape:
@@ -261,10 +263,7 @@ class Site:
             for size in wide:
                 if all(size == other or self._covers(size, other) for other in wide):
                     return size
-        try:
-            return self.scope.meet(wide)
-        except ContradictionError:
-            self.fail(f"sizes {', '.join(map(str, sizes))} do not broadcast")
+        return self.scope.meet(wide)
 
     def _covers(self, one: Dim, other: Dim) -> bool:
         """Whether two sizes can only broadcast to the first: it is never the smaller one, and the other is not 0 alone.

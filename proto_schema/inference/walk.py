@@ -47,9 +47,19 @@ DEEPEST = 100  # calls of functions inside of one another
 
 
 class InferenceError(ValueError):
-    """A node, or a declaration, contradicts what is inferred.  The text names the node."""
+    """A node or a declaration contradicts what is inferred.  The text names the node, `path` the place in the model."""
 
     code = "shapes-contradict"
+
+    def __init__(self, text: str, *steps: str) -> None:
+        """`steps` lead from the innermost message outwards, as far as the graph."""
+        super().__init__(bounded(text))
+        self.steps = list(steps)
+
+    @property
+    def path(self) -> str:
+        """The place, such as `graph.node[3].output[0]`."""
+        return ".".join(["graph", *reversed(self.steps)])
 
 
 class Values:
@@ -121,15 +131,17 @@ class Walk:
         for place, item in enumerate(graph.input):
             known = self._type(item)
             passed = given[place] if given is not None and place < len(given) else None
-            values.types[item.name or ""] = self.shared(self.agreed(known, passed, f"input {item.name!r}"))
-        for tensor in graph.initializer:
+            agreed = self.agreed(known, passed, f"input {item.name!r}", f"input[{place}]")
+            values.types[item.name or ""] = self.shared(agreed)
+        for place, tensor in enumerate(graph.initializer):
             name = tensor.name or ""
             held = self.constant(tensor)
             if name in values.types:
                 # an initializer of an input is only its default; before IR 4 all initializers are inputs
                 if (self.model.ir_version or 0) >= _DEFAULTS:
                     held = Tensor(held.dtype, held.shape)
-                values.types[name] = self.agreed(values.types[name], held, f"initializer {name!r}")
+                step = f"initializer[{place}]"
+                values.types[name] = self.agreed(values.types[name], held, f"initializer {name!r}", step)
             else:
                 values.types[name] = held
         for sparse in graph.sparse_initializer:
@@ -138,8 +150,9 @@ class Walk:
         declared = {item.name or "": item for item in (*graph.value_info, *graph.output)}
         self.nodes(graph.node, values, declared, opsets, references, depth, declare)
         found = []
-        for item in graph.output:
-            type_ = self.agreed(self._type(item), values.get(item.name or ""), f"output {item.name!r}")
+        for place, item in enumerate(graph.output):
+            made = values.get(item.name or "")
+            type_ = self.agreed(self._type(item), made, f"output {item.name!r}", f"output[{place}]")
             found.append(type_)
             if declare:
                 _declare(item, type_)
@@ -159,13 +172,16 @@ class Walk:
     ) -> None:
         """Add the types of the nodes' outputs to `values`."""
         types = values.types
-        for node in nodes:
+        for index, node in enumerate(nodes):
             try:
                 made = self.node(node, values, opsets, references, depth, declare)
+            except InferenceError as error:  # of a graph inside of the node
+                error.steps.append(f"node[{index}]")
+                raise
             except Misfit as problem:
                 text = f"{_named(node)}: {problem}"
                 if self.strict:
-                    raise InferenceError(bounded(text)) from None
+                    raise InferenceError(text, f"node[{index}]") from None
                 self.problems.append(text)
                 made = [None] * len(node.output)
             for place, name in enumerate(node.output):
@@ -174,7 +190,8 @@ class Walk:
                 found = made[place] if place < len(made) else None
                 said = declared.get(name)
                 if said is not None:
-                    found = self.agreed(self._type(said), found, f"{_named(node)}: output {name!r}")
+                    what = f"{_named(node)}: output {name!r}"
+                    found = self.agreed(self._type(said), found, what, f"output[{place}]", f"node[{index}]")
                 types[name] = found
 
     def node(
@@ -211,6 +228,10 @@ class Walk:
             self.strict = strict and runs
             try:
                 return self.graph(graph, values, given, opsets, references, depth, declare=declare and last)
+            except InferenceError as error:
+                name = next((name for name, value in attributes.items() if value is graph), "")
+                error.steps.append(f'attribute["{name}"].g')
+                raise
             finally:
                 self.scope.equations, self.strict, self.inferred = equations, strict, inferred
                 if not runs:
@@ -263,7 +284,11 @@ class Walk:
             values.types[name] = None if passed is ABSENT else passed
         opsets = _opsets(function.opset_import) or self.opsets
         declared = {item.name or "": item for item in function.value_info}
-        self.nodes(function.node, values, declared, opsets, given, depth + 1, declare=False)
+        try:
+            self.nodes(function.node, values, declared, opsets, given, depth + 1, declare=False)
+        except InferenceError as error:
+            error.steps.clear()  # the place is that of the call
+            raise
         return [values.get(name) for name in function.output]
 
     # -- constants and declarations
@@ -285,14 +310,14 @@ class Walk:
         # an expression only where all names in it are names of the file: other texts are labels
         return symbol(label) if label.isidentifier() else parse(label, self.names - {label})
 
-    def agreed(self, said: Type | None, found: Type | None, what: str) -> Type | None:
+    def agreed(self, said: Type | None, found: Type | None, what: str, *steps: str) -> Type | None:
         """What two sources say of one value.  Raises InferenceError, or notes the problem, where they contradict."""
         try:
             return merged(said, found, self.scope)
         except Misfit as problem:
             text = f"{what}: {problem}"
             if self.strict:
-                raise InferenceError(bounded(text)) from None
+                raise InferenceError(text, *steps) from None
             self.problems.append(text)
             return said
 
@@ -343,10 +368,13 @@ def _merged_shape(said: Shape, found: Shape, scope: Scope) -> Shape:
 def _merged_size(said: Dim, found: Dim, scope: Scope, whole: Shape, other: Shape) -> Dim:
     if said == found:
         return said
+    if isinstance(said, int) and isinstance(found, int):
+        raise Misfit(f"is declared with shape {_shown(whole)}, and its node makes {_shown(other)}")
     try:
         scope.equations.learn(said, found)
     except ContradictionError:
-        raise Misfit(f"is declared with shape {_shown(whole)}, and its node makes {_shown(other)}") from None
+        # a label that stands for several sizes is no error: runtimes do not look at labels
+        return said if isinstance(said, int) else found
     if isinstance(said, int) or isinstance(found, int):
         return said if isinstance(said, int) else found
     # what the user said is better than an expression, and that is better than a name that means nothing

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proto_schema.inference.site import Scope
-from proto_schema.sizes import Dim, Size
+from proto_schema.sizes import ContradictionError, Dim, Size
 from purexport import dtypes
 from purexport.aten.axes import Axes, Specialised
 from purexport.aten.graph import AtenGraph, Call, Source, TensorType, Type
@@ -66,7 +66,13 @@ class Example(Scope):
     def learn(self, one: Dim, other: Dim) -> None:
         """The two sizes are equal from now on; a declared axis stays, where another symbol can be replaced."""
         before = set(self.equations.replacements)
-        self.equations.learn(one, other, self._replaceable)
+        try:
+            self.equations.learn(one, other, self._replaceable)
+        except ContradictionError as error:
+            raise ExportError(
+                f"{self.source}: {error}, and the model takes them for one; declare the dynamic axes in them static",
+                code="dynamic-axis-held",
+            ) from None
         for name in set(self.equations.replacements) - before:
             self.places[name] = self.source
 
@@ -96,12 +102,12 @@ class Example(Scope):
     # -- calls
 
     def loosen(self, call: Call, arguments: Mapping[str, Any]) -> None:
-        """Give the results of a call whose sizes may change symbols of their own, before it is lowered."""
+        """Take the sizes off the results of a call that may change them, before it is lowered."""
         self.source = call.source
         if has_data_dependent_size(call) or any(map(_can_change, _flat(arguments.values()))):
             for value in call.outputs:
                 if isinstance(value.type, TensorType) and value.type.shape is not None:
-                    value.type = TensorType(value.type.dtype, tuple([self.fresh() for _ in value.type.shape]))
+                    value.type = TensorType(value.type.dtype, (None,) * len(value.type.shape))
 
     def settle(self, call: Call, recorded: Sequence[Type], env: Mapping[AtenValue, Any]) -> None:
         """Compare what was inferred for the results with what was recorded, and keep it as their types.
@@ -113,7 +119,8 @@ class Example(Scope):
                 continue
             shape = _shape_of(env.get(value))
             if shape is None:
-                shape = value.tensor.shape or ()
+                shape = (None,) * len(was.shape)
+            shape = tuple([self.fresh() if size is None else size for size in shape])
             type_ = TensorType(was.dtype, shape)
             if len(shape) != len(was.shape) or not all(map(self._fits, shape, was.shape)):
                 raise ExportError(

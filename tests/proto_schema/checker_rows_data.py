@@ -576,17 +576,38 @@ STRICTER: list[Row] = [
     ),
 ]
 
-# what the official full check refuses and ours takes: all that must be computed of shapes
-SHAPES: list[tuple[str, Change]] = [
-    ("product", both(_values("a", [2, 3]), _values("b", [4, 5]), node("MatMul", ["a", "b"], ["ab"]))),
-    ("convolution of another rank", both(_values("a", [1, 3, 8]), node("Conv", ["a", "w"], ["ab"]))),
-    ("axis out of range", both(_values("a", [2, 3]), node("Concat", ["a", "a"], ["ab"], axis=9))),
-    ("declared output", both(_values("a", [2]), node("Relu", ["a"], ["ab"]), add("graph.output", value("ab", [3])))),
+# what both full checks refuse, because of shapes that are inferred
+SHAPES: list[tuple[str, Change, str]] = [
+    (
+        "product",
+        both(_values("a", [2, 3]), _values("b", [4, 5]), node("MatMul", ["a", "b"], ["ab"])),
+        "graph.node[5]: the MatMul that makes 'ab': shapes [2, 3] and [4, 5] have no matrix product",
+    ),
+    (
+        "convolution of another rank",
+        both(_values("a", [1, 3, 8]), node("Conv", ["a", "w"], ["ab"])),
+        "graph.node[5]: the Conv that makes 'ab': the data has rank 3, and the weight rank 4",
+    ),
+    (
+        "axis out of range",
+        both(_values("a", [2, 3]), node("Concat", ["a", "a"], ["ab"], axis=9)),
+        "graph.node[5]: the Concat that makes 'ab': axis 9 is out of range for rank 2",
+    ),
+    (
+        "declared output",
+        both(_values("a", [2]), node("Relu", ["a"], ["ab"]), add("graph.output", value("ab", [3]))),
+        "graph.node[5].output[0]: the Relu that makes 'ab': output 'ab': is declared with shape [3]",
+    ),
     (
         "sparse initializer where a tensor is taken",
         both(add("graph.sparse_initializer", sparse()), node("Relu", ["s"], ["k"])),
+        "graph.node[5]: the Relu that makes 'k': input 'X' is sparse_tensor(float)",
     ),
-    ("sparse output", both(add("graph.sparse_initializer", sparse()), add("graph.output", value("s", [5])))),
+    (
+        "sparse output",
+        both(add("graph.sparse_initializer", sparse()), add("graph.output", value("s", [5]))),
+        "graph.output[2]: output 's': is declared with another kind of type",
+    ),
 ]
 
 # what both full checks take

@@ -18,7 +18,7 @@ from purexport.inspect.forms import DISAGREE, FORM, REFUSED, Finding, findings
 
 _TITLES = {REFUSED: "every reader refuses", DISAGREE: "readers disagree", FORM: "not the canonical form"}
 _SHOWN = 20
-_COVERS = ["structure", "names", "operators", "attributes", "data", "types"]  # the last by --full
+_COVERS = ["structure", "names", "operators", "attributes", "data", "types", "shapes"]  # the last two by --full
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -28,15 +28,13 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="is it a valid model, with its external data; do all readers read it alike",
         description="Check a model by the rules of ONNX: structure, names, operators, attributes, and that tensors "
         "have the data that their shapes need, also in files of external data. A file with a checksum is read, and "
-        "must have it. --full adds the types of all values, and compares the shapes of initializers with what is "
-        "declared. "
-        "The shapes that nodes compute are not inferred, so a model that passes may still have operands of shapes that "
-        "do not fit. The exit status is 1 when the model breaks a rule, or, with --parsers, when readers refuse it or "
+        "must have it. --full adds the types and the shapes of all values, as `purexport infer` infers them. "
+        "The exit status is 1 when the model breaks a rule, or, with --parsers, when readers refuse it or "
         "read it differently.",
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")
-    add("--full", action="store_true", help="check the types of all values, too; not the shapes that nodes compute")
+    add("--full", action="store_true", help="check the types and shapes of all values, too")
     add("--parsers", action="store_true", help="also say on which bytes protobuf's parsers and ONNX Runtime disagree")
     add("--json", action="store_true", help="the same as JSON")
     return parser
@@ -46,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the verdict.  Returns 1 when it is a no."""
     found = list(findings(Bytes(args.file))) if args.parsers else []
     error = _error(args.file, args.full, bool(args.parsers))
-    covers = _COVERS if args.full else _COVERS[:-1]
+    covers = _COVERS if args.full else _COVERS[:-2]
     facts: dict[str, Any] = {"file": args.file, "valid": error is None, "error": error, "covers": covers}
     if args.parsers:
         facts.update(canonical=not found, findings=[asdict(finding) for finding in found])
@@ -73,7 +71,7 @@ def _error(path: str, full: bool, parsers: bool) -> str | None:
 
 
 def _lines(facts: dict[str, Any], found: list[Finding], parsers: bool) -> Iterator[str]:
-    full = ", types included; shapes are not inferred" if _COVERS[-1] in facts["covers"] else ""
+    full = ", types and shapes included" if _COVERS[-1] in facts["covers"] else ""
     yield f"{facts['file']}: " + (f"valid{full}" if facts["error"] is None else f"not valid: {facts['error']}")
     if not parsers:
         return

@@ -254,7 +254,33 @@ class Emitter:
         folded = folding.fold(op_type, inputs, named, self.builder.folds)
         if folded is not None:
             return self.const(folded)
-        return self.multi(op_type, *inputs, outputs=1, domain=domain, **named)[0]
+        made = self.multi(op_type, *inputs, outputs=1, domain=domain, **named)[0]
+        return made if made.content is None else self._known_already(made)
+
+    def _known_already(self, made: Value) -> Value:
+        """A constant in place of a value whose content is numbers, or the value that has the same size already.
+
+        The node that was just written is taken back then.
+        """
+        content, nodes = made.content or (), self.body.graph.nodes
+        if made.dtype not in _WHOLE or not self.builder.folds or not nodes or nodes[-1] is not made.node:
+            return made
+        if made.is_static and all(isinstance(item, int) for item in content):
+            nodes.pop()
+            return self.const(torch.tensor(content, dtype=dtypes.torch_dtype(made.dtype)).reshape(made.sizes))
+        if made.dtype != dtypes.INT64 or made.shape != ():
+            return made
+        found = self.body.dims.setdefault(content[0], made)
+        if found is not made:
+            nodes.pop()
+        return found
+
+    @staticmethod
+    def is_at_least(value: Value, least: int) -> bool:
+        """True where no element of a whole number or size can be below `least`."""
+        content = inferring.content_of(value) or (None,)
+        lows = [item.low if isinstance(item, Size) else item for item in content]
+        return all(isinstance(low, int) and low >= least for low in lows)
 
     def multi(self, op_type: str, *inputs: Any, outputs: int, domain: str = "", **named: Any) -> tuple[Value, ...]:
         """A node with several outputs: `op.multi("Split", x, outputs=2, axis=1)`.  Raises as `emit` does."""
@@ -312,6 +338,9 @@ class Emitter:
             dtype = dtypes.FLOAT if flat.is_floating_point() else dtypes.onnx_code(flat.dtype)
         types.setdefault(formal.type, dtype)
         return self.const(item, dtype)
+
+
+_WHOLE = (dtypes.INT64, dtypes.INT32, dtypes.BOOL)
 
 
 def _is_half(item: Any) -> bool:

@@ -1,8 +1,8 @@
 """The shapes of the values of a node, from the inference rows of `proto_schema`, as the node is made.
 
 A value's shape and small content are what the operator's row gives for the inputs.  A size of which nothing is known
-is a symbol of its own, so that two values of one unknown size are known to have the same.  The bodies of If and Loop are
-inferred while they are written, so a row gets the types that their outputs have by then.
+is a symbol of its own, so that two values of one unknown size are known to have the same.  The bodies of If and Loop
+are inferred while they are written, so a row gets the types that their outputs have by then.
 """
 
 from __future__ import annotations
