@@ -29,6 +29,7 @@ from proto_schema.inference.rows import row
 from proto_schema.inference.site import Outputs, Site
 from proto_schema.inference.types import MOST, Content, Element, Type, known_shape, product
 from proto_schema.sizes import Dim, Size
+from proto_schema.sizes.size import equals
 
 # The same elements in another shape ----------------------------------------------------------------------------------
 
@@ -71,9 +72,7 @@ def _with_what_is_left(
     shape = [1 if size is None else size for size in known]
     if data is None:
         return tuple([site.fresh() if place == last else size for place, size in enumerate(shape)])
-    equations = site.scope.equations
-    old, new = _without_common(data, shape)
-    total, rest = equations.resolved(product(old)), equations.resolved(product(new))
+    total, rest = map(product, _without_common(data, shape))
     if last is None:
         if not missing and total != rest:
             _same_count(site, data, asked, shape)
@@ -83,15 +82,20 @@ def _with_what_is_left(
         return tuple(shape)
     shape[last] = total // rest
     over = total - shape[last] * rest
-    if equations.equals(over, 0) is False:
+    if equals(over, 0) is False:
         site.fail(f"{listed(data)} has {product(data)} elements, which shape {listed(asked)} does not divide")
+    if isinstance(over, Size):  # what was learnt may make it exact
+        resolved = site.scope.equations.resolved
+        total, rest = resolved(total), resolved(rest)
+        if rest != 0 and total % rest == 0:
+            shape[last] = total // rest
     return tuple(shape)
 
 
 def _same_count(site: Site, data: Sequence[Dim], asked: Sequence[Element], shape: Sequence[Dim]) -> None:
     """Refuse a shape of another number of elements; a size that both have may be 0, so it takes part."""
     old, new = product(data), product(shape)
-    if site.scope.equations.equals(old, new) is False:
+    if equals(old, new) is False:
         site.fail(f"{listed(data)} has {old} elements, and shape {listed(asked)} has {new}")
     site.same(old, new, "the numbers of elements")
 
@@ -190,7 +194,7 @@ def depth_and_space(site: Site) -> Type | None:
 
 
 def _parted(site: Site, size: Dim, count: int) -> Dim:
-    if site.scope.equations.equals(size % count, 0) is False:
+    if equals(size % count, 0) is False:
         site.fail(f"size {size} cannot be divided by {count}")
     return size // count
 
@@ -396,7 +400,7 @@ def _part_sizes(site: Site, whole: Dim) -> list[Dim]:
             return [whole - sum(known) if size is None else size for size in sizes]
         if not open_:
             total = sum(known)
-            if site.scope.equations.equals(total, whole) is False:
+            if equals(total, whole) is False:
                 site.fail(f"split {listed(asked)} has the sum {total}, and the axis has size {whole}")
             site.same(whole, total, "the size of the axis and the sum of the parts")
         return [site.fresh() if size is None else size for size in sizes]

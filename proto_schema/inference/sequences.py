@@ -12,6 +12,7 @@ from proto_schema.inference.site import Site
 from proto_schema.inference.types import OptionalOf, SequenceOf, Tensor, Type, from_proto
 from proto_schema.onnx import TensorProto
 from proto_schema.sizes import Dim, symbol
+from proto_schema.sizes.size import equals
 
 
 def _plain(type_: Type | None) -> Type | None:
@@ -98,7 +99,7 @@ def _part(site: Site, whole: Dim) -> Dim:
     if min(sizes) < 0 or (not shape and sizes[0] == 0):
         site.fail(f"a part has size {min(sizes)}")
     if shape:
-        if site.scope.equations.equals(sum(sizes), whole) is False:
+        if equals(sum(sizes), whole) is False:
             site.fail(f"split has the sum {sum(sizes)}, and the axis has size {whole}")
         return sizes[0] if len(set(sizes)) == 1 else site.fresh()
     return sizes[0] if site.scope.equations.equals(whole % sizes[0], 0) else site.fresh()

@@ -259,6 +259,15 @@ def test_nothing_known_is_no_error(theme: str, row: Row) -> None:
     assert len(_inferred(op, ranked, attributes, opset, len(outputs))) == len(outputs)
 
 
+def test_what_was_learnt_makes_an_open_size_exact() -> None:
+    scope = Scope()
+    scope.equations.learn(parse("t"), parse("p + q"))
+    schema = operators.schema("Reshape", OPSET)
+    assert schema is not None
+    (found,) = rows.infer(Site(schema, [_type("b*t|8"), _type("= p + q|-1|8")], {}, 1, scope))
+    assert _whole(found) == "p + q|b|8"
+
+
 # Sequences and optionals ---------------------------------------------------------------------------------------------
 
 
