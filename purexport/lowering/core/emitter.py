@@ -255,7 +255,8 @@ class Emitter:
         if folded is not None:
             return self.const(folded)
         made = self.multi(op_type, *inputs, outputs=1, domain=domain, **named)[0]
-        return made if made.content is None else self._known_already(made)
+        # an Identity is written where a value needs a name of its own
+        return made if made.content is None or op_type == "Identity" else self._known_already(made)
 
     def _known_already(self, made: Value) -> Value:
         """A constant in place of a value whose content is numbers, or the value that has the same size already.
