@@ -135,6 +135,8 @@ def convolution(site: Site) -> Type | None:
 
 def _check_channels(site: Site, data: Shape, weight: Shape) -> None:
     group = site.attribute("group", 1)
+    if group < 1:
+        site.fail(f"group is {group}")
     if weight is None:
         return
     if data is not None:

@@ -206,12 +206,20 @@ def unary(site: Site) -> Type | None:
 def cast(site: Site) -> Type | None:
     """Another dtype; sizes and whole numbers stay what they are."""
     like = site.schema.name == "CastLike"
-    dtype = site.dtype(1) if like else int(site.attribute("to", 0))
+    dtype = site.dtype(1) if like else _target(site.attribute("to", 0))
     content = site.content(0) if site.schema.name != "BitCast" else None
     if content is not None:
         whole = dtype in (TensorProto.INT64, TensorProto.INT32)
         content = tuple([_cast(item, dtype, whole) for item in content])
     return site.out(site.shape(0), dtype, content)
+
+
+def _target(code: int | bytes) -> int:
+    """The dtype, of which the first version has the name."""
+    if isinstance(code, int):
+        return code
+    name = code.decode("utf-8", "replace").upper()
+    return int(TensorProto.DataType[name]) if name in TensorProto.DataType.__members__ else 0
 
 
 def _cast(item: Element, dtype: int, whole: bool) -> Element:

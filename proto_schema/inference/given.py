@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from proto_schema.inference.site import Site
-from proto_schema.inference.types import MOST, Content, Element, is_size, known_shape
+from proto_schema.inference.types import MOST, Content, Element, Shape, Tensor, is_size, known_shape
 from proto_schema.sizes import Dim, Size
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -46,8 +46,15 @@ def numbers(items: Content) -> list[int] | None:
     """The elements, where all are integers; else None."""
     if items is None:
         return None
-    found = [item for item in items if isinstance(item, int)]
+    found = [item for item in items if isinstance(item, int) and not isinstance(item, bool)]
     return found if len(found) == len(items) else None
+
+
+def same_elements(site: Site, shape: Shape) -> Tensor:
+    """The first input in another shape, with its content."""
+    content, sizes = site.content(0), known_shape(shape)
+    fits = content is not None and sizes is not None and math.prod(sizes) == len(content)
+    return site.out(shape, content=content if fits else None)
 
 
 def size_or_none(element: Element) -> Dim | None:
@@ -61,6 +68,11 @@ def size_or_fresh(site: Site, element: Element) -> Dim:
     """An element as a size, a new symbol where nothing is known of it."""
     size = size_or_none(element)
     return site.fresh() if size is None else size
+
+
+def quotient_up(size: Dim, by: Dim) -> Dim:
+    """The quotient, rounded up."""
+    return -(-size // by) if isinstance(by, int) else (size + by - 1) // by
 
 
 def array_of(site: Site, place: int, *, holes: bool = False) -> Array | None:

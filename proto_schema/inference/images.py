@@ -113,9 +113,11 @@ def grid_sample(site: Site) -> Type | None:
     if shape is None and grid is None:
         return site.out(None)
     rank = len(shape if shape is not None else grid or ())
+    if rank < 3:
+        site.fail(f"the input has rank {rank}, and must have 3 or more")
     shape = site.unknown(rank) if shape is None else shape
     grid = (shape[0], *site.unknown(rank - 2), rank - 2) if grid is None else grid
-    if len(shape) != len(grid) or rank < 3:
+    if len(shape) != len(grid):
         site.fail(f"the input has rank {len(shape)}, and the grid has rank {len(grid)}")
     site.same(grid[-1], rank - 2, "the last size of the grid and the number of spatial axes")
     return site.out((site.same(shape[0], grid[0], "the batches of input and grid"), shape[1], *grid[1:-1]))

@@ -6,9 +6,8 @@ The content of small integer tensors goes along where the places are numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from proto_schema.inference.given import Array, array_of, content_from, listed
+from proto_schema.inference.given import array_of, content_from, listed
 from proto_schema.inference.rows import row
 from proto_schema.inference.site import Site
 from proto_schema.inference.types import MOST, Content, Shape, Type, known_shape
@@ -24,25 +23,22 @@ def gather(site: Site) -> Type | None:
     axis = site.axis(site.attribute("axis", 0), len(shape))
     if indices is None:
         return site.out(None)
-    content = None
-    if site.content(0) is not None and site.content(1) is not None:
-        content = _gathered(array_of(site, 0), site.content(1), axis)
-    return site.out((*shape[:axis], *indices, *shape[axis + 1 :]), content=content)
+    return site.out((*shape[:axis], *indices, *shape[axis + 1 :]), content=_gathered(site, axis))
 
 
-def _gathered(array: Array | None, places: Content, axis: int) -> Content:
-    if array is None or places is None or array.size // max(array.shape[axis], 1) * len(places) > MOST:
+def _gathered(site: Site, axis: int) -> Content:
+    content, places, rank = site.content(0), site.content(1), site.rank(0)
+    if content is None or places is None:
         return None
-    size = array.shape[axis]
-    slices: list[Any] = []
-    for place in places:
-        slices.append(array.take(place, axis) if isinstance(place, int) and -size <= place < size else None)
-    if axis == 0 and array.ndim == 1:
-        return tuple(slices)
-    if any(item is None for item in slices):
+    if rank == 1:
+        size = len(content)
+        return tuple([content[at] if isinstance(at, int) and -size <= at < size else None for at in places])
+    array = array_of(site, 0)
+    size = 0 if array is None else array.shape[axis]
+    known = [at for at in places if isinstance(at, int) and -size <= at < size]
+    if array is None or len(known) < len(places) or array.size // max(size, 1) * len(places) > MOST:
         return None
-    made = array.take([place for place in places if isinstance(place, int)], axis)
-    return content_from(made)
+    return content_from(array.take(known, axis))
 
 
 @row("GatherElements")

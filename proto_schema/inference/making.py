@@ -11,6 +11,7 @@ from proto_schema.inference.given import (
     given,
     listed,
     only,
+    quotient_up,
     size_or_fresh,
     size_or_none,
 )
@@ -72,9 +73,9 @@ def _steps(start: Dim, limit: Dim, delta: Dim) -> Dim | None:
     """The number of steps of a size that reach from start to limit; None where the direction is not known."""
     low, high = (delta, delta) if isinstance(delta, int) else (delta.low, delta.high)
     if low is not None and low > 0:
-        return -(-maximum(limit - start, 0) // delta)
+        return quotient_up(maximum(limit - start, 0), delta)
     if high is not None and high < 0:
-        return -(-maximum(start - limit, 0) // -delta)
+        return quotient_up(maximum(start - limit, 0), -delta)
     return None
 
 

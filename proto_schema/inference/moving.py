@@ -20,6 +20,8 @@ from proto_schema.inference.given import (
     listed,
     numbers,
     only,
+    quotient_up,
+    same_elements,
     size_or_fresh,
     size_or_none,
 )
@@ -56,7 +58,7 @@ def reshape(site: Site) -> Type | None:
         site.fail(f"shape {listed(asked)} has more than one -1")
     if open_ and site.attribute("allowzero", 0) and any(isinstance(item, int) and item == 0 for item in asked):
         site.fail(f"shape {listed(asked)} has a 0 and a -1, and allowzero is set")
-    return site.out(_with_what_is_left(site, data, asked, sizes, open_), content=site.content(0))
+    return same_elements(site, _with_what_is_left(site, data, asked, sizes, open_))
 
 
 def _with_what_is_left(
@@ -70,34 +72,39 @@ def _with_what_is_left(
     if data is None:
         return tuple([site.fresh() if place == last else size for place, size in enumerate(shape)])
     equations = site.scope.equations
-    # sizes that are in both need no arithmetic
-    mine, theirs = _apart(data, shape)
-    total, rest = equations.resolved(product(mine)), equations.resolved(product(theirs))
+    old, new = _without_common(data, shape)
+    total, rest = equations.resolved(product(old)), equations.resolved(product(new))
     if last is None:
-        if not missing and total != rest and equations.equals(total, rest) is not True:
-            if equations.equals(total, rest) is False:
-                counts = product(data), product(shape)
-                site.fail(f"{listed(data)} has {counts[0]} elements, and shape {listed(asked)} has {counts[1]}")
-            site.same(total, rest, "numbers of elements")
+        if not missing and total != rest:
+            _same_count(site, data, asked, shape)
         return tuple(shape)
     if isinstance(rest, int) and rest == 0:
         shape[last] = site.fresh()
         return tuple(shape)
-    if rest != 1 and equations.equals(total % rest, 0) is False:
-        site.fail(f"{listed(data)} has {product(data)} elements, which shape {listed(asked)} does not divide")
     shape[last] = total // rest
+    over = total - shape[last] * rest
+    if equations.equals(over, 0) is False:
+        site.fail(f"{listed(data)} has {product(data)} elements, which shape {listed(asked)} does not divide")
     return tuple(shape)
 
 
-def _apart(one: Sequence[Dim], other: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
-    """The sizes of either, without those that both have; a 0 stays, and so does a symbol beside it."""
-    left, right = list(one), []
-    for size in other:
-        if size != 0 and size in left:
+def _same_count(site: Site, data: Sequence[Dim], asked: Sequence[Element], shape: Sequence[Dim]) -> None:
+    """Refuse a shape of another number of elements; a size that both have may be 0, so it takes part."""
+    old, new = product(data), product(shape)
+    if site.scope.equations.equals(old, new) is False:
+        site.fail(f"{listed(data)} has {old} elements, and shape {listed(asked)} has {new}")
+    site.same(old, new, "the numbers of elements")
+
+
+def _without_common(one: Sequence[Dim], other: Sequence[Dim]) -> tuple[list[Dim], list[Dim]]:
+    """Both shapes without the sizes that both have; a size that is known to be 0 stays."""
+    left, kept = list(other), []
+    for size in one:
+        if size in left and (isinstance(size, Size) or size):
             left.remove(size)
         else:
-            right.append(size)
-    return left, right
+            kept.append(size)
+    return kept, left
 
 
 @row("Flatten")
@@ -107,7 +114,7 @@ def flatten(site: Site) -> Type | None:
     if shape is None:
         return site.out(site.unknown(2))
     axis = site.axis(site.attribute("axis", 1), len(shape), past_end=True)
-    return site.out((product(shape[:axis]), product(shape[axis:])), content=site.content(0))
+    return same_elements(site, (product(shape[:axis]), product(shape[axis:])))
 
 
 @row("Squeeze")
@@ -118,19 +125,21 @@ def squeeze(site: Site) -> Type | None:
         # a size that may be 1 leaves the rank open
         if shape is None or any(isinstance(size, Size) and size.equals(1) is not False for size in shape):
             return site.out(None)
-        return site.out(tuple([size for size in shape if size != 1]), content=site.content(0))
+        return same_elements(site, tuple([size for size in shape if size != 1]))
     asked = given(site, "axes", 1)
     if shape is None or asked is None:
         return site.out(None)
     values = numbers(asked)
     if values is None:
-        return site.out(site.unknown(len(shape) - len(asked)), content=site.content(0))
+        if len(asked) > len(shape):
+            site.fail(f"{len(asked)} axes are to be left out of rank {len(shape)}")
+        return site.out(site.unknown(len(shape) - len(asked)))
     axes = site.axes(values, len(shape))
     for axis in axes:
         if isinstance(shape[axis], int) and shape[axis] != 1:
             site.fail(f"axis {axis} of {listed(shape)} has size {shape[axis]}, and is to be left out")
         site.same(shape[axis], 1, f"the size of axis {axis}, which is left out, and 1")
-    return site.out(tuple([size for axis, size in enumerate(shape) if axis not in axes]), content=site.content(0))
+    return same_elements(site, tuple([size for axis, size in enumerate(shape) if axis not in axes]))
 
 
 @row("Unsqueeze")
@@ -142,10 +151,10 @@ def unsqueeze(site: Site) -> Type | None:
     values = numbers(asked)
     rank = len(shape) + len(asked)
     if values is None:
-        return site.out(site.unknown(rank), content=site.content(0))
+        return site.out(site.unknown(rank))
     axes = site.axes(values, rank)
     left = iter(shape)
-    return site.out(tuple([1 if axis in axes else next(left) for axis in range(rank)]), content=site.content(0))
+    return same_elements(site, tuple([1 if axis in axes else next(left) for axis in range(rank)]))
 
 
 # Other orders --------------------------------------------------------------------------------------------------------
@@ -195,7 +204,8 @@ def keep_matrix(site: Site) -> Type | None:
     if site.schema.name == "ReverseSequence" and shape is not None:
         lengths = site.shape_of_rank(1, 1)
         if lengths is not None:
-            site.same(shape[site.attribute("batch_axis", 1)], lengths[0], "the batch and the number of lengths")
+            batch = shape[site.axis(site.attribute("batch_axis", 1), len(shape))]
+            site.same(batch, lengths[0], "the batch and the number of lengths")
     return site.out(shape)
 
 
@@ -342,6 +352,9 @@ def concat(site: Site) -> Type | None:
 def _joined(site: Site, axis: int, rank: int) -> Content:
     if all(site.content(place) is None for place in range(len(site.inputs))):
         return None
+    if rank == 1:
+        parts = [given(site, "", place) for place in range(len(site.inputs))]
+        return None if None in parts else tuple([item for part in parts for item in part or ()])
     arrays = [array_of(site, place, holes=True) for place in range(len(site.inputs))]
     found = [array for array in arrays if array is not None and array.ndim == rank]
     if len(found) != len(arrays) or sum(array.size for array in found) > MOST:
@@ -388,9 +401,11 @@ def _part_sizes(site: Site, whole: Dim) -> list[Dim]:
             site.same(whole, total, "the size of the axis and the sum of the parts")
         return [site.fresh() if size is None else size for size in sizes]
     count = site.attribute("num_outputs") or site.outputs
+    if count != site.outputs:
+        site.fail(f"there are {count} parts, and {site.outputs} outputs")
     if site.version < 18:
         return [_parted(site, whole, count)] * count
-    part = -(-whole // count)
+    part = quotient_up(whole, count)
     last = whole - part * (count - 1)
     if _is_negative(last):
         site.fail(f"an axis of size {whole} has no {count} parts of size {part}")

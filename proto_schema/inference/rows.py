@@ -12,15 +12,15 @@ from functools import cache
 from importlib import import_module
 from typing import TypeAlias
 
-from proto_schema.inference.site import Site, completed
+from proto_schema.inference.site import Site, check_form, completed
 from proto_schema.inference.types import Tensor, Type
 
 Row: TypeAlias = "Callable[[Site], Type | list[Type | None] | None]"
 
 FILES = (
     "elementwise", "control", "moving", "slicing", "indexing", "making", "reducing", "products", "images",
-    "sequences", "strings",
-    "convolution", "normalization", "attention", "recurrent", "quantization", "spectral", "ml", "training",
+    "sequences", "strings", "convolution", "normalization", "attention", "recurrent", "quantization", "spectral", "ml",
+    "training",
 )  # fmt: skip
 _ROWS: dict[tuple[str, str], Row] = {}
 
@@ -48,6 +48,7 @@ def table() -> dict[tuple[str, str], Row]:
 
 def infer(site: Site) -> list[Type | None]:
     """The types of the outputs of a node.  Raises Misfit where the node contradicts its operator's specification."""
+    check_form(site)
     schema = site.schema
     function = table().get((schema.domain, schema.name))
     made = function(site) if function is not None else None
@@ -55,6 +56,11 @@ def infer(site: Site) -> list[Type | None]:
         made = [made]
     if len(made) < site.outputs:
         made = [*made, *[None] * (site.outputs - len(made))]
+    for item in made:
+        if isinstance(item, Tensor) and item.shape is not None:
+            for size in item.shape:
+                if isinstance(size, int) and size < 0:
+                    site.fail(f"an axis of the output would have size {size}")
     return [
         item if isinstance(item, Tensor) and item.dtype else completed(site, item, place)
         for place, item in enumerate(made[: site.outputs])

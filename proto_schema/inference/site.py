@@ -25,10 +25,10 @@ from proto_schema.inference.types import (
     Type,
     text_of,
 )
-from proto_schema.onnx import TensorProto
-from proto_schema.operators import OpSchema
-from proto_schema.sizes import ContradictionError, Dim, Equations, Size, symbol
-from proto_schema.sizes.size import equals
+from proto_schema.onnx import AttributeProto, TensorProto
+from proto_schema.operators import UNBOUNDED, OpSchema
+from proto_schema.sizes import ContradictionError, Dim, Equations, Size, minimum, symbol
+from proto_schema.sizes.size import equals, less
 
 Outputs: TypeAlias = "list[Type | None]"
 Body = Callable[[Any, "Sequence[Type | None]", bool, bool], "list[Type | None]"]
@@ -44,18 +44,25 @@ class Misfit(Exception):  # noqa: N818 - never leaves the package
 
 
 class Scope:
-    """What the nodes of one graph share: the equations that were learnt, fresh symbols, how subgraphs are inferred.
+    """What the nodes of one graph share: the equations that were learnt, and fresh symbols."""
 
-    `joins` says that two sizes of which neither is known are taken to be equal where they broadcast: in a program that
-    ran, they were.
-    """
-
-    def __init__(self, prefix: str = "unk__", *, joins: bool = False) -> None:
+    def __init__(self, prefix: str = "unk__") -> None:
         self.equations = Equations()
         self.prefix = prefix
-        self.joins = joins
         self.taken: set[str] = set()
         self.count = 0
+
+    def learn(self, one: Dim, other: Dim) -> None:
+        """The two sizes are equal from now on.  Raises ContradictionError where they cannot be."""
+        self.equations.learn(one, other)
+
+    def meet(self, sizes: Sequence[Dim]) -> Dim:
+        """The size of a result whose operands broadcast from these, of which none is known to be 1 or to be equal.
+
+        A number among them wins, because the others are 1 or that number.
+        """
+        number = next((size for size in sizes if isinstance(size, int)), None)
+        return self.fresh() if number is None else number
 
     def fresh(self) -> Size:
         """A size of which nothing is known, with a name that no other has."""
@@ -223,7 +230,7 @@ class Site:
             self.fail(f"{what} must be equal, and are {one} and {other}")
         # equations contradict where a label stands for several sizes, and runtimes do not look at labels
         with suppress(ContradictionError):
-            self.scope.equations.learn(one, other)
+            self.scope.learn(one, other)
         return one if isinstance(one, int) else other if isinstance(other, int) else one
 
     def broadcast(self, *shapes: Shape) -> Shape:
@@ -247,21 +254,25 @@ class Site:
         numbers = {size for size in wide if isinstance(size, int)}
         if len(numbers) > 1:
             self.fail(f"sizes {sorted(numbers)} do not broadcast")
-        if numbers:
-            number = numbers.pop()
-            if self.scope.joins:
-                for size in wide:
-                    self.same(number, size, "broadcast sizes")
-            return number
+        if not wide:
+            return 1
         equations = self.scope.equations
-        rest = wide[1:]
-        if all(equations.equals(wide[0], size) for size in rest):
-            return wide[0]
-        if self.scope.joins:
-            for size in rest:
-                self.same(wide[0], size, "broadcast sizes")
-            return wide[0]
-        return self.fresh()
+        if all(equations.equals(wide[0], size) for size in wide[1:]):
+            return next(iter(numbers), wide[0])
+        if not numbers:
+            for size in wide:
+                if all(size == other or self._covers(size, other) for other in wide):
+                    return size
+        return self.scope.meet(wide)
+
+    def _covers(self, one: Dim, other: Dim) -> bool:
+        """Whether two sizes can only broadcast to the first: it is never the smaller one, and the other is not 0 alone.
+
+        So it is with `seq` and `min(seq, 512)`.
+        """
+        resolved = self.scope.equations.resolved
+        one, other = resolved(one), resolved(other)
+        return less(one, other) is False and minimum(one, 1) == minimum(other, 1)
 
     # -- errors
 
@@ -293,6 +304,34 @@ def check_inputs(site: Site) -> None:
             site.fail(f"input {formal.name!r} is {text}, which {schema.name} does not take")
         if formal.homogeneous and bound.setdefault(formal.type, text) != text:
             site.fail(f"input {formal.name!r} is {text}, and another of type {formal.type} is {bound[formal.type]}")
+
+
+def check_form(site: Site) -> None:
+    """Raises Misfit for a number of inputs, or a type of an attribute, that the operator's version does not take."""
+    schema, count = site.schema, len(site.inputs)
+    if not schema.min_input <= count <= schema.max_input:
+        least, most = schema.min_input, schema.max_input
+        taken = f"{least}" if least == most else f"{least} or more" if most >= UNBOUNDED else f"{least} to {most}"
+        site.fail(f"there are {count} inputs, and {schema.name} takes {taken}")
+    for name, value in site.attributes.items():
+        declared = schema.attributes.get(name)
+        if declared is not None and isinstance(value, _NOT.get(declared.type, ())):
+            site.fail(f"attribute {name!r} is of another type than {schema.name} takes")
+
+
+_ONE, _TEXT, _LIST = (int, float), (bytes, str), (list, tuple)
+_NOT: dict[int, tuple[type, ...]] = {
+    AttributeProto.FLOAT: (*_TEXT, *_LIST),
+    AttributeProto.INT: (float, *_TEXT, *_LIST),
+    AttributeProto.STRING: (*_ONE, *_LIST),
+    AttributeProto.FLOATS: (*_ONE, *_TEXT),
+    AttributeProto.INTS: (*_ONE, *_TEXT),
+    AttributeProto.STRINGS: (*_ONE, *_TEXT),
+    AttributeProto.TENSOR: (*_ONE, *_TEXT, *_LIST),
+    AttributeProto.GRAPH: (*_ONE, *_TEXT, *_LIST),
+    AttributeProto.TYPE_PROTO: (*_ONE, *_TEXT, *_LIST),
+}
+"""The kinds of values that an attribute of a type is not."""
 
 
 def _spelled(text: str) -> str:

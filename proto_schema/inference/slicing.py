@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from proto_schema.inference.given import array_of, content_from, given, is_given, numbers, size_or_none
+from proto_schema.inference.given import array_of, content_from, given, is_given, numbers, quotient_up, size_or_none
 from proto_schema.inference.rows import row
 from proto_schema.inference.site import Site
 from proto_schema.inference.types import Element, Type
@@ -35,8 +35,8 @@ def sliced(site: Site) -> Type | None:
         chosen = range(len(shape)) if axes is None or not is_given(site, "axes", 3) else site.axes(axes, len(shape))
         return site.out(tuple([site.fresh() if axis in chosen else size for axis, size in enumerate(shape)]))
     axes = site.axes(axes, len(shape))
-    steps = given(site, "steps", 4) if is_given(site, "steps", 4) else (1,) * count
-    bounds = [(None,) * count if item is None else item for item in (starts, ends, steps)]
+    steps = given(site, "steps", 4) if is_given(site, "steps", 4) else (1,) * len(axes)
+    bounds = [(None,) * len(axes) if item is None else item for item in (starts, ends, steps)]
     if any(len(item) != len(axes) for item in bounds):
         site.fail(f"there are {len(axes)} axes, {len(bounds[0])} starts, {len(bounds[1])} ends, {len(bounds[2])} steps")
     made = list(shape)
@@ -58,9 +58,9 @@ def _slice_size(site: Site, size: Dim, start: Dim | None, end: Dim | None, step:
     low, high = (step, step) if isinstance(step, int) else (step.low, step.high)
     if low is not None and low > 0:
         start, end = _clipped(_counted(start, size), size), _clipped(_counted(end, size), size)
-        return -(-_span(start, end, size) // step)
+        return quotient_up(_span(start, end, size), step)
     if high is not None and high < 0:
-        return -(-_span_back(site, _counted(start, size), _counted(end, size), size) // -step)
+        return quotient_up(_span_back(site, _counted(start, size), _counted(end, size), size), -step)
     return site.fresh()
 
 
@@ -116,7 +116,12 @@ def _clipped(bound: Dim, size: Dim) -> Dim:
 
 def _span(start: Dim, end: Dim, size: Dim) -> Dim:
     """min(end, size) - max(start, 0), and no less than 0."""
-    return maximum(minimum(end, size, end - start, size - start), 0)
+    if isinstance(start, int) and start == 0 and end == size:
+        return size
+    ends = (end,) if end == size else (end, size)
+    low = start if isinstance(start, int) else start.low
+    before = () if low is not None and low >= 0 else ends  # where the start may lie before the axis
+    return maximum(minimum(*before, *[item - start for item in ends]), 0)
 
 
 def _span_back(site: Site, start: Dim, end: Dim, size: Dim) -> Dim:

@@ -16,6 +16,8 @@ def fourier(site: Site) -> Type | None:
     shape = site.shape(0)
     if shape is None:
         return site.out(None)
+    if len(shape) < 2:
+        site.fail(f"the input has rank {len(shape)}, and must have 2 or more")
     one_sided, inverse = bool(site.attribute("onesided", 0)), bool(site.attribute("inverse", 0))
     _check_last(site, shape[-1])
     real = one_sided and inverse

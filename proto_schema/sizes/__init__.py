@@ -1,7 +1,7 @@
 """Sizes that are not known as numbers: exact integer expressions over symbols, and equations between them."""
 
 from proto_schema.sizes.equations import ContradictionError, Equations
-from proto_schema.sizes.size import Dim, Size, maximum, minimum, symbol
+from proto_schema.sizes.size import Dim, Size, evaluated, maximum, minimum, symbol
 from proto_schema.sizes.text import parse
 
-__all__ = ["ContradictionError", "Dim", "Equations", "Size", "maximum", "minimum", "parse", "symbol"]
+__all__ = ["ContradictionError", "Dim", "Equations", "Size", "evaluated", "maximum", "minimum", "parse", "symbol"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 Bound: TypeAlias = "int | None"
@@ -44,3 +45,21 @@ def quotient(above: Span, below: Span) -> Span:
     if least is None or low is None or low < 0 or least < 0:
         return None, None
     return 0 if most is None else low // max(most, 1), None if high is None else high // max(least, 1)
+
+
+def both(one: Span, other: Span) -> Span:
+    """The range of what lies in two ranges."""
+    lows, highs = ([span[end] for span in (one, other)] for end in (0, 1))
+    return (
+        max((end for end in lows if end is not None), default=None),
+        min((end for end in highs if end is not None), default=None),
+    )
+
+
+def either(spans: Sequence[Span]) -> Span:
+    """The range of what lies in one of several ranges."""
+    lows, highs = [span[0] for span in spans], [span[1] for span in spans]
+    return (
+        None if None in lows else min(end for end in lows if end is not None),
+        None if None in highs else max(end for end in highs if end is not None),
+    )

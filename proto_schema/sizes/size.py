@@ -19,8 +19,8 @@ None (unknown) from the ranges.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
 from proto_schema.sizes import ranges
 from proto_schema.sizes.ranges import Bound, Span
@@ -290,6 +290,35 @@ class Size:
 Dim: TypeAlias = int | Size
 
 
+def evaluated(
+    size: Dim, symbol_of: Callable[[str], Any], least: Callable[..., Any], greatest: Callable[..., Any]
+) -> Any:
+    """The value of a size where symbols are objects with Python's arithmetic: `symbol_of` gives the one of a name.
+
+    `least` and `greatest` are minimum and maximum of such objects.
+    """
+    if not isinstance(size, Size):
+        return size
+
+    def of(atom: Atom) -> Any:
+        if isinstance(atom, Symbol):
+            return symbol_of(atom.name)
+        if isinstance(atom, Quotient):
+            above, below = (evaluated(item, symbol_of, least, greatest) for item in (atom.numerator, atom.denominator))
+            return above // below
+        items = [evaluated(item, symbol_of, least, greatest) for item in sorted(atom.items, key=str)]
+        return (least if isinstance(atom, Least) else greatest)(*items)
+
+    total: Any = None
+    for product, count in size.terms.items():
+        part: Any = None
+        for atom in product:
+            part = of(atom) if part is None else part * of(atom)
+        part = count if part is None else part if count == 1 else part * count
+        total = part if total is None else total + part
+    return total
+
+
 # Making --------------------------------------------------------------------------------------------------------------
 
 
@@ -382,21 +411,25 @@ def bounds(size: Dim) -> Span:
 
 
 def _bounds_of_sum(size: Size) -> Span:
-    low, high = _plain_bounds(size.terms)
-    # `n*(a//n)` is `a` less a remainder between 0 and n-1: so `a - n*(a//n)` and `a - a//n` have bounds, which those of
-    # their parts do not show
+    span = _plain_bounds(size.terms)
     for product, count in size.terms.items():
         atom = product[0] if len(product) == 1 else None
-        if not isinstance(atom, Quotient) or not isinstance(atom.denominator, int):
+        if atom is None or isinstance(atom, Symbol):
             continue
-        number = atom.denominator
         others = _made({other: times for other, times in size.terms.items() if other != product})
-        inner = _plain_bounds(_terms(number * others + count * atom.numerator))
-        least, most = ranges.added(inner, ranges.scaled((0, number - 1), -count))
-        tighter = None if least is None else -(-least // number), None if most is None else most // number
-        low = max((end for end in (low, tighter[0]) if end is not None), default=None)
-        high = min((end for end in (high, tighter[1]) if end is not None), default=None)
-    return low, high
+        if not isinstance(atom, Quotient):
+            # the sum is one of those with an item in place of the choice, and the least or greatest of them
+            spans = [_plain_bounds(_terms(others + count * item)) for item in atom.items]
+            least = isinstance(atom, Least) == (count > 0)
+            for low, high in (ranges.either(spans), *[(None, high) if least else (low, None) for low, high in spans]):
+                span = ranges.both(span, (low, high))
+        elif isinstance(number := atom.denominator, int):
+            # `n*(a//n)` is `a` less a remainder between 0 and n-1: so `a - n*(a//n)` and `a - a//n` have bounds
+            inner = _plain_bounds(_terms(number * others + count * atom.numerator))
+            low, high = ranges.added(inner, ranges.scaled((0, number - 1), -count))
+            whole = None if low is None else -(-low // number), None if high is None else high // number
+            span = ranges.both(span, whole)
+    return span
 
 
 def _plain_bounds(terms: Terms) -> Span:

@@ -5,8 +5,8 @@ its arguments by name with the schema's defaults filled in.  An argument is a `V
 of those.  Invariants: a value has one producer (a call or a graph input); calls are in execution order; no object of a
 front end (TorchScript node, fx node) appears here, except behind `Source`, which only makes text of it.
 
-Dimensions are `int` where they cannot change, otherwise a string: an expression of the declared axis names
-(`"batch"`, `"2*batch"`).  Two expressions are equal when the sizes are equal.  `None` is an unknown dimension.
+Dimensions are `int` where they cannot change, otherwise a `Size`: an expression of the declared axis names (`batch`,
+`2*batch`).  Two expressions are equal when the sizes are equal.  `None` is an unknown dimension.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import Any
 import torch
 
 from proto_schema.payload import Payload
+from proto_schema.sizes import Size
 from purexport.aten.names import base_of
 
-Dim = int | str | None
+Dim = int | Size | None
 
 # Namespace of our own operators.  Each has exactly the schema of `aten::name`, and a reader renames it to that.
 OWN_NAMESPACE = "purexport"

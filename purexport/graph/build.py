@@ -14,6 +14,7 @@ import torch
 import proto_schema as ps
 from proto_schema import operators
 from purexport import dtypes
+from purexport.aten.graph import Dim
 from purexport.graph.ir import Graph, Node, Value
 from purexport.graph.origins import Origins
 from purexport.graph.payloads import payload
@@ -148,14 +149,14 @@ def _value_info(value: Value) -> ps.ValueInfoProto:
     return ps.ValueInfoProto(name=value.name, type=ps.TypeProto(sequence_type=sequence))
 
 
-def _tensor_type(dtype: int | None, shape: Sequence[int | str | None] | None) -> ps.TypeProto:
+def _tensor_type(dtype: int | None, shape: Sequence[Dim] | None) -> ps.TypeProto:
     tensor = ps.TypeProto.Tensor(elem_type=dtype)
     if shape is not None:
         tensor.shape = ps.TensorShapeProto(dim=[_dim(dim) for dim in shape])
     return ps.TypeProto(tensor_type=tensor)
 
 
-def _dim(dim: int | str | None) -> ps.TensorShapeProto.Dimension:
+def _dim(dim: Dim) -> ps.TensorShapeProto.Dimension:
     if isinstance(dim, int):
         return ps.TensorShapeProto.Dimension(dim_value=dim)
-    return ps.TensorShapeProto.Dimension(dim_param=dim) if dim else ps.TensorShapeProto.Dimension()
+    return ps.TensorShapeProto.Dimension() if dim is None else ps.TensorShapeProto.Dimension(dim_param=str(dim))

@@ -16,15 +16,18 @@ import torch
 from proto_schema.payload import Payload
 from purexport.aten.graph import Dim, Source
 
+Shape = tuple[Dim, ...] | None
+
 
 class Value:
-    """A tensor in the graph.  `dtype` is a TensorProto.DataType code; `shape` holds ints and axis expressions.
+    """A tensor in the graph.  `dtype` is a TensorProto.DataType code; `shape` holds ints and sizes.
+    `content` holds the elements of a small tensor in row-major order as far as they are known: numbers, sizes, None.
 
     A sequence has neither; instead `element` is the dtype and shape of its tensors.
     A constant whose bytes only the file needs has `stored` and no `const`; for every rule it is an unknown tensor.
     """
 
-    __slots__ = ("const", "dtype", "element", "name", "node", "shape", "stored")
+    __slots__ = ("const", "content", "dtype", "element", "name", "node", "sized", "stored")
 
     def __init__(
         self,
@@ -37,12 +40,22 @@ class Value:
         stored: Payload | None = None,
     ) -> None:
         self.dtype = dtype
-        self.shape = shape
+        self.sized = shape
         self.name = name
         self.const = const
         self.node = node
         self.stored = stored
+        self.content: tuple[Any, ...] | None = None
         self.element: tuple[int, tuple[Dim, ...] | None] | None = None
+
+    @property
+    def shape(self) -> tuple[Dim, ...] | None:
+        """The sizes: ints where they cannot change."""
+        return self.sized
+
+    @shape.setter
+    def shape(self, shape: tuple[Dim, ...] | None) -> None:
+        self.sized = better(self.sized, shape)
 
     @property
     def is_constant(self) -> bool:
@@ -113,3 +126,16 @@ class Graph:
             for body in node.subgraphs():
                 yield from body.used()
         yield from self.outputs
+
+
+def better(one: Shape, other: Shape) -> Shape:
+    """Of two shapes of one value, what is known in either: numbers before sizes, sizes before what is unknown."""
+    if one is None or other is None or len(one) != len(other):
+        return other if one is None else one
+    return tuple([_better(size, alternative) for size, alternative in zip(one, other, strict=True)])
+
+
+def _better(one: Dim, other: Dim) -> Dim:
+    if isinstance(one, int) or other is None:
+        return one
+    return other if one is None or isinstance(other, int) else one

@@ -8,15 +8,14 @@ symbol must hold for all sizes but the smallest few, which torch's own shape fun
 
 from __future__ import annotations
 
-import ast
 import functools
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from proto_schema.sizes import Dim, evaluated
 from purexport.aten.graph import AtenGraph, Call, Input, ListType, TensorType, Value, map_values
 from purexport.aten.names import operator_of
 from purexport.errors import ExportError
@@ -83,48 +82,28 @@ def _example(type_: TensorType) -> torch.Tensor:
 
 
 def _symbolic(machine: FakeMachine, type_: TensorType) -> torch.Tensor:
-    shape = [size if isinstance(size, int) else _size(machine, str(size)) for size in type_.shape or ()]
+    shape = [_size(machine, size) for size in type_.shape or () if size is not None]  # `_is_known`: none is
     return torch.empty(shape, dtype=type_.dtype)
 
 
-def _size(machine: FakeMachine, expression: str) -> Any:
-    """The symbolic size that an expression of axis names says; what is no such expression is a name of its own."""
-    try:
-        return _computed(machine, ast.parse(expression, mode="eval").body)
-    except (SyntaxError, KeyError):
-        return machine.symbol(expression, _EXAMPLE)
+def _size(machine: FakeMachine, size: Dim) -> Any:
+    """A symbolic size of torch's for one of ours."""
+
+    def symbol(name: str) -> Any:
+        return machine.symbol(name, _EXAMPLE)
+
+    return evaluated(size, symbol, _least, _greatest)
 
 
-def _computed(machine: FakeMachine, node: Any) -> Any:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    if isinstance(node, ast.Name):
-        return machine.symbol(node.id, _EXAMPLE)
-    if isinstance(node, ast.UnaryOp):
-        return _OPERATORS[type(node.op)](_computed(machine, node.operand))
-    if isinstance(node, ast.BinOp):
-        return _OPERATORS[type(node.op)](_computed(machine, node.left), _computed(machine, node.right))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return _FUNCTIONS[node.func.id](*(_computed(machine, item) for item in node.args))
-    raise KeyError(type(node))
+def _least(*sizes: Any) -> Any:
+    return functools.reduce(torch.sym_min, sizes)
+
+
+def _greatest(*sizes: Any) -> Any:
+    return functools.reduce(torch.sym_max, sizes)
 
 
 _EXAMPLE = 12  # only a hint: it stands for any size
-_OPERATORS: Mapping[Any, Any] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Pow: operator.pow,
-    ast.USub: operator.neg,
-}
-_FUNCTIONS: Mapping[str, Any] = {
-    "Max": lambda *sizes: functools.reduce(torch.sym_max, sizes),
-    "Min": lambda *sizes: functools.reduce(torch.sym_min, sizes),
-    "Mod": lambda one, other: one % other,
-    "PythonMod": lambda one, other: one % other,
-}
 
 
 def _is_known(value: Value) -> bool:

@@ -9,12 +9,14 @@ Each call gets an `op` of its own, made here once and frozen; a block is walked 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from purexport import dtypes
 from purexport.aten import scalars
+from purexport.aten.axes import Axes
 from purexport.aten.graph import AtenGraph, Call, Source, TensorType
 from purexport.aten.graph import Value as AtenValue
 from purexport.errors import (
@@ -33,6 +35,7 @@ from purexport.lowering.core.context import Site, site_of
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import COMPLEX, QUANTIZED
 from purexport.lowering.rules import RuleBook, registered
+from purexport.lowering.sized import Example
 from purexport.lowering.state import State
 from purexport.lowering.support.qdq import Quantized
 from purexport.options import OperatorExportTypes
@@ -53,6 +56,7 @@ class Lowered:
     rules: set[str] = field(default_factory=set)
     decomposed: set[str] = field(default_factory=set)
     remarks: list[str] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)  # what users are warned of: axes that the model holds or merges
 
 
 def lower_graph(
@@ -63,15 +67,66 @@ def lower_graph(
     fold: bool = True,
     kind: OperatorExportTypes = OperatorExportTypes.ONNX,
     listed: bool = False,
+    axes: Mapping[str, Axes] | None = None,
 ) -> Lowered:
     """Lower `graph` to ONNX at `opset`; `custom` maps ATen names to rules that go first.
+
+    `axes` maps an input's name to its dynamic axes and their names, for a graph that was recorded with the sizes of an
+    example (`sized`); None for a graph whose types hold for all sizes.
 
     Without `fold`, what is computed of parameters stays in the graph.  `kind` says which calls stay as they are;
     `listed` that the results are those of a list, which a RAW graph returns.
     Raises UnsupportedOperatorError with every call that cannot be expressed.
     """
-    walk = Walk(custom or {}, kind)
-    op = Emitter.of(walk.result.graph, opset, folds=fold)
+    run = functools.partial(_lowered, graph, opset, custom or {}, fold, kind, listed)
+    if axes is None:
+        return run(None)
+    recorded = [(value, value.type) for value in _values(graph)]
+    held: list[str] = []
+    while True:
+        example = Example(axes)
+        example.name_axes(graph)
+        failure: ExportError | None = None
+        try:
+            lowered = run(example)
+        except ExportError as error:
+            failure = error
+        specialised = example.specialised()
+        if not specialised:
+            break
+        # an axis that the model holds is static in the file, and what was lowered as if it were not is lowered again
+        held += map(str, specialised)
+        labels = {item.axis for item in specialised}
+        axes = {
+            name: {axis: label for axis, label in named.items() if label not in labels} for name, named in axes.items()
+        }
+        for value, type_ in recorded:
+            value.type = type_
+    if failure is not None:
+        raise failure
+    example.resolve(lowered.graph)
+    lowered.findings = [*held, *example.merged()]
+    return lowered
+
+
+def _values(graph: AtenGraph) -> Iterator[AtenValue]:
+    yield from (item.value for item in graph.inputs)
+    for call in graph.calls:
+        yield from call.outputs
+
+
+def _lowered(
+    graph: AtenGraph,
+    opset: int,
+    custom: Mapping[str, Callable[..., Any]],
+    fold: bool,
+    kind: OperatorExportTypes,
+    listed: bool,
+    example: Example | None,
+) -> Lowered:
+    """One lowering of the graph; `example` knows the sizes that can change, where the types do not say them."""
+    walk = Walk(custom, kind, example)
+    op = Emitter.of(walk.result.graph, opset, folds=fold, scope=example)
     op = walk.model(op, graph)
     if kind is OperatorExportTypes.RAW:
         if listed and op.graph.outputs:
@@ -84,7 +139,10 @@ def lower_graph(
 class Walk:
     """One walk over a graph."""
 
-    def __init__(self, custom: Mapping[str, Callable[..., Any]], kind: OperatorExportTypes) -> None:
+    def __init__(
+        self, custom: Mapping[str, Callable[..., Any]], kind: OperatorExportTypes, example: Example | None
+    ) -> None:
+        self.example = example
         self.result = Lowered(Graph())
         self.state = State()
         self.rules = RuleBook(registered(), custom)
@@ -124,12 +182,18 @@ class Walk:
             state.poisoned.update(call.outputs)
             self._note_missing(call, call.source)
             return
+        recorded = [value.type for value in call.outputs]
+        if self.example is not None and not outer:
+            # the pieces of a decomposition were made for the sizes that hold here
+            self.example.loosen(call, state.arguments(call))
         op = op.at(site_of(call))
         if state.absent and any(value in state.absent for value in call.inputs()):
             self._gap(op, call, LEFT_OUT, "symbolic-refuses", outer)
             return
         try:
             self._lower(op, call, outer)
+            if self.example is not None:
+                self.example.settle(call, recorded, state.env)
         except OpsetError as error:
             self._gap(op, call, _lowest(error), error.code, outer)
         except (UnsupportedForm, UnsupportedDtypeError) as error:

@@ -1,13 +1,19 @@
-"""torch's symbolic sizes in the neutral graph: expressions of the names of the axes."""
+"""torch's symbolic sizes in the neutral graph: sizes over the names of the axes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any
 
 import torch
 
+import proto_schema as ps
+from proto_schema.sizes import Dim as Known
+from proto_schema.sizes import maximum, minimum
 from purexport.aten.graph import Dim, ListType, ScalarType, TensorType, Type
+
+_HIGHEST = 16  # a power
 
 
 class Symbols:
@@ -15,28 +21,43 @@ class Symbols:
 
     def __init__(self, names: Mapping[str, str]) -> None:
         self.names = names
-        self.texts: dict[Any, str] = {}
+        self.sizes: dict[Any, Known] = {}
 
     def dim(self, size: Any) -> Dim:
         """A size as the neutral graph writes it."""
-        if isinstance(size, int):
-            return size
-        expression = size.node.expr
-        if expression.is_Integer:
-            return int(expression)
-        return self.text(expression)
+        return size if isinstance(size, int) else self.size(size.node.expr)
 
     def text(self, expression: Any) -> str:
-        """The text of an expression with the names of its symbols; the terms are sorted by these names."""
-        found = self.texts.get(expression)
+        """A sympy expression in the names of its symbols."""
+        names = {
+            item: type(item)(self.names[str(item)], **item.assumptions0)
+            for item in expression.free_symbols
+            if str(item) in self.names
+        }
+        return str(expression.xreplace(names))
+
+    def size(self, expression: Any) -> Known:
+        """What a sympy expression says, in the names of its symbols.
+
+        What is no expression of sizes becomes one symbol, whose name is torch's text.
+        """
+        found = self.sizes.get(expression)
         if found is None:
-            named = {
-                symbol: type(symbol)(self.names[str(symbol)], **symbol.assumptions0)
-                for symbol in expression.free_symbols
-                if str(symbol) in self.names
-            }
-            found = self.texts[expression] = str(expression.xreplace(named))
+            found = self.sizes[expression] = self._read(expression)
         return found
+
+    def _read(self, expression: Any) -> Known:
+        if expression.is_Integer:
+            return int(expression)
+        if expression.is_Symbol:
+            name = str(expression)
+            return ps.Size.symbol(self.names.get(name, name))
+        function = _FUNCTIONS.get(type(expression).__name__)
+        if function is not None:
+            return function(*map(self.size, expression.args))
+        if expression.is_Pow and expression.exp.is_Integer and 0 < int(expression.exp) <= _HIGHEST:
+            return reduce(_times, [self.size(expression.base)] * int(expression.exp))
+        return ps.Size.symbol(str(expression))
 
     def type(self, value: Any) -> Type:
         """The type of `value`, which torch.export recorded for a node or a fake tensor run returned."""
@@ -49,6 +70,36 @@ class Symbols:
         if isinstance(value, (float, torch.SymFloat)):
             return ScalarType(float)
         return ListType()
+
+
+def _plus(one: Known, other: Known) -> Known:
+    return one + other
+
+
+def _times(one: Known, other: Known) -> Known:
+    return one * other
+
+
+def _over(one: Known, other: Known) -> Known:
+    return one // other
+
+
+def _rest(one: Known, other: Known) -> Known:
+    return one % other
+
+
+# by the names of sympy's classes and of torch's, which this module does not import
+_FUNCTIONS: Mapping[str, Callable[..., Known]] = {
+    "Add": lambda *items: reduce(_plus, items),
+    "Mul": lambda *items: reduce(_times, items),
+    "FloorDiv": _over,
+    "CleanDiv": _over,
+    "CeilDiv": lambda one, other: -(-one // other),
+    "Mod": _rest,
+    "PythonMod": _rest,
+    "Max": maximum,
+    "Min": minimum,
+}
 
 
 def _strides(tensor: torch.Tensor) -> tuple[int, ...] | None:

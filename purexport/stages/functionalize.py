@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from purexport.aten.graph import AtenGraph
@@ -13,8 +11,7 @@ from purexport.functionalize.arguments import refuse_parts, refuse_shared_inputs
 from purexport.functionalize.graph import functionalize
 from purexport.functionalize.state import State, keep_state, write_remarks
 from purexport.lowering.complex.interface import interface_remarks
-from purexport.shapes import abstract_run
-from purexport.stages.run import Run
+from purexport.stages.run import Run, said
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +36,8 @@ def make_pure(run: Run, captured: Captured) -> Pure:
     pure = functionalize(captured.graph, sizes_of_example=sizes_of_example)
     refuse_shared_inputs(pure, run.arguments)
     remarks = list(captured.notes)
-    remarks += _said(captured.remarks)
-    remarks += _said(write_remarks(pure, options.mutated_state))
-    remarks += _said(_infer_types(captured, pure.graph))
+    remarks += said(captured.remarks)
+    remarks += said(write_remarks(pure, options.mutated_state))
     keeps = options.mutated_state == "io"
     buffers = [item.input for item in pure.mutations] if keeps else []
     names.make_way(pure.graph, options.input_names, options.output_names, options.dynamic_axes or (), buffers)
@@ -51,22 +47,3 @@ def make_pure(run: Run, captured: Captured) -> Pure:
     users = [item.name for item in pure.graph.inputs if item.kind == "user"]
     names.check_axes(options.dynamic_axes, [*users, *pure.graph.output_names])
     return Pure(captured, pure.graph, state, remarks)
-
-
-def _infer_types(captured: Captured, graph: AtenGraph) -> list[str]:
-    """Where sizes can change, replace types with the example's sizes by those of the abstract execution."""
-    if captured.types_hold_for_all_sizes:
-        return []
-    if not captured.axes and not abstract_run.has_data_dependent_sizes(graph):
-        return []
-    return abstract_run.infer_types(graph, captured.axes).remarks()
-
-
-def _said(remarks: Sequence[str]) -> Sequence[str]:
-    """Show each remark as a warning that points at the caller of `export`.
-
-    The frames in between are those of the stage, of `export` itself and of `takes_past_options`.
-    """
-    for remark in remarks:
-        warnings.warn(remark, UserWarning, stacklevel=5)
-    return remarks

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
+from purexport.aten.axes import Axes
+from purexport.facts.table import has_data_dependent_size
 from purexport.graph.ir import Graph
 from purexport.graph.parameters import parameters_as_inputs
 from purexport.lowering.lower import Lowered, lower_graph
 from purexport.stages.functionalize import Pure
-from purexport.stages.run import Run
+from purexport.stages.run import Run, said
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +44,17 @@ def lower_to_onnx(run: Run, pure: Pure) -> Onnx:
         fold=options.folds(run.model),
         kind=options.operator_export_type,
         listed=pure.captured.listed,
+        axes=_axes(pure),
     )
+    lowered.remarks[:0] = said(lowered.findings)
     outside = [] if options.export_params else parameters_as_inputs(lowered.graph, pure.graph.inputs)
     return Onnx(pure, lowered, {value.name: tensor for value, tensor in outside})
+
+
+def _axes(pure: Pure) -> Mapping[str, Axes] | None:
+    """The dynamic axes by input, for a graph with the sizes of an example; None where its types hold for all sizes."""
+    captured = pure.captured
+    if captured.types_hold_for_all_sizes:
+        return None
+    changing = bool(captured.axes) or any(map(has_data_dependent_size, pure.graph.calls))
+    return captured.axes if changing else None

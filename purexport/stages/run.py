@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -76,3 +77,13 @@ def _refuse_dtypes(arguments: Any) -> None:
         raise ExportError(
             f"args holds {unknown[0]}, which is no tensor; pass example tensors", code="argument-not-a-tensor"
         )
+
+
+def said(remarks: Sequence[str]) -> Sequence[str]:
+    """Show each remark as a warning that points at the caller of `export`.
+
+    The frames in between are those of the stage, of `export` itself and of `takes_past_options`.
+    """
+    for remark in remarks:
+        warnings.warn(remark, UserWarning, stacklevel=5)
+    return remarks

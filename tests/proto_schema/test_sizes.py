@@ -43,6 +43,10 @@ FORMS = [
     (symbol("n+1") * symbol("n"), "n*'n+1'", (0, None)),
     (symbol("lambda") + 1, "'lambda' + 1", (1, None)),
     (H - H // 2, "h - h//2", (0, None)),
+    (S - minimum(S, 3), "seq - min(seq, 3)", (0, None)),
+    (minimum(S, P) - S, "min(past, seq) - seq", (None, 0)),
+    (maximum(S, 3) - S, "max(seq, 3) - seq", (0, 3)),
+    (maximum(minimum(S, 3), S), "seq", (0, None)),
     (H // 3 - H + 2, "h//3 - h + 2", (None, 2)),
     (maximum(minimum(H, H // 2), 0), "h//2", (0, None)),
 ]

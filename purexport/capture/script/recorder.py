@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from proto_schema.sizes import Size
 from purexport.aten import scalars
 from purexport.aten.graph import (
     AtenGraph,
@@ -123,7 +124,7 @@ class Recorder:
         else:
             value = Value(self.shapes.type(fake))
         self.fakes[value] = fake
-        if isinstance(value.type, TensorType) and any(isinstance(size, str) for size in value.type.shape or ()):
+        if isinstance(value.type, TensorType) and any(isinstance(size, Size) for size in value.type.shape or ()):
             self.sizes[value] = tuple(fake.shape)  # the fake may be given another shape in place
         return value
 

@@ -11,10 +11,11 @@ What grows in them are the lists of a graph, the sizes and the remarks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from proto_schema.inference.site import Scope
 from purexport import dtypes
 from purexport.aten.graph import Call, Source, TensorType, Type
 from purexport.aten.graph import Value as AtenValue
@@ -29,6 +30,7 @@ class Builder:
     inputs: list[Value]  # of the model's graph: sizes can be read from them anywhere
     folds: bool = True  # False: only what sizes need
     remarks: list[str] = field(default_factory=list)
+    scope: Scope = field(default_factory=Scope)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,10 +62,11 @@ class Site:
     operands: Mapping[str, Type] = field(default_factory=dict)
 
 
-def site_of(call: Call) -> Site:
-    """The site of a neutral call."""
+def site_of(call: Call, types: Iterable[Type] | None = None) -> Site:
+    """The site of a neutral call; `types` are those of its results, where they are not the recorded ones."""
     operands = {name: arg.type for name, arg in call.args.items() if isinstance(arg, AtenValue)}
-    results = tuple([_stored(value.type) for value in call.outputs])
+    known = [value.type for value in call.outputs] if types is None else types
+    results = tuple(map(_stored, known))
     return Site(call.source, call.target, results, MappingProxyType(operands))
 
 

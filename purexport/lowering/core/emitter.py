@@ -25,11 +25,13 @@ from typing import Any
 import torch
 
 from proto_schema import operators
+from proto_schema.inference.site import Scope
+from proto_schema.sizes import Size
 from purexport import dtypes
 from purexport.aten.graph import Source, TensorType, Type
 from purexport.errors import ExportError, OpsetError
 from purexport.graph.ir import Graph, Node, Value
-from purexport.lowering.core import binding, folding, versions
+from purexport.lowering.core import binding, folding, inferring, versions
 from purexport.lowering.core.context import Body, Builder, Site
 
 
@@ -45,12 +47,13 @@ class Emitter:
     site: Site
 
     @classmethod
-    def of(cls, graph: Graph, opset: int, *, folds: bool = True) -> Emitter:
+    def of(cls, graph: Graph, opset: int, *, folds: bool = True, scope: Scope | None = None) -> Emitter:
         """The `op` that begins a lowering into `graph`, at no call yet.
 
-        Without `folds`, constants that may be weights are not computed with, only what sizes need.
+        Without `folds`, constants that may be weights are not computed with, only what sizes need.  `scope` knows the
+        sizes that can change.
         """
-        return cls(Builder(opset, graph.inputs, folds), Body(graph), Site())
+        return cls(Builder(opset, graph.inputs, folds, scope=scope or Scope()), Body(graph), Site())
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
         if not op_type[:1].isupper():
@@ -220,8 +223,8 @@ class Emitter:
             dims[key] = self.Gather(self.shape(value), self.const(axis), axis=0)
         return dims[key]
 
-    def size(self, expression: str | None) -> Value | None:
-        """The value of an axis expression, read from where it was read before or from a graph input; else None."""
+    def size(self, expression: Size | None) -> Value | None:
+        """The value of a size, read from where it was read before or from a graph input; else None."""
         if expression is None:
             return None
         dims = self.body.dims
@@ -251,7 +254,33 @@ class Emitter:
         folded = folding.fold(op_type, inputs, named, self.builder.folds)
         if folded is not None:
             return self.const(folded)
-        return self.multi(op_type, *inputs, outputs=1, domain=domain, **named)[0]
+        made = self.multi(op_type, *inputs, outputs=1, domain=domain, **named)[0]
+        return made if made.content is None else self._known_already(made)
+
+    def _known_already(self, made: Value) -> Value:
+        """A constant in place of a value whose content is numbers, or the value that has the same size already.
+
+        The node that was just written is taken back then.
+        """
+        content, nodes = made.content or (), self.body.graph.nodes
+        if made.dtype not in _WHOLE or not self.builder.folds or not nodes or nodes[-1] is not made.node:
+            return made
+        if made.is_static and all(isinstance(item, int) for item in content):
+            nodes.pop()
+            return self.const(torch.tensor(content, dtype=dtypes.torch_dtype(made.dtype)).reshape(made.sizes))
+        if made.dtype != dtypes.INT64 or made.shape != ():
+            return made
+        found = self.body.dims.setdefault(content[0], made)
+        if found is not made:
+            nodes.pop()
+        return found
+
+    @staticmethod
+    def is_at_least(value: Value, least: int) -> bool:
+        """True where no element of a whole number or size can be below `least`."""
+        content = inferring.content_of(value) or (None,)
+        lows = [item.low if isinstance(item, Size) else item for item in content]
+        return all(isinstance(low, int) and low >= least for low in lows)
 
     def multi(self, op_type: str, *inputs: Any, outputs: int, domain: str = "", **named: Any) -> tuple[Value, ...]:
         """A node with several outputs: `op.multi("Split", x, outputs=2, axis=1)`.  Raises as `emit` does."""
@@ -279,6 +308,7 @@ class Emitter:
             Value(binding.output_type(schema, index, types, attributes), node=node) for index in range(outputs)
         ]
         binding.check_output(schema, opset, node.outputs[0].dtype)
+        inferring.infer_outputs(node, schema, self.builder.scope)
         self.body.graph.nodes.append(node)
         return tuple(node.outputs)
 
@@ -308,6 +338,9 @@ class Emitter:
             dtype = dtypes.FLOAT if flat.is_floating_point() else dtypes.onnx_code(flat.dtype)
         types.setdefault(formal.type, dtype)
         return self.const(item, dtype)
+
+
+_WHOLE = (dtypes.INT64, dtypes.INT32, dtypes.BOOL)
 
 
 def _is_half(item: Any) -> bool:

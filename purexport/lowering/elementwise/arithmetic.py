@@ -145,7 +145,7 @@ def floor_divide(op: Emitter, self: Value, other: Value) -> Value:
         return _floor_divide_floats(op, self, other)
     # one less than the truncated quotient where the signs differ and the remainder is not zero
     quotient = widened(op, "Div", self, other)
-    if _is_unsigned(self):
+    if _is_unsigned(self) or (op.is_at_least(self, 0) and op.is_at_least(other, 1)):
         return quotient
     left = widened(op, "Sub", self, widened(op, "Mul", quotient, other))
     zero = op.like(0, self)

@@ -18,7 +18,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.nn.pool import size_product_value
-from purexport.lowering.support.common import full, permute, reshape_to_result
+from purexport.lowering.support.common import dims_of, full, permute, reshape_to_result
 
 
 @lower("aten::einsum")
@@ -174,7 +174,7 @@ def bilinear(op: Emitter, input1: Value, input2: Value, weight: Value, bias: Val
     """
     found = contract(op, [_rows(op, input1), weight, _rows(op, input2)], ["ni", "oij", "nj"], "no")
     found = found if bias is None else op.Add(found, bias)
-    return found if input1.rank == 2 else reshape_to_result(op, found)
+    return found if input1.rank == 2 else reshape_to_result(op, found, [*dims_of(op, input1)[:-1], op.dim(weight, 0)])
 
 
 def _rows(op: Emitter, value: Value) -> Value:

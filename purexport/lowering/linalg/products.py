@@ -16,7 +16,7 @@ from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.support.common import axis_of, full, reshape, reshape_to_result, swap_last
+from purexport.lowering.support.common import axis_of, dims_of, full, reshape, reshape_to_result, swap_last, times
 from purexport.lowering.support.kernels import largest
 
 _MULTIPLIED = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.FLOAT16, dtypes.BFLOAT16, dtypes.INT32, dtypes.INT64)
@@ -176,7 +176,9 @@ def kron(op: Emitter, self: Value, other: Value) -> Value:
         op.Unsqueeze(one, list(range(1, 2 * rank, 2))) if rank else one,
         op.Unsqueeze(two, list(range(0, 2 * rank, 2))) if rank else two,
     )
-    return reshape_to_result(op, spread)
+    return reshape_to_result(
+        op, spread, [times(op, a, b) for a, b in zip(dims_of(op, one), dims_of(op, two), strict=True)]
+    )
 
 
 # Vectors ------------------------------------------------------------------------------------------------------------

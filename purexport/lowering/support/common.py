@@ -36,6 +36,14 @@ def dims_of(op: Emitter, value: Value) -> list[Any]:
     return [op.dim(value, axis) for axis in range(value.rank)]
 
 
+def times(op: Emitter, one: Any, other: Any) -> Any:
+    """The product of two sizes: an int where both are, else a computed value."""
+    if isinstance(one, int) and isinstance(other, int):
+        return one * other
+    first, second = (op.const(size) if isinstance(size, int) else size for size in (one, other))
+    return op.Mul(first, second)
+
+
 def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
     """`value` reshaped to `sizes` (ints or values, at most one -1), with as few nodes as possible."""
     known = [op.known(size) for size in sizes]
@@ -81,7 +89,7 @@ def _size(op: Emitter, value: Value, position: int, size: Any, sizes: Dims | Non
     if isinstance(size, int):
         return size
     given = sizes[position] if sizes is not None and position < len(sizes) else None
-    if isinstance(given, Value) or given == -1:
+    if given is not None and (size is None or isinstance(given, Value) or given == -1):
         return given
     if size is None:
         raise UnsupportedForm("a size of its result is not known", code="result-size-unknown")

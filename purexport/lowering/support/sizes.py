@@ -1,68 +1,68 @@
-"""Sizes as torch writes them, computed in the graph: `2*batch`, `(length//2) + 1`, `Max(a, b)`.
+"""Sizes computed in the graph from sizes that can be read somewhere: `2*batch`, `length//2 + 1`, `max(a, b)`.
 
-An expression is parsed by Python's own grammar. Its names are axes whose sizes the graph can read from somewhere.
-Divisions are of sizes, which are not negative, so rounding down and rounding towards zero are the same.
+ONNX divides integers rounding towards zero, and the quotient of a size is rounded down.  Where the numerator may be
+negative, its remainder is taken off first.
 """
 
 from __future__ import annotations
 
-import ast
 from functools import reduce
 from typing import Any
 
-from purexport.graph.ir import Value
+from proto_schema.sizes import Dim, Size
+from proto_schema.sizes.size import Atom, Least, Product, Quotient, Symbol
 from purexport.lowering.core.emitter import Emitter
 
-_OPERATORS: dict[type, str] = {ast.Add: "Add", ast.Sub: "Sub", ast.Mult: "Mul", ast.FloorDiv: "Div"}
 
-
-def computed_size(op: Emitter, expression: str) -> Value | None:
-    """The size that `expression` names, as a zero-dim int64 value; None where it cannot be computed."""
-    found = op.size(expression)
-    if found is not None:
+def computed_size(op: Emitter, size: Dim) -> Any:
+    """The size: an int, or a zero-dim int64 value; None where a symbol in it cannot be read from anywhere."""
+    if not isinstance(size, Size):
+        return size
+    found = op.size(size)
+    if found is not None or size.name is not None:
         return found
-    try:
-        tree = ast.parse(expression, mode="eval").body
-    except SyntaxError:
-        return None
-    return _value(op, tree) if not isinstance(tree, ast.Name) else None
-
-
-def _value(op: Emitter, tree: ast.AST) -> Any:
-    if isinstance(tree, ast.Constant) and isinstance(tree.value, int):
-        return op.const(tree.value)
-    if isinstance(tree, ast.Name):
-        return op.size(tree.id)
-    if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
-        operand = _value(op, tree.operand)
-        return None if operand is None else op.Neg(operand)
-    if isinstance(tree, ast.BinOp):
-        return _binary(op, tree)
-    if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name):
-        return _call(op, tree.func.id, [_value(op, item) for item in tree.args])
-    return None
-
-
-def _binary(op: Emitter, tree: ast.BinOp) -> Any:
-    if isinstance(tree.op, ast.Pow):
-        power = tree.right
-        if not isinstance(power, ast.Constant) or not isinstance(power.value, int) or power.value < 1:
+    total: Any = None
+    # what is added first, so that nothing is taken from nothing
+    for product, count in sorted(size.terms.items(), key=lambda item: item[1] < 0):
+        term = _product(op, product, count if total is None else abs(count))
+        if term is None:
             return None
-        factors = [_value(op, tree.left)] * power.value
-        return None if factors[0] is None else reduce(op.Mul, factors)
-    left, right = _value(op, tree.left), _value(op, tree.right)
-    name = _OPERATORS.get(type(tree.op))
-    return None if left is None or right is None or name is None else op.emit(name, left, right)
+        total = term if total is None else op.Add(total, term) if count > 0 else op.Sub(total, term)
+    return total
 
 
-def _call(op: Emitter, name: str, operands: list[Any]) -> Any:
-    if any(item is None for item in operands):
+def _product(op: Emitter, product: Product, count: int) -> Any:
+    factors = [_atom(op, atom) for atom in product]
+    if any(factor is None for factor in factors):
         return None
-    if name == "Max":
-        return reduce(lambda one, other: op.Where(op.Less(one, other), other, one), operands)
-    if name == "Min":
-        return reduce(lambda one, other: op.Where(op.Less(one, other), one, other), operands)
-    if name in ("Mod", "PythonMod"):
-        one, other = operands
-        return op.Sub(one, op.Mul(op.Div(one, other), other))
-    return None
+    if count != 1 or not factors:
+        factors.append(op.const(count))
+    return reduce(op.Mul, factors)
+
+
+def _atom(op: Emitter, atom: Atom) -> Any:
+    if isinstance(atom, Symbol):
+        return op.size(Size({(atom,): 1}))
+    if isinstance(atom, Quotient):
+        return _quotient(op, atom)
+    items = [_value(op, item) for item in sorted(atom.items, key=str)]
+    if any(item is None for item in items):
+        return None
+    if isinstance(atom, Least):
+        return reduce(lambda one, other: op.Where(op.Less(one, other), one, other), items)
+    return reduce(lambda one, other: op.Where(op.Less(one, other), other, one), items)
+
+
+def _quotient(op: Emitter, atom: Quotient) -> Any:
+    above, below = _value(op, atom.numerator), _value(op, atom.denominator)
+    if above is None or below is None:
+        return None
+    low = atom.numerator.low if isinstance(atom.numerator, Size) else atom.numerator
+    if low is None or low < 0:
+        above = op.Sub(above, op.Mod(above, below))
+    return op.Div(above, below)
+
+
+def _value(op: Emitter, size: Dim) -> Any:
+    found = computed_size(op, size)
+    return op.const(found) if isinstance(found, int) else found

@@ -1,0 +1,192 @@
+"""Sizes of a graph that was recorded with the sizes of an example: which of them can change, and as what.
+
+A trace records numbers.  The inputs get the names of the dynamic axes here, and from then on each value has the sizes
+that inference gave the nodes which make it.  The example's numbers have three uses:
+
+- A call none of whose operands has a size that can change gives what was recorded, unless its size depends on data.
+- Where two sizes must be equal or broadcast, they were so for the example: the model takes them for one size, which is
+  learnt as an equation.  An axis for which an equation gives a number is specialized; the call is its place.
+- What was inferred for a result must give the recorded sizes at the example's: otherwise the trace holds a size
+  fixed.  A size of which nothing is known has the recorded one as its example.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from proto_schema.inference.site import Scope
+from proto_schema.sizes import ContradictionError, Dim, Size
+from purexport import dtypes
+from purexport.aten.axes import Axes, Specialised
+from purexport.aten.graph import AtenGraph, Call, Source, TensorType, Type
+from purexport.aten.graph import Value as AtenValue
+from purexport.errors import ExportError
+from purexport.facts.table import has_data_dependent_size
+from purexport.graph.ir import Graph, Shape, Value
+from purexport.lowering.support.pairs import Pair
+from purexport.lowering.support.qdq import Quantized
+
+
+class Example(Scope):
+    """What is known of sizes in one lowering: their values at the example, and the equations that the model implies."""
+
+    def __init__(self, axes: Mapping[str, Axes]) -> None:
+        super().__init__()
+        self.axes = axes
+        self.sizes: dict[str, int] = {}  # of each symbol at the example
+        self.places: dict[str, Source] = {}  # where an equation said what a symbol is
+        self.source = Source()
+        self.taken = {label for named in axes.values() for label in named.values()}
+
+    # -- inputs
+
+    def name_axes(self, graph: AtenGraph) -> None:
+        """Give the dynamic axes of the inputs their symbols."""
+        for item in graph.inputs:
+            axes = self.axes.get(item.name, {})
+            if item.kind != "user" or not axes or not isinstance(item.value.type, TensorType):
+                continue
+            type_ = item.value.type
+            shape = list(type_.shape or ())
+            for axis, label in axes.items():
+                size = shape[axis]
+                if isinstance(size, int):
+                    self.sizes.setdefault(label, size)
+                shape[axis] = Size.symbol(label)
+            item.value.type = TensorType(type_.dtype, tuple(shape))
+
+    # -- equations
+
+    def at_example(self, size: Dim) -> int | None:
+        """The value of a size at the example; None where a symbol in it has none."""
+        found = size.replaced(self.sizes) if isinstance(size, Size) else size
+        return found if isinstance(found, int) else None
+
+    def learn(self, one: Dim, other: Dim) -> None:
+        """The two sizes are equal from now on; a declared axis stays, where another symbol can be replaced."""
+        before = set(self.equations.replacements)
+        try:
+            self.equations.learn(one, other, self._replaceable)
+        except ContradictionError as error:
+            raise ExportError(
+                f"{self.source}: {error}, and the model takes them for one; declare the dynamic axes in them static",
+                code="dynamic-axis-held",
+            ) from None
+        for name in set(self.equations.replacements) - before:
+            self.places[name] = self.source
+
+    def _replaceable(self, name: str) -> int:
+        return 1 if self._is_fresh(name) else 0
+
+    def _is_fresh(self, name: str) -> bool:
+        return name not in self.taken
+
+    def meet(self, sizes: Sequence[Dim]) -> Dim:
+        """The common size of operands that broadcast.
+
+        Sizes of data may be 1 for other data.  The axes of the inputs are what they were in the example: two that were
+        equal and not 1 are one size, and one that was 1 beside another is held at 1.
+        """
+        if any(self._is_fresh(name) for size in sizes if isinstance(size, Size) for name in size.symbols):
+            return super().meet(sizes)
+        at_example = [self.at_example(size) for size in sizes]
+        wide = [size for size, number in zip(sizes, at_example, strict=True) if number != 1] or list(sizes)
+        for size, number in zip(sizes, at_example, strict=True):
+            if number == 1 and len(wide) < len(sizes):
+                self.learn(size, 1)
+        for size in wide[1:]:
+            self.learn(wide[0], size)
+        return next((size for size in wide if isinstance(size, int)), wide[0])
+
+    # -- calls
+
+    def loosen(self, call: Call, arguments: Mapping[str, Any]) -> None:
+        """Take the sizes off the results of a call that may change them, before it is lowered."""
+        self.source = call.source
+        if has_data_dependent_size(call) or any(map(_can_change, _flat(arguments.values()))):
+            for value in call.outputs:
+                if isinstance(value.type, TensorType) and value.type.shape is not None:
+                    value.type = TensorType(value.type.dtype, (None,) * len(value.type.shape))
+
+    def settle(self, call: Call, recorded: Sequence[Type], env: Mapping[AtenValue, Any]) -> None:
+        """Compare what was inferred for the results with what was recorded, and keep it as their types.
+
+        Raises ExportError where they contradict.
+        """
+        for value, was in zip(call.outputs, recorded, strict=True):
+            if value.type is was or not isinstance(was, TensorType) or was.shape is None:
+                continue
+            shape = _shape_of(env.get(value))
+            if shape is None:
+                shape = (None,) * len(was.shape)
+            shape = tuple([self.fresh() if size is None else size for size in shape])
+            type_ = TensorType(was.dtype, shape)
+            if len(shape) != len(was.shape) or not all(map(self._fits, shape, was.shape)):
+                raise ExportError(
+                    f"{call.target} at {call.source} was recorded as {was}, and its nodes give {type_}; "
+                    "the trace holds a size fixed that was declared dynamic",
+                    code="dynamic-axis-held",
+                )
+            value.type = type_
+
+    def _fits(self, size: Any, recorded: Any) -> bool:
+        if isinstance(size, Size) and size.name is not None and self._is_fresh(size.name):
+            self.sizes.setdefault(size.name, recorded)
+        number = self.at_example(self.equations.resolved(size)) if size is not None else None
+        return number is None or number == recorded
+
+    # -- findings
+
+    def specialised(self) -> list[Specialised]:
+        """The declared axes for which an equation gives a number."""
+        found = []
+        for label in sorted(self.taken):
+            size = self.equations.replacements.get(label)
+            if isinstance(size, int):
+                found.append(Specialised(label, size, str(self.places.get(label, Source()))))
+        return found
+
+    def merged(self) -> list[str]:
+        """The declared axes that the model takes for one size, or for a size that follows from others."""
+        found = []
+        for label in sorted(self.taken):
+            size = self.equations.replacements.get(label)
+            if isinstance(size, Size):
+                found.append(f"axes {str(size)!r} and {label!r} were declared apart; the model takes them for one size")
+        return found
+
+    def resolve(self, graph: Graph) -> None:
+        """Write the sizes of all values in the symbols that the equations leave."""
+        if not self.equations.replacements:
+            return
+        for value in (*graph.inputs, *(output for node in graph.nodes for output in node.outputs)):
+            if value.shape is not None:
+                value.sized = tuple([self.equations.resolved(size) for size in value.shape if size is not None])
+        for node in graph.nodes:
+            for body in node.subgraphs():
+                self.resolve(body)
+
+
+def _shape_of(made: Any) -> Shape:
+    """The shape of what stands for a result."""
+    if isinstance(made, Quantized):
+        return made.integers.shape
+    return made.shape if isinstance(made, (Value, Pair)) else None
+
+
+def _flat(items: Any) -> Any:
+    for item in items:
+        if isinstance(item, (list, tuple)):
+            yield from _flat(item)
+        else:
+            yield item
+
+
+def _can_change(item: Any) -> bool:
+    """Whether an argument has a size that can change, or is a whole number that the graph computes."""
+    if getattr(item, "const", None) is not None or not hasattr(item, "shape"):
+        return False
+    if item.shape is None or not all(isinstance(size, int) for size in item.shape):
+        return True
+    return isinstance(item, Value) and not item.shape and item.dtype in (dtypes.INT64, dtypes.INT32)
