@@ -44,6 +44,8 @@ NAMED = [
     ("fan out", "extract of all values"),
     ("tensors at one place", "stat --duplicates"),
     ("tensors that overlap", "stat --duplicates"),
+    *[("tensors at one place", reader) for reader in ("html", "html --histograms all")],
+    *[("tensors that overlap", reader) for reader in ("html", "diff without names")],
     ("calls of one function", "check_model"),
     ("required attributes", "check_model"),
 ]
@@ -52,6 +54,7 @@ NAMED = [
 EXCUSED = {
     ("tensors that overlap", "plan, save"): "each tensor is written, so that the files are as large as all together",
     ("tensors that overlap", "extract --tensors"): "as above",
+    ("tensors at one place", "extract --tensors"): "as above: the format has no tensors that share bytes",
     ("tensors that overlap", "html --histograms all"): "all values of each tensor are read, which was asked for",
 }
 """Pattern and reader: why the steps are not in proportion to the model's file."""

@@ -254,8 +254,6 @@ class Site:
         numbers = {size for size in wide if isinstance(size, int)}
         if len(numbers) > 1:
             self.fail(f"sizes {sorted(numbers)} do not broadcast")
-        if not wide:
-            return 1
         equations = self.scope.equations
         if all(equations.equals(wide[0], size) for size in wide[1:]):
             return next(iter(numbers), wide[0])

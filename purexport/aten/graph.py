@@ -120,8 +120,9 @@ class Source:
     def line(self) -> str:
         """`model.py:42`: the innermost frame outside torch itself; empty when nothing was recorded."""
         frames = self._frames() if self._frames else []
-        users = [frame for frame in frames if not any(part in frame[0] for part in INSIDE_TORCH)]
-        return next((f"{path}:{line}" for path, line in users or frames), "")
+        users = (frame for frame in frames if not any(part in frame[0] for part in INSIDE_TORCH))
+        found = next(users, frames[0] if frames else None)
+        return f"{found[0]}:{found[1]}" if found else ""
 
     def within(self, path: str) -> Source:
         """The same place, as the module at `path` sees it."""

@@ -6,25 +6,13 @@ operator with a row in another file declares its aliasing there.
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-
 from purexport.facts.fact import Aliases, Fact, alike
 
 _COMPUTE = (
     "conv1d conv2d conv3d _convolution _convolution_mode conv_transpose1d conv_transpose2d conv_transpose3d linear "
-    "matmul scaled_dot_product_attention softmax log_softmax max_pool2d max_pool3d avg_pool1d adaptive_avg_pool1d "
+    "matmul scaled_dot_product_attention softmax log_softmax adaptive_avg_pool1d "
     "adaptive_avg_pool2d adaptive_avg_pool3d relu6 selu upsample_nearest2d upsample_bilinear2d upsample_bicubic2d"
 )
 
 
-def _max_pool1d(**arguments: Any) -> Any:
-    """The shape comes from an operator that keeps symbolic sizes."""
-    return torch.ops.aten.max_pool1d_with_indices(**arguments)[0]
-
-
-FACTS = (
-    *alike(_COMPUTE, Fact("aten::", aliases=Aliases.NEVER)),
-    Fact("aten::max_pool1d", aliases=Aliases.NEVER, shapes=_max_pool1d),
-)
+FACTS = alike(_COMPUTE, Fact("aten::", aliases=Aliases.NEVER))

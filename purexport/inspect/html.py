@@ -5,7 +5,7 @@ of any file is looked at as bytes first. Of the values of tensors and other long
 What the page cannot know is computed here: histograms, the data files, what a damaged file seems to be.
 Invariants: all of the file's content is one block of base64, so that no name in it can be markup. The page's policy
 admits only the script and the style that it was written with. The time is linear in the structure. Weights are read
-only for histograms, within a budget.
+only for histograms, once for all tensors at one place of a data file, within a budget.
 """
 
 from __future__ import annotations
@@ -34,16 +34,21 @@ from proto_schema.owned import files_of
 from proto_schema.payload import BytesLike, nbytes
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.histograms import Histogram, histogram
+from purexport.inspect.places import Readings, place_of
 from purexport.inspect.salvage import Salvage, diagnosis
 from purexport.inspect.sizes import DataFile, audit
 from purexport.version import VERSION
 
 HISTOGRAMS = ("auto", "all", "none")
-"""Every value of tensors up to 16 MB and samples of larger ones, within 256 MB in all; every value; none."""
+"""Every value of tensors up to 16 MB and samples of larger ones, within 256 MB in all; every value; none.
+
+With "auto", tensors that share parts of their bytes in a data file are left out when they come to twice the file.
+"""
 
 _EXACT = 16 << 20
 _SAMPLE = 1 << 20
 _BUDGET = 256 << 20
+_TIMES = 2  # the size of a data file
 _LONG, _LONG_TEXT = 256, 1 << 16  # bytes up to which a value of data, or any other field, is there whole
 _HEAD, _TAIL = 64, 16  # bytes of a longer one that are there
 
@@ -256,6 +261,8 @@ class _Weights:
         self.folder = Folder(folder or ".")
         self.mode = mode
         self.left = _BUDGET
+        self._readings = Readings(_TIMES)
+        self._made: dict[tuple[str, int | None, int], Histogram | None] = {}  # by place, type and number of elements
 
     def histogram_of(self, source: Bytes, element: Element, page: Page) -> list[Any] | None:
         """The row of a tensor for the page, None if it has no histogram; counted in `page`."""
@@ -277,17 +284,23 @@ class _Weights:
         return [_rounded(item) for item in vars(found).values()]
 
     def _histogram(self, tensor: TensorProto, page: Page) -> Histogram | None:
-        if self.mode == "all":
-            return histogram(tensor)
-        row = DTYPES.get(tensor.data_type or 0)
-        need = row.nbytes(element_count(tensor.dims)) if row is not None else 0
-        limit = None if need <= _EXACT else _SAMPLE
-        need = need if limit is None else limit
-        if need > self.left:
-            page.left_out += 1
-            return None
-        self.left -= need
-        return histogram(tensor, limit)
+        row, count = DTYPES.get(tensor.data_type or 0), element_count(tensor.dims)
+        place = place_of(tensor)
+        key = None if place is None else (place, tensor.data_type, count)
+        if key is not None and key in self._made:
+            return self._made[key]
+        need, limit = row.nbytes(count) if row is not None else 0, None
+        if self.mode != "all":
+            if need > _EXACT:
+                need = limit = _SAMPLE
+            if need > self.left or self._readings.too_many(tensor):
+                page.left_out += 1
+                return None
+            self.left -= need
+        found = histogram(tensor, limit)
+        if key is not None:
+            self._made[key] = found
+        return found
 
 
 def _rounded(item: Any) -> Any:

@@ -226,11 +226,18 @@ EXAMPLES: list[Example] = [
     example("aten::scaled_dot_product_attention", *[numbers(1, 2, 3)] * 3),
     *(example(f"aten::{name}.int", X, 0) for name in ("softmax", "log_softmax")),
     *(
-        example(f"aten::max_pool{rank}d", item, [size] * rank)
+        example(f"aten::max_pool{rank}d{kind}", item, [size] * rank)
         for rank, item in ((1, LINE), (2, IMAGE), (3, VOLUME))
+        for kind in ("", "_with_indices")
         for size in (1, 2)
     ),
     example("aten::avg_pool1d", LINE, [1]),
+    example("aten::avg_pool2d", IMAGE, [1, 2]),
+    example("aten::avg_pool3d", VOLUME, [1, 2, 1]),
+    example("aten::unfold", X, 1, 2, 1),
+    *(example(f"aten::{name}", 0, 1, 3) for name in ("linspace", "logspace")),
+    *(example(f"aten::{name}_window", 3) for name in ("hann", "hamming", "blackman", "bartlett", "kaiser")),
+    *(example(f"aten::{name}_indices", 3, 2, 1) for name in ("tril", "triu")),
     *(
         example(f"aten::adaptive_avg_pool{rank}d", item, [5] * rank)
         for rank, item in ((1, LINE), (2, IMAGE), (3, VOLUME))
@@ -286,6 +293,9 @@ EXAMPLES: list[Example] = [
     *(example("aten::linalg_norm", CUBE[0], None, dim, keep) for dim in (None, [1]) for keep in (True, False)),
     example("aten::linalg_norm.ord_str", X, "nuc"),
     example("aten::kron", X, integers(1, 2)),
+    example("aten::_grouped_mm", numbers(6, 4), numbers(2, 4, 8), torch.tensor([2, 6], dtype=torch.int32)),
+    example("aten::_grouped_mm", numbers(3, 4), numbers(4, 8), torch.tensor([2, 4], dtype=torch.int32)),
+    example("aten::_grouped_mm", numbers(2, 3, 4), numbers(2, 4, 8)),
     example("aten::linalg_multi_dot", [X, SQUARE, numbers(3)]),
     example("aten::linalg_multi_dot", [X, SQUARE]),
     *(example("aten::cov", item) for item in (X, numbers(3), X.to(torch.int64), numbers(1, 3))),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -175,6 +177,46 @@ def test_the_same_data_file_is_not_read(tmp_path: Path) -> None:
     for name in ("a.onnx", "b.onnx"):
         (tmp_path / name).write_bytes(ps.dumps(made))
     assert compare_files(str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx")) == []
+
+
+# where tensors of 50 bytes begin in the data files of 100 of both sides, how many places are compared, how many are not
+SHARED: list[tuple[str, list[int], list[int], int, int]] = [
+    ("apart", [0, 50], [50, 0], 2, 0),
+    ("at one place", [50] * 9, [50] * 9, 1, 0),
+    ("that overlap", list(range(9)), list(range(9)), 8, 1),
+    ("that overlap on one side", list(range(9)), [50 * at for at in range(9)], 9, 0),
+]
+
+
+@pytest.mark.parametrize(("name", "mine", "theirs", "reads", "left"), SHARED, ids=[row[0] for row in SHARED])
+def test_tensors_that_share_bytes(
+    name: str,
+    mine: list[int],
+    theirs: list[int],
+    reads: int,
+    left: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = []
+    module: Any = sys.modules[compare.__module__]
+    read = Mock(wraps=module._values_text)
+    monkeypatch.setattr(module, "_values_text", read)
+    for side, starts in enumerate((mine, theirs)):
+        folder = tmp_path / str(side)
+        folder.mkdir()
+        (folder / "w.bin").write_bytes(bytes([side]) * max(100, starts[-1] + 50))
+        graph = ps.GraphProto()
+        for at, start in enumerate(starts):
+            tensor = ps.TensorProto(name=f"w{at}", data_type=ps.TensorProto.UINT8, dims=[50])
+            ps.external.set_entries(tensor, "w.bin", start, 50)
+            graph.initializer.append(tensor)
+        (folder / "m.onnx").write_bytes(ps.dumps(ps.ModelProto(graph=graph)))
+        made.append(str(folder / "m.onnx"))
+    texts = [item.text for item in compare_files(*made) if item.kind == "tensor"]
+    assert [text.startswith("50 of 50 values differ") for text in texts] == [True] * (len(mine) - left) + [False] * left
+    assert all(text.startswith("not compared: it shares bytes") for text in texts[len(mine) - left :])
+    assert read.call_count == reads
 
 
 @pytest.mark.parametrize("code", sorted(set(DTYPES) - {8}))

@@ -118,6 +118,31 @@ def test_weights_in_files_of_their_own(tmp_path: Path, capsys: pytest.CaptureFix
     assert facts["files"][0]["size"] is None and "the values of 1 tensors cannot be read" in facts["note"]
 
 
+# where tensors of 50 bytes begin in a data file of 100, what mode, how many of them get histograms
+SHARED: list[tuple[str, list[int], str, int]] = [
+    ("apart", [0, 50], "auto", 2),
+    ("at one place", [50] * 9, "auto", 9),
+    ("that overlap", list(range(9)), "auto", 4),
+    ("that overlap, all asked for", list(range(9)), "all", 9),
+]
+
+
+@pytest.mark.parametrize(("name", "starts", "mode", "count"), SHARED, ids=[row[0] for row in SHARED])
+def test_tensors_that_share_bytes(name: str, starts: list[int], mode: str, count: int, tmp_path: Path) -> None:
+    """What lies at one place is counted once; what overlaps is read within bounds, and the page says what is left."""
+    values = np.arange(100, dtype=np.uint8)
+    (tmp_path / "w.bin").write_bytes(values.tobytes())
+    graph = ps.GraphProto()
+    for at in starts:
+        tensor = ps.TensorProto(name=f"w{at}", data_type=ps.TensorProto.UINT8, dims=[50])
+        ps.external.set_entries(tensor, "w.bin", at, 50)
+        graph.initializer.append(tensor)
+    facts, _, _ = unpacked(made(tmp_path, ps.ModelProto(graph=graph), histograms=mode))
+    rows = [row for row in facts["histograms"].values() if row]
+    assert [row[:2] for row in rows] == [[at, at + 49] for at in starts[:count]]
+    assert (f"{len(starts) - count} more are left out" in facts["note"]) is (count < len(starts))
+
+
 def test_no_histograms(tmp_path: Path) -> None:
     facts, _, _ = unpacked(made(tmp_path, SAMPLE_BYTES, histograms="none"))
     assert set(facts["histograms"].values()) == {None} and facts["note"] == "made without histograms"

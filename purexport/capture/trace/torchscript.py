@@ -36,7 +36,7 @@ from purexport.aten.names import base_of
 from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, single_calls
 from purexport.capture.core.frames import traced_frames
-from purexport.capture.trace import setitem
+from purexport.capture.trace import int_lists, setitem
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.tracer import module_paths
@@ -170,6 +170,8 @@ class _Visible:
             return _with_axes(args[0], _AT_LEAST[name])
         if name == "__setitem__" and self.dynamic and setitem.written(*args):
             return None
+        if self.dynamic:
+            args, kwargs = int_lists.listed(function, name, args, kwargs)
         result = _SAFE.get(name, function)(*args, **kwargs)
         if name in _UNSEEN_SHARING:
             several = [result] if isinstance(result, torch.Tensor) else result
