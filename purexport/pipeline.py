@@ -12,9 +12,10 @@ from purexport.program import ONNXProgram
 from purexport.stages.build import build_program
 from purexport.stages.capture import capture_model
 from purexport.stages.finish import judge_path, save_program, verify_program
+from purexport.stages.free_axes import lower_at_any_size
 from purexport.stages.functionalize import make_pure
-from purexport.stages.lower import lower_to_onnx
-from purexport.stages.run import opened
+from purexport.stages.lower import Onnx, lower_to_onnx
+from purexport.stages.run import Run, opened
 
 
 @past_options.takes_past_options
@@ -39,6 +40,7 @@ def export(
     export_modules_as_functions: bool | Collection[type] = False,
     use_external_data_format: bool | None = None,
     dynamic_shapes: Any = None,
+    dynamic: bool = False,
     external_data: Where = None,
     shard_size: int | None = None,
     archive: Archive = None,
@@ -93,6 +95,7 @@ def export(
         export_modules_as_functions=export_modules_as_functions,
         use_external_data_format=use_external_data_format,
         dynamic_shapes=dynamic_shapes,
+        dynamic=dynamic,
         external_data=external_data,
         shard_size=shard_size,
         archive=archive,
@@ -109,15 +112,20 @@ def export(
     )
     judge_path(f, options)
     with opened(model, args, kwargs, options) as run:
-        captured = capture_model(run)
-        pure = make_pure(run, captured)
-        onnx = lower_to_onnx(run, pure)
-        program = build_program(run, onnx)
+        stages = _captured_and_lowered
+        declared, onnx = lower_at_any_size(run, stages) if options.dynamic else (run, stages(run))
+        program = build_program(declared, onnx)
     if options.verify:
         verify_program(run, program)
     if f is not None:
         save_program(run, program, f)
     return program
+
+
+def _captured_and_lowered(run: Run) -> Onnx:
+    captured = capture_model(run)
+    pure = make_pure(run, captured)
+    return lower_to_onnx(run, pure)
 
 
 def export_to_pretty_string(model: Any, args: Any = (), *rest: Any, **given: Any) -> str:

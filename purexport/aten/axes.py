@@ -7,6 +7,11 @@ from dataclasses import dataclass
 Axes = dict[int, str]
 
 
+def own_name(name: str, axis: int) -> str:
+    """The name of an axis of the input `name`, where nobody gave it one."""
+    return f"{name}_dim_{axis}"
+
+
 @dataclass(frozen=True)
 class Specialised:
     """An axis that was declared dynamic and that the model makes static."""

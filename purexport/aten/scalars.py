@@ -39,6 +39,11 @@ def _not(a: Any) -> Any:
     return a.__sym_not__() if hasattr(a, "__sym_not__") else not a
 
 
+def _int(a: Any) -> int:
+    # Python's `int` would force a symbolic number to the example's
+    return math.trunc(a) if hasattr(a, "__sym_float__") else int(a)
+
+
 _SCALARS: dict[str, Callable[..., Any]] = {
     "aten::add": _add,
     "aten::sub": _sub,
@@ -62,7 +67,9 @@ _SCALARS: dict[str, Callable[..., Any]] = {
     "aten::__xor__": operator.xor,
     "aten::floor": math.floor,
     "aten::ceil": math.ceil,
-    "aten::Int": int,
+    "aten::trunc": math.trunc,
+    "aten::round": round,
+    "aten::Int": _int,
     "aten::Float": float,
     "aten::Bool": bool,
     "aten::ScalarImplicit": lambda a: a,

@@ -6,13 +6,25 @@ operator with a row in another file declares its aliasing there.
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+
 from purexport.facts.fact import Aliases, Fact, alike
 
 _COMPUTE = (
     "conv1d conv2d conv3d _convolution _convolution_mode conv_transpose1d conv_transpose2d conv_transpose3d linear "
-    "matmul scaled_dot_product_attention softmax log_softmax adaptive_avg_pool1d "
-    "adaptive_avg_pool2d adaptive_avg_pool3d relu6 selu upsample_nearest2d upsample_bilinear2d upsample_bicubic2d"
+    "matmul scaled_dot_product_attention softmax log_softmax adaptive_avg_pool1d relu6 selu upsample_nearest2d "
+    "upsample_bilinear2d upsample_bicubic2d"
 )
 
 
-FACTS = alike(_COMPUTE, Fact("aten::", aliases=Aliases.NEVER))
+def _adaptive_average(self: torch.Tensor, output_size: Any) -> torch.Tensor:
+    """torch's own function asks whether the sizes are 0, which is unknown where data decides them."""
+    return self.new_empty((*self.shape[: self.dim() - len(output_size)], *output_size))
+
+
+FACTS = (
+    *alike(_COMPUTE, Fact("aten::", aliases=Aliases.NEVER)),
+    *alike("adaptive_avg_pool2d adaptive_avg_pool3d", Fact("aten::", aliases=Aliases.NEVER, shapes=_adaptive_average)),
+)

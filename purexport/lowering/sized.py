@@ -104,10 +104,27 @@ class Example(Scope):
     def loosen(self, call: Call, arguments: Mapping[str, Any]) -> None:
         """Take the sizes off the results of a call that may change them, before it is lowered."""
         self.source = call.source
+        if call.base == "aten::squeeze":
+            self._squeeze_as_recorded(call)
         if has_data_dependent_size(call) or any(map(_can_change, _flat(arguments.values()))):
             for value in call.outputs:
                 if isinstance(value.type, TensorType) and value.type.shape is not None:
                     value.type = TensorType(value.type.dtype, (None,) * len(value.type.shape))
+
+    def _squeeze_as_recorded(self, call: Call) -> None:
+        """Let a squeeze that removes a dynamic axis, whose size is 1 in the example, name all axes that it removes.
+
+        So the file has a Squeeze that fails for other sizes.
+        """
+        shape = call.args["self"].tensor.shape or ()
+        dims = call.args.get("dim", range(len(shape)))
+        axes = sorted({dim % max(len(shape), 1) for dim in (dims if isinstance(dims, (list, range)) else [dims])})
+        axes = [axis for axis in axes if shape and self._is_one(shape[axis])]
+        if not all(isinstance(shape[axis], int) for axis in axes):
+            call.target, call.args = "aten::squeeze.dims", {"self": call.args["self"], "dim": axes}
+
+    def _is_one(self, size: Dim | None) -> bool:
+        return size is not None and self.at_example(size) == 1
 
     def settle(self, call: Call, recorded: Sequence[Type], env: Mapping[AtenValue, Any]) -> None:
         """Compare what was inferred for the results with what was recorded, and keep it as their types.

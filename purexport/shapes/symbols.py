@@ -17,15 +17,26 @@ _HIGHEST = 16  # a power
 
 
 class Symbols:
-    """Names of the program's symbolic sizes: those that the user declared, else torch's own."""
+    """Names of the program's symbolic sizes: those that the user declared, else torch's own.
 
-    def __init__(self, names: Mapping[str, str]) -> None:
+    `sizes` says which symbols are expressions of others.  `labels` names whole expressions.
+    """
+
+    def __init__(
+        self, names: Mapping[str, str], sizes: Mapping[Any, Any] | None = None, labels: Mapping[Any, str] | None = None
+    ) -> None:
         self.names = names
-        self.sizes: dict[Any, Known] = {}
+        self.sizes = sizes or {}
+        self.known: dict[Any, Known] = {key: ps.Size.symbol(label) for key, label in (labels or {}).items()}
+
+    def expression(self, size: Any) -> Any:
+        """The expression of a symbolic size."""
+        expression = size.node.expr
+        return expression.xreplace(self.sizes) if self.sizes else expression
 
     def dim(self, size: Any) -> Dim:
         """A size as the neutral graph writes it."""
-        return size if isinstance(size, int) else self.size(size.node.expr)
+        return size if isinstance(size, int) else self.size(self.expression(size))
 
     def text(self, expression: Any) -> str:
         """A sympy expression in the names of its symbols."""
@@ -41,9 +52,9 @@ class Symbols:
 
         What is no expression of sizes becomes one symbol, whose name is torch's text.
         """
-        found = self.sizes.get(expression)
+        found = self.known.get(expression)
         if found is None:
-            found = self.sizes[expression] = self._read(expression)
+            found = self.known[expression] = self._read(expression)
         return found
 
     def _read(self, expression: Any) -> Known:

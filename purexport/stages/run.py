@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ import torch
 from proto_schema.collection import paused_collection
 from purexport.aten.autograd_functions import recording
 from purexport.capture.choose import check_choice
+from purexport.capture.core.free_axes import FreeAxes
 from purexport.compat import torch_onnx
 from purexport.compat.past_options import arguments_of
 from purexport.compat.symbolic.rules import custom_rules
@@ -29,7 +32,8 @@ class Run:
     """One export.
 
     `args` and `kwargs` are the arguments for a call of the model, with the user's own tensors.  `rules` are functions
-    that take precedence over our rules.  `weights` replace tensors of the model.
+    that take precedence over our rules.  `weights` replace tensors of the model.  `free_axes` is what was found out for
+    `dynamic=True`.
     """
 
     model: Any
@@ -39,6 +43,7 @@ class Run:
     progress: Progress
     rules: Mapping[str, Callable[..., Any]]
     weights: Attached
+    free_axes: FreeAxes | None = None
 
     @property
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -80,10 +85,13 @@ def _refuse_dtypes(arguments: Any) -> None:
 
 
 def said(remarks: Sequence[str]) -> Sequence[str]:
-    """Show each remark as a warning that points at the caller of `export`.
-
-    The frames in between are those of the stage, of `export` itself and of `takes_past_options`.
-    """
+    """Show each remark as a warning that points at the caller of `export`: the first line outside this package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
     for remark in remarks:
-        warnings.warn(remark, UserWarning, stacklevel=5)
+        warnings.warn(remark, UserWarning, stacklevel=level)
     return remarks
+
+
+_PACKAGE = str(Path(__file__).parents[1])

@@ -23,6 +23,8 @@ from purexport.torch_patches.attention import plain_attention
 from purexport.torch_patches.autograd import applied_by, left_whole_by_dynamo
 from purexport.torch_patches.calls import functions_handed_to, operators_handed_to
 from purexport.torch_patches.quiet import quiet_torch
+from purexport.torch_patches.rounding import rounding_of_tensors, rounding_recorded
+from purexport.torch_patches.sizes import sizes_below_two, small_sizes_counted
 from purexport.torch_patches.tracer import module_paths, traced_in_kernels, tracing_state, untraced
 
 
@@ -95,6 +97,13 @@ PATCHES = (
         lambda: torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C._dispatch_key_parse("Tracer")),
     ),
     Patch(
+        rounding_recorded,
+        "__ceil__, __floor__, __trunc__ and __round__ of torch.Tensor, torch._check_with",
+        "under the tracer a size is a tensor, of which Python would round the example's number only",
+        (2, 0),
+        rounding_of_tensors,
+    ),
+    Patch(
         plain_attention,
         "torch.backends.mha",
         "in eval mode attention layers run a fused operator, which has no decomposition",
@@ -114,6 +123,13 @@ PATCHES = (
         "torch compiles the bodies of torch.cond and its like, and its compiler would take such Functions apart",
         (2, 3),
         _told_to_dynamo,
+    ),
+    Patch(
+        small_sizes_counted,
+        "torch.fx.experimental._config.backed_size_oblivious",
+        "torch.export takes every dynamic size to be 2 or more, and does not say what it decided by that",
+        (2, 6),
+        sizes_below_two,
     ),
     Patch(
         quiet_torch,

@@ -34,6 +34,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "operators_handed_to": (handler,),
     "module_paths": ({torch.nn.ReLU(): "a.b"},),
     "applied_by": (handler,),
+    "rounding_recorded": (lambda tensor: True,),
     "left_whole_by_dynamo": ([Twice],),
 }
 

@@ -39,16 +39,20 @@ class Buffers:
 def watched(module: torch.nn.Module) -> Iterator[set[str]]:
     """Collects the paths of the buffers that are assigned while `module` runs inside."""
     found: set[str] = set()
-    buffers = Buffers(module)
+    before: list[Buffers] = []
 
-    def after(*_: Any) -> None:
-        found.update(path for path, _ in buffers.assigned())
+    def begin(*_: Any) -> None:
+        before.append(Buffers(module))  # now, because torch.export puts fake tensors in place of the buffers
 
-    handle = module.register_forward_hook(after)
+    def end(*_: Any) -> None:
+        found.update(path for path, _ in before.pop().assigned())
+
+    handles = [module.register_forward_pre_hook(begin, prepend=True), module.register_forward_hook(end)]
     try:
         yield found
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Functions that fail under torch.export because they read data; they are recorded in a form that does not.
 
 Some check whether an argument is valid (`cov`, `gaussian_nll_loss`).  Some give a data-dependent number or size
-(`equal`, `one_hot`).  For some torch cannot compute the shape of the result (`ctc_loss`, `lstsq`).  Where a rule lowers
+(`equal`, `one_hot`).  For some torch cannot compute the shape of the result (`ctc_loss`, `lstsq`), or it takes the
+example's number for a dynamic size (`linspace`, `torch.tensor([h, w])`).  Where a rule lowers
 the call as a whole, the call becomes an operator `purexport::name` with exactly the schema of `aten::name`.  That
 operator has a shape function and no kernel, and the reader renames it to `aten::name`.  The other functions are written
 in terms of other operators.  Checks of arguments are left out, and a remark says so.
@@ -43,7 +44,10 @@ def recorded_in_other_forms(remarks: list[str]) -> AbstractContextManager[None]:
     return functions_handed_to(call)
 
 
-_KEPT = ("cov", "corrcoef", "linalg_lstsq", "ctc_loss.IntList", "ctc_loss.Tensor", "combinations", "one_hot")
+_KEPT = (
+    *("cov", "corrcoef", "linalg_lstsq", "ctc_loss.IntList", "ctc_loss.Tensor", "combinations", "one_hot"),
+    *("linspace", "logspace", "affine_grid_generator"),
+)
 
 # Operators without a kernel -------------------------------------------------------------------------------------------
 
@@ -54,7 +58,8 @@ def _operators() -> torch.library.Library:
     library = torch.library.Library(OWN_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
     for name in _KEPT:
         target = f"aten::{name}"
-        library.define(str(schema_of(target)).removeprefix("aten::"))  # type: ignore[no-untyped-call]
+        schema = str(schema_of(target)).removeprefix("aten::")
+        library.define(schema.replace(" int steps", " SymInt steps"))  # type: ignore[no-untyped-call]
         torch.library.register_fake(f"{OWN_NAMESPACE}::{name}", _shape(target), lib=library)
     return library
 
@@ -136,6 +141,48 @@ def _narrow(input: Tensor, dim: int, start: Any, length: Any) -> Tensor:
     return torch.narrow(input, dim, position, length)  # type: ignore[arg-type]
 
 
+def _spaced(name: str, function: Any, start: Any, end: Any, steps: Any, *more: Any, **options: Any) -> Tensor:
+    if not isinstance(steps, torch.SymInt) or isinstance(start, Tensor) or isinstance(end, Tensor):
+        found: Tensor = function(start, end, steps, *more, **options)
+        return found
+    result: Tensor = _operator(name)(start, end, steps, *more, **options)
+    return result
+
+
+def _affine_grid(theta: Tensor, size: Sequence[Any], align_corners: bool | None = None) -> Tensor:
+    if not any(isinstance(item, torch.SymInt) for item in size):
+        return functional.affine_grid(theta, list(size), align_corners)
+    result: Tensor = _operator("affine_grid_generator")(theta, list(size), bool(align_corners))
+    return result
+
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def _made_of(function: Any, data: Any, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    """`torch.tensor([h, w])`, stacked where there are dynamic sizes among the numbers."""
+    leaves = _leaves(data)
+    if not isinstance(data, (list, tuple)) or not any(isinstance(leaf, _SYMBOLIC) for leaf in leaves):
+        found: Tensor = function(data, dtype=dtype, **options)
+        return found
+    is_float = any(isinstance(leaf, (float, torch.SymFloat)) for leaf in leaves)
+    return _stacked(data, dtype or (torch.get_default_dtype() if is_float else torch.int64), options.get("device"))
+
+
+def _new_tensor(self: Tensor, data: Any, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    return _made_of(self.new_tensor, data, dtype or self.dtype, **{"device": self.device, **options})
+
+
+def _leaves(data: Any) -> list[Any]:
+    return [leaf for item in data for leaf in _leaves(item)] if isinstance(data, (list, tuple)) else [data]
+
+
+def _stacked(data: Any, dtype: torch.dtype, device: Any) -> Tensor:
+    if isinstance(data, (list, tuple)):
+        return torch.stack([_stacked(item, dtype, device) for item in data])
+    return torch.scalar_tensor(data, dtype=dtype, device=device)
+
+
 def _equal(input: Tensor, other: Tensor) -> Any:
     """Whether all are equal, as a tensor."""
     if input.dim() != other.dim() or input.shape != other.shape:
@@ -179,6 +226,7 @@ def _tensors(args: Sequence[Any]) -> int:
     return sum(isinstance(arg, Tensor) for arg in args)
 
 
+_SPACED = ("linspace", "logspace")
 _UNIQUE = (torch.unique, torch.unique_consecutive, torch.Tensor.unique, torch.Tensor.unique_consecutive)
 
 
@@ -191,6 +239,10 @@ def _forms() -> dict[Any, Callable[..., Any]]:
         (_ctc_loss, (torch.ctc_loss, functional.ctc_loss)),
         (_combinations, (torch.combinations,)),
         (_one_hot, (functional.one_hot,)),
+        (_affine_grid, (functional.affine_grid,)),
+        *((functools.partial(_spaced, name, getattr(torch, name)), (getattr(torch, name),)) for name in _SPACED),
+        *((functools.partial(_made_of, function), (function,)) for function in (torch.tensor, torch.as_tensor)),
+        (_new_tensor, (torch.Tensor.new_tensor,)),
         (_narrow, (torch.narrow, torch.Tensor.narrow)),
         (_gaussian_nll_loss, (functional.gaussian_nll_loss,)),
         *((functools.partial(along_axis, function), (function,)) for function in _UNIQUE),

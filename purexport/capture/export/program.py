@@ -1,70 +1,57 @@
-"""The torch.export route: dynamic axes are translated for torch, and torch's findings are translated for the user.
+"""The torch.export route: what is declared goes to torch as hints, and what torch found goes to the user in his terms.
 
-`dynamic_axes` and `dynamic_shapes` become one table, which says for each tensor what each of its dynamic axes is.  The
-model is exported with that table.  Where torch finds that some size is not free, the model is exported again and torch
-decides about each axis.  A specialized axis becomes static, and a remark names the axis and the line.  Another remark
-says what torch assumed of the other axes.  An assumption that would specialize a computed size but no axis is refused.
+torch decides about each dynamic axis, and our watch tells it what the names of the axes say (`specs`, `refusals`).  The
+example has no dynamic axis of size 0 or 1 (`examples`).  A specialized axis becomes static, and a remark names the axis
+and the line.  Further remarks say what torch assumed of the other axes (`assumptions`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
 import torch
-from torch.export import AdditionalInputs, Dim, ExportedProgram, ShapesCollection, dynamic_shapes
+from torch.export import Dim, ExportedProgram, dynamic_shapes
 from torch.utils import _pytree as pytree
 
 from purexport.aten.autograd_functions import single_calls_in_bodies
-from purexport.aten.axes import Axes, Specialised
-from purexport.aten.graph import Assigned, Source
+from purexport.aten.graph import Assigned
 from purexport.capture.core.attributes import watched
+from purexport.capture.core.axes_of_structures import plain_spec
 from purexport.capture.core.request import Captured, Flat, Request, flatten, named_axes, output_names
-from purexport.capture.export import reader
+from purexport.capture.core.structures import Path, steps_of
+from purexport.capture.export import reader, specs
+from purexport.capture.export.assumptions import Assumptions
+from purexport.capture.export.examples import enlarged
 from purexport.capture.export.refusals import Watch
+from purexport.capture.export.specs import Spec
 from purexport.errors import ExportError
-from purexport.shapes.guards import open_guards, share_of_sizes
 from purexport.shapes.symbols import Symbols
 from purexport.torch_patches.quiet import quiet_torch
-
-Spec = dict[int, Any]  # what the dynamic axes of one tensor are: a Dim, or one of torch's hints
-
-_HINTS = (type(Dim.AUTO),)
-_DIMS = (Dim, str, int, type(None), *_HINTS)
+from purexport.torch_patches.sizes import small_sizes_counted
 
 
 def export_model(request: Request) -> Captured:
     """Capture a module or function by torch.export.  Raises ExportError where torch.export fails."""
     flat = flatten(request)
-    module = request.model
-    if not isinstance(module, torch.nn.Module):
-        module = _Function(module, len(request.args))
-    specs = _specs(request, flat, module)
-    tensors = _widened(flat.tensors, specs)
-    labels = {name: _labels(name, spec) for name, spec in zip(flat.names, specs, strict=True)}
-    args, kwargs = flat.rebuild(tensors)
-    names = dict(zip(map(id, tensors), flat.names, strict=True))
-    watch = Watch(module, _signature(module, kwargs), _bound(module, args, kwargs), names)
-    remarks: list[str] = []
+    module = as_module(request.model, request.args)
+    request = _in_plain_containers(request, flat, module)
+    declared = specs.specs_of(request, flat, lambda: _bound(module, request.args, request.kwargs))
+    specs.refuse_differing(flat.names, flat.tensors, declared)
+    labels = {name: specs.labels_of(name, spec) for name, spec in zip(flat.names, declared, strict=True)}
     with watched(module) as assigned:
-        program = _exported(watch, args, kwargs, tensors, specs)
-        if isinstance(program, Exception):
-            specs = [dict.fromkeys(spec, Dim.AUTO) for spec in specs]
-            program = _exported(watch, args, kwargs, tensors, specs)
-    if isinstance(program, Exception):
-        raise watch.explained(program) from program
-    if any(isinstance(dim, _HINTS) for spec in specs for dim in spec.values()):
-        remarks = _held(program, flat.names, labels, watch)
-    captured = _captured(program, flat.names, labels)
+        program, watch = _first_that_runs(module, flat, declared)
+    found = Assumptions(program, watch, flat.names, labels)
+    captured = _captured(program, flat.names, found.symbols, watch.results)
     # torch.export records an assignment in the outermost module as a write to its buffer
     inner = [item for item in captured.graph.inputs if item.name in assigned and "." in item.name]
     captured.graph.assigned += [Assigned(item, None) for item in inner]
-    captured.remarks += remarks
-    captured.notes += [*watch.remarks, *_ranges(request)]
+    captured.remarks += found.remarks()
+    captured.notes += [*watch.remarks, *specs.said_of_ranges(request.dynamic_shapes)]
     return captured
 
 
@@ -75,24 +62,69 @@ def read_program(request: Request) -> Captured:
     given = list(request.input_names or ())[: len(own)]
     names = [*given, *own[len(given) :]]
     labels = named_axes(request, names, reader.user_tensors(program))
-    return _captured(program, names, labels)
+    return _captured(program, names, reader.symbols_of(program, names, labels), _output_paths(program))
 
 
-def _captured(program: ExportedProgram, names: Sequence[str] | None, labels: Mapping[str, Axes]) -> Captured:
-    graph = reader.read(program, names, labels)
-    graph.output_names = output_names(_output_paths(program))
+def as_module(model: Any, args: tuple[Any, ...]) -> torch.nn.Module:
+    """The model as a module, which torch.export needs."""
+    return model if isinstance(model, torch.nn.Module) else _Function(model, len(args))
+
+
+def _in_plain_containers(request: Request, flat: Flat, module: torch.nn.Module) -> Request:
+    """The request with arguments and `dynamic_shapes` in containers that torch.export knows."""
+    args, kwargs = flat.rebuild(flat.tensors, plain=True)
+    shapes = request.dynamic_shapes
+    if shapes is not None:
+        arguments = _bound(module, request.args, request.kwargs)
+        by_name = specs.by_name(shapes, arguments)
+        shapes = {name: plain_spec(name, spec, arguments[name]) for name, spec in by_name.items()}
+    return dataclasses.replace(request, args=args, kwargs=kwargs, dynamic_shapes=shapes)
+
+
+def _captured(
+    program: ExportedProgram, names: Sequence[str] | None, symbols: Symbols, results: Sequence[Path]
+) -> Captured:
+    graph = reader.read(program, names, symbols)
+    graph.output_names = output_names(results)
     graph.outputs = [output for output in graph.outputs if output is not None]
     spec = program.call_spec.out_spec
     listed = spec is not None and spec.type is list
     return Captured(graph, types_hold_for_all_sizes=True, listed=listed)
 
 
-def _output_paths(program: ExportedProgram) -> list[tuple[Any, ...]]:
+def _output_paths(program: ExportedProgram) -> list[Path]:
     spec = program.call_spec.out_spec
     assert spec is not None
     leaves = [output.arg for output in program.graph_signature.output_specs if output.kind.name == "USER_OUTPUT"]
     found, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(leaves, spec))
-    return [path for path, leaf in found if getattr(leaf, "value", leaf) is not None]
+    return [steps_of(path) for path, leaf in found if getattr(leaf, "value", leaf) is not None]
+
+
+def _first_that_runs(module: torch.nn.Module, flat: Flat, declared: Sequence[Spec]) -> tuple[ExportedProgram, Watch]:
+    """The program for the first example that the model takes.  Raises the error for the first one where all fail."""
+    failures: list[ExportError] = []
+    for tensors in enlarged(flat.tensors, declared):
+        args, kwargs = flat.rebuild(tensors, plain=True)
+        for hints, relations in _attempts(flat.names, declared):
+            names = dict(zip(map(id, tensors), flat.names, strict=True))
+            signature = _signature(module, kwargs)
+            watch = Watch(module, signature, _bound(module, args, kwargs), names, flat.tree, relations)
+            program = _exported(watch, args, kwargs, tensors, hints)
+            if not isinstance(program, ExportError):
+                return program, watch
+            failures.append(program)
+    raise failures[0] from failures[0].__cause__
+
+
+def _attempts(
+    names: Sequence[str], declared: Sequence[Spec]
+) -> Iterator[tuple[Sequence[Spec], Sequence[specs.Relation]]]:
+    """What torch is told: all that is declared, then without what only torch's own `Dim` can say."""
+    hints, relations = specs.hints_and_relations(names, declared)
+    yield hints, relations
+    free = [dict.fromkeys(spec, Dim.AUTO) for spec in hints]
+    if free != hints:
+        yield free, relations
 
 
 def _exported(
@@ -100,171 +132,25 @@ def _exported(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     tensors: Sequence[torch.Tensor],
-    specs: Sequence[Spec],
-) -> ExportedProgram | Exception:
-    """The program, or torch's error about sizes that are not free.  Raises ExportError for any other error."""
+    hints: Sequence[Spec],
+) -> ExportedProgram | ExportError:
+    """The program, or torch's error in the user's terms."""
     shapes: Any = None
-    if any(specs):
-        by_tensor = dict(zip(map(id, tensors), specs, strict=True))
+    if any(hints):
+        by_tensor = dict(zip(map(id, tensors), hints, strict=True))
         combined = _bound(watch.module, args, kwargs)
         shapes = dynamic_shapes._tree_map_with_path(
             lambda _, leaf: by_tensor.get(id(leaf)) or None, combined, tree_name="args"
         )
     try:
-        with quiet_torch(), warnings.catch_warnings(), torch.no_grad(), watch.running(), single_calls_in_bodies():
-            warnings.simplefilter("ignore")
-            return torch.export.export(watch.module, args, kwargs, dynamic_shapes=shapes, strict=False)
+        with quiet_torch(), warnings.catch_warnings(), torch.no_grad(), small_sizes_counted():
+            with watch.running(), single_calls_in_bodies():
+                warnings.simplefilter("ignore")
+                return torch.export.export(watch.module, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
-        if any(specs) and any(words in str(error) for words in ("onstraints violated", "pecializations unexpectedly")):
-            return error
-        raise watch.explained(error) from error
-
-
-# What is declared -----------------------------------------------------------------------------------------------------
-
-
-def _specs(request: Request, flat: Flat, module: torch.nn.Module) -> list[Spec]:
-    """What each tensor's dynamic axes are.  Raises ExportError for a specification that does not fit the arguments."""
-    if request.dynamic_axes:
-        axes = named_axes(request, flat.names, flat.tensors)
-        dims: dict[str, Any] = {}
-        return [{axis: _dim(label, dims) for axis, label in axes.get(name, {}).items()} for name in flat.names]
-    if request.dynamic_shapes is None:
-        return [{} for _ in flat.names]
-    found: dict[int, Spec] = {}
-    strings: dict[str, Any] = {}
-
-    def note(path: Any, leaf: Any, spec: Any) -> Any:
-        if isinstance(leaf, torch.Tensor):
-            items = dict(spec.items() if isinstance(spec, Mapping) else enumerate(spec or ()))
-            wrong = [axis for axis, dim in items.items() if not _is_axis(axis, leaf) or not isinstance(dim, _DIMS)]
-            if wrong:
-                raise ValueError(f"{wrong[0]!r}: {items[wrong[0]]!r} is no axis of a tensor of {leaf.dim()} axes")
-            found[id(leaf)] = {
-                axis % leaf.dim(): _dim(dim, strings) if isinstance(dim, str) else dim
-                for axis, dim in items.items()
-                if isinstance(dim, (str, Dim)) or (isinstance(dim, _HINTS) and dim.type.name != "STATIC")
-            }
-        elif isinstance(spec, _HINTS) and spec.type.name != "STATIC":
-            raise ValueError(f"{leaf!r} is a Python number, which the file holds fixed; give it as a tensor")
-        return leaf
-
-    from torch._dynamo.exc import UserError  # it brings torch.onnx, which a trace does without
-
-    shapes = request.dynamic_shapes
-    combined = _bound(module, request.args, request.kwargs)
-    try:
-        dynamic_shapes._tree_map_with_path(note, combined, _by_name(shapes, combined), tree_name="inputs")
-    except (AttributeError, KeyError, TypeError, ValueError, UserError) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise ExportError(
-            f"dynamic_shapes does not have the form of the args {', '.join(combined)}: {lines[0] if lines else error}",
-            code="dynamic-shapes-do-not-fit",
-        ) from error
-    return [found.get(id(tensor), {}) for tensor in flat.tensors]
-
-
-def plain_shapes(shapes: Any, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`dynamic_shapes` with plain containers instead of torch's collections, which refer to the given tensor objects.
-
-    Raises ExportError where such a collection does not fit the arguments.
-    """
-    if not isinstance(shapes, (ShapesCollection, AdditionalInputs)):
-        return shapes
-    module = model if isinstance(model, torch.nn.Module) else _Function(model, len(args))
-    try:
-        return shapes.dynamic_shapes(module, args, kwargs)  # type: ignore[no-untyped-call]
-    except (AssertionError, TypeError, ValueError) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise ExportError(
-            f"dynamic_shapes does not fit the args: {lines[0] if lines else error}", code="dynamic-shapes-do-not-fit"
-        ) from error
-
-
-def _is_axis(axis: Any, tensor: torch.Tensor) -> bool:
-    return isinstance(axis, int) and -tensor.dim() <= axis < tensor.dim()
-
-
-def _by_name(shapes: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """`dynamic_shapes` by argument; arguments that it does not name are static."""
-    if isinstance(shapes, Mapping):
-        unknown = sorted(set(shapes) - set(arguments))
-        if unknown:
-            raise ExportError(
-                f"dynamic_shapes names {unknown}, and the args are {', '.join(arguments)}",
-                code="dynamic-shapes-do-not-fit",
-            )
-        return {name: shapes.get(name) for name in arguments}
-    if len(shapes) != len(arguments):
-        raise ExportError(
-            f"dynamic_shapes has {len(shapes)} entries, and the args are {', '.join(arguments)}",
-            code="dynamic-shapes-do-not-fit",
-        )
-    return dict(zip(arguments, shapes, strict=True))
-
-
-def _dim(label: str, dims: dict[str, Any]) -> Any:
-    """One `Dim` per name.  torch.export needs Python identifiers as names; the file does not."""
-    if label not in dims:
-        plain = label.isidentifier() and label.isascii()
-        dims[label] = Dim(label if plain else f"axis_{len(dims)}")
-        dims[label].label = label
-    return dims[label]
-
-
-def _labels(name: str, spec: Spec) -> Axes:
-    """The names of the axes in the file; an axis on which torch decides is named after its input."""
-    return {
-        axis: getattr(dim, "label", dim.__name__) if isinstance(dim, Dim) else f"{name}_dim_{axis}"
-        for axis, dim in spec.items()
-    }
-
-
-def _ranges(request: Request) -> list[str]:
-    """The ranges that the user declared for the sizes, which a file cannot express."""
-    dims = [dim for dim in pytree.tree_leaves(request.dynamic_shapes) if isinstance(dim, Dim)]
-    found = {}
-    for dim in dims:
-        low, high = str(dim.min), str(dim.max)
-        if (low, high) != ("0", "int_oo"):
-            found[dim.__name__] = f"axis {dim.__name__!r} was declared from {low} to {high}; the file does not check it"
-    return list(found.values())
-
-
-def _widened(tensors: Sequence[torch.Tensor], specs: Sequence[Spec]) -> list[torch.Tensor]:
-    """The tensors with their dynamic axes of size 0 or 1 enlarged, because torch.export would specialize those sizes.
-
-    Axes that are derived from such an axis (`2 * batch`) grow with it.
-    """
-    small = {
-        _root(dim)
-        for tensor, spec in zip(tensors, specs, strict=True)
-        for axis, dim in spec.items()
-        if tensor.shape[axis] < 2
-    }
-    result = []
-    for tensor, spec in zip(tensors, specs, strict=True):
-        shape = list(tensor.shape)
-        for axis, dim in spec.items():
-            if isinstance(dim, Dim) and _root(dim) in small:
-                shape[axis] = int(dim.fn(2)) if hasattr(dim, "fn") else 2
-        result.append(tensor if shape == list(tensor.shape) else _resized(tensor, shape))
-    return result
-
-
-def _root(dim: Any) -> Any:
-    """A key for all axes that have the size of `dim` or derive from it."""
-    return getattr(getattr(dim, "root", dim), "__name__", dim)
-
-
-def _resized(tensor: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-    """A tensor of that shape with the values of `tensor`, and zeros elsewhere."""
-    for axis, size in enumerate(shape):
-        if tensor.shape[axis] == 0 and size:
-            tensor = tensor.new_zeros([*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]])
-        elif size != tensor.shape[axis]:
-            tensor = tensor.index_select(axis, torch.arange(size) % tensor.shape[axis])
-    return tensor
+        explained = watch.explained(error)
+        explained.__cause__ = error
+        return explained
 
 
 def _bound(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -318,71 +204,3 @@ def _with_signature(function: Callable[..., Any], positional: int) -> Callable[.
         signature = inspect.Signature([inspect.Parameter(f"input_{i}", kind) for i in range(positional)])
     forward.__signature__ = signature  # type: ignore[attr-defined]
     return forward
-
-
-# What torch made of it ------------------------------------------------------------------------------------------------
-
-
-def _held(program: ExportedProgram, names: Sequence[str], labels: Mapping[str, Axes], watch: Watch) -> list[str]:
-    """Remarks on the specialized axes (the size of each, and the line), on axes of one size, and on assumptions.
-
-    Raises ExportError where a size that is computed from an axis is specialized and the axis is not.
-    """
-    inputs = reader.user_tensors(program)
-    remarks: dict[str, None] = {}
-    seen: dict[str, str] = {}
-    for name, tensor in zip(names, inputs, strict=True):
-        for axis, label in labels.get(name, {}).items():
-            size = tensor.shape[axis]
-            place = watch.place(name, axis)
-            if isinstance(size, int) or size.node.expr.is_Integer:
-                remarks[str(Specialised(label, int(size), str(place)))] = None
-                continue
-            first = seen.setdefault(str(size.node.expr), label)
-            if first != label:
-                remarks[f"axes {first!r} and {label!r} were declared apart, and the model takes them for one size"] = (
-                    None
-                )
-    return [*remarks, *_assumed(program, Symbols(reader.axis_names(program, names, labels)))]
-
-
-def _assumed(program: ExportedProgram, symbols: Symbols) -> list[str]:
-    """One remark with torch's assumptions about free sizes, without those that follow from others.
-
-    Raises ExportError for an assumption that hardly any size fulfils.
-    """
-    said: list[str] = []
-    kept: list[Any] = []
-    shapes = reader.shape_env(program)
-    for guard in open_guards(shapes) if shapes is not None else ():
-        share = share_of_sizes(guard.expr, kept)
-        if share == 1:
-            continue
-        text = f"{symbols.text(guard.expr)}{_line(guard)}"
-        if share < _RARELY:
-            raise ExportError(
-                f"torch.export holds a size fixed that follows from a dynamic axis: {text}; "
-                "compute it by torch operators from x.shape, or declare the axis static",
-                code="dynamic-axis-held",
-            )
-        kept.append(guard.expr)
-        said.append(text)
-    if not said:
-        return []
-    more = f" and {len(said) - _MOST} more" if len(said) > _MOST else ""
-    limits = "; ".join(said[:_MOST])
-    return [
-        f"torch.export holds that {limits}{more}; for sizes where it does not hold, the file may compute something else"
-    ]
-
-
-_MOST = 4
-_RARELY = 0.1
-
-
-def _line(guard: Any) -> str:
-    """The line of a guard that comes from the user's own Python code; torch does not keep the line of other guards."""
-    frame = guard.sloc.framework_loc
-    path = getattr(frame, "filename", "")
-    line = Source("", lambda: [(path, frame.lineno)]).line if path and not re.search(r"[/\\]torch[/\\]", path) else ""
-    return f" at {line}" if line else ""

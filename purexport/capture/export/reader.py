@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from purexport.aten.axes import own_name
 from purexport.aten.graph import (
     AtenGraph,
     Call,
@@ -30,16 +31,12 @@ from purexport.torch_patches.quiet import quiet_torch
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 
-def read(
-    program: torch.export.ExportedProgram, names: Sequence[str] | None, axes: Mapping[str, Mapping[int, str]]
-) -> AtenGraph:
+def read(program: torch.export.ExportedProgram, names: Sequence[str] | None, symbols: Symbols) -> AtenGraph:
     """The neutral graph of a program.
 
-    `names` are those of the user's tensor inputs, in order (None: torch's own); `axes` gives the names of dynamic
-    axes by input name.
+    `names` are those of the user's tensor inputs, in order (None: torch's own); `symbols` reads torch's sizes.
     """
     program = _resolved(program)
-    symbols = Symbols(axis_names(program, names, axes))
     reader = Reader(AtenGraph(), symbols)
     env = _placeholders(program, names, symbols, reader.graph)
     outputs = reader.body(program.graph_module, env)
@@ -112,29 +109,40 @@ def shape_env(program: torch.export.ExportedProgram) -> Any:
     return next((mode.shape_env for mode in modes if mode is not None), None)
 
 
-def axis_names(
-    program: torch.export.ExportedProgram, names: Sequence[str] | None, axes: Mapping[str, Mapping[int, str]]
-) -> dict[str, str]:
-    """The name of each of torch's symbols: the declared name, else one from the first input and axis of this size."""
+def symbols_of(
+    program: torch.export.ExportedProgram,
+    names: Sequence[str] | None,
+    axes: Mapping[str, Mapping[int, str]],
+    sizes: Mapping[Any, Any] | None = None,
+) -> Symbols:
+    """The names of torch's symbols: the declared name, else one from the first input and axis of this size.
+
+    `axes` gives the names of dynamic axes by input name.  `sizes` says which symbols are expressions of others.
+    """
     tensors = user_tensors(program)
     labelled = list(zip(names or tensor_names(program), tensors, strict=False))
+    plain = Symbols({}, sizes)
     found: dict[str, str] = {}
+    whole: dict[Any, str] = {}
     for name, tensor in labelled:
         for axis, label in axes.get(name, {}).items():
             size = tensor.shape[axis]
             if not isinstance(size, torch.SymInt):
                 continue
-            symbols = [str(symbol) for symbol in size.node.expr.free_symbols]
+            expression = plain.expression(size)
+            symbols = [str(symbol) for symbol in expression.free_symbols]
             roots = _IDENTIFIER.findall(label)
-            if size.node.expr.is_Symbol:
+            if expression.is_Symbol:
                 found.setdefault(symbols[0], label)
             elif len(symbols) == len(roots) == 1 and roots[0] != label:  # a derived dimension, such as "2*batch"
                 found.setdefault(symbols[0], roots[0])
+            elif symbols and label != own_name(name, axis):
+                whole.setdefault(expression, label)
     for name, tensor in labelled:
         for axis, size in enumerate(tensor.shape):
-            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                found.setdefault(str(size.node.expr), f"{name}_dim_{axis}")
-    return found
+            if isinstance(size, torch.SymInt) and plain.expression(size).is_Symbol:
+                found.setdefault(str(plain.expression(size)), own_name(name, axis))
+    return Symbols(found, sizes, whole)
 
 
 def tensor_names(program: torch.export.ExportedProgram) -> list[str]:

@@ -23,6 +23,8 @@ from torch.utils import _pytree as pytree
 from purexport.aten.graph import Frame, Source
 from purexport.capture.core.request import refuse_output
 from purexport.capture.core.single_calls import recorded_in_other_forms
+from purexport.capture.core.structures import Node, Path, apart
+from purexport.capture.export.specs import Place, Relation
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.calls import functions_handed_to
@@ -39,7 +41,9 @@ class Watch:
     """The watch over one module.
 
     `signature` is the one that torch.export gets.  `arguments` are the example's arguments by parameter name.  `names`
-    are the input names of their tensors, by identity.
+    are the input names of their tensors, by identity.  `structure` are the arguments as the model takes them, where
+    torch.export sees plain containers.  `relations` hold between the sizes.  `results` are the paths of the last run's
+    results.
     """
 
     def __init__(
@@ -48,14 +52,23 @@ class Watch:
         signature: inspect.Signature,
         arguments: Mapping[str, Any],
         names: Mapping[int, str],
+        structure: Node,
+        relations: Sequence[Relation] = (),
     ) -> None:
         self.module = module
         self.signature = signature
         self.names = [names.get(id(leaf), "") for leaf in pytree.tree_leaves(arguments)]
         self.paths = {id(part): path for path, part in module.named_modules()}
-        self.free: dict[tuple[str, int], Any] = {}
-        self.places: dict[tuple[str, int], Source] = {}
+        self.structure = structure
+        self.results: list[Path] = []
+        self.relations = relations
+        self.free: dict[Place, Any] = {}
+        self.places: dict[Place, Source] = {}
         self.remarks: list[str] = []
+        self.shapes: Any = None  # torch's shape environment, once the model runs with symbolic sizes
+        self.asked: set[int] = set()  # the guards that the model's own code caused, by their position
+        self.declared = 0  # the guards that follow from the relations, which come first
+        self._seen = 0
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -74,29 +87,57 @@ class Watch:
         @functools.wraps(forward)
         def watched(*args: Any, **kwargs: Any) -> Any:
             leaves = pytree.tree_leaves(self.signature.bind(*args, **kwargs).arguments)
-            self.free = {
-                (name, axis): size
-                for name, leaf in zip(self.names, leaves, strict=True)
-                for axis, size in enumerate(leaf.shape if isinstance(leaf, torch.Tensor) else ())
-                if isinstance(size, torch.SymInt)
-            }
+            self._begin(leaves)
             try:
+                given, keywords = self.structure.restored((args, kwargs))
                 with recorded_in_other_forms(self.remarks), functions_handed_to(self._call):
-                    result = forward(*args, **kwargs)
-                for leaf in pytree.tree_leaves(result):
+                    result = forward(*given, **keywords)
+                self._note_asked()
+                found = apart(result, results=True)
+                leaves = [leaf for _, leaf in found.leaves()]
+                for leaf in leaves:
                     if leaf is not None and not isinstance(leaf, _OUTPUTS):
                         raise refuse_output(leaf)
-                return result
+                self.results = [path for path, leaf in found.leaves() if leaf is not None]
+                return found.plain(iter(leaves))
             except Exception as error:
                 raise _Stopped from error
 
         watched.__signature__ = self.signature  # type: ignore[attr-defined]
         return watched
 
+    def _begin(self, leaves: Sequence[Any]) -> None:
+        """Take the symbolic sizes of the arguments, and tell torch what holds between them."""
+        sizes = {
+            (name, axis): size
+            for name, leaf in zip(self.names, leaves, strict=True)
+            for axis, size in enumerate(leaf.shape if isinstance(leaf, torch.Tensor) else ())
+        }
+        for relation in self.relations:
+            size, root = sizes[relation.place], sizes[relation.root]
+            _hold(size == (root if relation.size is None else relation.size(root)))
+            _hold(size >= relation.low)
+            if relation.high is not None:
+                _hold(size <= relation.high)
+        self.free = {key: size for key, size in sizes.items() if isinstance(size, torch.SymInt)}
+        self.shapes = next((size.node.shape_env for size in self.free.values()), None)
+        self.declared = self._seen = self._guards()
+
+    def _guards(self) -> int:
+        return 0 if self.shapes is None else len(self.shapes.guards)
+
+    def _note_asked(self) -> None:
+        """Everything that was asked since the last operator was asked by the model's own code."""
+        self.asked.update(range(self._seen, self._guards()))
+
     def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if torch.compiler.is_dynamo_compiling():  # the subprograms of torch.cond and the like
+            return function(*args, **kwargs)
+        self._note_asked()
         result = function(*args, **kwargs)
-        if not torch.compiler.is_dynamo_compiling():  # the subprograms of torch.cond and the like
+        if self._guards() != self._seen:
             self._look()
+            self._seen = self._guards()
         return result
 
     def _look(self) -> None:
@@ -136,6 +177,12 @@ class Watch:
         ]
         owners = (self.paths.get(id(frame.f_locals.get("self"))) for frame in stack)
         return Source(next((path for path in owners if path is not None), ""), lambda: frames)
+
+
+def _hold(condition: Any) -> None:
+    """Tell torch what holds of its symbolic sizes; numbers were compared before."""
+    if isinstance(condition, torch.SymBool):
+        torch._check(condition)  # type: ignore[no-untyped-call]
 
 
 def _outwards(frame: FrameType | None) -> list[FrameType]:

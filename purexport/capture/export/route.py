@@ -25,9 +25,9 @@ def plain_shapes(shapes: Any, model: Any, args: tuple[Any, ...], kwargs: dict[st
     """
     if shapes is None:
         return None
-    from purexport.capture.export import program
+    from purexport.capture.export import program, specs
 
-    return program.plain_shapes(shapes, model, args, kwargs)
+    return specs.plain_shapes(shapes, program.as_module(model, args), args, kwargs)
 
 
 def _read(request: Request) -> Captured:

@@ -13,9 +13,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
-from purexport.aten.axes import Specialised
 from purexport.aten.graph import Assigned, AtenGraph, tensor_type
 from purexport.capture.core.attributes import Buffers, attributes_kept
 from purexport.capture.core.request import (
@@ -27,10 +25,11 @@ from purexport.capture.core.request import (
     refuse_output,
 )
 from purexport.capture.core.route import Route
+from purexport.capture.core.structures import Path, results_in
 from purexport.capture.script.route import interpret_script
 from purexport.capture.trace import torchscript
 from purexport.capture.trace.fake_tensors import attributes, on_fakes, paused, refuse_lost
-from purexport.capture.trace.specialized_axes import specialized_axes
+from purexport.capture.trace.specialized_axes import Found, Taken, specialized_axes
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.quiet import quiet_torch
@@ -48,11 +47,11 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
     flat = flatten(request)
     state, modules = _state(request.model)
     state += attributes(request.valueless)
-    axes = named_axes(request, flat.names, flat.tensors)
+    axes = named_axes(request, flat.names, flat.tensors, flat.paths)
     if any(isinstance(module, torch.jit.ScriptModule) for _, module in modules):
         return _trace_around_scripts(request)
     buffers = Buffers(request.model)
-    paths: list[tuple[Any, ...]] = []
+    paths: list[Path] = []
     assigned: list[str] = []
     listed: list[bool] = []
 
@@ -60,12 +59,11 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         args, kwargs = flat.rebuild(tensors)
         result = request.model(*args, **kwargs)
         listed[:] = [isinstance(result, list)]
-        found, _ = pytree.tree_flatten_with_path(result)
-        # None means "no output here", for torch.export too
-        paths[:] = [path for path, leaf in found if leaf is not None]
+        found = results_in(result)
+        paths[:] = [path for path, _ in found]
         changed = buffers.assigned()
         assigned[:] = [path for path, _ in changed]
-        return [_as_tensor(leaf) for _, leaf in found if leaf is not None] + [tensor for _, tensor in changed]
+        return [_as_tensor(leaf) for _, leaf in found] + [tensor for _, tensor in changed]
 
     def record(tensors: Sequence[torch.Tensor]) -> torchscript.Recorded:
         with _refusals(), attributes_kept(request.model), paused() if fake else nullcontext():
@@ -73,10 +71,11 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
             given = [tensor.detach().clone() for tensor in tensors] if fake is None else list(map(fake, tensors))
             return torchscript.trace(function, given, flat.names, state, modules, bool(axes))
 
-    def again(tensors: Sequence[torch.Tensor]) -> AtenGraph:
+    def again(tensors: Sequence[torch.Tensor]) -> Taken:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return record(tensors).read()
+            other = record(tensors)
+        return Taken(other.read(), other.decisions)
 
     recorded = record(flat.tensors)
     if not recorded.calls_scripts:
@@ -84,8 +83,9 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         refuse_lost(graph, request.valueless)
         captured = Captured(graph, axes, recorded.notes, listed=listed[0])
         names = list(paths), list(assigned)
-        if recorded.notes and axes:
-            _hold(captured, specialized_axes(graph, again, flat.tensors, flat.names, axes))
+        if axes and (recorded.notes or recorded.asks_for_sizes):
+            taken = Taken(graph, recorded.decisions)
+            _hold(captured, specialized_axes(taken, again, flat.tensors, flat.names, axes))
         _name_outputs(graph, *names)
         return captured
     from purexport.capture.script import interpreter  # it loads sympy, and most traces call no scripts
@@ -104,18 +104,18 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
     )
 
 
-def _hold(captured: Captured, held: Sequence[Specialised]) -> None:
+def _hold(captured: Captured, found: Found) -> None:
     """Make the axes that the trace specialized static in the file."""
-    labels = {item.axis for item in held}
+    labels = {item.axis for item in found.held}
     captured.axes = {
         name: {axis: label for axis, label in named.items() if label not in labels}
         for name, named in captured.axes.items()
     }
     captured.axes = {name: named for name, named in captured.axes.items() if named}
-    captured.remarks += map(str, held)
+    captured.remarks += [*map(str, found.held), *found.remarks]
 
 
-def _name_outputs(graph: AtenGraph, paths: Sequence[tuple[Any, ...]], assigned: Sequence[str]) -> None:
+def _name_outputs(graph: AtenGraph, paths: Sequence[Path], assigned: Sequence[str]) -> None:
     """Name the model's results; the outputs after them are the buffers that the model assigned."""
     graph.output_names = output_names(paths)
     by_name = {item.name: item for item in graph.inputs}

@@ -1,78 +1,285 @@
-"""Specialized axes of a trace: a constant was computed from the size of a dynamic axis (`math.sqrt(x.shape[0])`).
+"""What a trace holds fixed although it follows from a dynamic axis: numbers (`math.sqrt(x.shape[0])`), steps, branches.
 
-The tracer warns wherever Python asks for a number, also where the number never changes.  So the model is traced once
-more for each dynamic axis, with that axis twice as long.  Where the two graphs have different constants or different
-calls, a constant depends on the axis.
+The tracer warns wherever Python asks for a number, also where the number never changes.  So the model is traced again
+at other sizes (`probes`), and the graphs are compared.
+
+- The same calls with the same constants: nothing is held.
+- A constant differs, or a line is run more often (a loop over an axis): the axis is held.  Further traces, each with
+  as few sizes changed as the model takes, say which axis.  An axis that changed without an effect on that place is
+  not held.
+- Other calls: the model takes another path at those sizes.  Nothing is held; a remark says where, and which way the
+  file goes.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from purexport.aten.axes import Axes, Specialised
-from purexport.aten.graph import AtenGraph, Value
+from purexport.aten.graph import AtenGraph, Call, Value
+from purexport.capture.trace import probes
+from purexport.capture.trace.probes import Sizes
 from purexport.errors import ExportError
+
+# values in the inputs of a trace with all sizes changed; beyond it the sizes change one by one, which costs less memory
+MANY = 1 << 20
+# by how much sizes grow, so that their rests change
+STEPS = (1, 2, 4, 8, 16, 32)
+# labels that are tried one by one; where there are more, those of one size change together
+FEW = 8
+
+
+@dataclass
+class Taken:
+    """A trace: its graph, and each decision that Python made from sizes alone, as (line, result)."""
+
+    graph: AtenGraph
+    decisions: list[tuple[str, bool]]
+
+
+@dataclass
+class Found:
+    """The axes that a trace holds, and remarks on the paths that it takes."""
+
+    held: list[Specialised] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Probe:
+    """A trace at other sizes beside that of the example: which labels changed, and what differs."""
+
+    changed: set[str]
+    places: list[str]  # where a constant or a number of steps differs
+    branch: str | None  # a remark on the other path that the model takes
 
 
 def specialized_axes(
-    graph: AtenGraph,
-    again: Callable[[list[torch.Tensor]], AtenGraph],
+    first: Taken,
+    again: Callable[[list[torch.Tensor]], Taken],
     tensors: Sequence[torch.Tensor],
     names: Sequence[str],
     axes: Mapping[str, Axes],
-) -> list[Specialised]:
-    """The axes that `graph` specializes.  `again` traces the model on other tensors.
+) -> Found:
+    """What `first` holds.  `again` traces the model on other tensors; where the model does not run, nothing is said."""
+    search = _Search(first, again, tensors, [axes.get(name, {}) for name in names])
+    search.change_together(search.longer(), search.doubled)
+    if first.decisions:
+        search.change_together([probes.smallest(search.sizes, search.sizes)], search.smallest)
+    search.change_rests()
+    return Found(search.held(), list(dict.fromkeys(search.branches)))
 
-    If the model does not run with an axis twice as long, nothing is said about that axis.
+
+class _Search:
+    """The probes made so far, and what they say."""
+
+    def __init__(
+        self,
+        first: Taken,
+        again: Callable[[list[torch.Tensor]], Taken],
+        tensors: Sequence[torch.Tensor],
+        axes: Sequence[Axes],
+    ) -> None:
+        self.first = first
+        self.again = again
+        self.tensors = tensors
+        self.axes = axes
+        self.sizes: Sizes = {}
+        for tensor, named in zip(tensors, axes, strict=True):
+            for axis, label in named.items():
+                self.sizes.setdefault(label, tensor.shape[axis])
+        self.few = len(self.sizes) <= FEW
+        one_a_size = {size: label for label, size in reversed(self.sizes.items())}
+        self.labels = list(self.sizes if self.few else one_a_size.values())
+        self.probes: list[_Probe] = []
+        self.branches: list[str] = []
+
+    def change_together(self, attempts: Iterable[Sizes], alone: Callable[[str], Iterable[Sizes]]) -> None:
+        """Change all sizes at once; where that shows a difference, change them label by label."""
+        self._note(self._first_that_fits(attempts), alone)
+
+    def change_rests(self) -> None:
+        """Make all sizes a little larger, by the least step at which the model runs: whole patches, whole windows."""
+        for step in STEPS:
+            together = self._first_that_fits([probes.beside(self.sizes, self.sizes, step)])
+            if together is not None:
+                self._note(together, functools.partial(self._beside, step=step))
+                return
+
+    def _beside(self, label: str, step: int) -> Iterator[Sizes]:
+        yield probes.beside(self.sizes, [label], step)
+
+    def _note(self, together: _Probe | None, alone: Callable[[str], Iterable[Sizes]]) -> None:
+        """Keep what a probe with all sizes changed shows; where it shows a difference, change them label by label."""
+        if together is not None and not together.places and together.branch is None:
+            return
+        apart = [self._first_that_fits(alone(label)) for label in self.labels]
+        for probe in (together, *apart):
+            # a path that is taken only where sizes change alone is that of sizes which do not fit each other
+            if probe is None or (probe.branch is not None and together is not None and together.branch is None):
+                continue
+            self.probes.append(probe)
+            self.branches += [probe.branch] if probe.branch is not None else []
+
+    def longer(self) -> Iterator[Sizes]:
+        """All sizes larger, at first independent of each other."""
+        for sizes in (*(probes.together(self.sizes, classes) for classes in (False, True)), probes.twice(self.sizes)):
+            if sum(math.prod(shape) for shape in self._shapes(sizes)) <= MANY:
+                yield sizes
+
+    def doubled(self, label: str) -> Iterator[Sizes]:
+        return probes.doubled(self.sizes, label, classes=not self.few)
+
+    def smallest(self, label: str) -> Iterator[Sizes]:
+        yield probes.smallest(self.sizes, [label])
+
+    def held(self) -> list[Specialised]:
+        """For each place with another constant, the labels that it follows from."""
+        found: dict[str, Specialised] = {}
+        for place in dict.fromkeys(place for probe in self.probes for place in probe.places):
+            differ = [probe.changed for probe in self.probes if place in probe.places]
+            free = {label for probe in self.probes if place not in probe.places for label in probe.changed}
+            # all of them changed it, so what they have in common explains it
+            shared = set.intersection(*differ)
+            for label in shared - free or set.union(*differ) - free or shared or set.union(*differ):
+                found.setdefault(label, Specialised(label, self.sizes[label], place))
+        return [found[label] for label in self.sizes if label in found]
+
+    def _first_that_fits(self, attempts: Iterable[Sizes]) -> _Probe | None:
+        """The trace at the first sizes at which the model takes the example's path, else at the last that it takes."""
+        probe = None
+        for sizes in attempts:
+            changed = {label for label, size in sizes.items() if size != self.sizes[label]}
+            if not changed:
+                continue
+            try:
+                other = self.again(self._resized(sizes))
+            except ExportError:  # the model does not run on those sizes
+                continue
+            difference = _Difference(self.first, other)
+            said = {label: size for label, size in sizes.items() if label in changed}
+            probe = _Probe(changed, difference.places, difference.branch(said))
+            if probe.branch is None:
+                break
+        return probe
+
+    def _shapes(self, sizes: Sizes) -> list[list[int]]:
+        shapes = [list(tensor.shape) for tensor in self.tensors]
+        for shape, named in zip(shapes, self.axes, strict=True):
+            for axis, label in named.items():
+                shape[axis] = sizes[label]
+        return shapes
+
+    def _resized(self, sizes: Sizes) -> list[torch.Tensor]:
+        """The example's tensors, repeated or cut to other sizes."""
+        found = []
+        for tensor, shape in zip(self.tensors, self._shapes(sizes), strict=True):
+            other = tensor
+            for axis, size in enumerate(shape):
+                if size != tensor.shape[axis]:
+                    copies = -(-size // max(tensor.shape[axis], 1))
+                    other = torch.cat([other] * copies, axis).narrow(axis, 0, size)
+            found.append(other)
+        return found
+
+
+class _Difference:
+    """What differs between two traces of one model.
+
+    Calls are matched by target and line, and by their order among those.  Only where a target has another number of
+    calls are the lines looked up, because that takes time.
     """
-    found = []
-    for label in dict.fromkeys(label for named in axes.values() for label in named.values()):
-        longer, size = list(tensors), 0
-        for position, name in enumerate(names):
-            for axis in [axis for axis, other in axes.get(name, {}).items() if other == label]:
-                size = tensors[position].shape[axis]
-                longer[position] = torch.cat([longer[position], longer[position]], axis)
-        try:
-            other = again(longer)
-        except ExportError:  # the model does not run on that size
-            continue
-        place = _difference(graph, other) if size else None
-        if place is not None:
-            found.append(Specialised(label, size, place))
-    return found
 
+    def __init__(self, one: Taken, other: Taken) -> None:
+        self.one, self.other = one, other
+        self.constants = [_constants(one.graph), _constants(other.graph)]
+        self.places: list[str] = []
+        self.first_other: str | None = None  # the place of the first call that only one of the two makes
+        calls = one.graph.calls, other.graph.calls
+        if [call.target for call in calls[0]] == [call.target for call in calls[1]]:
+            origins = [_origins(one.graph), _origins(other.graph)]
+            before = "the model"
+            for mine, theirs in zip(*calls, strict=True):
+                self._compare(mine, theirs, before, origins)
+                before = before if mine.target == "prim::getitem" else str(mine.source)
+            ends = [list(one.graph.outputs), list(other.graph.outputs)]
+            if not self._same(ends[0], ends[1], origins):
+                self.places.append("the model's results")
+        else:
+            self._compare_by_line()
 
-def _difference(one: AtenGraph, other: AtenGraph) -> str | None:
-    """The place of the first call that differs; None when both graphs are the same."""
-    constants = [_constants(one), _constants(other)]
-    before = "the model"
-    for mine, theirs in zip(one.calls, other.calls, strict=False):
-        same = mine.target == theirs.target and _same(list(mine.args.values()), list(theirs.args.values()), constants)
-        if not same:  # a further element of a list comes from the call that made the list
-            return before if theirs.target == "prim::getitem" else str(mine.source)
-        before = before if mine.target == "prim::getitem" else str(mine.source)
-    if len(one.calls) != len(other.calls):
-        return str((one.calls or other.calls)[-1].source)
-    return None if _same(one.outputs, other.outputs, constants) else "the model's results"
+    def branch(self, sizes: Sizes) -> str | None:
+        """A remark on the paths where they differ: the first decision that differs, else the first call."""
+        if self.first_other is None:
+            return None
+        at = ", ".join(f"{label!r} is {size}" for label, size in sizes.items())
+        for (line, mine), (others, theirs) in zip(self.one.decisions, self.other.decisions, strict=False):
+            if line != others:
+                break
+            if mine != theirs:
+                return (
+                    f"the model compares sizes at {line}, with {mine} for the example and {theirs} where {at}; "
+                    f"the file goes the way of {mine} for all sizes"
+                )
+        return (
+            f"the model makes other calls from {self.first_other} on where {at}; the file makes those of the example "
+            "for all sizes"
+        )
+
+    def _compare_by_line(self) -> None:
+        groups = [_by_line(taken.graph.calls) for taken in (self.one, self.other)]
+        for key in dict.fromkeys([*groups[0], *groups[1]]):
+            mine, theirs = (group.get(key, []) for group in groups)
+            place = str((mine or theirs)[0].source)
+            if not mine or not theirs:
+                self.first_other = self.first_other or place
+            elif len(mine) != len(theirs):  # so many steps
+                self.places.append(key[1] or place)
+            else:
+                for one, other in zip(mine, theirs, strict=True):
+                    self._compare(one, other, place, None)
+
+    def _compare(self, mine: Call, theirs: Call, before: str, origins: Any) -> None:
+        """Note the place of two calls with other constants.  A further element of a list comes from the call before."""
+        if not self._same(list(mine.args.values()), list(theirs.args.values()), origins):
+            self.places.append(before if theirs.target == "prim::getitem" else str(mine.source))
+
+    def _same(self, one: Any, other: Any, origins: Any) -> bool:
+        if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+            pairs = zip(one, other, strict=False)
+            return len(one) == len(other) and all(self._same(mine, theirs, origins) for mine, theirs in pairs)
+        if isinstance(one, Value) and isinstance(other, Value):
+            mine, theirs = self.constants[0].get(one), self.constants[1].get(other)
+            if mine is None or theirs is None:
+                return mine is theirs and (origins is None or origins[0].get(one) == origins[1].get(other))
+            return mine.dtype == theirs.dtype and torch.equal(mine, theirs)
+        if isinstance(one, float) and isinstance(other, float):
+            return one == other or (math.isnan(one) and math.isnan(other))
+        return type(one) is type(other) and bool(one == other)
 
 
 def _constants(graph: AtenGraph) -> dict[Value, torch.Tensor]:
     return {item.value: item.tensor for item in graph.inputs if item.kind == "constant" and item.tensor is not None}
 
 
-def _same(one: Any, other: Any, constants: Sequence[Mapping[Value, torch.Tensor]]) -> bool:
-    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        pairs = zip(one, other, strict=False)
-        return len(one) == len(other) and all(_same(mine, theirs, constants) for mine, theirs in pairs)
-    if isinstance(one, Value) and isinstance(other, Value):
-        mine, theirs = constants[0].get(one), constants[1].get(other)
-        if mine is None or theirs is None:
-            return mine is theirs
-        return mine.dtype == theirs.dtype and torch.equal(mine, theirs)
-    if isinstance(one, float) and isinstance(other, float):
-        return one == other or (math.isnan(one) and math.isnan(other))
-    return type(one) is type(other) and bool(one == other)
+def _origins(graph: AtenGraph) -> dict[Value, tuple[int, int]]:
+    """Where each value comes from: the position of its call, and its position among the results."""
+    found = {value: (at, place) for at, call in enumerate(graph.calls) for place, value in enumerate(call.outputs)}
+    inputs = [item.value for item in graph.inputs if item.kind != "constant"]
+    return found | {value: (-1, place) for place, value in enumerate(inputs)}
+
+
+def _by_line(calls: Sequence[Call]) -> dict[tuple[str, str], list[Call]]:
+    """Calls by target and stack; elements of a list by the line before them."""
+    found: dict[tuple[str, str], list[Call]] = {}
+    before = ""
+    for call in calls:
+        before = before if call.target == "prim::getitem" else str(call.source)
+        found.setdefault((call.target, before), []).append(call)
+    return found

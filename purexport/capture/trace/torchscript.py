@@ -36,9 +36,10 @@ from purexport.aten.names import base_of
 from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, single_calls
 from purexport.capture.core.frames import traced_frames
-from purexport.capture.trace import int_lists, setitem
+from purexport.capture.trace import int_lists, setitem, sizes
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
+from purexport.torch_patches.rounding import rounding_recorded
 from purexport.torch_patches.tracer import module_paths
 
 _SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": float}
@@ -48,6 +49,8 @@ _LITERALS = frozenset([torch.tensor, torch.as_tensor, torch.asarray, torch.from_
 _DROPOUTS = frozenset(["dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d"])
 _AT_LEAST = {"atleast_1d": 1, "atleast_2d": 2, "atleast_3d": 3}
 _SIZES = frozenset(["aten::size", "aten::numel", "aten::dim", "prim::Constant"])
+# where Python gets a number out of a tensor
+_NUMBERS = frozenset(["__bool__", "__int__", "__float__", "__index__", "item"])
 _UNSEEN_SHARING = frozenset(["broadcast_tensors", "meshgrid", "_reshape_from_tensor"])
 # these alias without a sign of it, even in torch's count of writes; their safe forms compute the same
 _SAFE: dict[str, Callable[..., Any]] = {
@@ -61,12 +64,18 @@ _CASTS |= {"aten::FloatImplicit": float}
 
 @dataclass
 class Recorded:
-    """A trace: TorchScript's graph, the meaning of its inputs, the tracer's warnings, and the packed weights in it."""
+    """A trace: TorchScript's graph, the meaning of its inputs, and the packed weights in it.
+
+    `notes` are the tracer's warnings of numbers that follow from values.  `asks_for_sizes` is True where Python asked
+    for a number that follows from sizes alone.  `decisions` are its truth values among those, as (line, result).
+    """
 
     script: Any
     inputs: list[Input]
     notes: list[str]
     objects: list[Any]
+    asks_for_sizes: bool
+    decisions: list[tuple[str, bool]]
 
     def read(self) -> AtenGraph:
         """The neutral graph of a trace that calls no scripts."""
@@ -98,7 +107,7 @@ def trace(
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         warnings.simplefilter("always", category=jit_trace.TracerWarning)
         visible = _Visible(dynamic, caught)
-        with functions_handed_to(visible.call), module_paths(scopes):
+        with functions_handed_to(visible.call), module_paths(scopes), rounding_recorded(_is_size):
             graph, _ = torch._C._create_graph_by_tracing(
                 lambda *values: tuple(function(*values[: len(tensors)])),
                 tuple(flat),
@@ -111,11 +120,12 @@ def trace(
     visible.refuse_unseen_writes()
     inputs = [Input(Value(_missing), name, "user") for name in names]
     inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
-    for warning in caught:  # noted for the report, and passed on
+    # noted for the report, and passed on; a loop over layers repeats them
+    once = {(str(warning.message), warning.filename, warning.lineno): warning for warning in caught}
+    for warning in once.values():
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    tracers = [warning for warning in caught if issubclass(warning.category, jit_trace.TracerWarning)]
-    notes = [f"{warning.message} ({warning.filename}:{warning.lineno})" for warning in tracers]
-    return Recorded(graph, inputs, notes, visible.packed.objects)
+    notes = [f"{text} ({path}:{line})" for (text, path, line), warning in once.items() if _is_tracers(warning)]
+    return Recorded(graph, inputs, notes, visible.packed.objects, visible.asks_for_sizes, visible.decisions)
 
 
 class _Visible:
@@ -132,6 +142,8 @@ class _Visible:
         self.packed = prepacked.Recorder()
         self.dynamic = dynamic
         self.shared: list[tuple[str, torch.Tensor, int]] = []
+        self.asks_for_sizes = False
+        self.decisions: list[tuple[str, bool]] = []
 
     def refuse_unseen_writes(self) -> None:
         """Raise ExportError for a write to memory with aliasing that the tracer did not see."""
@@ -147,12 +159,23 @@ class _Visible:
         """The result of `function`, recorded in a form that shows its writes and its aliasing."""
         before = len(self.caught)
         result = self._call(function, args, kwargs)
+        name = getattr(function, "__name__", "")
+        if name in _NUMBERS and _is_size(args[0]):
+            self.asks_for_sizes = True
+            if name == "__bool__":
+                self.decisions.append(("{}:{}".format(*_users_line()), result))
+            self._forget(before)
         for warning in self.caught[before:]:  # the tracer takes this function for the user's
             if any(part in warning.filename for part in INSIDE_TORCH):
                 warning.filename, warning.lineno = _users_line()
         return result
 
+    def _forget(self, since: int) -> None:
+        """Take back what the tracer has warned of."""
+        self.caught[since:] = [item for item in self.caught[since:] if not _is_tracers(item)]
+
     def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        before = len(self.caught)
         if prepacked.holds_object((*args, *kwargs.values())):
             return self.packed.call(function, args, kwargs)
         if function is torch.fused_moving_avg_obs_fake_quant and len(args) > 1 and not args[1].any():
@@ -171,6 +194,9 @@ class _Visible:
         if name == "__setitem__" and self.dynamic and setitem.written(*args):
             return None
         if self.dynamic:
+            found = sizes.recorded(function, args, kwargs, _is_size)
+            if found is not None:
+                return found
             args, kwargs = int_lists.listed(function, name, args, kwargs)
         result = _SAFE.get(name, function)(*args, **kwargs)
         if name in _UNSEEN_SHARING:
@@ -178,20 +204,32 @@ class _Visible:
             found = [item for item in several if not item.is_inference()]
             self.shared += [(name, item, item._version) for item in found]
         if function in _LITERALS and not isinstance(args[0] if args else None, torch.Tensor):
+            if not _has_tensor(args):  # a constant whatever the model is given, or a number was asked for before
+                self._forget(before)
             return result.clone()
         return result
+
+
+def _is_tracers(warning: warnings.WarningMessage) -> bool:
+    return issubclass(warning.category, jit_trace.TracerWarning)
+
+
+def _has_tensor(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) or (isinstance(item, (list, tuple)) and any(map(_has_tensor, item)))
 
 
 def _is_size(tensor: torch.Tensor) -> bool:
     """Whether a number follows from sizes and constants only."""
     value = torch._C._get_value_trace(tensor) if torch._C._is_tracing() else None  # type: ignore[attr-defined]
-    nodes = [] if value is None else [value.node()]
-    while nodes:
-        node = nodes.pop()
+    values, seen = [] if value is None else [value], set()
+    while values:
+        value = values.pop()
+        node = value.node()
         if node.kind() == "prim::Param":
             return False
-        if node.kind() not in _SIZES:
-            nodes += [item.node() for item in node.inputs()]
+        if node.kind() not in _SIZES and value.unique() not in seen:
+            seen.add(value.unique())
+            values += node.inputs()
     return True
 
 
@@ -318,7 +356,12 @@ class Reader:
         if args and self._is_number(args[0]) and args[0] is not None:
             target = scalars.without_write(target)
             kind = base_of(target)
-        self._emit(node, target, bind(target, args, {}))
+        bound = bind(target, args, {})
+        if target == "aten::to.dtype" and bound["dtype"] is torch.int64 and self._is_number(args[0]):
+            # a size that Python rounds (`purexport.torch_patches.rounding`)
+            target, kind, bound = "aten::Int.Scalar", "aten::Int", {"a": args[0]}
+            args = args[:1]
+        self._emit(node, target, bound)
         if scalars.is_scalar_operator(kind) and all(self._is_number(arg) for arg in args):
             output = self.graph.calls[-1].outputs[0]
             output.type = _as_scalar(output.type)
@@ -368,12 +411,13 @@ class Reader:
         if not node.hasAttribute("Subgraph"):
             self._emit(node, "prim::PythonOp", {str(i): arg for i, arg in enumerate(self._args(node))})
             return
-        inner = node.g("Subgraph")
-        for value, arg in zip(inner.inputs(), self._args(node), strict=True):
-            self.env[value.unique()] = arg
+        inner, outer = node.g("Subgraph"), self.env
+        # its values are numbered on their own
+        self.env = {value.unique(): arg for value, arg in zip(inner.inputs(), self._args(node), strict=True)}
         self._block(inner)
-        for value, output in zip(inner.outputs(), node.outputs(), strict=True):
-            self.env[output.unique()] = self.env[value.unique()]
+        results = [self.env[value.unique()] for value in inner.outputs()]
+        self.env = outer
+        self.env |= {output.unique(): result for output, result in zip(node.outputs(), results, strict=True)}
 
 
 _PRIM: dict[str, Callable[[Reader, Any], None]] = {

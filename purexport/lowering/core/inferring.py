@@ -7,7 +7,6 @@ are inferred while they are written, so a row gets the types that their outputs 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,7 +33,7 @@ def infer_outputs(node: Node, schema: OpSchema, scope: Scope) -> None:
             name: raw_tensor(item) if isinstance(item, torch.Tensor) else item for name, item in attributes.items()
         }
 
-    def body(graph: Graph, _: Sequence[Type | None], __: bool) -> list[Type | None]:
+    def body(graph: Graph, *_: object) -> list[Type | None]:
         return [type_of(value, scope) for value in graph.outputs]
 
     site = Site(schema, inputs, attributes, len(node.outputs), scope, body)

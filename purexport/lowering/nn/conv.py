@@ -10,7 +10,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import each_axis, permute
-from purexport.lowering.tensor.slices import subtract_sizes
+from purexport.lowering.tensor.slices import add_sizes, slice_axis, subtract_sizes
 
 
 @lower("aten::_convolution", "aten::_convolution.deprecated", "aten::convolution")
@@ -50,7 +50,10 @@ def convolution(
     if weight.is_static:
         options["kernel_shape"] = list(weight.sizes[2:])
     if transposed:
-        extra = each_axis(output_padding, spatial)
+        wanted = [op.known(item) for item in each_axis(output_padding, spatial)]
+        # a computed one only shortens the result: torch allows less than a stride or a dilation
+        largest = [max(pair) - 1 for pair in zip(options["strides"], options["dilations"], strict=True)]
+        extra = [most if isinstance(item, Value) else item for item, most in zip(wanted, largest, strict=True)]
         # runtimes refuse an output padding of a stride or more: zeros at the end of the input have the same effect
         zeros = [more // step for more, step in zip(extra, options["strides"], strict=True)]
         if any(zeros):
@@ -59,6 +62,10 @@ def convolution(
         if any(extra):
             options["output_padding"] = extra
         result = op.ConvTranspose(batched, weight, bias, **options)
+        for axis, (item, most) in enumerate(zip(wanted, largest, strict=True), 2):
+            if isinstance(item, Value):
+                end = subtract_sizes(op, add_sizes(op, op.dim(result, axis), item), most)
+                result = slice_axis(op, result, axis, 0, end)
     else:
         result = op.Conv(batched, weight, bias, **options)
     return result if input.rank == weight.rank else op.Squeeze(result, [0])

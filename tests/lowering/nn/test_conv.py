@@ -76,6 +76,18 @@ TRANSPOSED = [
     Row("transpose2d-no-batch", layer(nn.ConvTranspose2d, 2, 2, 2), f32(2, 3, 4)),
     Row("transpose3d-no-batch", layer(nn.ConvTranspose3d, 2, 2, 2), f32(2, 2, 3, 2)),
     Row(
+        "transpose-output-size-computed",
+        lambda x, y: nn.functional.conv_transpose1d(
+            x, torch.ones(2, 3, 3), stride=2, output_padding=[y.shape[2] - 2 * x.shape[2]], dilation=3
+        ),
+        f32(1, 2, 4),
+        f32(1, 2, 9),
+        dynamic={0: {2: "n"}, 1: {2: "m"}},
+        sizes={"n": 6, "m": 14},
+        min_opset=10,
+        routes=CAPTURES,  # torch.jit.trace itself holds the number
+    ),
+    Row(
         "transpose-output-size",
         lambda x, w: functional.conv_transpose1d(x, w, stride=3, output_padding=2, groups=2),
         f32(1, 4, 4),

@@ -1,0 +1,137 @@
+"""What Python computes from sizes while a model is captured: the file computes it from its own input's sizes.
+
+A row is a function of images [batch, 4, height, width] with a dynamic height and width.  One export serves all the
+results of a row, and runs at odd and even sizes, because a number that follows from the parity of a size looks fixed
+where sizes are doubled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+import purexport
+from tests.harness import CAPTURES, compare_with_torch
+from tests.tolerances import CHAIN
+
+EXAMPLE = (2, 4, 12, 16)
+ANY = ((2, 4, 9, 14), (2, 4, 17, 12), (2, 4, 24, 23))
+EVEN = ((2, 4, 8, 14), (2, 4, 18, 12))
+Function = Callable[[Tensor], Any]
+
+
+def rounded(x: Tensor) -> Any:
+    """Python's rounding asks a tensor for its float."""
+    height, width = x.shape[-2:]
+    up, down = math.ceil(height / 5), math.floor(width / 5)
+    return x[:, :, :up], x[..., : down * 2], x[:, :, round(height / 4) :], x[..., math.trunc(width / 3) :]
+
+
+def padded_to_windows(x: Tensor) -> Tensor:
+    height, width = x.shape[-2:]
+    high, wide = math.ceil(height / 5) * 5, math.ceil(width / 5) * 5
+    padded = functional.pad(x, (0, wide - width, 0, high - height))
+    return padded.view(2, 4, high // 5, 5, wide // 5, 5).amax((3, 5))
+
+
+def made_of_sizes(x: Tensor) -> Any:
+    """`torch.tensor` makes a constant of what it gets."""
+    height, width = x.shape[-2:]
+    scale = torch.tensor([width, height, width, height], dtype=torch.float32)
+    mixed = torch.tensor([[width, 1], [0, height / 2]])
+    return x * scale[:, None, None], torch.as_tensor(x.shape), x.new_tensor([height, 3]), mixed
+
+
+def spaced(x: Tensor) -> Any:
+    """The shape functions of these take a symbolic number of steps for the example's."""
+    height, width = x.shape[-2:]
+    grid = functional.affine_grid(torch.eye(2, 3).expand(2, 2, 3), list(x.shape), align_corners=False)
+    return torch.linspace(-1, 1, height), torch.linspace(0.5, width - 0.5, width), grid
+
+
+def resized(x: Tensor) -> Any:
+    """torch computes this size with tensors, while it is traced."""
+    options = {"mode": "bilinear", "recompute_scale_factor": True}
+    ratio = x.shape[2] / 8
+    return functional.interpolate(x, scale_factor=1.7, **options), functional.interpolate(
+        x, None, (1.5, ratio), **options
+    )
+
+
+def rolled(x: Tensor) -> Any:
+    """A size alone in the place of a list of numbers is taken by its number, without a warning of the tracer."""
+    return x.roll(x.shape[2] // 2, 2), x.roll(shifts=x.shape[3] // 3, dims=3), x.roll((x.shape[2] // 3, 1), (2, 3))
+
+
+def halves(x: Tensor) -> Any:
+    one, other = torch.split(x, x.shape[2] // 2, dim=2)
+    left, right = x.split(x.shape[3] // 2, 3)
+    return one - other, left + right
+
+
+def transposed(x: Tensor) -> Any:
+    """The padding at the end is 0 or 1, by the parity of the size; the model does not run on a single pixel."""
+    weight = torch.arange(18.0).reshape(1, 2, 3, 3) / 9
+    small = functional.max_pool2d(x, 2, 2)[:, :1]
+    extra = [x.shape[2 + axis] - small.shape[2 + axis] * 2 for axis in range(2)]
+    wide = functional.conv_transpose2d(small, weight, None, 2, 1, [extra[0] + 1, 1 - extra[1]], dilation=3)
+    return wide, functional.conv_transpose2d(small, weight, stride=2, padding=1, output_padding=extra)
+
+
+def put_back(x: Tensor) -> Any:
+    """torch checks the sizes here by `torch._check_value`, which takes no tensors."""
+    pooled, places = functional.max_pool2d(x, 2, return_indices=True)
+    return functional.max_unpool2d(pooled, places, 2, output_size=x.shape[-2:])
+
+
+ROWS: dict[str, tuple[Function, tuple[tuple[int, ...], ...]]] = {
+    "rounded": (rounded, ANY),
+    "padded to windows": (padded_to_windows, ANY),
+    "made of sizes": (made_of_sizes, ANY),
+    "spaced": (spaced, ANY),
+    "resized": (resized, ANY),
+    "rolled": (rolled, ANY),
+    "halves": (halves, EVEN),
+    "transposed": (transposed, ANY),
+    "put back": (put_back, ANY),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("route", CAPTURES)
+@pytest.mark.parametrize("name", ROWS)
+def test_sizes(name: str, route: str) -> None:
+    function, others = ROWS[name]
+    if (name, route) == ("halves", "export"):
+        with pytest.raises(purexport.UnsupportedOperatorError, match="unknown number of chunks"):
+            purexport.export(function, (torch.ones(EXAMPLE),), dynamic_axes={"x": {2: "height"}}, capture=route)
+        return
+    images = [torch.randn(shape, generator=torch.Generator().manual_seed(1)) for shape in (EXAMPLE, *others)]
+    program = purexport.export(
+        function, (images[0],), dynamic_axes={"x": {2: "height", 3: "width"}}, capture=route, opset_version=18
+    )
+    data = program.model_proto.SerializeToString()
+    for image in images:
+        compare_with_torch(function, data, (image,), {}, CHAIN)
+
+
+def test_rounding_of_other_numbers() -> None:
+    """A number in a tensor that is no size is rounded as ever; so are tensors outside of an export."""
+    seen = []
+
+    def function(x: Tensor) -> Tensor:
+        seen.append(type(math.ceil(x.sum())))
+        return x * 2
+
+    with pytest.warns(torch.jit.TracerWarning):
+        purexport.export(function, (torch.ones(3),), dynamic_axes={"x": {0: "n"}}, capture="trace")
+    assert set(seen) == {int}
+    assert math.ceil(torch.tensor(2.5)) == 3
+    with pytest.raises(TypeError):
+        round(torch.tensor(2.5))
