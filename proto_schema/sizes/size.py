@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
-from proto_schema.sizes import ranges
+from proto_schema.sizes import products, ranges
 from proto_schema.sizes.ranges import Bound, Span
 
 
@@ -461,9 +461,9 @@ def _divided(one: Dim, other: Dim) -> Dim:
         return _by_number(one, other) if other > 0 else _by_number(-one, -other)
     if isinstance(one, int) and one == 0:
         return 0
-    exact = _exact(_terms(one), other.terms)
+    exact = products.quotient(_terms(one), other.terms)
     if exact is not None:
-        return exact
+        return _made(exact)
     one, other = _without_common_factor(one, other)
     if not isinstance(other, Size):
         return _divided(one, other)
@@ -484,16 +484,16 @@ def _by_number(size: Size, number: int) -> Dim:
         rest[product] = count - part * number
     rest = {product: count for product, count in rest.items() if count}
     total = _made(whole)
-    products = [product for product in rest if product]
-    if not products:
+    symbolic = [product for product in rest if product]
+    if not symbolic:
         return total
-    common = math.gcd(number, *(rest[product] for product in products))
+    common = math.gcd(number, *(rest[product] for product in symbolic))
     if common > 1:
         rest = {product: count // common for product, count in rest.items()}
         number //= common
         if number == 1:
             return total + _made(rest)
-    if rest[max(products, key=_rank)] < 0:
+    if rest[max(symbolic, key=products.rank)] < 0:
         # (-a) // n = -((a + n - 1) // n)
         turned = _made({product: -count for product, count in rest.items()})
         return total - _divided(turned + (number - 1), number)
@@ -509,76 +509,23 @@ def _by_number(size: Size, number: int) -> Dim:
 
 def _nested(inner: Size, number: int) -> Dim | None:
     """(x//a + c) // b = (x + c*a) // (a*b) for numbers a and b above 0."""
-    products = [product for product in inner.terms if product]
-    atom = products[0][0] if len(products) == 1 and len(products[0]) == 1 else None
-    if not isinstance(atom, Quotient) or not isinstance(atom.denominator, int) or inner.terms[products[0]] != 1:
+    symbolic = [product for product in inner.terms if product]
+    atom = symbolic[0][0] if len(symbolic) == 1 and len(symbolic[0]) == 1 else None
+    if not isinstance(atom, Quotient) or not isinstance(atom.denominator, int) or inner.terms[symbolic[0]] != 1:
         return None
     numerator = atom.numerator + inner.terms.get((), 0) * atom.denominator
     return _divided(numerator, atom.denominator * number)
 
 
-def _rank(product: Product) -> tuple[int, list[tuple[int, str]]]:
-    """The order of products by which one of them is the leading one."""
-    return len(product), [atom.order for atom in product]
-
-
-def _exact(one: Terms, other: Terms) -> Dim | None:
-    """The quotient of two sums where there is no remainder, by long division of polynomials; else None."""
-    lead = max(other, key=_rank)
-    found: Terms = {}
-    left = dict(one)
-    while left:
-        top = max(left, key=_rank)
-        product = _quotient_of_products(top, lead)
-        count, rest = divmod(left[top], other[lead])
-        if product is None or rest:
-            return None
-        found[product] = count
-        for part, times in other.items():
-            key = tuple(sorted(part + product, key=_order))
-            left[key] = left.get(key, 0) - times * count
-            if not left[key]:
-                del left[key]
-    return _made(found)
-
-
-def _quotient_of_products(one: Product, other: Product) -> Product | None:
-    left = list(one)
-    for atom in other:
-        if atom not in left:
-            return None
-        left.remove(atom)
-    return tuple(left)
-
-
 def _without_common_factor(one: Dim, other: Size) -> tuple[Dim, Dim]:
     """Both sizes, without the number and the factors that are in every one of their products."""
-    sums = [*_terms(one).items(), *other.terms.items()]
-    number = math.gcd(*(count for _, count in sums))
-    common = list(sums[0][0])
-    for product, _ in sums[1:]:
-        left = list(product)
-        kept = []
-        for atom in common:
-            if atom in left:
-                left.remove(atom)
-                kept.append(atom)
-        common = kept
-    if other.terms[max(other.terms, key=_rank)] < 0:
+    number, factors = products.common(_terms(one), other.terms)
+    if other.terms[max(other.terms, key=products.rank)] < 0:
         number = -number
-    if number == 1 and not common:
+    if number == 1 and not factors:
         return one, other
-    factors = tuple(common)
-    return _reduced(_terms(one), factors, number), _reduced(other.terms, factors, number)
-
-
-def _reduced(terms: Terms, factors: Product, number: int) -> Dim:
-    made: Terms = {}
-    for product, count in terms.items():
-        rest = _quotient_of_products(product, factors)
-        if rest is not None:  # the factors are in all of them
-            made[rest] = count // number
-    return _made(made)
+    above, below = (products.without(terms, number, factors) for terms in (_terms(one), other.terms))
+    return _made(above), _made(below)
 
 
 # Minimum and maximum -------------------------------------------------------------------------------------------------

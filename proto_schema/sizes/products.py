@@ -1,0 +1,77 @@
+"""Sums of products as plain dicts, from products to their coefficients, and division of them.
+
+A product is a sorted tuple of factors.  Of a factor only its `order` counts here, and whether it equals another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+
+class Factor(Protocol):
+    """What a product is made of."""
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """Its place among the factors of a product."""
+
+
+F = TypeVar("F", bound=Factor)
+
+
+def rank(product: tuple[Any, ...]) -> tuple[int, list[tuple[int, str]]]:
+    """The order of products by which one of them is the leading one."""
+    return len(product), [factor.order for factor in product]
+
+
+def quotient(above: Mapping[tuple[F, ...], int], below: Mapping[tuple[F, ...], int]) -> dict[tuple[F, ...], int] | None:
+    """The quotient of two sums where there is no remainder, by long division of polynomials; else None."""
+    lead = max(below, key=rank)
+    found: dict[tuple[F, ...], int] = {}
+    left = dict(above)
+    while left:
+        top = max(left, key=rank)
+        product = _divided(top, lead)
+        count, rest = divmod(left[top], below[lead])
+        if product is None or rest:
+            return None
+        found[product] = count
+        for part, times in below.items():
+            key = tuple(sorted(part + product, key=lambda factor: factor.order))
+            left[key] = left.get(key, 0) - times * count
+            if not left[key]:
+                del left[key]
+    return found
+
+
+def common(*sums: Mapping[tuple[F, ...], int]) -> tuple[int, tuple[F, ...]]:
+    """The number and the factors that are in every one of the products."""
+    entries = [entry for terms in sums for entry in terms.items()]
+    number = math.gcd(*(count for _, count in entries))
+    shared = list(entries[0][0])
+    for product, _ in entries[1:]:
+        left = list(product)
+        kept = []
+        for factor in shared:
+            if factor in left:
+                left.remove(factor)
+                kept.append(factor)
+        shared = kept
+    return number, tuple(shared)
+
+
+def without(terms: Mapping[tuple[F, ...], int], number: int, factors: tuple[F, ...]) -> dict[tuple[F, ...], int]:
+    """The sum without a number and factors that are in each of its products."""
+    divided = {_divided(product, factors): count // number for product, count in terms.items()}
+    return {product: count for product, count in divided.items() if product is not None}
+
+
+def _divided(one: tuple[F, ...], other: tuple[F, ...]) -> tuple[F, ...] | None:
+    left = list(one)
+    for factor in other:
+        if factor not in left:
+            return None
+        left.remove(factor)
+    return tuple(left)
