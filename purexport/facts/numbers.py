@@ -43,11 +43,12 @@ def _triangle(row: Any, col: Any, offset: int, dtype: torch.dtype | None, *, upp
     function = torch.triu_indices if upper else torch.tril_indices
     if isinstance(row, int) and isinstance(col, int):
         return function(row, col, offset, dtype=dtype or torch.int64)
-    count = unknown_size()
-    if row is col or str(row) == str(col):
+    if str(row) == str(col):
         above = offset if upper else -offset
         side = row - above if above >= 0 else row + above - 1
         count = side * (side + 1) // 2 if above >= 0 else row * row - side * (side + 1) // 2
+    else:
+        count = unknown_size()
     return torch.empty((2, count), dtype=dtype or torch.int64)
 
 

@@ -22,6 +22,7 @@ from torch.nn import functional
 from purexport.aten.graph import OWN_NAMESPACE
 from purexport.aten.names import operator_of, schema_of
 from purexport.aten.schema import MISSING, signature
+from purexport.capture.core import sized_calls
 from purexport.facts.sizes import along_axis, holds_for_all_sizes
 from purexport.facts.table import shape_function_of
 from purexport.torch_patches.calls import functions_handed_to
@@ -60,6 +61,10 @@ def _operators() -> torch.library.Library:
         target = f"aten::{name}"
         schema = str(schema_of(target)).removeprefix("aten::")
         library.define(schema.replace(" int steps", " SymInt steps"))  # type: ignore[no-untyped-call]
+        torch.library.register_fake(f"{OWN_NAMESPACE}::{name}", _shape(target), lib=library)
+    for name in sized_calls.OPERATORS:
+        target = f"aten::{name}"
+        library.define(sized_calls.schema(target))  # type: ignore[no-untyped-call]
         torch.library.register_fake(f"{OWN_NAMESPACE}::{name}", _shape(target), lib=library)
     return library
 
@@ -209,6 +214,12 @@ def _gaussian_nll_loss(
     return loss if reduction == "none" else loss.mean() if reduction == "mean" else loss.sum()
 
 
+def _sized(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """A call whose numbers follow from sizes; torch's own would fix them."""
+    found = sized_calls.call(function, args, kwargs)
+    return function(*args, **kwargs) if found is None else _operator(found[0])(**found[1])
+
+
 VERDICTS: dict[Any, Callable[..., Any]] = {
     torch.equal: _equal,
     torch.Tensor.equal: _equal,
@@ -247,4 +258,5 @@ def _forms() -> dict[Any, Callable[..., Any]]:
         (_gaussian_nll_loss, (functional.gaussian_nll_loss,)),
         *((functools.partial(along_axis, function), (function,)) for function in _UNIQUE),
     ]
-    return VERDICTS | {function: form for form, functions in forms for function in functions}
+    sized = {function: functools.partial(_sized, function) for function in sized_calls.FUNCTIONS}
+    return VERDICTS | sized | {function: form for form, functions in forms for function in functions}

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import purexport
-from tests.harness import Row, c64, c128, f32, f64, i64, layer, row_params, run_row
+from tests.harness import CAPTURES, Row, c64, c128, f32, f64, i64, layer, row_params, run_row
 
 aten = torch.ops.aten
 FEW, SOME, LATER = (9, 17, 20), (13, 20), (13, 17, 20, 23)
@@ -155,7 +155,7 @@ SHORT_TIME = [
             dynamic={0: {0: "length"}},
             every=(1, 2, 9),
             opsets=(13, 20),
-            routes=("trace",),
+            routes=CAPTURES,
             trap="a window of one element is 1",
         )
         for function, options in (

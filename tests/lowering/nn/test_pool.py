@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.harness import Row, f32, layer, row_params, run_row, values
+from tests.harness import CAPTURES, Row, f32, layer, row_params, run_row, values
 
 aten = torch.ops.aten
 FEW = (9, 20)
@@ -58,8 +58,8 @@ COMPUTED = [
         dynamic={0: {2: "length"}},
     ),
 ]
-for _row in COMPUTED:  # torch.export itself holds these numbers fixed
-    _row.routes, _row.opsets = ("trace",), (11, 18)
+for _row in COMPUTED:
+    _row.routes, _row.opsets = CAPTURES, (11, 18)
 
 AVERAGE = [
     Row("avg1d", layer(nn.AvgPool1d, 3), f32(2, 3, 8), dynamic={0: {0: "batch", 2: "length"}}),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.harness import Row, f16, f32, f64, i32, i64, row_params, run_row, values
+from tests.harness import CAPTURES, Row, f16, f32, f64, i32, i64, row_params, run_row, values
 
 FEW = (9, 13, 20)
 BOTH = {0: {0: "rows", 1: "columns"}}
@@ -74,7 +74,7 @@ POSITIONS = [
         dynamic={0: {0: "n"}},
         every=(1, 2),
         opsets=FEW,
-        routes=("trace",),
+        routes=CAPTURES,
     ),
     Row(
         "logspace-any",
@@ -82,7 +82,7 @@ POSITIONS = [
         f32(5),
         dynamic={0: {0: "n"}},
         opsets=FEW,
-        routes=("trace",),
+        routes=CAPTURES,
     ),
     Row(
         "arange-of-a-part",
@@ -103,7 +103,7 @@ POSITIONS = [
             f32(4, 4),
             dynamic={0: {0: "n", 1: "n"}},
             opsets=FEW,
-            routes=("trace",),
+            routes=CAPTURES,
         )
         for function, offset in ((torch.tril_indices, 1), (torch.tril_indices, -1), (torch.triu_indices, 1))
     ),
@@ -114,7 +114,7 @@ POSITIONS = [
         dynamic={0: {0: "n", 1: "m"}},
         sizes={"n": 2, "m": 5},
         opsets=FEW,
-        routes=("trace",),
+        routes=CAPTURES,
     ),
     Row("linspace-tensor", lambda x: torch.linspace(x, 2.0, 5), f32(), opsets=FEW),
     Row("linspace-to-tensor", lambda x: torch.linspace(2.0, x, 4), f32(), opsets=FEW),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.harness import Row, boolean, f16, f32, f64, i32, i64, row_params, run_row, values
+from tests.harness import CAPTURES, Row, boolean, f16, f32, f64, i32, i64, row_params, run_row, values
 
 N = {0: {0: "n"}}
 BOTH = {0: {0: "a", 1: "b"}}
@@ -387,7 +387,7 @@ DIAGONALS = [
         f32(2, 8),
         dynamic={0: {1: "length"}},
         opsets=SINCE_11,
-        routes=("trace",),
+        routes=CAPTURES,
     ),
     Row("unfold-zero-dim", lambda x: x.unfold(0, 1, 1), f32()),
     Row("unfold-copy", lambda x: torch.unfold_copy(x, 0, 2, 2), f32(5)),
