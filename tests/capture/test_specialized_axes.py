@@ -70,7 +70,7 @@ def test_held(name: str) -> None:
     remark = "axis 'n' was declared dynamic, but the model holds it at 3 at"
     said = [text for text in program.report.warnings if remark in text]
     assert len(said) == case.held
-    branches = [text for text in program.report.warnings if "compares sizes at" in text]
+    branches = [text for text in program.report.warnings if "the file goes the way" in text]
     assert len(branches) == bool(case.branch)
     assert all("test_specialized_axes.py:" in text for text in said + branches)
     data = program.model_proto.SerializeToString()
@@ -91,6 +91,13 @@ def cached(new: Tensor, mask: Tensor, past: Tensor) -> Tensor:
         mask = mask[: int(keys.shape[0])]
     positions = torch.arange(past.shape[0], keys.shape[0])
     return (new + positions[:, None]) @ (keys * mask[:, None]).T
+
+
+def from_the_start(new: Tensor, mask: Tensor, past: Tensor) -> Tensor:
+    """An empty cache is another path."""
+    if past.numel() == 0:
+        return new * mask[:, None]
+    return cached(new, mask, past)
 
 
 def paired(new: Tensor, mask: Tensor, past: Tensor) -> Tensor:
@@ -128,6 +135,7 @@ RELATED = {
     "a sum": Related(cached, ("seq", "total", "past"), (3, 8, 5), SUMS),
     "a sum as an expression": Related(cached, ("seq", "past + seq", "past"), (3, 8, 5), SUMS),
     "a sum of equal parts": Related(cached, ("seq", "total", "past"), (4, 8, 4), SUMS),
+    "an empty past": Related(cached, ("seq", "total", "past"), (4, 4, 0), SUMS),
     "equal sizes": Related(paired, ("new", "mask", "past"), (3, 3, 5), ((4, 4, 1), (1, 1, 7))),
     "equal sizes, all equal": Related(paired, ("new", "mask", "past"), (3, 3, 3), ((4, 4, 1), (1, 1, 7))),
     "a number of one of them": Related(rooted, ("seq", "total", "past"), (3, 8, 5), ((2, 7, 5), (9, 14, 5)), ("past",)),
@@ -142,10 +150,21 @@ def test_sizes_that_fit_each_other(name: str) -> None:
     new, mask, past = case.labels
     axes = {"new": {0: new}, "mask": {0: mask}, "past": {0: past}}
     program = purexport.export(case.function, related(*case.example), dynamic_axes=axes, capture="trace")
+    notes = [text for text in program.report.warnings if "for all sizes that were tried" in text]
+    assert len(notes) == 1  # the comparison, which is True or False for all sizes that fit
     found = [text.split("'")[1] for text in program.report.warnings if "the model holds it at" in text]
     assert tuple(found) == case.held, program.report.warnings
-    assert not [text for text in program.report.warnings if "compares sizes" in text]
+    assert not [text for text in program.report.warnings if "the file goes the way" in text]
     data = program.model_proto.SerializeToString()
     for sizes in (case.example, *case.others):
         args = related(*sizes)
         assert_near(run_ort(data, [arg.numpy() for arg in args])[0], case.function(*args), CHAIN)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_empty_example_says_what_it_leaves_out() -> None:
+    axes = {"new": {0: "seq"}, "mask": {0: "total"}, "past": {0: "past"}}
+    program = purexport.export(from_the_start, related(4, 4, 0), dynamic_axes=axes, capture="trace")
+    said = [text for text in program.report.warnings if "the file goes the way" in text]
+    assert len(said) == 1
+    assert "with True for the example and False where 'total' is 6, 'past' is 2" in said[0]
