@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -143,13 +144,15 @@ RELATED = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("name", RELATED)
 def test_sizes_that_fit_each_other(name: str) -> None:
     case = RELATED[name]
     new, mask, past = case.labels
     axes = {"new": {0: new}, "mask": {0: mask}, "past": {0: past}}
-    program = purexport.export(case.function, related(*case.example), dynamic_axes=axes, capture="trace")
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        program = purexport.export(case.function, related(*case.example), dynamic_axes=axes, capture="trace")
+    assert not [item for item in shown if issubclass(item.category, torch.jit.TracerWarning)]
     notes = [text for text in program.report.warnings if "for all sizes that were tried" in text]
     assert len(notes) == 1  # the comparison, which is True or False for all sizes that fit
     found = [text.split("'")[1] for text in program.report.warnings if "the model holds it at" in text]

@@ -67,9 +67,9 @@ def specialized_axes(
 ) -> Found:
     """What `first` holds.  `again` traces the model on other tensors; where the model does not run, nothing is said."""
     search = _Search(first, again, tensors, [axes.get(name, {}) for name in names])
-    search.change_together(search.longer(), search.doubled)
+    search.become_large()
     if first.decisions:
-        search.change_together([probes.smallest(search.sizes, search.sizes)], search.smallest)
+        search.become_small()
     for label in (label for label in search.labels if not search.sizes[label]):
         search.note(search.first_that_fits(probes.grown(search.sizes, label)))
     notes = [
@@ -104,15 +104,25 @@ class _Search:
         self.probes: list[_Probe] = []
         self.branches: list[str] = []
 
-    def change_together(self, attempts: Iterable[Sizes], alone: Callable[[str], Iterable[Sizes]]) -> None:
+    def become_large(self) -> None:
         """Change all sizes at once; where that shows a difference, change them label by label."""
-        together = self.first_that_fits(attempts)
+        together = self.first_that_fits(self.longer())
+        self.note(together)
         if together is not None and not together.places and together.branch is None:
             return
-        apart = [self.first_that_fits(alone(label)) for label in self.labels]
-        for probe in (together, *apart):
+        for label in self.labels:
+            probe = self.first_that_fits(probes.doubled(self.sizes, label, classes=not self.few))
             # a path that is taken only where sizes change alone is that of sizes which do not fit each other
-            if probe is None or probe.branch is None or together is None or together.branch is not None:
+            if probe is not None and (together is None or probe.branch is None):
+                self.note(probe)
+
+    def become_small(self) -> None:
+        """Change all sizes to 1; label by label where that shows another constant."""
+        together = self.first_that_fits([probes.smallest(self.sizes, self.sizes)])
+        self.note(together)
+        for label in self.labels if together is not None and together.places else ():
+            probe = self.first_that_fits([probes.smallest(self.sizes, [label])])
+            if probe is not None and probe.branch is None:
                 self.note(probe)
 
     def note(self, probe: _Probe | None) -> None:
@@ -126,12 +136,6 @@ class _Search:
         for sizes in (*(probes.together(self.sizes, classes) for classes in (False, True)), probes.twice(self.sizes)):
             if sum(math.prod(shape) for shape in self._shapes(sizes)) <= MANY:
                 yield sizes
-
-    def doubled(self, label: str) -> Iterator[Sizes]:
-        return probes.doubled(self.sizes, label, classes=not self.few)
-
-    def smallest(self, label: str) -> Iterator[Sizes]:
-        yield probes.smallest(self.sizes, [label])
 
     def held(self) -> list[Specialised]:
         """For each place with another constant, the labels that it follows from."""
