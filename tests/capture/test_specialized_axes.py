@@ -51,6 +51,7 @@ def checked(x: Tensor) -> Tensor:
 CASES = {
     "a root of the size": Case(lambda x: x * math.sqrt(x.shape[0]), True),
     "a root of another size": Case(lambda x: x * math.sqrt(x.shape[1]), False),
+    "a rest of the size, which is 0 for its multiples, too": Case(lambda x: x * float(x.shape[0] % 3 + 1), True),
     "a loop over the rows": Case(steps, True),
     "a tensor of that length": Case(lambda x: x + torch.arange(int(x.shape[0]))[:, None], True),
     "a literal of the size": Case(lambda x: x / torch.tensor(float(x.shape[0])), True),

@@ -39,7 +39,21 @@ def twice(sizes: Mapping[str, int]) -> Sizes:
 
 def smallest(sizes: Mapping[str, int], changed: Iterable[str]) -> Sizes:
     """Some of the labels at 1, and sums of sizes still sums."""
-    found = dict(sizes) | {label: min(sizes[label], 1) for label in changed}
+    return _changed(sizes, {label: min(sizes[label], 1) for label in changed})
+
+
+def beside(sizes: Mapping[str, int], changed: Iterable[str], step: int) -> Sizes:
+    """Some of the labels larger by `step`, and sums of sizes still sums.
+
+    Multiples of a size leave the same rest as the size itself where that is 0, so a number that follows from a rest
+    (`x.shape[2] % 2`) does not change there.  One beside the size, every rest is another one.
+    """
+    return _changed(sizes, {label: sizes[label] + step for label in changed})
+
+
+def _changed(sizes: Mapping[str, int], others: Mapping[str, int]) -> Sizes:
+    """The sizes with some others, and sums of sizes still sums."""
+    found = {**sizes, **others}
     sums = _sums(sizes)
     for label in sorted(sums, key=lambda label: sizes[label]):
         if any(found[part] != sizes[part] for part in sums[label]):

@@ -13,6 +13,7 @@ at other sizes (`probes`), and the graphs are compared.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from purexport.errors import ExportError
 
 # values in the inputs of a trace with all sizes changed; beyond it the sizes change one by one, which costs less memory
 MANY = 1 << 20
+# by how much sizes grow, so that their rests change
+STEPS = (1, 2, 4, 8, 16, 32)
 # labels that are tried one by one; where there are more, those of one size change together
 FEW = 8
 
@@ -70,6 +73,7 @@ def specialized_axes(
     search.become_large()
     if first.decisions:
         search.become_small()
+    search.change_rests()
     for label in (label for label in search.labels if not search.sizes[label]):
         search.note(search.first_that_fits(probes.grown(search.sizes, label)))
     notes = [
@@ -107,22 +111,35 @@ class _Search:
     def become_large(self) -> None:
         """Change all sizes at once; where that shows a difference, change them label by label."""
         together = self.first_that_fits(self.longer())
+        if together is None or together.places or together.branch is not None:
+            self.label_by_label(together, lambda label: probes.doubled(self.sizes, label, classes=not self.few))
         self.note(together)
-        if together is not None and not together.places and together.branch is None:
-            return
-        for label in self.labels:
-            probe = self.first_that_fits(probes.doubled(self.sizes, label, classes=not self.few))
-            # a path that is taken only where sizes change alone is that of sizes which do not fit each other
-            if probe is not None and (together is None or probe.branch is None):
-                self.note(probe)
 
     def become_small(self) -> None:
         """Change all sizes to 1; label by label where that shows another constant."""
         together = self.first_that_fits([probes.smallest(self.sizes, self.sizes)])
+        if together is not None and together.places:
+            self.label_by_label(together, lambda label: [probes.smallest(self.sizes, [label])])
         self.note(together)
-        for label in self.labels if together is not None and together.places else ():
-            probe = self.first_that_fits([probes.smallest(self.sizes, [label])])
-            if probe is not None and probe.branch is None:
+
+    def change_rests(self) -> None:
+        """Make all sizes a little larger, by the least step at which the model runs: whole patches, whole windows."""
+        for step in STEPS:
+            together = self.first_that_fits([probes.beside(self.sizes, self.sizes, step)])
+            if together is not None:
+                if together.places:
+                    self.label_by_label(together, functools.partial(self._beside, step))
+                self.note(together)
+                return
+
+    def _beside(self, step: int, label: str) -> list[Sizes]:
+        return [probes.beside(self.sizes, [label], step)]
+
+    def label_by_label(self, together: _Probe | None, alone: Callable[[str], Iterable[Sizes]]) -> None:
+        for label in self.labels:
+            probe = self.first_that_fits(alone(label))
+            # a path that is taken only where sizes change alone is that of sizes which do not fit each other
+            if probe is not None and (together is None or probe.branch is None):
                 self.note(probe)
 
     def note(self, probe: _Probe | None) -> None:
