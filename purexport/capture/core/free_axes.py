@@ -92,19 +92,20 @@ def _units(tensors: Sequence[torch.Tensor], paths: Sequence[Path]) -> dict[Unit,
     """Each unit with its size in the example."""
     found: dict[tuple[object, ...], list[Place]] = {}
     for position, (tensor, path) in enumerate(zip(tensors, paths, strict=True)):
-        cache = _cache(path)
+        cache = _cache(path, joined(path[:-1]))
         for axis, size in enumerate(tensor.shape):
             key = (cache, tensor.dim(), axis, size) if cache else (position, axis)
             found.setdefault(key, []).append((position, axis))
     return {tuple(places): tensors[places[0][0]].shape[places[0][1]] for places in found.values()}
 
 
-def _cache(path: Path) -> str:
-    """The name of the cache that a tensor belongs to, without the layer; empty where there is none."""
-    start = next((place for place, step in enumerate(path) if step.joint == "."), None)
-    if start is None:
+def _cache(path: Path, name: str) -> str:
+    """The name of the cache that an input belongs to, without the layer; empty where there is none."""
+    inside = [step.text for step in path if step.joint == "."]
+    if not inside:
         return ""
-    return joined([*path[:start], *(step for step in path[start:-1] if not step.text.isdigit())])
+    halves = [text for text in inside[:-1] if not text.isdigit()]
+    return ".".join([name.partition(".")[0], *halves])
 
 
 def _label(places: Sequence[Place], every: set[Place], names: Sequence[str], paths: Sequence[Path]) -> str:
