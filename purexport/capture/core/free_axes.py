@@ -19,7 +19,7 @@ from itertools import combinations
 
 import torch
 
-from purexport.aten.axes import Axes
+from purexport.aten.axes import Axes, own_name
 from purexport.aten.unique_names import UniqueNames
 from purexport.capture.core.structures import Path, joined
 
@@ -112,9 +112,8 @@ def _label(places: Sequence[Place], every: set[Place], names: Sequence[str], pat
     if set(places) == every:
         return "batch"
     position, axis = places[0]
-    name = names[position]
-    start = name.find(".") if _cache(paths[position]) else -1
-    return f"{name if start < 0 else name[:start]}_dim_{axis}"
+    name = _cache(paths[position], names[position]) or names[position]
+    return own_name(name.replace(".", "_"), axis)
 
 
 class _Search:
