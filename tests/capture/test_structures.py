@@ -357,6 +357,44 @@ def test_a_count_that_no_size_tells_is_said() -> None:
         purexport.export(window, (X, LayeredCache(WindowLayer(X, X, 5))))
 
 
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_count_follows_the_layer_that_holds_the_tokens(route: str) -> None:
+    """Of a window that is full the count is that of another layer."""
+
+    def past(length: int) -> LayeredCache:
+        keys = torch.ones(length, 3)
+        return LayeredCache(WindowLayer(Z, Z + 2, length), WindowLayer(keys, keys))
+
+    def both(x: Tensor, past: Any) -> list[Tensor]:
+        return [x * past.layers[0].cumulative_length, x * past.layers[1].cumulative_length]
+
+    program = purexport.export(both, (X, past(5)), dynamic_axes={"past": [None, {0: "past"}]}, capture=route)
+    for length in (5, 8):
+        for mine in program(X, past(length)):
+            torch.testing.assert_close(mine, X * length)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_layer_that_is_empty_still_stays_empty(route: str) -> None:
+    """Its position is a tensor that the model writes to, and no input."""
+
+    class Lazy(StaticLayer):
+        def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+            self.keys, self.values, self.is_initialized = torch.zeros(4, 3), torch.zeros(4, 3), True
+            return super().update(keys, values)
+
+    layer = Lazy(torch.zeros(4, 3), torch.zeros(4, 3), 0)
+    layer.keys, layer.values, layer.is_initialized = None, None, False
+    program = purexport.export(
+        lambda x, past: (past.update(0, x, x + 1)[1] * 2, past), (X, LayeredCache(layer)), capture=route
+    )
+    assert (int(layer.cumulative_length), layer.keys, layer.is_initialized) == (0, None, False)
+    result, keys, _, length = program(X)
+    torch.testing.assert_close(result, torch.cat([X + 1, torch.zeros(2, 3)]) * 2)
+    torch.testing.assert_close(keys, torch.cat([X, torch.zeros(2, 3)]))
+    assert int(length) == 2
+
+
 def test_several_caches_have_names_of_their_own() -> None:
     paths = [path for path, _ in results_in({"past_key_values": LAYERS, "mems": LayeredCache(Layer(X, X))})]
     from purexport.capture.core.request import output_names
