@@ -104,7 +104,8 @@ class Assumptions:
             expression = guard.expr.xreplace(self.symbols.sizes)
             ranges = {symbol: self._range(symbol, 0 if asked else 2) for symbol in expression.free_symbols}
             if ranges and not _always(expression, ranges):
-                found.setdefault(expression, _line(guard))
+                for part in _parts(expression):
+                    found.setdefault(part, _line(guard))
         yield from found.items()
 
     def _text(self, expression: Any) -> str:
@@ -138,6 +139,15 @@ def _guards(watch: Watch) -> Iterator[tuple[Any, bool]]:
         expression = guard.expr.xreplace(watch.shapes.replacements)
         if place >= watch.declared and expression.free_symbols:
             yield type(guard)(expression, guard.sloc, guard.size_oblivious), place in watch.asked
+
+
+def _parts(expression: Any) -> list[Any]:
+    """An assumption as several plain ones: a product is not 0 where no factor is."""
+    if isinstance(expression, sympy.Ne) and 0 in expression.args:
+        product = expression.lhs + expression.rhs
+        factors = [factor for factor in sympy.Mul.make_args(product) if factor.free_symbols]
+        return [sympy.Ne(factor, 0) for factor in factors]
+    return [expression]
 
 
 def _always(expression: Any, ranges: Mapping[Any, Any]) -> bool:

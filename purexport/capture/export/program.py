@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from types import FunctionType
 from typing import Any
 
@@ -87,28 +88,40 @@ def _output_paths(program: ExportedProgram) -> list[tuple[Any, ...]]:
 def _first_that_runs(module: torch.nn.Module, flat: Flat, declared: Sequence[Spec]) -> tuple[ExportedProgram, Watch]:
     """The program for the first example that the model takes.  Raises the error for the first one where all fail."""
     failures: list[ExportError] = []
+    given, relations = specs.hints_and_relations(flat.names, declared)
     for tensors in enlarged(flat.tensors, declared):
         args, kwargs = flat.rebuild(tensors)
-        for hints, relations in _attempts(flat.names, declared):
+        for hints, small in _attempts(given):
             names = dict(zip(map(id, tensors), flat.names, strict=True))
             signature = _signature(module, kwargs)
             watch = Watch(module, signature, _bound(module, args, kwargs), names, relations)
-            program = _exported(watch, args, kwargs, tensors, hints)
+            program = _exported(watch, args, kwargs, tensors, hints, small)
             if not isinstance(program, ExportError):
+                if any(hints) and not small:
+                    watch.remarks.append(_FROM_TWO)
                 return program, watch
             failures.append(program)
     raise failures[0] from failures[0].__cause__
 
 
-def _attempts(
-    names: Sequence[str], declared: Sequence[Spec]
-) -> Iterator[tuple[Sequence[Spec], Sequence[specs.Relation]]]:
-    """What torch is told: all that is declared, then without what only torch's own `Dim` can say."""
-    hints, relations = specs.hints_and_relations(names, declared)
-    yield hints, relations
-    free = [dict.fromkeys(spec, Dim.AUTO) for spec in hints]
-    if free != hints:
-        yield free, relations
+_FROM_TWO = (
+    "torch.export takes every dynamic size to be 2 or more for this model; for smaller sizes the file may compute "
+    "something else"
+)
+
+
+def _attempts(given: Sequence[Spec]) -> Iterator[tuple[Sequence[Spec], bool]]:
+    """What torch is told of each tensor, and whether sizes of 0 and 1 count.
+
+    The first attempt says all that is declared.  Then goes what only torch's own `Dim` can say, and then the small sizes,
+    for which torch cannot always tell whether an operator broadcasts.
+    """
+    yield given, any(given)
+    if any(given):
+        free = [dict.fromkeys(spec, Dim.AUTO) for spec in given]
+        if free != given:
+            yield free, True
+        yield free, False
 
 
 def _exported(
@@ -117,6 +130,7 @@ def _exported(
     kwargs: dict[str, Any],
     tensors: Sequence[torch.Tensor],
     hints: Sequence[Spec],
+    small: bool,
 ) -> ExportedProgram | ExportError:
     """The program, or torch's error in the user's terms."""
     shapes: Any = None
@@ -127,7 +141,8 @@ def _exported(
             lambda _, leaf: by_tensor.get(id(leaf)) or None, combined, tree_name="args"
         )
     try:
-        with quiet_torch(), warnings.catch_warnings(), torch.no_grad(), small_sizes_counted():
+        counted = small_sizes_counted() if small else nullcontext()
+        with quiet_torch(), warnings.catch_warnings(), torch.no_grad(), counted:
             with watch.running(), single_calls_in_bodies():
                 warnings.simplefilter("ignore")
                 return torch.export.export(watch.module, args, kwargs, dynamic_shapes=shapes, strict=False)
