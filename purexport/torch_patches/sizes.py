@@ -1,8 +1,8 @@
 """Lets torch's symbolic sizes be 0 and 1 too: torch.export takes every dynamic size to be 2 or more otherwise.
 
-Inside, what the model's code asks of a size is recorded for these sizes as well.  Operators are recorded for the general
-case, without a question.  torch has a setting for that; but its symbols for sizes are positive all the same, and sympy
-answers `n > 0` for them.  So the symbols are made without that.
+Inside, what the model's code asks of a size is recorded for these sizes as well.  Operators are recorded for the
+general case, without a question.  torch has a setting for that.  But its symbols for sizes are positive all the same,
+and sympy answers `n > 0` by that.  So the symbols are made non-negative.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from torch.export import Dim, ExportedProgram, dynamic_shapes
 from torch.utils import _pytree as pytree
 
 from purexport.aten.autograd_functions import single_calls_in_bodies
-from purexport.aten.axes import Axes
 from purexport.aten.graph import Assigned
 from purexport.capture.core.attributes import watched
 from purexport.capture.core.request import Captured, Flat, Request, flatten, named_axes, output_names
@@ -94,27 +93,21 @@ def _first_that_runs(module: torch.nn.Module, flat: Flat, declared: Sequence[Spe
         for hints, small in _attempts(given):
             names = dict(zip(map(id, tensors), flat.names, strict=True))
             signature = _signature(module, kwargs)
-            watch = Watch(module, signature, _bound(module, args, kwargs), names, relations)
-            program = _exported(watch, args, kwargs, tensors, hints, small)
+            watch = Watch(module, signature, _bound(module, args, kwargs), names, relations, small)
+            program = _exported(watch, args, kwargs, tensors, hints)
             if not isinstance(program, ExportError):
-                if any(hints) and not small:
-                    watch.remarks.append(_FROM_TWO)
                 return program, watch
             failures.append(program)
+            if program.code == "data-dependent":  # other sizes do not help
+                raise program from program.__cause__
     raise failures[0] from failures[0].__cause__
-
-
-_FROM_TWO = (
-    "torch.export takes every dynamic size to be 2 or more for this model; for smaller sizes the file may compute "
-    "something else"
-)
 
 
 def _attempts(given: Sequence[Spec]) -> Iterator[tuple[Sequence[Spec], bool]]:
     """What torch is told of each tensor, and whether sizes of 0 and 1 count.
 
-    The first attempt says all that is declared.  Then goes what only torch's own `Dim` can say, and then the small sizes,
-    for which torch cannot always tell whether an operator broadcasts.
+    The first attempt says all that is declared.  Then goes what only torch's own `Dim` can say, and then the small
+    sizes, for which torch cannot always tell whether an operator broadcasts.
     """
     yield given, any(given)
     if any(given):
@@ -130,7 +123,6 @@ def _exported(
     kwargs: dict[str, Any],
     tensors: Sequence[torch.Tensor],
     hints: Sequence[Spec],
-    small: bool,
 ) -> ExportedProgram | ExportError:
     """The program, or torch's error in the user's terms."""
     shapes: Any = None
@@ -141,11 +133,17 @@ def _exported(
             lambda _, leaf: by_tensor.get(id(leaf)) or None, combined, tree_name="args"
         )
     try:
-        counted = small_sizes_counted() if small else nullcontext()
-        with quiet_torch(), warnings.catch_warnings(), torch.no_grad(), counted:
-            with watch.running(), single_calls_in_bodies():
-                warnings.simplefilter("ignore")
-                return torch.export.export(watch.module, args, kwargs, dynamic_shapes=shapes, strict=False)
+        counted = small_sizes_counted() if watch.small else nullcontext()
+        with (
+            quiet_torch(),
+            warnings.catch_warnings(),
+            torch.no_grad(),
+            watch.running(),
+            single_calls_in_bodies(),
+            counted,
+        ):
+            warnings.simplefilter("ignore")
+            return torch.export.export(watch.module, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
         explained = watch.explained(error)
         explained.__cause__ = error

@@ -40,7 +40,8 @@ class Watch:
     """The watch over one module.
 
     `signature` is the one that torch.export gets.  `arguments` are the example's arguments by parameter name.  `names`
-    are the input names of their tensors, by identity.  `relations` hold between the sizes.
+    are the input names of their tensors, by identity.  `relations` hold between the sizes, and
+    with `small` the sizes may be 0 and 1.
     """
 
     def __init__(
@@ -49,13 +50,15 @@ class Watch:
         signature: inspect.Signature,
         arguments: Mapping[str, Any],
         names: Mapping[int, str],
-        relations: Sequence[Relation] = (),
+        relations: Sequence[Relation],
+        small: bool,
     ) -> None:
         self.module = module
         self.signature = signature
         self.names = [names.get(id(leaf), "") for leaf in pytree.tree_leaves(arguments)]
         self.paths = {id(part): path for path, part in module.named_modules()}
         self.relations = relations
+        self.small = small
         self.free: dict[Place, Any] = {}
         self.places: dict[Place, Source] = {}
         self.remarks: list[str] = []
