@@ -1,13 +1,13 @@
-"""Lets torch's symbolic sizes be 0 and 1 too: torch.export takes every dynamic size to be 2 or more otherwise.
+"""torch's symbolic sizes: they may be 0 and 1 too, and conditions on sizes that only the data decides are answered.
 
-Inside, what the model's code asks of a size is recorded for these sizes as well.  Operators are recorded for the
+torch.export takes every dynamic size to be 2 or more.  Inside `small_sizes_counted`, what the model's code asks of a size is recorded for these sizes as well.  Operators are recorded for the
 general case, without a question.  torch has a setting for that.  But its symbols for sizes are positive all the same,
 and sympy answers `n > 0` by that.  So the symbols are made non-negative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,3 +48,37 @@ def small_sizes_counted() -> Iterator[None]:
     finally:
         setattr(settings, _SETTING, before)
         setattr(maker, _MAKER, make)
+
+
+@contextmanager
+def conditions_handed_to(handler: Callable[[Any], bool | None]) -> Iterator[None]:
+    """Inside, a condition that torch cannot decide without the data is decided by `handler`, in the whole process.
+
+    The handler gets the symbolic condition.  With None torch raises its error.
+    """
+    from torch.fx.experimental.sym_node import SymNode
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    decide = SymNode.guard_bool
+
+    def guard_bool(node: Any, file: str, line: int) -> bool:
+        try:
+            return decide(node, file, line)
+        except GuardOnDataDependentSymNode:
+            answer = handler(node)
+            if answer is None:
+                raise
+            return answer
+
+    SymNode.guard_bool = guard_bool  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        SymNode.guard_bool = decide  # type: ignore[method-assign]
+
+
+def deciding_conditions() -> Any:
+    """What decides a symbolic condition."""
+    from torch.fx.experimental.sym_node import SymNode
+
+    return SymNode.guard_bool

@@ -70,6 +70,11 @@ class Assumptions:
                 "torch.export takes every dynamic size of this model to be 2 or more; for smaller ones the file may "
                 "compute something else"
             )
+        for condition, (holds, place) in self.watch.decided.items():
+            remarks.append(
+                f"the model asks at {place} whether {self._text(condition)}, for sizes that the data decides; "
+                f"the file takes it that this is {'so' if holds else 'not so'}, as it is for all but the smallest sizes"
+            )
         found = list(self._open())
         for expression, line in found:
             if _fixes(expression):
