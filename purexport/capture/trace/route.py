@@ -114,6 +114,7 @@ def _hold(captured: Captured, found: Found) -> None:
     }
     captured.axes = {name: named for name, named in captured.axes.items() if named}
     captured.remarks += [*map(str, found.held), *found.remarks]
+    captured.notes += found.notes
 
 
 def _name_outputs(graph: AtenGraph, paths: Sequence[tuple[Any, ...]], assigned: Sequence[str]) -> None:
