@@ -122,13 +122,6 @@ FAMILIES: tuple[Family, ...] = (
                 "operators from x.shape, or declare the axis static",
             ),
             Code(
-                "axis-of-size-one",
-                "`squeeze` removes a dynamic axis only because its size is 1 in the example.",
-                "Give an example in which the axis is larger, or index it.",
-                "aten::squeeze at net (model.py:7) removes a dynamic axis, whose size is 1 only for the example; give "
-                "an example in which it is larger, or index the axis instead",
-            ),
-            Code(
                 "other-sizes-do-not-run",
                 "The model runs on the example, and not on other sizes of the axes that were declared dynamic.",
                 "Declare these axes static, or change the line so that it takes any size.",
@@ -170,8 +163,10 @@ FAMILIES: tuple[Family, ...] = (
             Code(
                 "data-dependent-size",
                 "A size follows from data, and torch must know it to say what shape the call gives.",
-                "Write the call so that its shape does not depend on that size.",
-                "aten::reshape at net (model.py:7) does not run: Could not guard on data-dependent expression",
+                "Write the call so that its shape does not depend on that size, or script the function.",
+                "aten::unbind.int at net (model.py:7) needs a size that depends on data, as a Python loop over such a "
+                "tensor does; the file would hold that of the example. Script the function, or write it so that no "
+                "size depends on data (Could not guard on data-dependent expression Eq(u0, 0))",
             ),
             Code(
                 "paths-disagree",

@@ -34,6 +34,16 @@ def _multi_dot(*, tensors: Sequence[Tensor]) -> Tensor:
     return tensors[0].new_empty((*tensors[0].shape[:-1], *tensors[-1].shape[1:]))
 
 
+def _grouped_mm(
+    *, self: Tensor, mat2: Tensor, offs: Tensor | None = None, out_dtype: torch.dtype | None = None, **_: Any
+) -> Tensor:
+    """torch's own function takes bfloat16 only, which is what its kernels for GPUs take."""
+    groups: Sequence[Any] = ()
+    if self.dim() == mat2.dim():
+        groups = self.shape[:1] if offs is None else offs.shape
+    return self.new_empty((*groups, self.shape[-2], mat2.shape[-1]), dtype=out_dtype)
+
+
 def _covariance(*, self: Tensor, fweights: Tensor | None = None, aweights: Tensor | None = None, **_: Any) -> Tensor:
     dtype = self.dtype if self.is_floating_point() else torch.get_default_dtype()
     for item in (fweights, aweights):
@@ -64,6 +74,7 @@ FACTS = (
     *alike("linalg_matrix_norm linalg_norm", Fact("aten::", shapes=_norm)),
     Fact("aten::kron", shapes=_kron),
     Fact("aten::linalg_multi_dot", shapes=_multi_dot),
+    Fact("aten::_grouped_mm", shapes=_grouped_mm),
     *alike("cov corrcoef", Fact("aten::", shapes=_covariance)),
     Fact("aten::linalg_lstsq", shapes=_least_squares),
     Fact("aten::ctc_loss", shapes=_ctc_loss),

@@ -18,7 +18,7 @@ FILES = {
     "complex": "arithmetic by_parts functions matrices products",
     "elementwise": "activations arithmetic bits bitwise compare numbers",
     "fft": "fourier spectrogram",
-    "linalg": "eigen einsum factorizations ldl powers products solve spectral",
+    "linalg": "eigen einsum factorizations grouped ldl powers products solve spectral",
     "nn": "adaptive_pool attention conv ctc grid im2col losses norm packed_sequences pool random resize rnn",
     "quantized": "conversions decomposed layers moves operators",
     "reduce": "counting covariance cumulative reductions sorting",

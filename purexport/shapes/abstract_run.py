@@ -99,14 +99,21 @@ class _Abstract:
 
     def _run(self, call: Call) -> None:
         recorded = [value.type for value in call.outputs]
-        if call.base == "aten::squeeze":
-            self._refuse_squeeze_by_chance(call)
         try:
-            results = self.machine.evaluate(call, self.env.__getitem__)
+            results = self._squeezed_at_example(call) if call.base == "aten::squeeze" else None
+            if results is None:
+                results = self.machine.evaluate(call, self.env.__getitem__)
         except ExportError:
             raise
         except Exception as error:
             reason = self.machine.named(str(error).strip().partition("\n")[0].rstrip(".)") or type(error).__name__)
+            if code_of(error, "other-sizes-do-not-run") == "data-dependent-size":
+                raise ExportError(
+                    f"{call.target} at {call.source} needs a size that depends on data, as a Python loop over such a "
+                    "tensor does; the file would hold that of the example. Script the function, or write it so that "
+                    f"no size depends on data ({reason})",
+                    code="data-dependent-size",
+                ) from error
             raise ExportError(
                 f"{call.target} at {call.source} does not run with other sizes on the dynamic axes: {reason}. "
                 "Declare these axes static, or change the line so that it takes any size",
@@ -121,18 +128,21 @@ class _Abstract:
             if axis not in known:
                 self.found.specialised.append(Specialised(axis, size, str(call.source)))
 
-    def _refuse_squeeze_by_chance(self, call: Call) -> None:
-        """Refuse a squeeze of a dynamic axis whose size is 1 only in the example: other sizes would keep the axis."""
+    def _squeezed_at_example(self, call: Call) -> list[Any] | None:
+        """The result of a squeeze that removes a dynamic axis, whose size is 1 in the example; None for other calls.
+
+        The call then names all axes that it removes, so that the file has a Squeeze that fails for other sizes.
+        """
         fake = self.env[call.args["self"]]
         dims = call.args.get("dim", range(fake.dim()))
-        for dim in dims if isinstance(dims, (list, range)) else [dims]:
-            size = fake.shape[dim] if fake.dim() else 1
-            if not isinstance(size, int) and self.machine.at_example(size) == 1:
-                raise ExportError(
-                    f"{call.target} at {call.source} removes a dynamic axis, whose size is 1 only for the example; "
-                    "give an example in which it is larger, or index the axis instead",
-                    code="axis-of-size-one",
-                )
+        axes = sorted({dim % max(fake.dim(), 1) for dim in (dims if isinstance(dims, (list, range)) else [dims])})
+        axes = [axis for axis in axes if fake.dim() and self.machine.at_example(fake.shape[axis]) == 1]
+        if all(isinstance(fake.shape[axis], int) for axis in axes):
+            return None
+        call.target, call.args = "aten::squeeze.dims", {"self": call.args["self"], "dim": axes}
+        for axis in reversed(axes):
+            fake = fake.select(axis, 0)
+        return [fake]
 
     def _type(self, result: Any, value: Value) -> Any:
         # a number stays a number, also where torch computed it as a zero-dim tensor

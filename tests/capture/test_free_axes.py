@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import purexport
+from purexport import pipeline
 from purexport.capture.core.structures import mapped, results_in, tensors_in
 from tests.capture.test_structures import Layer, LayeredCache, step
 from tests.harness import run_ort
@@ -123,12 +124,13 @@ ROWS: list[Row] = [
         r"2: the model holds it at 2 at .*test_free_axes.py:\d+",
     ),
     (
-        "refused",
+        "other-results",
         lambda x: x.squeeze(0),
         lambda: (Z,),
         {"x": [None, "x_dim_1"]},
-        "1: .*aten::squeeze.* removes a dynamic axis",
+        "1: .*have other numbers of axes",
     ),
+    ("more-results", lambda x: x.unbind(0), lambda: (X,), {"x": [None, "x_dim_1"]}, "2: .*the results are then others"),
     (
         "cache",
         attention,
@@ -202,6 +204,21 @@ def _resized(args: Any, axes: list[list[str | None]], sizes: dict[str, int]) -> 
         shape = [eval(name, dict(sizes)) if name else tensor.shape[axis] for axis, name in enumerate(named)]
         found.append(torch.rand(shape).to(tensor.dtype) if tensor.dtype is not torch.bool else torch.ones(shape) > 0)
     return found
+
+
+def test_an_axis_that_a_stage_refuses_is_static(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others stay dynamic, and the refusal is the reason."""
+    stages = pipeline._captured_and_lowered
+
+    def refusing(run: Any) -> Any:
+        if "y_dim_1" in {label for named in run.options.dynamic_axes.values() for label in named.values()}:
+            raise purexport.ExportError("no rule takes it", code="wrong-option")
+        return stages(run)
+
+    monkeypatch.setattr(pipeline, "_captured_and_lowered", refusing)
+    report = purexport.export(lambda x, y: (x + 1, y * 2), (X, Y), dynamic=True).report
+    assert report.dynamic == {"x": {0: "x_dim_0", 1: "x_dim_1"}, "y": {0: "y_dim_0"}}
+    assert report.static == {"y": {1: "3: no rule takes it"}}
 
 
 def test_names_of_the_user_go_before() -> None:

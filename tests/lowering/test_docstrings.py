@@ -19,6 +19,7 @@ import torch.ao.quantization.fx._decomposed  # declares quantized_decomposed::
 
 import purexport.lowering
 from purexport.lowering.rules import FILES, registered
+from tests import transformers_shim  # noqa: F401  declares transformers::
 from tests.torchvision_shim import torchvision
 
 ROOT = Path(purexport.lowering.__file__).parent

@@ -31,6 +31,7 @@ SCRIPTS = {
     "linalg.test_eigen": 31,
     "linalg.test_einsum": 35,
     "linalg.test_factorizations": 42,
+    "linalg.test_grouped": 16,
     "linalg.test_ldl": 12,
     "linalg.test_powers": 11,
     "linalg.test_products": 62,

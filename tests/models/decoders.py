@@ -9,11 +9,12 @@ and on greedy steps of one token with the growing cache.  Logits and caches are 
 The attention mask has a hole, so that a file that lost the mask is found.  It has no query without any key, whose
 result would be noise.  Windows are shorter than what is generated.
 
-transformers is imported by the functions that need it, so this module may be imported without it.
+transformers is imported where it is needed, so this module may be imported without it.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import zlib
 from collections.abc import Callable, Sequence
@@ -31,7 +32,7 @@ EXAMPLE = {"batch": 2, "seq": 3, "past": 5}
 PREFILL = {"batch": 3, "seq": 7, "past": 0}
 STEPS = 6
 LAYERS = 2
-PARAMETERS = 2_000_000  # at most; a config that makes more has a size that TINY does not name
+PARAMETERS = 10_000_000  # at most; a config that makes more has a size that TINY does not name
 
 # What a config's argument becomes, wherever a config takes an argument of that name.
 TINY: dict[str, Any] = {
@@ -95,22 +96,58 @@ OVERRIDES: dict[str, dict[str, Any]] = {
         "shape_embed_dim": 8,
     },
     "zaya": {"num_experts_per_tok": 1},
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 10000.0},
+        "ffn_config": {"ffn_hidden_size": 48, "moe_num_experts": 4, "moe_top_k": 2},
+    },
+    "xmod": {"languages": ["en_XX"], "default_language": "en_XX"},
+    "blt": {"encoder_hash_byte_group_vocab": 100},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+    "siglip_vision_model": {"num_hidden_layers": 1, "image_size": 32, "patch_size": 16},
+    "got_ocr2_vision": {"num_hidden_layers": 1, "image_size": 32, "window_size": 4, "global_attn_indexes": [0]},
+    "phi4_multimodal_audio": {"num_blocks": 1},
     "modernbert-decoder": {"layer_types": ["full_attention", "sliding_attention"]},
-    "cohere_compass_text": {"layer_types": ["full_attention", "sliding_attention"]},
+    "cohere_compass_text": {
+        "layer_types": ["full_attention", "sliding_attention"],
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": 10000.0} for kind in ("full_attention", "sliding_attention")
+        },
+    },
 }
 # Classes that are no case, with the reason; others are found by running them (`made` raises LeftOutError).
-LEFT_OUT: dict[str, str] = {}
+LEFT_OUT: dict[str, str] = {
+    **dict.fromkeys(
+        ("BambaForCausalLM", "GraniteMoeHybridForCausalLM", "Mamba2ForCausalLM", "ZambaForCausalLM"),
+        "has state-space layers, whose state is no key and value",
+    ),
+    "Zamba2ForCausalLM": "has state-space layers, whose state is no key and value",
+    "KimiLinearForCausalLM": "has linear attention, whose state is no key and value",
+    "ReformerModelWithLMHead": "has a cache of buckets of its own",
+    "Qwen4ExpForCausalLM": "keeps the keys of an indexer beside keys and values",
+    **dict.fromkeys(
+        ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM"),
+        "goes on from the hidden states of another model",
+    ),
+    **dict.fromkeys(
+        ("Gemma3nForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration"),
+        "no tiny model, for its vision tower; its text model is a case of its own",
+    ),
+    "GitForCausalLM": "takes a past to begin with an image, and an empty past to have none, which is another path",
+}
 
 
 class LeftOutError(Exception):
     """A class that is no case: it does not run in eager mode with a DynamicCache of keys and values alone."""
 
 
+def _library(module: str = "") -> Any:
+    """transformers or a module of it, without the types that it has where it is installed."""
+    return importlib.import_module(f"transformers.{module}".rstrip("."))
+
+
 def classes() -> list[str]:
     """The names of the mapping's classes."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    return sorted(set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()))
+    return sorted(set(_library("models.auto.modeling_auto").MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()))
 
 
 class Step(nn.Module):
@@ -122,9 +159,7 @@ class Step(nn.Module):
         self.layers = layers
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
-        from transformers import DynamicCache
-
-        cache = DynamicCache()
+        cache = _library("cache_utils").DynamicCache()
         for layer in range(self.layers):
             cache.update(past[2 * layer], past[2 * layer + 1], layer)
         result = self.model(input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, use_cache=True)
@@ -194,23 +229,23 @@ def mask(batch: int, total: int) -> Tensor:
 def tiny_config(config_class: Any) -> Any:
     """A config with the sizes of TINY, and the configs in it likewise."""
     taken = inspect.signature(config_class.__init__).parameters
-    inner = {
-        name: tiny_config(kind)
-        for name, kind in (config_class.sub_configs or {}).items()
-        if name in taken and hasattr(kind, "model_type")
-    }
+    inner = {name: tiny_config(_kind(config_class, name)) for name in config_class.sub_configs or () if name in taken}
     given = {name: value for name, value in TINY.items() if name in taken}
     return config_class(**(given | inner | OVERRIDES.get(config_class.model_type, {})))
 
 
+def _kind(config_class: Any, name: str) -> Any:
+    """The class of an inner config; where any class may be there, that of the default."""
+    kind = config_class.sub_configs[name]
+    return kind if hasattr(kind, "model_type") else type(getattr(config_class(), name))
+
+
 def made(name: str) -> Decoder:
     """The case of a class.  Raises LeftOutError with the reason where it is none."""
-    import transformers
-
     if name in LEFT_OUT:
         raise LeftOutError(LEFT_OUT[name])
     try:
-        model_class = getattr(transformers, name)
+        model_class = getattr(_library(), name)
         model = _model(model_class, tiny_config(model_class.config_class))
     except LeftOutError:
         raise
@@ -237,10 +272,8 @@ def _model(model_class: Any, config: Any) -> nn.Module:
 
 
 def _case(name: str, model: Any) -> Decoder:
-    from transformers import DynamicCache
-    from transformers.cache_utils import DynamicLayer
-
-    cache = DynamicCache()
+    library = _library("cache_utils")
+    cache = library.DynamicCache()
     ids = torch.randint(3, 90, (3, 5))
     try:
         with torch.no_grad():
@@ -249,7 +282,7 @@ def _case(name: str, model: Any) -> Decoder:
         raise LeftOutError(f"does not run with a DynamicCache: {_line(error)}") from error
     if not getattr(cache, "layers", None):
         raise LeftOutError("takes a DynamicCache and puts nothing in it")
-    kinds = {type(layer).__name__ for layer in cache.layers if type(layer) is not DynamicLayer}
+    kinds = {type(layer).__name__ for layer in cache.layers if type(layer) is not library.DynamicLayer}
     if kinds:
         raise LeftOutError(f"keeps state other than keys and values: {', '.join(sorted(kinds))}")
     tensors = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]

@@ -1,4 +1,4 @@
-"""A mixture of experts: each token goes to the two experts that the router prefers, in four ways of writing it."""
+"""A mixture of experts: each token goes to the two experts that the router prefers, in many ways of writing it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tests.models.case import Case
+from tests.models.case import ROUTES, Case
+from tests.transformers_shim import grouped_mm_fallback
 
 WIDTH, EXPERTS, CHOSEN = 16, 4, 2
 
@@ -106,6 +107,48 @@ class Capacity(Experts):
         return torch.einsum("tec,ecw->tw", combine, outputs)
 
 
+class Grouped(Experts):
+    """Rows sorted by expert, one grouped product for all of them, and back in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Parameter(torch.randn(EXPERTS, 24, WIDTH) / 4)
+        self.narrow = nn.Parameter(torch.randn(EXPERTS, WIDTH, 24) / 5)
+
+    def mix(self, flat: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
+        numbers, order = torch.sort(chosen.reshape(-1))
+        counts = torch.histc(numbers.float(), bins=EXPERTS, min=0, max=EXPERTS - 1)
+        ends = torch.cumsum(counts, dim=0, dtype=torch.int32)
+        state = functional.silu(self.product(flat[order // CHOSEN], self.wide, ends))
+        state = self.product(state, self.narrow, ends) * weights.reshape(-1)[order].unsqueeze(-1)
+        back = torch.empty_like(order)
+        back[order] = torch.arange(order.size(0))
+        return state[back].view(*chosen.shape, WIDTH).sum(dim=1)
+
+    def product(self, state: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+        return grouped_mm_fallback(state, weights.transpose(-2, -1), ends)
+
+
+class GroupedByTorch(Grouped):
+    """torch's own grouped product, which torch.export takes in bfloat16 only."""
+
+    def product(self, state: Tensor, weights: Tensor, ends: Tensor) -> Tensor:
+        return functional.grouped_mm(state, weights.transpose(-2, -1), offs=ends)
+
+
+class ByHits(Experts):
+    """A loop over the experts that have tokens: no capture can follow how often it runs."""
+
+    def mix(self, flat: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
+        result = torch.zeros_like(flat)
+        masks = functional.one_hot(chosen, num_classes=EXPERTS).permute(2, 1, 0)
+        for (number,) in torch.greater(masks.sum(dim=(-1, -2)), 0).nonzero():
+            rank, token = torch.where(masks[number])
+            state = self.experts[0](flat[token]) * (number + 1)
+            result.index_add_(0, token, state * weights[token, rank, None])
+        return result
+
+
 CASES = [
     Case(
         f"experts-{name}",
@@ -115,6 +158,7 @@ CASES = [
         {"batch": 2, "length": 5},
         [{"batch": 1, "length": 1}, {"batch": 3, "length": 11}],
         min_opset=16 if name == "index-add" else 13,
+        routes=("trace",) if name == "grouped-by-torch" else ROUTES,
     )
     for name, make in (
         ("index-add", ByIndexAdd),
@@ -122,5 +166,7 @@ CASES = [
         ("mask", ByMask),
         ("dense", Dense),
         ("capacity", Capacity),
+        ("grouped", Grouped),
+        ("grouped-by-torch", GroupedByTorch),
     )
 ]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -42,10 +42,11 @@ class Taken:
 
 @dataclass
 class Found:
-    """The axes that a trace holds, and remarks on the paths that it takes."""
+    """The axes that a trace holds, remarks on paths that differ at other sizes, and notes on those that did not."""
 
-    held: list[Specialised] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
+    held: list[Specialised]
+    remarks: list[str]
+    notes: list[str]
 
 
 @dataclass
@@ -69,7 +70,14 @@ def specialized_axes(
     search.change_together(search.longer(), search.doubled)
     if first.decisions:
         search.change_together([probes.smallest(search.sizes, search.sizes)], search.smallest)
-    return Found(search.held(), list(dict.fromkeys(search.branches)))
+    for label in (label for label in search.labels if not search.sizes[label]):
+        search.note(search.first_that_fits(probes.grown(search.sizes, label)))
+    notes = [
+        f"the model compares sizes at {line}; the result was that of the example for all sizes that were tried"
+        for line in dict.fromkeys(line for line, _ in first.decisions)
+        if not any(line in branch for branch in search.branches)
+    ]
+    return Found(search.held(), list(dict.fromkeys(search.branches)), notes)
 
 
 class _Search:
@@ -98,14 +106,18 @@ class _Search:
 
     def change_together(self, attempts: Iterable[Sizes], alone: Callable[[str], Iterable[Sizes]]) -> None:
         """Change all sizes at once; where that shows a difference, change them label by label."""
-        together = self._first_that_fits(attempts)
+        together = self.first_that_fits(attempts)
         if together is not None and not together.places and together.branch is None:
             return
-        apart = [self._first_that_fits(alone(label)) for label in self.labels]
+        apart = [self.first_that_fits(alone(label)) for label in self.labels]
         for probe in (together, *apart):
             # a path that is taken only where sizes change alone is that of sizes which do not fit each other
-            if probe is None or (probe.branch is not None and together is not None and together.branch is None):
-                continue
+            if probe is None or probe.branch is None or together is None or together.branch is not None:
+                self.note(probe)
+
+    def note(self, probe: _Probe | None) -> None:
+        """Keep what a probe says."""
+        if probe is not None:
             self.probes.append(probe)
             self.branches += [probe.branch] if probe.branch is not None else []
 
@@ -126,14 +138,15 @@ class _Search:
         found: dict[str, Specialised] = {}
         for place in dict.fromkeys(place for probe in self.probes for place in probe.places):
             differ = [probe.changed for probe in self.probes if place in probe.places]
-            free = {label for probe in self.probes if place not in probe.places for label in probe.changed}
+            others = [probe for probe in self.probes if place not in probe.places and probe.branch is None]
+            free = {label for probe in others for label in probe.changed}
             # all of them changed it, so what they have in common explains it
             shared = set.intersection(*differ)
             for label in shared - free or set.union(*differ) - free or shared or set.union(*differ):
                 found.setdefault(label, Specialised(label, self.sizes[label], place))
         return [found[label] for label in self.sizes if label in found]
 
-    def _first_that_fits(self, attempts: Iterable[Sizes]) -> _Probe | None:
+    def first_that_fits(self, attempts: Iterable[Sizes]) -> _Probe | None:
         """The trace at the first sizes at which the model takes the example's path, else at the last that it takes."""
         probe = None
         for sizes in attempts:
@@ -159,13 +172,15 @@ class _Search:
         return shapes
 
     def _resized(self, sizes: Sizes) -> list[torch.Tensor]:
-        """The example's tensors, repeated or cut to other sizes."""
+        """The example's tensors, repeated or cut to other sizes; empty ones are filled with zeros."""
         found = []
         for tensor, shape in zip(self.tensors, self._shapes(sizes), strict=True):
             other = tensor
             for axis, size in enumerate(shape):
-                if size != tensor.shape[axis]:
-                    copies = -(-size // max(tensor.shape[axis], 1))
+                if tensor.shape[axis] == 0 and size:
+                    other = other.new_zeros([*other.shape[:axis], size, *other.shape[axis + 1 :]])
+                elif size != tensor.shape[axis]:
+                    copies = -(-size // tensor.shape[axis])
                     other = torch.cat([other] * copies, axis).narrow(axis, 0, size)
             found.append(other)
         return found

@@ -36,7 +36,7 @@ from purexport.aten.names import base_of
 from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, single_calls
 from purexport.capture.core.frames import traced_frames
-from purexport.capture.trace import setitem
+from purexport.capture.trace import int_lists, setitem
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.tracer import module_paths
@@ -119,10 +119,11 @@ def trace(
     visible.refuse_unseen_writes()
     inputs = [Input(Value(_missing), name, "user") for name in names]
     inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
-    for warning in caught:  # noted for the report, and passed on
+    # noted for the report, and passed on; a loop over layers repeats them
+    once = {(str(warning.message), warning.filename, warning.lineno): warning for warning in caught}
+    for warning in once.values():
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    tracers = filter(_is_tracers, caught)
-    notes = [f"{warning.message} ({warning.filename}:{warning.lineno})" for warning in tracers]
+    notes = [f"{text} ({path}:{line})" for (text, path, line), warning in once.items() if _is_tracers(warning)]
     return Recorded(graph, inputs, notes, visible.packed.objects, visible.asks_for_sizes, visible.decisions)
 
 
@@ -162,13 +163,18 @@ class _Visible:
             self.asks_for_sizes = True
             if name == "__bool__":
                 self.decisions.append(("{}:{}".format(*_users_line()), result))
-            self.caught[before:] = [item for item in self.caught[before:] if not _is_tracers(item)]
+            self._forget(before)
         for warning in self.caught[before:]:  # the tracer takes this function for the user's
             if any(part in warning.filename for part in INSIDE_TORCH):
                 warning.filename, warning.lineno = _users_line()
         return result
 
+    def _forget(self, since: int) -> None:
+        """Take back what the tracer has warned of."""
+        self.caught[since:] = [item for item in self.caught[since:] if not _is_tracers(item)]
+
     def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        before = len(self.caught)
         if prepacked.holds_object((*args, *kwargs.values())):
             return self.packed.call(function, args, kwargs)
         if function is torch.fused_moving_avg_obs_fake_quant and len(args) > 1 and not args[1].any():
@@ -186,18 +192,26 @@ class _Visible:
             return _with_axes(args[0], _AT_LEAST[name])
         if name == "__setitem__" and self.dynamic and setitem.written(*args):
             return None
+        if self.dynamic:
+            args, kwargs = int_lists.listed(function, name, args, kwargs)
         result = _SAFE.get(name, function)(*args, **kwargs)
         if name in _UNSEEN_SHARING:
             several = [result] if isinstance(result, torch.Tensor) else result
             found = [item for item in several if not item.is_inference()]
             self.shared += [(name, item, item._version) for item in found]
         if function in _LITERALS and not isinstance(args[0] if args else None, torch.Tensor):
+            if not _has_tensor(args):  # a constant whatever the model is given, or a number was asked for before
+                self._forget(before)
             return result.clone()
         return result
 
 
 def _is_tracers(warning: warnings.WarningMessage) -> bool:
     return issubclass(warning.category, jit_trace.TracerWarning)
+
+
+def _has_tensor(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) or (isinstance(item, (list, tuple)) and any(map(_has_tensor, item)))
 
 
 def _is_size(tensor: torch.Tensor) -> bool:
@@ -388,12 +402,16 @@ class Reader:
         if not node.hasAttribute("Subgraph"):
             self._emit(node, "prim::PythonOp", {str(i): arg for i, arg in enumerate(self._args(node))})
             return
-        inner = node.g("Subgraph")
-        for value, arg in zip(inner.inputs(), self._args(node), strict=True):
-            self.env[value.unique()] = arg
+        inner, outer = node.g("Subgraph"), self.env
+        # its values are numbered on their own
+        self.env = {value.unique(): arg for value, arg in zip(inner.inputs(), self._args(node), strict=True)}
         self._block(inner)
-        for value, output in zip(inner.outputs(), node.outputs(), strict=True):
-            self.env[output.unique()] = self.env[value.unique()]
+        results = [self.env[value.unique()] for value in inner.outputs()]
+        self.env = outer
+        outputs = list(node.outputs())
+        if len(outputs) == 1 and len(results) > 1:  # a tuple, which the next node takes apart
+            results = [results]
+        self.env |= {output.unique(): result for output, result in zip(outputs, results, strict=True)}
 
 
 _PRIM: dict[str, Callable[[Reader, Any], None]] = {

@@ -10,6 +10,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import each_axis, permute
+from purexport.lowering.tensor.slices import subtract_sizes
 
 
 @lower("aten::_convolution", "aten::_convolution.deprecated", "aten::convolution")
@@ -37,7 +38,9 @@ def convolution(
             "without input channels has no ONNX form: then torch returns no channels", code="no-onnx-form"
         )
     batched = input if input.rank == weight.rank else op.Unsqueeze(input, [0])
-    begins = each_axis(padding, spatial)
+    begins = [op.known(item) for item in each_axis(padding, spatial)]
+    if not transposed and any(isinstance(item, Value) for item in begins):
+        batched, begins = _padded(op, batched, begins, begins), [0] * spatial
     options: dict[str, Any] = {
         "strides": each_axis(stride, spatial),
         "dilations": each_axis(dilation, spatial),
@@ -103,22 +106,45 @@ def conv_padding(
     """
     if padding == "valid":
         return _plain(op, input, weight, bias, stride, [0], dilation, groups)
-    if not weight.is_static:
-        raise UnsupportedForm("with padding='same' needs a kernel of known size", code="size-not-known")
-    total = [d * (k - 1) for d, k in zip(each_axis(dilation, weight.rank - 2), weight.sizes[2:], strict=True)]
-    begins = [t // 2 for t in total]
+    spatial = weight.rank - 2
+    sizes = [op.dim(weight, 2 + axis) for axis in range(spatial)]
+    total = [_span(op, size, step) for size, step in zip(sizes, each_axis(dilation, spatial), strict=True)]
+    begins = [_half(op, item) for item in total]
+    ends = [subtract_sizes(op, whole, begin) for whole, begin in zip(total, begins, strict=True)]
     batched = input if input.rank == weight.rank else op.Unsqueeze(input, [0])
+    options: dict[str, Any] = {}
+    if any(isinstance(item, Value) for item in total):
+        batched = _padded(op, batched, begins, ends)
+    else:
+        options["pads"] = [*begins, *ends]  # the odd one goes to the end
+    if weight.is_static:
+        options["kernel_shape"] = list(weight.sizes[2:])
     result = op.Conv(
         batched,
         weight,
         bias,
-        strides=each_axis(stride, len(total)),
-        dilations=each_axis(dilation, len(total)),
+        strides=each_axis(stride, spatial),
+        dilations=each_axis(dilation, spatial),
         group=groups,
-        pads=[*begins, *(t - b for t, b in zip(total, begins, strict=True))],  # the odd one goes to the end
-        kernel_shape=list(weight.sizes[2:]),
+        **options,
     )
-    return result if batched is input else op.Squeeze(result, [0])
+    return result if input.rank == weight.rank else op.Squeeze(result, [0])
+
+
+def _span(op: Emitter, size: Any, dilation: int) -> Any:
+    """How far a kernel of that size reaches beyond its first element."""
+    return op.Mul(op.Sub(size, op.const(1)), op.const(dilation)) if isinstance(size, Value) else dilation * (size - 1)
+
+
+def _half(op: Emitter, size: Any) -> Any:
+    return op.Div(size, op.const(2)) if isinstance(size, Value) else size // 2
+
+
+def _padded(op: Emitter, value: Value, begins: Sequence[Any], ends: Sequence[Any]) -> Value:
+    """The spatial axes padded by zeros, of which some numbers are computed: ONNX Conv takes known numbers only."""
+    result: Value = op.Pad(value, op.ints([0, 0, *begins, 0, 0, *ends]), mode="constant")
+    result.shape = (*(value.shape or ())[:2], *[None] * len(begins))
+    return result
 
 
 @lower("aten::conv_transpose1d", "aten::conv_transpose2d.input", "aten::conv_transpose3d.input")

@@ -41,6 +41,34 @@ def repeat_while(op: Emitter, most: Any, going: Value, step: Step, *carried: Val
     return _loop(op, size_value(op, most), going, step, carried)
 
 
+def parts_of_steps(op: Emitter, numbers: Value, step: Callable[..., Value], axis: int, last: Value | None) -> Value:
+    """The parts `step(op, number)`, for each of the computed `numbers` ([n], one at least if `last` is None), and
+    `last` behind them, concatenated along `axis`.
+
+    The parts may differ in size along the axis. A Loop collects them in a sequence, which needs opset 13.
+    """
+    at, condition = Value(dtypes.INT64, (), name="step"), Value(dtypes.BOOL, (), name="condition")
+    collected = Value(name="collected")
+    inside = op.subgraph()
+    inside.graph.inputs += [at, condition, collected]
+    part = step(inside, inside.Gather(numbers, inside.Unsqueeze(at, [0]), axis=0))
+    # no version of the operators of sequences takes bfloat16, which float32 holds exactly
+    carried = dtypes.FLOAT if part.dtype == dtypes.BFLOAT16 else part.dtype or dtypes.FLOAT
+    kind = carried, (None,) * part.rank if part.shape is not None else None
+    collected.element = kind
+    more = inside.SequenceInsert(collected, inside.cast(part, carried))
+    more.element = kind
+    inside.graph.outputs += [inside.Identity(condition), more]
+    count = op.Gather(op.Shape(numbers), op.const(0), axis=0)
+    empty = op.SequenceEmpty(dtype=carried)
+    empty.element = kind
+    (found,) = op.multi("Loop", count, op.const(True, dtypes.BOOL), empty, outputs=1, body=inside.graph)
+    found.element = kind
+    if last is not None:
+        found = op.SequenceInsert(found, op.cast(last, carried))
+    return op.cast(op.ConcatFromSequence(found, axis=axis), part.dtype)
+
+
 def _loop(op: Emitter, count: Value, going: Value | None, step: Step, carried: Sequence[Value]) -> tuple[Value, ...]:
     number, condition = Value(dtypes.INT64, (), name="step"), Value(dtypes.BOOL, (), name="condition")
     inner = [Value(item.dtype, item.shape, name="carried") for item in carried]

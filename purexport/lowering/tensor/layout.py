@@ -68,12 +68,17 @@ def reshape_as(op: Emitter, self: Value, other: Value) -> Value:
 def squeeze(op: Emitter, self: Value, dim: Any = None) -> Value:
     """aten::squeeze(Tensor(a) self) -> Tensor(a)
 
-    `squeeze.dim` leaves an axis whose size is not 1. A size that only the run knows counts as not 1.
+    `squeeze.dim` leaves an axis whose size is not 1. A size that only the run knows counts as not 1, unless the result
+    says that all axes are removed.
     """
     dims = range(self.rank) if dim is None else dim if isinstance(dim, (list, tuple)) else [dim]
     axes = sorted({axis_of(item, self.rank) for item in dims})
     assert self.shape is not None
-    if self.rank and any(not isinstance(self.shape[axis], int) for axis in axes):
+    changing = self.rank > 0 and any(not isinstance(self.shape[axis], int) for axis in axes)
+    if changing and op.result.shape is not None and len(op.result.shape) == self.rank - len(axes):
+        op.remark("removes an axis whose size is 1 in the example; for other sizes the file stops with an error")
+        return op.Squeeze(self, axes)
+    if changing:
         op.remark(
             "takes an axis for longer than 1; for sizes where it does not hold, the file has an axis more than torch"
         )

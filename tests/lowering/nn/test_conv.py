@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.harness import Row, f32, layer, row_params, run_row
+from tests.harness import CAPTURES, Row, f32, layer, row_params, run_row
 
 GROUPS = "its ConvTranspose takes no groups"
 
@@ -118,6 +118,43 @@ INNER = [
         f32(3, 2, 3),
     ),
     Row("conv_tbc", lambda x, w, b: torch.conv_tbc(x, w, b, 1), f32(5, 2, 3), f32(3, 3, 4), f32(4)),
+    Row(
+        "kernel-of-any-size",
+        lambda x, w: functional.conv2d(x, w, padding=(1, 0)),
+        f32(2, 3, 8, 9),
+        f32(4, 3, 3, 2),
+        dynamic={0: {0: "batch"}, 1: {2: "height", 3: "width"}},
+        routes=("trace", "script"),
+    ),
+    Row(
+        "same-kernel-of-any-size",
+        lambda x, w: functional.conv1d(x, w, padding="same"),
+        f32(2, 3, 9),
+        f32(4, 3, 3),
+        dynamic={0: {0: "batch", 2: "length"}, 1: {2: "kernel"}},
+        sizes={"kernel": 4},
+        min_opset=11,
+        trap="the odd zero goes to the end",
+    ),
+    Row(
+        "padding-of-any-size",
+        lambda x, w: functional.conv1d(x, w, padding=w.shape[2] // 2),
+        f32(2, 3, 9),
+        f32(4, 3, 3),
+        dynamic={1: {2: "kernel"}},
+        min_opset=11,
+        routes=CAPTURES,
+        trap="the tracer would hold the padding of the example, and not say so",
+    ),
+    Row(
+        "padding-list-of-any-size",
+        lambda x: functional.conv2d(x, torch.ones(2, 3, 3, 3), None, 1, (x.shape[2] // 4, 1)),
+        f32(2, 3, 8, 9),
+        dynamic={0: {2: "height"}},
+        sizes={"height": 16},
+        min_opset=11,
+        routes=CAPTURES,
+    ),
     Row("conv3d-same", layer(nn.Conv3d, 1, 1, 3, padding="same"), f32(1, 1, 3, 3, 3)),
 ]
 
