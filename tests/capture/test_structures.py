@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 import purexport
 from purexport.capture.core.axes_of_structures import spread
-from purexport.capture.core.structures import apart, joined, mapped, results_in, tensors_in
+from purexport.capture.core.structures import apart, joined, mapped, paths_of, results_in, tensors_in
 from tests.harness import run_ort
 
 ROUTES = ("trace", "export")
@@ -393,6 +393,22 @@ def test_a_layer_that_is_empty_still_stays_empty(route: str) -> None:
     torch.testing.assert_close(result, torch.cat([X + 1, torch.zeros(2, 3)]) * 2)
     torch.testing.assert_close(keys, torch.cat([X, torch.zeros(2, 3)]))
     assert int(length) == 2
+
+
+OF_TORCH: list[tuple[str, Any]] = [
+    ("nested", [1, {"a": 2, "b": [3]}, ((), [1])]),
+    ("named-tuple", Pair(X, (X,))),
+    ("dicts", collections.OrderedDict(u={3: X}, v=collections.defaultdict(int, q=1))),
+    ("registered", Registered(X, X)),
+    ("leaf", X),
+]
+
+
+@pytest.mark.parametrize("tree", [row[1] for row in OF_TORCH], ids=[row[0] for row in OF_TORCH])
+def test_paths_are_known_without_the_objects(tree: Any) -> None:
+    """The results of a program of torch.export are named by its specification alone."""
+    found = [joined(path) for path, _ in paths_of(pytree.tree_structure(tree))]
+    assert found == [joined(path) for path, _ in apart(tree, results=True).leaves()]
 
 
 def test_several_caches_have_names_of_their_own() -> None:

@@ -158,6 +158,29 @@ def _is_known(item: Any) -> bool:
     return not _by_torch(item)[1].is_leaf()
 
 
+def paths_of(spec: pytree.TreeSpec) -> list[tuple[Path, pytree.TreeSpec]]:
+    """The paths to the leaves of a tree that torch knows, without an object of the classes in it."""
+    if spec.is_leaf():
+        return [((), spec)]
+    children = spec.children()
+    found = []
+    for key, child in zip(_keys_of(spec, len(children)), children, strict=True):
+        found += [((Step(key), *path), leaf) for path, leaf in paths_of(child)]
+    return found
+
+
+def _keys_of(spec: pytree.TreeSpec, count: int) -> list[str]:
+    """The keys or fields of a node: what its class keeps of them is a list, or the first or second thing in one."""
+    if hasattr(spec.context, "_fields"):  # the class of a named tuple
+        return list(spec.context._fields)
+    inside = spec.context if isinstance(spec.context, list) else []
+    for keys in (inside, *inside[:2]):
+        named = isinstance(keys, list) and (spec.type is dict or all(isinstance(key, str) for key in keys))
+        if named and len(keys) == count:
+            return list(map(str, keys))
+    return list(map(str, range(count)))
+
+
 def _is_container(item: Any) -> bool:
     if type(item) in (tuple, list, dict, OrderedDict, defaultdict, deque):
         return True

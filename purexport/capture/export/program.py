@@ -17,14 +17,13 @@ from typing import Any
 
 import torch
 from torch.export import Dim, ExportedProgram, dynamic_shapes
-from torch.utils import _pytree as pytree
 
 from purexport.aten.autograd_functions import single_calls_in_bodies
 from purexport.aten.graph import Assigned
 from purexport.capture.core.attributes import watched
 from purexport.capture.core.axes_of_structures import plain_spec
 from purexport.capture.core.request import Captured, Flat, Request, flatten, named_axes, output_names
-from purexport.capture.core.structures import Path, steps_of
+from purexport.capture.core.structures import Path, paths_of
 from purexport.capture.export import reader, specs
 from purexport.capture.export.assumptions import Assumptions
 from purexport.capture.export.examples import enlarged
@@ -97,8 +96,8 @@ def _output_paths(program: ExportedProgram) -> list[Path]:
     spec = program.call_spec.out_spec
     assert spec is not None
     leaves = [output.arg for output in program.graph_signature.output_specs if output.kind.name == "USER_OUTPUT"]
-    found, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(leaves, spec))
-    return [steps_of(path) for path, leaf in found if getattr(leaf, "value", leaf) is not None]
+    paths = [steps for steps, _ in paths_of(spec)]
+    return [path for path, leaf in zip(paths, leaves, strict=True) if getattr(leaf, "value", leaf) is not None]
 
 
 def _first_that_runs(module: torch.nn.Module, flat: Flat, declared: Sequence[Spec]) -> tuple[ExportedProgram, Watch]:
