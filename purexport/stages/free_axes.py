@@ -11,6 +11,7 @@ import dataclasses
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -18,7 +19,8 @@ from purexport.aten.axes import Axes, own_name
 from purexport.capture.core.attributes import attributes_kept
 from purexport.capture.core.free_axes import FreeAxes, free_axes
 from purexport.capture.core.mode import copied, exporting, preserved, select_model_mode_for_export
-from purexport.capture.core.request import Flat, Request, flatten, named_axes
+from purexport.capture.core.request import Flat, Request, argument_names, flatten, named_axes
+from purexport.capture.core.structures import results_in
 from purexport.errors import ExportError
 from purexport.stages.lower import Onnx
 from purexport.stages.run import Run
@@ -57,9 +59,12 @@ def lower_at_any_size(run: Run, stages: Callable[[Run], Onnx]) -> tuple[Run, Onn
 
 def _tried(run: Run, found: FreeAxes, labels: Sequence[str], stages: Callable[[Run], Onnx]) -> tuple[Run, Onnx]:
     """The run and its graph with the axes of these labels dynamic, and the reasons for those that the model holds."""
-    axes = {
+    axes: dict[str, Any] = {
         name: {axis: label for axis, label in named.items() if label in labels} for name, named in found.dynamic.items()
     }
+    others = {*found.dynamic, *found.static, *argument_names(run.model, run.arguments)}
+    # the stages say what they think of other names that the user gave
+    axes |= {name: named for name, named in (run.options.dynamic_axes or {}).items() if name not in others}
     options = dataclasses.replace(run.options, dynamic_axes={name: named for name, named in axes.items() if named})
     declared = dataclasses.replace(run, options=options)
     with warnings.catch_warnings():
@@ -88,19 +93,31 @@ def _found(run: Run) -> FreeAxes:
         return FreeAxes(_every_axis(flat, labels))  # torch.export finds out, without values
     mode = select_model_mode_for_export(run.model, run.options.training)
 
+    forms: list[list[Any]] = []  # that of the example is the first
+
     def runs(tensors: Sequence[torch.Tensor]) -> str | None:
         given, keywords = flat.rebuild([_not_all_ones(tensor.detach().clone()) for tensor in tensors])
         try:
             with attributes_kept(run.model):
-                run.model(*given, **keywords)
+                forms[1:] = [_form(run.model(*given, **keywords))]
         except Exception as error:
             return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
-        return None
+        return None if forms[0] == forms[-1] else "the results are then others, or have other numbers of axes"
 
     kept = preserved(run.model)
     with mode, run.weights.swapped(), kept, exporting(), quiet_torch(), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        if runs(flat.tensors) is not None:
+            return FreeAxes()  # the capture has the error
         return free_axes(flat.tensors, flat.names, flat.paths, runs, labels)
+
+
+def _form(results: Any) -> list[Any]:
+    """The names, types and ranks of results, without their sizes."""
+    return [
+        (path, leaf.dtype, leaf.dim()) if isinstance(leaf, torch.Tensor) else (path, type(leaf))
+        for path, leaf in results_in(results)
+    ]
 
 
 def _not_all_ones(tensor: torch.Tensor) -> torch.Tensor:

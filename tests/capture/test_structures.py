@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 import purexport
 from purexport.capture.core.axes_of_structures import spread
-from purexport.capture.core.structures import apart, joined, mapped, results_in, tensors_in
+from purexport.capture.core.structures import apart, joined, mapped, paths_of, results_in, tensors_in
 from tests.harness import run_ort
 
 ROUTES = ("trace", "export")
@@ -42,9 +42,9 @@ class Layer:
 class WindowLayer(Layer):
     """Counts its tokens in Python, as sliding windows do."""
 
-    def __init__(self, keys: Tensor, values: Tensor) -> None:
+    def __init__(self, keys: Tensor, values: Tensor, length: int | None = None) -> None:
         super().__init__(keys, values)
-        self.cumulative_length = keys.shape[-2]
+        self.cumulative_length = keys.shape[-2] if length is None else length
         self._sliding_window_tensor = torch.tensor(4)
 
     def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,6 +153,7 @@ pytree.register_pytree_node(Registered, lambda item: ([item.one, item.two], None
 
 X = torch.arange(6.0).reshape(2, 3) / 3
 Y = torch.arange(3.0) - 1
+Z = torch.ones(3, 3)
 
 
 def step(x: Tensor, past_key_values: Any) -> Output:
@@ -206,6 +207,14 @@ ROWS = [
         ["x", "past.0.key", "past.0.value"],
         ["output_0", *PRESENT],
         {0: "past"},
+    ),
+    Row(
+        "full-window",
+        window,
+        lambda: (X, LayeredCache(WindowLayer(Z, Z + 2, 5), Layer(torch.ones(5, 3), torch.ones(5, 3)))),
+        ["x", *(f"past.{number}.{kind}" for number in (0, 1) for kind in ("key", "value"))],
+        ["output_0", *PRESENT, "present.1.key", "present.1.value"],
+        [None, {0: "past"}],
     ),
     Row(
         "static",
@@ -341,6 +350,65 @@ def test_axes_of_another_form_are_refused(spec: Any, message: str) -> None:
     for options in both:
         with pytest.raises(purexport.ExportError, match=message):
             purexport.export(lambda past: past.layers[0].keys + 1, (LAYERS,), **options)
+
+
+def test_a_count_that_no_size_tells_is_said() -> None:
+    with pytest.warns(UserWarning, match="a WindowLayer has counted 5 tokens in 'cumulative_length' and holds 2"):
+        purexport.export(window, (X, LayeredCache(WindowLayer(X, X, 5))))
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_count_follows_the_layer_that_holds_the_tokens(route: str) -> None:
+    """Of a window that is full the count is that of another layer."""
+
+    def past(length: int) -> LayeredCache:
+        keys = torch.ones(length, 3)
+        return LayeredCache(WindowLayer(Z, Z + 2, length), WindowLayer(keys, keys))
+
+    def both(x: Tensor, past: Any) -> list[Tensor]:
+        return [x * past.layers[0].cumulative_length, x * past.layers[1].cumulative_length]
+
+    program = purexport.export(both, (X, past(5)), dynamic_axes={"past": [None, {0: "past"}]}, capture=route)
+    for length in (5, 8):
+        for mine in program(X, past(length)):
+            torch.testing.assert_close(mine, X * length)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_layer_that_is_empty_still_stays_empty(route: str) -> None:
+    """Its position is a tensor that the model writes to, and no input."""
+
+    class Lazy(StaticLayer):
+        def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+            self.keys, self.values, self.is_initialized = torch.zeros(4, 3), torch.zeros(4, 3), True
+            return super().update(keys, values)
+
+    layer = Lazy(torch.zeros(4, 3), torch.zeros(4, 3), 0)
+    layer.keys, layer.values, layer.is_initialized = None, None, False
+    program = purexport.export(
+        lambda x, past: (past.update(0, x, x + 1)[1] * 2, past), (X, LayeredCache(layer)), capture=route
+    )
+    assert (int(layer.cumulative_length), layer.keys, layer.is_initialized) == (0, None, False)
+    result, keys, _, length = program(X)
+    torch.testing.assert_close(result, torch.cat([X + 1, torch.zeros(2, 3)]) * 2)
+    torch.testing.assert_close(keys, torch.cat([X, torch.zeros(2, 3)]))
+    assert int(length) == 2
+
+
+OF_TORCH: list[tuple[str, Any]] = [
+    ("nested", [1, {"a": 2, "b": [3]}, ((), [1])]),
+    ("named-tuple", Pair(X, (X,))),
+    ("dicts", collections.OrderedDict(u={3: X}, v=collections.defaultdict(int, q=1))),
+    ("registered", Registered(X, X)),
+    ("leaf", X),
+]
+
+
+@pytest.mark.parametrize("tree", [row[1] for row in OF_TORCH], ids=[row[0] for row in OF_TORCH])
+def test_paths_are_known_without_the_objects(tree: Any) -> None:
+    """The results of a program of torch.export are named by its specification alone."""
+    found = [joined(path) for path, _ in paths_of(pytree.tree_structure(tree))]
+    assert found == [joined(path) for path, _ in apart(tree, results=True).leaves()]
 
 
 def test_several_caches_have_names_of_their_own() -> None:

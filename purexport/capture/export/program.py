@@ -11,19 +11,19 @@ import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from types import FunctionType
 from typing import Any
 
 import torch
 from torch.export import Dim, ExportedProgram, dynamic_shapes
-from torch.utils import _pytree as pytree
 
 from purexport.aten.autograd_functions import single_calls_in_bodies
 from purexport.aten.graph import Assigned
 from purexport.capture.core.attributes import watched
 from purexport.capture.core.axes_of_structures import plain_spec
 from purexport.capture.core.request import Captured, Flat, Request, flatten, named_axes, output_names
-from purexport.capture.core.structures import Path, steps_of
+from purexport.capture.core.structures import Path, paths_of
 from purexport.capture.export import reader, specs
 from purexport.capture.export.assumptions import Assumptions
 from purexport.capture.export.examples import enlarged
@@ -96,35 +96,41 @@ def _output_paths(program: ExportedProgram) -> list[Path]:
     spec = program.call_spec.out_spec
     assert spec is not None
     leaves = [output.arg for output in program.graph_signature.output_specs if output.kind.name == "USER_OUTPUT"]
-    found, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(leaves, spec))
-    return [steps_of(path) for path, leaf in found if getattr(leaf, "value", leaf) is not None]
+    paths = [steps for steps, _ in paths_of(spec)]
+    return [path for path, leaf in zip(paths, leaves, strict=True) if getattr(leaf, "value", leaf) is not None]
 
 
 def _first_that_runs(module: torch.nn.Module, flat: Flat, declared: Sequence[Spec]) -> tuple[ExportedProgram, Watch]:
     """The program for the first example that the model takes.  Raises the error for the first one where all fail."""
     failures: list[ExportError] = []
+    given, relations = specs.hints_and_relations(flat.names, declared)
     for tensors in enlarged(flat.tensors, declared):
         args, kwargs = flat.rebuild(tensors, plain=True)
-        for hints, relations in _attempts(flat.names, declared):
+        for hints, small in _attempts(given):
             names = dict(zip(map(id, tensors), flat.names, strict=True))
             signature = _signature(module, kwargs)
-            watch = Watch(module, signature, _bound(module, args, kwargs), names, flat.tree, relations)
+            watch = Watch(module, signature, _bound(module, args, kwargs), names, flat.tree, relations, small)
             program = _exported(watch, args, kwargs, tensors, hints)
             if not isinstance(program, ExportError):
                 return program, watch
             failures.append(program)
+            if program.code == "data-dependent":  # other sizes do not help
+                raise program from program.__cause__
     raise failures[0] from failures[0].__cause__
 
 
-def _attempts(
-    names: Sequence[str], declared: Sequence[Spec]
-) -> Iterator[tuple[Sequence[Spec], Sequence[specs.Relation]]]:
-    """What torch is told: all that is declared, then without what only torch's own `Dim` can say."""
-    hints, relations = specs.hints_and_relations(names, declared)
-    yield hints, relations
-    free = [dict.fromkeys(spec, Dim.AUTO) for spec in hints]
-    if free != hints:
-        yield free, relations
+def _attempts(given: Sequence[Spec]) -> Iterator[tuple[Sequence[Spec], bool]]:
+    """What torch is told of each tensor, and whether sizes of 0 and 1 count.
+
+    The first attempt says all that is declared.  Then goes what only torch's own `Dim` can say, and then the small
+    sizes, for which torch cannot always tell whether an operator broadcasts.
+    """
+    yield given, any(given)
+    if any(given):
+        free = [dict.fromkeys(spec, Dim.AUTO) for spec in given]
+        if free != given:
+            yield free, True
+        yield free, False
 
 
 def _exported(
@@ -143,10 +149,17 @@ def _exported(
             lambda _, leaf: by_tensor.get(id(leaf)) or None, combined, tree_name="args"
         )
     try:
-        with quiet_torch(), warnings.catch_warnings(), torch.no_grad(), small_sizes_counted():
-            with watch.running(), single_calls_in_bodies():
-                warnings.simplefilter("ignore")
-                return torch.export.export(watch.module, args, kwargs, dynamic_shapes=shapes, strict=False)
+        counted = small_sizes_counted() if watch.small else nullcontext()
+        with (
+            quiet_torch(),
+            warnings.catch_warnings(),
+            torch.no_grad(),
+            watch.running(),
+            single_calls_in_bodies(),
+            counted,
+        ):
+            warnings.simplefilter("ignore")
+            return torch.export.export(watch.module, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
         explained = watch.explained(error)
         explained.__cause__ = error
