@@ -75,6 +75,7 @@ class Options:
     export_modules_as_functions: bool | Collection[type] = False
     use_external_data_format: bool | None = None
     dynamic_shapes: Any = None
+    dynamic: bool = False
     external_data: Where = None
     shard_size: int | None = None
     archive: Archive = None
@@ -94,6 +95,12 @@ class Options:
         _check_choices(self.operator_export_type, self.mutated_state)
         _check_names(self.input_names, self.output_names)
         training_mode(self.training)
+        if not isinstance(self.dynamic, bool):
+            raise ValueError(f"dynamic={self.dynamic!r} is neither True nor False; dynamic_axes names axes")
+        if self.dynamic and self.dynamic_shapes is not None:
+            raise ValueError(
+                "dynamic=True finds the dynamic axes; give it without dynamic_shapes, or with dynamic_axes"
+            )
 
     @property
     def opset(self) -> int:

@@ -12,9 +12,10 @@ from purexport.program import ONNXProgram
 from purexport.stages.build import build_program
 from purexport.stages.capture import capture_model
 from purexport.stages.finish import judge_path, save_program, verify_program
+from purexport.stages.free_axes import lower_at_any_size
 from purexport.stages.functionalize import make_pure
-from purexport.stages.lower import lower_to_onnx
-from purexport.stages.run import opened
+from purexport.stages.lower import Onnx, lower_to_onnx
+from purexport.stages.run import Run, opened
 
 
 @past_options.takes_past_options
@@ -39,6 +40,7 @@ def export(
     export_modules_as_functions: bool | Collection[type] = False,
     use_external_data_format: bool | None = None,
     dynamic_shapes: Any = None,
+    dynamic: bool = False,
     external_data: Where = None,
     shard_size: int | None = None,
     archive: Archive = None,
@@ -55,14 +57,18 @@ def export(
 ) -> ONNXProgram:
     """Export `model` to ONNX; returns the program, and writes it to `f` when that is given.
 
-    `args` is one tensor or a tuple; a dict at the end of the tuple holds keyword arguments.  `f` is a path or a binary
-    file.  The file has exactly the requested `opset_version` (9 to the newest; default 20).  With
-    `do_constant_folding=False` values that the model computes from its parameters stay in the graph; static sizes are
-    numbers all the same.  With `keep_initializers_as_inputs=True` initializers are the defaults of inputs, as up to IR
-    version 3.  With `metadata=True` each node has the line, module and class of the model that it comes from, and the
-    file has IR version 10 or later.  `progress` is a function of (stage, number, stages), or True, which logs.  If the
-    function also takes `done` and `total`, it gets the number of bytes while the file is written.  `report=True` logs
-    how the program was made.  A failed export writes nothing, and leaves the model and every generator of random
+    `args` is one tensor or a tuple; a dict at the end of the tuple holds keyword arguments.  Arguments and results may
+    be containers, mappings, dataclasses and caches, in each other.  `dynamic_axes` names inputs, as in
+    `past_key_values.0.key`, or arguments, as in `past_key_values`.  With `dynamic=True` the model runs at other
+    sizes first; every axis that it lets vary is dynamic, and the report says why the others are not.
+
+    `f` is a path or a binary file.  The file has exactly the requested `opset_version` (9 to the newest; default 20).
+    With `do_constant_folding=False` values that the model computes from its parameters stay in the graph; static sizes
+    are numbers all the same.  With `keep_initializers_as_inputs=True` initializers are the defaults of inputs, as up to
+    IR version 3.  With `metadata=True` each node has the line, module and class of the model that it comes from, and
+    the file has IR version 10 or later.  `progress` is a function of (stage, number, stages), or True, which logs.  If
+    the function also takes `done` and `total`, it gets the number of bytes while the file is written.  `report=True`
+    logs how the program was made.  A failed export writes nothing, and leaves the model and every generator of random
     numbers as they were.
 
     `external_data`, `shard_size`, `archive`, `resume` and `overwrite` are those of `proto_schema.save`.  They say where
@@ -93,6 +99,7 @@ def export(
         export_modules_as_functions=export_modules_as_functions,
         use_external_data_format=use_external_data_format,
         dynamic_shapes=dynamic_shapes,
+        dynamic=dynamic,
         external_data=external_data,
         shard_size=shard_size,
         archive=archive,
@@ -109,15 +116,20 @@ def export(
     )
     judge_path(f, options)
     with opened(model, args, kwargs, options) as run:
-        captured = capture_model(run)
-        pure = make_pure(run, captured)
-        onnx = lower_to_onnx(run, pure)
-        program = build_program(run, onnx)
+        stages = _captured_and_lowered
+        declared, onnx = lower_at_any_size(run, stages) if options.dynamic else (run, stages(run))
+        program = build_program(declared, onnx)
     if options.verify:
         verify_program(run, program)
     if f is not None:
         save_program(run, program, f)
     return program
+
+
+def _captured_and_lowered(run: Run) -> Onnx:
+    captured = capture_model(run)
+    pure = make_pure(run, captured)
+    return lower_to_onnx(run, pure)
 
 
 def export_to_pretty_string(model: Any, args: Any = (), *rest: Any, **given: Any) -> str:

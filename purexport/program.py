@@ -13,12 +13,17 @@ from torch.utils import _pytree as pytree
 import proto_schema as ps
 from proto_schema.saveplan import SavePlan
 from purexport.capture.core.mode import copied, preserved
+from purexport.capture.core.structures import results_in, tensors_in
 from purexport.errors import ExportError, VerificationError
 
 
 @dataclass
 class Report:
-    """What an export did: the route and its reason, the rules that ran, the calls decomposed by torch, the remarks."""
+    """What an export did: the route and its reason, the rules that ran, the calls decomposed by torch, the remarks.
+
+    With `dynamic=True` there are also the axes of each input: the names of those that vary, and for each other axis its
+    size and the reason.
+    """
 
     route: str = ""
     reason: str = ""
@@ -26,6 +31,8 @@ class Report:
     rules: list[str] = field(default_factory=list)
     decomposed: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    dynamic: dict[str, dict[int, str]] = field(default_factory=dict)
+    static: dict[str, dict[int, str]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """The report as a dict that JSON can represent."""
@@ -35,6 +42,10 @@ class Report:
         """The report as text for people, one line per fact."""
         lines = [f"route: {self.route} ({self.reason})", f"opset: {self.opset}", f"rules: {', '.join(self.rules)}"]
         lines += [f"decomposed by torch: {', '.join(self.decomposed)}"] if self.decomposed else []
+        for said, found in (("dynamic", self.dynamic), ("static", self.static)):
+            lines += [
+                f"{said}: {name} axis {axis} is {what}" for name, axes in found.items() for axis, what in axes.items()
+            ]
         return "\n".join([*lines, *(f"warning: {remark}" for remark in self.warnings)])
 
 
@@ -87,8 +98,7 @@ class ONNXProgram:
         State that the file takes after the arguments may be left out; then it has its values from the export.
         Raises ImportError when onnxruntime is not installed.
         """
-        leaves, _ = pytree.tree_flatten((args, kwargs))
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        tensors = tensors_in((args, kwargs))
         graph = self.model_proto.graph
         names = [item.name or "" for item in graph.input] if graph is not None else []
         tensors += [self.state[name] for name in names[len(tensors) :] if name in self.state]
@@ -123,7 +133,10 @@ def run_in_onnxruntime(model: ps.ModelProto, tensors: Sequence[torch.Tensor]) ->
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(ps.dumps(model), options, providers=["CPUExecutionProvider"])
     arrays = [as_real(tensor.detach()).cpu().numpy() for tensor in tensors]
-    inputs = dict(zip((item.name for item in session.get_inputs()), arrays, strict=True))
+    names = [item.name for item in session.get_inputs()]
+    if len(names) != len(arrays):
+        raise ValueError(f"the file takes {len(names)} tensors, {', '.join(names)}, and {len(arrays)} were given")
+    inputs = dict(zip(names, arrays, strict=True))
     return [pytree.tree_map(torch.from_numpy, array) for array in session.run(None, inputs)]
 
 
@@ -145,8 +158,7 @@ def verify(
     assert graph is not None
     names = [item.name or "" for item in graph.output]
     with torch.no_grad(), preserved(model):
-        leaves, _ = pytree.tree_flatten(model(*copies, **keywords))
-        expected = [torch.as_tensor(leaf) for leaf in leaves if leaf is not None]
+        expected = [torch.as_tensor(leaf) for _, leaf in results_in(model(*copies, **keywords))]
         expected += _state_after(model, (copies, keywords), [item.name or "" for item in graph.input], program.written)
     expected = [as_real(tensor) for tensor in expected]
     got = _results(program, args, kwargs)
@@ -198,8 +210,7 @@ def _pairs(names: Sequence[str], got: Sequence[Any], expected: Sequence[torch.Te
 
 def _state_after(model: Any, arguments: Any, inputs: Sequence[str], written: Sequence[str]) -> list[torch.Tensor]:
     """The values of the inputs and buffers in `written` after a call."""
-    tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
-    held = dict(zip(inputs, tensors, strict=False))
+    held = dict(zip(inputs, tensors_in(arguments), strict=False))
     if isinstance(model, torch.nn.Module):
         held.update(model.named_buffers())
     return [held[name].detach().clone() for name in written]

@@ -13,7 +13,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
@@ -30,17 +30,41 @@ def load_model(source: str, *, meta: bool = False) -> Any:
     """
     import torch
 
+    torch.manual_seed(0)
+    with torch.device("meta") if meta else nullcontext():
+        found = _found(source)
+        if isinstance(found, torch.nn.Module):
+            return found
+        made = _make(found, source)
+        if not callable(made):
+            raise UsageError(f"{source}() returned {_article(type(made).__name__)}, not a model")
+        return made
+
+
+def load_example(source: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments that the function `MODULE:NAME` returns: a tuple, a mapping of keyword arguments, or one argument.
+
+    Raises UsageError if it cannot be found or fails.
+    """
+    import torch
+
+    torch.manual_seed(0)
+    made = _make(_found(source), source)
+    if isinstance(made, Mapping):
+        return (), dict(made)
+    return (made if isinstance(made, tuple) else (made,)), {}
+
+
+def _found(source: str) -> Any:
     where, colon, name = source.rpartition(":")
     if not (colon and where and name):
         raise UsageError(f"{source!r}: write MODULE:NAME, as in torchvision.models:resnet18 or net.py:Net")
-    torch.manual_seed(0)
-    with torch.device("meta") if meta else nullcontext():
-        found: Any = _import(where)
-        for part in name.split("."):
-            if not hasattr(found, part):
-                raise UsageError(f"{where} has no {name!r}; it has {_offers(found)}")
-            found = getattr(found, part)
-        return found if isinstance(found, torch.nn.Module) else _make(found, source)
+    found: Any = _import(where)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise UsageError(f"{where} has no {name!r}; it has {_offers(found)}")
+        found = getattr(found, part)
+    return found
 
 
 @contextmanager
@@ -108,11 +132,9 @@ def _make(found: Any, source: str) -> Any:
         raise UsageError(f"{source} takes arguments ({', '.join(needed)}); name a function without arguments instead")
     with running(f"{source}()"):
         try:
-            made = found()
+            made: Any = found()
         except Exception as error:  # whatever the user's code does
             raise UsageError(f"{source}() raised {type(error).__name__}: {error}") from error
-    if not callable(made):
-        raise UsageError(f"{source}() returned {_article(type(made).__name__)}, not a model")
     return made
 
 

@@ -30,6 +30,7 @@ _ALIASES = {row.scalar.lower(): row.torch for row in ROWS.values() if row.storag
 _SHAPED = re.compile(r"(?P<dtype>\w+)\[(?P<sizes>[\d,\s]*)\](?::(?P<low>-?\d+)\.\.(?P<high>-?\d+))?", re.ASCII)
 _LONGEST = 30  # digits of a number; Python takes long to convert thousands of them, or refuses
 _LOWEST, _HIGHEST = -(2**63), 2**63 - 2  # what torch.randint draws
+ALL = "all"  # for --dynamic: every axis that the model lets vary
 _INPUT_HELP = "write NAME=DTYPE[SIZES], as in x=float32[1,3,224,224], or NAME=@FILE.npy"
 
 
@@ -117,17 +118,19 @@ def parse_input(text: str) -> InputSpec:
     return InputSpec(name, dtype, tuple(map(int, sizes)), low, high)
 
 
-def parse_dynamic(texts: Sequence[str], names: Sequence[str]) -> dict[str, dict[int, str]]:
-    """`["x:0=batch", "x:2=height,3=width"]` -> `{"x": {0: "batch", 2: "height", 3: "width"}}`.
+def parse_dynamic(texts: Sequence[str], names: Sequence[str] | None) -> dict[str, dict[int, str]]:
+    """`["x:0=batch", "x:2=height,3=width"]` -> `{"x": {0: "batch", 2: "height", 3: "width"}}`; "all" is left out.
 
-    `names` are the inputs that exist.  Raises UsageError that says how to write it.
+    `names` are the inputs that exist; None where only the export knows.  Raises UsageError that says how to write it.
     """
     axes: dict[str, dict[int, str]] = {}
     for text in texts:
+        if text == ALL:
+            continue
         name, colon, rest = text.rpartition(":")
         if not colon:
-            raise UsageError(f"--dynamic {text!r}: write INPUT:AXIS=NAME, as in x:0=batch")
-        if name not in names:
+            raise UsageError(f"--dynamic {text!r}: write INPUT:AXIS=NAME, as in x:0=batch, or all")
+        if names is not None and name not in names:
             known = ", ".join(names) or "none"
             raise UsageError(f"--dynamic {text!r}: no --input is called {name!r}; there is {known}")
         for part in rest.split(","):

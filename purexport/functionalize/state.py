@@ -26,7 +26,7 @@ class State:
 
 
 def write_remarks(pure: Functionalized, policy: str) -> list[str]:
-    """One remark for each input, parameter or buffer that the model writes to.
+    """One remark for each input, parameter or buffer that the model writes to, unless the file returns the value.
 
     `policy` is `mutated_state`.  With "io" there are no remarks, because the writes are kept.  With "error" an
     ExportError with all remarks is raised.
@@ -37,6 +37,7 @@ def write_remarks(pure: Functionalized, policy: str) -> list[str]:
         f"the model writes to its {_what(item.input)} {item.input.name!r} at {item.place}; the values inside the file "
         "are right, the write itself is not kept"
         for item in pure.mutations
+        if item.value is None or item.input.kind != "user" or item.value not in pure.graph.outputs
     ]
     if remarks and policy == "error":
         raise ExportError("\n".join(remarks) + "\n(mutated_state='error')", code="state-written")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from proto_schema.onnx import ModelProto
+from purexport.capture.core.free_axes import FreeAxes
 from purexport.capture.core.module_classes import module_classes
 from purexport.graph import printer
 from purexport.graph.build import build_model
@@ -45,16 +47,16 @@ def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
         parameters = [value.name for value in owned]
         found = printer.origins(graph, run.model, parameters, lines=onnx.pure.captured.scripted)
         (options.verbose if callable(options.verbose) else say)(printer.graph_text(proto, found))
-    report = _report(run, onnx)
+    report = _report(run, onnx, proto)
     if options.report:
         say(report.as_text())
     state = onnx.pure.state
     return ONNXProgram(proto, report, {**state.first, **onnx.outside}, state.written)
 
 
-def _report(run: Run, onnx: Onnx) -> Report:
+def _report(run: Run, onnx: Onnx, proto: ModelProto) -> Report:
     captured, lowered = onnx.pure.captured, onnx.lowered
-    return Report(
+    report = Report(
         captured.route,
         captured.reason,
         run.options.opset,
@@ -62,3 +64,17 @@ def _report(run: Run, onnx: Onnx) -> Report:
         sorted(lowered.decomposed),
         [*onnx.pure.remarks, *lowered.remarks],
     )
+    if run.options.dynamic:
+        assert proto.graph is not None
+        names = [item.name for item in onnx.pure.graph.inputs if item.kind == "user"]
+        found = run.free_axes or FreeAxes()
+        for item in proto.graph.input:
+            shape = item.type.tensor_type.shape if item.type is not None and item.type.tensor_type is not None else None
+            for axis, dim in enumerate(shape.dim if shape is not None and item.name in names else ()):
+                name = item.name or ""
+                if dim.dim_param:
+                    report.dynamic.setdefault(name, {})[axis] = dim.dim_param
+                else:
+                    reason = found.static.get(name, {}).get(axis, "the model holds it")
+                    report.static.setdefault(name, {})[axis] = f"{dim.dim_value}: {reason}"
+    return report

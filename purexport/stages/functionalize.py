@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from purexport.aten.graph import AtenGraph
 from purexport.capture.core import names
-from purexport.capture.core.request import Captured
+from purexport.capture.core.request import Captured, argument_names
+from purexport.capture.core.structures import tensors_in
 from purexport.functionalize.arguments import refuse_parts, refuse_shared_inputs
 from purexport.functionalize.graph import functionalize
 from purexport.functionalize.state import State, keep_state, write_remarks
@@ -33,11 +36,12 @@ def make_pure(run: Run, captured: Captured) -> Pure:
     Raises ExportError for a write that a file cannot keep, ValueError for names or axes that do not fit the graph.
     """
     options = run.options
-    refuse_parts(captured.graph, run.arguments)
+    tensors = tensors_in(run.arguments)
+    refuse_parts(captured.graph, tensors)
     run.progress.at("functionalize")
     sizes_of_example = bool(captured.axes) and not captured.types_hold_for_all_sizes
     pure = functionalize(captured.graph, sizes_of_example=sizes_of_example)
-    refuse_shared_inputs(pure, run.arguments)
+    refuse_shared_inputs(pure, tensors)
     remarks = list(captured.notes)
     remarks += _said(captured.remarks)
     remarks += _said(write_remarks(pure, options.mutated_state))
@@ -49,7 +53,7 @@ def make_pure(run: Run, captured: Captured) -> Pure:
     pure.graph.output_names = names.name_outputs(pure.graph.output_names, options.output_names)
     remarks += interface_remarks(pure.graph)
     users = [item.name for item in pure.graph.inputs if item.kind == "user"]
-    names.check_axes(options.dynamic_axes, [*users, *pure.graph.output_names])
+    names.check_axes(options.dynamic_axes, [*users, *pure.graph.output_names], argument_names(run.model, run.arguments))
     return Pure(captured, pure.graph, state, remarks)
 
 
@@ -63,10 +67,13 @@ def _infer_types(captured: Captured, graph: AtenGraph) -> list[str]:
 
 
 def _said(remarks: Sequence[str]) -> Sequence[str]:
-    """Show each remark as a warning that points at the caller of `export`.
-
-    The frames in between are those of the stage, of `export` itself and of `takes_past_options`.
-    """
+    """Show each remark as a warning that points at the caller of `export`: the first line outside this package."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
     for remark in remarks:
-        warnings.warn(remark, UserWarning, stacklevel=5)
+        warnings.warn(remark, UserWarning, stacklevel=level)
     return remarks
+
+
+_PACKAGE = str(Path(__file__).parents[1])

@@ -12,6 +12,7 @@ import torch
 from proto_schema.collection import paused_collection
 from purexport.aten.autograd_functions import recording
 from purexport.capture.choose import check_choice
+from purexport.capture.core.free_axes import FreeAxes
 from purexport.compat import torch_onnx
 from purexport.compat.past_options import arguments_of
 from purexport.compat.symbolic.rules import custom_rules
@@ -28,7 +29,8 @@ class Run:
     """One export.
 
     `args` and `kwargs` are the arguments for a call of the model, with the user's own tensors.  `rules` are functions
-    that take precedence over our rules.  `weights` replace tensors of the model.
+    that take precedence over our rules.  `weights` replace tensors of the model.  `free_axes` is what was found out for
+    `dynamic=True`.
     """
 
     model: Any
@@ -38,6 +40,7 @@ class Run:
     progress: Progress
     rules: Mapping[str, Callable[..., Any]]
     weights: Attached
+    free_axes: FreeAxes | None = None
 
     @property
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:

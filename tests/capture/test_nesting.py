@@ -35,11 +35,6 @@ class State:
     steps: int = 2
 
 
-@dataclasses.dataclass
-class Unregistered:
-    hidden: Tensor
-
-
 class ModelOutput(collections.OrderedDict):  # type: ignore[type-arg]
     """A dict that is read by attribute too, as libraries of language models return it."""
 
@@ -282,9 +277,9 @@ REFUSED = [
     ),
     (
         "in-list",
-        lambda items: items[1].hidden,
-        ([1, Unregistered(X)],),
-        r"a Unregistered at \[0\]\[1\].*call torch.export.register_dataclass\(Unregistered\)",
+        lambda items: items[1].items["tensor"][0],
+        ([1, Opaque(X)],),
+        r"a Opaque at \[0\]\[1\].*use a dict, list, tuple, named tuple, dataclass or mapping",
     ),
     ("returned", lambda x: {"a": Opaque(x)}, (X,), "returns a Opaque.*register_pytree_node"),
     ("text", lambda x: (x, "label"), (X,), "returns a str, and ONNX outputs are tensors"),

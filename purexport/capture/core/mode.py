@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy
 import torch
-from torch.utils import _pytree as pytree
 
 from purexport.capture.core.attributes import attributes_kept
+from purexport.capture.core.structures import mapped
 from purexport.errors import ExportError
 from purexport.options import TrainingMode, training_mode
 from purexport.torch_patches.attention import plain_attention
@@ -110,4 +110,4 @@ def _version(tensor: torch.Tensor) -> int:
 
 def copied(tree: Any) -> Any:
     """The arguments with copies of their tensors, so that a model may write to them."""
-    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.detach().clone(), tree)
+    return mapped(lambda tensor: tensor.detach().clone(), tree)

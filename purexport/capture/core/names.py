@@ -78,8 +78,8 @@ def make_way(
     graph.output_names[start:] = [names.unique(name) if name in given else name for name in graph.output_names[start:]]
 
 
-def check_axes(dynamic_axes: Mapping[str, Any] | None, known: Sequence[str]) -> None:
-    """Raise ValueError for a name that belongs to no input and no output."""
+def check_axes(dynamic_axes: Mapping[str, Any] | None, known: Sequence[str], arguments: Collection[str] = ()) -> None:
+    """Raise ValueError for a name that belongs to no input, no output and no argument."""
     for name in dynamic_axes or {}:
-        if name not in known:
+        if name not in known and name not in arguments:
             raise ValueError(f"dynamic_axes names {name!r}, and the inputs and outputs are {', '.join(known)}")

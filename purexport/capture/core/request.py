@@ -1,25 +1,24 @@
 """The request for a capture and its result; arguments are flattened, and each tensor gets a name.
 
-Arguments and results may be nested in any way that `torch.utils._pytree` knows.  Tensors become inputs, and everything
-else becomes a constant.  The name of an input consists of the parameter of `forward` and the keys that lead to the
-tensor.
+Arguments and results may be nested in any way that `structures` knows.  Tensors become inputs, and everything else
+becomes a constant.  The name of an input consists of the parameter of `forward` and the keys that lead to the tensor.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from purexport.aten.axes import Axes
 from purexport.aten.graph import AtenGraph
 from purexport.aten.unique_names import distinct
+from purexport.capture.core.axes_of_structures import spread
 from purexport.capture.core.module_tensors import Owned
+from purexport.capture.core.structures import Node, Path, Step, apart, hides_tensors, joined
 from purexport.errors import ExportError
 
 
@@ -64,19 +63,22 @@ class Captured:
 
 @dataclass
 class Flat:
-    """Flattened arguments: the tensors, the position of each among the leaves, and how to rebuild the arguments."""
+    """Flattened arguments: the tree, its leaves, the positions of the tensors among the leaves, and their names."""
 
+    tree: Node
     leaves: list[Any]
-    spec: pytree.TreeSpec
     positions: list[int]
     names: list[str]
 
-    def rebuild(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with other objects in place of the tensors."""
+    def rebuild(self, tensors: Sequence[Any], *, plain: bool = False) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with other objects in place of the tensors.
+
+        With `plain` dicts stand for the structures that torch does not know.
+        """
         leaves = list(self.leaves)
         for position, tensor in zip(self.positions, tensors, strict=True):
             leaves[position] = tensor
-        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+        args, kwargs = self.tree.plain(iter(leaves)) if plain else self.tree.rebuilt(iter(leaves))
         return args, kwargs
 
     @property
@@ -84,23 +86,31 @@ class Flat:
         """The tensors among the arguments, in the order of their names."""
         return [self.leaves[position] for position in self.positions]
 
+    @property
+    def paths(self) -> list[Path]:
+        """The path of each tensor: 0 or 1 for args or kwargs, the argument, and the steps in it."""
+        paths = [path for path, _ in self.tree.leaves()]
+        return [paths[position] for position in self.positions]
+
 
 def flatten(request: Request) -> Flat:
     """Flatten the arguments and name each tensor.  Raises ExportError for an object that hides tensors."""
-    with_paths, spec = pytree.tree_flatten_with_path((request.args, request.kwargs))
-    leaves = [leaf for _, leaf in with_paths]
-    for path, leaf in with_paths:
-        if not isinstance(leaf, torch.Tensor) and _hides_tensors(leaf):
+    tree = apart((request.args, request.kwargs))
+    pairs = list(tree.leaves())
+    for path, leaf in pairs:
+        if not isinstance(leaf, torch.Tensor) and hides_tensors(leaf):
+            place = "".join(f"[{step.text if step.text.isdigit() else repr(step.text)}]" for step in path[1:])
             raise ExportError(
-                f"args hold {_describe(path, leaf)}, whose tensors torch cannot see; {how_to_register(leaf)}",
+                f"args hold a {type(leaf).__name__} at {place}, whose tensors purexport cannot see; "
+                f"{how_to_register(leaf)}",
                 code="argument-not-a-tensor",
             )
-    positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    positions = [i for i, (_, leaf) in enumerate(pairs) if isinstance(leaf, torch.Tensor)]
     parameters = parameter_names(request.model)
     given = list(request.input_names or ())[: len(positions)]
-    names = [_input_name(with_paths[position][0], parameters) for position in positions]
+    names = [_input_name(pairs[position][0], parameters) for position in positions]
     names = distinct([*given, *names[len(given) :]])
-    return Flat(leaves, spec, positions, names)
+    return Flat(tree, [leaf for _, leaf in pairs], positions, names)
 
 
 def parameter_names(model: Any) -> list[str]:
@@ -115,38 +125,55 @@ def parameter_names(model: Any) -> list[str]:
     return [parameter.name for parameter in parameters if parameter.kind in plain]
 
 
-def _input_name(path: tuple[Any, ...], parameters: Sequence[str]) -> str:
-    """`x` for the argument x, `state_h` for `state["h"]`, `pair_0` for `pair[0]`."""
-    keys = [_key(entry) for entry in path]
-    if keys[0] == "0":  # positional
-        position = int(keys[1])
-        keys[1] = parameters[position] if position < len(parameters) else f"input_{position}"
-    return "_".join(keys[1:])
+def _input_name(path: Path, parameters: Sequence[str]) -> str:
+    """`x` for the argument x, `state_h` for `state["h"]`, `pair_0` for `pair[0]`, `past.0.key` for a cache."""
+    return joined((Step(argument_name(path, parameters)), *path[2:]))
 
 
-def _key(entry: Any) -> str:
-    for attribute in ("idx", "key", "name"):
-        if hasattr(entry, attribute):
-            return str(getattr(entry, attribute))
-    return str(entry)
+def argument_name(path: Path, parameters: Sequence[str]) -> str:
+    """The name of the argument that a path leads to."""
+    kind, argument = path[0].text, path[1].text
+    if kind == "0":  # positional
+        position = int(argument)
+        return parameters[position] if position < len(parameters) else f"input_{position}"
+    return argument
 
 
-def output_names(spec_paths: Sequence[tuple[Any, ...]]) -> list[str]:
-    """`output` for a single result, else names by position or key: `output_0`, `logits`."""
-    if len(spec_paths) == 1 and not spec_paths[0]:
+def output_names(paths: Sequence[Path]) -> list[str]:
+    """`output` for a single result, else names by position or key: `output_0`, `logits`.
+
+    A cache among the results is called `present` (`present.0.key`), because its own name is that of an input.
+    """
+    if len(paths) == 1 and not paths[0]:
         return ["output"]
+    places = [_before_cache(path) for path in paths]
+    caches = {joined(place) for place, path in zip(places, paths, strict=True) if len(place) < len(path)}
     names = []
-    for path in spec_paths:
-        keys = [_key(entry) for entry in path]
-        names.append("_".join(["output", *keys]) if keys[0].isdigit() else "_".join(keys))
+    for place, path in zip(places, paths, strict=True):
+        if len(place) < len(path):
+            own = joined(place)
+            cache = "present" if len(caches) == 1 or own == "past_key_values" else f"present_{own}"
+            names.append(joined((Step(cache), *path[len(place) :])))
+        else:
+            names.append(joined((Step("output"), *path) if path[0].text.isdigit() else path))
     return distinct(names)
 
 
-def named_axes(request: Request, names: Sequence[str], tensors: Sequence[torch.Tensor]) -> dict[str, Axes]:
-    """`dynamic_axes` after a check, with a name for every axis."""
+def _before_cache(path: Path) -> Path:
+    """The steps before those in a cache."""
+    return path[: next((place for place, step in enumerate(path) if step.joint == "."), len(path))]
+
+
+def named_axes(
+    request: Request, names: Sequence[str], tensors: Sequence[torch.Tensor], paths: Sequence[Path] = ()
+) -> dict[str, Axes]:
+    """`dynamic_axes` after a check, with a name for every axis.
+
+    An entry may also name an argument; then it says what the axes of all tensors in the argument are.
+    """
     result: dict[str, Axes] = {}
     ranks = dict(zip(names, (tensor.dim() for tensor in tensors), strict=True))
-    for name, axes in (request.dynamic_axes or {}).items():
+    for name, axes in _by_input(request, names, tensors, paths):
         if name not in ranks:
             continue  # an output: its axes follow from the inputs; the export checks later that it exists
         items = axes.items() if isinstance(axes, Mapping) else ((axis, f"{name}_dim_{axis}") for axis in axes)
@@ -155,6 +182,34 @@ def named_axes(request: Request, names: Sequence[str], tensors: Sequence[torch.T
                 raise ValueError(f"dynamic_axes[{name!r}] names axis {axis!r}, and {name!r} has {ranks[name]} axes")
             result.setdefault(name, {})[axis % ranks[name]] = str(label)
     return result
+
+
+def _by_input(
+    request: Request, names: Sequence[str], tensors: Sequence[torch.Tensor], paths: Sequence[Path]
+) -> list[tuple[str, Any]]:
+    """The entries of `dynamic_axes` by input: an entry for an argument becomes one for each tensor in it."""
+    parameters = parameter_names(request.model)
+    inside: dict[str, list[tuple[Path, torch.Tensor]]] = {}
+    named: dict[tuple[str, Path], str] = {}
+    for name, tensor, path in zip(names, tensors, paths, strict=False):
+        argument = argument_name(path, parameters)
+        inside.setdefault(argument, []).append((path[2:], tensor))
+        named[argument, path[2:]] = name
+    found = []
+    for name, axes in (request.dynamic_axes or {}).items():
+        if name in names or name not in inside:
+            found.append((name, axes))
+            continue
+        entries = spread(name, axes, inside[name])
+        found += [(named[name, path], entry) for path, entry in entries if entry is not None]
+    return found
+
+
+def argument_names(model: Any, arguments: tuple[tuple[Any, ...], Mapping[str, Any]]) -> list[str]:
+    """The names of the arguments of a call, by which `dynamic_axes` may speak of all tensors in one."""
+    args, kwargs = arguments
+    parameters = parameter_names(model)
+    return [argument_name((Step("0"), Step(str(place))), parameters) for place in range(len(args))] + list(kwargs)
 
 
 def script_parameters(model: Any) -> list[Any]:
@@ -176,28 +231,11 @@ def refuse_output(leaf: Any) -> ExportError:
 
 
 def how_to_register(item: Any) -> str:
-    """What to do about an object that is no pytree node."""
+    """What to do about an object that is no structure that we know."""
     name = type(item).__name__
     if isinstance(item, (str, bytes)):
         return "leave it out of the results"
-    if dataclasses.is_dataclass(item):
-        return f"call torch.export.register_dataclass({name}) once"
-    return f"call torch.utils._pytree.register_pytree_node({name}, flatten, unflatten) once, or pass its tensors"
-
-
-def _describe(path: tuple[Any, ...], item: Any) -> str:
-    return f"a {type(item).__name__} at {pytree.keystr(path[1:])}"
-
-
-_DEPTH = 4
-
-
-def _hides_tensors(item: Any, depth: int = _DEPTH) -> bool:
-    """Whether an object that is no pytree node contains tensors, which would silently become constants."""
-    if isinstance(item, torch.Tensor):
-        return True
-    if item is None or isinstance(item, (bool, int, float, complex, str, bytes, torch.nn.Module)) or not depth:
-        return False
-    inside = item.values() if isinstance(item, Mapping) else item if isinstance(item, (list, tuple, set)) else ()
-    fields = [*getattr(item, "__dict__", {}).values(), *inside]
-    return any(_hides_tensors(leaf, depth - 1) for leaf in pytree.tree_leaves(fields))
+    return (
+        "use a dict, list, tuple, named tuple, dataclass or mapping, or call "
+        f"torch.utils._pytree.register_pytree_node({name}, flatten, unflatten) once"
+    )

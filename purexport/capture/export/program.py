@@ -7,6 +7,7 @@ and the line.  Further remarks say what torch assumed of the other axes (`assump
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,9 @@ from torch.utils import _pytree as pytree
 from purexport.aten.autograd_functions import single_calls_in_bodies
 from purexport.aten.graph import Assigned
 from purexport.capture.core.attributes import watched
+from purexport.capture.core.axes_of_structures import plain_spec
 from purexport.capture.core.request import Captured, Flat, Request, flatten, named_axes, output_names
+from purexport.capture.core.structures import Path, steps_of
 from purexport.capture.export import reader, specs
 from purexport.capture.export.assumptions import Assumptions
 from purexport.capture.export.examples import enlarged
@@ -37,13 +40,14 @@ def export_model(request: Request) -> Captured:
     """Capture a module or function by torch.export.  Raises ExportError where torch.export fails."""
     flat = flatten(request)
     module = as_module(request.model, request.args)
+    request = _in_plain_containers(request, flat, module)
     declared = specs.specs_of(request, flat, lambda: _bound(module, request.args, request.kwargs))
     specs.refuse_differing(flat.names, flat.tensors, declared)
     labels = {name: specs.labels_of(name, spec) for name, spec in zip(flat.names, declared, strict=True)}
     with watched(module) as assigned:
         program, watch = _first_that_runs(module, flat, declared)
     found = Assumptions(program, watch, flat.names, labels)
-    captured = _captured(program, flat.names, found.symbols)
+    captured = _captured(program, flat.names, found.symbols, watch.results)
     # torch.export records an assignment in the outermost module as a write to its buffer
     inner = [item for item in captured.graph.inputs if item.name in assigned and "." in item.name]
     captured.graph.assigned += [Assigned(item, None) for item in inner]
@@ -59,7 +63,7 @@ def read_program(request: Request) -> Captured:
     given = list(request.input_names or ())[: len(own)]
     names = [*given, *own[len(given) :]]
     labels = named_axes(request, names, reader.user_tensors(program))
-    return _captured(program, names, reader.symbols_of(program, names, labels))
+    return _captured(program, names, reader.symbols_of(program, names, labels), _output_paths(program))
 
 
 def as_module(model: Any, args: tuple[Any, ...]) -> torch.nn.Module:
@@ -67,21 +71,34 @@ def as_module(model: Any, args: tuple[Any, ...]) -> torch.nn.Module:
     return model if isinstance(model, torch.nn.Module) else _Function(model, len(args))
 
 
-def _captured(program: ExportedProgram, names: Sequence[str] | None, symbols: Symbols) -> Captured:
+def _in_plain_containers(request: Request, flat: Flat, module: torch.nn.Module) -> Request:
+    """The request with arguments and `dynamic_shapes` in containers that torch.export knows."""
+    args, kwargs = flat.rebuild(flat.tensors, plain=True)
+    shapes = request.dynamic_shapes
+    if shapes is not None:
+        arguments = _bound(module, request.args, request.kwargs)
+        by_name = specs.by_name(shapes, arguments)
+        shapes = {name: plain_spec(name, spec, arguments[name]) for name, spec in by_name.items()}
+    return dataclasses.replace(request, args=args, kwargs=kwargs, dynamic_shapes=shapes)
+
+
+def _captured(
+    program: ExportedProgram, names: Sequence[str] | None, symbols: Symbols, results: Sequence[Path]
+) -> Captured:
     graph = reader.read(program, names, symbols)
-    graph.output_names = output_names(_output_paths(program))
+    graph.output_names = output_names(results)
     graph.outputs = [output for output in graph.outputs if output is not None]
     spec = program.call_spec.out_spec
     listed = spec is not None and spec.type is list
     return Captured(graph, types_hold_for_all_sizes=True, listed=listed)
 
 
-def _output_paths(program: ExportedProgram) -> list[tuple[Any, ...]]:
+def _output_paths(program: ExportedProgram) -> list[Path]:
     spec = program.call_spec.out_spec
     assert spec is not None
     leaves = [output.arg for output in program.graph_signature.output_specs if output.kind.name == "USER_OUTPUT"]
     found, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(leaves, spec))
-    return [path for path, leaf in found if getattr(leaf, "value", leaf) is not None]
+    return [steps_of(path) for path, leaf in found if getattr(leaf, "value", leaf) is not None]
 
 
 def _first_that_runs(module: torch.nn.Module, flat: Flat, declared: Sequence[Spec]) -> tuple[ExportedProgram, Watch]:
@@ -89,11 +106,11 @@ def _first_that_runs(module: torch.nn.Module, flat: Flat, declared: Sequence[Spe
     failures: list[ExportError] = []
     given, relations = specs.hints_and_relations(flat.names, declared)
     for tensors in enlarged(flat.tensors, declared):
-        args, kwargs = flat.rebuild(tensors)
+        args, kwargs = flat.rebuild(tensors, plain=True)
         for hints, small in _attempts(given):
             names = dict(zip(map(id, tensors), flat.names, strict=True))
             signature = _signature(module, kwargs)
-            watch = Watch(module, signature, _bound(module, args, kwargs), names, relations, small)
+            watch = Watch(module, signature, _bound(module, args, kwargs), names, flat.tree, relations, small)
             program = _exported(watch, args, kwargs, tensors, hints)
             if not isinstance(program, ExportError):
                 return program, watch

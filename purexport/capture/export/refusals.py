@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from purexport.aten.graph import Frame, Source
 from purexport.capture.core.request import refuse_output
 from purexport.capture.core.single_calls import recorded_in_other_forms
+from purexport.capture.core.structures import Node, Path, apart
 from purexport.capture.export.specs import Place, Relation
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
@@ -47,8 +48,9 @@ class Watch:
     """The watch over one module.
 
     `signature` is the one that torch.export gets.  `arguments` are the example's arguments by parameter name.  `names`
-    are the input names of their tensors, by identity.  `relations` hold between the sizes, and
-    with `small` the sizes may be 0 and 1.
+    are the input names of their tensors, by identity.  `structure` are the arguments as the model takes them, where
+    torch.export sees plain containers.  `relations` hold between the sizes, and with `small` the sizes may be 0 and 1.
+    `results` are the paths of the last run's results.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Watch:
         signature: inspect.Signature,
         arguments: Mapping[str, Any],
         names: Mapping[int, str],
+        structure: Node,
         relations: Sequence[Relation],
         small: bool,
     ) -> None:
@@ -64,6 +67,8 @@ class Watch:
         self.signature = signature
         self.names = [names.get(id(leaf), "") for leaf in pytree.tree_leaves(arguments)]
         self.paths = {id(part): path for path, part in module.named_modules()}
+        self.structure = structure
+        self.results: list[Path] = []
         self.relations = relations
         self.small = small
         self.free: dict[Place, Any] = {}
@@ -94,17 +99,21 @@ class Watch:
             leaves = pytree.tree_leaves(self.signature.bind(*args, **kwargs).arguments)
             self._begin(leaves)
             try:
+                given, keywords = self.structure.restored((args, kwargs))
                 with (
                     conditions_handed_to(self._decided),
                     recorded_in_other_forms(self.remarks),
                     functions_handed_to(self._call),
                 ):
-                    result = forward(*args, **kwargs)
+                    result = forward(*given, **keywords)
                 self._note_asked()
-                for leaf in pytree.tree_leaves(result):
+                found = apart(result, results=True)
+                leaves = [leaf for _, leaf in found.leaves()]
+                for leaf in leaves:
                     if leaf is not None and not isinstance(leaf, _OUTPUTS):
                         raise refuse_output(leaf)
-                return result
+                self.results = [path for path, leaf in found.leaves() if leaf is not None]
+                return found.plain(iter(leaves))
             except Exception as error:
                 raise _Stopped from error
 

@@ -43,7 +43,7 @@ def specs_of(request: Request, flat: Flat, arguments: Callable[[], Mapping[str, 
     Raises ExportError for a specification that does not fit the arguments.
     """
     if request.dynamic_axes:
-        axes = named_axes(request, flat.names, flat.tensors)
+        axes = named_axes(request, flat.names, flat.tensors, flat.paths)
         dims: dict[str, Any] = {}
         return [{axis: _dim(label, dims) for axis, label in axes.get(name, {}).items()} for name in flat.names]
     if request.dynamic_shapes is None:
@@ -65,7 +65,7 @@ def _from_shapes(shapes: Any, flat: Flat, arguments: Mapping[str, Any]) -> list[
     from torch._dynamo.exc import UserError  # it brings torch.onnx, which a trace does without
 
     try:
-        dynamic_shapes._tree_map_with_path(note, dict(arguments), _by_name(shapes, arguments), tree_name="inputs")
+        dynamic_shapes._tree_map_with_path(note, dict(arguments), by_name(shapes, arguments), tree_name="inputs")
     except (AttributeError, KeyError, TypeError, ValueError, UserError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ExportError(
@@ -106,7 +106,7 @@ def plain_shapes(shapes: Any, module: torch.nn.Module, args: tuple[Any, ...], kw
         ) from error
 
 
-def _by_name(shapes: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def by_name(shapes: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """`dynamic_shapes` by argument; arguments that it does not name are static."""
     if isinstance(shapes, Mapping):
         unknown = sorted(set(shapes) - set(arguments))

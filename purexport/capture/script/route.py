@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from purexport.aten.graph import Value
 from purexport.capture.core.request import (
@@ -21,6 +20,7 @@ from purexport.capture.core.request import (
     script_parameters,
 )
 from purexport.capture.core.route import Route
+from purexport.capture.core.structures import results_in
 from purexport.errors import ExportError
 
 
@@ -33,16 +33,16 @@ def interpret_script(request: Request) -> Captured:
     from purexport.capture.script import interpreter
 
     flat = flatten(request)
-    axes = named_axes(request, flat.names, flat.tensors)
+    axes = named_axes(request, flat.names, flat.tensors, flat.paths)
 
     def arguments(values: Sequence[Value]) -> list[Any]:
-        args, kwargs = flat.rebuild(values)
+        args, kwargs = flat.rebuild(values, plain=True)
         return _positional(request.model, args, kwargs)
 
     found = interpreter.interpret(request.model, list(zip(flat.names, flat.tensors, strict=True)), arguments, axes)
-    leaves, _ = pytree.tree_flatten_with_path(found.result)
-    found.graph.outputs = [leaf for _, leaf in leaves if leaf is not None]
-    found.graph.output_names = output_names([path for path, leaf in leaves if leaf is not None])
+    results = results_in(found.result)
+    found.graph.outputs = [leaf for _, leaf in results]
+    found.graph.output_names = output_names([path for path, _ in results])
     listed = isinstance(found.result, list)
     return Captured(found.graph, remarks=found.remarks, types_hold_for_all_sizes=True, scripted=True, listed=listed)
 

@@ -13,7 +13,6 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from purexport.aten.graph import Assigned, AtenGraph, tensor_type
 from purexport.capture.core.attributes import Buffers, attributes_kept
@@ -26,6 +25,7 @@ from purexport.capture.core.request import (
     refuse_output,
 )
 from purexport.capture.core.route import Route
+from purexport.capture.core.structures import Path, results_in
 from purexport.capture.script.route import interpret_script
 from purexport.capture.trace import torchscript
 from purexport.capture.trace.fake_tensors import attributes, on_fakes, paused, refuse_lost
@@ -47,11 +47,11 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
     flat = flatten(request)
     state, modules = _state(request.model)
     state += attributes(request.valueless)
-    axes = named_axes(request, flat.names, flat.tensors)
+    axes = named_axes(request, flat.names, flat.tensors, flat.paths)
     if any(isinstance(module, torch.jit.ScriptModule) for _, module in modules):
         return _trace_around_scripts(request)
     buffers = Buffers(request.model)
-    paths: list[tuple[Any, ...]] = []
+    paths: list[Path] = []
     assigned: list[str] = []
     listed: list[bool] = []
 
@@ -59,12 +59,11 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         args, kwargs = flat.rebuild(tensors)
         result = request.model(*args, **kwargs)
         listed[:] = [isinstance(result, list)]
-        found, _ = pytree.tree_flatten_with_path(result)
-        # None means "no output here", for torch.export too
-        paths[:] = [path for path, leaf in found if leaf is not None]
+        found = results_in(result)
+        paths[:] = [path for path, _ in found]
         changed = buffers.assigned()
         assigned[:] = [path for path, _ in changed]
-        return [_as_tensor(leaf) for _, leaf in found if leaf is not None] + [tensor for _, tensor in changed]
+        return [_as_tensor(leaf) for _, leaf in found] + [tensor for _, tensor in changed]
 
     def record(tensors: Sequence[torch.Tensor]) -> torchscript.Recorded:
         with _refusals(), attributes_kept(request.model), paused() if fake else nullcontext():
@@ -117,7 +116,7 @@ def _hold(captured: Captured, found: Found) -> None:
     captured.notes += found.notes
 
 
-def _name_outputs(graph: AtenGraph, paths: Sequence[tuple[Any, ...]], assigned: Sequence[str]) -> None:
+def _name_outputs(graph: AtenGraph, paths: Sequence[Path], assigned: Sequence[str]) -> None:
     """Name the model's results; the outputs after them are the buffers that the model assigned."""
     graph.output_names = output_names(paths)
     by_name = {item.name: item for item in graph.inputs}

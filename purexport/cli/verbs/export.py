@@ -15,8 +15,8 @@ from proto_schema.owned import files_of
 from proto_schema.targets import judge
 from purexport.cli.errors import UsageError
 from purexport.cli.progress import shown
-from purexport.cli.source import load_model, running
-from purexport.cli.specs import DTYPES, InputSpec, parse_dynamic, parse_input, parse_size
+from purexport.cli.source import load_example, load_model, running
+from purexport.cli.specs import ALL, DTYPES, InputSpec, parse_dynamic, parse_input, parse_size
 from purexport.cli.streams import add_force, model_to_stdout, report_stream
 from purexport.cli.terminal import safe, safe_lines
 from purexport.cli.weights import parse_weights
@@ -32,6 +32,8 @@ makes one.  The current folder is importable.
 examples:
   purexport export torchvision.models:resnet18 --input x=float32[1,3,224,224] -o resnet18.onnx
   purexport export net.py:Net --input ids=int64[2,16]:0..999 --dynamic ids:0=batch,1=length --verify
+  purexport export net.py:Net --input x=float32[1,3,32,32] --dynamic all
+  purexport export net.py:decoder --example net.py:step --dynamic past_key_values:0=batch,2=past
   purexport export net.py:Net --input x=float32[1,8] --tar --external-data -o - | tar x
 
 weights:
@@ -44,10 +46,13 @@ inputs:
   x=float32[1,3,224,224]   normal random numbers (whole numbers: 0 or 1), the same in each run
   ids=int64[2,16]:0..999   whole numbers from 0 to 999
   x=@example.npy           an array that numpy.save wrote
+  --example net.py:step    step() returns the arguments: a tuple, or a dict of keyword arguments; dicts, dataclasses and
+                           caches in them become inputs like state_h and past_key_values.0.key, for --dynamic too
   dtypes                   {" ".join(DTYPES[:7])}
                            {" ".join(DTYPES[7:])}
 """
 
+_DYNAMIC_HELP = "let an axis of an input vary; all: every axis that the model lets vary"
 _PLACES = {None: None, "file": True, "reference": "reference"}
 _NOTHING = "dry run: nothing is written"
 
@@ -64,11 +69,12 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add = parser.add_argument
     add("source", metavar="MODULE:NAME", help="what to export, as in net.py:Net")
     add("--input", action="append", default=[], metavar="SPEC", help="an example input, in the model's order")
+    add("--example", metavar="MODULE:NAME", help="a function that returns the example arguments, instead of --input")
     add("--kwargs", metavar="JSON", help="further keyword arguments that are no tensors, as in '{\"scale\": 2}'")
     add("-o", "--output", type=Path, metavar="FILE", help="the file to write (default: NAME.onnx); - for stdout")
     add("--output-name", action="append", metavar="NAME", help="the name of an output, in the model's order")
     add("--opset", type=int, metavar="N", help="the ONNX opset to write (default: 20)")
-    add("--dynamic", action="append", default=[], metavar="X:AXIS=NAME", help="let an axis of an input vary")
+    add("--dynamic", action="append", default=[], metavar="X:AXIS=NAME", help=_DYNAMIC_HELP)
     add("--capture", choices=("auto", "trace", "export"), default="auto", help="torch.jit.trace or torch.export")
     add("--weights", action="append", metavar="FILE", help="a checkpoint to fill the model with; a later one wins")
     add("--rename", action="append", default=[], metavar="OLD=NEW", help="the model's name for one of the checkpoint")
@@ -94,7 +100,9 @@ def run(args: argparse.Namespace) -> int:
     names = [spec.name for spec in specs]
     if len(set(names)) != len(names):
         raise UsageError(f"--input names must differ; given were {', '.join(names)}")
-    dynamic = parse_dynamic(args.dynamic, names)
+    if args.example and specs:
+        raise UsageError("--example gives all arguments; leave --input out")
+    dynamic = parse_dynamic(args.dynamic, None if args.example else names)
     kwargs = _parse_kwargs(args.kwargs)
     shard = parse_size(args.shard_size)
     stored: dict[str, Any] = {"external_data": _PLACES[args.external_data or ("file" if shard else None)]}
@@ -127,6 +135,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         facts = written_facts(path, route, seconds)
     facts["verified"] = bool(args.verify)
+    if ALL in args.dynamic:
+        facts |= {"dynamic": program.report.dynamic, "static": program.report.static}
     if args.external_data == "reference":
         facts["referenced"] = [file.name for file in program.plan(path, **stored).files if file.action == "refer"]
     report = report_stream(str(path)) if stream is None else sys.stderr
@@ -158,17 +168,21 @@ def _exported(
     model = load_model(args.source, meta=args.meta)
     weights = parse_weights(model, args)
     generator = torch.Generator().manual_seed(0)
-    inputs = tuple(spec.make(generator) for spec in specs)
+    inputs: tuple[Any, ...] = tuple(spec.make(generator) for spec in specs)
+    if args.example:
+        inputs, keywords = load_example(args.example)
+        kwargs = {**keywords, **kwargs}
     with shown() as progress, running(f"the export of {args.source}"):
         return purexport.export(
             model,
             inputs,
             target,
             kwargs=kwargs,
-            input_names=[spec.name for spec in specs],
+            input_names=[spec.name for spec in specs] or None,
             output_names=args.output_name,
             opset_version=args.opset,
             dynamic_axes=dynamic or None,
+            dynamic=ALL in args.dynamic,
             capture=args.capture,
             verify=args.verify,
             metadata=args.metadata,
@@ -180,6 +194,11 @@ def _exported(
 
 def _text(facts: dict[str, Any]) -> str:
     lines = written_lines(facts)
+    for word in ("dynamic", "static"):
+        found = facts.get(word, {})
+        lines += [
+            f"{word:<9} {name} axis {axis}: {what}" for name, axes in found.items() for axis, what in axes.items()
+        ]
     if facts["verified"]:
         lines.append("verified  onnxruntime computes what torch computes on the example")
     return "\n".join(map(safe, lines))

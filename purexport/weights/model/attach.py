@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.utils import _pytree as pytree
 
 from proto_schema.payload import FileRange, LazyPayload, Payload
 from purexport import dtypes
 from purexport.aten.graph import AtenGraph
 from purexport.aten.memory import storage_of
 from purexport.capture.core.module_tensors import Owned, is_valueless, owned_tensors, placed
+from purexport.capture.core.structures import mapped, tensors_in
 from purexport.errors import ExportError, UnsupportedDtypeError, WeightsError
 from purexport.graph.ir import Graph
 from purexport.weights.checkpoint import Checkpoint
@@ -161,7 +161,7 @@ class Attached:
 
     def arguments(self, tree: Any) -> Any:
         """Example arguments for a valueless model: on the CPU, zeros for those that have no values."""
-        return pytree.tree_map_only(torch.Tensor, _on_cpu, tree) if self.valueless else tree
+        return mapped(_on_cpu, tree) if self.valueless else tree
 
     # after it
 
@@ -220,7 +220,7 @@ class Attached:
                 "verify=True runs the model, and this ExportedProgram has no values; leave verify out",
                 code="verify-impossible",
             )
-        if any(map(is_valueless, pytree.tree_leaves(arguments))):
+        if any(map(is_valueless, tensors_in(arguments))):
             raise ExportError(
                 "verify=True runs the model, and args have no values; pass real tensors", code="verify-impossible"
             )

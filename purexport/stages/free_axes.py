@@ -1,0 +1,123 @@
+"""Export with every axis dynamic that the model lets vary (`dynamic=True`).
+
+The model runs at other sizes first (`capture/core/free_axes.py`); what it takes is declared dynamic, and the stages run
+as for any declared axes.  Where they refuse, the axes are declared one after the other, and those that are refused are
+static.  Invariant: a model that exports with static axes exports here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from purexport.aten.axes import Axes, own_name
+from purexport.capture.core.attributes import attributes_kept
+from purexport.capture.core.free_axes import FreeAxes, free_axes
+from purexport.capture.core.mode import copied, exporting, preserved, select_model_mode_for_export
+from purexport.capture.core.request import Flat, Request, argument_names, flatten, named_axes
+from purexport.errors import ExportError
+from purexport.stages.lower import Onnx
+from purexport.stages.run import Run
+from purexport.torch_patches.quiet import quiet_torch
+
+_DECLARED = re.compile(
+    r"axis '(?P<label>.+?)' was declared dynamic, but (?P<reason>.*?)(; the file takes .*)?", re.DOTALL
+)
+
+
+def lower_at_any_size(run: Run, stages: Callable[[Run], Onnx]) -> tuple[Run, Onnx]:
+    """The graph with the axes that may vary, by `stages`, and the run that declares them.
+
+    Raises what `stages` raises where the model does not export with static axes either.
+    """
+    if isinstance(run.model, torch.export.ExportedProgram):
+        return run, stages(run)  # torch has decided
+    found = _found(run)
+    every = list(dict.fromkeys(label for named in found.dynamic.values() for label in named.values()))
+    try:
+        return _tried(run, found, every, stages)
+    except ExportError:
+        taken: list[str] = []
+        reasons: dict[str, str] = {}
+        done = _tried(run, found, [], stages)
+        for label in every if len(every) > 1 else ():
+            try:
+                done = _tried(run, found, [*taken, label], stages)
+                taken.append(label)
+            except ExportError as refused:
+                reasons[label] = str(refused).partition("\n")[0]
+        if len(every) == 1:
+            raise
+        return _with_reasons(done[0], found, reasons), done[1]
+
+
+def _tried(run: Run, found: FreeAxes, labels: Sequence[str], stages: Callable[[Run], Onnx]) -> tuple[Run, Onnx]:
+    """The run and its graph with the axes of these labels dynamic, and the reasons for those that the model holds."""
+    axes: dict[str, Any] = {
+        name: {axis: label for axis, label in named.items() if label in labels} for name, named in found.dynamic.items()
+    }
+    others = {*found.dynamic, *found.static, *argument_names(run.model, run.arguments)}
+    # the stages say what they think of other names that the user gave
+    axes |= {name: named for name, named in (run.options.dynamic_axes or {}).items() if name not in others}
+    options = dataclasses.replace(run.options, dynamic_axes={name: named for name, named in axes.items() if named})
+    declared = dataclasses.replace(run, options=options)
+    with warnings.catch_warnings():
+        # nobody declared these axes; the report has the reasons
+        warnings.filterwarnings("ignore", message=r"axis .* was declared dynamic|axes .* were declared apart")
+        onnx = stages(declared)
+    held = [match for match in map(_DECLARED.fullmatch, onnx.pure.remarks) if match]
+    return _with_reasons(declared, found, {match["label"]: match["reason"] for match in held}), onnx
+
+
+def _with_reasons(run: Run, found: FreeAxes, reasons: Mapping[str, str]) -> Run:
+    static = {name: dict(axes) for name, axes in found.static.items()}
+    for name, named in found.dynamic.items():
+        for axis, label in named.items():
+            if label in reasons:
+                static.setdefault(name, {})[axis] = reasons[label]
+    return dataclasses.replace(run, free_axes=FreeAxes(found.dynamic, static))
+
+
+def _found(run: Run) -> FreeAxes:
+    args, kwargs = run.weights.arguments(copied(run.arguments))
+    request = Request(run.model, args, kwargs, "auto", run.options.input_names, run.options.dynamic_axes)
+    flat = flatten(request)
+    labels = named_axes(request, flat.names, flat.tensors, flat.paths)
+    if run.weights.valueless_tensors:
+        return FreeAxes(_every_axis(flat, labels))  # torch.export finds out, without values
+    mode = select_model_mode_for_export(run.model, run.options.training)
+
+    def runs(tensors: Sequence[torch.Tensor]) -> str | None:
+        given, keywords = flat.rebuild([_not_all_ones(tensor.detach().clone()) for tensor in tensors])
+        try:
+            with attributes_kept(run.model):
+                run.model(*given, **keywords)
+        except Exception as error:
+            return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+        return None
+
+    kept = preserved(run.model)
+    with mode, run.weights.swapped(), kept, exporting(), quiet_torch(), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return free_axes(flat.tensors, flat.names, flat.paths, runs, labels)
+
+
+def _not_all_ones(tensor: torch.Tensor) -> torch.Tensor:
+    """A mask in which something is masked: with a mask of ones a model may not look at the mask and its sizes."""
+    whole = not tensor.is_floating_point() and not tensor.is_complex()
+    if whole and tensor.dim() and tensor.shape[-1] > 1 and bool((tensor == 1).all()):
+        tensor[..., 0] = 0
+    return tensor
+
+
+def _every_axis(flat: Flat, labels: Mapping[str, Axes]) -> dict[str, Axes]:
+    return {
+        name: {axis: labels.get(name, {}).get(axis, own_name(name, axis)) for axis in range(tensor.dim())}
+        for name, tensor in zip(flat.names, flat.tensors, strict=True)
+        if tensor.dim()
+    }
