@@ -73,7 +73,7 @@ def conditions_handed_to(handler: Callable[[Any], bool | None]) -> Iterator[None
 
     # torch names the innermost line outside of its own files, and this function is to be one of those
     guard_bool.__code__ = guard_bool.__code__.replace(co_filename=decide.__code__.co_filename)
-    SymNode.guard_bool = guard_bool  # type: ignore[method-assign]
+    SymNode.guard_bool = guard_bool  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
