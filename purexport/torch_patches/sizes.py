@@ -1,8 +1,8 @@
 """torch's symbolic sizes: they may be 0 and 1 too, and conditions on sizes that only the data decides are answered.
 
 torch.export takes every dynamic size to be 2 or more.  Inside `small_sizes_counted`, what the model's code asks of a
-size is recorded for these sizes as well.  Operators are recorded for the general case, without a question.  torch has a
-setting for that.  But its symbols for sizes are positive all the same, and sympy answers `n > 0` by that.  So the
+size is recorded for smaller ones as well.  Operators are recorded for the general case, without a question.  torch has
+a setting for that.  But its symbols for sizes are positive all the same, and sympy answers `n > 0` by that.  So the
 symbols are made non-negative.
 """
 
@@ -71,7 +71,9 @@ def conditions_handed_to(handler: Callable[[Any], bool | None]) -> Iterator[None
                 raise
             return answer
 
-    SymNode.guard_bool = guard_bool  # type: ignore[method-assign]
+    # torch names the innermost line outside of its own files, and this function is to be one of those
+    guard_bool.__code__ = guard_bool.__code__.replace(co_filename=decide.__code__.co_filename)
+    SymNode.guard_bool = guard_bool  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:

@@ -170,7 +170,7 @@ class Watch:
         if not holds and not holds_but_for_the_smallest(sympy.Not(condition)):
             return None
         self.decided.setdefault(condition, (holds, self._source(frames)))
-        symbolic = torch.SymBool(node)
+        symbolic = torch.SymBool(node)  # type: ignore[no-untyped-call]
         torch._check(symbolic if holds else torch.sym_not(symbolic))  # type: ignore[no-untyped-call]
         return holds
 

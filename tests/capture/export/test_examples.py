@@ -1,0 +1,42 @@
+"""The examples that torch.export is given: no dynamic axis of size 0 or 1, and sums of axes stay sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.export import Dim
+
+from purexport.capture.export.examples import enlarged
+
+BATCH, SEQ, PAST, TOTAL = Dim("batch"), Dim("seq"), Dim("past"), Dim("total")
+CACHE: list[dict[int, Any]] = [{0: BATCH, 1: SEQ}, {0: BATCH, 1: TOTAL}, {0: BATCH, 1: PAST}]
+
+# (shapes, what is declared of each, the shapes of the proposals in order)
+ROWS: dict[str, tuple[list[Any], list[dict[int, Any]], list[list[Any]]]] = {
+    "nothing small": ([(2, 3), (2, 8), (2, 5)], CACHE, [[(2, 3), (2, 8), (2, 5)]]),
+    "one token": (
+        [(2, 1), (2, 6), (2, 5)],
+        CACHE,
+        [[(2, 2), (2, 7), (2, 5)], [(2, 2), (2, 6), (2, 5)], [(2, 1), (2, 6), (2, 5)]],
+    ),
+    "empty cache": (
+        [(2, 4), (2, 4), (2, 0)],
+        CACHE,
+        [[(2, 4), (2, 6), (2, 2)], [(2, 6), (2, 8), (2, 2)], [(2, 4), (2, 4), (2, 2)], [(2, 4), (2, 4), (2, 0)]],
+    ),
+    "without names": ([(1, 3), (1, 3)], [{0: Dim.AUTO}, {0: Dim.AUTO}], [[(2, 3), (2, 3)], [(1, 3), (1, 3)]]),
+    "derived": ([(1, 3), (2, 3)], [{0: SEQ}, {0: 2 * SEQ}], [[(2, 3), (4, 3)], [(1, 3), (2, 3)]]),
+    "derived alone": ([(2, 3)], [{0: 2 * SEQ}], [[(2, 3)]]),
+    "static": ([(1, 3)], [{}], [[(1, 3)]]),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_proposals(name: str) -> None:
+    shapes, declared, proposals = ROWS[name]
+    given = [torch.arange(float(torch.Size(shape).numel())).reshape(shape) for shape in shapes]
+    found = list(enlarged(given, declared))
+    assert [[tuple(tensor.shape) for tensor in tensors] for tensors in found] == proposals
+    assert all(one is other for one, other in zip(found[-1], given, strict=True))
