@@ -97,6 +97,8 @@ LEAN = [
     ("nn.Linear(2, 2)", "torch.ones(1, 2)", "report=True, verbose=True, metadata=True"),
     (NETWORK, PICTURE, "capture='trace'"),
     ("nn.TransformerEncoderLayer(8, 2, 8)", "torch.ones(3, 1, 8)", "capture='trace'"),
+    ("nn.ReLU()", "torch.ones(2)", "dynamic_axes={'input': [0]}, input_names=['input']"),
+    ("nn.LSTM(8, 2)", "torch.ones(3, 1, 8)", "dynamic_axes={'x': [0, 1]}, input_names=['x']"),
 ]
 
 
@@ -114,5 +116,5 @@ def test_a_trace_loads_little_of_torch(model: str, example: str, options: str, t
 
 def test_symbols_load_sympy(tmp_path: Path) -> None:
     """So the test above would see it."""
-    found = loaded("nn.ReLU()", "torch.ones(2)", "dynamic_axes={'input': [0]}, input_names=['input']", tmp_path)
+    found = loaded("nn.ReLU()", "torch.ones(2)", "capture='export'", tmp_path)
     assert {"sympy", "torch.fx.experimental.symbolic_shapes"} <= set(found)

@@ -2,7 +2,7 @@
 
 While `recording` is on, applying such a Function calls our own operator `purexport_autograd::function`.  This operator
 runs the Function's `forward`, both as its kernel and as its shape function.  A trace and torch.export record that one
-call, and abstract execution runs it.  The lowering asks `Functions` for the class and the arguments of its `key`.
+call.  The lowering asks `Functions` for the class and the arguments of its `key`.
 
 Invariant: only the thread that records is affected.
 """

@@ -1,6 +1,6 @@
 """Arithmetic on Python numbers inside a graph: sizes, indices, scale factors.
 
-One table from ATen name to Python function serves the abstract execution (on symbolic integers) and the lowering
+One table from ATen name to Python function serves scripts (on symbolic integers) and the lowering
 (on known integers).  `aten::mul.int` and `aten::mul.Tensor` mean the same when every operand is a number.
 """
 

@@ -122,13 +122,6 @@ FAMILIES: tuple[Family, ...] = (
                 "operators from x.shape, or declare the axis static",
             ),
             Code(
-                "other-sizes-do-not-run",
-                "The model runs on the example, and not on other sizes of the axes that were declared dynamic.",
-                "Declare these axes static, or change the line so that it takes any size.",
-                "aten::add at net (model.py:7) does not run with other sizes on the dynamic axes: sizes differ. "
-                "Declare these axes static, or change the line so that it takes any size",
-            ),
-            Code(
                 "no-shape-function",
                 "Nobody says which sizes the operator gives, so that sizes after it are unknown.",
                 "Declare the axes static; for an operator of your own register a fake implementation "

@@ -1,6 +1,6 @@
 """Fake tensors whose dynamic axes are symbols: torch's own shape functions run on them, one call at a time.
 
-The abstract execution of a trace and the interpretation of a script both use this module.  A symbol's hint is not the
+The interpretation of a script and the decomposition of a call use this module.  A symbol's hint is not the
 example's size (see `symbol`), so two sizes are equal only where the model makes them equal.
 
 Models compute sizes with small tensors.  So a small tensor that is made from constants and sizes alone keeps its
@@ -21,7 +21,6 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import Source as GuardSource
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, statically_known_true
-from torch.utils._sympy.functions import Max, Min
 
 from purexport.aten import scalars
 from purexport.aten.graph import Call, ScalarType, TensorType, Value, map_values, tensor_type
@@ -31,7 +30,6 @@ from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
 from purexport.facts.table import fact_of, shape_function
 from purexport.shapes.broadcasting import widened
-from purexport.shapes.guards import open_guards
 from purexport.shapes.symbols import Symbols
 from purexport.torch_patches.quiet import quiet_torch
 
@@ -281,12 +279,6 @@ class FakeMachine:
             if other != name and not symbol.node.expr.is_Integer:
                 found.append(f"axes {other!r} and {name!r} were declared apart; the model takes them for one size")
         return found
-
-    def assumed(self) -> list[str]:
-        """The size that the model assumes for a slice, where the slice may be shorter for other sizes."""
-        found = (guard.expr for guard in open_guards(self.shapes))
-        equal = [item for item in found if getattr(item, "rel_op", "") == "==" and item.has(Min, Max)]
-        return [self.named(f"{item.lhs} = {item.rhs}") for item in dict.fromkeys(equal)]
 
     def fixed(self) -> dict[str, int]:
         """The axes that were specialized so far, and their sizes."""

@@ -104,7 +104,7 @@ def test_model_says_something(case: Case) -> None:
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize(("route", "code"), [("trace", "data-dependent-size"), ("export", "data-dependent")])
+@pytest.mark.parametrize(("route", "code"), [("trace", "size-not-known"), ("export", "data-dependent")])
 def test_loop_over_hit_experts_is_refused(route: str, code: str, dynamic: bool) -> None:
     """Its number of steps is that of the example: another routing would be computed wrongly."""
     axes = {"x": {0: "batch", 1: "length"}} if dynamic else None
