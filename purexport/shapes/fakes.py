@@ -69,7 +69,6 @@ class FakeMachine:
         self.mode = _Mode(shape_env=self.shapes, allow_non_fake_inputs=True)
         self.symbols: dict[str, Any] = {}
         self.names: dict[str, str] = {}
-        self.examples: dict[Any, int] = {}
         self.alternatives: list[Any] = []  # sizes that differ between two paths
 
     @contextmanager
@@ -125,7 +124,6 @@ class FakeMachine:
             symbol = self.shapes.create_symbol(hint, source, DimDynamic.DYNAMIC, None, do_not_specialize_zero_one=True)
             self.symbols[name] = self.shapes.create_symintnode(symbol, hint=hint, source=source)
             self.names[str(symbol)] = name
-            self.examples[symbol] = example
         return self.symbols[name]
 
     def evaluate(self, call: Call, lookup: Callable[[Value], Any]) -> list[Any]:
@@ -215,13 +213,6 @@ class FakeMachine:
     def named(self, text: str) -> str:
         """A message of torch's, with the names of the axes in place of torch's symbols."""
         return re.sub(r"\bs\d+\b", lambda match: self.names.get(match.group(), match.group()), text)
-
-    def at_example(self, size: Any) -> int | None:
-        """The value of a size at the example's sizes; None for a data-dependent size."""
-        if isinstance(size, int):
-            return size
-        number = size.node.expr.subs(self.examples)
-        return int(number) if number.is_Integer else None
 
     def unknown(self, kind: Any) -> Any:
         """A new unbacked number, whose value is known only at run time."""
