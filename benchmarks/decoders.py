@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import json
 import logging
@@ -57,7 +58,7 @@ def exported(decoder: Decoder, exporter: str) -> bytes:
         axes = [decoder.axes()[name] for name in decoder.input_names]
         dims = {label: torch.export.Dim.DYNAMIC for found in axes for label in found.values()}
         shapes = [{axis: dims[label] for axis, label in found.items()} for found in axes]
-        program = torch.onnx.export(
+        written: Any = torch.onnx.export(
             decoder.step,
             args,
             dynamo=True,
@@ -66,12 +67,12 @@ def exported(decoder: Decoder, exporter: str) -> bytes:
             verbose=False,
             **names,
         )
-        return bytes(program.model_proto.SerializeToString())
-    buffer = io.BytesIO()
+        return bytes(written.model_proto.SerializeToString())
+    buffer: Any = io.BytesIO()
     torch.onnx.export(
         decoder.step, args, buffer, dynamo=False, dynamic_axes=decoder.axes(), opset_version=decoders.OPSET, **names
     )
-    return buffer.getvalue()
+    return bytes(buffer.getvalue())
 
 
 def runner(data: bytes) -> Callable[[dict[str, Any]], Sequence[Any]]:
@@ -170,9 +171,7 @@ def main() -> None:
     with contextlib.suppress(ImportError):
         torchvision()  # transformers imports it where it is installed
     _import_early()
-    import transformers
-
-    transformers.logging.set_verbosity_error()
+    importlib.import_module("transformers").logging.set_verbosity_error()
     names = options.only or list(decoders.classes())
     if options.part:
         part, parts = map(int, options.part.split("/"))

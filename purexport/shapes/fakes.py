@@ -122,7 +122,7 @@ class FakeMachine:
             # The example's size may equal another one by chance, or be 1, and a comparison would then specialize it.
             # Its product with a prime of its own equals no other size, and keeps every divisor of the example's size.
             factor = _PRIMES[len(self.symbols) % len(_PRIMES)] if self.distinct else 1
-            hint = max(example, 1) * factor
+            hint = max(example, int(self.distinct)) * factor
             source = _Axis(name)
             symbol = self.shapes.create_symbol(hint, source, DimDynamic.DYNAMIC, None, do_not_specialize_zero_one=True)
             self.symbols[name] = self.shapes.create_symintnode(symbol, hint=hint, source=source)

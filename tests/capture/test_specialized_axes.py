@@ -1,29 +1,35 @@
-"""Numbers that a trace holds although they follow from a dynamic axis: that axis is static in the file, as it says."""
+"""What a trace holds although it follows from an axis: numbers and steps make the axis static, a branch is a remark."""
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import purexport
 from tests.harness import run_ort
-from tests.tolerances import assert_near
+from tests.tolerances import CHAIN, assert_near
 
 X = torch.arange(12.0).reshape(3, 4)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A function of one tensor with a dynamic first axis; `held` says whether a number follows from its size."""
+    """A function of one tensor with a dynamic first axis; `held` says whether a number follows from its size.
+
+    `branch` lists sizes at which the model takes another path than the file.
+    """
 
     function: Callable[[Tensor], Any]
     held: bool
+    branch: tuple[int, ...] = ()
 
 
 def steps(x: Tensor) -> Tensor:
@@ -50,7 +56,10 @@ CASES = {
     "a tensor of that length": Case(lambda x: x + torch.arange(int(x.shape[0]))[:, None], True),
     "a literal of the size": Case(lambda x: x / torch.tensor(float(x.shape[0])), True),
     "the larger of two sizes": Case(lambda x: x * max(x.shape[0], x.shape[1]), True),
-    "a branch on the size": Case(long_or_short, True),
+    "an added loop of the size": Case(lambda x: x + sum(range(int(x.shape[0]))), True),
+    "one of two numbers": Case(lambda x: x * (2 if x.shape[0] > 4 else 1), True),
+    "a branch on the size": Case(long_or_short, False, branch=(5, 6)),
+    "a branch for a size of one": Case(lambda x: -x if x.shape[0] == 1 else x, False, branch=(1,)),
     "a check of the size": Case(checked, False),
 }
 
@@ -63,12 +72,103 @@ def test_held(name: str) -> None:
     remark = "axis 'n' was declared dynamic, but the model holds it at 3 at"
     said = [text for text in program.report.warnings if remark in text]
     assert len(said) == case.held
-    assert all("test_specialized_axes.py:" in text for text in said)
+    branches = [text for text in program.report.warnings if "the file goes the way" in text]
+    assert len(branches) == bool(case.branch)
+    assert all("test_specialized_axes.py:" in text for text in said + branches)
     data = program.model_proto.SerializeToString()
-    for rows in (3, 5, 6):
+    for rows in (1, 3, 5, 6):
         x = torch.rand(rows, 4)
         if case.held and rows != 3:
             with pytest.raises(Exception, match="Got invalid dimensions for input: x"):
                 run_ort(data, [x.numpy()])
         else:
-            assert_near(run_ort(data, [x.numpy()])[0], case.function(x))
+            same = np.allclose(run_ort(data, [x.numpy()])[0], case.function(x))
+            assert same == (rows not in case.branch)
+
+
+def cached(new: Tensor, mask: Tensor, past: Tensor) -> Tensor:
+    """A step with a cache: the mask is as long as the cache and the new rows together, and the model compares them."""
+    keys = torch.cat([past, new])
+    if mask.shape[0] != keys.shape[0]:
+        mask = mask[: int(keys.shape[0])]
+    positions = torch.arange(past.shape[0], keys.shape[0])
+    return (new + positions[:, None]) @ (keys * mask[:, None]).T
+
+
+def from_the_start(new: Tensor, mask: Tensor, past: Tensor) -> Tensor:
+    """An empty cache is another path."""
+    if past.numel() == 0:
+        return new * mask[:, None]
+    return cached(new, mask, past)
+
+
+def paired(new: Tensor, mask: Tensor, past: Tensor) -> Tensor:
+    if new.shape[0] != mask.shape[0]:
+        new = new * float(mask.shape[0])
+    return new + past.sum(0) * mask[:, None]
+
+
+def rooted(new: Tensor, mask: Tensor, past: Tensor) -> Tensor:
+    return cached(new, mask, past) / math.sqrt(past.shape[0])
+
+
+def averaged(new: Tensor, mask: Tensor, past: Tensor) -> Tensor:
+    return cached(new, mask, past) / math.sqrt(mask.shape[0])
+
+
+def related(new: int, mask: int, past: int) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    return tuple(torch.randn(*shape, generator=generator) for shape in ((new, 4), (mask,), (past, 4)))
+
+
+@dataclass(frozen=True)
+class Related:
+    """A function of new rows, a mask and past rows, whose sizes must fit each other; which labels are held."""
+
+    function: Callable[..., Tensor]
+    labels: tuple[str, str, str]
+    example: tuple[int, int, int]
+    others: tuple[tuple[int, int, int], ...]
+    held: tuple[str, ...] = ()
+
+
+SUMS = ((4, 4, 0), (1, 3, 2), (7, 16, 9))
+RELATED = {
+    "a sum": Related(cached, ("seq", "total", "past"), (3, 8, 5), SUMS),
+    "a sum as an expression": Related(cached, ("seq", "past + seq", "past"), (3, 8, 5), SUMS),
+    "a sum of equal parts": Related(cached, ("seq", "total", "past"), (4, 8, 4), SUMS),
+    "an empty past": Related(cached, ("seq", "total", "past"), (4, 4, 0), SUMS),
+    "equal sizes": Related(paired, ("new", "mask", "past"), (3, 3, 5), ((4, 4, 1), (1, 1, 7))),
+    "equal sizes, all equal": Related(paired, ("new", "mask", "past"), (3, 3, 3), ((4, 4, 1), (1, 1, 7))),
+    "a number of one of them": Related(rooted, ("seq", "total", "past"), (3, 8, 5), ((2, 7, 5), (9, 14, 5)), ("past",)),
+    "a number of the sum": Related(averaged, ("seq", "total", "past"), (3, 8, 5), ((2, 8, 6), (7, 8, 1)), ("total",)),
+}
+
+
+@pytest.mark.parametrize("name", RELATED)
+def test_sizes_that_fit_each_other(name: str) -> None:
+    case = RELATED[name]
+    new, mask, past = case.labels
+    axes = {"new": {0: new}, "mask": {0: mask}, "past": {0: past}}
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        program = purexport.export(case.function, related(*case.example), dynamic_axes=axes, capture="trace")
+    assert not [item for item in shown if issubclass(item.category, torch.jit.TracerWarning)]
+    notes = [text for text in program.report.warnings if "for all sizes that were tried" in text]
+    assert len(notes) == 1  # the comparison, which is True or False for all sizes that fit
+    found = [text.split("'")[1] for text in program.report.warnings if "the model holds it at" in text]
+    assert tuple(found) == case.held, program.report.warnings
+    assert not [text for text in program.report.warnings if "the file goes the way" in text]
+    data = program.model_proto.SerializeToString()
+    for sizes in (case.example, *case.others):
+        args = related(*sizes)
+        assert_near(run_ort(data, [arg.numpy() for arg in args])[0], case.function(*args), CHAIN)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_empty_example_says_what_it_leaves_out() -> None:
+    axes = {"new": {0: "seq"}, "mask": {0: "total"}, "past": {0: "past"}}
+    program = purexport.export(from_the_start, related(4, 4, 0), dynamic_axes=axes, capture="trace")
+    said = [text for text in program.report.warnings if "the file goes the way" in text]
+    assert len(said) == 1
+    assert "with True for the example and False where 'total' is 6, 'past' is 2" in said[0]

@@ -9,11 +9,12 @@ and on greedy steps of one token with the growing cache.  Logits and caches are 
 The attention mask has a hole, so that a file that lost the mask is found.  It has no query without any key, whose
 result would be noise.  Windows are shorter than what is generated.
 
-transformers is imported by the functions that need it, so this module may be imported without it.
+transformers is imported where it is needed, so this module may be imported without it.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import zlib
 from collections.abc import Callable, Sequence
@@ -139,11 +140,14 @@ class LeftOutError(Exception):
     """A class that is no case: it does not run in eager mode with a DynamicCache of keys and values alone."""
 
 
+def _library(module: str = "") -> Any:
+    """transformers or a module of it, without the types that it has where it is installed."""
+    return importlib.import_module(f"transformers.{module}".rstrip("."))
+
+
 def classes() -> list[str]:
     """The names of the mapping's classes."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    return sorted(set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()))
+    return sorted(set(_library("models.auto.modeling_auto").MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()))
 
 
 class Step(nn.Module):
@@ -155,9 +159,7 @@ class Step(nn.Module):
         self.layers = layers
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
-        from transformers import DynamicCache
-
-        cache = DynamicCache()
+        cache = _library("cache_utils").DynamicCache()
         for layer in range(self.layers):
             cache.update(past[2 * layer], past[2 * layer + 1], layer)
         result = self.model(input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, use_cache=True)
@@ -240,12 +242,10 @@ def _kind(config_class: Any, name: str) -> Any:
 
 def made(name: str) -> Decoder:
     """The case of a class.  Raises LeftOutError with the reason where it is none."""
-    import transformers
-
     if name in LEFT_OUT:
         raise LeftOutError(LEFT_OUT[name])
     try:
-        model_class = getattr(transformers, name)
+        model_class = getattr(_library(), name)
         model = _model(model_class, tiny_config(model_class.config_class))
     except LeftOutError:
         raise
@@ -272,10 +272,8 @@ def _model(model_class: Any, config: Any) -> nn.Module:
 
 
 def _case(name: str, model: Any) -> Decoder:
-    from transformers import DynamicCache
-    from transformers.cache_utils import DynamicLayer
-
-    cache = DynamicCache()
+    library = _library("cache_utils")
+    cache = library.DynamicCache()
     ids = torch.randint(3, 90, (3, 5))
     try:
         with torch.no_grad():
@@ -284,7 +282,7 @@ def _case(name: str, model: Any) -> Decoder:
         raise LeftOutError(f"does not run with a DynamicCache: {_line(error)}") from error
     if not getattr(cache, "layers", None):
         raise LeftOutError("takes a DynamicCache and puts nothing in it")
-    kinds = {type(layer).__name__ for layer in cache.layers if type(layer) is not DynamicLayer}
+    kinds = {type(layer).__name__ for layer in cache.layers if type(layer) is not library.DynamicLayer}
     if kinds:
         raise LeftOutError(f"keeps state other than keys and values: {', '.join(sorted(kinds))}")
     tensors = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]

@@ -16,7 +16,7 @@ Cache = list[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes and the forms of the parts: `rotary` is "half" or "complex"."""
+    """Sizes and the forms of the parts: `rotary` is "half" or "complex"; a query looks back at `window` tokens."""
 
     width: int = 32
     heads: int = 4
@@ -27,6 +27,7 @@ class Shape:
     rotary: str = "half"
     repeat: bool = True
     own_norm: bool = True
+    window: int = 0
 
 
 class OwnNorm(nn.Module):
@@ -157,6 +158,32 @@ class LlamaStep(Llama):
         return self.head(self.norm(x)), new
 
 
+class LlamaCached(Llama):
+    """New tokens, the mask of all tokens and the cache -> logits and the longer cache.
+
+    Sizes are compared in Python, as libraries do: the mask is cut to the keys, and is built only where it is needed.
+    """
+
+    def forward(self, words: Tensor, mask: Tensor, cache: Cache) -> tuple[Tensor, Cache]:
+        length, past = words.shape[1], cache[0][0].shape[2]
+        total = past + length
+        if mask.shape[1] > total:
+            mask = mask[:, :total]
+        queries, keys = torch.arange(length) + past, torch.arange(total)
+        seen = keys[None, :] <= queries[:, None]
+        if self.shape.window:
+            seen = seen & (keys[None, :] > queries[:, None] - self.shape.window)
+        allowed = seen & mask.bool()[:, None, None, :]
+        if not torch.jit.is_tracing() and total == length and bool(mask.all()) and not self.shape.window:
+            allowed = None  # plain causal attention
+        turns = self.rotation(queries[None], past, length)
+        x, new = self.words(words), []
+        for layer, pair in zip(self.layers, cache, strict=True):
+            x, present = layer(x, turns, allowed, pair)
+            new.append(present)
+        return self.head(self.norm(x)), new
+
+
 def _cache(batch: int, past: int) -> Cache:
     shape = Shape()
     return [
@@ -168,6 +195,12 @@ def _cache(batch: int, past: int) -> Cache:
 def _step(batch: int, length: int, past: int) -> tuple[Tensor, Tensor, Cache]:
     positions = torch.arange(past, past + length).expand(batch, -1).contiguous()
     return tokens(batch, length), positions, _cache(batch, past)
+
+
+def _masked(batch: int, length: int, past: int, total: int) -> tuple[Tensor, Tensor, Cache]:
+    mask = torch.ones(batch, total, dtype=torch.int64)
+    mask[1:2, 1] = 0
+    return tokens(batch, length), mask, _cache(batch, past)
 
 
 _FORMS = {
@@ -202,5 +235,25 @@ CASES = [
             [{"batch": 1, "length": 1, "past": 1}, {"batch": 3, "length": 5, "past": 9}, {"length": 4, "past": 0}],
         )
         for name, shape in _FORMS.items()
+    ),
+    *(
+        Case(
+            f"llama-cached-{name}",
+            lambda shape=shape: LlamaCached(shape),
+            _masked,
+            {
+                0: {0: "batch", 1: "length"},
+                1: {0: "batch", 1: "total"},
+                **{position: {0: "batch", 2: "past"} for position in range(2, 6)},
+            },
+            {"batch": 2, "length": 3, "past": 5, "total": 8},
+            [
+                {"batch": 3, "length": 7, "past": 0, "total": 7},
+                {"batch": 1, "length": 1, "past": 7, "total": 8},
+                {"batch": 3, "length": 1, "past": 12, "total": 13},
+            ],
+            slow=bool(shape.window),
+        )
+        for name, shape in {"all": Shape(), "window-gqa": Shape(repeat=False, window=4)}.items()
     ),
 ]

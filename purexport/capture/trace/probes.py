@@ -76,6 +76,14 @@ def doubled(sizes: Mapping[str, int], label: str, classes: bool) -> Iterator[Siz
         yield from doubled(sizes, label, classes=True)
 
 
+def grown(sizes: Mapping[str, int], label: str) -> Iterator[Sizes]:
+    """Sizes at which an empty axis is not: alone, or with one other label, which may be a sum of it."""
+    yield {**sizes, label: 2}
+    for other, size in sizes.items():
+        if size > 0:
+            yield {**sizes, label: 2, other: size + 2}
+
+
 def _classes(sizes: Mapping[str, int]) -> list[list[str]]:
     groups: dict[int, list[str]] = {}
     for label, size in sizes.items():

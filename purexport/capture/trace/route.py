@@ -113,6 +113,7 @@ def _hold(captured: Captured, found: Found) -> None:
     }
     captured.axes = {name: named for name, named in captured.axes.items() if named}
     captured.remarks += [*map(str, found.held), *found.remarks]
+    captured.notes += found.notes
 
 
 def _name_outputs(graph: AtenGraph, paths: Sequence[Path], assigned: Sequence[str]) -> None:

@@ -13,10 +13,9 @@ at other sizes (`probes`), and the graphs are compared.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -45,10 +44,11 @@ class Taken:
 
 @dataclass
 class Found:
-    """The axes that a trace holds, and remarks on the paths that it takes."""
+    """The axes that a trace holds, remarks on paths that differ at other sizes, and notes on those that did not."""
 
-    held: list[Specialised] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
+    held: list[Specialised]
+    remarks: list[str]
+    notes: list[str]
 
 
 @dataclass
@@ -69,11 +69,18 @@ def specialized_axes(
 ) -> Found:
     """What `first` holds.  `again` traces the model on other tensors; where the model does not run, nothing is said."""
     search = _Search(first, again, tensors, [axes.get(name, {}) for name in names])
-    search.change_together(search.longer(), search.doubled)
+    search.become_large()
     if first.decisions:
-        search.change_together([probes.smallest(search.sizes, search.sizes)], search.smallest)
-    search.change_rests()
-    return Found(search.held(), list(dict.fromkeys(search.branches)))
+        search.become_small()
+    search.become_uneven()
+    for label in (label for label in search.labels if not search.sizes[label]):
+        search.note(search.first_that_fits(probes.grown(search.sizes, label)))
+    notes = [
+        f"the model compares sizes at {line}; the result was that of the example for all sizes that were tried"
+        for line in dict.fromkeys(line for line, _ in first.decisions)
+        if not any(line in branch for branch in search.branches)
+    ]
+    return Found(search.held(), list(dict.fromkeys(search.branches)), notes)
 
 
 class _Search:
@@ -100,30 +107,43 @@ class _Search:
         self.probes: list[_Probe] = []
         self.branches: list[str] = []
 
-    def change_together(self, attempts: Iterable[Sizes], alone: Callable[[str], Iterable[Sizes]]) -> None:
+    def become_large(self) -> None:
         """Change all sizes at once; where that shows a difference, change them label by label."""
-        self._note(self._first_that_fits(attempts), alone)
-
-    def change_rests(self) -> None:
-        """Make all sizes a little larger, by the least step at which the model runs: whole patches, whole windows."""
-        for step in STEPS:
-            together = self._first_that_fits([probes.beside(self.sizes, self.sizes, step)])
-            if together is not None:
-                self._note(together, functools.partial(self._beside, step=step))
-                return
-
-    def _beside(self, label: str, step: int) -> Iterator[Sizes]:
-        yield probes.beside(self.sizes, [label], step)
-
-    def _note(self, together: _Probe | None, alone: Callable[[str], Iterable[Sizes]]) -> None:
-        """Keep what a probe with all sizes changed shows; where it shows a difference, change them label by label."""
+        together = self.first_that_fits(self.longer())
+        self.note(together)
         if together is not None and not together.places and together.branch is None:
             return
-        apart = [self._first_that_fits(alone(label)) for label in self.labels]
-        for probe in (together, *apart):
+        for label in self.labels:
+            probe = self.first_that_fits(probes.doubled(self.sizes, label, classes=not self.few))
             # a path that is taken only where sizes change alone is that of sizes which do not fit each other
-            if probe is None or (probe.branch is not None and together is not None and together.branch is None):
+            if probe is not None and (together is None or probe.branch is None):
+                self.note(probe)
+
+    def become_small(self) -> None:
+        """Change all sizes to 1; label by label where that shows another constant."""
+        together = self.first_that_fits([probes.smallest(self.sizes, self.sizes)])
+        self.note(together)
+        for label in self.labels if together is not None and together.places else ():
+            probe = self.first_that_fits([probes.smallest(self.sizes, [label])])
+            if probe is not None and probe.branch is None:
+                self.note(probe)
+
+    def become_uneven(self) -> None:
+        """Make all sizes a little larger, by the least step at which the model runs: one, a patch, a window."""
+        for step in STEPS:
+            together = self.first_that_fits([probes.beside(self.sizes, self.sizes, step)])
+            if together is None:
                 continue
+            self.note(together)
+            for label in self.labels if together.places else ():
+                probe = self.first_that_fits([probes.beside(self.sizes, [label], step)])
+                if probe is not None and probe.branch is None:
+                    self.note(probe)
+            return
+
+    def note(self, probe: _Probe | None) -> None:
+        """Keep what a probe says."""
+        if probe is not None:
             self.probes.append(probe)
             self.branches += [probe.branch] if probe.branch is not None else []
 
@@ -133,25 +153,20 @@ class _Search:
             if sum(math.prod(shape) for shape in self._shapes(sizes)) <= MANY:
                 yield sizes
 
-    def doubled(self, label: str) -> Iterator[Sizes]:
-        return probes.doubled(self.sizes, label, classes=not self.few)
-
-    def smallest(self, label: str) -> Iterator[Sizes]:
-        yield probes.smallest(self.sizes, [label])
-
     def held(self) -> list[Specialised]:
         """For each place with another constant, the labels that it follows from."""
         found: dict[str, Specialised] = {}
         for place in dict.fromkeys(place for probe in self.probes for place in probe.places):
             differ = [probe.changed for probe in self.probes if place in probe.places]
-            free = {label for probe in self.probes if place not in probe.places for label in probe.changed}
+            others = [probe for probe in self.probes if place not in probe.places and probe.branch is None]
+            free = {label for probe in others for label in probe.changed}
             # all of them changed it, so what they have in common explains it
             shared = set.intersection(*differ)
             for label in shared - free or set.union(*differ) - free or shared or set.union(*differ):
                 found.setdefault(label, Specialised(label, self.sizes[label], place))
         return [found[label] for label in self.sizes if label in found]
 
-    def _first_that_fits(self, attempts: Iterable[Sizes]) -> _Probe | None:
+    def first_that_fits(self, attempts: Iterable[Sizes]) -> _Probe | None:
         """The trace at the first sizes at which the model takes the example's path, else at the last that it takes."""
         probe = None
         for sizes in attempts:
@@ -177,13 +192,15 @@ class _Search:
         return shapes
 
     def _resized(self, sizes: Sizes) -> list[torch.Tensor]:
-        """The example's tensors, repeated or cut to other sizes."""
+        """The example's tensors, repeated or cut to other sizes; empty ones are filled with zeros."""
         found = []
         for tensor, shape in zip(self.tensors, self._shapes(sizes), strict=True):
             other = tensor
             for axis, size in enumerate(shape):
-                if size != tensor.shape[axis]:
-                    copies = -(-size // max(tensor.shape[axis], 1))
+                if tensor.shape[axis] == 0 and size:
+                    other = other.new_zeros([*other.shape[:axis], size, *other.shape[axis + 1 :]])
+                elif size != tensor.shape[axis]:
+                    copies = -(-size // tensor.shape[axis])
                     other = torch.cat([other] * copies, axis).narrow(axis, 0, size)
             found.append(other)
         return found

@@ -417,7 +417,10 @@ class Reader:
         self._block(inner)
         results = [self.env[value.unique()] for value in inner.outputs()]
         self.env = outer
-        self.env |= {output.unique(): result for output, result in zip(node.outputs(), results, strict=True)}
+        outputs = list(node.outputs())
+        if len(outputs) == 1 and len(results) > 1:  # a tuple, which the next node takes apart
+            results = [results]
+        self.env |= {output.unique(): result for output, result in zip(outputs, results, strict=True)}
 
 
 _PRIM: dict[str, Callable[[Reader, Any], None]] = {
