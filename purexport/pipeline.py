@@ -57,14 +57,18 @@ def export(
 ) -> ONNXProgram:
     """Export `model` to ONNX; returns the program, and writes it to `f` when that is given.
 
-    `args` is one tensor or a tuple; a dict at the end of the tuple holds keyword arguments.  `f` is a path or a binary
-    file.  The file has exactly the requested `opset_version` (9 to the newest; default 20).  With
-    `do_constant_folding=False` values that the model computes from its parameters stay in the graph; static sizes are
-    numbers all the same.  With `keep_initializers_as_inputs=True` initializers are the defaults of inputs, as up to IR
-    version 3.  With `metadata=True` each node has the line, module and class of the model that it comes from, and the
-    file has IR version 10 or later.  `progress` is a function of (stage, number, stages), or True, which logs.  If the
-    function also takes `done` and `total`, it gets the number of bytes while the file is written.  `report=True` logs
-    how the program was made.  A failed export writes nothing, and leaves the model and every generator of random
+    `args` is one tensor or a tuple; a dict at the end of the tuple holds keyword arguments.  Arguments and results may
+    be containers, mappings, dataclasses and caches, in each other.  `dynamic_axes` names inputs, as in
+    `past_key_values.0.key`, or arguments, as in `past_key_values`.  With `dynamic=True` the model runs at other
+    sizes first; every axis that it lets vary is dynamic, and the report says why the others are not.
+
+    `f` is a path or a binary file.  The file has exactly the requested `opset_version` (9 to the newest; default 20).
+    With `do_constant_folding=False` values that the model computes from its parameters stay in the graph; static sizes
+    are numbers all the same.  With `keep_initializers_as_inputs=True` initializers are the defaults of inputs, as up to
+    IR version 3.  With `metadata=True` each node has the line, module and class of the model that it comes from, and
+    the file has IR version 10 or later.  `progress` is a function of (stage, number, stages), or True, which logs.  If
+    the function also takes `done` and `total`, it gets the number of bytes while the file is written.  `report=True`
+    logs how the program was made.  A failed export writes nothing, and leaves the model and every generator of random
     numbers as they were.
 
     `external_data`, `shard_size`, `archive`, `resume` and `overwrite` are those of `proto_schema.save`.  They say where

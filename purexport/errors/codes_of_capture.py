@@ -22,8 +22,8 @@ FAMILIES: tuple[Family, ...] = (
             ),
             Code(
                 "argument-not-a-tensor",
-                "The arguments hold an object in which torch cannot see the tensors.",
-                "Pass tensors, or register the class as a pytree node, as the message says.",
+                "The arguments hold an object in which the tensors cannot be seen.",
+                "Pass them in a dict, list, tuple, dataclass or mapping, or register the class as a pytree node.",
                 "args holds 'a', which is no tensor; pass example tensors",
             ),
             Code(

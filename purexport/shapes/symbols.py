@@ -93,11 +93,12 @@ def _is_no_less(one: Any, other: Any) -> bool:
     import sympy
     from torch.utils._sympy.functions import FloorDiv
 
-    least = 0  # of the difference: x//k lies between 0 and x
+    least: Any = 0  # of the difference: x//k lies between 0 and x
     for term, factor in (one - other).expand().as_coefficients_dict().items():
         if isinstance(term, FloorDiv) and term.args[1].is_positive:
-            term = 0 if factor > 0 else term.args[0]
-        least += term * factor
+            least += 0 if factor > 0 else term.args[0] * factor
+        else:
+            least += term * factor
     terms = sympy.expand(least).as_coefficients_dict()
     return all(factor >= 0 and (term == 1 or term.is_Symbol) for term, factor in terms.items())
 

@@ -6,6 +6,7 @@ from purexport.capture.choose import capture
 from purexport.capture.core import names
 from purexport.capture.core.mode import copied, exporting, preserved, select_model_mode_for_export
 from purexport.capture.core.request import Captured, Request
+from purexport.capture.core.structures import counted
 from purexport.capture.export.route import plain_shapes
 from purexport.stages.run import Run
 
@@ -32,6 +33,7 @@ def capture_model(run: Run) -> Captured:
     with mode, weights.swapped(), preserved(run.model, runs=not weights.valueless), exporting():
         with weights.captured():
             captured = capture(request)
+        captured.remarks += counted((args, kwargs))
         weights.fill(captured.graph)
         named = names.order_inputs(captured.graph.inputs, run.model)
         names.name_inputs(named, options.input_names or ())

@@ -11,6 +11,7 @@ import dataclasses
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
@@ -18,7 +19,7 @@ from purexport.aten.axes import Axes, own_name
 from purexport.capture.core.attributes import attributes_kept
 from purexport.capture.core.free_axes import FreeAxes, free_axes
 from purexport.capture.core.mode import copied, exporting, preserved, select_model_mode_for_export
-from purexport.capture.core.request import Flat, Request, flatten, named_axes
+from purexport.capture.core.request import Flat, Request, argument_names, flatten, named_axes
 from purexport.errors import ExportError
 from purexport.stages.lower import Onnx
 from purexport.stages.run import Run
@@ -57,9 +58,12 @@ def lower_at_any_size(run: Run, stages: Callable[[Run], Onnx]) -> tuple[Run, Onn
 
 def _tried(run: Run, found: FreeAxes, labels: Sequence[str], stages: Callable[[Run], Onnx]) -> tuple[Run, Onnx]:
     """The run and its graph with the axes of these labels dynamic, and the reasons for those that the model holds."""
-    axes = {
+    axes: dict[str, Any] = {
         name: {axis: label for axis, label in named.items() if label in labels} for name, named in found.dynamic.items()
     }
+    others = {*found.dynamic, *found.static, *argument_names(run.model, run.arguments)}
+    # the stages say what they think of other names that the user gave
+    axes |= {name: named for name, named in (run.options.dynamic_axes or {}).items() if name not in others}
     options = dataclasses.replace(run.options, dynamic_axes={name: named for name, named in axes.items() if named})
     declared = dataclasses.replace(run, options=options)
     with warnings.catch_warnings():

@@ -1,40 +1,87 @@
-"""Lets torch's symbolic sizes be 0 and 1 too: torch.export takes every dynamic size to be 2 or more otherwise.
+"""torch's symbolic sizes: they may be 0 and 1 too, and conditions on sizes that only the data decides are answered.
 
-Inside, what the model's code asks of a size is recorded for these sizes as well.  Operators are recorded for the general
-case, without a question.
+torch.export takes every dynamic size to be 2 or more.  Inside `small_sizes_counted`, what the model's code asks of a
+size is recorded for smaller ones as well.  Operators are recorded for the general case, without a question.  torch has
+a setting for that.  But its symbols for sizes are positive all the same, and sympy answers `n > 0` by that.  So the
+symbols are made non-negative.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+_SETTING = "backed_size_oblivious"
+_MAKER = "make_symbol"
 
-_NAME = "backed_size_oblivious"
 
+def _modules() -> tuple[Any, Any]:
+    """torch's settings of symbolic shapes, and the module that makes the symbols; loaded here, because of sympy."""
+    from torch.fx.experimental import _config, symbolic_shapes
 
-def _config() -> Any:
-    """torch's settings of symbolic shapes."""
-    import torch.fx.experimental._config as config
-
-    return config
+    return _config, symbolic_shapes
 
 
 def sizes_below_two() -> Any:
-    """Whether torch takes sizes of 0 and 1 into account; None in versions that cannot."""
-    return getattr(_config(), _NAME, None)
+    """Whether torch takes sizes of 0 and 1 into account, and what makes its symbols; None in versions that cannot."""
+    settings, maker = _modules()
+    return getattr(settings, _SETTING, None), getattr(maker, _MAKER, None)
 
 
 @contextmanager
 def small_sizes_counted() -> Iterator[None]:
     """Inside, dynamic sizes may be 0 and 1, in the whole process; nothing changes in versions without the setting."""
-    before = sizes_below_two()
-    if before is None:
+    settings, maker = _modules()
+    before, make = sizes_below_two()
+    if before is None or make is None:
         yield
         return
-    setattr(_config(), _NAME, True)
+
+    def symbol(*args: Any, positive: bool | None = None, **kwargs: Any) -> Any:
+        assumed = {"nonnegative": True} if positive else {}
+        return make(*args, **assumed, **kwargs)
+
+    setattr(settings, _SETTING, True)
+    setattr(maker, _MAKER, symbol)
     try:
         yield
     finally:
-        setattr(_config(), _NAME, before)
+        setattr(settings, _SETTING, before)
+        setattr(maker, _MAKER, make)
+
+
+@contextmanager
+def conditions_handed_to(handler: Callable[[Any], bool | None]) -> Iterator[None]:
+    """Inside, a condition that torch cannot decide without the data is decided by `handler`, in the whole process.
+
+    The handler gets the symbolic condition.  With None torch raises its error.
+    """
+    from torch.fx.experimental.sym_node import SymNode
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+    decide = SymNode.guard_bool
+
+    def guard_bool(node: Any, file: str, line: int) -> bool:
+        try:
+            return decide(node, file, line)
+        except GuardOnDataDependentSymNode:
+            answer = handler(node)
+            if answer is None:
+                raise
+            return answer
+
+    # torch names the innermost line outside of its own files, and this function is to be one of those
+    guard_bool.__code__ = guard_bool.__code__.replace(co_filename=decide.__code__.co_filename)
+    SymNode.guard_bool = guard_bool  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        SymNode.guard_bool = decide  # type: ignore[method-assign]
+
+
+def deciding_conditions() -> Any:
+    """What decides a symbolic condition."""
+    from torch.fx.experimental.sym_node import SymNode
+
+    return SymNode.guard_bool

@@ -24,7 +24,12 @@ from purexport.torch_patches.autograd import applied_by, left_whole_by_dynamo
 from purexport.torch_patches.calls import functions_handed_to, operators_handed_to
 from purexport.torch_patches.quiet import quiet_torch
 from purexport.torch_patches.rounding import rounding_of_tensors, rounding_recorded
-from purexport.torch_patches.sizes import sizes_below_two, small_sizes_counted
+from purexport.torch_patches.sizes import (
+    conditions_handed_to,
+    deciding_conditions,
+    sizes_below_two,
+    small_sizes_counted,
+)
 from purexport.torch_patches.tracer import module_paths, traced_in_kernels, tracing_state, untraced
 
 
@@ -130,6 +135,13 @@ PATCHES = (
         "torch.export takes every dynamic size to be 2 or more, and does not say what it decided by that",
         (2, 6),
         sizes_below_two,
+    ),
+    Patch(
+        conditions_handed_to,
+        "torch.fx.experimental.sym_node.SymNode.guard_bool",
+        "torch.export refuses the question whether a filter left anything, though the general case covers it",
+        (2, 1),
+        deciding_conditions,
     ),
     Patch(
         quiet_torch,

@@ -42,9 +42,9 @@ class Layer:
 class WindowLayer(Layer):
     """Counts its tokens in Python, as sliding windows do."""
 
-    def __init__(self, keys: Tensor, values: Tensor) -> None:
+    def __init__(self, keys: Tensor, values: Tensor, length: int | None = None) -> None:
         super().__init__(keys, values)
-        self.cumulative_length = keys.shape[-2]
+        self.cumulative_length = keys.shape[-2] if length is None else length
         self._sliding_window_tensor = torch.tensor(4)
 
     def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,6 +153,7 @@ pytree.register_pytree_node(Registered, lambda item: ([item.one, item.two], None
 
 X = torch.arange(6.0).reshape(2, 3) / 3
 Y = torch.arange(3.0) - 1
+Z = torch.ones(3, 3)
 
 
 def step(x: Tensor, past_key_values: Any) -> Output:
@@ -206,6 +207,14 @@ ROWS = [
         ["x", "past.0.key", "past.0.value"],
         ["output_0", *PRESENT],
         {0: "past"},
+    ),
+    Row(
+        "full-window",
+        window,
+        lambda: (X, LayeredCache(WindowLayer(Z, Z + 2, 5), Layer(torch.ones(5, 3), torch.ones(5, 3)))),
+        ["x", *(f"past.{number}.{kind}" for number in (0, 1) for kind in ("key", "value"))],
+        ["output_0", *PRESENT, "present.1.key", "present.1.value"],
+        [None, {0: "past"}],
     ),
     Row(
         "static",
@@ -341,6 +350,11 @@ def test_axes_of_another_form_are_refused(spec: Any, message: str) -> None:
     for options in both:
         with pytest.raises(purexport.ExportError, match=message):
             purexport.export(lambda past: past.layers[0].keys + 1, (LAYERS,), **options)
+
+
+def test_a_count_that_no_size_tells_is_said() -> None:
+    with pytest.warns(UserWarning, match="a WindowLayer has counted 5 tokens in 'cumulative_length' and holds 2"):
+        purexport.export(window, (X, LayeredCache(WindowLayer(X, X, 5))))
 
 
 def test_several_caches_have_names_of_their_own() -> None:

@@ -77,6 +77,18 @@ def broken():
 
 def nothing():
     return None
+
+
+def example():
+    return {"x": torch.ones(1, 4), "scale": torch.tensor(2.0)}
+
+
+def nested():
+    return {"data": {"left": torch.ones(2, 3), "right": torch.ones(2, 3)}}
+
+
+def added():
+    return lambda data: data["left"] + data["right"]
 """
 
 
@@ -109,6 +121,7 @@ GOOD_EXPORTS: list[tuple[str, Sequence[str]]] = [
     ("opset", ["net:Net", *X, "--opset", "9"]),
     ("output name", ["net:Net", *X, "--output-name", "scores"]),
     ("dynamic axis", ["net:Net", *X, "--dynamic", "x:0=batch"]),
+    ("every axis", ["net:Net", *X, "--dynamic", "all"]),
     ("kwargs", ["net:Net", *X, "--kwargs", '{"scale": 2.5}']),
     ("whole numbers in a range", ["net:Words", "--input", "x=int64[2,3]:0..99"]),
     ("array from a file", ["net:Net", "--input", "x=@x.npy"]),
@@ -149,6 +162,23 @@ def test_export(name: str, argv: Sequence[str], folder: Path, capsys: pytest.Cap
     assert facts["outputs"][0]["name"] == ("scores" if "--output-name" in argv else "output")
     assert ("batch" in facts["inputs"][0]["type"]) == ("--dynamic" in argv)
     assert bool(onnx.load("out.onnx").graph.node[0].metadata_props) == ("--metadata" in argv)
+
+
+def test_arguments_come_from_a_function(capsys: pytest.CaptureFixture[str]) -> None:
+    """They may be nested, and axes are given by the names of inputs and of arguments."""
+    given = ["net.py:added", "--example", "net.py:nested", "-o", "out.onnx"]
+    assert run("export", *given, "--dynamic", "data:0=n", "--dynamic", "data_left:1=m", "--json") == 0
+    types = {item["name"]: item["type"] for item in json.loads(capsys.readouterr().out)["inputs"]}
+    assert types == {"data_left": "float32[n, 3]", "data_right": "float32[n, 3]"}
+    assert run("export", *given, "--dynamic", "all", "--dynamic", "data_left:1=m") == 0
+    text = capsys.readouterr().out
+    assert "dynamic   data_left axis 0: batch" in text
+    assert "dynamic   data_right axis 1: m" in text
+
+
+def test_the_command_says_why_an_axis_is_static(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("export", "net.py:Net", "--example", "net.py:example", "--dynamic", "all", "-o", "out.onnx") == 0
+    assert "static    x axis 1: 4: the model does not run at other sizes: RuntimeError: mat1" in capsys.readouterr().out
 
 
 def test_export_speaks_to_people(capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,6 +259,13 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["export", "net:Net", *X, "--dynamic", "x:first=batch"], "write INPUT:AXIS=NAME"),
     (["export", "net:Net", *X, "--dynamic", "y:0=batch"], "no --input is called 'y'; there is x"),
     (["export", "net:Net", *X, "--dynamic", "x:5=batch"], "'x' has 2 axes"),
+    (["export", "net:Net", *X, "--example", "net:example"], "leave --input out"),
+    (["export", "net:Net", "--example", "net:none"], "net has no 'none'"),
+    (
+        ["export", "net:added", "--example", "net:nested", "--dynamic", "data.left:0=n"],
+        "outputs are data_left, data_right",
+    ),
+    (["export", "net:added", "--example", "net:nested", "--dynamic", "all", "--dynamic", "z:0=n"], "names 'z', and"),
     (["export", "net:Net", *X, "--kwargs", "{"], "not JSON"),
     (["export", "net:Net", *X, "--kwargs", "[1]"], "JSON object"),
     (["export", "net:Net", *X, "--opset", "99"], "opset_version=99 is not one of 9 to"),

@@ -147,7 +147,8 @@ PROGRAMS = [
     Program("expand", lambda x: x[None].expand(2, -1, -1).reshape(-1, 3), axes=BATCH, dims=["2*batch", 3]),
     Program("new-zeros", lambda x: torch.cat([x, x.new_zeros(x.shape[0] + 1, 3)]), axes=BATCH, dims=["2*batch + 1", 3]),
     Program("half", lambda x: x[: x.shape[0] // 2], axes=BATCH, dims=["(batch//2)", 3]),
-    Program("last-rows", lambda x: x[-2:], axes=BATCH, others=[SIZES[2], SIZES[3]]),
+    Program("last-rows", lambda x: x[-2:], axes=BATCH, others=[SIZES[2], SIZES[3]], routes=("trace",)),
+    Program("last-rows-any", lambda x: x[-2:], axes=BATCH, routes=EXPORT),
     Program(
         "write-half", lambda x: x.clone().index_fill_(0, torch.arange(x.shape[0] // 2), 7), axes=BATCH, others=FROM_ONE
     ),

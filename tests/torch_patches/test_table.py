@@ -32,6 +32,7 @@ class Twice(torch.autograd.Function):
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "functions_handed_to": (handler,),
     "operators_handed_to": (handler,),
+    "conditions_handed_to": (lambda node: None,),
     "module_paths": ({torch.nn.ReLU(): "a.b"},),
     "applied_by": (handler,),
     "rounding_recorded": (lambda tensor: True,),

@@ -19,7 +19,7 @@ from itertools import combinations
 
 import torch
 
-from purexport.aten.axes import Axes
+from purexport.aten.axes import Axes, own_name
 from purexport.aten.unique_names import UniqueNames
 from purexport.capture.core.structures import Path, joined
 
@@ -92,28 +92,28 @@ def _units(tensors: Sequence[torch.Tensor], paths: Sequence[Path]) -> dict[Unit,
     """Each unit with its size in the example."""
     found: dict[tuple[object, ...], list[Place]] = {}
     for position, (tensor, path) in enumerate(zip(tensors, paths, strict=True)):
-        cache = _cache(path)
+        cache = _cache(path, joined(path[:-1]))
         for axis, size in enumerate(tensor.shape):
             key = (cache, tensor.dim(), axis, size) if cache else (position, axis)
             found.setdefault(key, []).append((position, axis))
     return {tuple(places): tensors[places[0][0]].shape[places[0][1]] for places in found.values()}
 
 
-def _cache(path: Path) -> str:
-    """The name of the cache that a tensor belongs to, without the layer; empty where there is none."""
-    start = next((place for place, step in enumerate(path) if step.joint == "."), None)
-    if start is None:
+def _cache(path: Path, name: str) -> str:
+    """The name of the cache that an input belongs to, without the layer; empty where there is none."""
+    inside = [step.text for step in path if step.joint == "."]
+    if not inside:
         return ""
-    return joined([*path[:start], *(step for step in path[start:-1] if not step.text.isdigit())])
+    halves = [text for text in inside[:-1] if not text.isdigit()]
+    return ".".join([name.partition(".")[0], *halves])
 
 
 def _label(places: Sequence[Place], every: set[Place], names: Sequence[str], paths: Sequence[Path]) -> str:
     if set(places) == every:
         return "batch"
     position, axis = places[0]
-    name = names[position]
-    start = name.find(".") if _cache(paths[position]) else -1
-    return f"{name if start < 0 else name[:start]}_dim_{axis}"
+    name = _cache(paths[position], names[position]) or names[position]
+    return own_name(name.replace(".", "_"), axis)
 
 
 class _Search:

@@ -19,6 +19,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from purexport.errors import ExportError
+from purexport.torch_patches.tracer import untraced
 
 
 class Step(NamedTuple):
@@ -314,6 +315,14 @@ def _layered_parts(cache: Any) -> Parts:
 def _put_layers(cache: Any, parts: Sequence[Any]) -> Any:
     made, left = _fresh(cache), iter(parts)
     made.layers = [_put_layer(layer, left) for layer in cache.layers]
+    with untraced():  # under the tracer a size is a tensor
+        known = [(_length(layer), _counts(layer)) for layer in cache.layers]
+    holding = {length: layer for (length, _), layer in zip(known, made.layers, strict=True)}
+    for (length, counts), layer in zip(known, made.layers, strict=True):
+        for name, count in counts.items():
+            of = layer if length == count else holding.get(count)
+            if of is not None:
+                setattr(layer, name, _length(of))
     return made
 
 
@@ -324,13 +333,39 @@ def _put_layer(layer: Any, parts: Iterator[Any]) -> Any:
             setattr(made, name, next(parts))
         else:
             getattr(made, name)[key] = next(parts)
-    keys = getattr(layer, "keys", None)
-    if isinstance(keys, torch.Tensor) and keys.dim() > 1:
-        for name in _COUNTS:
-            count = getattr(layer, name, None)
-            if isinstance(count, int) and count == keys.shape[-2] and isinstance(made.keys, torch.Tensor):
-                setattr(made, name, made.keys.shape[-2])
     return made
+
+
+def _length(layer: Any) -> Any:
+    """The number of tokens whose keys a layer holds."""
+    keys = getattr(layer, "keys", None)
+    return keys.shape[-2] if isinstance(keys, torch.Tensor) and keys.dim() > 1 else None
+
+
+def _counts(layer: Any) -> dict[str, int]:
+    """The tokens that a layer has counted in Python."""
+    found = {name: _attributes(layer).get(name) for name in _COUNTS}
+    return {name: count for name, count in found.items() if type(count) is int and _length(layer) is not None}
+
+
+def counted(tree: Any) -> list[str]:
+    """Remarks on counts of tokens in Python that no size tells, so that the file has the example's."""
+    node = apart(tree)
+    if node.kind is None:
+        return []
+    if node.kind is not _LAYERED:
+        halves = [getattr(tree, name, None) for name in _HALVES.values()] if node.kind.changes else []
+        return [remark for part in (*(part.item for part in node.parts), *halves) for remark in counted(part)]
+    lengths = {_length(layer) for layer in tree.layers}
+    for layer in tree.layers:
+        for name, count in _counts(layer).items():
+            if count not in lengths:
+                return [
+                    f"a {type(layer).__name__} has counted {count} tokens in {name!r} and holds {_length(layer)}; no "
+                    "size tells the count, and the file has the example's; give positions as an argument, or an "
+                    "example that fits into the window"
+                ]
+    return []
 
 
 def _listed_parts(cache: Any) -> Parts:

@@ -65,6 +65,16 @@ class Assumptions:
         Raises ExportError where a size that is computed from an axis is specialized and the axis is not.
         """
         remarks = list(dict.fromkeys(self._of_axes()))
+        if self.watch.free and not self.watch.small:
+            remarks.append(
+                "torch.export takes every dynamic size of this model to be 2 or more; for smaller ones the file may "
+                "compute something else"
+            )
+        for condition, (holds, place) in self.watch.decided.items():
+            remarks.append(
+                f"the model asks at {place} whether {self._text(condition)}, for sizes that the data decides; "
+                f"the file takes it that this is {'so' if holds else 'not so'}, as it is for all but the smallest sizes"
+            )
         found = list(self._open())
         for expression, line in found:
             if _fixes(expression):
@@ -104,7 +114,8 @@ class Assumptions:
             expression = guard.expr.xreplace(self.symbols.sizes)
             ranges = {symbol: self._range(symbol, 0 if asked else 2) for symbol in expression.free_symbols}
             if ranges and not _always(expression, ranges):
-                found.setdefault(expression, _line(guard))
+                for part in _parts(expression):
+                    found.setdefault(part, _line(guard))
         yield from found.items()
 
     def _text(self, expression: Any) -> str:
@@ -116,7 +127,7 @@ class Assumptions:
     def _bounds(self) -> dict[Any, Any]:
         """The declared range of each free size."""
         relations = {relation.place: relation for relation in self.watch.relations}
-        found = {}
+        found: dict[Any, Any] = {}
         for name, axis, _, size in self.axes:
             relation = relations.get((name, axis))
             if relation is not None and not isinstance(size, int):
@@ -140,7 +151,16 @@ def _guards(watch: Watch) -> Iterator[tuple[Any, bool]]:
             yield type(guard)(expression, guard.sloc, guard.size_oblivious), place in watch.asked
 
 
-def _always(expression: Any, ranges: Mapping[Any, Any]) -> bool:
+def _parts(expression: Any) -> list[Any]:
+    """An assumption as several plain ones: a product is not 0 where no factor is."""
+    if isinstance(expression, sympy.Ne) and 0 in expression.args:
+        product = expression.lhs + expression.rhs
+        factors = [factor for factor in sympy.Mul.make_args(product) if factor.free_symbols]
+        return [sympy.Ne(factor, 0) for factor in factors]
+    return [expression]
+
+
+def _always(expression: Any, ranges: dict[Any, Any]) -> bool:
     """Whether an assumption holds for all sizes in these ranges.
 
     Bounds do not show that for minima and maxima.  Those are linear between a few edges, so many sizes are tried.
@@ -165,7 +185,7 @@ def _without_implied(found: Sequence[Guard]) -> Iterator[Guard]:
 
 def _fixes(expression: Any) -> bool:
     """Whether an assumption is an equation with a number that no large sizes fulfil."""
-    if not isinstance(expression, sympy.Eq) or expression.lhs.free_symbols and expression.rhs.free_symbols:
+    if not isinstance(expression, sympy.Eq) or (expression.lhs.free_symbols and expression.rhs.free_symbols):
         return False
     symbols = sorted(expression.free_symbols, key=str)
     difference = _linear(expression.lhs - expression.rhs)
@@ -210,12 +230,12 @@ def _sums(watch: Watch) -> dict[Any, Any]:
 
 def _solved(difference: Any) -> tuple[Any, Any] | None:
     """The symbol in an equation `difference == 0` that is a sum of the others, and the sum."""
-    terms = _linear(difference)
-    for symbol, coefficient in (terms or {}).items():
+    terms = _linear(difference) or {}
+    for symbol, coefficient in terms.items():
         if symbol == 1 or abs(coefficient) != 1:
             continue
         others = {term: -coefficient * other for term, other in terms.items() if term != symbol}
-        if len(others) and all(other > 0 for other in others.values()):
+        if others and all(other > 0 for other in others.values()):
             return symbol, sum(term * other for term, other in others.items())
     return None
 

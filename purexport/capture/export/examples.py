@@ -71,9 +71,7 @@ def _grown(sizes: Mapping[Key, int], small: Sequence[Key], sums: Sequence[Key]) 
     return found
 
 
-def _with_sizes(
-    tensors: Sequence[torch.Tensor], specs: Sequence[Spec], sizes: Mapping[Key, int]
-) -> list[torch.Tensor]:
+def _with_sizes(tensors: Sequence[torch.Tensor], specs: Sequence[Spec], sizes: Mapping[Key, int]) -> list[torch.Tensor]:
     result = []
     for place, (tensor, spec) in enumerate(zip(tensors, specs, strict=True)):
         shape = list(tensor.shape)

@@ -11,6 +11,7 @@ import dataclasses
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from types import FunctionType
 from typing import Any
 
@@ -19,7 +20,6 @@ from torch.export import Dim, ExportedProgram, dynamic_shapes
 from torch.utils import _pytree as pytree
 
 from purexport.aten.autograd_functions import single_calls_in_bodies
-from purexport.aten.axes import Axes
 from purexport.aten.graph import Assigned
 from purexport.capture.core.attributes import watched
 from purexport.capture.core.axes_of_structures import plain_spec
@@ -104,28 +104,34 @@ def _output_paths(program: ExportedProgram) -> list[Path]:
 def _first_that_runs(module: torch.nn.Module, flat: Flat, declared: Sequence[Spec]) -> tuple[ExportedProgram, Watch]:
     """The program for the first example that the model takes.  Raises the error for the first one where all fail."""
     failures: list[ExportError] = []
+    given, relations = specs.hints_and_relations(flat.names, declared)
     for tensors in enlarged(flat.tensors, declared):
         args, kwargs = flat.rebuild(tensors, plain=True)
-        for hints, relations in _attempts(flat.names, declared):
+        for hints, small in _attempts(given):
             names = dict(zip(map(id, tensors), flat.names, strict=True))
             signature = _signature(module, kwargs)
-            watch = Watch(module, signature, _bound(module, args, kwargs), names, flat.tree, relations)
+            watch = Watch(module, signature, _bound(module, args, kwargs), names, flat.tree, relations, small)
             program = _exported(watch, args, kwargs, tensors, hints)
             if not isinstance(program, ExportError):
                 return program, watch
             failures.append(program)
+            if program.code == "data-dependent":  # other sizes do not help
+                raise program from program.__cause__
     raise failures[0] from failures[0].__cause__
 
 
-def _attempts(
-    names: Sequence[str], declared: Sequence[Spec]
-) -> Iterator[tuple[Sequence[Spec], Sequence[specs.Relation]]]:
-    """What torch is told: all that is declared, then without what only torch's own `Dim` can say."""
-    hints, relations = specs.hints_and_relations(names, declared)
-    yield hints, relations
-    free = [dict.fromkeys(spec, Dim.AUTO) for spec in hints]
-    if free != hints:
-        yield free, relations
+def _attempts(given: Sequence[Spec]) -> Iterator[tuple[Sequence[Spec], bool]]:
+    """What torch is told of each tensor, and whether sizes of 0 and 1 count.
+
+    The first attempt says all that is declared.  Then goes what only torch's own `Dim` can say, and then the small
+    sizes, for which torch cannot always tell whether an operator broadcasts.
+    """
+    yield given, any(given)
+    if any(given):
+        free = [dict.fromkeys(spec, Dim.AUTO) for spec in given]
+        if free != given:
+            yield free, True
+        yield free, False
 
 
 def _exported(
@@ -144,10 +150,17 @@ def _exported(
             lambda _, leaf: by_tensor.get(id(leaf)) or None, combined, tree_name="args"
         )
     try:
-        with quiet_torch(), warnings.catch_warnings(), torch.no_grad(), small_sizes_counted():
-            with watch.running(), single_calls_in_bodies():
-                warnings.simplefilter("ignore")
-                return torch.export.export(watch.module, args, kwargs, dynamic_shapes=shapes, strict=False)
+        counted = small_sizes_counted() if watch.small else nullcontext()
+        with (
+            quiet_torch(),
+            warnings.catch_warnings(),
+            torch.no_grad(),
+            watch.running(),
+            single_calls_in_bodies(),
+            counted,
+        ):
+            warnings.simplefilter("ignore")
+            return torch.export.export(watch.module, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
         explained = watch.explained(error)
         explained.__cause__ = error

@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import sympy
 import torch
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
 from purexport.aten.graph import Frame, Source
@@ -27,10 +28,16 @@ from purexport.capture.core.structures import Node, Path, apart
 from purexport.capture.export.specs import Place, Relation
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
+from purexport.shapes.guards import holds_but_for_the_smallest
 from purexport.torch_patches.calls import functions_handed_to
+from purexport.torch_patches.sizes import conditions_handed_to
 
 _LONGEST = 300
 _OUTPUTS = (torch.Tensor, bool, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+# Functions whose condition on the data only chooses the faster of two ways to one result, and the answer to it.
+_EITHER_WAY = {"torchvision.ops.boxes.batched_nms": False}
 
 
 class _Stopped(Exception):  # noqa: N818  it carries an error out of torch, and never reaches a user
@@ -42,8 +49,8 @@ class Watch:
 
     `signature` is the one that torch.export gets.  `arguments` are the example's arguments by parameter name.  `names`
     are the input names of their tensors, by identity.  `structure` are the arguments as the model takes them, where
-    torch.export sees plain containers.  `relations` hold between the sizes.  `results` are the paths of the last run's
-    results.
+    torch.export sees plain containers.  `relations` hold between the sizes, and with `small` the sizes may be 0 and 1.
+    `results` are the paths of the last run's results.
     """
 
     def __init__(
@@ -53,7 +60,8 @@ class Watch:
         arguments: Mapping[str, Any],
         names: Mapping[int, str],
         structure: Node,
-        relations: Sequence[Relation] = (),
+        relations: Sequence[Relation],
+        small: bool,
     ) -> None:
         self.module = module
         self.signature = signature
@@ -62,11 +70,13 @@ class Watch:
         self.structure = structure
         self.results: list[Path] = []
         self.relations = relations
+        self.small = small
         self.free: dict[Place, Any] = {}
         self.places: dict[Place, Source] = {}
         self.remarks: list[str] = []
         self.shapes: Any = None  # torch's shape environment, once the model runs with symbolic sizes
         self.asked: set[int] = set()  # the guards that the model's own code caused, by their position
+        self.decided: dict[Any, tuple[bool, Source]] = {}  # conditions on sizes that the data decides
         self.declared = 0  # the guards that follow from the relations, which come first
         self._seen = 0
 
@@ -90,7 +100,11 @@ class Watch:
             self._begin(leaves)
             try:
                 given, keywords = self.structure.restored((args, kwargs))
-                with recorded_in_other_forms(self.remarks), functions_handed_to(self._call):
+                with (
+                    conditions_handed_to(self._decided),
+                    recorded_in_other_forms(self.remarks),
+                    functions_handed_to(self._call),
+                ):
                     result = forward(*given, **keywords)
                 self._note_asked()
                 found = apart(result, results=True)
@@ -140,6 +154,26 @@ class Watch:
             self._seen = self._guards()
         return result
 
+    def _decided(self, node: Any) -> bool | None:
+        """The answer to a question about sizes that only the data decides, where all but the smallest sizes agree.
+
+        None for a question about other data, and for one that depends on the size.
+        """
+        condition, shapes = node.expr, node.shape_env
+        frames = _outwards(sys._getframe(1))
+        asking = next((name for name in map(_function, frames) if not name.startswith(("torch.", "purexport."))), "")
+        if asking in _EITHER_WAY:
+            return _EITHER_WAY[asking]
+        if not free_unbacked_symbols(condition) <= shapes.size_like:
+            return None
+        holds = holds_but_for_the_smallest(condition)
+        if not holds and not holds_but_for_the_smallest(sympy.Not(condition)):
+            return None
+        self.decided.setdefault(condition, (holds, self._source(frames)))
+        symbolic = torch.SymBool(node)
+        torch._check(symbolic if holds else torch.sym_not(symbolic))  # type: ignore[no-untyped-call]
+        return holds
+
     def _look(self) -> None:
         fixed = [key for key, size in self.free.items() if size.node.expr.is_Integer]
         for key in fixed:
@@ -183,6 +217,10 @@ def _hold(condition: Any) -> None:
     """Tell torch what holds of its symbolic sizes; numbers were compared before."""
     if isinstance(condition, torch.SymBool):
         torch._check(condition)  # type: ignore[no-untyped-call]
+
+
+def _function(frame: FrameType) -> str:
+    return f"{frame.f_globals.get('__name__', '')}.{frame.f_code.co_name}"
 
 
 def _outwards(frame: FrameType | None) -> list[FrameType]:

@@ -69,8 +69,7 @@ def _from_shapes(shapes: Any, flat: Flat, arguments: Mapping[str, Any]) -> list[
     except (AttributeError, KeyError, TypeError, ValueError, UserError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise ExportError(
-            f"dynamic_shapes does not have the form of the args {', '.join(arguments)}: "
-            f"{lines[0] if lines else error}",
+            f"dynamic_shapes does not have the form of the args {', '.join(arguments)}: {lines[0] if lines else error}",
             code="dynamic-shapes-do-not-fit",
         ) from error
     return [found.get(id(tensor), {}) for tensor in flat.tensors]
@@ -203,9 +202,14 @@ def refuse_differing(names: Sequence[str], tensors: Sequence[torch.Tensor], spec
             )
         if size < relation.low or (relation.high is not None and size > relation.high):
             raise ExportError(
-                f"axis {axis} of {name!r} was declared from {relation.low} to {relation.high}, and the example has {size}",
+                f"axis {axis} of {name!r} was declared from {relation.low} {_until(relation.high)}, "
+                f"and the example has {size}",
                 code="dynamic-shapes-do-not-fit",
             )
+
+
+def _until(high: int | None) -> str:
+    return "on" if high is None else f"to {high}"
 
 
 def _bounds(dim: Any) -> tuple[int, int | None]:
@@ -223,8 +227,7 @@ def said_of_ranges(shapes: Any) -> list[str]:
         if _is_dim(dim) and not isinstance(dim, torch.Tensor):
             low, high = _bounds(dim)
             if low > 0 or high is not None:
-                text = "int_oo" if high is None else high
                 found[dim.__name__] = (
-                    f"axis {dim.__name__!r} was declared from {low} to {text}; the file does not check it"
+                    f"axis {dim.__name__!r} was declared from {low} {_until(high)}; the file does not check it"
                 )
     return list(found.values())

@@ -1,0 +1,1 @@
+"""Tests of the route by torch.export."""
