@@ -80,11 +80,12 @@ def programs(given: list[str]) -> int:
     parser.add_argument("--runs", type=int, help="stop after so many programs")
     parser.add_argument("--seed", default="0", help="a text; one with a colon and a number is that one program")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "findings", help="the folder for findings")
+    parser.add_argument("--axes", type=int, choices=range(1, 5), help="dynamic axes of each program, at four sizes")
     asked = parser.parse_args(given)
     from fuzz.programs.session import session
 
     seconds = 60.0 if asked.seconds is None and asked.runs is None else asked.seconds
-    return session(asked.seed, seconds, asked.runs, asked.out)
+    return session(asked.seed, seconds, asked.runs, asked.out, asked.axes)
 
 
 def finish(session: Session) -> int:

@@ -171,6 +171,17 @@ def test_an_axis_of_size_one_by_chance_is_squeezed_and_never_silently() -> None:
         program(torch.ones(4, 3))
 
 
+@pytest.mark.parametrize(
+    "model",
+    [lambda x: x.diagonal(x.shape[0] // 2), lambda x: torch.nn.functional.unfold(x[None, None], x.shape[0] // 2)],
+    ids=["diagonal", "unfold"],
+)
+def test_a_computed_number_that_a_rule_wants_to_know_is_named(model: Any) -> None:
+    with pytest.raises(purexport.UnsupportedOperatorError, match=r"takes no computed '(offset|kernel_size)'") as caught:
+        purexport.export(model, (torch.ones(4, 5),), capture="trace", input_names=["x"], dynamic_axes={"x": {0: "n"}})
+    assert [gap.code for gap in caught.value.gaps] == ["value-not-known"]
+
+
 def test_an_unbound_axis_keeps_the_size_of_the_example() -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         return x.unbind(0)[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -28,11 +28,15 @@ CLASSES = {
 
 
 class Chooser:
-    """Fills one row in the plain world of the example.  `draws` are the buffers that it asks for."""
+    """Fills one row in the plain world of the example, the first of `worlds`; the others are those of the other feeds.
 
-    def __init__(self, rng: Random, world: World, next_buffer: int, named_sizes: bool) -> None:
-        self.rng, self.world, self.named_sizes = rng, world, named_sizes
-        self.tensors = world.tensors()
+    `draws` are the buffers that it asks for.
+    """
+
+    def __init__(self, rng: Random, worlds: Sequence[World], next_buffer: int, named_sizes: bool) -> None:
+        self.rng, self.world, self.named_sizes = rng, worlds[0], named_sizes
+        self.everywhere = [world.tensors() for world in worlds]
+        self.tensors = self.everywhere[0]
         self.next_buffer = next_buffer
         self.draws: list[Draw] = []
         self.chosen: dict[str, str] = {}
@@ -82,15 +86,21 @@ class Chooser:
 
     def _own(self, rest: str) -> str:
         kind, dtype, shape = rest.split(" ", 2)
-        names: dict[str, Any] = {label: self.tensors.get(text, text) for label, text in self.chosen.items()}
-        names = {label: int(v) if isinstance(v, str) and v.lstrip("-").isdigit() else v for label, v in names.items()}
+        names = self._chosen_in(self.tensors)
         try:
-            if kind.startswith("below:"):
-                kind = f"below {eval(kind[6:], dict(names))}"
+            if kind.startswith(
+                "below:"
+            ):  # on no feed is an index too large: torch does not look where nothing is taken
+                kind = f"below {min(eval(kind[6:], self._chosen_in(tensors)) for tensors in self.everywhere)}"
             found = tuple(eval(shape, dict(names)))
             return self.own(kind, names["a"].dtype if dtype == "as-a" else getattr(torch, dtype), found)
         except (IndexError, RuntimeError, TypeError) as error:
             raise Unfit(str(error)) from None
+
+    def _chosen_in(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        known = {**self.tensors, **tensors}
+        names: dict[str, Any] = {label: known.get(text, text) for label, text in self.chosen.items()}
+        return {label: int(v) if isinstance(v, str) and v.lstrip("-").isdigit() else v for label, v in names.items()}
 
     def _mate(self, label: str) -> str:
         shape = self.of(label).shape
@@ -213,13 +223,15 @@ class Chooser:
 
     def _index(self, label: str) -> str:
         """What reads: numbers, slices, None, `...`, and tensors of indices or of bools."""
-        return self._items(self.of(label), tensors=0.25)
+        return self._items(label, tensors=0.25)
 
     def _part(self, label: str) -> str:
         """What is written to: as `index`."""
-        return self._items(self.of(label), tensors=0.3)
+        return self._items(label, tensors=0.3)
 
-    def _items(self, tensor: torch.Tensor, tensors: float) -> str:
+    def _items(self, label: str, tensors: float) -> str:
+        tensor = self.of(label)
+        shapes = [self._chosen_in(world)[label].shape for world in self.everywhere]
         items = []
         axis = 0
         masked = False
@@ -233,7 +245,8 @@ class Chooser:
                     items.append(self.own("normal", torch.bool, (size,)))
                 else:
                     shape = self.rng.choice([(2,), (2,), (3,), (1,), (2, 1), ()])
-                    items.append(self.own(f"below {size}", torch.int64, shape))
+                    least = min(shape[axis] for shape in shapes)
+                    items.append(self.own(f"below {least or 1}", torch.int64, shape))
             elif draw < 0.5 and size:
                 items.append(str(self.rng.randrange(-size, size)))
             elif draw < 0.9:

@@ -23,18 +23,27 @@ SIZES = (2, 3, 4, 2, 3, 5, 1, 1, 0)
 TRIES = 12  # statements that are made up for each that is kept
 
 
-def make(seed: str) -> Program:
-    """The program of a seed; the same each time."""
+def make(seed: str, axes: int | None = None) -> Program:
+    """The program of a seed; the same each time.
+
+    With `axes` it has so many named axes, and four feeds of other sizes.  Otherwise chance decides, with two feeds.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _Maker(Random(seed)).program()
+        return _Maker(Random(seed), axes).program()
+
+
+def _sizes(rng: Random, axes: int, least: int) -> dict[str, int]:
+    return dict(zip("nmkl"[:axes], rng.sample(range(least, 8), axes), strict=True))
 
 
 class _Maker:
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, axes: int | None) -> None:
         self.rng = rng
         self.sizes: tuple[dict[str, int], ...] = ({}, {})
-        if rng.random() < 0.3:
+        if axes is not None:
+            self.sizes = tuple(_sizes(rng, axes, least) for least in (2, 2, 1, 3))
+        elif rng.random() < 0.3:
             names = rng.sample(["n", "m"], rng.choice([1, 1, 2]))
             pairs = {name: rng.sample([2, 3, 4, 5, 6], 2) for name in names}
             self.sizes = tuple({name: pair[feed] for name, pair in pairs.items()} for feed in (0, 1))
@@ -73,8 +82,9 @@ class _Maker:
         named = list(self.sizes[0])
         if named:
             base = [size or 3 for size in base] or [2]
-            for name in named:
-                base[rng.randrange(len(base))] = name
+            base += [3] * (len(named) - len(base))
+            for name, place in zip(named, rng.sample(range(len(base)), len(named)), strict=True):
+                base[place] = name
         draws = []
         for number in range(rng.choice([1, 1, 2, 2, 3])):
             shape = list(base)
@@ -131,7 +141,7 @@ class _Maker:
         return self.rng.choices(found, [weight for weight, _ in found])[0][1]
 
     def _chooser(self) -> Chooser:
-        return Chooser(self.rng, self.worlds[0], self.buffers, bool(self.sizes[0]) and self.rng.random() < 0.9)
+        return Chooser(self.rng, self.worlds[::2], self.buffers, bool(self.sizes[0]) and self.rng.random() < 0.9)
 
     def _attempt(self, chooser: Chooser, text: str) -> None:
         """Keeps the statement if it runs and its results are fit; otherwise nothing happened, and Unfit is raised."""

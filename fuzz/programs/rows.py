@@ -260,6 +260,12 @@ SHAPES = [
     (1, "$ = <a:any>.numel() + <own normal float32 (2,)>"),
     (1, "$ = <b:num> * <a:any1+>.size(<or 0|-1>)"),
     (1, "$ = <b:float> / <a:any1+>.shape[0]"),
+    (1, "$ = torch.linspace(0, 1, <a:any1+>.size(0))"),
+    (1, "$ = torch.hann_window(<a:any1+>.size(-1))"),
+    (1, "$ = torch.tril_indices(<a:any1+>.size(0), <a>.size(-1))"),
+    (1, "$ = <a:any1+>.unfold(0, <a>.size(0), 1)"),
+    (1, "$ = F.avg_pool1d(<a:real3>, <a>.size(2))"),
+    (1, "$ = F.max_pool1d(<a:real3>, <a>.size(2))"),
 ]
 
 PRODUCTS = [

@@ -49,8 +49,11 @@ class Report:
         return found
 
 
-def session(seed: str, seconds: float | None, runs: int | None, folder: Path | None) -> int:
-    """Runs programs `seed:0`, `seed:1`, ...; the exit status.  A seed with a colon is that one program."""
+def session(seed: str, seconds: float | None, runs: int | None, folder: Path | None, axes: int | None = None) -> int:
+    """Runs programs `seed:0`, `seed:1`, ...; the exit status.  A seed with a colon is that one program.
+
+    `axes` is the number of dynamic axes of each program; without it chance decides.
+    """
     report = Report()
     started = time.monotonic()
     single = ":" in seed
@@ -60,7 +63,7 @@ def session(seed: str, seconds: float | None, runs: int | None, folder: Path | N
     context = multiprocessing.get_context("spawn")
     while at < last and (seconds is None or time.monotonic() - started < seconds):
         mine, theirs = context.Pipe(duplex=False)
-        child = context.Process(target=_child, args=(theirs, base, at, min(at + WORK, last), folder), daemon=True)
+        child = context.Process(target=_child, args=(theirs, base, at, min(at + WORK, last), folder, axes), daemon=True)
         child.start()
         theirs.close()
         at = _listen(mine, base, at, report, started, seconds)
@@ -108,7 +111,7 @@ def _take(report: Report, seed: str, message: Any) -> None:
         report.findings.setdefault(said, []).append(seed)
 
 
-def _child(out: Connection, base: str, first: int, last: int, folder: Path | None) -> None:
+def _child(out: Connection, base: str, first: int, last: int, folder: Path | None, axes: int | None) -> None:
     import torch
 
     from fuzz.programs.make import make
@@ -119,7 +122,7 @@ def _child(out: Connection, base: str, first: int, last: int, folder: Path | Non
     for number in range(first, last):
         seed = f"{base}:{number}"
         out.send("making the program")
-        program = make(seed)
+        program = make(seed, axes)
         out.send("torch")
         try:
             outcome = run(program, at=out.send)

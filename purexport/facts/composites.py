@@ -14,14 +14,9 @@ from purexport.facts.fact import Aliases, Fact, alike
 
 _COMPUTE = (
     "conv1d conv2d conv3d _convolution _convolution_mode conv_transpose1d conv_transpose2d conv_transpose3d linear "
-    "matmul scaled_dot_product_attention softmax log_softmax max_pool2d max_pool3d avg_pool1d adaptive_avg_pool1d "
-    "relu6 selu upsample_nearest2d upsample_bilinear2d upsample_bicubic2d"
+    "matmul scaled_dot_product_attention softmax log_softmax adaptive_avg_pool1d relu6 selu upsample_nearest2d "
+    "upsample_bilinear2d upsample_bicubic2d"
 )
-
-
-def _max_pool1d(**arguments: Any) -> Any:
-    """The shape comes from an operator that keeps symbolic sizes."""
-    return torch.ops.aten.max_pool1d_with_indices(**arguments)[0]
 
 
 def _adaptive_average(self: torch.Tensor, output_size: Any) -> torch.Tensor:
@@ -32,5 +27,4 @@ def _adaptive_average(self: torch.Tensor, output_size: Any) -> torch.Tensor:
 FACTS = (
     *alike(_COMPUTE, Fact("aten::", aliases=Aliases.NEVER)),
     *alike("adaptive_avg_pool2d adaptive_avg_pool3d", Fact("aten::", aliases=Aliases.NEVER, shapes=_adaptive_average)),
-    Fact("aten::max_pool1d", aliases=Aliases.NEVER, shapes=_max_pool1d),
 )

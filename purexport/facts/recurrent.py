@@ -21,7 +21,7 @@ def _results(
 
 def _packed(input: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """The steps of all sequences, and the batch size of each step.  Both have an unbacked size."""
-    return input.new_empty((_unknown(), *input.shape[2:])), torch.empty(_unknown(), dtype=torch.int64)
+    return input.new_empty((unknown_size(), *input.shape[2:])), torch.empty(unknown_size(), dtype=torch.int64)
 
 
 def _padded(
@@ -29,12 +29,12 @@ def _padded(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """As many steps as there are batch sizes, unless `total_length` is given; the number of sequences is unbacked."""
     steps = batch_sizes.shape[0] if isinstance(total_length, int) and total_length <= 0 else total_length
-    count = _unknown()
+    count = unknown_size()
     sizes = (count, steps) if batch_first else (steps, count)
     return data.new_empty((*sizes, *data.shape[1:])), batch_sizes.new_empty(count)
 
 
-def _unknown() -> Any:
+def unknown_size() -> Any:
     """A new unbacked size: an element of a fake tensor."""
     size = torch.empty((), dtype=torch.int64).item()
     torch._check(size >= 0)  # type: ignore[no-untyped-call]

@@ -79,15 +79,6 @@ def _combinations(self: torch.Tensor, r: int = 2, with_replacement: bool = False
     return self.new_empty((rows, r) if r else (0,))
 
 
-def _spaced(
-    start: Any, end: Any, steps: Any, base: float = 10.0, *, dtype: torch.dtype | None = None, **options: Any
-) -> torch.Tensor:
-    """torch's own functions force a symbolic number of steps, or the bounds, to the example's."""
-    complex_bounds = any(isinstance(item, complex) for item in (start, end))
-    usual = torch.complex64 if complex_bounds else torch.get_default_dtype()
-    return torch.empty((steps,), dtype=dtype or usual)
-
-
 def _affine_grid(theta: torch.Tensor, size: Sequence[Any], align_corners: bool) -> torch.Tensor:
     """torch's own function forces symbolic sizes to the example's."""
     return theta.new_empty((size[0], *size[2:], len(size) - 2))
@@ -121,6 +112,5 @@ FACTS = (
     Fact("aten::_unsafe_index", shapes={"Tensor": _index}),
     Fact("aten::combinations", shapes=_combinations),
     Fact("aten::roll", shapes=_roll),
-    *alike("linspace logspace", Fact("aten::", shapes=_spaced)),
     Fact("aten::affine_grid_generator", shapes=_affine_grid),
 )

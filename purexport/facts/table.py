@@ -18,6 +18,7 @@ from purexport.facts import (
     normalization,
     numbers,
     pieces,
+    pools,
     promotion,
     quantized,
     recurrent,
@@ -38,6 +39,7 @@ FILES = (
     recurrent,
     quantized,
     numbers,
+    pools,
 )
 
 

@@ -113,7 +113,6 @@ def transformed(name: str, *axes: Any) -> Example:
     return example(f"aten::{name}", CUBE, *axes)
 
 
-SPACED = (None, torch.float64, torch.int64)
 EXAMPLES: list[Example] = [
     # views
     transformed("view", [6, 4]),
@@ -227,11 +226,18 @@ EXAMPLES: list[Example] = [
     example("aten::scaled_dot_product_attention", *[numbers(1, 2, 3)] * 3),
     *(example(f"aten::{name}.int", X, 0) for name in ("softmax", "log_softmax")),
     *(
-        example(f"aten::max_pool{rank}d", item, [size] * rank)
+        example(f"aten::max_pool{rank}d{kind}", item, [size] * rank)
         for rank, item in ((1, LINE), (2, IMAGE), (3, VOLUME))
+        for kind in ("", "_with_indices")
         for size in (1, 2)
     ),
     example("aten::avg_pool1d", LINE, [1]),
+    example("aten::avg_pool2d", IMAGE, [1, 2]),
+    example("aten::avg_pool3d", VOLUME, [1, 2, 1]),
+    example("aten::unfold", X, 1, 2, 1),
+    *(example(f"aten::{name}", 0, 1, 3) for name in ("linspace", "logspace")),
+    *(example(f"aten::{name}_window", 3) for name in ("hann", "hamming", "blackman", "bartlett", "kaiser")),
+    *(example(f"aten::{name}_indices", 3, 2, 1) for name in ("tril", "triu")),
     *(
         example(f"aten::adaptive_avg_pool{rank}d", item, [5] * rank)
         for rank, item in ((1, LINE), (2, IMAGE), (3, VOLUME))
@@ -279,7 +285,6 @@ EXAMPLES: list[Example] = [
     example("aten::index.Tensor", CUBE, [None, integers(1, 0), torch.tensor(2)]),
     example("aten::_unsafe_index.Tensor", CUBE, [None, integers(1, 0), torch.tensor(2)]),
     *(example("aten::combinations", numbers(4), r, again) for r in (0, 2, 3) for again in (True, False)),
-    *(example(f"aten::{name}", 0.5, 3, 4, dtype=dtype) for name in ("linspace", "logspace") for dtype in SPACED),
     *(example("aten::affine_grid_generator", numbers(2, r, r + 1), [2, 3, 4, 5, 6][: r + 2], True) for r in (2, 3)),
     example("aten::roll", CUBE, [1, 2], [0, -1]),
     *(

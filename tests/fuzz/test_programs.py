@@ -46,6 +46,16 @@ def test_a_seed_makes_one_program() -> None:
     assert make("tests:3") != make("tests:4")
 
 
+def test_a_program_has_the_axes_that_are_asked_for() -> None:
+    """Two of them, at four sizes, and every route computes what torch does."""
+    program = make("tests:axes", 2)
+    assert len(program.sizes) == 4 and all(set(row) == {"n", "m"} for row in program.sizes)
+    assert {label for axes in program.dynamic_axes().values() for label in axes.values()} == {"n", "m"}
+    outcome = run(program)
+    assert outcome.findings == []
+    assert outcome.counts["feeds compared"] > 0
+
+
 def doubled(*given: Any) -> list[torch.Tensor]:
     return [value * 2 for value in COMPUTED(*given)]
 

@@ -7,6 +7,7 @@ ConvTranspose, whose kernel is the inverse transform times the window. The numbe
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,10 +19,11 @@ from purexport.lowering.complex.arithmetic import Operand, complex_scale
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower, lower_complex
 from purexport.lowering.fft.fourier import dft, half_dft_matrices, map_parts
+from purexport.lowering.special.functions import bessel_i0
 from purexport.lowering.support.common import full, swap_last
-from purexport.lowering.support.kernels import largest
+from purexport.lowering.support.kernels import alike, largest
 from purexport.lowering.support.pairs import Pair, to_interleaved
-from purexport.lowering.support.positions import size_product, size_value
+from purexport.lowering.support.positions import int_range, size_product, size_value
 from purexport.lowering.tensor.create import iota
 from purexport.lowering.tensor.padding import constant_pad_nd, pad
 from purexport.lowering.tensor.slices import add_sizes, slice_axis, subtract_sizes
@@ -203,11 +205,33 @@ def _lengthened(op: Emitter, value: Value, total: Any, start: int, length: Any) 
 # Windows ------------------------------------------------------------------------------------------------------------
 
 
-def _made(op: Emitter, function: Any, window_length: Any, *arguments: Any) -> Value:
-    length = op.known(window_length)
-    if not isinstance(length, int):
-        raise UnsupportedForm("of a dynamic length has no rule; give its length as a number", code="size-not-known")
-    return op.const(function(length, *arguments, dtype=dtypes.torch_dtype(op.result_dtype)))
+def _cosines(op: Emitter, window_length: Any, periodic: bool, first: float, *factors: float) -> Value:
+    """`first` and each of the factors times the cosine of one, two, ... turns over the window."""
+
+    def window(place: Value) -> Value:
+        result = op.const(first, dtypes.DOUBLE)
+        for turns, factor in enumerate(factors, 1):
+            wave = op.Cos(op.Mul(place, op.const(2 * math.pi * turns, dtypes.DOUBLE)))
+            result = op.Add(result, op.Mul(wave, op.const(factor, dtypes.DOUBLE)))
+        return result
+
+    return _over_places(op, window_length, periodic, window)
+
+
+def _over_places(op: Emitter, window_length: Any, periodic: bool, window: Callable[[Value], Value]) -> Value:
+    """A window of a computed length: a function of 0 to 1, in double.  A window of one element is 1."""
+    length = size_value(op, window_length)
+    last = length if periodic else op.Sub(length, op.const(1))
+    steps = op.cast(int_range(op, 0, length), dtypes.DOUBLE)
+    place = op.Div(steps, op.cast(largest(op, last, op.const(1)), dtypes.DOUBLE))
+    place.shape = (None,)
+    found = window(place)
+    alone = op.Equal(length, op.const(1))
+    return op.cast(op.Where(alone, op.const(1.0, dtypes.DOUBLE), found), op.result_dtype)
+
+
+def _made(op: Emitter, function: Any, window_length: int, *arguments: Any) -> Value:
+    return op.const(function(window_length, *arguments, dtype=dtypes.torch_dtype(op.result_dtype)))
 
 
 @lower("aten::hann_window", "aten::hann_window.periodic")
@@ -215,7 +239,10 @@ def hann_window(op: Emitter, window_length: Any, periodic: bool = True, dtype: A
     """aten::hann_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
     bool? pin_memory=None) -> Tensor
     """
-    return _made(op, torch.hann_window, window_length, periodic)
+    length = op.known(window_length)
+    if isinstance(length, Value):
+        return _cosines(op, length, periodic, 0.5, -0.5)
+    return _made(op, torch.hann_window, length, periodic)
 
 
 @lower("aten::blackman_window", "aten::blackman_window.periodic")
@@ -223,7 +250,10 @@ def blackman_window(op: Emitter, window_length: Any, periodic: bool = True, dtyp
     """aten::blackman_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
     bool? pin_memory=None) -> Tensor
     """
-    return _made(op, torch.blackman_window, window_length, periodic)
+    length = op.known(window_length)
+    if isinstance(length, Value):
+        return _cosines(op, length, periodic, 0.42, -0.5, 0.08)
+    return _made(op, torch.blackman_window, length, periodic)
 
 
 @lower("aten::bartlett_window", "aten::bartlett_window.periodic")
@@ -231,7 +261,11 @@ def bartlett_window(op: Emitter, window_length: Any, periodic: bool = True, dtyp
     """aten::bartlett_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
     bool? pin_memory=None) -> Tensor
     """
-    return _made(op, torch.bartlett_window, window_length, periodic)
+    length = op.known(window_length)
+    if isinstance(length, Value):
+        one, two = op.const(1.0, dtypes.DOUBLE), op.const(2.0, dtypes.DOUBLE)
+        return _over_places(op, length, periodic, lambda place: op.Sub(one, op.Abs(op.Sub(op.Mul(place, two), one))))
+    return _made(op, torch.bartlett_window, length, periodic)
 
 
 @lower(
@@ -246,7 +280,10 @@ def hamming_window(
     """aten::hamming_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
     bool? pin_memory=None) -> Tensor
     """
-    return _made(op, torch.hamming_window, window_length, periodic, alpha, beta)
+    length = op.known(window_length)
+    if isinstance(length, Value):
+        return _cosines(op, length, periodic, alpha, -beta)
+    return _made(op, torch.hamming_window, length, periodic, alpha, beta)
 
 
 @lower("aten::kaiser_window", "aten::kaiser_window.periodic", "aten::kaiser_window.beta")
@@ -256,4 +293,17 @@ def kaiser_window(
     """aten::kaiser_window(int window_length, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
     bool? pin_memory=None) -> Tensor
     """
-    return _made(op, torch.kaiser_window, window_length, periodic, beta)
+    length = op.known(window_length)
+    if isinstance(length, Value):
+        return _over_places(op, length, periodic, lambda place: _kaiser(op, place, beta))
+    return _made(op, torch.kaiser_window, length, periodic, beta)
+
+
+def _kaiser(op: Emitter, place: Value, beta: float) -> Value:
+    """I0(beta sqrt(1 - (2 place - 1)^2)) / I0(beta): the root is 2 sqrt(place (1 - place))."""
+    one = op.const(1.0, dtypes.DOUBLE)
+    inside = op.Sqrt(op.Max(op.Mul(place, op.Sub(one, place)), op.const(0.0, dtypes.DOUBLE)))
+    inside.shape = (None,)
+    wave = bessel_i0(op, alike(op.Mul(inside, op.const(2 * beta, dtypes.DOUBLE)), inside))
+    largest_value = torch.special.i0(torch.tensor(beta, dtype=torch.float64))
+    return op.Div(wave, op.const(largest_value))

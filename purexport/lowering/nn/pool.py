@@ -15,11 +15,13 @@ from typing import Any
 import torch
 
 from purexport import dtypes
+from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import dims_of, each_axis, full
 from purexport.lowering.support.kernels import largest
+from purexport.lowering.support.windows import windows
 
 
 class _Window:
@@ -101,6 +103,61 @@ def unbatched(op: Emitter, result: Value, value: Value, rank: int) -> Value:
     return result if value.rank == rank + 2 else op.Squeeze(result, [0])
 
 
+# Numbers that are computed ------------------------------------------------------------------------------------------
+
+
+def _is_computed(op: Emitter, *numbers: Sequence[Any]) -> bool:
+    return any(isinstance(op.known(item), Value) for items in numbers for item in items)
+
+
+def _over_windows(
+    op: Emitter,
+    value: Value,
+    reduction: str,
+    kernel_size: Sequence[Any],
+    stride: Sequence[Any],
+    padding: Sequence[Any],
+    dilation: Sequence[Any] = (1,),
+    ceil_mode: bool = False,
+) -> Value:
+    """The reduction over windows of which some numbers are computed, one axis after the other."""
+    if ceil_mode:
+        raise UnsupportedForm(
+            "with ceil_mode takes no computed kernel, stride or padding; give them as numbers", code="value-not-known"
+        )
+    rank = spatial_rank(op)
+    kernel, padding, dilation = (each_axis(item, rank) for item in (kernel_size, padding, dilation))
+    steps = each_axis(stride, rank) if stride else kernel
+    lead = value.rank - rank
+    sizes = dims_of(op, value)[lead:]
+    if any(op.known(item) != 0 for item in padding):
+        filler = op.const(_lowest(value), value.dtype or dtypes.FLOAT) if reduction == "ReduceMax" else None
+        around = op.ints([*[0] * lead, *padding] * 2)
+        shape = (*(value.shape or ())[:lead], *[None] * rank)
+        value = op.Pad(value, around, constant_value=filler, mode="constant")
+        value.shape = shape
+        sizes = []
+    for axis in range(rank):
+        at = lead + axis
+        if sizes and kernel[axis] is sizes[axis]:
+            value = op.emit(reduction, value, axes=[at], keepdims=1)
+            value.shape = (*[None] * at, 1, *[None] * (rank - 1 - axis))
+        else:
+            value = op.emit(
+                reduction,
+                windows(op, value, at, *(i[axis] for i in (kernel, steps, dilation))),
+                axes=[value.rank],
+                keepdims=0,
+            )
+            value.shape = (None,) * (lead + rank)
+    return value
+
+
+def _lowest(value: Value) -> Any:
+    dtype = dtypes.torch_dtype(value.dtype or dtypes.FLOAT)
+    return -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
+
+
 # Maximum ------------------------------------------------------------------------------------------------------------
 
 
@@ -119,6 +176,8 @@ def max_pool(
 
     Padding counts as minus infinity.
     """
+    if _is_computed(op, kernel_size, stride, padding, dilation):
+        return _over_windows(op, self, "ReduceMax", kernel_size, stride, padding, dilation, ceil_mode)
     window = _Window(op, self, kernel_size, stride, padding, dilation, ceil_mode)
     (result,) = _maximum(op, batched(op, self, window.rank), window, outputs=1)
     return unbatched(op, result, self, window.rank)
@@ -148,9 +207,7 @@ def _maximum(op: Emitter, value: Value, window: _Window, outputs: int) -> tuple[
     explicit = window.is_computed or window.is_wide
     padded = value
     if explicit:
-        dtype = dtypes.torch_dtype(value.dtype or dtypes.FLOAT)
-        lowest = -math.inf if dtype.is_floating_point else torch.iinfo(dtype).min
-        padded = window.pad(op, value, window.padding, window.padding, lowest)
+        padded = window.pad(op, value, window.padding, window.padding, _lowest(value))
     found = op.multi(
         "MaxPool",
         padded,
@@ -224,6 +281,13 @@ def avg_pool(
     `divisor_override` replaces the number of elements. With `count_include_pad` padding is counted, but never the
     overhang of `ceil_mode`.
     """
+    if _is_computed(op, kernel_size, stride, padding):
+        if divisor_override is not None or not (count_include_pad or all(op.known(item) == 0 for item in padding)):
+            raise UnsupportedForm(
+                "of a computed kernel, stride or padding counts all elements of a window; give them as numbers",
+                code="value-not-known",
+            )
+        return _over_windows(op, self, "ReduceMean", kernel_size, stride, padding, ceil_mode=ceil_mode)
     window = _Window(op, self, kernel_size, stride, padding, ceil_mode=ceil_mode)
     value = batched(op, self, window.rank)
     if divisor_override is not None:

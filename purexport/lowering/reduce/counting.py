@@ -25,7 +25,7 @@ from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.positions import int_range, size_product, size_value
 from purexport.lowering.tensor.indexing import nonzero
 from purexport.lowering.tensor.scatter import index_add, scatter_add
-from purexport.lowering.tensor.slices import slice_axis
+from purexport.lowering.tensor.slices import slice_axis, subtract_sizes
 
 _END = 2**63 - 1
 
@@ -126,13 +126,16 @@ _UNIQUE = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.INT64, dtypes.INT8)
 
 
 @lower("aten::bincount")
-def bincount(op: Emitter, self: Value, weights: Value | None = None, minlength: int = 0) -> Value:
+def bincount(op: Emitter, self: Value, weights: Value | None = None, minlength: Any = 0) -> Value:
     """aten::bincount(Tensor self, Tensor? weights=None, SymInt minlength=0) -> Tensor
 
     The number (or total weight) of each of 0, 1, ... up to the largest value or `minlength` - 1.
     """
     places = op.cast(self, dtypes.INT64)
-    last = op.ReduceMax(op.Concat(places, op.const([minlength - 1]), axis=0), axes=[0], keepdims=0)
+    least = op.ints([subtract_sizes(op, minlength, 1)])
+    last = op.ReduceMax(
+        op.Concat(places, least if isinstance(least, Value) else op.const(least), axis=0), axes=[0], keepdims=0
+    )
     size = op.Add(last, op.const(1))
     size.shape = ()
     parts = full(op, [op.dim(self, 0)], 1, op.result_dtype) if weights is None else op.cast(weights, op.result_dtype)

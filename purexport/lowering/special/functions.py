@@ -333,10 +333,10 @@ def _grown(scaled: Callable[[Emitter, Value], Value]) -> Callable[[Emitter, Valu
     return lambda op, x: alike(op.Mul(scaled(op, x), op.Exp(op.Abs(x))), x)
 
 
-_i0, _i1 = _grown(_i0e), _grown(_i1e)
+bessel_i0, _i1 = _grown(_i0e), _grown(_i1e)
 _in_double(_i0e, "aten::special_i0e")
 _in_double(_i1e, "aten::special_i1e")
-_in_double(_i0, "aten::i0", "aten::special_i0", "aten::special_modified_bessel_i0")
+_in_double(bessel_i0, "aten::i0", "aten::special_i0", "aten::special_modified_bessel_i0")
 _in_double(_i1, "aten::special_i1", "aten::special_modified_bessel_i1")
 
 
@@ -359,7 +359,7 @@ def _second_kind(order: int, scaled: bool) -> Callable[[Emitter, Value], Value]:
 
     def rule(op: Emitter, x: Value) -> Value:
         is_near, low, high = _near_and_far(op, x, _rest_of_k1 if order else _rest_of_k0, far, 2.0)
-        logarithm = op.Mul(op.Log(op.Mul(_number(op, 0.5), x)), (_i1 if order else _i0)(op, x))
+        logarithm = op.Mul(op.Log(op.Mul(_number(op, 0.5), x)), (_i1 if order else bessel_i0)(op, x))
         low = op.Add(op.Div(low, x), logarithm) if order else op.Sub(low, logarithm)
         high = op.Div(high, op.Sqrt(x))
         if scaled:

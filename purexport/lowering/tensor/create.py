@@ -246,23 +246,34 @@ def eye(op: Emitter, n: Any, m: Any = None, dtype: Any = None) -> Value:
 
 
 @lower("aten::tril_indices")
-def tril_indices(op: Emitter, row: int, col: int, offset: int = 0, dtype: Any = None) -> Value:
+def tril_indices(op: Emitter, row: Any, col: Any, offset: int = 0, dtype: Any = None) -> Value:
     """aten::tril_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None,
     Device? device=None, bool? pin_memory=None) -> Tensor
 
     [2, n]: the rows and the columns of the elements, row by row.
     """
-    return op.const(torch.tril_indices(row, col, offset, dtype=dtypes.torch_dtype(op.result_dtype)))
+    return _triangle_indices(op, row, col, offset, upper=False)
 
 
 @lower("aten::triu_indices")
-def triu_indices(op: Emitter, row: int, col: int, offset: int = 0, dtype: Any = None) -> Value:
+def triu_indices(op: Emitter, row: Any, col: Any, offset: int = 0, dtype: Any = None) -> Value:
     """aten::triu_indices(int row, int col, int offset=0, *, ScalarType? dtype=4, Layout? layout=None,
     Device? device=None, bool? pin_memory=None) -> Tensor
 
     [2, n]: the rows and the columns of the elements, row by row.
     """
-    return op.const(torch.triu_indices(row, col, offset, dtype=dtypes.torch_dtype(op.result_dtype)))
+    return _triangle_indices(op, row, col, offset, upper=True)
+
+
+def _triangle_indices(op: Emitter, rows: Any, columns: Any, offset: int, *, upper: bool) -> Value:
+    rows, columns = op.known(rows), op.known(columns)
+    if isinstance(rows, int) and isinstance(columns, int):
+        function = torch.triu_indices if upper else torch.tril_indices
+        return op.const(function(rows, columns, offset, dtype=dtypes.torch_dtype(op.result_dtype)))
+    row = op.Unsqueeze(op.Add(iota(op, rows), op.const(offset)), [1])
+    column = op.Unsqueeze(iota(op, columns), [0])
+    outside = op.Greater(row, column) if upper else op.Less(row, column)
+    return op.cast(op.NonZero(op.Not(outside)), op.result_dtype)
 
 
 # Copies -------------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape
 from purexport.lowering.support.kernels import largest, smallest, widened_dtype
 from purexport.lowering.support.positions import int_range, size_product, size_value
+from purexport.lowering.support.windows import windows
 
 
 @lower("aten::slice.Tensor", "aten::slice_copy.Tensor")
@@ -323,7 +324,7 @@ def diagflat(op: Emitter, self: Value, offset: int = 0) -> Value:
 
 
 @lower("aten::unfold", "aten::unfold_copy")
-def unfold(op: Emitter, self: Value, dimension: int, size: int, step: int) -> Value:
+def unfold(op: Emitter, self: Value, dimension: int, size: Any, step: Any) -> Value:
     """aten::unfold(Tensor(a) self, int dimension, int size, int step) -> Tensor(a)
 
     Windows along an axis, one after the other on it; the new last axis is the position in the window.
@@ -331,16 +332,12 @@ def unfold(op: Emitter, self: Value, dimension: int, size: int, step: int) -> Va
     if not self.rank:
         return reshape(op, self, [1])
     axis, length = axis_of(dimension, self.rank), op.dim(self, dimension)
-    inside = torch.arange(size)
-    if isinstance(length, int):
-        starts = torch.arange(0, length - size + 1, step)
-        found = op.const(starts[:, None] + inside)
-    else:
-        count = op.Div(add_sizes(op, length, step - size), op.const(step))
-        found = op.Add(op.Unsqueeze(op.Mul(int_range(op, 0, count), op.const(step)), [1]), op.const(inside))
-    windows = op.Gather(self, found, axis=axis)
+    size, step = op.known(size), op.known(step)
+    if any(isinstance(item, Value) for item in (length, size, step)):
+        return windows(op, self, axis, size, step)
+    found = op.const(torch.arange(0, length - size + 1, step)[:, None] + torch.arange(size))
     order = [*range(axis + 1), *range(axis + 2, self.rank + 1), axis + 1]
-    return permute(op, windows, order)
+    return permute(op, op.Gather(self, found, axis=axis), order)
 
 
 @lower("aten::tril")

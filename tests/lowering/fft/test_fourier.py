@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import purexport
-from tests.harness import Row, c64, c128, f32, f64, i64, layer, row_params, run_row
+from tests.harness import CAPTURES, Row, c64, c128, f32, f64, i64, layer, row_params, run_row
 
 aten = torch.ops.aten
 FEW, SOME, LATER = (9, 17, 20), (13, 20), (13, 17, 20, 23)
@@ -147,6 +147,25 @@ def _short_time_and_back(x: torch.Tensor) -> torch.Tensor:
 
 
 SHORT_TIME = [
+    *(
+        Row(
+            f"{function.__name__}-of-any-length",
+            lambda x, function=function, options=options: x * function(x.shape[0], *options),
+            f32(6),
+            dynamic={0: {0: "length"}},
+            every=(1, 2, 9),
+            opsets=(13, 20),
+            routes=CAPTURES,
+            trap="a window of one element is 1",
+        )
+        for function, options in (
+            (torch.hann_window, ()),
+            (torch.hamming_window, (False,)),
+            (torch.blackman_window, ()),
+            (torch.bartlett_window, (False,)),
+            (torch.kaiser_window, (True, 6.0)),
+        )
+    ),
     Row("stft", lambda x: _stft(x, window=HANN), f32(2, 20), dynamic="batch"),
     Row("stft-length", lambda x: _stft(x, window=HANN).abs(), f32(2, 20), dynamic=LENGTH, opsets=(13, 17, 20)),
     Row("stft-signal", lambda x: _stft(x, window=HANN), f32(20)),

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.harness import Row, f32, layer, row_params, run_row, values
+from tests.harness import CAPTURES, Row, f32, layer, row_params, run_row, values
 
 aten = torch.ops.aten
 FEW = (9, 20)
@@ -38,6 +38,28 @@ MAX = [
     Row("max3d-no-batch", layer(nn.MaxPool3d, 2), f32(2, 4, 5, 4)),
     Row("max-dilated", layer(nn.MaxPool2d, 2, stride=1, dilation=(2, 3)), f32(1, 2, 6, 7), min_opset=10),
 ]
+
+COMPUTED = [
+    Row("avg-whole-plane", lambda x: functional.avg_pool2d(x, x.shape[2:]), f32(2, 3, 7, 8), dynamic=ANY),
+    Row("max-whole-axis", lambda x: functional.max_pool1d(x, x.shape[2]), f32(2, 3, 8), dynamic={0: {2: "length"}}),
+    Row("avg-part", lambda x: functional.avg_pool1d(x, x.shape[2] // 4), f32(2, 3, 8), dynamic={0: {2: "length"}}),
+    Row(
+        "max-part",
+        lambda x: functional.max_pool2d(x - 9, (x.shape[2] // 2, 3), 1, (x.shape[2] // 4, 1)),
+        f32(2, 3, 8, 7),
+        dynamic={0: {2: "height"}},
+        trap="padding is not a zero",
+    ),
+    Row("avg-one-for-both", lambda x: functional.avg_pool2d(x, x.shape[2] // 2), f32(2, 8, 9), dynamic={0: {2: "w"}}),
+    Row(
+        "max-dilated-part",
+        lambda x: functional.max_pool1d(x, 2, 1, 0, x.shape[2] // 4),
+        f32(2, 3, 8),
+        dynamic={0: {2: "length"}},
+    ),
+]
+for _row in COMPUTED:
+    _row.routes, _row.opsets = CAPTURES, (11, 18)
 
 AVERAGE = [
     Row("avg1d", layer(nn.AvgPool1d, 3), f32(2, 3, 8), dynamic={0: {0: "batch", 2: "length"}}),
@@ -235,6 +257,8 @@ INDICES = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*MAX, *AVERAGE, *CEIL, *BORDERS, *ADAPTIVE, *INDICES]))
+@pytest.mark.parametrize(
+    ("row", "route", "opset"), row_params([*MAX, *AVERAGE, *COMPUTED, *CEIL, *BORDERS, *ADAPTIVE, *INDICES])
+)
 def test_row(row: Row, route: str, opset: int) -> None:
     run_row(row, route, opset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.harness import Row, f16, f32, f64, i32, i64, row_params, run_row, values
+from tests.harness import CAPTURES, Row, f16, f32, f64, i32, i64, row_params, run_row, values
 
 FEW = (9, 13, 20)
 BOTH = {0: {0: "rows", 1: "columns"}}
@@ -67,6 +67,55 @@ POSITIONS = [
     Row("arange-int32", lambda x: torch.arange(400, dtype=torch.int32) + x, i32(400), opsets=FEW),
     Row("linspace", lambda x: torch.linspace(-1, 1, 5) + x, f32(5), opsets=FEW),
     Row("linspace-one", lambda x: torch.linspace(3, 4, 1) + x, f32(1), opsets=FEW),
+    Row(
+        "linspace-any",
+        lambda x: torch.linspace(-1, x.shape[0], x.shape[0]) + x,
+        f32(5),
+        dynamic={0: {0: "n"}},
+        every=(1, 2),
+        opsets=FEW,
+        routes=CAPTURES,
+    ),
+    Row(
+        "logspace-any",
+        lambda x: torch.logspace(0, 1, x.shape[0]) + x,
+        f32(5),
+        dynamic={0: {0: "n"}},
+        opsets=FEW,
+        routes=CAPTURES,
+    ),
+    Row(
+        "arange-of-a-part",
+        lambda x: torch.arange(0, 1, 1 / x.shape[0]) + x.sum(),
+        f32(4),
+        dynamic={0: {0: "n"}},
+        sizes={"n": 8},
+        opsets=FEW,
+        routes=("trace",),
+        trap="the step is a float that follows from a size",
+    ),
+    *(
+        Row(
+            f"{function.__name__}-any-{offset}",
+            lambda x, function=function, offset=offset: x.take(
+                function(x.shape[0], x.shape[1], offset)[0] + function(x.shape[0], x.shape[1], offset)[1]
+            ),
+            f32(4, 4),
+            dynamic={0: {0: "n", 1: "n"}},
+            opsets=FEW,
+            routes=CAPTURES,
+        )
+        for function, offset in ((torch.tril_indices, 1), (torch.tril_indices, -1), (torch.triu_indices, 1))
+    ),
+    Row(
+        "triu_indices-any-shape",
+        lambda x: torch.triu_indices(x.shape[0], x.shape[1], -1),
+        f32(4, 3),
+        dynamic={0: {0: "n", 1: "m"}},
+        sizes={"n": 2, "m": 5},
+        opsets=FEW,
+        routes=CAPTURES,
+    ),
     Row("linspace-tensor", lambda x: torch.linspace(x, 2.0, 5), f32(), opsets=FEW),
     Row("linspace-to-tensor", lambda x: torch.linspace(2.0, x, 4), f32(), opsets=FEW),
     Row("linspace-tensors", lambda x, y: torch.linspace(x, y, 5), f32(), f32()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.harness import Row, boolean, f16, f32, f64, i32, i64, row_params, run_row, values
+from tests.harness import CAPTURES, Row, boolean, f16, f32, f64, i32, i64, row_params, run_row, values
 
 N = {0: {0: "n"}}
 BOTH = {0: {0: "a", 1: "b"}}
@@ -381,6 +381,14 @@ DIAGONALS = [
     Row("causal-mask", lambda x: torch.full((4, 4), float("-inf")).triu(1) + x, f32(4, 4)),
     Row("unfold", lambda x: x.unfold(1, 3, 2), f32(2, 8), dynamic=N),
     Row("unfold-dynamic", lambda x: x.unfold(0, 3, 1), f32(5, 2), dynamic=N, opsets=SINCE_11),
+    Row(
+        "unfold-part",
+        lambda x: x.unfold(1, x.shape[1] // 2, x.shape[1] // 4),
+        f32(2, 8),
+        dynamic={0: {1: "length"}},
+        opsets=SINCE_11,
+        routes=CAPTURES,
+    ),
     Row("unfold-zero-dim", lambda x: x.unfold(0, 1, 1), f32()),
     Row("unfold-copy", lambda x: torch.unfold_copy(x, 0, 2, 2), f32(5)),
 ]

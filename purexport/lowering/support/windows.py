@@ -1,0 +1,25 @@
+"""Windows along an axis, of a size, a step and a dilation that may be computed: their positions are gathered.
+
+ONNX's pooling operators take known numbers only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.support.common import permute
+from purexport.lowering.support.positions import int_range, size_value
+
+
+def windows(op: Emitter, value: Value, axis: int, size: Any, step: Any, dilation: Any = 1) -> Value:
+    """The windows of `value` along `axis`, one after the other on it; a new last axis is the position in the window."""
+    rank = value.rank
+    span = op.Mul(op.Sub(size_value(op, size), op.const(1)), size_value(op, dilation))
+    rest = op.Sub(size_value(op, op.dim(value, axis)), op.Add(span, op.const(1)))
+    count = op.Add(op.Div(rest, size_value(op, step)), op.const(1))
+    starts = op.Mul(int_range(op, 0, count), size_value(op, step))
+    inside = op.Mul(int_range(op, 0, size), size_value(op, dilation))
+    found = op.Gather(value, op.Add(op.Unsqueeze(starts, [1]), op.Unsqueeze(inside, [0])), axis=axis)
+    return permute(op, found, [*range(axis + 1), *range(axis + 2, rank + 1), axis + 1])

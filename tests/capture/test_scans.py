@@ -1,0 +1,60 @@
+"""A Python loop over a dynamic length is unrolled by a trace and by torch.export: the axis is static, and said so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import purexport
+from tests.harness import CAPTURES
+
+
+def by_number(x: Tensor) -> Tensor:
+    state = torch.zeros_like(x[:, 0])
+    for step in range(x.shape[1]):
+        state = torch.tanh(state + x[:, step])
+    return state
+
+
+def by_unbind(x: Tensor) -> Tensor:
+    state = torch.zeros_like(x[:, 0])
+    for row in x.unbind(1):
+        state = torch.tanh(state + row)
+    return state
+
+
+def by_pairs(x: Tensor) -> Tensor:
+    state = torch.zeros_like(x[:, 0])
+    for row, other in zip(x.transpose(0, 1), x.flip(1).transpose(0, 1), strict=True):
+        state = torch.tanh(state + row * other)
+    return state
+
+
+def by_chunk(x: Tensor) -> Tensor:
+    state = torch.zeros_like(x[:, :1])
+    for row in x.chunk(x.shape[1], 1):
+        state = torch.tanh(state + row)
+    return state
+
+
+def by_while(x: Tensor) -> Tensor:
+    state, step = torch.zeros_like(x[:, 0]), 0
+    while step < x.shape[1]:
+        state, step = torch.tanh(state + x[:, step]), step + 1
+    return state
+
+
+@pytest.mark.parametrize("route", CAPTURES)
+@pytest.mark.parametrize("scan", [by_number, by_unbind, by_pairs, by_chunk, by_while])
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
+def test_a_length_that_a_loop_runs_over_is_held(scan: Callable[[Tensor], Tensor], route: str) -> None:
+    axes = {"x": {0: "batch", 1: "length"}}
+    with pytest.warns(UserWarning, match="axis 'length' was declared dynamic, but the model holds it at 6"):
+        program = purexport.export(scan, (torch.randn(2, 6, 3),), input_names=["x"], dynamic_axes=axes, capture=route)
+    other = torch.randn(4, 6, 3)
+    torch.testing.assert_close(program(other)[0], scan(other))
+    with pytest.raises(Exception, match="invalid dimensions"):
+        program(torch.randn(2, 7, 3))
