@@ -121,6 +121,19 @@ def test_sizes(name: str, route: str) -> None:
         compare_with_torch(function, data, (image,), {}, CHAIN)
 
 
+def test_rounding_without_dynamic_axes() -> None:
+    """Sizes that cannot change are rounded to Python's integers."""
+    seen = []
+
+    def function(x: Tensor) -> Tensor:
+        seen.extend([math.ceil(x.shape[0] / 2), round(x.shape[0] / 2)])
+        return x[: seen[-1]]
+
+    program = purexport.export(function, (torch.ones(3),), capture="trace")
+    assert set(map(type, seen)) == {int}
+    compare_with_torch(function, program.model_proto.SerializeToString(), (torch.rand(3),), {})
+
+
 def test_rounding_of_other_numbers() -> None:
     """A number in a tensor that is no size is rounded as ever; so are tensors outside of an export."""
     seen = []

@@ -113,7 +113,6 @@ def transformed(name: str, *axes: Any) -> Example:
     return example(f"aten::{name}", CUBE, *axes)
 
 
-SPACED = (None, torch.float64, torch.int64)
 EXAMPLES: list[Example] = [
     # views
     transformed("view", [6, 4]),
@@ -286,7 +285,6 @@ EXAMPLES: list[Example] = [
     example("aten::index.Tensor", CUBE, [None, integers(1, 0), torch.tensor(2)]),
     example("aten::_unsafe_index.Tensor", CUBE, [None, integers(1, 0), torch.tensor(2)]),
     *(example("aten::combinations", numbers(4), r, again) for r in (0, 2, 3) for again in (True, False)),
-    *(example(f"aten::{name}", 0.5, 3, 4, dtype=dtype) for name in ("linspace", "logspace") for dtype in SPACED),
     *(example("aten::affine_grid_generator", numbers(2, r, r + 1), [2, 3, 4, 5, 6][: r + 2], True) for r in (2, 3)),
     example("aten::roll", CUBE, [1, 2], [0, -1]),
     *(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -76,6 +77,11 @@ class Family:
 
     def dynamic_axes(self) -> dict[str, dict[int, str]]:
         return {name: {0: "batch", 2: "height", 3: "width"} for name in self.input_names()}
+
+
+def share_off(found: Any, wanted: Any) -> float:
+    """How far the numbers of one array are from those of another, as a share of the largest."""
+    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
 
 
 def _torchvision(name: str, **options: Any) -> Callable[[], nn.Module]:

@@ -2,10 +2,10 @@
 
 Some check whether an argument is valid (`cov`, `gaussian_nll_loss`).  Some give a data-dependent number or size
 (`equal`, `one_hot`).  For some torch cannot compute the shape of the result (`ctc_loss`, `lstsq`), or it takes the
-example's number for a dynamic size (`linspace`, `torch.tensor([h, w])`).  Where a rule lowers
-the call as a whole, the call becomes an operator `purexport::name` with exactly the schema of `aten::name`.  That
-operator has a shape function and no kernel, and the reader renames it to `aten::name`.  The other functions are written
-in terms of other operators.  Checks of arguments are left out, and a remark says so.
+example's number for a dynamic size (`affine_grid`, `torch.tensor([h, w])`).  Where a rule lowers the call as a whole,
+the call becomes an operator `purexport::name` with exactly the schema of `aten::name`.  That operator has a shape
+function and no kernel, and the reader renames it to `aten::name`.  The other functions are written in terms of other
+operators.  Checks of arguments are left out, and a remark says so.
 """
 
 from __future__ import annotations
@@ -46,8 +46,14 @@ def recorded_in_other_forms(remarks: list[str]) -> AbstractContextManager[None]:
 
 
 _KEPT = (
-    *("cov", "corrcoef", "linalg_lstsq", "ctc_loss.IntList", "ctc_loss.Tensor", "combinations", "one_hot"),
-    *("linspace", "logspace", "affine_grid_generator"),
+    "cov",
+    "corrcoef",
+    "linalg_lstsq",
+    "ctc_loss.IntList",
+    "ctc_loss.Tensor",
+    "combinations",
+    "one_hot",
+    "affine_grid_generator",
 )
 
 # Operators without a kernel -------------------------------------------------------------------------------------------
@@ -59,8 +65,7 @@ def _operators() -> torch.library.Library:
     library = torch.library.Library(OWN_NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
     for name in _KEPT:
         target = f"aten::{name}"
-        schema = str(schema_of(target)).removeprefix("aten::")
-        library.define(schema.replace(" int steps", " SymInt steps"))  # type: ignore[no-untyped-call]
+        library.define(str(schema_of(target)).removeprefix("aten::"))  # type: ignore[no-untyped-call]
         torch.library.register_fake(f"{OWN_NAMESPACE}::{name}", _shape(target), lib=library)
     for name in sized_calls.OPERATORS:
         target = f"aten::{name}"
@@ -146,14 +151,6 @@ def _narrow(input: Tensor, dim: int, start: Any, length: Any) -> Tensor:
     return torch.narrow(input, dim, position, length)  # type: ignore[arg-type]
 
 
-def _spaced(name: str, function: Any, start: Any, end: Any, steps: Any, *more: Any, **options: Any) -> Tensor:
-    if not isinstance(steps, torch.SymInt) or isinstance(start, Tensor) or isinstance(end, Tensor):
-        found: Tensor = function(start, end, steps, *more, **options)
-        return found
-    result: Tensor = _operator(name)(start, end, steps, *more, **options)
-    return result
-
-
 def _affine_grid(theta: Tensor, size: Sequence[Any], align_corners: bool | None = None) -> Tensor:
     if not any(isinstance(item, torch.SymInt) for item in size):
         return functional.affine_grid(theta, list(size), align_corners)
@@ -237,7 +234,6 @@ def _tensors(args: Sequence[Any]) -> int:
     return sum(isinstance(arg, Tensor) for arg in args)
 
 
-_SPACED = ("linspace", "logspace")
 _UNIQUE = (torch.unique, torch.unique_consecutive, torch.Tensor.unique, torch.Tensor.unique_consecutive)
 
 
@@ -251,7 +247,6 @@ def _forms() -> dict[Any, Callable[..., Any]]:
         (_combinations, (torch.combinations,)),
         (_one_hot, (functional.one_hot,)),
         (_affine_grid, (functional.affine_grid,)),
-        *((functools.partial(_spaced, name, getattr(torch, name)), (getattr(torch, name),)) for name in _SPACED),
         *((functools.partial(_made_of, function), (function,)) for function in (torch.tensor, torch.as_tensor)),
         (_new_tensor, (torch.Tensor.new_tensor,)),
         (_narrow, (torch.narrow, torch.Tensor.narrow)),

@@ -107,7 +107,7 @@ def trace(
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         warnings.simplefilter("always", category=jit_trace.TracerWarning)
         visible = _Visible(dynamic, caught)
-        with functions_handed_to(visible.call), module_paths(scopes), rounding_recorded(_is_size):
+        with functions_handed_to(visible.call), module_paths(scopes), rounding_recorded(visible.may_change):
             graph, _ = torch._C._create_graph_by_tracing(
                 lambda *values: tuple(function(*values[: len(tensors)])),
                 tuple(flat),
@@ -154,6 +154,10 @@ class _Visible:
                     "call .clone() on the results, or export with capture='export'",
                     code="trace-drops-write",
                 )
+
+    def may_change(self, tensor: torch.Tensor) -> bool:
+        """Whether a number follows from sizes, of which some are dynamic."""
+        return self.dynamic and _is_size(tensor)
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of `function`, recorded in a form that shows its writes and its aliasing."""
