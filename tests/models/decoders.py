@@ -86,7 +86,16 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     # multi-head latent attention: as many keys as queries
     **{
         name: {"num_key_value_heads": 4}
-        for name in ("axk1", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "longcat_flash", "minicpm3", "youtu")
+        for name in (
+            "dots3_note_text",
+            "axk1",
+            "deepseek_v2",
+            "deepseek_v3",
+            "glm4_moe_lite",
+            "longcat_flash",
+            "minicpm3",
+            "youtu",
+        )
     },
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "intermediate_size": 48},
     "roc_bert": {
@@ -279,7 +288,7 @@ def _case(name: str, model: Any) -> Decoder:
         with torch.no_grad():
             result = model(input_ids=ids, attention_mask=torch.ones_like(ids), past_key_values=cache, use_cache=True)
     except Exception as error:
-        raise LeftOutError(f"does not run with a DynamicCache: {_line(error)}") from error
+        raise LeftOutError(f"{_other_layers(model)}does not run with a DynamicCache: {_line(error)}") from error
     if not getattr(cache, "layers", None):
         raise LeftOutError("takes a DynamicCache and puts nothing in it")
     kinds = {type(layer).__name__ for layer in cache.layers if type(layer) is not library.DynamicLayer}
@@ -293,6 +302,17 @@ def _case(name: str, model: Any) -> Decoder:
     decoder = Decoder(name, Step(model, len(cache.layers)).eval(), shapes, min(90, result.logits.shape[-1]))
     _must_hold(decoder, ids, result.logits)
     return decoder
+
+
+def _other_layers(model: Any) -> str:
+    """What layers a cache that is made from the config has beside those of keys and values, as a reason."""
+    library = _library("cache_utils")
+    try:
+        layers = library.DynamicCache(config=model.config).layers
+    except Exception:  # no cache is made from such a config
+        return ""
+    kinds = {type(layer) for layer in layers} - {library.DynamicLayer, library.DynamicSlidingWindowLayer}
+    return f"needs {', '.join(sorted(kind.__name__ for kind in kinds))} in its cache; " if kinds else ""
 
 
 def _must_hold(decoder: Decoder, ids: Tensor, logits: Tensor) -> None:
