@@ -25,7 +25,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 from purexport.aten.axes import Axes, Specialised, own_name
-from purexport.aten.graph import AtenGraph, Source
+from purexport.aten.graph import Source
 from purexport.capture.export import reader
 from purexport.capture.export.refusals import Watch
 from purexport.errors import ExportError
@@ -38,8 +38,6 @@ _SQUARES = (1024, 4096, 2048**2)
 
 _SIZES = (0, 1, 2, 3, 5, 8, 13, 64, 1000)
 _TRIED_TOGETHER = 3
-
-_BY_DATA = re.compile(r"\bu\d+\b")  # torch's names of sizes that the data decides
 
 Guard = tuple[Any, str]  # an expression, and the line where it comes from
 
@@ -197,30 +195,6 @@ def _fixes(expression: Any) -> bool:
     shifted = (itertools.islice(itertools.cycle(_LARGE), shift, shift + len(symbols)) for shift in range(len(_LARGE)))
     equal = ((size,) * len(symbols) for size in (*_LARGE, *_SQUARES))
     return not any(holds_at(expression, dict(zip(symbols, sizes, strict=True))) for sizes in (*equal, *shifted))
-
-
-def of_squeezes(graph: AtenGraph, example_grew: bool) -> list[str]:
-    """Remarks on each squeeze of a dynamic axis, which the file keeps at every size.
-
-    Raises ExportError where the axis may have had the size 1 in the example, so that the file would give another shape.
-    """
-    found: dict[str, None] = {}
-    for call in graph.calls:
-        if call.base not in ("aten::squeeze", "aten::squeeze_"):
-            continue
-        shape = call.args["self"].tensor.shape or ()
-        dims = call.args.get("dim", range(len(shape)))
-        kept = [shape[dim] for dim in (dims if isinstance(dims, (list, range)) else [dims]) if shape]
-        if all(isinstance(size, int) for size in kept):
-            continue
-        if example_grew and not all(isinstance(size, int) or _BY_DATA.search(str(size)) for size in kept):
-            raise ExportError(
-                f"{call.target} at {call.source} removes a dynamic axis, whose size is 1 only for the example; "
-                "give an example in which it is larger, or index the axis instead",
-                code="axis-of-size-one",
-            )
-        found[f"{call.target} at {call.source} keeps a dynamic axis; torch removes it where its size is 1"] = None
-    return list(found)
 
 
 # Sums -----------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -27,7 +26,7 @@ from purexport.capture.core.axes_of_structures import plain_spec
 from purexport.capture.core.request import Captured, Flat, Request, flatten, named_axes, output_names
 from purexport.capture.core.structures import Path, steps_of
 from purexport.capture.export import reader, specs
-from purexport.capture.export.assumptions import Assumptions, of_squeezes
+from purexport.capture.export.assumptions import Assumptions
 from purexport.capture.export.examples import enlarged
 from purexport.capture.export.refusals import Watch
 from purexport.capture.export.specs import Spec
@@ -46,13 +45,13 @@ def export_model(request: Request) -> Captured:
     specs.refuse_differing(flat.names, flat.tensors, declared)
     labels = {name: specs.labels_of(name, spec) for name, spec in zip(flat.names, declared, strict=True)}
     with watched(module) as assigned:
-        program, watch, grew = _first_that_runs(module, flat, declared)
+        program, watch = _first_that_runs(module, flat, declared)
     found = Assumptions(program, watch, flat.names, labels)
     captured = _captured(program, flat.names, found.symbols, watch.results)
     # torch.export records an assignment in the outermost module as a write to its buffer
     inner = [item for item in captured.graph.inputs if item.name in assigned and "." in item.name]
     captured.graph.assigned += [Assigned(item, None) for item in inner]
-    captured.remarks += [*found.remarks(), *of_squeezes(captured.graph, grew)]
+    captured.remarks += found.remarks()
     captured.notes += [*watch.remarks, *specs.said_of_ranges(request.dynamic_shapes)]
     return captured
 
@@ -102,13 +101,8 @@ def _output_paths(program: ExportedProgram) -> list[Path]:
     return [steps_of(path) for path, leaf in found if getattr(leaf, "value", leaf) is not None]
 
 
-def _first_that_runs(
-    module: torch.nn.Module, flat: Flat, declared: Sequence[Spec]
-) -> tuple[ExportedProgram, Watch, bool]:
-    """The program for the first example that the model takes, and whether that is larger than the given one.
-
-    Raises the error for the first example where all fail.
-    """
+def _first_that_runs(module: torch.nn.Module, flat: Flat, declared: Sequence[Spec]) -> tuple[ExportedProgram, Watch]:
+    """The program for the first example that the model takes.  Raises the error for the first one where all fail."""
     failures: list[ExportError] = []
     given, relations = specs.hints_and_relations(flat.names, declared)
     for tensors in enlarged(flat.tensors, declared):
@@ -119,7 +113,7 @@ def _first_that_runs(
             watch = Watch(module, signature, _bound(module, args, kwargs), names, flat.tree, relations, small)
             program = _exported(watch, args, kwargs, tensors, hints)
             if not isinstance(program, ExportError):
-                return program, watch, any(map(operator.is_not, tensors, flat.tensors))
+                return program, watch
             failures.append(program)
             if program.code == "data-dependent":  # other sizes do not help
                 raise program from program.__cause__

@@ -225,16 +225,6 @@ def test_an_assumption_is_a_remark(
         compare_with_torch(function, program.model_proto.SerializeToString(), (_random(*shape),), {})
 
 
-@pytest.mark.parametrize("squeezed", [lambda x: x.squeeze(0) + 1, torch.squeeze, lambda x: x.squeeze((0, 1))])
-def test_a_squeeze_of_a_dynamic_axis(squeezed: Any) -> None:
-    """The file keeps the axis, which is right but for size 1; an example of that size would not be kept."""
-    with pytest.warns(UserWarning, match="keeps a dynamic axis; torch removes it where its size is 1"):
-        program = purexport.export(squeezed, (X,), dynamic_shapes=({0: "n"},))
-    compare_with_torch(squeezed, program.model_proto.SerializeToString(), (_random(7, 3),), {})
-    with pytest.raises(purexport.ExportError, match="removes a dynamic axis, whose size is 1 only for the example"):
-        purexport.export(squeezed, (X[:1],), dynamic_shapes=({0: "n"},))
-
-
 def test_what_an_operator_asks_to_lay_out_memory_is_no_remark() -> None:
     program = purexport.export(
         lambda x: x.transpose(0, 1).contiguous().view(-1).clone(),
