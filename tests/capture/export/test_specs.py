@@ -225,6 +225,29 @@ def test_an_assumption_is_a_remark(
         compare_with_torch(function, program.model_proto.SerializeToString(), (_random(*shape),), {})
 
 
+@pytest.mark.parametrize("squeezed", [lambda x: x.squeeze(0) + 1, torch.squeeze, lambda x: x.squeeze((0, 1))])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_squeeze_of_a_dynamic_axis(squeezed: Any) -> None:
+    """The file keeps an axis that is longer in the example; an axis of size 1 in the example is static."""
+    program = purexport.export(squeezed, (X,), dynamic_shapes=({0: "n"},))
+    compare_with_torch(squeezed, program.model_proto.SerializeToString(), (_random(7, 3),), {})
+    assert any("takes an axis for longer than 1" in text for text in program.report.warnings)
+    program = purexport.export(squeezed, (X[:1],), dynamic_shapes=({0: "n"},))
+    compare_with_torch(squeezed, program.model_proto.SerializeToString(), (_random(1, 3),), {})
+    assert any("the model holds it at 1" in text for text in program.report.warnings)
+
+
+def quarter(x: Tensor) -> Tensor:
+    return x[: x.shape[0] // 4].squeeze(0)
+
+
+def test_a_squeeze_of_a_computed_size() -> None:
+    """No example gives the axis another size, so the file is for those that are longer."""
+    with pytest.warns(UserWarning, match="takes an axis for longer than 1"):
+        program = purexport.export(quarter, (X,), dynamic_shapes=({0: "n"},))
+    compare_with_torch(quarter, program.model_proto.SerializeToString(), (_random(9, 3),), {})
+
+
 def test_what_an_operator_asks_to_lay_out_memory_is_no_remark() -> None:
     program = purexport.export(
         lambda x: x.transpose(0, 1).contiguous().view(-1).clone(),
