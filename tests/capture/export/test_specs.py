@@ -62,6 +62,7 @@ def test_a_sum_of_axes_has_its_own_label(labels: Sequence[str], example: tuple[i
     program = purexport.export(attend, attend_args(*example), dynamic_axes=axes, capture="export")
     data = program.model_proto.SerializeToString()
     graph = program.model_proto.graph
+    assert graph is not None
     found = [dims_of(value) for value in (*graph.input, *graph.output)]
     cache = [[batch, past, 2]] * 2
     assert found == [[batch, seq, 2], [batch, total], *cache, [batch, seq, 2], *[[batch, total, 2]] * 2]
@@ -132,6 +133,7 @@ FORMS = [
 def test_form(form: Form) -> None:
     program = purexport.export(form.function, form.args, dynamic_shapes=form.shapes)
     graph = program.model_proto.graph
+    assert graph is not None
     assert program.report.route == "export"
     assert [dims_of(value) for value in graph.input] == [list(dims) for dims in form.dims]
     for args in (form.args, form.other):
@@ -243,8 +245,8 @@ def quarter(x: Tensor) -> Tensor:
 
 def test_a_squeeze_of_a_computed_size() -> None:
     """No example gives the axis another size, so the file is for those that are longer."""
-    with pytest.warns(UserWarning, match="takes an axis for longer than 1"):
-        program = purexport.export(quarter, (X,), dynamic_shapes=({0: "n"},))
+    program = purexport.export(quarter, (X,), dynamic_shapes=({0: "n"},))
+    assert any("takes an axis for longer than 1" in text for text in program.report.warnings)
     compare_with_torch(quarter, program.model_proto.SerializeToString(), (_random(9, 3),), {})
 
 
