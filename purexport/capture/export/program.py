@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -103,6 +104,7 @@ def _output_paths(program: ExportedProgram) -> list[Path]:
 def _first_that_runs(module: torch.nn.Module, flat: Flat, declared: Sequence[Spec]) -> tuple[ExportedProgram, Watch]:
     """The program for the first example that the model takes.  Raises the error for the first one where all fail."""
     failures: list[ExportError] = []
+    second_best: list[tuple[ExportedProgram, Watch]] = []
     given, relations = specs.hints_and_relations(flat.names, declared)
     for tensors in enlarged(flat.tensors, declared):
         args, kwargs = flat.rebuild(tensors, plain=True)
@@ -111,12 +113,36 @@ def _first_that_runs(module: torch.nn.Module, flat: Flat, declared: Sequence[Spe
             signature = _signature(module, kwargs)
             watch = Watch(module, signature, _bound(module, args, kwargs), names, flat.tree, relations, small)
             program = _exported(watch, args, kwargs, tensors, hints)
-            if not isinstance(program, ExportError):
+            if isinstance(program, ExportError):
+                failures.append(program)
+                if program.code == "data-dependent":  # other sizes do not help
+                    raise program from program.__cause__
+            elif _keeps_an_axis_of_one(program, grew=any(map(operator.is_not, tensors, flat.tensors))):
+                second_best.append((program, watch))
+            else:
                 return program, watch
-            failures.append(program)
-            if program.code == "data-dependent":  # other sizes do not help
-                raise program from program.__cause__
+    if second_best:
+        return second_best[0]
     raise failures[0] from failures[0].__cause__
+
+
+def _keeps_an_axis_of_one(program: ExportedProgram, grew: bool) -> bool:
+    """Whether a squeeze keeps a dynamic axis that may be 1 in the user's example, which is smaller if this one `grew`.
+
+    torch records that the axis stays, and the file would not even give the example's shape.
+    """
+    for node in program.graph.nodes:
+        if node.op == "call_function" and getattr(node.target, "overloadpacket", None) in _SQUEEZES:
+            shape = node.args[0].meta["val"].shape
+            dims = node.args[1] if len(node.args) > 1 else range(len(shape))
+            sizes = [shape[dim] for dim in (dims if isinstance(dims, (list, tuple, range)) else [dims]) if len(shape)]
+            free = [size.node for size in sizes if isinstance(size, torch.SymInt) and size.node.has_hint()]
+            if any(grew or size.hint == 1 for size in free):
+                return True
+    return False
+
+
+_SQUEEZES = (torch.ops.aten.squeeze, torch.ops.aten.squeeze_)
 
 
 def _attempts(given: Sequence[Spec]) -> Iterator[tuple[Sequence[Spec], bool]]:

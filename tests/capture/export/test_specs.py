@@ -62,6 +62,7 @@ def test_a_sum_of_axes_has_its_own_label(labels: Sequence[str], example: tuple[i
     program = purexport.export(attend, attend_args(*example), dynamic_axes=axes, capture="export")
     data = program.model_proto.SerializeToString()
     graph = program.model_proto.graph
+    assert graph is not None
     found = [dims_of(value) for value in (*graph.input, *graph.output)]
     cache = [[batch, past, 2]] * 2
     assert found == [[batch, seq, 2], [batch, total], *cache, [batch, seq, 2], *[[batch, total, 2]] * 2]
@@ -132,6 +133,7 @@ FORMS = [
 def test_form(form: Form) -> None:
     program = purexport.export(form.function, form.args, dynamic_shapes=form.shapes)
     graph = program.model_proto.graph
+    assert graph is not None
     assert program.report.route == "export"
     assert [dims_of(value) for value in graph.input] == [list(dims) for dims in form.dims]
     for args in (form.args, form.other):
@@ -223,6 +225,29 @@ def test_an_assumption_is_a_remark(
     assert "{line}" not in said or _line(function, offset) in found
     for shape in others:
         compare_with_torch(function, program.model_proto.SerializeToString(), (_random(*shape),), {})
+
+
+@pytest.mark.parametrize("squeezed", [lambda x: x.squeeze(0) + 1, torch.squeeze, lambda x: x.squeeze((0, 1))])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_squeeze_of_a_dynamic_axis(squeezed: Any) -> None:
+    """The file keeps an axis that is longer in the example; an axis of size 1 in the example is static."""
+    program = purexport.export(squeezed, (X,), dynamic_shapes=({0: "n"},))
+    compare_with_torch(squeezed, program.model_proto.SerializeToString(), (_random(7, 3),), {})
+    assert any("takes an axis for longer than 1" in text for text in program.report.warnings)
+    program = purexport.export(squeezed, (X[:1],), dynamic_shapes=({0: "n"},))
+    compare_with_torch(squeezed, program.model_proto.SerializeToString(), (_random(1, 3),), {})
+    assert any("the model holds it at 1" in text for text in program.report.warnings)
+
+
+def quarter(x: Tensor) -> Tensor:
+    return x[: x.shape[0] // 4].squeeze(0)
+
+
+def test_a_squeeze_of_a_computed_size() -> None:
+    """No example gives the axis another size, so the file is for those that are longer."""
+    program = purexport.export(quarter, (X,), dynamic_shapes=({0: "n"},))
+    assert any("takes an axis for longer than 1" in text for text in program.report.warnings)
+    compare_with_torch(quarter, program.model_proto.SerializeToString(), (_random(9, 3),), {})
 
 
 def test_what_an_operator_asks_to_lay_out_memory_is_no_remark() -> None:
