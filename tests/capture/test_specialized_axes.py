@@ -50,6 +50,7 @@ def checked(x: Tensor) -> Tensor:
 
 CASES = {
     "a root of the size": Case(lambda x: x * math.sqrt(x.shape[0]), True),
+    "a whole root, which is that of twice the size, too": Case(lambda x: x * int(x.shape[0] ** 0.5), True),
     "a root of another size": Case(lambda x: x * math.sqrt(x.shape[1]), False),
     "a rest of the size, which is 0 for its multiples, too": Case(lambda x: x * float(x.shape[0] % 3 + 1), True),
     "a loop over the rows": Case(steps, True),

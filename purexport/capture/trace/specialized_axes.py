@@ -71,8 +71,7 @@ def specialized_axes(
     """What `first` holds.  `again` traces the model on other tensors; where the model does not run, nothing is said."""
     search = _Search(first, again, tensors, [axes.get(name, {}) for name in names])
     search.become_large()
-    if first.decisions:
-        search.become_small()
+    search.become_small()
     search.change_rests()
     for label in (label for label in search.labels if not search.sizes[label]):
         search.note(search.first_that_fits(probes.grown(search.sizes, label)))
