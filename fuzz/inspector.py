@@ -317,6 +317,11 @@ def _salvage(files: _Files, content: bytes, _: Choices) -> str:
 
 
 def _html(files: _Files, content: bytes, choices: Choices) -> str:
+    if not content:  # the one file of which there is no page
+        with suppress(ps.DecodeError):
+            inspect.html(files.model, files.out, HISTOGRAMS[0])
+            raise Violation("an empty file has a page")
+        return "empty"
     page = inspect.html(files.model, files.out, choices.one_of(HISTOGRAMS))
     written = files.out.read_bytes()
     _expect(page.bytes == len(written) and written.isascii(), "the page is not what it says")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proto_schema.sizes.size import Dim, Product, Size, Symbol, equals, less
+from proto_schema.sizes.size import Dim, Product, Size, Symbol, bounds, equals, less
 
 
 class ContradictionError(ValueError):
@@ -68,7 +68,8 @@ class Equations:
         if not solved:
             self.kept.add(difference)
             return
-        name, value = max(solved, key=lambda item: (preferred(item[0]), item[0]))
+        # a sum of sizes is better than a difference: it is known not to be negative
+        name, value = max(solved, key=lambda item: (preferred(item[0]), _is_no_difference(item[1]), item[0]))
         self._replace(name, value)
 
     @staticmethod
@@ -97,6 +98,11 @@ class Equations:
                 self.learn(changed, 0)
             else:
                 self.kept.add(difference)
+
+
+def _is_no_difference(size: Dim) -> bool:
+    low = bounds(size)[0]
+    return low is not None and low >= 0
 
 
 def _alone(difference: Size) -> tuple[list[Product], list[Size]]:

@@ -21,6 +21,7 @@ from purexport import dtypes
 from purexport.aten.axes import Axes, Specialised
 from purexport.aten.graph import AtenGraph, Call, Source, TensorType, Type
 from purexport.aten.graph import Value as AtenValue
+from purexport.aten.schema import signature
 from purexport.errors import ExportError
 from purexport.facts.table import has_data_dependent_size
 from purexport.graph.ir import Graph, Shape, Value
@@ -106,7 +107,7 @@ class Example(Scope):
         self.source = call.source
         if call.base == "aten::squeeze":
             self._squeeze_as_recorded(call)
-        if has_data_dependent_size(call) or any(map(_can_change, _flat(arguments.values()))):
+        if has_data_dependent_size(call) or _follows_sizes(call, arguments):
             for value in call.outputs:
                 if isinstance(value.type, TensorType) and value.type.shape is not None:
                     value.type = TensorType(value.type.dtype, (None,) * len(value.type.shape))
@@ -190,6 +191,20 @@ def _shape_of(made: Any) -> Shape:
     if isinstance(made, Quantized):
         return made.integers.shape
     return made.shape if isinstance(made, (Value, Pair)) else None
+
+
+def _follows_sizes(call: Call, arguments: Mapping[str, Any]) -> bool:
+    """Whether an operand has a size that can change, or a number of the call is computed in the graph."""
+    kinds = {item.name: item.type for item in signature(call.target).parameters}
+    for name, argument in arguments.items():
+        is_number = "Tensor" not in kinds.get(name, "Tensor")
+        if any(_can_change(item) or (is_number and _is_computed(item)) for item in _flat([argument])):
+            return True
+    return False
+
+
+def _is_computed(item: Any) -> bool:
+    return isinstance(item, Value) and item.const is None
 
 
 def _flat(items: Any) -> Any:

@@ -144,6 +144,12 @@ def test_evaluation() -> None:
         size.at({"batch": 3, "seq": 5})
 
 
+def test_a_sum_is_better_than_a_difference() -> None:
+    known = Equations()
+    known.learn(symbol("n_total"), P + symbol("zeq"), preferred=lambda _: 0)
+    assert known.replacements == {"n_total": P + symbol("zeq")}
+
+
 def test_equations() -> None:
     known = Equations()
     total = symbol("total")
