@@ -153,11 +153,14 @@ def shape_from(proto: TensorShapeProto | None, read: Reader) -> Shape:
         return None
     # a negative dim_value says nothing, as in the official inference
     return tuple(
-        [
-            dim.dim_value if dim.dim_value is not None and dim.dim_value >= 0 else read(dim.dim_param or "")
-            for dim in proto.dim
-        ]
+        [dim.dim_value if dim.dim_value is not None and dim.dim_value >= 0 else read(_label(dim)) for dim in proto.dim]
     )
+
+
+def _label(dim: TensorShapeProto.Dimension) -> str:
+    """The name of a dimension; what is no UTF-8 stays bytes when it is decoded, and is escaped here."""
+    name: str | bytes = dim.dim_param or ""
+    return name if isinstance(name, str) else bytes(name).decode("utf-8", "backslashreplace")
 
 
 def to_proto(type_: Type | None) -> TypeProto | None:

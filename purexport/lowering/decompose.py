@@ -35,7 +35,7 @@ def expand(call: Call) -> AtenGraph | None:
     """
     overload = operator_of(call.target)
     values = list(dict.fromkeys(call.inputs()))
-    if overload is None or not all(_is_known(value) for value in (*values, *call.outputs)):
+    if overload is None or not all(map(_is_known, values)) or not all(map(_has_form, call.outputs)):
         return None
     if not overload.has_kernel_for_dispatch_key("CompositeImplicitAutograd") and overload not in _table():
         return None
@@ -112,6 +112,11 @@ def _is_known(value: Value) -> bool:
     if isinstance(type_, ListType):
         return True
     return isinstance(type_, TensorType) and type_.shape is not None and None not in type_.shape
+
+
+def _has_form(value: Value) -> bool:
+    """True for a tensor, of whatever sizes, and for a list of results."""
+    return isinstance(value.type, (TensorType, ListType))
 
 
 def _is_static(value: Value) -> bool:

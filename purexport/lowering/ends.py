@@ -85,7 +85,10 @@ def model_output(op: Emitter, name: str, found: Any) -> Value:
 
 
 def _input(op: Emitter, name: str, type_: TensorType) -> Value | Pair:
-    value = Value(_input_code(name, type_.dtype), type_.shape, name=name)
+    shape = type_.shape
+    if type_.dtype.is_complex and shape is not None:
+        shape = (*shape, 2)
+    value = Value(_input_code(name, type_.dtype), shape, name=name)
     op.graph.inputs.append(value)
     if not type_.dtype.is_complex:
         return value
@@ -93,16 +96,15 @@ def _input(op: Emitter, name: str, type_: TensorType) -> Value | Pair:
         raise ExportError(
             f"input {name!r} is complex and its rank is not known; pass torch.view_as_real of it", code="complex-tensor"
         )
-    value.shape = (*value.shape, 2)
     return pairs.from_interleaved(op, value)
 
 
 def _stored(op: Emitter, name: str, type_: TensorType, stored: Payload) -> Value | Pair:
     """A constant whose values no rule sees."""
-    value = Value(_input_code(name, type_.dtype), type_.shape, name=name, stored=stored)
+    shape = (*(type_.shape or ()), 2) if type_.dtype.is_complex else type_.shape
+    value = Value(_input_code(name, type_.dtype), shape, name=name, stored=stored)
     if not type_.dtype.is_complex:
         return value
-    value.shape = (*(value.shape or ()), 2)
     return pairs.from_interleaved(op, value)
 
 

@@ -217,8 +217,9 @@ def _flat(items: Any) -> Any:
 
 def _can_change(item: Any) -> bool:
     """Whether an argument has a size that can change, or is a whole number that the graph computes."""
-    if getattr(item, "const", None) is not None or not hasattr(item, "shape"):
+    if not isinstance(item, (Value, Pair, Quantized)) or (isinstance(item, Value) and item.const is not None):
         return False
-    if item.shape is None or not all(isinstance(size, int) for size in item.shape):
+    shape = _shape_of(item)
+    if shape is None or not all(isinstance(size, int) for size in shape):
         return True
-    return isinstance(item, Value) and not item.shape and item.dtype in (dtypes.INT64, dtypes.INT32)
+    return isinstance(item, Value) and not shape and item.dtype in (dtypes.INT64, dtypes.INT32)

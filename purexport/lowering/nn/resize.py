@@ -9,6 +9,7 @@ size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +72,11 @@ def interpolate(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] 
         raise UnsupportedForm(
             "of integers has no rule yet; convert the input to a floating dtype first", code="form-without-rule"
         )
-    before, after = (value.shape or ())[2:], (op.result.shape or ())[2:]
+    before = (value.shape or ())[2:]
+    after = [
+        size if isinstance(size, int) else _known_size(old, None if sizes is None else sizes[place], scales[place])
+        for place, (old, size) in enumerate(zip(before, (op.result.shape or ())[2:], strict=True))
+    ]
     known = [
         (old, new, scale)
         for old, new, scale in zip(before, after, scales, strict=True)
@@ -84,6 +89,13 @@ def interpolate(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] 
             "with antialias=True and align_corners=True needs spatial axes of known size", code="size-not-known"
         )
     return _native(op, value, method, list(after) if len(known) == len(before) else sizes, scales)
+
+
+def _known_size(old: Any, size: Any, scale: Any) -> int | None:
+    """The size of an axis after interpolation, where it cannot change."""
+    if size is not None or not isinstance(old, int) or not isinstance(scale, (int, float)):
+        return size if isinstance(size, int) else None
+    return math.floor(old * scale)
 
 
 # Native -------------------------------------------------------------------------------------------------------------
