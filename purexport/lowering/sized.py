@@ -195,7 +195,9 @@ def _shape_of(made: Any) -> Shape:
 
 def _follows_sizes(call: Call, arguments: Mapping[str, Any]) -> bool:
     """Whether an operand has a size that can change, or a number of the call is computed in the graph."""
-    kinds = {item.name: item.type for item in signature(call.target).parameters}
+    # what takes results apart has no schema
+    plain = call.target.startswith("prim::") or "::" not in call.target
+    kinds = {} if plain else {item.name: item.type for item in signature(call.target).parameters}
     for name, argument in arguments.items():
         is_number = "Tensor" not in kinds.get(name, "Tensor")
         if any(_can_change(item) or (is_number and _is_computed(item)) for item in _flat([argument])):

@@ -37,6 +37,7 @@ class Request:
     dynamic_axes: Mapping[str, Any] | None = None
     dynamic_shapes: Any = None
     valueless: Sequence[Owned] = ()
+    output_names: Sequence[str] = ()
 
 
 @dataclass
@@ -197,7 +198,7 @@ def _by_input(
         named[argument, path[2:]] = name
     found = []
     for name, axes in (request.dynamic_axes or {}).items():
-        if name in names or name not in inside:
+        if name in names or name not in inside or name in request.output_names:
             found.append((name, axes))
             continue
         entries = spread(name, axes, inside[name])

@@ -144,6 +144,9 @@ def add_functions(proto: ps.ModelProto, functions: Sequence[Function], opset: in
     named = [ps.OperatorSetIdProto(domain=domain, version=1) for domain in sorted(domains)]
     proto.opset_import = [*proto.opset_import[:1], *custom, *named]
     for function in functions:
+        nodes = [build_node(node, opset) for node in function.graph.nodes]
+        for node in nodes:
+            _forget_values(node)
         used = {node.domain for node in _all_nodes(function.graph)}
         proto.functions.append(
             ps.FunctionProto(
@@ -153,11 +156,24 @@ def add_functions(proto: ps.ModelProto, functions: Sequence[Function], opset: in
                 output=[value.name for value in function.graph.outputs],
                 node=[
                     *(_constant(value) for value in function.graph.initializers()),
-                    *(build_node(node, opset) for node in function.graph.nodes),
+                    *nodes,
                 ],
                 opset_import=[item for item in proto.opset_import if not item.domain or item.domain in used],
             )
         )
+
+
+def _forget_values(node: ps.NodeProto) -> None:
+    """Say nothing of the values in the node's subgraphs.
+
+    When ONNX Runtime (1.31) inlines a function, it renames these values and leaves what is said of them under the old
+    names, which others may have by then.
+    """
+    for attribute in node.attribute:
+        if attribute.g is not None:
+            attribute.g.value_info = []
+            for inner in attribute.g.node:
+                _forget_values(inner)
 
 
 def _constant(value: Value) -> ps.NodeProto:
