@@ -10,7 +10,7 @@ from purexport import dtypes
 from purexport.aten.graph import Call, ScalarType, SequenceType, TensorType
 from purexport.aten.graph import Value as AtenValue
 from purexport.errors import ExportError
-from purexport.graph.ir import Value
+from purexport.graph.ir import Value, better
 from purexport.lowering import blocks
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.state import State
@@ -82,5 +82,6 @@ def _check(call: Call, type_: TensorType, item: Value) -> None:
             code="rule-fault",
         )
     item.dtype = code
-    if item.const is None and (item.shape is None or not item.is_static):
-        item.shape = type_.shape
+    if item.const is None:
+        # of two expressions the recorded one has the names that users gave
+        item.sized = better(type_.shape, item.shape)

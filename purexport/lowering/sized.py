@@ -107,6 +107,8 @@ class Example(Scope):
         self.source = call.source
         if call.base == "aten::squeeze":
             self._squeeze_as_recorded(call)
+        if call.base == "aten::unbind":
+            self._hold_the_number_of_pieces(call)
         if has_data_dependent_size(call) or _follows_sizes(call, arguments):
             for value in call.outputs:
                 if isinstance(value.type, TensorType) and value.type.shape is not None:
@@ -123,6 +125,14 @@ class Example(Scope):
         axes = [axis for axis in axes if shape and self._is_one(shape[axis])]
         if not all(isinstance(shape[axis], int) for axis in axes):
             call.target, call.args = "aten::squeeze.dims", {"self": call.args["self"], "dim": axes}
+
+    def _hold_the_number_of_pieces(self, call: Call) -> None:
+        """An axis that is unbound has the size of the example: so many pieces were recorded."""
+        shape = call.args["self"].tensor.shape or ()
+        size = shape[call.args.get("dim", 0)] if shape else None
+        number = None if size is None else self.at_example(size)
+        if isinstance(size, Size) and number is not None and not any(map(self._is_fresh, size.symbols)):
+            self.learn(size, number)
 
     def _is_one(self, size: Dim | None) -> bool:
         return size is not None and self.at_example(size) == 1

@@ -163,22 +163,26 @@ def test_check_speaks_to_people(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_check_says_what_it_covers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Types, with `--full`, and not the shapes that nodes compute: two operands that do not fit pass."""
+    """With `--full` the types and the shapes that nodes compute, too: two operands that do not fit are found."""
     info = ps.helper.make_tensor_value_info
-    a, b, y = info("a", 1, [2, 3]), info("b", 1, [4, 5]), info("y", 1, [2, 5])
+    a, b, y = info("a", 1, [2, 3]), info("b", 1, ["n", 5]), info("y", 1, [2, 5])
     graph = ps.helper.make_graph([ps.helper.make_node("MatMul", ["a", "b"], ["y"])], "g", [a, b], [y])
-    ps.save(ps.helper.make_model(graph), tmp_path / "m.onnx")
+    path = tmp_path / "m.onnx"
+    ps.save(ps.helper.make_model(graph), path)
     always = ["structure", "names", "operators", "attributes", "data"]
     for options, said, covers in (
         ([], "valid", always),
-        (["--full"], "valid, types included; shapes are not inferred", [*always, "types"]),
+        (["--full"], "valid, types and shapes included", [*always, "types", "shapes"]),
     ):
-        assert main(["check", str(tmp_path / "m.onnx"), *options]) == 0
-        assert capsys.readouterr().out == f"{tmp_path / 'm.onnx'}: {said}\n"
-        assert main(["check", str(tmp_path / "m.onnx"), *options, "--json"]) == 0
+        assert main(["check", str(path), *options]) == 0
+        assert capsys.readouterr().out == f"{path}: {said}\n"
+        assert main(["check", str(path), *options, "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["covers"] == covers
-    assert main(["check", "--help"]) == 0
-    assert "The shapes that nodes compute are not inferred" in " ".join(capsys.readouterr().out.split())
+    graph.input[1] = info("b", 1, [4, 5])
+    ps.save(ps.helper.make_model(graph), path)
+    assert main(["check", str(path)]) == 0
+    assert main(["check", str(path), "--full"]) == 1
+    assert "graph.node[0]" in capsys.readouterr().out
 
 
 def test_check_says_no(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import proto_schema as ps
-from proto_schema.shape_inference import InferenceError, infer_with_problems, save_inferred
 from purexport.cli.describe import describe
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import line, titled
@@ -44,6 +43,9 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 
 def run(args: argparse.Namespace) -> int:
     """Print what is known.  Returns 1 where something contradicts."""
+    # it loads numpy, which the help of all verbs does not need
+    from proto_schema.shape_inference import InferenceError, infer_with_problems, save_inferred
+
     try:
         model, problems = infer_with_problems(args.file, check_type=True, strict_mode=args.strict)
     except InferenceError as error:
