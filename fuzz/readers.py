@@ -169,6 +169,7 @@ READERS: dict[str, Reader] = {
         files.model, files.out, _outputs(files)[-1:], _outputs(files)[:-1]
     ),
     "salvage": verb("salvage", "{model}", "-o", "{out}"),
+    "infer": verb("infer", "{model}", "-o", "{out}"),
     "html": verb("html", "{model}", "-o", "{out}"),
     "html --histograms all": verb("html", "{model}", "-o", "{out}", "--histograms", "all"),
 }

@@ -50,7 +50,7 @@ GAPS = [
     ("form-without-rule", "aten::_weight_norm*", "scales that torch takes as they lie in memory"),
 ]
 
-RUN = ("call-does-not-run", "other-sizes-do-not-run", "no-shape-function")
+RUN = ("call-does-not-run", "no-shape-function")
 TORCH = ("torch-internal-error", "no-shape-function")
 
 # (codes, words of torch that the error quotes, kind)

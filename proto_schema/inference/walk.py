@@ -95,6 +95,7 @@ class Walk:
         self.check = check
         self.propagate = propagate
         self.scope = Scope()
+        self.called: dict[Any, list[Type | None]] = {}
         self.problems: list[str] = []
         self.functions = {(item.domain or "", item.name or "", item.overload or ""): item for item in model.functions}
         self.opsets = _opsets(model.opset_import)
@@ -276,6 +277,10 @@ class Walk:
     ) -> list[Type | None]:
         if depth >= DEEPEST:
             raise Misfit(f"functions call one another more than {DEEPEST} times deep")
+        known = self._key(function, node, inputs, references)
+        if known in self.called:
+            return self.called[known]
+        fresh = self.scope.count
         given = {item.name or "": get_attribute_value(item) for item in function.attribute_proto}
         given.update(_attributes(node, references))
         values = Values()
@@ -289,7 +294,19 @@ class Walk:
         except InferenceError as error:
             error.steps.clear()  # the place is that of the call
             raise
-        return [values.get(name) for name in function.output]
+        found = [values.get(name) for name in function.output]
+        if known is not None and self.scope.count == fresh:  # symbols of its own are of one call alone
+            self.called[known] = found
+        return found
+
+    @staticmethod
+    def _key(
+        function: FunctionProto, node: NodeProto, inputs: Sequence[Type | None], references: Mapping[str, Any]
+    ) -> Any:
+        """What the types of the results of a call follow from; None where that is more than can be compared."""
+        if node.attribute or references or function.attribute_proto:
+            return None
+        return (id(function), *(None if item is ABSENT else item for item in inputs))
 
     # -- constants and declarations
 

@@ -55,7 +55,7 @@ class Value:
 
     @shape.setter
     def shape(self, shape: tuple[Dim, ...] | None) -> None:
-        self.sized = better(self.sized, shape)
+        self.sized = better(shape, self.sized)
 
     @property
     def is_constant(self) -> bool:
@@ -128,11 +128,15 @@ class Graph:
         yield from self.outputs
 
 
-def better(one: Shape, other: Shape) -> Shape:
-    """Of two shapes of one value, what is known in either: numbers before sizes, sizes before what is unknown."""
-    if one is None or other is None or len(one) != len(other):
-        return other if one is None else one
-    return tuple([_better(size, alternative) for size, alternative in zip(one, other, strict=True)])
+def better(said: Shape, inferred: Shape) -> Shape:
+    """What is known of a value in what is said of it and in what was inferred.
+
+    Numbers go before sizes, and sizes before what is unknown.  Of two expressions, the one that is said has the names
+    that users gave; of two ranks, the inferred one is the file's.
+    """
+    if said is None or inferred is None or len(said) != len(inferred):
+        return said if inferred is None else inferred
+    return tuple([_better(size, alternative) for size, alternative in zip(said, inferred, strict=True)])
 
 
 def _better(one: Dim, other: Dim) -> Dim:

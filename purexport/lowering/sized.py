@@ -109,9 +109,13 @@ class Example(Scope):
             self._squeeze_as_recorded(call)
         if call.base == "aten::unbind":
             self._hold_the_number_of_pieces(call)
+        if "chunks" in arguments:
+            self._hold_the_number_of_chunks(arguments["chunks"])
         if has_data_dependent_size(call) or _follows_sizes(call, arguments):
+            # beside other results, torch leaves one out as a tensor without elements, as lstsq its residuals
+            left_out = () if len(call.outputs) == 1 or has_data_dependent_size(call) else (0,)
             for value in call.outputs:
-                if isinstance(value.type, TensorType) and value.type.shape is not None:
+                if isinstance(value.type, TensorType) and value.type.shape not in (None, left_out):
                     value.type = TensorType(value.type.dtype, (None,) * len(value.type.shape))
 
     def _squeeze_as_recorded(self, call: Call) -> None:
@@ -132,6 +136,14 @@ class Example(Scope):
         size = shape[call.args.get("dim", 0)] if shape else None
         number = None if size is None else self.at_example(size)
         if isinstance(size, Size) and number is not None and not any(map(self._is_fresh, size.symbols)):
+            self.learn(size, number)
+
+    def _hold_the_number_of_chunks(self, chunks: Any) -> None:
+        """A number of chunks that follows from a size is that of the example: so many pieces were recorded."""
+        content = chunks.content if isinstance(chunks, Value) and chunks.const is None else None
+        size = content[0] if content else None
+        number = self.at_example(size) if isinstance(size, Size) else None
+        if isinstance(size, Size) and number is not None:
             self.learn(size, number)
 
     def _is_one(self, size: Dim | None) -> bool:

@@ -179,6 +179,10 @@ def test_free_axes(row: Row, route: str) -> None:
     found = {
         name: [report.dynamic.get(name, {}).get(axis) for axis in range(len(axes))] for name, axes in expected.items()
     }
+    # torch.export takes the sizes to be 1 or more there
+    found = {
+        name: [label and str(label).replace("min(x_dim_0, 1)", "1") for label in axes] for name, axes in found.items()
+    }
     assert found == expected
     told = [text for axes in report.static.values() for text in axes.values()]
     assert len(told) == sum(axes.count(None) for axes in expected.values())

@@ -338,7 +338,7 @@ def test_routes_agree(program: Program) -> None:
 
 def _interface(value: Any) -> Any:
     """Name, dtype and dimensions; a size that only the data knows has a name of no meaning."""
-    dims = ["?" if re.fullmatch(r"u\d+", str(dim)) else dim for dim in dims_of(value)]
+    dims = ["?" if re.fullmatch(r"(u|unk__)\d+", str(dim)) else dim for dim in dims_of(value)]
     return value.name, value.type.tensor_type.elem_type, dims
 
 

@@ -34,6 +34,7 @@ from purexport.shapes.symbols import Symbols
 
 _MOST = 4  # assumptions that the remark names
 _LARGE = (997, 1000, 1024, 1155, 2310, 4096, 5040)  # with many divisors and without
+_SMALL = range(2, 10)
 _SQUARES = (1024, 4096, 2048**2)
 
 _SIZES = (0, 1, 2, 3, 5, 8, 13, 64, 1000)
@@ -184,7 +185,7 @@ def _without_implied(found: Sequence[Guard]) -> Iterator[Guard]:
 
 
 def _fixes(expression: Any) -> bool:
-    """Whether an assumption is an equation with a number that no large sizes fulfil."""
+    """Whether an assumption is an equation with a number that neither large sizes nor most small ones fulfil."""
     if not isinstance(expression, sympy.Eq) or (expression.lhs.free_symbols and expression.rhs.free_symbols):
         return False
     symbols = sorted(expression.free_symbols, key=str)
@@ -194,7 +195,10 @@ def _fixes(expression: Any) -> bool:
         return len(signs) == 1
     shifted = (itertools.islice(itertools.cycle(_LARGE), shift, shift + len(symbols)) for shift in range(len(_LARGE)))
     equal = ((size,) * len(symbols) for size in (*_LARGE, *_SQUARES))
-    return not any(holds_at(expression, dict(zip(symbols, sizes, strict=True))) for sizes in (*equal, *shifted))
+    if any(holds_at(expression, dict(zip(symbols, sizes, strict=True))) for sizes in (*equal, *shifted)):
+        return False
+    # a table of positions takes all sizes up to its own
+    return sum(holds_at(expression, dict.fromkeys(symbols, size)) for size in _SMALL) < len(_SMALL) // 2
 
 
 # Sums -----------------------------------------------------------------------------------------------------------------

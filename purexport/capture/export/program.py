@@ -42,8 +42,9 @@ def export_model(request: Request) -> Captured:
     module = as_module(request.model, request.args)
     request = _in_plain_containers(request, flat, module)
     declared = specs.specs_of(request, flat, lambda: _bound(module, request.args, request.kwargs))
-    specs.refuse_differing(flat.names, flat.tensors, declared)
     labels = {name: specs.labels_of(name, spec) for name, spec in zip(flat.names, declared, strict=True)}
+    declared = specs.ones_apart(flat.names, flat.tensors, declared)
+    specs.refuse_differing(flat.names, flat.tensors, declared)
     with watched(module) as assigned:
         program, watch = _first_that_runs(module, flat, declared)
     found = Assumptions(program, watch, flat.names, labels)

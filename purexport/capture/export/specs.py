@@ -187,6 +187,25 @@ def hints_and_relations(names: Sequence[str], specs: Sequence[Spec]) -> tuple[li
     return hints, relations
 
 
+def ones_apart(names: Sequence[str], tensors: Sequence[torch.Tensor], specs: Sequence[Spec]) -> list[Spec]:
+    """The specifications, where an axis that is 1 in the example beside others of its name is said nothing of.
+
+    Such an axis broadcasts; torch finds out whether it has the size of the others.
+    """
+    sizes = dict(zip(names, (tensor.shape for tensor in tensors), strict=True))
+    apart = {
+        place
+        for relation in hints_and_relations(names, specs)[1]
+        if relation.size is None
+        for place, other in ((relation.place, relation.root), (relation.root, relation.place))
+        if sizes[place[0]][place[1]] == 1 != sizes[other[0]][other[1]]
+    }
+    return [
+        {axis: Dim.AUTO if (name, axis) in apart else dim for axis, dim in spec.items()}
+        for name, spec in zip(names, specs, strict=True)
+    ]
+
+
 def refuse_differing(names: Sequence[str], tensors: Sequence[torch.Tensor], specs: Sequence[Spec]) -> None:
     """Raise ExportError where the example's sizes are not what the names of the axes say."""
     sizes = dict(zip(names, (tensor.shape for tensor in tensors), strict=True))
