@@ -277,12 +277,13 @@ class Walk:
     ) -> list[Type | None]:
         if depth >= DEEPEST:
             raise Misfit(f"functions call one another more than {DEEPEST} times deep")
-        known = self._key(function, node, inputs, references)
+        named = _attributes(node, references)
+        known = self._key(function, inputs, named)
         if known in self.called:
             return self.called[known]
         fresh = self.scope.count
         given = {item.name or "": get_attribute_value(item) for item in function.attribute_proto}
-        given.update(_attributes(node, references))
+        given.update(named)
         values = Values()
         for place, name in enumerate(function.input):
             passed = inputs[place] if place < len(inputs) else ABSENT
@@ -300,13 +301,12 @@ class Walk:
         return found
 
     @staticmethod
-    def _key(
-        function: FunctionProto, node: NodeProto, inputs: Sequence[Type | None], references: Mapping[str, Any]
-    ) -> Any:
+    def _key(function: FunctionProto, inputs: Sequence[Type | None], named: Mapping[str, Any]) -> Any:
         """What the types of the results of a call follow from; None where that is more than can be compared."""
-        if node.attribute or references or function.attribute_proto:
+        if not all(isinstance(item, (int, float, str, bytes)) for item in named.values()):
             return None
-        return (id(function), *(None if item is ABSENT else item for item in inputs))
+        given = (None if item is ABSENT else item for item in inputs)
+        return (id(function), tuple(named.items()), *given)
 
     # -- constants and declarations
 
