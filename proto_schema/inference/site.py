@@ -8,6 +8,7 @@ version wherever these say it (`bound`), so most rows give a shape only.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -50,7 +51,18 @@ class Scope:
         self.equations = Equations()
         self.prefix = prefix
         self.taken: set[str] = set()
-        self.count = 0
+        self._counts = [0]  # shared with the scopes inside, as the others are
+
+    @property
+    def count(self) -> int:
+        """How many fresh sizes there are by now."""
+        return self._counts[0]
+
+    def inside(self) -> Scope:
+        """The scope of a body: it knows what was learnt until now, and what it learns does not hold outside."""
+        made = copy.copy(self)
+        made.equations = self.equations.copy()
+        return made
 
     def learn(self, one: Dim, other: Dim) -> None:
         """The two sizes are equal from now on.  Raises ContradictionError where they cannot be."""
@@ -66,10 +78,9 @@ class Scope:
 
     def fresh(self) -> Size:
         """A size of which nothing is known, with a name that no other has."""
-        while (name := f"{self.prefix}{self.count}") in self.taken:
-            self.count += 1
-        self.count += 1
-        return symbol(name)
+        name = f"{self.prefix}{self._counts[0]}"
+        self._counts[0] += 1
+        return self.fresh() if name in self.taken else symbol(name)
 
 
 class Site:
@@ -183,13 +194,6 @@ class Site:
         """The value of a text attribute."""
         value = self.attribute(name, default)
         return value.decode("utf-8", "replace") if isinstance(value, (bytes, bytearray)) else str(value)
-
-    def ints_of(self, name: str, place: int | None = None) -> tuple[int, ...] | None:
-        """Numbers that are an attribute in some versions and the input `place` in others; None where not known."""
-        if name in self.attributes or place is None or name in self.schema.attributes:
-            value = self.attribute(name)
-            return None if value is None else tuple(value)
-        return self.ints(place) if self.has(place) else None
 
     def axis(self, value: int, rank: int, *, past_end: bool = False) -> int:
         """An axis counted from the front.  With `past_end`, the rank itself is an axis too."""

@@ -110,7 +110,7 @@ class Walk:
         graph = self.model.graph
         if graph is None:
             return
-        self.scope.taken = _labels(self.model)
+        self.scope.taken |= _labels(self.model)
         self.names = frozenset(self.scope.taken)
         self.graph(graph, None, None, self.opsets, {}, 0)
 

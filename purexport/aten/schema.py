@@ -71,6 +71,15 @@ def signature(target: str) -> Signature:
 
 
 @functools.cache
+def number_parameters(target: str) -> frozenset[str]:
+    """The parameters that are no tensors; none for what has no schema, as what takes lists apart."""
+    try:
+        return frozenset(item.name for item in signature(target).parameters if "Tensor" not in item.type)
+    except LookupError:
+        return frozenset()
+
+
+@functools.cache
 def changes_shape(target: str) -> bool:
     """Whether an operator gives a tensor another shape in place (torch's tag `inplace_view`)."""
     tags = getattr(operator_of(target), "tags", ())

@@ -6,12 +6,12 @@ otherwise the call is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from purexport import dtypes
 from purexport.aten.graph import Call
-from purexport.aten.schema import MISSING, signature
+from purexport.aten.schema import MISSING, number_parameters, signature
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.promotion import common_dtype
@@ -41,6 +41,25 @@ def known_arguments(
     """
     promoted = _promoted(op, call, rule, arguments, as_pairs=as_pairs) if rule.promote else arguments
     return {name: _listed(op, call, name, promoted[name]) for name in rule.parameters if name in promoted}
+
+
+def computed_numbers(target: str, arguments: Mapping[str, Any]) -> list[str]:
+    """The arguments that are numbers, or lists of them, in the schema, and that the graph computes."""
+    numbers = number_parameters(target)
+    return [
+        name
+        for name, argument in arguments.items()
+        if name in numbers and any(isinstance(item, Value) and item.const is None for item in flat([argument]))
+    ]
+
+
+def flat(items: Iterable[Any]) -> Iterator[Any]:
+    """The items, those of lists in their place."""
+    for item in items:
+        if isinstance(item, (list, tuple)):
+            yield from flat(item)
+        else:
+            yield item
 
 
 def code_of(number: Any) -> int:

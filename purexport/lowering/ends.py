@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from proto_schema.payload import Payload
+from proto_schema.sizes import Size
 from purexport.aten.graph import Input, TensorType, same_bytes
 from purexport.aten.graph import Value as AtenValue
 from purexport.errors import ExportError, UnsupportedDtypeError
@@ -90,6 +91,9 @@ def _input(op: Emitter, name: str, type_: TensorType) -> Value | Pair:
         shape = (*shape, 2)
     value = Value(_input_code(name, type_.dtype), shape, name=name)
     op.graph.inputs.append(value)
+    for size in shape or ():
+        if isinstance(size, Size):
+            op.builder.scope.taken |= size.symbols
     if not type_.dtype.is_complex:
         return value
     if value.shape is None:

@@ -19,7 +19,6 @@ from purexport.aten import scalars
 from purexport.aten.axes import Axes
 from purexport.aten.graph import AtenGraph, Call, Source, TensorType
 from purexport.aten.graph import Value as AtenValue
-from purexport.aten.schema import signature
 from purexport.errors import (
     NO_RULE,
     ExportError,
@@ -29,9 +28,9 @@ from purexport.errors import (
     UnsupportedForm,
     UnsupportedOperatorError,
 )
-from purexport.graph.ir import Graph, Value
+from purexport.graph.ir import Graph
 from purexport.lowering import control, ends, fallthrough, results
-from purexport.lowering.arguments import known_arguments, unknown_argument
+from purexport.lowering.arguments import computed_numbers, known_arguments, unknown_argument
 from purexport.lowering.core.context import Site, site_of
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import COMPLEX, QUANTIZED
@@ -202,7 +201,7 @@ class Walk:
         except ExportError:
             raise
         except Exception as error:
-            computed = [name for name, arg in call.args.items() if self._is_computed_number(call, name, arg)]
+            computed = computed_numbers(call.target, state.arguments(call))
             if isinstance(error, TypeError) and computed:
                 reason = f"takes no computed {computed[0]!r}; give it as a number of Python"
                 self._gap(op, call, reason, "value-not-known", outer)
@@ -211,15 +210,6 @@ class Walk:
                 f"the rule of {call.target} at {call.source} failed: {type(error).__name__}: {error}; please report it",
                 code="rule-fault",
             ) from error
-
-    def _is_computed_number(self, call: Call, name: str, arg: Any) -> bool:
-        """Whether the schema wants a number, or a list of them, that the graph computes."""
-        kinds = {item.name: item.type for item in signature(call.target).parameters}
-        if "Tensor" in kinds.get(name, "Tensor"):
-            return False
-        items = arg if isinstance(arg, (list, tuple)) else [arg]
-        values = [self.state.argument(item) for item in items if isinstance(item, AtenValue)]
-        return any(isinstance(item, Value) and item.const is None for item in values)
 
     def _note_missing(self, call: Call, source: Source, outer: str = "") -> None:
         """Report `call` if neither a rule nor torch's decomposition of it can lower it."""

@@ -21,10 +21,10 @@ from purexport import dtypes
 from purexport.aten.axes import Axes, Specialised
 from purexport.aten.graph import AtenGraph, Call, Source, TensorType, Type
 from purexport.aten.graph import Value as AtenValue
-from purexport.aten.schema import signature
 from purexport.errors import ExportError
 from purexport.facts.table import has_data_dependent_size
 from purexport.graph.ir import Graph, Shape, Value
+from purexport.lowering.arguments import computed_numbers, flat
 from purexport.lowering.support.pairs import Pair
 from purexport.lowering.support.qdq import Quantized
 
@@ -202,7 +202,7 @@ class Example(Scope):
             return
         for value in (*graph.inputs, *(output for node in graph.nodes for output in node.outputs)):
             if value.shape is not None:
-                value.sized = tuple([self.equations.resolved(size) for size in value.shape if size is not None])
+                value.sized = tuple([None if size is None else self.equations.resolved(size) for size in value.shape])
         for node in graph.nodes:
             for body in node.subgraphs():
                 self.resolve(body)
@@ -217,26 +217,9 @@ def _shape_of(made: Any) -> Shape:
 
 def _follows_sizes(call: Call, arguments: Mapping[str, Any]) -> bool:
     """Whether an operand has a size that can change, or a number of the call is computed in the graph."""
-    # what takes results apart has no schema
-    plain = call.target.startswith("prim::") or "::" not in call.target
-    kinds = {} if plain else {item.name: item.type for item in signature(call.target).parameters}
-    for name, argument in arguments.items():
-        is_number = "Tensor" not in kinds.get(name, "Tensor")
-        if any(_can_change(item) or (is_number and _is_computed(item)) for item in _flat([argument])):
-            return True
-    return False
-
-
-def _is_computed(item: Any) -> bool:
-    return isinstance(item, Value) and item.const is None
-
-
-def _flat(items: Any) -> Any:
-    for item in items:
-        if isinstance(item, (list, tuple)):
-            yield from _flat(item)
-        else:
-            yield item
+    if computed_numbers(call.target, arguments):
+        return True
+    return any(map(_can_change, flat(arguments.values())))
 
 
 def _can_change(item: Any) -> bool:

@@ -7,7 +7,7 @@ specializes a size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # They begin at 4, because torch's own shape functions also make assumptions that fail for the smallest sizes only.
@@ -55,11 +55,3 @@ def share_of_sizes(expression: Any, known: Sequence[Any]) -> float:
 
 def _holds_at_equal(expression: Any, symbols: Any, size: int) -> bool:
     return holds_at(expression, dict.fromkeys(symbols, size))
-
-
-def open_guards(shapes: Any) -> Iterator[Any]:
-    """The guards in torch's shape environment that concern sizes which are still free, with known sizes substituted."""
-    for guard in shapes.guards:
-        expression = guard.expr.xreplace(shapes.replacements)
-        if expression.free_symbols:
-            yield type(guard)(expression, guard.sloc, guard.size_oblivious)

@@ -70,6 +70,7 @@ SCRIPTS = {
 # Files without any, and why.
 WITHOUT = {
     "core.test_context": "no rows: it reads how rules use their context",
+    "core.test_inferring": "calls op itself",
     "core.test_promotion": "no rows: it asks for the dtypes, and exports nothing",
 }
 # What torch.jit.script, or the export of a script, raises where it refuses.

@@ -309,7 +309,7 @@ def _other_layers(model: Any) -> str:
     library = _library("cache_utils")
     try:
         layers = library.DynamicCache(config=model.config).layers
-    except Exception:  # no cache is made from such a config
+    except (AttributeError, LookupError, TypeError, ValueError):  # no cache is made from such a config
         return ""
     kinds = {type(layer) for layer in layers} - {library.DynamicLayer, library.DynamicSlidingWindowLayer}
     return f"needs {', '.join(sorted(kind.__name__ for kind in kinds))} in its cache; " if kinds else ""

@@ -73,9 +73,11 @@ class Emitter:
     def subgraph(self) -> Emitter:
         """The `op` that writes the body of an If or Loop, for this call; `op.subgraph().graph` is the attribute.
 
-        The body sees outer values.  Sizes read inside are not seen outside.
+        The body sees outer values.  Sizes read inside are not seen outside, and what is learnt of sizes inside does not
+        hold outside, because the body may not run.
         """
-        return Emitter(self.builder, self.body.inside(), self.site)
+        builder = replace(self.builder, scope=self.builder.scope.inside())
+        return Emitter(builder, self.body.inside(), self.site)
 
     # -- the call, the body and the opset
 
@@ -269,7 +271,7 @@ class Emitter:
         if made.is_static and all(isinstance(item, int) for item in content):
             nodes.pop()
             return self.const(torch.tensor(content, dtype=dtypes.torch_dtype(made.dtype)).reshape(made.sizes))
-        if made.dtype != dtypes.INT64 or made.shape != ():
+        if made.dtype != dtypes.INT64 or made.shape != () or not isinstance(content[0], Size):
             return made
         found = self.body.dims.setdefault(content[0], made)
         if found is not made:

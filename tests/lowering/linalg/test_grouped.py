@@ -61,8 +61,19 @@ def routed(states: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) ->
 
 def counted(states: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """The same with bincount, argsort and index_add."""
+    return _by_counts(states, chosen, weights, torch.bincount(chosen.reshape(-1), minlength=weights.shape[0]))
+
+
+def counted_by_adding(states: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """The same with as many counts as there are experts, whatever the data says."""
+    flat = chosen.reshape(-1)
+    zeros = torch.zeros(weights.shape[0], dtype=torch.int64)
+    return _by_counts(states, chosen, weights, zeros.scatter_add(0, flat, torch.ones_like(flat)))
+
+
+def _by_counts(states: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     order = torch.argsort(chosen.reshape(-1), stable=True)
-    offs = torch.bincount(chosen.reshape(-1), minlength=weights.shape[0]).cumsum(0).to(torch.int32)
+    offs = counts.cumsum(0).to(torch.int32)
     rows = order // chosen.shape[1]
     product = grouped_mm_fallback(states[rows], weights, offs)
     return torch.zeros(states.shape[0], weights.shape[2]).index_add(0, rows, product)
@@ -171,6 +182,18 @@ ROWS = [
     Row(
         "routed-counted",
         counted,
+        f32(5, 3),
+        i64(5, 2, low=0, high=2),
+        f32(FEW, 3, 4),
+        dynamic={0: {0: "rows"}, 1: {0: "rows"}},
+        sizes={"rows": 12},
+        every=(1,),
+        min_opset=16,
+        routes=("trace",),  # elsewhere transformers refuses counts whose number the data may change
+    ),
+    Row(
+        "routed-counted-by-adding",
+        counted_by_adding,
         f32(5, 3),
         i64(5, 2, low=0, high=2),
         f32(FEW, 3, 4),
