@@ -37,11 +37,15 @@ def quick_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def hangups_end() -> Iterator[None]:
-    """SIGHUP ends a process, and those that it starts, also where all tests run under nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def signals_end() -> Iterator[None]:
+    """SIGHUP and SIGINT end a process, and those that it starts, also where all tests run under nohup or with "&"."""
+    before = {number: signal.signal(number, how) for number, how in _ENDING.items()}
     yield
-    signal.signal(signal.SIGHUP, before)
+    for number, how in before.items():
+        signal.signal(number, how)
+
+
+_ENDING = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 
 
 @pytest.hookimpl(trylast=True)

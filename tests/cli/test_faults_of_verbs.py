@@ -20,7 +20,7 @@ from purexport import inspect
 from tests.proto_schema.decoys import Watched, lay_out_few
 from tests.proto_schema.faults import FAULTS, SIGNALS, Disk, Fault
 
-pytestmark = pytest.mark.usefixtures("hangups_end")
+pytestmark = pytest.mark.usefixtures("signals_end")
 
 MOST_CALLS = 60
 EDITS = inspect.Edits(metadata={"author": "somebody"})

@@ -21,7 +21,7 @@ from proto_schema.numpy_helper import from_array
 from purexport.cli.main import main
 from purexport.cli.process import Ended, ended_by_signals
 
-pytestmark = pytest.mark.usefixtures("hangups_end")
+pytestmark = pytest.mark.usefixtures("signals_end")
 
 ROOT = Path(__file__).parents[2]
 T = ps.TensorProto
@@ -280,14 +280,14 @@ SIGNALS = [signal.SIGTERM, signal.SIGHUP, signal.SIGINT]
 
 
 def _long(folder: Path) -> None:
-    """A model of 16 GB of zeros that take no room on the disk, until they are written somewhere else."""
-    tensor = T(name="w", data_type=T.FLOAT, dims=[1 << 32])
-    entries = {"location": "zeros", "offset": "0", "length": str(1 << 34)}
+    """A model of 2 GB of zeros that take no room on the disk, until they are written somewhere else."""
+    tensor = T(name="w", data_type=T.FLOAT, dims=[1 << 29])
+    entries = {"location": "zeros", "offset": "0", "length": str(1 << 31)}
     tensor.external_data = [ps.StringStringEntryProto(key=key, value=value) for key, value in entries.items()]
     tensor.data_location = T.EXTERNAL
     ps.save(ps.ModelProto(ir_version=8, graph=ps.GraphProto(name="g", initializer=[tensor])), folder / "long.onnx")
     with open(folder / "zeros", "wb") as file:
-        file.truncate(1 << 34)
+        file.truncate(1 << 31)
 
 
 @pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)

@@ -19,7 +19,7 @@ from purexport.distributed.boxes import Box, Part, assembled, run_starts, why_in
 from tests.distributed import worker
 from tests.proto_schema.decoys import used_by
 
-pytestmark = pytest.mark.usefixtures("hangups_end")
+pytestmark = pytest.mark.usefixtures("signals_end")
 
 # name of the scenario, options that one process would save with
 GOOD: list[tuple[str, dict[str, Any]]] = [

@@ -23,7 +23,7 @@ from proto_schema.numpy_helper import from_array, to_array
 from tests.proto_schema.decoys import Watched, lay_out_few
 from tests.proto_schema.faults import FAULTS, SIGNALS, Disk, Fault, Stopped
 
-pytestmark = pytest.mark.usefixtures("hangups_end")
+pytestmark = pytest.mark.usefixtures("signals_end")
 
 OLD = [np.full(5000, 7, np.float32), np.arange(9000, dtype=np.float32), np.ones(3, np.float32)]
 # the first is large enough for the kernel to copy it from file to file

@@ -24,7 +24,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 
-pytestmark = pytest.mark.usefixtures("hangups_end")
+pytestmark = pytest.mark.usefixtures("signals_end")
 
 # A small process that forks writers: each saves OLD or NEW, and is killed after a while that is drawn at random.
 KILLER = """
