@@ -154,19 +154,17 @@ def _of_doubles(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] 
     """One axis after the other, where its size is not known: places and shares are computed in the graph."""
     rank = value.rank
     for axis, scale in enumerate(scales, 2):
-        old, before = op.dim(value, axis), value.shape or ()
+        old = op.dim(value, axis)
         new = _scaled_size(op, old, scale) if sizes is None else op.known(sizes[axis - 2])
         if method.is_nearest:
             # which element each one is, asked of the numbers 0, 1, 2, ...
             count = op.Unsqueeze(op.cast(int_range(op, 0, old), dtypes.FLOAT), [0, 1])
-            count.shape = (1, 1, old if isinstance(old, int) else None)
             places = _native(op, count, method, None if sizes is None else [new], [scale])
             value = op.Gather(value, op.Reshape(op.Cast(places, to=dtypes.INT64), [-1]), axis=axis)
         elif method.antialias:
             value = _along(op, value, axis, rank, _filter(op, method, old, new, scale))
         else:
             value = _mixed(op, value, axis, method, new, scale)
-        value.shape = (*before[:axis], new if isinstance(new, int) else None, *before[axis + 1 :])
     return value
 
 

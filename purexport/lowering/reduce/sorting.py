@@ -20,7 +20,7 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.compare import ge, gt, le, lt
 from purexport.lowering.reduce.reductions import extreme
 from purexport.lowering.support.common import axis_of
-from purexport.lowering.support.kernels import alike, largest, widened_dtype
+from purexport.lowering.support.kernels import largest, widened_dtype
 from purexport.lowering.tensor.create import iota
 
 _EXACT_IN_DOUBLE = (dtypes.BOOL, dtypes.UINT8, dtypes.INT8, dtypes.UINT16, dtypes.INT16, dtypes.INT32, dtypes.UINT32)
@@ -41,7 +41,7 @@ def top_k(
     compared = _key(op, value) if has_key else op.cast(value, _compared_in(op, dtype))
     smallest = not greatest
     if smallest and not op.has("TopK", "largest"):
-        compared, smallest = alike(op.Neg(compared), value), False
+        compared, smallest = op.Neg(compared), False
     count = op.ints([k]) if op.has("TopK", "K") else op.known(k)
     order: dict[str, Any] = {"largest": int(not smallest), "sorted": int(sorted)} if op.has("TopK", "largest") else {}
     found, places = op.multi("TopK", compared, count, outputs=2, axis=axis, **order)
@@ -49,8 +49,6 @@ def top_k(
         found = op.Neg(found)
     if has_key:
         found = _values(op, value, found, places, axis)
-    shape = value.shape and (*value.shape[:axis], k if isinstance(k, int) else None, *value.shape[axis:][1:])
-    found.shape = places.shape = shape
     return op.cast(found, dtype), places
 
 
@@ -59,7 +57,7 @@ def _key(op: Emitter, value: Value) -> Value:
     wide = op.cast(value, dtypes.DOUBLE)
     if _is_halved(op, value):
         wide = op.Mul(wide, op.like(0.5, wide))
-    return alike(op.Where(op.IsNaN(wide), op.like(math.inf, wide), op.Min(wide, op.like(_ABOVE, wide))), value)
+    return op.Where(op.IsNaN(wide), op.like(math.inf, wide), op.Min(wide, op.like(_ABOVE, wide)))
 
 
 def _values(op: Emitter, value: Value, keys: Value, places: Value, axis: int) -> Value:
@@ -152,9 +150,7 @@ def _nth(op: Emitter, value: Value, k: int | Value, dim: int, keepdim: bool) -> 
 
 
 def _flat(op: Emitter, value: Value) -> Value:
-    flat: Value = op.Reshape(value, [-1])
-    flat.shape = (math.prod(value.sizes) if value.is_static else None,)
-    return flat
+    return op.Reshape(value, [-1])
 
 
 @lower("aten::median.dim")
@@ -170,7 +166,7 @@ def median_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tup
     found, places = _nth(op, self, half, dim, keepdim)
     if not dtypes.is_floating(self.dtype):
         return found, places
-    missing = op.cast(alike(op.IsNaN(self), self), dtypes.FLOAT)
+    missing = op.cast(op.IsNaN(self), dtypes.FLOAT)
     axis = axis_of(dim, self.rank)
     has_nan = op.cast(op.ReduceMax(missing, axes=[axis], keepdims=int(keepdim)), dtypes.BOOL)
     where = op.ArgMax(missing, axis=axis, keepdims=int(keepdim))
@@ -195,9 +191,9 @@ def nanmedian_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> 
     if not dtypes.is_floating(self.dtype) or self.rank == 0:
         return median_dim(op, self, dim, keepdim)
     axis = axis_of(dim, self.rank)
-    missing = alike(op.IsNaN(self), self)
+    missing = op.IsNaN(self)
     found, places = top_k(op, self, op.dim(self, axis), axis, greatest=False)
-    count = op.ReduceSum(op.cast(alike(op.Not(missing), self), dtypes.INT64), axes=[axis], keepdims=1)
+    count = op.ReduceSum(op.cast(op.Not(missing), dtypes.INT64), axes=[axis], keepdims=1)
     # where all elements are NaN, the position is 0 and the value NaN
     at = largest(op, op.Sub(op.Div(op.Add(count, op.const(1)), op.const(2)), op.const(1)), op.const(0))
     value, place = op.GatherElements(found, at, axis=axis), op.GatherElements(places, at, axis=axis)
@@ -285,7 +281,7 @@ def searchsorted(
     The number of elements of the sequence before each value, with `right` also those equal to it. NaN comes last.
     """
     if sorter is not None:
-        sorted_sequence = alike(op.GatherElements(sorted_sequence, sorter, axis=-1), sorted_sequence)
+        sorted_sequence = op.GatherElements(sorted_sequence, sorter, axis=-1)
     after = right or side == "right"
     rank = sorted_sequence.rank
     row = op.Unsqueeze(sorted_sequence, axes=[rank - 1]) if rank > 1 else sorted_sequence

@@ -243,13 +243,11 @@ def flip(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
         return self
     if op.has("Slice", "steps"):
         count = len(axes)
-        result: Value = op.Slice(self, [-1] * count, [-(2**63)] * count, axes=axes, steps=[-1] * count)
-    else:
-        result = self
-        for axis in axes:
-            size = op.dim(self, axis)
-            if not isinstance(size, int):
-                return op.Slice(self, [-1], [-(2**63)], axes=[axis], steps=[-1])  # refused, with the lowest opset
-            result = op.Gather(result, op.const(list(range(size))[::-1]), axis=axis)
-    result.shape = self.shape
+        return op.Slice(self, [-1] * count, [-(2**63)] * count, axes=axes, steps=[-1] * count)
+    result = self
+    for axis in axes:
+        size = op.dim(self, axis)
+        if not isinstance(size, int):
+            return op.Slice(self, [-1], [-(2**63)], axes=[axis], steps=[-1])  # refused, with the lowest opset
+        result = op.Gather(result, op.const(list(range(size))[::-1]), axis=axis)
     return result

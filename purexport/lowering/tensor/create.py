@@ -13,6 +13,7 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.folding import LIMIT
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import dims_of, full
+from purexport.lowering.support.positions import int_range
 
 
 @lower("aten::zeros", "aten::empty.memory_format", "prim::Uninitialized")
@@ -127,14 +128,8 @@ def scalar_tensor(op: Emitter, s: Any, dtype: Any = None) -> Value:
 def iota(op: Emitter, size: Any) -> Value:
     """The int64 numbers 0, 1, ... below `size`, which is an int or a computed value."""
     if op.has("Range"):
-        result: Value = op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
-    elif isinstance(size, Value):
-        # nonzero positions of a tensor of ones
-        result = op.Reshape(op.NonZero(full(op, [size], 1, dtypes.INT64)), [-1])
-    else:
-        result = op.const(torch.arange(size))
-    result.shape = (size if isinstance(size, int) else None,)
-    return result
+        return op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
+    return int_range(op, 0, size)
 
 
 @lower("aten::arange")
