@@ -47,7 +47,7 @@ def int_range(op: Emitter, start: Any, end: Any) -> Value:
     counted = op.Reshape(op.NonZero(ones), [-1])
     # NonZero finds as many as there are, for all are ones
     counted.shape = ones.shape
-    return op.Add(counted, size_value(op, start))
+    return counted if start == 0 else op.Add(counted, size_value(op, start))
 
 
 def nonnegative(op: Emitter, positions: Value, size: Any) -> Value:
