@@ -30,6 +30,7 @@ from purexport.dtypes import is_quantized
 from purexport.errors import ExportError
 from purexport.facts.table import fact_of, shape_function
 from purexport.shapes.broadcasting import widened
+from purexport.shapes.knowledge import Knowledge
 from purexport.shapes.symbols import Symbols
 from purexport.torch_patches.quiet import quiet_torch
 
@@ -69,6 +70,7 @@ class FakeMachine:
         self.mode = _Mode(shape_env=self.shapes, allow_non_fake_inputs=True)
         self.symbols: dict[str, Any] = {}
         self.names: dict[str, str] = {}
+        self.knowledge = Knowledge(self.shapes)
         self.alternatives: list[Any] = []  # sizes that differ between two paths
 
     @contextmanager

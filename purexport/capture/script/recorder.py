@@ -65,17 +65,25 @@ class Recorder:
         """Inside, record into the body of a branch or loop, on a fork of the state.
 
         In the body `condition` is known to be `holds`.  Afterwards the state from before is current again, and lists,
-        dicts and objects have their former content.
+        dicts and objects have their former content.  What was learnt of sizes where a condition holds is forgotten.
         """
         outer = self.state
         self.state = inner = outer.fork(first=len(self.fakes))
+        before = assumed = self.shapes.knowledge.now()
+        merged = self.shapes.merged()
         if condition is not None:
             inner.assume(condition, holds, self.producers)
+            for part, side in inner.assumptions.items():
+                self.shapes.knowledge.assume(self.fakes.get(part), side)
+            assumed, merged = self.shapes.knowledge.now(), self.shapes.merged()
         try:
             yield inner
         finally:
             self.state = outer
             inner.put_back()
+            if condition is not None:
+                inner.merged = [text for text in self.shapes.merged() if text not in merged]
+                inner.learnt = self.shapes.knowledge.leave(before, assumed)
 
     @contextmanager
     def resumed(self, body: State) -> Iterator[None]:
@@ -87,7 +95,9 @@ class Recorder:
             self.state = outer
 
     def adopt(self, body: State, source: Source) -> None:
-        """Make a body part of the body around it."""
+        """Make a body part of the body around it, for which what the body learnt holds too."""
+        if body.learnt is not None:
+            self.shapes.knowledge.take(body.learnt)
         self.state.calls.extend(body.calls)
         self.state.remarks.extend(body.remarks)
         self.state.numbers.update(body.numbers)

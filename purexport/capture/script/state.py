@@ -17,6 +17,7 @@ from typing import Any
 
 from purexport.aten.graph import Call, Value
 from purexport.capture.script.values import Changeable
+from purexport.shapes.knowledge import Known
 
 
 @dataclass
@@ -25,7 +26,8 @@ class State:
 
     `numbers` holds the computed numbers by the text of their symbols, `assumptions` the conditions whose side is known.
     The rest describes the body of a fork: `first` is the number of values that existed when it began, `made` are the
-    objects that it made itself, `before` and `after` those from outside that it changed, with their content.
+    objects that it made itself, `before` and `after` those from outside that it changed, with their content.  `learnt` is
+    what was known of sizes at its end, and `merged` says which axes were taken for one size in it.
     """
 
     env: dict[int, Any] = field(default_factory=dict)
@@ -37,6 +39,8 @@ class State:
     first: int = 0
     made: dict[int, Changeable] = field(default_factory=dict)
     before: dict[int, tuple[Changeable, Any]] = field(default_factory=dict)
+    learnt: Known | None = None  # of sizes, in a body that may not run
+    merged: list[str] = field(default_factory=list)
     after: dict[int, tuple[Changeable, Any]] = field(default_factory=dict)
 
     def fork(self, first: int) -> State:
@@ -69,6 +73,8 @@ class State:
         """Note a known condition, and the parts that follow: of `not a`, of a true `a and b`, of a false `a or b`."""
         self.assumptions[condition] = holds
         call = producers.get(condition)
+        if call is not None and call.target == "prim::If":
+            self._assume_sides(call, condition, holds, producers)
         base = call.base if call is not None else ""
         if call is None or base not in ("aten::__not__", "aten::__and__", "aten::__or__"):
             return
@@ -76,3 +82,13 @@ class State:
             for operand in call.args.values():
                 if isinstance(operand, Value):
                     self.assume(operand, holds is not (base == "aten::__not__"), producers)
+
+    def _assume_sides(self, call: Call, condition: Value, holds: bool, producers: Mapping[Value, Call]) -> None:
+        """Of a condition that a branch gave, which `and` and `or` of Python are: no side that gives the opposite ran."""
+        place = call.outputs.index(condition)
+        given = [block.outputs[place] for block in call.blocks]
+        for mine, other, side in ((given[0], given[1], True), (given[1], given[0], False)):
+            if other is (not holds):
+                self.assume(call.args["condition"], side, producers)
+                if isinstance(mine, Value):
+                    self.assume(mine, holds, producers)

@@ -85,7 +85,7 @@ def _joined(machine: Machine, source: Source, condition: Value, sides: list[_Sid
     blocks = [Block(body.calls, outputs) for body, outputs in zip(bodies, join.outputs, strict=True)]
     machine.add(Call("prim::If", {"condition": condition}, join.results, source, blocks))
     for body in bodies:
-        machine.remark(*body.remarks)
+        machine.remark(*body.remarks, *(f"on one path from {source}: {text}" for text in body.merged))
     for item, content in changed:
         machine.change(item, content, source)
     return merged
