@@ -1,8 +1,8 @@
 """What torch knows of symbolic sizes by now, so that what is learnt on one path can be forgotten on the others.
 
-torch's `ShapeEnv` learns while shape functions run: that two sizes are equal, that a size is a number, in which range it
-is.  It keeps that for good.  Of a body that may not run, only the numbers are kept: a size that was read as a number is
-a constant of the file, on whatever path, and the report says so.
+torch's `ShapeEnv` learns while shape functions run: that two sizes are equal, that a size is a number, in which range
+it is.  It keeps that for good.  Of a body that may not run, only the numbers are kept: a size that was read as a number
+is a constant of the file, on whatever path, and the report says so.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class State:
 
     `numbers` holds the computed numbers by the text of their symbols, `assumptions` the conditions whose side is known.
     The rest describes the body of a fork: `first` is the number of values that existed when it began, `made` are the
-    objects that it made itself, `before` and `after` those from outside that it changed, with their content.  `learnt` is
-    what was known of sizes at its end, and `merged` says which axes were taken for one size in it.
+    objects that it made itself, `before` and `after` those from outside that it changed, with their content.
+    `learnt` is what was known of sizes at its end, and `merged` says which axes were taken for one size in it.
     """
 
     env: dict[int, Any] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class State:
                     self.assume(operand, holds is not (base == "aten::__not__"), producers)
 
     def _assume_sides(self, call: Call, condition: Value, holds: bool, producers: Mapping[Value, Call]) -> None:
-        """Of a condition that a branch gave, which `and` and `or` of Python are: no side that gives the opposite ran."""
+        """Of a condition that a branch gave (Python's `and` and `or`): a side that gives the opposite did not run."""
         place = call.outputs.index(condition)
         given = [block.outputs[place] for block in call.blocks]
         for mine, other, side in ((given[0], given[1], True), (given[1], given[0], False)):
