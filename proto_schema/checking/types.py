@@ -1,9 +1,12 @@
 """The types of values (`full_check`): carried through the graph as far as they are determined, checked at each node.
 
-A type is a string in the canonical form of the operator history: "tensor(float)", "seq(tensor(int64))". A node's inputs
-bind its type variables; outputs follow from these, from a constraint with a single type, or from a rule in `RULES` for
-the operators whose output type an attribute or a subgraph says. What is not determined is None and is not checked.
-Function bodies are checked without the types of their inputs, and a call's outputs are not determined.
+A type has no shape here, and its text is in the canonical form of the operator history: "tensor(float)",
+"seq(tensor(int64))". A node's inputs bind its type variables; outputs follow from these, from a constraint with a
+single type, or else from the operator's inference row. Of operators with subgraphs, `RULES` says how types go in and
+come out.
+What is not determined is None and is not checked. Function bodies are checked without the types of their inputs, and a
+call's outputs are not determined. This walk stays apart from that of the inference, because it names the input or
+output of a node, goes into functions that nothing calls, and takes sparse initializers as runtimes do.
 
 Shapes are those of the inference, which runs after this walk. The shape of an initializer is compared here with the
 declarations of its name.
@@ -16,11 +19,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import zip_longest
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from proto_schema import operators
+from proto_schema.attributes import get_attribute_value
 from proto_schema.checking.context import callee, domain_of, function_id, imported
 from proto_schema.checking.place import Problem, inside
+from proto_schema.inference import rows
+from proto_schema.inference.site import ABSENT, Misfit, Scope, Site
+from proto_schema.inference.types import MapOf, OptionalOf, SequenceOf, Sparse, Tensor, from_proto, text_of
+from proto_schema.inference.types import Type as Known
 from proto_schema.onnx import (
     AttributeProto,
     GraphProto,
@@ -28,12 +36,12 @@ from proto_schema.onnx import (
     NodeProto,
     TensorProto,
     TensorShapeProto,
-    TypeProto,
     ValueInfoProto,
 )
 from proto_schema.operators import Formal, OpSchema
 
-Type: TypeAlias = "str | None"
+Type: TypeAlias = "Known | None"
+"""A type without shapes, all of whose parts are said."""
 
 
 def check_types(model: ModelProto) -> None:
@@ -88,7 +96,7 @@ class _Types:
         """Adds the types of the initializers to `values`, after a comparison with what is declared of their names."""
         declared = _declarations(graph)
         for place, tensor in enumerate(graph.initializer):
-            name, stored = tensor.name or "", _tensor_type(tensor.data_type)
+            name, stored = tensor.name or "", _plain(Tensor(tensor.data_type or 0))
             values.types[name] = _agreed(values.types.get(name), stored, "initializer", place, "the initializer holds")
             for kind, value in declared.get(name, ()):
                 if kind == "value_info":
@@ -96,11 +104,11 @@ class _Types:
                 _check_shape(kind, value, tensor.dims, "initializer", place)
         for place, sparse in enumerate(graph.sparse_initializer):
             name = (sparse.values.name if sparse.values is not None else None) or ""
-            stored = _tensor_type(sparse.values.data_type) if sparse.values is not None else None
-            values.types[name] = stored
+            dtype = sparse.values.data_type or 0 if sparse.values is not None else 0
+            stored = values.types[name] = _plain(Tensor(dtype))
             for kind, value in declared.get(name, ()):
                 said = _type_of(value)
-                if said is not None and said == f"sparse_{stored}":
+                if said is not None and said == Sparse(dtype):
                     values.types[name] = said
                 else:
                     _agreed(said, stored, "sparse_initializer", place, "the initializer holds")
@@ -128,21 +136,17 @@ class _Types:
         if schema is None or callee(node) in self.functions:
             return [None] * len(node.output)
         bound = _bind(schema, inputs)
-        special = rule(self, node, inputs, values) if rule else []
-        return [
-            self._output(schema, place, special[place] if place < len(special) else None, bound)
-            for place in range(len(node.output))
-        ]
-
-    def _output(self, schema: OpSchema, place: int, special: Type, bound: dict[str, str]) -> Type:
-        formal = _formal(schema.outputs, place)
-        allowed = _allowed(schema, formal.type)
-        found = special or (bound.get(formal.type) if formal.homogeneous else None)
-        if found is None and len(allowed) == 1:
-            found = next(iter(allowed))
-        if found is not None and found not in allowed:
-            raise Problem(f"is {found}; {schema.name} makes {_listed(allowed)}", "output", place)
-        return found
+        if rule is not None:
+            made = rule(self, node, inputs, values)
+        else:
+            said = [bound.get(formal.type) if formal.homogeneous else None for formal in _formals(schema, node)]
+            inferred = _by_row(schema, node, inputs) if None in said else said
+            made = [known or found for known, found in zip(said, inferred, strict=True)]
+        for place, (formal, found) in enumerate(zip(_formals(schema, node), made, strict=False)):
+            allowed = _allowed(schema, formal.type)
+            if found is not None and text_of(found) not in allowed:
+                raise Problem(f"is {text_of(found)}; {schema.name} makes {_listed(allowed)}", "output", place)
+        return made
 
     def _inner_graphs(self, node: NodeProto, values: _Values) -> None:
         for attribute in node.attribute:
@@ -171,22 +175,40 @@ class _Types:
 # -- type variables ----------------------------------------------------------------------------------------------------
 
 
-def _bind(schema: OpSchema, inputs: list[Type]) -> dict[str, str]:
+def _by_row(schema: OpSchema, node: NodeProto, inputs: list[Type]) -> list[Type]:
+    """The types of the outputs as inferred from those of the inputs; what contradicts is left to the inference."""
+    nothing: list[Type] = [None] * len(node.output)
+    if any(attribute.ref_attr_name for attribute in node.attribute):
+        return nothing
+    attributes: dict[str, Any] = {item.name or "": get_attribute_value(item) for item in node.attribute}
+    given = [found if name else ABSENT for name, found in zip(node.input, inputs, strict=True)]
+    try:
+        return [_plain(item) for item in rows.infer(Site(schema, given, attributes, len(node.output), Scope()))]
+    except Misfit:
+        return nothing
+
+
+def _formals(schema: OpSchema, node: NodeProto) -> list[Formal]:
+    """The formal of each output of the node."""
+    return [_formal(schema.outputs, place) for place in range(len(node.output))]
+
+
+def _bind(schema: OpSchema, inputs: list[Type]) -> dict[str, Known]:
     """Type variable -> type, from the inputs whose type is known."""
-    bound: dict[str, str] = {}
+    bound: dict[str, Known] = {}
     first: dict[str, int] = {}
     for place, found in enumerate(inputs):
         if found is None:
             continue
         formal = _formal(schema.inputs, place)
         allowed = _allowed(schema, formal.type)
-        if found not in allowed:
-            raise Problem(f"is {found}; {schema.name} takes {_listed(allowed)}", "input", place)
+        if text_of(found) not in allowed:
+            raise Problem(f"is {text_of(found)}; {schema.name} takes {_listed(allowed)}", "input", place)
         if not formal.homogeneous:
             continue
         if bound.setdefault(formal.type, found) != found:
-            other = f"input[{first[formal.type]}] is {bound[formal.type]}"
-            raise Problem(f"is {found}, but {other}; both must be of the type {formal.type}", "input", place)
+            other = f"input[{first[formal.type]}] is {text_of(bound[formal.type])}"
+            raise Problem(f"is {text_of(found)}, but {other}; both must be of the type {formal.type}", "input", place)
         first.setdefault(formal.type, place)
     return bound
 
@@ -228,7 +250,7 @@ def _listed(types: frozenset[str]) -> str:
 
 def _agreed(declared: Type, found: Type, field: str, place: int, who: str) -> Type:
     if declared and found and declared != found:
-        raise Problem(f"is declared as {declared}, but {who} {found}", field, place)
+        raise Problem(f"is declared as {text_of(declared)}, but {who} {text_of(found)}", field, place)
     return declared or found
 
 
@@ -270,44 +292,23 @@ def _declared(values: Iterable[ValueInfoProto]) -> dict[str, Type]:
 
 
 def _type_of(value: ValueInfoProto) -> Type:
-    return _text(value.type) if value.type is not None else None
+    return _plain(from_proto(value.type, lambda _: 0))
 
 
-def _text(proto: TypeProto | None) -> Type:
-    """The canonical string, or None where any part is not said."""
-    if proto is None:
-        return None
-    if proto.tensor_type is not None:
-        return _tensor_type(proto.tensor_type.elem_type)
-    if proto.sparse_tensor_type is not None:
-        return _wrapped("sparse_tensor", _dtype(proto.sparse_tensor_type.elem_type))
-    if proto.sequence_type is not None:
-        return _wrapped("seq", _text(proto.sequence_type.elem_type))
-    if proto.optional_type is not None:
-        return _wrapped("optional", _text(proto.optional_type.elem_type))
-    if proto.map_type is not None:
-        key, value = _dtype(proto.map_type.key_type), _text(proto.map_type.value_type)
-        return f"map({key},{value})" if key and value else None
-    if proto.opaque_type is not None:
-        return f"opaque({proto.opaque_type.domain or ''},{proto.opaque_type.name or ''})"
-    return None
+def _plain(found: Type) -> Type:
+    """The type without shapes, or None where any part is not said."""
+    return _shapeless(found) if text_of(found) else None
 
 
-def _tensor_type(code: int | None) -> Type:
-    return _wrapped("tensor", _dtype(code))
+def _shapeless(found: Type) -> Type:
+    if isinstance(found, (Tensor, Sparse)):
+        return type(found)(found.dtype)
+    if isinstance(found, (SequenceOf, OptionalOf)):
+        return type(found)(_shapeless(found.element))
+    return MapOf(found.key, _shapeless(found.value)) if isinstance(found, MapOf) else found
 
 
-def _wrapped(form: str, inner: Type) -> Type:
-    return f"{form}({inner})" if inner else None
-
-
-def _dtype(code: int | None) -> Type:
-    """The name of a data type; the number of one that does not exist, which fits no other."""
-    known = TensorProto.DataType._value2member_map_
-    return (TensorProto.DataType(code).name.lower() if code in known else str(code)) if code else None
-
-
-# -- operators whose output types are said elsewhere -------------------------------------------------------------------
+# -- operators with subgraphs, and those that say more of their inputs than constraints --------------------------------
 
 Rule: TypeAlias = "Callable[[_Types, NodeProto, list[Type], _Values], list[Type]]"
 
@@ -316,109 +317,25 @@ def _attribute(node: NodeProto, name: str) -> AttributeProto | None:
     return next((attribute for attribute in node.attribute if attribute.name == name), None)
 
 
-def _dtype_attribute(name: str, default: int | None = None, form: str = "tensor") -> Rule:
-    """The element type is in an attribute; else it is `default`; else that of the first input."""
-
-    def rule(_: _Types, node: NodeProto, inputs: list[Type], __: _Values) -> list[Type]:
-        attribute = _attribute(node, name)
-        if attribute is not None and attribute.ref_attr_name:
-            return [None]
-        code = attribute.i if attribute is not None and attribute.i else default
-        if code is None:
-            return [inputs[0] if inputs else None]
-        made = _tensor_type(code)
-        return [_wrapped(form, made) if form != "tensor" else made]
-
-    return rule
-
-
-def _constant(_: _Types, node: NodeProto, __: list[Type], ___: _Values) -> list[Type]:
-    for attribute in node.attribute:
-        if attribute.name == "value" and attribute.t is not None:
-            return [_tensor_type(attribute.t.data_type)]
-        if attribute.name == "sparse_value" and attribute.sparse_tensor is not None:
-            held = attribute.sparse_tensor.values
-            return [_tensor_type(held.data_type) if held is not None else None]
-        if attribute.name in _CONSTANTS:
-            return [_CONSTANTS[attribute.name]]
-    return [None]
-
-
-_CONSTANTS = {
-    "value_float": "tensor(float)",
-    "value_floats": "tensor(float)",
-    "value_int": "tensor(int64)",
-    "value_ints": "tensor(int64)",
-    "value_string": "tensor(string)",
-    "value_strings": "tensor(string)",
-}
-
-
-def _constant_of_shape(_: _Types, node: NodeProto, __: list[Type], ___: _Values) -> list[Type]:
-    value = _attribute(node, "value")
-    if value is None:
-        return ["tensor(float)"]
-    return [_tensor_type(value.t.data_type) if value.t is not None else None]
-
-
-def _quantize(_: _Types, node: NodeProto, inputs: list[Type], __: _Values) -> list[Type]:
-    asked = _attribute(node, "output_dtype")
-    if len(inputs) > 2 and node.input[2]:
-        return [inputs[2]]
-    return [_tensor_type(asked.i) if asked is not None and asked.i else "tensor(uint8)"]
-
-
-def _dequantize(_: _Types, node: NodeProto, inputs: list[Type], __: _Values) -> list[Type]:
-    asked = _attribute(node, "output_dtype")
-    if asked is not None and asked.i:
-        return [_tensor_type(asked.i)]
-    return [inputs[1] if len(inputs) > 1 else None]
-
-
-def _layer_normalization(_: _Types, node: NodeProto, __: list[Type], ___: _Values) -> list[Type]:
-    """Mean and deviation are of the type that the computation stashes."""
-    asked = _attribute(node, "stash_type")
-    stashed = _tensor_type(asked.i if asked is not None and asked.i else TensorProto.FLOAT)
-    return [None, stashed, stashed]
-
-
-def _first_as(form: str) -> Rule:
-    """`form` of the first input."""
-    return lambda _, __, inputs, ___: [_wrapped(form, inputs[0] if inputs else None)]
-
-
-def _held_by(form: str) -> Rule:
-    """What the first input, a sequence or an optional, holds; an optional's value may come without its wrapping."""
-    return lambda _, __, inputs, ___: [_unwrapped(form, inputs[0] if inputs else None)]
-
-
-def _unwrapped(form: str, outer: Type) -> Type:
-    return outer[len(form) + 1 : -1] if outer and outer.startswith(f"{form}(") else outer
-
-
-def _optional(_: _Types, node: NodeProto, inputs: list[Type], __: _Values) -> list[Type]:
-    asked = _attribute(node, "type")
-    inner = inputs[0] if inputs else (_text(asked.tp) if asked is not None else None)
-    return [_wrapped("optional", inner)]
-
-
 def _if(types: _Types, node: NodeProto, _: list[Type], values: _Values) -> list[Type]:
     chosen = types.inner(node, "then_branch", values, [], len(node.output))
     other = types.inner(node, "else_branch", values, [], len(node.output))
     for place, (mine, theirs) in enumerate(zip(chosen, other, strict=False)):
         if mine and theirs and mine != theirs:
-            raise Problem(f"is {mine} from then_branch, but {theirs} from else_branch", "output", place)
+            raise Problem(
+                f"is {text_of(mine)} from then_branch, but {text_of(theirs)} from else_branch", "output", place
+            )
     return [mine or theirs for mine, theirs in zip_longest(chosen, other)]
 
 
 def _loop(types: _Types, node: NodeProto, inputs: list[Type], values: _Values) -> list[Type]:
     carried = inputs[2:]
-    given = ["tensor(int64)", "tensor(bool)", *carried]
+    given = [Tensor(TensorProto.INT64), Tensor(TensorProto.BOOL), *carried]
     made = types.inner(node, "body", values, given, len(node.output) + 1)[1:]
     for place, (before, after) in enumerate(zip(carried, made, strict=False)):
-        tensors = before and after and before.startswith("tensor(") and after.startswith("tensor(")
+        tensors = isinstance(before, Tensor) and isinstance(after, Tensor)
         if tensors and before != after:  # an optional may become its value
-            raise Problem(f"is {before} at first, but {after} after an iteration", "input", place + 2)
+            raise Problem(f"is {text_of(before)} at first, but {text_of(after)} after an iteration", "input", place + 2)
     return made
 
 
@@ -428,46 +345,25 @@ def _scan(types: _Types, node: NodeProto, inputs: list[Type], values: _Values) -
 
 
 def _sequence_insert(_: _Types, __: NodeProto, inputs: list[Type], ___: _Values) -> list[Type]:
-    held = _unwrapped("seq", inputs[0] if inputs else None)
+    held = _element(inputs[0] if inputs else None)
     if len(inputs) > 1 and held and inputs[1] and inputs[1] != held:
-        raise Problem(f"is {inputs[1]}, but the sequence holds {held}", "input", 1)
+        raise Problem(f"is {text_of(inputs[1])}, but the sequence holds {text_of(held)}", "input", 1)
     return inputs[:1]
 
 
 def _sequence_map(types: _Types, node: NodeProto, inputs: list[Type], values: _Values) -> list[Type]:
-    given = [_unwrapped("seq", held) for held in inputs]
-    return [_wrapped("seq", made) for made in types.inner(node, "body", values, given, len(node.output))]
+    made = types.inner(node, "body", values, [_element(given) for given in inputs], len(node.output))
+    return [_plain(SequenceOf(item)) for item in made]
+
+
+def _element(given: Type) -> Type:
+    return given.element if isinstance(given, SequenceOf) else given
 
 
 RULES: dict[str, Rule] = {
-    "Bernoulli": _dtype_attribute("dtype"),
-    "BitCast": _dtype_attribute("to"),
-    "BlackmanWindow": _dtype_attribute("output_datatype", TensorProto.FLOAT),
-    "Cast": _dtype_attribute("to"),
-    "ConcatFromSequence": _held_by("seq"),
-    "Constant": _constant,
-    "ConstantOfShape": _constant_of_shape,
-    "DequantizeLinear": _dequantize,
-    "EyeLike": _dtype_attribute("dtype"),
-    "HammingWindow": _dtype_attribute("output_datatype", TensorProto.FLOAT),
-    "HannWindow": _dtype_attribute("output_datatype", TensorProto.FLOAT),
     "If": _if,
-    "LayerNormalization": _layer_normalization,
     "Loop": _loop,
-    "MelWeightMatrix": _dtype_attribute("output_datatype", TensorProto.FLOAT),
-    "Multinomial": _dtype_attribute("dtype", TensorProto.INT32),
-    "Optional": _optional,
-    "OptionalGetElement": _held_by("optional"),
-    "QuantizeLinear": _quantize,
-    "RandomNormal": _dtype_attribute("dtype", TensorProto.FLOAT),
-    "RandomNormalLike": _dtype_attribute("dtype"),
-    "RandomUniform": _dtype_attribute("dtype", TensorProto.FLOAT),
-    "RandomUniformLike": _dtype_attribute("dtype"),
     "Scan": _scan,
-    "SequenceAt": _held_by("seq"),
-    "SequenceConstruct": _first_as("seq"),
-    "SequenceEmpty": _dtype_attribute("dtype", TensorProto.FLOAT, "seq"),
     "SequenceInsert": _sequence_insert,
     "SequenceMap": _sequence_map,
-    "SplitToSequence": _first_as("seq"),
 }
