@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proto_schema import operators
+from proto_schema.onnx import AttributeProto
 from purexport import dtypes
 from purexport.aten.graph import Source
 from purexport.errors import ExportError, OpsetError
@@ -56,6 +57,8 @@ def bind(
         elif name in schema.attributes or old in schema.attributes:
             attribute = name if name in schema.attributes else old
             attributes[attribute] = _static(schema, attribute, value)
+            if schema.attributes[attribute].type == AttributeProto.INT and isinstance(attributes[attribute], list):
+                (attributes[attribute],) = attributes[attribute]  # TopK's number, a tensor of one element since then
         elif not versions.says_nothing(_newest(schema), name, value):
             lowest = versions.first_with(schema, name)
             raise OpsetError(f"ONNX {schema.name} has no {name!r} at opset {opset}", lowest)

@@ -40,13 +40,8 @@ def int_range(op: Emitter, start: Any, end: Any) -> Value:
     start, end = op.known(start), op.known(end)
     if isinstance(start, int) and isinstance(end, int):
         return op.const(torch.arange(start, max(end, start)))
-    if op.has("Range"):
-        counted: Value = op.Range(size_value(op, start), size_value(op, end), op.const(1))
-        return counted
-    length = op.Sub(size_value(op, end), size_value(op, start))
-    ones = op.ConstantOfShape(reshape(op, length, [1]), value=torch.ones(1, dtype=torch.int64))
-    result: Value = op.Add(op.Reshape(op.NonZero(ones), [-1]), size_value(op, start))
-    return result
+    counted: Value = op.Range(size_value(op, start), size_value(op, end), op.const(1))
+    return counted
 
 
 def nonnegative(op: Emitter, positions: Value, size: Any) -> Value:

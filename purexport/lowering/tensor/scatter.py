@@ -280,8 +280,7 @@ def _scattered(op: Emitter, self: Value, axis: int, index: Value, src: Value, re
             src = slice_axis(op, src, place, 0, extent)
             src.shape = shape
     index = op.cast(index, dtypes.INT64)
-    name = "Scatter" if reduction is None and not op.has("ScatterElements") else "ScatterElements"
-    result: Value = op.emit(name, self, index, src, axis=axis, reduction=reduction)
+    result: Value = op.ScatterElements(self, index, src, axis=axis, reduction=reduction)
     result.shape = self.shape
     return result
 

@@ -1,6 +1,6 @@
 """Operators that take slices of a tensor: slices, chunks, diagonals, windows.
 
-Bounds may be computed. Where this opset's Slice has no steps, the positions are gathered.
+Bounds may be computed.
 """
 
 from __future__ import annotations
@@ -45,10 +45,8 @@ def slice_axis(op: Emitter, value: Value, axis: int, start: Any, end: Any, step:
     taken: list[int] | None = None
     if isinstance(size, int) and all(isinstance(item, int) for item in (start, end, step)):
         taken = list(range(size)[start:end:step])
-    if step != 1 and taken is not None and not op.has("Slice", "steps"):
-        result: Value = op.Gather(value, op.const(taken), axis=axis)
-    else:
-        result = op.Slice(value, op.ints([start]), op.ints([end]), axes=[axis], steps=None if step == 1 else [step])
+    steps = None if step == 1 else [step]
+    result: Value = op.Slice(value, op.ints([start]), op.ints([end]), axes=[axis], steps=steps)
     if taken is not None and value.shape is not None:
         result.shape = (*value.shape[:axis], len(taken), *value.shape[axis + 1 :])
     return result
