@@ -67,6 +67,21 @@ def bind(
     return [(value, formals[min(i, len(formals) - 1)]) for i, value in enumerate(slots)], attributes
 
 
+def from_the_front(schema: operators.OpSchema, bound: Bound, attributes: dict[str, Any]) -> None:
+    """Count negative axes from the front, where the rank is known: before opset 11 operators take no others."""
+    first = bound[0][0] if bound else None
+    if schema.since_version >= versions.NEGATIVE_AXES or not isinstance(first, Value) or first.shape is None:
+        return
+    for name in ("axis", "axes"):
+        found = attributes.get(name)
+        items = found if isinstance(found, (list, tuple)) else [found]
+        if found is None or all(item >= 0 for item in items) or schema.name == "OneHot":  # whose axis is the result's
+            continue
+        rank = len(first.shape) + (len(items) if schema.name == "Unsqueeze" else 0)
+        counted = [item % rank for item in items]
+        attributes[name] = counted if isinstance(found, (list, tuple)) else counted[0]
+
+
 def _newest(schema: operators.OpSchema) -> operators.OpSchema:
     """The newest version of the operator."""
     return operators.schema(schema.name, operators.newest_opset(schema.domain), schema.domain) or schema

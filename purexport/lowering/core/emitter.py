@@ -141,10 +141,11 @@ class Emitter:
 
     def takes(self, op_type: str, dtype: int | None, argument: int = 0) -> bool:
         """True when this opset's version of the operator takes `dtype` as its input number `argument`."""
-        schema = operators.schema(op_type, self.opset)
-        return (
-            schema is not None and dtype is not None and versions.allowed(schema, schema.inputs[argument].type, dtype)
-        )
+        return versions.takes(operators.schema(op_type, self.opset), dtype, argument)
+
+    def newest_takes(self, op_type: str, dtype: int | None, argument: int = 0) -> bool:
+        """True when the newest version of the operator takes `dtype` as its input number `argument`."""
+        return versions.takes(operators.schema(op_type, operators.newest_opset()), dtype, argument)
 
     def takes_sequences(self, op_type: str) -> bool:
         """True when this opset's version of the operator takes or gives sequences."""
@@ -351,6 +352,7 @@ class Emitter:
             lowest = versions.first_version(op_type, domain, wanted)
             raise OpsetError(f"ONNX {op_type} does not exist at opset {opset}", lowest)
         bound, attributes = binding.bind(schema, opset, inputs, named)
+        binding.from_the_front(schema, bound, attributes)
         if any(versions.wants_float(schema, item, formal) for item, formal in bound):
             return self._in_float(op_type, inputs, outputs, domain, named)
         if len(bound) < schema.min_input:

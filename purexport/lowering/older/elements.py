@@ -10,7 +10,7 @@ from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.context import OlderForm
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.support.kernels import widened, widened_dtype, widened_where
+from purexport.lowering.support.kernels import native_dtype, widened, widened_where
 from purexport.lowering.support.loops import repeat
 
 # Comparison -----------------------------------------------------------------------------------------------------------
@@ -18,8 +18,9 @@ from purexport.lowering.support.loops import repeat
 
 def equal(op: Emitter, A: Value, B: Value) -> Value | None:  # noqa: N803  the names of ONNX
     """Equal of floats (opset 11) and of small integers: neither is less, and neither is NaN."""
-    if widened_dtype(op, "Equal", A.dtype) is not None:
-        return widened(op, "Equal", A, B)
+    dtype = native_dtype(op, "Equal", A.dtype)
+    if dtype is not None:
+        return op.Equal(op.cast(A, dtype), op.cast(B, dtype))
     if not op.takes("Less", A.dtype):
         return None
     differs = op.Or(op.Less(A, B), op.Greater(A, B))
