@@ -13,7 +13,6 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.folding import LIMIT
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import dims_of, full
-from purexport.lowering.support.positions import int_range
 
 
 @lower("aten::zeros", "aten::empty.memory_format", "prim::Uninitialized")
@@ -127,9 +126,7 @@ def scalar_tensor(op: Emitter, s: Any, dtype: Any = None) -> Value:
 
 def iota(op: Emitter, size: Any) -> Value:
     """The int64 numbers 0, 1, ... below `size`, which is an int or a computed value."""
-    if op.has("Range"):
-        return op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
-    return int_range(op, 0, size)
+    return op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
 
 
 @lower("aten::arange")
@@ -161,7 +158,7 @@ def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = N
             for item in (start, end, step)
         ]
         return _known_steps(op, known)
-    if op.has("Range") and all(map(_is_integer, (start, end, step))):
+    if all(map(_is_integer, (start, end, step))):
         counted = op.Range(*[op.like(item, Value(dtypes.INT64)) for item in (start, end, step)])
         return op.cast(counted, op.result_dtype)
     count = _count(op, start, end, step)
