@@ -29,6 +29,7 @@ def capture_model(run: Run) -> Captured:
         plain_shapes(options.dynamic_shapes, run.model, run.args, run.kwargs),
         weights.valueless_tensors,
         options.output_names or (),
+        run.numbers,
     )
     mode = select_model_mode_for_export(run.model, options.training)
     with mode, weights.swapped(), preserved(run.model, runs=not weights.valueless), exporting():
