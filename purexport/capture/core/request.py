@@ -27,6 +27,7 @@ class Request:
     """What is to be captured: the model, its arguments, and their dynamic axes.
 
     `valueless` lists the model's tensors without values; if there are any, the model must not run on values.
+    `loops_carry_lists` is False where no Loop of the file can carry a list of tensors.
     """
 
     model: Any
@@ -38,6 +39,7 @@ class Request:
     dynamic_shapes: Any = None
     valueless: Sequence[Owned] = ()
     output_names: Sequence[str] = ()
+    loops_carry_lists: bool = True
 
 
 @dataclass
