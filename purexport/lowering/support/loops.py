@@ -116,5 +116,5 @@ def _output(op: Emitter, result: Value, was: Value) -> None:
 
 
 def _in_type(value: Value, was: Value) -> Value:
-    value.dtype, value.shape = was.dtype, was.shape
+    value.dtype = was.dtype
     return value
