@@ -57,6 +57,9 @@ def bind(
         elif name in schema.attributes or old in schema.attributes:
             attribute = name if name in schema.attributes else old
             attributes[attribute] = _static(schema, attribute, value)
+            lowest = versions.WORDS.get((schema.name, attribute, value)) if isinstance(value, str) else None
+            if lowest is not None and opset < lowest:
+                raise OpsetError(f"ONNX {schema.name} has no {name}={value!r} at opset {opset}", lowest)
             if schema.attributes[attribute].type == AttributeProto.INT and isinstance(attributes[attribute], list):
                 (attributes[attribute],) = attributes[attribute]  # TopK's number, a tensor of one element since then
         elif not versions.says_nothing(_newest(schema), name, value):
@@ -74,8 +77,8 @@ def from_the_front(schema: operators.OpSchema, bound: Bound, attributes: dict[st
         return
     for name in ("axis", "axes"):
         found = attributes.get(name)
-        items = found if isinstance(found, (list, tuple)) else [found]
-        if found is None or all(item >= 0 for item in items) or schema.name == "OneHot":  # whose axis is the result's
+        items = list(found) if isinstance(found, (list, tuple)) else [] if found is None else [found]
+        if all(item >= 0 for item in items) or schema.name == "OneHot":  # whose axis is the result's
             continue
         rank = len(first.shape) + (len(items) if schema.name == "Unsqueeze" else 0)
         counted = [item % rank for item in items]

@@ -18,6 +18,14 @@ FORMERLY = {(op_type, new): old for (op_type, old), new in RENAMED.items()}
 # from which version on an operator of the same signature means what it means today
 MEANS_TODAY = {"Softmax": 13, "LogSoftmax": 13, "GridSample": 20, "If": 11}
 NEGATIVE_AXES = 11  # from this opset on operators count negative axes from the end
+# the opset that first has a word of an attribute that is older
+WORDS = {
+    ("ScatterElements", "reduction", "max"): 18,
+    ("ScatterElements", "reduction", "min"): 18,
+    ("ScatterND", "reduction", "max"): 18,
+    ("ScatterND", "reduction", "min"): 18,
+    ("Pad", "mode", "wrap"): 19,
+}
 HALVES = (dtypes.FLOAT16, dtypes.BFLOAT16)
 
 

@@ -107,7 +107,7 @@ def _neighbours(
     if mode == "bicubic":
         before = op.Floor(pixel)
         part = op.Sub(pixel, before)
-        found = []
+        found: list[tuple[Value, Value | None]] = []
         for tap in (-1, 0, 1, 2):
             place = op.Add(before, op.like(tap, pixel))
             weight = _cubic_weight(op, op.Abs(op.Sub(part, op.like(tap, pixel))), is_near=tap in (0, 1))

@@ -83,7 +83,7 @@ def _parts_concatenated(
     )
     at, condition = Value(dtypes.INT64, (), name="step"), Value(dtypes.BOOL, (), name="condition")
     shape = start.shape and (*start.shape[:axis], None, *start.shape[axis + 1 :])
-    joined = Value(start.dtype, shape, name="joined")  # type: ignore[arg-type]  # of a size that changes
+    joined = Value(start.dtype, shape, name="joined")
     inside = op.subgraph()
     inside.graph.inputs += [at, condition, joined]
     number = inside.Gather(numbers, inside.Unsqueeze(inside.Add(at, inside.const(first)), [0]), axis=0)
