@@ -171,6 +171,20 @@ def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = N
     return op.cast(op.Add(steps, op.like(start, exact)), op.result_dtype)
 
 
+@lower("aten::range", "aten::range.step")
+def range_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None) -> Value:
+    """aten::range.step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None) -> Tensor
+
+    `end` is included where a step meets it.
+    """
+    double = Value(dtypes.DOUBLE)
+    first, last, width = (op.like(item, double) for item in (start, end, step))
+    count = op.Add(op.cast(op.Floor(op.Div(op.Sub(last, first), width)), dtypes.INT64), op.const(1))
+    steps = op.Mul(op.cast(iota(op, op.known(count)), dtypes.DOUBLE), width)
+    return op.cast(op.Add(steps, first), op.result_dtype)
+
+
 def _is_integer(bound: Any) -> bool:
     return not (dtypes.is_floating(bound.dtype) if isinstance(bound, Value) else isinstance(bound, float))
 
