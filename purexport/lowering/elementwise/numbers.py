@@ -241,7 +241,8 @@ def to_float(op: Emitter, a: Any) -> Value:
 @lower("aten::ScalarImplicit")
 def to_number(op: Emitter, a: Any) -> Value:
     """aten::ScalarImplicit(Tensor a) -> Scalar"""
-    return _zero_dim(op, a) if isinstance(a, Value) else op.const(a, dtypes.FLOAT)
+    scalar: Value = _zero_dim(op, a) if isinstance(a, Value) else op.const(a, dtypes.FLOAT)
+    return scalar
 
 
 def _zero_dim(op: Emitter, a: Any) -> Any:
