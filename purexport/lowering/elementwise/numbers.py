@@ -226,7 +226,7 @@ def item(op: Emitter, self: Value) -> Value:
 
     The result is int64, float32 or bool, as all numbers are here.
     """
-    scalar = _zero_dim(op, self)
+    scalar: Value = _zero_dim(op, self)
     if self.dtype == dtypes.BOOL:
         return scalar
     return op.cast(scalar, dtypes.FLOAT if dtypes.is_floating(self.dtype) else dtypes.INT64)
