@@ -226,7 +226,7 @@ def item(op: Emitter, self: Value) -> Value:
 
     The result is int64, float32 or bool, as all numbers are here.
     """
-    scalar = _zero_dim(op, self)
+    scalar: Value = _zero_dim(op, self)
     if self.dtype == dtypes.BOOL:
         return scalar
     return op.cast(scalar, dtypes.FLOAT if dtypes.is_floating(self.dtype) else dtypes.INT64)
@@ -241,7 +241,8 @@ def to_float(op: Emitter, a: Any) -> Value:
 @lower("aten::ScalarImplicit")
 def to_number(op: Emitter, a: Any) -> Value:
     """aten::ScalarImplicit(Tensor a) -> Scalar"""
-    return _zero_dim(op, a) if isinstance(a, Value) else op.const(a, dtypes.FLOAT)
+    scalar: Value = _zero_dim(op, a) if isinstance(a, Value) else op.const(a, dtypes.FLOAT)
+    return scalar
 
 
 def _zero_dim(op: Emitter, a: Any) -> Any:

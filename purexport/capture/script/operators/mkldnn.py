@@ -58,7 +58,7 @@ def _scaled(machine: Machine, node: Node, tensor: Value, number: Any) -> Any:
 @handles("prim::BroadcastMKLDNNTensors")
 def _broadcast(machine: Machine, node: Node, one: Value, other: Value) -> list[Any]:
     """Both in the shape of their sum; a tensor that has it already is the same object, a later write goes to it."""
-    shape = torch.broadcast_shapes(*(machine.fakes[item].shape for item in (one, other)))
+    shape = torch.broadcast_shapes(*(machine.fakes[item].shape for item in (one, other)))  # type: ignore[no-untyped-call]
     return [_expanded(machine, node, item, shape) for item in (one, other)]
 
 
