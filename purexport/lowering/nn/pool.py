@@ -228,7 +228,7 @@ def _positions(op: Emitter, indices: Value, padded: Value, window: _Window, expl
 
 
 def _modulo(op: Emitter, value: Value, divisor: Value) -> Value:
-    return op.Mod(value, divisor) if op.has("Mod") else op.Sub(value, op.Mul(op.Div(value, divisor), divisor))
+    return op.Mod(value, divisor)
 
 
 def size_product_value(op: Emitter, sizes: Sequence[Any]) -> Value:
@@ -250,8 +250,7 @@ def max_unpool(
     lead = dims_of(op, self)[: self.rank - spatial_rank(op)]
     flat = [*[0] * len(lead), -1]
     zeros = full(op, [*lead, size_product_value(op, output_size)], 0, op.result_dtype)
-    write = "ScatterElements" if op.has("ScatterElements") else "Scatter"
-    written = op.emit(write, zeros, op.Reshape(indices, flat), op.Reshape(self, flat), axis=len(lead))
+    written = op.ScatterElements(zeros, op.Reshape(indices, flat), op.Reshape(self, flat), axis=len(lead))
     return op.Reshape(written, op.ints([*flat[:-1], *output_size]))
 
 

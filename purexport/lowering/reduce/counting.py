@@ -135,11 +135,8 @@ def bincount(op: Emitter, self: Value, weights: Value | None = None, minlength: 
     )
     size = op.Add(last, op.const(1))
     parts = full(op, [op.dim(self, 0)], 1, op.result_dtype) if weights is None else op.cast(weights, op.result_dtype)
-    if op.has("ScatterElements", "reduction"):
-        empty = full(op, [size], 0, op.result_dtype)
-        return index_add(op, empty, 0, places, parts)
-    hits = op.cast(eq(op, op.Unsqueeze(int_range(op, 0, size), [1]), places), op.result_dtype)
-    return op.ReduceSum(op.Mul(hits, parts), axes=[1], keepdims=0)
+    empty = full(op, [size], 0, op.result_dtype)
+    return index_add(op, empty, 0, places, parts)
 
 
 @lower("aten::one_hot")

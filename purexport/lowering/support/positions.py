@@ -40,14 +40,7 @@ def int_range(op: Emitter, start: Any, end: Any) -> Value:
     start, end = op.known(start), op.known(end)
     if isinstance(start, int) and isinstance(end, int):
         return op.const(torch.arange(start, max(end, start)))
-    if op.has("Range"):
-        return op.Range(size_value(op, start), size_value(op, end), op.const(1))
-    length = op.Sub(size_value(op, end), size_value(op, start))
-    ones = op.ConstantOfShape(reshape(op, length, [1]), value=torch.ones(1, dtype=torch.int64))
-    counted = op.Reshape(op.NonZero(ones), [-1])
-    # NonZero finds as many as there are, for all are ones
-    counted.shape = ones.shape
-    return counted if start == 0 else op.Add(counted, size_value(op, start))
+    return op.Range(size_value(op, start), size_value(op, end), op.const(1))
 
 
 def nonnegative(op: Emitter, positions: Value, size: Any) -> Value:

@@ -101,7 +101,7 @@ def quantize(
     if limits == whole:
         limits = None
     value = op.cast(value, FLOAT)
-    if op.has("QuantizeLinear") and not _native(op, "QuantizeLinear", dtype, 2, axis):
+    if not _native(op, "QuantizeLinear", dtype, 2, axis):
         return _quantize_by_steps(op, value, scale, zero_point, axis, limits or whole)
     if limits is not None:
         value = _limited(op, value, scale, zero_point, axis, limits)
@@ -114,8 +114,6 @@ def dequantize(op: Emitter, integers: Value, scale: Value, zero_point: Value | N
     if dtype in (INT32, INT64) and zero_point is not None and _is_zero(zero_point):
         zero_point = None
     plain = zero_point is None or (dtype != INT32 and zero_point.dtype == dtype)
-    if plain and not op.has("DequantizeLinear"):
-        op.DequantizeLinear(integers, scale, zero_point)  # raises; the next opsets take an axis by the nodes below
     if plain and _native(op, "DequantizeLinear", dtype, 0, axis):
         return op.DequantizeLinear(integers, scale, zero_point, axis=axis)
     number = op.cast(integers, FLOAT)

@@ -13,7 +13,6 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.folding import LIMIT
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import dims_of, full
-from purexport.lowering.support.positions import int_range
 
 
 @lower("aten::zeros", "aten::empty.memory_format", "prim::Uninitialized")
@@ -127,9 +126,7 @@ def scalar_tensor(op: Emitter, s: Any, dtype: Any = None) -> Value:
 
 def iota(op: Emitter, size: Any) -> Value:
     """The int64 numbers 0, 1, ... below `size`, which is an int or a computed value."""
-    if op.has("Range"):
-        return op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
-    return int_range(op, 0, size)
+    return op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
 
 
 @lower("aten::arange")
@@ -161,7 +158,7 @@ def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = N
             for item in (start, end, step)
         ]
         return _known_steps(op, known)
-    if op.has("Range") and all(map(_is_integer, (start, end, step))):
+    if all(map(_is_integer, (start, end, step))):
         counted = op.Range(*[op.like(item, Value(dtypes.INT64)) for item in (start, end, step)])
         return op.cast(counted, op.result_dtype)
     count = _count(op, start, end, step)
@@ -172,6 +169,20 @@ def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = N
     exact = Value(dtypes.DOUBLE if floats else dtypes.INT64)
     steps = op.Mul(op.cast(iota(op, count), exact.dtype), op.like(step, exact))
     return op.cast(op.Add(steps, op.like(start, exact)), op.result_dtype)
+
+
+@lower("aten::range", "aten::range.step")
+def range_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None) -> Value:
+    """aten::range.step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None) -> Tensor
+
+    `end` is included where a step meets it.
+    """
+    double = Value(dtypes.DOUBLE)
+    first, last, width = (op.like(item, double) for item in (start, end, step))
+    count = op.Add(op.cast(op.Floor(op.Div(op.Sub(last, first), width)), dtypes.INT64), op.const(1))
+    steps = op.Mul(op.cast(iota(op, op.known(count)), dtypes.DOUBLE), width)
+    return op.cast(op.Add(steps, first), op.result_dtype)
 
 
 def _is_integer(bound: Any) -> bool:

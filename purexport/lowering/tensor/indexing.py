@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -231,21 +229,7 @@ def gather(op: Emitter, self: Value, dim: int, index: Value, sparse_grad: bool =
         return self if not index.rank else op.Expand(self, op.shape(index))
     if not index.rank:
         return reshape(op, gather(op, self, dim, reshape(op, places, [1])), [])
-    if op.has("GatherElements") or not (self.is_static and index.is_static):
-        return op.GatherElements(self, places, axis=axis)
-    return _gathered_flat(op, self, axis, places)
-
-
-def _gathered_flat(op: Emitter, value: Value, axis: int, places: Value) -> Value:
-    """gather on the flattened tensor, for opsets without GatherElements (before 11)."""
-    strides = torch.empty(value.sizes, device="meta").stride()
-    base = torch.zeros((), dtype=torch.int64)
-    for place, size in enumerate(places.sizes):
-        if place != axis:
-            shape = [-1 if other == place else 1 for other in range(value.rank)]
-            base = base + (torch.arange(size) * strides[place]).reshape(shape)
-    positions = op.Add(op.Mul(places, op.const(strides[axis])), op.const(base))
-    return op.Gather(reshape(op, value, [-1]), positions, axis=0)
+    return op.GatherElements(self, places, axis=axis)
 
 
 @lower("aten::take")

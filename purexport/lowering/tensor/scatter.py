@@ -275,8 +275,7 @@ def _scattered(op: Emitter, self: Value, axis: int, index: Value, src: Value, re
             # torch takes no `src` that is smaller than `index`, of which inference knows nothing
             src.shape = shape
     index = op.cast(index, dtypes.INT64)
-    name = "Scatter" if reduction is None and not op.has("ScatterElements") else "ScatterElements"
-    return op.emit(name, self, index, src, axis=axis, reduction=reduction)
+    return op.ScatterElements(self, index, src, axis=axis, reduction=reduction)
 
 
 # By masks -----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Operators that take slices of a tensor: slices, chunks, diagonals, windows.
 
-Bounds may be computed. Where this opset's Slice has no steps, the positions are gathered.
+Bounds may be computed.
 """
 
 from __future__ import annotations
@@ -41,11 +41,6 @@ def slice_rule(op: Emitter, self: Value, dim: int = 0, start: Any = None, end: A
 def slice_axis(op: Emitter, value: Value, axis: int, start: Any, end: Any, step: Any = 1) -> Value:
     """`value[start:end:step]` along one axis; bounds may be computed."""
     start, end, step = op.known(start), op.known(end), op.known(step)
-    size = op.dim(value, axis)
-    known = [item for item in (size, start, end, step) if isinstance(item, int)]
-    if step != 1 and len(known) == 4 and not op.has("Slice", "steps"):
-        taken = range(known[0])[known[1] : known[2] : known[3]]
-        return op.Gather(value, op.const(list(taken)), axis=axis)
     return op.Slice(value, op.ints([start]), op.ints([end]), axes=[axis], steps=None if step == 1 else [step])
 
 
