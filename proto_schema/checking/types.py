@@ -136,17 +136,16 @@ class _Types:
         if schema is None or callee(node) in self.functions:
             return [None] * len(node.output)
         bound = _bind(schema, inputs)
-        if rule is not None:
-            made = rule(self, node, inputs, values)
-        else:
-            said = [bound.get(formal.type) if formal.homogeneous else None for formal in _formals(schema, node)]
-            inferred = _by_row(schema, node, inputs) if None in said else said
-            made = [known or found for known, found in zip(said, inferred, strict=True)]
-        for place, (formal, found) in enumerate(zip(_formals(schema, node), made, strict=False)):
-            allowed = _allowed(schema, formal.type)
-            if found is not None and text_of(found) not in allowed:
-                raise Problem(f"is {text_of(found)}; {schema.name} makes {_listed(allowed)}", "output", place)
-        return made
+        made = rule(self, node, inputs, values) if rule is not None else None
+        found: list[Type] = []
+        for place in range(len(node.output)):
+            formal = _formal(schema.outputs, place)
+            known = bound.get(formal.type) if formal.homogeneous else None
+            if known is None or rule is not None:
+                made = _by_row(schema, node, inputs) if made is None else made
+                known = _checked(schema, formal, made[place] if place < len(made) else None, place) or known
+            found.append(known)
+        return found
 
     def _inner_graphs(self, node: NodeProto, values: _Values) -> None:
         for attribute in node.attribute:
@@ -188,9 +187,12 @@ def _by_row(schema: OpSchema, node: NodeProto, inputs: list[Type]) -> list[Type]
         return nothing
 
 
-def _formals(schema: OpSchema, node: NodeProto) -> list[Formal]:
-    """The formal of each output of the node."""
-    return [_formal(schema.outputs, place) for place in range(len(node.output))]
+def _checked(schema: OpSchema, formal: Formal, found: Type, place: int) -> Type:
+    """The type of an output, which must be one that the operator makes."""
+    allowed = _allowed(schema, formal.type)
+    if found is not None and text_of(found) not in allowed:
+        raise Problem(f"is {text_of(found)}; {schema.name} makes {_listed(allowed)}", "output", place)
+    return found
 
 
 def _bind(schema: OpSchema, inputs: list[Type]) -> dict[str, Known]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -94,6 +95,7 @@ def _wrapped(form: str, inner: str | None) -> str | None:
     return f"{form}({inner})" if inner else None
 
 
+@cache
 def _name(dtype: int) -> str | None:
     known = TensorProto.DataType._value2member_map_
     return (TensorProto.DataType(dtype).name.lower() if dtype in known else str(dtype)) if dtype else None
