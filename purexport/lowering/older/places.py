@@ -30,6 +30,8 @@ def count(op: Emitter, size: Any) -> Value:
         return op.const(torch.arange(number))
     ones = op.ConstantOfShape(reshape(op, number, [1]), value=torch.ones(1, dtype=torch.int64))
     result: Value = op.Reshape(op.NonZero(ones), [-1])
+    # NonZero of ones finds them all, which inference does not follow
+    result.shape = ones.shape
     return result
 
 
