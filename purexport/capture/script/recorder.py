@@ -64,26 +64,27 @@ class Recorder:
     def body(self, condition: Value | None = None, holds: bool = True) -> Iterator[State]:
         """Inside, record into the body of a branch or loop, on a fork of the state.
 
-        In the body `condition` is known to be `holds`.  Afterwards the state from before is current again, and lists,
-        dicts and objects have their former content.  What was learnt of sizes where a condition holds is forgotten.
+        In the body `condition` is known to be `holds`.  Afterwards the state from before is current again, lists, dicts
+        and objects have their former content, and what was learnt of sizes is forgotten: the body may not run.
         """
-        outer = self.state
+        outer, knowledge = self.state, self.shapes.knowledge
         self.state = inner = outer.fork(first=len(self.fakes))
-        before = assumed = self.shapes.knowledge.now()
-        merged = self.shapes.merged()
+        before = knowledge.now()
         if condition is not None:
             inner.assume(condition, holds, self.producers)
             for part, side in inner.assumptions.items():
-                self.shapes.knowledge.assume(self.fakes.get(part), side)
-            assumed, merged = self.shapes.knowledge.now(), self.shapes.merged()
+                knowledge.assume(self.fakes.get(part), side)
+        assumed, said = knowledge.now(), self._merged()
         try:
             yield inner
         finally:
             self.state = outer
             inner.put_back()
-            if condition is not None:
-                inner.merged = [text for text in self.shapes.merged() if text not in merged]
-                inner.learnt = self.shapes.knowledge.leave(before, assumed)
+            inner.merged = [text for text in self._merged() if text not in said]
+            inner.learnt = knowledge.leave(before, assumed)
+
+    def _merged(self) -> list[str]:
+        return [*self.shapes.merged(), *self.shapes.settled()]
 
     @contextmanager
     def resumed(self, body: State) -> Iterator[None]:

@@ -1,6 +1,6 @@
-"""What a branch learns of sizes holds in that branch: two axes that one side wants equal stay two axes of the file.
+"""What a branch or loop learns of sizes holds in its body: two axes that a body wants equal stay two axes of the file.
 
-Each row has sizes at which the other side runs.  The last three have an example that takes the other side itself.
+Each row has sizes at which that body does not run; some have an example at which it does not.
 """
 
 from __future__ import annotations
@@ -69,6 +69,36 @@ def branch_in_a_branch(x: Tensor, y: Tensor) -> Tensor:
             x = torch.mm(x, y)
         return x * x.size(1)
     return x - y.sum()
+
+
+@programs.row(
+    *sized(3, 3),
+    torch.tensor(1),
+    others=[(*sized(3, 5), torch.tensor(0)), (*sized(7, 7), torch.tensor(2)), (*sized(1, 1), torch.tensor(0))],
+    axes=AXES,
+    remark="in the loop",
+)
+def steps_that_may_be_none(x: Tensor, y: Tensor, steps: Tensor) -> Tensor:
+    for _ in range(int(steps)):
+        x = torch.mm(x, y)[:, :1].expand(2, x.size(1)) + x
+    return x * y.size(0) + x.size(1)
+
+
+@programs.row(
+    *sized(3, 5),
+    torch.tensor(0),
+    others=[(*sized(7, 4), torch.tensor(1)), (*sized(4, 4), torch.tensor(2)), (*sized(1, 6), torch.tensor(0))],
+    axes=AXES,
+)
+def steps_that_change_a_size(x: Tensor, y: Tensor, steps: Tensor) -> Tensor:
+    """The first step gives the axis the size of another, with which it is one size inside only."""
+    for _ in range(int(steps)):
+        if x.size(1) == y.size(0):
+            x = torch.mm(x, y[:, : x.size(1)])
+            x = x + x.size(1)
+        else:
+            x = x.sum(1, keepdim=True).expand(2, y.size(0)) / 8
+    return x + y.size(0)
 
 
 @pytest.mark.parametrize(("row", "opset"), programs.params())

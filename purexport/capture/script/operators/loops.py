@@ -123,7 +123,7 @@ class _Loop(Carrier):
         outputs = [machine.value(leaf.fake) for leaf, _ in pairs]
         args = {"most": _bound(most, self.done), "condition": condition, "carried": carried}
         machine.add(Call("prim::Loop", args, outputs, self.source, [block]))
-        machine.remark(*self.body.remarks)
+        machine.remark(*self.body.remarks, *(f"in the loop at {self.source}: {text}" for text in self.body.merged))
         return self._leave(iter(outputs))
 
     def _leave(self, found: Iterator[Value]) -> list[Any]:
