@@ -196,7 +196,10 @@ class Walk:
             if self.example is not None:
                 self.example.settle(call, recorded, state.env)
         except OpsetError as error:
-            self._gap(op, call, _lowest(error), error.code, outer)
+            if _is_defined_in_torch(call):
+                self._decompose(op, call, outer)
+            else:
+                self._gap(op, call, _lowest(error), error.code, outer)
         except (UnsupportedForm, UnsupportedDtypeError) as error:
             self._gap(op, call, str(error), error.code, outer)
         except ExportError:
@@ -365,3 +368,8 @@ def _expanded(call: Call) -> AtenGraph | None:
     from purexport.lowering.decompose import expand
 
     return expand(call)
+
+
+def _is_defined_in_torch(call: Call) -> bool:
+    """Whether a call names an operator of ONNX that torch can compute without it."""
+    return call.target.startswith("onnx::") and _expanded(call) is not None

@@ -216,9 +216,7 @@ class Emitter:
         if dtype == dtypes.FLOAT8E5M2 and value.dtype in (dtypes.FLOAT, dtypes.FLOAT16):
             # ONNX Runtime (1.31) makes NaN of what rounds up to infinity
             value = self.Where(self.GreaterOrEqual(self.Abs(value), 61440.0), self.Mul(value, math.inf), value)
-        result: Value = self.Cast(value, to=dtype, saturate=saturate)
-        result.shape = value.shape
-        return result
+        return self.Cast(value, to=dtype, saturate=saturate)
 
     def dim(self, value: Value, axis: int) -> int | Value:
         """One dimension: an int only if it cannot change, otherwise a zero-dim int64 value computed in the graph."""

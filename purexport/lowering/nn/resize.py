@@ -167,7 +167,7 @@ def _written_out(
     if dtype in (dtypes.FLOAT16, dtypes.BFLOAT16) and not method.is_nearest:
         value = op.cast(value, dtypes.FLOAT)
     for axis, scale in enumerate(scales, 2):
-        old, before = op.dim(value, axis), value.shape or ()
+        old = op.dim(value, axis)
         new = _scaled_size(op, old, scale) if sizes is None else op.known(sizes[axis - 2])
         if method.is_nearest:
             value = op.Gather(value, _places(op, method, old, new, scale), axis=axis)
@@ -175,7 +175,6 @@ def _written_out(
             value = _along(op, value, axis, rank, op.cast(_filter(op, method, old, new, scale), value.dtype))
         else:
             value = _mixed(op, value, axis, method, new, scale)
-        value.shape = (*before[:axis], new if isinstance(new, int) else None, *before[axis + 1 :])
     return op.cast(value, dtype)
 
 

@@ -17,7 +17,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of
-from purexport.lowering.support.kernels import alike, widened, widened_dtype, widened_where
+from purexport.lowering.support.kernels import widened, widened_dtype, widened_where
 from purexport.lowering.tensor.create import iota
 from purexport.lowering.tensor.slices import slice_axis
 
@@ -39,7 +39,7 @@ def _running(op: Emitter, op_type: str, value: Value, dim: int, neutral: Any) ->
     axis = axis_of(dim, value.rank)
     doubled = op.Unsqueeze(value, axes=[axis])
     masked = widened_where(op, _triangle(op, value, axis), doubled, op.like(neutral, value))
-    return alike(widened(op, op_type, masked, axes=[axis + 1], keepdims=0), value)
+    return widened(op, op_type, masked, axes=[axis + 1], keepdims=0)
 
 
 @lower("aten::cumsum")

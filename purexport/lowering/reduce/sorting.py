@@ -19,7 +19,7 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.compare import ge, gt, le, lt
 from purexport.lowering.reduce.reductions import extreme
 from purexport.lowering.support.common import axis_of
-from purexport.lowering.support.kernels import alike, largest, widened_dtype
+from purexport.lowering.support.kernels import largest, widened_dtype
 from purexport.lowering.tensor.create import iota
 
 # larger than any float32, float16 or bfloat16 number, and less than infinity
@@ -40,15 +40,13 @@ def top_k(
     )
     if has_key:
         found = op.GatherElements(value, places, axis=axis)
-    shape = value.shape and (*value.shape[:axis], k if isinstance(k, int) else None, *value.shape[axis:][1:])
-    found.shape = places.shape = shape
     return op.cast(found, dtype), places
 
 
 def _key(op: Emitter, value: Value) -> Value:
     """A double in the order of `value`: infinity for NaN, and the largest double for infinity."""
     wide = op.cast(value, dtypes.DOUBLE)
-    return alike(op.Where(op.IsNaN(wide), op.like(math.inf, wide), op.Min(wide, op.like(_ABOVE, wide))), value)
+    return op.Where(op.IsNaN(wide), op.like(math.inf, wide), op.Min(wide, op.like(_ABOVE, wide)))
 
 
 # Sorting ------------------------------------------------------------------------------------------------------------
@@ -120,9 +118,7 @@ def _nth(op: Emitter, value: Value, k: int | Value, dim: int, keepdim: bool) -> 
 
 
 def _flat(op: Emitter, value: Value) -> Value:
-    flat: Value = op.Reshape(value, [-1])
-    flat.shape = (math.prod(value.sizes) if value.is_static else None,)
-    return flat
+    return op.Reshape(value, [-1])
 
 
 @lower("aten::median.dim")
@@ -138,7 +134,7 @@ def median_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tup
     found, places = _nth(op, self, half, dim, keepdim)
     if not dtypes.is_floating(self.dtype):
         return found, places
-    missing = op.cast(alike(op.IsNaN(self), self), dtypes.FLOAT)
+    missing = op.cast(op.IsNaN(self), dtypes.FLOAT)
     axis = axis_of(dim, self.rank)
     has_nan = op.cast(op.ReduceMax(missing, axes=[axis], keepdims=int(keepdim)), dtypes.BOOL)
     where = op.ArgMax(missing, axis=axis, keepdims=int(keepdim))
@@ -163,9 +159,9 @@ def nanmedian_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> 
     if not dtypes.is_floating(self.dtype) or self.rank == 0:
         return median_dim(op, self, dim, keepdim)
     axis = axis_of(dim, self.rank)
-    missing = alike(op.IsNaN(self), self)
+    missing = op.IsNaN(self)
     found, places = top_k(op, self, op.dim(self, axis), axis, greatest=False)
-    count = op.ReduceSum(op.cast(alike(op.Not(missing), self), dtypes.INT64), axes=[axis], keepdims=1)
+    count = op.ReduceSum(op.cast(op.Not(missing), dtypes.INT64), axes=[axis], keepdims=1)
     # where all elements are NaN, the position is 0 and the value NaN
     at = largest(op, op.Sub(op.Div(op.Add(count, op.const(1)), op.const(2)), op.const(1)), op.const(0))
     value, place = op.GatherElements(found, at, axis=axis), op.GatherElements(places, at, axis=axis)
@@ -253,7 +249,7 @@ def searchsorted(
     The number of elements of the sequence before each value, with `right` also those equal to it. NaN comes last.
     """
     if sorter is not None:
-        sorted_sequence = alike(op.GatherElements(sorted_sequence, sorter, axis=-1), sorted_sequence)
+        sorted_sequence = op.GatherElements(sorted_sequence, sorter, axis=-1)
     after = right or side == "right"
     rank = sorted_sequence.rank
     row = op.Unsqueeze(sorted_sequence, axes=[rank - 1]) if rank > 1 else sorted_sequence

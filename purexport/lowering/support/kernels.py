@@ -63,12 +63,6 @@ def widened(op: Emitter, op_type: str, *values: Value, **named: Any) -> Value:
     return op.cast(result, dtype) if result.dtype == found else result
 
 
-def alike(result: Value, like: Value) -> Value:
-    """`result` with the shape of `like`, which the caller knows to be its shape."""
-    result.shape = like.shape
-    return result
-
-
 def widened_where(op: Emitter, condition: Value, one: Value, other: Value) -> Value:
     """ONNX Where on two values of one dtype, computed in a wider one if necessary."""
     dtype = one.dtype

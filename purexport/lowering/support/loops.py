@@ -100,7 +100,6 @@ def _loop(op: Emitter, count: Value, going: Value | None, step: Step, carried: S
     inside = op.subgraph()
     inside.graph.inputs += [number, condition, *inner]
     at = inside.Unsqueeze(number, [0])
-    at.shape = (1,)
     results = [*([condition] if going is None else []), *step(inside, at, *inner)]
     for result, was in zip(results, [condition, *carried], strict=True):
         _output(inside, result, was)
@@ -117,5 +116,5 @@ def _output(op: Emitter, result: Value, was: Value) -> None:
 
 
 def _in_type(value: Value, was: Value) -> Value:
-    value.dtype, value.shape = was.dtype, was.shape
+    value.dtype = was.dtype
     return value

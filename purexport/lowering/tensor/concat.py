@@ -242,6 +242,4 @@ def flip(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
     if not axes or not self.rank:
         return self
     count = len(axes)
-    result: Value = op.Slice(self, [-1] * count, [-(2**63)] * count, axes=axes, steps=[-1] * count)
-    result.shape = self.shape
-    return result
+    return op.Slice(self, [-1] * count, [-(2**63)] * count, axes=axes, steps=[-1] * count)

@@ -99,12 +99,7 @@ def _set_places(op: Emitter, mask: Value) -> list[Value]:
     if not mask.rank:
         raise UnsupportedForm("with a mask of no axes has no rule; use torch.where", code="form-without-rule")
     places = op.NonZero(op.cast(mask, dtypes.BOOL))
-    columns = []
-    for axis in range(mask.rank):
-        column = op.Gather(places, op.const(axis), axis=0)
-        column.shape = (None,)
-        columns.append(column)
-    return columns
+    return [op.Gather(places, op.const(axis), axis=0) for axis in range(mask.rank)]
 
 
 def _combined(op: Emitter, items: Sequence[Value], sizes: Sequence[Any]) -> Value:
@@ -113,8 +108,6 @@ def _combined(op: Emitter, items: Sequence[Value], sizes: Sequence[Any]) -> Valu
     result = places[0]
     for place, size in zip(places[1:], sizes[1:], strict=True):
         result = op.Add(op.Mul(result, size_value(op, size)), place)
-    if result.shape is None and all(place.shape is not None for place in places):
-        result.shape = (None,) * max(place.rank for place in places)
     return result
 
 
@@ -135,15 +128,12 @@ def index_put(
     shape = op.Concat(_sizes(op, before), op.Shape(found.positions), _sizes(op, after), axis=0)
     wide = op.Expand(values, shape)
     row = op.Reshape(found.positions, op.const([-1]))
-    row.shape = (None,) if found.positions.const is None else row.shape
     one_axis = _merged(op, wide, found, row, _sizes(op, before), _sizes(op, after))
-    one_axis.shape = tuple([None] * (len(before) + 1 + len(after)))
     if accumulate:
         new = _added(op, found.flat, found.axis, row, one_axis)
     else:
         new = replace_along(op, found.flat, found.axis, row, one_axis)
     back = new if found.count == 1 else reshape(op, new, found.dims)
-    back.shape = tuple(self.shape[axis] for axis in found.order) if self.shape is not None else None
     return permute(op, back, [found.order.index(axis) for axis in range(self.rank)])
 
 
