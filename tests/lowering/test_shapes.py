@@ -17,7 +17,6 @@ FOLDERS = sorted(path.parent for path in ROOT.glob("*/__init__.py") if path.pare
 PATHS = [f"{folder.name}/{path.stem}" for folder in FOLDERS for path in sorted(folder.glob("*.py"))]
 
 ALLOWED = {
-    ("support/positions", "counted"): "NonZero of ones finds them all, and inference follows no content of that size",
     ("tensor/padding", "result"): "the two parts of what is rolled are the whole, wherever a computed cut is",
     ("tensor/scatter", "places"): "torch takes as many slices as there are positions",
     ("tensor/scatter", "src"): "torch takes no source that is smaller than the index",

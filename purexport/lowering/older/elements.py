@@ -128,7 +128,6 @@ def bitwise(logical: str) -> OlderForm:
                 op.Where(below, op.Sub(item, least), item) for below, item in zip(negative, operands, strict=True)
             ]
         result = op.Mul(op.const(0), op.Add(*operands))  # in the shape that the two broadcast to
-        shape = result.shape
 
         def step(op: Emitter, at: Value, weight: Value, *values: Value) -> list[Value]:
             rest = [op.Div(item, op.const(2)) for item in values[:2]]
@@ -142,7 +141,6 @@ def bitwise(logical: str) -> OlderForm:
         result = repeat(op, places, step, op.const(1), *operands, result)[-1]
         if has_sign:
             result = op.Add(result, op.Mul(op.cast(op.emit(logical, *negative), dtypes.INT64), least))
-        result.shape = shape
         return op.cast(result, A.dtype)
 
     form.__doc__ = f"Bitwise{logical} (opset 18), bit by bit."

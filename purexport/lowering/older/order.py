@@ -79,9 +79,7 @@ def _order_by_pairs(op: Emitter, value: Value, axis: int, size: Any) -> Value:
     earlier = op.Reshape(earlier, op.ints([size, size, *[1] * behind]))
     before = op.Or(op.Greater(other, one), op.And(op.Equal(other, one), earlier))
     ranks = op.ReduceSum(op.cast(before, dtypes.INT64), axes=[axis + 1], keepdims=0)
-    ranks.shape = value.shape
     own = op.Expand(op.Reshape(numbers, [-1, *[1] * behind]), op.shape(value))
-    own.shape = value.shape
     result: Value = op.ScatterElements(own, ranks, own, axis=axis)
     return result
 
@@ -157,7 +155,6 @@ def non_max_suppression(
     over = op.And(op.Greater(op.Div(common, safe), threshold), op.Greater(common, zero))
     numbers = count(op, number)
     removes = op.And(over, op.Less(op.Unsqueeze(numbers, [1]), op.Unsqueeze(numbers, [0])))  # [i, j]: i removes j
-    removes.shape = (None, None)
 
     def step(op: Emitter, at: Value, kept: Value) -> list[Value]:
         # Gather of rank-1 positions: [1, n] and [1]

@@ -37,7 +37,7 @@ def max_pool(
     steps, gaps = (list(given or [1] * rank) for given in (strides, dilations))
     edges = list(pads or [0] * 2 * rank)
     if X.dtype in _SMALL:
-        named = {"kernel_shape": list(kernel_shape), "strides": steps, "pads": edges, "dilations": gaps}
+        named: dict[str, Any] = {"kernel_shape": list(kernel_shape), "strides": steps, "pads": edges, "dilations": gaps}
         found, places = op.multi("MaxPool", op.cast(X, dtypes.FLOAT), outputs=2, **named)
         return op.cast(found, X.dtype), places
     sizes = dims_of(op, X)
@@ -61,7 +61,6 @@ def max_pool(
     flat, inside = (op.Reshape(item, [*[0] * rank, -1]) for item in (flat, inside))
     best = op.ArgMax(op.cast(op.And(op.Equal(taken, found), inside), dtypes.INT32), axis=2 + rank, keepdims=1)
     everywhere = op.Expand(flat, op.Shape(taken))
-    everywhere.shape = taken.shape
     planes = op.Mul(
         op.Reshape(count(op, size_product(op, *sizes[:2])), op.ints([*sizes[:2], *[1] * rank])),
         size_value(op, size_product(op, *sizes[2:])),
