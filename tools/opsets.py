@@ -131,8 +131,8 @@ def page() -> str:
         text += f"| {example.what} | {example.lowest} | {example.why} | {says} |\n"
     text += "| `export_modules_as_functions` | 15 | Before, a model has no functions. | a ValueError |\n"
     text += (
-        "| an ONNX operator that the model names (`torch.onnx.ops.symbolic`) | its own | The table below may not have it. "
-        "| ONNX Gelu does not exist at opset 19 |\n"
+        "| an ONNX operator that the model names (`torch.onnx.ops.symbolic`) | its own "
+        "| The table below may not have it. | ONNX Gelu does not exist at opset 19 |\n"
     )
     text += _FORMS
     for op_type, form in FORMS.items():

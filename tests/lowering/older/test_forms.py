@@ -146,8 +146,8 @@ CALLS = [
         for op_type in ("Add", "Sub", "Mul", "Div")
     ),
     Call("Mul", (np.array([7, 200], np.uint8), np.array([30, 3], np.uint8)), opsets=(9, 13)),
-    Call("Split", (GRID,), {"axis": 2, "num_outputs": 3}, outputs=3, opsets=(9, 17)),
-    Call("Split", (GRID,), {"axis": 1, "num_outputs": 2}, outputs=2, opsets=(9, 17), static=True),
+    Call("Split", (GRID,), {"axis": 1, "num_outputs": 2}, outputs=2, opsets=(9, 17)),
+    Call("Split", (GRID,), {"axis": 2, "num_outputs": 2}, outputs=2, opsets=(9, 17), static=True),
     Call("Split", (GRID, ints(1, 0, 3)), {"axis": -1}, outputs=3, opsets=(9, 11)),
     Call("Unique", (np.array([[2, 1], [1, 3], [2, 1], [1, 2]], np.float32),), {"axis": 0}, outputs=4),
     Call("Unique", (np.array([[2, 1, 2], [1, 3, 1]], np.int64),), {"axis": 1}, outputs=4),
