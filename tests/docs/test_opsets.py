@@ -9,7 +9,8 @@ from tests.harness import OPSETS, export_row
 from tests.lowering.test_rules_have_rows import operator_modules, rows_of
 from tools.opsets import EXAMPLES, PAGE, page
 
-NAMED = ("purexport::onnx_symbolic",)  # operators of ONNX that a row names itself
+# lists, and operators of ONNX that a row names itself: the page has a line for each
+LISTED = ("sequence::", "purexport::onnx_symbolic")
 
 
 def test_page_is_what_the_tool_writes() -> None:
@@ -25,7 +26,7 @@ def test_no_row_needs_a_later_opset_for_another_reason(opset: int) -> None:
         try:
             export_row(row, row.routes[0], opset)
         except purexport.UnsupportedOperatorError as error:
-            gaps = [gap for gap in error.gaps if gap.code == "opset-too-low" and gap.target not in NAMED]
+            gaps = [gap for gap in error.gaps if gap.code == "opset-too-low" and not gap.target.startswith(LISTED)]
             unknown += [f"{row.name}: {gap}" for gap in gaps if _subject(gap.reason) not in text]
     assert not unknown, "\n".join(unknown)
 
