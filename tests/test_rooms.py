@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "purexport"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 ROW = re.compile(r"^\| `([\w/]+)/` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
-THEMES = {"core", "support"}  # folders of purexport/lowering that hold no rules
+THEMES = {"core", "older", "support"}  # folders of purexport/lowering that hold no rules
 
 
 def files_in(folder: Path) -> set[str]:

@@ -31,8 +31,10 @@ FAMILIES: tuple[Family, ...] = (
             Code(
                 "opset-too-low",
                 "ONNX has the operator, or this form of it, only in a later opset than the one that was asked for.",
-                "Export with an `opset_version` that is at least the one in the message.",
-                "aten::grid_sampler_2d  at net (model.py:7)  needs opset 16 or later: ONNX GridSample came later",
+                "Export with an `opset_version` that is at least the one in the message. [opsets.md](opsets.md) lists "
+                "what needs one.",
+                "sequence::split  at net (model.py:7)  needs opset 11 or later: ONNX SplitToSequence does not exist at "
+                "opset 9",
             ),
             Code(
                 "no-opset",

@@ -89,6 +89,11 @@ def _roll(self: torch.Tensor, shifts: Any, dims: Any = ()) -> torch.Tensor:
     return torch.empty(self.shape, dtype=self.dtype)
 
 
+def _dim_arange(like: torch.Tensor, dim: int) -> torch.Tensor:
+    """torch's own function reads the size as a number."""
+    return like.new_empty((like.shape[dim],), dtype=torch.int64)
+
+
 FACTS = (
     *alike(
         "_unique _unique2 argwhere bincount masked_select nonzero nonzero_numpy repeat_interleave "
@@ -111,6 +116,7 @@ FACTS = (
     Fact("aten::index", data_dependent=_has_mask, shapes={"Tensor": _index}),
     Fact("aten::_unsafe_index", shapes={"Tensor": _index}),
     Fact("aten::combinations", shapes=_combinations),
+    Fact("aten::_dim_arange", shapes=_dim_arange),
     Fact("aten::roll", shapes=_roll),
     Fact("aten::affine_grid_generator", shapes=_affine_grid),
 )

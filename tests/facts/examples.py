@@ -300,6 +300,7 @@ EXAMPLES: list[Example] = [
     *(example("aten::linalg_norm", CUBE[0], None, dim, keep) for dim in (None, [1]) for keep in (True, False)),
     example("aten::linalg_norm.ord_str", X, "nuc"),
     example("aten::kron", X, integers(1, 2)),
+    example("aten::_dim_arange", X, 1),
     example("aten::_grouped_mm", numbers(6, 4), numbers(2, 4, 8), torch.tensor([2, 6], dtype=torch.int32)),
     example("aten::_grouped_mm", numbers(3, 4), numbers(4, 8), torch.tensor([2, 4], dtype=torch.int32)),
     example("aten::_grouped_mm", numbers(2, 3, 4), numbers(2, 4, 8)),

@@ -316,6 +316,11 @@ class Emitter:
         schema = operators.schema(op_type, newest)
         assert schema is not None, op_type
         bound, attributes = binding.bind(schema, newest, inputs, named)
+        if any(
+            isinstance(item, Value) and item.dtype is not None and not self.takes("Cast", item.dtype)
+            for item, _ in bound
+        ):
+            return None  # this opset computes nothing with that dtype
         types = binding.bound_types(schema, newest, bound, self.site.source)
         values = [self._constant(item, formal, types) for item, formal in bound]
         node = Node(op_type, values, [], attributes)

@@ -65,6 +65,22 @@ def clip(op: Emitter, input: Value, min: Value | None = None, max: Value | None 
     return result if max is None else op.Min(result, max)
 
 
+# Arithmetic -----------------------------------------------------------------------------------------------------------
+
+
+def of_small_integers(op_type: str) -> OlderForm:
+    """Add, Sub, Mul and Div of integers of 8 and 16 bits (opset 14), which wrap when they are cast back."""
+
+    def form(op: Emitter, A: Value, B: Value) -> Value | None:  # noqa: N803
+        dtype = native_dtype(op, op_type, A.dtype)
+        if dtype is None:
+            return None
+        return op.cast(op.emit(op_type, op.cast(A, dtype), op.cast(B, dtype)), A.dtype)
+
+    form.__doc__ = f"{op_type} of integers of 8 and 16 bits (opset 14), in 32 bits."
+    return form
+
+
 # Whole numbers --------------------------------------------------------------------------------------------------------
 
 
@@ -127,4 +143,5 @@ def bitwise(logical: str) -> OlderForm:
             result = op.Add(result, op.Mul(op.cast(op.emit(logical, *negative), dtypes.INT64), least))
         return op.cast(result, A.dtype)
 
+    form.__doc__ = f"Bitwise{logical} (opset 18), bit by bit."
     return form

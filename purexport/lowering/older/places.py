@@ -115,16 +115,27 @@ def _bound(op: Emitter, at: Value, size: Value, low: Value, high: Value) -> Valu
     return at if at.const is not None and at.const.item() == 0 else op.Min(at, high)
 
 
-def split(op: Emitter, input: Value, split: Value | None = None, axis: int = 0, **_: Any) -> tuple[Value, ...] | None:
-    """Split into computed sizes (opset 13)."""
-    if split is None or split.shape is None or not isinstance(split.shape[0], int) or input.shape is None:
+def split(
+    op: Emitter, input: Value, split: Value | None = None, axis: int = 0, num_outputs: int | None = None
+) -> tuple[Value, ...] | None:
+    """Split into computed sizes (opset 13), and into a number of parts (opset 18) of which the last may be smaller."""
+    if input.shape is None:
         return None
-    parts, start = [], op.const(0)
-    for place in range(split.shape[0]):
-        end = op.Add(start, _item(op, split, place))
-        parts.append(op.Slice(input, op.ints([start]), op.ints([end]), axes=[axis % input.rank]))
-        start = end
-    return tuple(parts)
+    axis %= input.rank
+    if num_outputs is not None:
+        size = op.dim(input, axis)
+        part = op.Div(op.Add(size_value(op, size), op.const(num_outputs - 1)), op.const(num_outputs))
+        ends = [op.Mul(part, op.const(place + 1)) for place in range(num_outputs)]
+    else:
+        if split is None or split.shape is None or not isinstance(split.shape[0], int):
+            return None
+        ends = [_item(op, split, 0)]
+        for place in range(1, split.shape[0]):
+            ends.append(op.Add(ends[-1], _item(op, split, place)))
+    starts = [op.const(0), *ends[:-1]]
+    return tuple(
+        op.Slice(input, op.ints([start]), op.ints([end]), axes=[axis]) for start, end in zip(starts, ends, strict=True)
+    )
 
 
 # Padding --------------------------------------------------------------------------------------------------------------

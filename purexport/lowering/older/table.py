@@ -19,11 +19,13 @@ from purexport.lowering.older import elements, order, places, running, windows
 
 FORMS: Mapping[str, OlderForm] = MappingProxyType(
     {
+        "Add": elements.of_small_integers("Add"),
         "BitwiseAnd": elements.bitwise("And"),
         "BitwiseOr": elements.bitwise("Or"),
         "BitwiseXor": elements.bitwise("Xor"),
         "Clip": elements.clip,
         "CumSum": running.cumulative_sum,
+        "Div": elements.of_small_integers("Div"),
         "Equal": elements.equal,
         "GatherElements": places.gather_elements,
         "GreaterOrEqual": elements.greater_or_equal,
@@ -32,6 +34,7 @@ FORMS: Mapping[str, OlderForm] = MappingProxyType(
         "MaxPool": windows.max_pool,
         "Min": elements.minimum,
         "Mod": elements.modulo,
+        "Mul": elements.of_small_integers("Mul"),
         "NonMaxSuppression": order.non_max_suppression,
         "Pad": places.pad,
         "Range": places.count_up,
@@ -39,6 +42,7 @@ FORMS: Mapping[str, OlderForm] = MappingProxyType(
         "ScatterElements": running.scatter_elements,
         "Slice": places.slices,
         "Split": places.split,
+        "Sub": elements.of_small_integers("Sub"),
         "TopK": order.top_k,
         "Unique": order.unique,
     }

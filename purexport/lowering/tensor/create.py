@@ -12,7 +12,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.folding import LIMIT
 from purexport.lowering.core.registry import lower
-from purexport.lowering.support.common import dims_of, full
+from purexport.lowering.support.common import axis_of, dims_of, full
 
 
 @lower("aten::zeros", "aten::empty.memory_format", "prim::Uninitialized")
@@ -127,6 +127,15 @@ def scalar_tensor(op: Emitter, s: Any, dtype: Any = None) -> Value:
 def iota(op: Emitter, size: Any) -> Value:
     """The int64 numbers 0, 1, ... below `size`, which is an int or a computed value."""
     return op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
+
+
+@lower("aten::_dim_arange")
+def dim_arange(op: Emitter, like: Value, dim: int) -> Value:
+    """aten::_dim_arange(Tensor like, int dim) -> Tensor
+
+    The positions along an axis.
+    """
+    return iota(op, op.dim(like, axis_of(dim, like.rank)))
 
 
 @lower("aten::arange")

@@ -73,7 +73,7 @@ ROWS = [
     ),
     Row("symbolic", gelu, f32(2, 3), dynamic="batch", min_opset=20, routes=CAPTURES),
     Row("symbolic-optional", clipped, f32(2, 3), dynamic="batch", routes=CAPTURES),
-    Row("symbolic-several", halves, f32(2, 6), dynamic="batch", min_opset=18, routes=CAPTURES),
+    Row("symbolic-several", halves, f32(2, 6), dynamic="batch", routes=CAPTURES),
 ]
 
 

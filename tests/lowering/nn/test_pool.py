@@ -36,6 +36,12 @@ MAX = [
     Row("max1d-no-batch", layer(nn.MaxPool1d, 2), f32(3, 7)),
     Row("max2d-no-batch", layer(nn.MaxPool2d, 2), f32(3, 7, 6), dynamic={0: {1: "height"}}),
     Row("max3d-no-batch", layer(nn.MaxPool3d, 2), f32(2, 4, 5, 4)),
+    Row(
+        "max-dilated-places",
+        layer(nn.MaxPool2d, 2, stride=1, dilation=(2, 3), return_indices=True),
+        f32(2, 2, 6, 7),
+        opsets=(9, 20),
+    ),
     Row("max-dilated", layer(nn.MaxPool2d, 2, stride=1, dilation=(2, 3)), f32(1, 2, 6, 7)),
 ]
 

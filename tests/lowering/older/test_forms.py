@@ -141,6 +141,13 @@ CALLS = [
         Call("BitwiseXor", (np.array([0, 1, -1, 100, -128], dtype).view(kind), np.array([[7], [-2]], dtype).view(kind)))
         for dtype, kind in (("int8", "int8"), ("int8", "uint8"), ("int32", "uint32"), ("int64", "uint64"))
     ),
+    *(
+        Call(op_type, (np.array([7, -100, 127], np.int8), np.array([3, 100, 2], np.int8)), opsets=(9, 13))
+        for op_type in ("Add", "Sub", "Mul", "Div")
+    ),
+    Call("Mul", (np.array([7, 200], np.uint8), np.array([30, 3], np.uint8)), opsets=(9, 13)),
+    Call("Split", (GRID,), {"axis": 1, "num_outputs": 2}, outputs=2, opsets=(9, 17)),
+    Call("Split", (GRID,), {"axis": 2, "num_outputs": 2}, outputs=2, opsets=(9, 17), static=True),
     Call("Split", (GRID, ints(1, 0, 3)), {"axis": -1}, outputs=3, opsets=(9, 11)),
     Call("Unique", (np.array([[2, 1], [1, 3], [2, 1], [1, 2]], np.float32),), {"axis": 0}, outputs=4),
     Call("Unique", (np.array([[2, 1, 2], [1, 3, 1]], np.int64),), {"axis": 1}, outputs=4),
@@ -149,6 +156,14 @@ CALLS = [
         (GRID[None],),
         {"kernel_shape": [2, 2], "dilations": [1, 2], "strides": [1, 2], "pads": [1, 0, 0, 1]},
     ),
+    Call(
+        "MaxPool",
+        (np.roll(GRID[None], 3, -1),),
+        {"kernel_shape": [3, 2], "dilations": [1, 2], "strides": [1, 1], "pads": [2, 1, 1, 0]},
+        outputs=2,
+    ),
+    Call("MaxPool", (GRID * math.inf,), {"kernel_shape": [2], "dilations": [2], "pads": [1, 1]}),
+    Call("MaxPool", (GRID.astype(np.int8),), {"kernel_shape": [2]}, outputs=2, opsets=(9, 11)),
     Call(
         "NonMaxSuppression",
         (

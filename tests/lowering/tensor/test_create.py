@@ -55,6 +55,8 @@ FILLED = [
 POSITIONS = [
     Row("arange", lambda x: torch.arange(5) + x, i64(5)),
     Row("arange-dynamic", lambda x: torch.arange(x.shape[0]), f32(3, 4), dynamic=BOTH),
+    # torch.export itself holds the axis
+    Row("dim-arange", lambda x: torch._dim_arange(x, 0), f32(3, 4), dynamic=BOTH, routes=("trace", "script")),
     Row("arange-float", lambda x: torch.arange(x.shape[0], dtype=torch.float32), f32(3, 4), dynamic=BOTH),
     Row("arange-start", lambda x: torch.arange(1, x.shape[0]), f32(3, 4), dynamic=BOTH),
     Row("arange-step", lambda x: torch.arange(1, x.shape[0], 2), f32(7, 4), dynamic=BOTH),
