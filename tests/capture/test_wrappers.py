@@ -45,14 +45,16 @@ class Marked(nn.Module):
 
 # model, names of inputs, outputs and initializers
 WRAPPED = [
-    pytest.param(nn.DataParallel(nn.Linear(4, 2)), ["input"], ["output"], ["module.weight", "module.bias"], id="parallel"),
+    pytest.param(
+        nn.DataParallel(nn.Linear(4, 2)), ["input"], ["output"], ["module.weight", "module.bias"], id="parallel"
+    ),
     pytest.param(nn.DataParallel(Marked()), ["image"], ["output"], None, id="parallel-of-a-function"),
     pytest.param(Marked(), ["image"], ["output"], None, id="profiled"),
     pytest.param(lambda x: Scores(a=x + 1, b=-x), ["x"], ["a", "b"], None, id="a-subclass-of-a-dict"),
     pytest.param(lambda x: Pair(x + 1, -x), ["x"], ["first", "second"], None, id="a-dataclass"),
     pytest.param(lambda x: Pair(x + 1), ["x"], ["first"], None, id="a-dataclass-with-none"),
     pytest.param(lambda x: {"in": Both(x + 1, -x)}, ["x"], ["in_first", "in_second"], None, id="a-dataclass-and-dict"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("capture", ["auto", "trace", "export"])
