@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from purexport.torch_patches.attention import plain_attention
 from purexport.torch_patches.autograd import applied_by, left_whole_by_dynamo
 from purexport.torch_patches.calls import functions_handed_to, operators_handed_to
+from purexport.torch_patches.flexible_attention import flexible_attention, plain_flexible_attention
 from purexport.torch_patches.quiet import quiet_torch
 from purexport.torch_patches.rounding import rounding_of_tensors, rounding_recorded
 from purexport.torch_patches.sizes import (
@@ -114,6 +115,13 @@ PATCHES = (
         "in eval mode attention layers run a fused operator, which has no decomposition",
         (2, 3),
         torch.backends.mha.get_fastpath_enabled,
+    ),
+    Patch(
+        plain_flexible_attention,
+        "flex_attention_hop of torch.nn.attention.flex_attention, and whether torch compiles it",
+        "torch calls one operator whose operands are programs, or its compiler, and a trace can record neither",
+        (2, 6),
+        flexible_attention,
     ),
     Patch(
         applied_by,

@@ -16,6 +16,7 @@ from purexport.capture.core.structures import mapped
 from purexport.errors import ExportError
 from purexport.options import TrainingMode, training_mode
 from purexport.torch_patches.attention import plain_attention
+from purexport.torch_patches.flexible_attention import plain_flexible_attention
 
 _EXPORTING: ContextVar[bool] = ContextVar("purexport_exporting", default=False)
 
@@ -30,7 +31,7 @@ def exporting() -> Iterator[None]:
     """Marks the capture for `is_in_onnx_export`, and makes attention layers run their plain operators."""
     token = _EXPORTING.set(True)
     try:
-        with plain_attention():
+        with plain_attention(), plain_flexible_attention():
             yield
     finally:
         _EXPORTING.reset(token)

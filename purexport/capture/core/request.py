@@ -134,6 +134,8 @@ def flatten(request: Request) -> Flat:
 def parameter_names(model: Any) -> list[str]:
     if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
         return [parameter.name for parameter in script_parameters(model)]
+    while isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+        model = model.module  # it hands on all arguments
     function = model.forward if isinstance(model, torch.nn.Module) else model
     try:
         parameters = inspect.signature(function).parameters.values()

@@ -236,7 +236,8 @@ def cosine_similarity(op: Emitter, x1: Value, x2: Value, dim: int = 1, eps: floa
         norm = op.ReduceL2(value, axes=[value.rank + back], keepdims=1) if value.rank else op.Abs(value)
         units.append(op.Div(value, largest(op, norm, op.like(eps, value))))
     product = op.Mul(*units)
-    return op.ReduceSum(product, axes=[rank + back], keepdims=0) if rank else product
+    similarity = op.ReduceSum(product, axes=[rank + back], keepdims=0) if rank else product
+    return op.cast(similarity, op.result_dtype)  # the norm of a tensor without axes has a wider dtype in torch
 
 
 def _wide(op: Emitter, value: Value, other: Value) -> Value:

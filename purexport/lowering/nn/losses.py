@@ -60,7 +60,8 @@ def huber_loss(op: Emitter, self: Value, target: Value, reduction: int = 1, delt
     distance = op.Abs(op.Sub(self, target))
     near = op.Mul(op.like(0.5, self), op.Mul(distance, distance))
     far = op.Mul(op.like(delta, self), op.Sub(distance, op.like(0.5 * delta, self)))
-    return _reduced(op, op.Where(op.Less(distance, op.like(delta, self)), near, far), reduction)
+    loss = _reduced(op, op.Where(op.Less(distance, op.like(delta, self)), near, far), reduction)
+    return op.cast(loss, op.result_dtype)  # torch gives the dtype of `self` for a mean of wider numbers
 
 
 @lower("aten::smooth_l1_loss", promote="self target")
@@ -131,16 +132,18 @@ def binary_cross_entropy_with_logits(
     """aten::binary_cross_entropy_with_logits(Tensor self, Tensor target, Tensor? weight=None, Tensor? pos_weight=None,
     int reduction=1) -> Tensor
     """
-    one = op.like(1, self)
     # -log(sigmoid(x)) without overflow on either side
-    cost = op.Softplus(op.Neg(self))
+    cost = op.cast(op.Softplus(op.Neg(self)), op.result_dtype)
+    self, target = op.like(self, cost), op.like(target, cost)
+    weight, pos_weight = (None if item is None else op.like(item, cost) for item in (weight, pos_weight))
+    one = op.like(1, cost)
     if pos_weight is not None:
         cost = op.Mul(cost, op.Add(op.Mul(op.Sub(pos_weight, one), target), one))
     loss = op.Add(op.Mul(op.Sub(one, target), self), cost)
     return _reduced(op, loss if weight is None else op.Mul(loss, weight), reduction)
 
 
-@lower("aten::kl_div")
+@lower("aten::kl_div", promote="self target")
 def kl_div(op: Emitter, self: Value, target: Value, reduction: int = 1, log_target: bool = False) -> Value:
     """aten::kl_div(Tensor self, Tensor target, int reduction=1, *, bool log_target=False) -> Tensor
 

@@ -197,9 +197,29 @@ def max_pool_with_indices(
     return tuple(unbatched(op, item, self, window.rank) for item in found)
 
 
+def _with_own_padding(op: Emitter, value: Value) -> Value:
+    """`value`; where it was padded with zeros, with -0.0, or the number next to it where the filler is an attribute.
+
+    ONNX Runtime (1.31 and before) makes one node of a Pad with 0.0 and MaxPool, whose own padding is no zero.
+    """
+    node = value.node
+    if node is None or node.op_type != "Pad" or node.attributes.get("mode") not in (None, "constant"):
+        return value
+    source, pads, filler = (*node.inputs, None, None)[:3]
+    number = node.attributes.get("value") if filler is None else filler.const
+    if not isinstance(source, Value) or not dtypes.is_floating(value.dtype) or (number is None) is not (filler is None):
+        return value
+    if number is not None and number != 0:
+        return value
+    pads = op.ints(list(node.attributes["pads"])) if pads is None else pads
+    zero = -0.0 if op.has("Pad", "constant_value") else -1e-45
+    padded: Value = op.Pad(source, pads, constant_value=op.like(zero, value))
+    return padded
+
+
 def _maximum(op: Emitter, value: Value, window: _Window, outputs: int) -> tuple[Value, ...]:
     explicit = window.is_computed or window.is_wide
-    padded = value
+    padded = value = _with_own_padding(op, value)
     if explicit:
         padded = window.pad(op, value, window.padding, window.padding, _lowest(value))
     found = op.multi(

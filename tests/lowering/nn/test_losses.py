@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.harness import Row, f32, i64, row_params, run_row, values
+from tests.harness import Row, f32, f64, i64, row_params, run_row, values
 
 FEW = (9, 13, 20)
 WAYS = ("none", "mean", "sum")
@@ -86,6 +86,24 @@ ROWS = [
         f32(4),
         opsets=FEW,
     ),
+    Row(
+        "binary-logits-of-two-dtypes",
+        lambda x, y, w: functional.binary_cross_entropy_with_logits(x, y, w, pos_weight=w),
+        f32(3, 4),
+        f64(3, 4, low=0, high=1),
+        f64(4, low=0, high=1),
+        opsets=(13, 20),
+        rtol=1e-6,
+        loose="the logarithm of the sigmoid is a float32 in torch, too, and rounds in another way",
+    ),
+    Row(
+        "kl-of-two-dtypes",
+        lambda x, y: functional.kl_div(x, y, reduction="sum"),
+        f32(3, 4),
+        f64(3, 4, low=0, high=1),
+        opsets=(13, 20),
+    ),
+    Row("huber-of-two-dtypes", functional.huber_loss, f32(3, 4), f64(3, 4), opsets=(13, 20), routes=("trace",)),
     *each("binary-logits", functional.binary_cross_entropy_with_logits, f32(3, 4), PROBABILITIES),
     Row(
         "binary-logits-large",

@@ -33,6 +33,12 @@ MAX = [
     Row("max2d", layer(nn.MaxPool2d, 3, stride=2, padding=1), f32(2, 3, 7, 8), dynamic=ANY),
     Row("max3d", layer(nn.MaxPool3d, (1, 2, 3), padding=(0, 1, 1)), f32(1, 2, 4, 5, 6), dynamic="batch"),
     Row("max-negative", lambda x: functional.max_pool2d(x - 9, 3, 1, 1), f32(1, 1, 3, 3), trap="padding is not a zero"),
+    Row(
+        "max-of-padded",
+        lambda x: functional.max_pool2d(functional.pad(-1 - x * x, (1, 1, 1, 1)), 3, 2),
+        f32(1, 2, 6, 6),
+        trap="a runtime that merges the two takes the zeros for no numbers",
+    ),
     Row("max1d-no-batch", layer(nn.MaxPool1d, 2), f32(3, 7)),
     Row("max2d-no-batch", layer(nn.MaxPool2d, 2), f32(3, 7, 6), dynamic={0: {1: "height"}}),
     Row("max3d-no-batch", layer(nn.MaxPool3d, 2), f32(2, 4, 5, 4)),
