@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from purexport.aten.axes import Axes
+from purexport.compat.symbolic.unused import unused
 from purexport.facts.table import has_data_dependent_size
 from purexport.graph.ir import Graph
 from purexport.graph.parameters import parameters_as_inputs
@@ -46,7 +47,8 @@ def lower_to_onnx(run: Run, pure: Pure) -> Onnx:
         listed=pure.captured.listed,
         axes=_axes(pure),
     )
-    lowered.remarks[:0] = said(lowered.findings)
+    idle = unused(options.custom_translation_table, options.opset, pure.graph.calls, lowered.rules)
+    lowered.remarks[:0] = said([*lowered.findings, *idle])
     outside = [] if options.export_params else parameters_as_inputs(lowered.graph, pure.graph.inputs)
     return Onnx(pure, lowered, {value.name: tensor for value, tensor in outside})
 
