@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -31,6 +31,7 @@ from purexport.aten.graph import (
     TensorType,
     Type,
     Value,
+    users_frame,
 )
 from purexport.aten.names import base_of
 from purexport.aten.schema import bind, is_wrapped_number, target_of
@@ -240,11 +241,14 @@ def _is_size(tensor: torch.Tensor) -> bool:
 
 
 def _users_line() -> Frame:
-    """The innermost line outside torch and this package."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and any(part in frame.f_code.co_filename for part in INSIDE_TORCH):
+    """The line of the model that is running."""
+    return users_frame(_frames(sys._getframe(1))) or ("", 0)
+
+
+def _frames(frame: FrameType | None) -> Iterator[Frame]:
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
 
 
 def _warn_of_index() -> None:

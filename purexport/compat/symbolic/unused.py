@@ -9,10 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-import torch
-
 from purexport.aten.graph import Call
-from purexport.aten.names import base_of
+from purexport.aten.names import base_of, overloads_of, parsed
 from purexport.compat.symbolic.registry import REGISTRY
 from purexport.compat.symbolic.translations import operator_name
 
@@ -53,5 +51,4 @@ def _near(name: str, called: Collection[str]) -> str:
 
 
 def _is_known(name: str) -> bool:
-    namespace = name.partition("::")[0]
-    return namespace in ("prim", "onnx") or bool(torch._C._jit_get_schemas_for_operator(base_of(name)))
+    return parsed(name).namespace in ("prim", "onnx") or bool(overloads_of(base_of(name)))
