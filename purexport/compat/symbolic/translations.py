@@ -1,9 +1,10 @@
 """`custom_translation_table`: keys that name operators, and functions that write them.
 
-A key is a name, an operator as `torch.ops` has it, or a Python function that torch.export records (`operator.floordiv`).  A
-value is a function, or a list of functions, of which the first that does not fail counts.  A function is written in one
-of two ways.  Ours takes `op` and all arguments of the schema.  That of torch.onnx takes the arguments alone, and writes
-with the opsets of onnxscript, whose calls `onnxscript_calls` hands to `op`; it may also be an onnxscript function.
+A key is a name, an operator as `torch.ops` has it, or a Python function that torch.export records, such as
+`operator.floordiv`.  A value is a function, or a list of functions, of which the first that does not fail counts.  A
+function is written in one of two ways.  Ours takes `op` and all arguments of the schema.  That of torch.onnx takes the
+arguments alone, and writes with the opsets of onnxscript, whose calls `onnxscript_calls` hands to `op`; it may also be
+an onnxscript function.
 """
 
 from __future__ import annotations
