@@ -34,6 +34,7 @@ from purexport.lowering.arguments import computed_numbers, known_arguments, unkn
 from purexport.lowering.core.context import Site, site_of
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import COMPLEX, QUANTIZED
+from purexport.lowering.older.table import FORMS
 from purexport.lowering.rules import RuleBook, registered
 from purexport.lowering.sized import Example
 from purexport.lowering.state import State
@@ -128,7 +129,7 @@ def _lowered(
 ) -> Lowered:
     """One lowering of the graph; `example` knows the sizes that can change, where the types do not say them."""
     walk = Walk(custom, kind, example)
-    op = Emitter.of(walk.result.graph, opset, folds=fold, scope=example)
+    op = Emitter.of(walk.result.graph, opset, folds=fold, scope=example, older=FORMS)
     op = walk.model(op, graph)
     if kind is OperatorExportTypes.RAW:
         if listed and op.graph.outputs:

@@ -31,6 +31,7 @@ def capture_model(run: Run) -> Captured:
         plain_shapes(options.dynamic_shapes, run.model, run.args, run.kwargs),
         weights.valueless_tensors,
         options.output_names or (),
+        run.numbers,
         takes_sequences(operators.schema("Loop", options.opset)),
     )
     mode = select_model_mode_for_export(run.model, options.training)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from purexport.aten.graph import Source, TensorType, Value
+from purexport.aten.memory import lies_in_order
 from purexport.aten.schema import bind, dtype_from_code
 from purexport.capture.script.by_schema import record_by_schema
 from purexport.capture.script.conversions import cast, literal, to_number
@@ -88,6 +89,18 @@ def _length(machine: Machine, node: Node, tensor: Any) -> Any:
 def _number_of_elements(machine: Machine, node: Node, tensor: Value) -> Any:
     sizes = _sizes(machine, tensor, node.source)
     return reduce(lambda a, b: machine.record("aten::mul.int", {"a": a, "b": b}, node.source, int), sizes, 1)
+
+
+@handles("aten::stride", on=COMPUTED)
+def _stride(machine: Machine, node: Node, tensor: Value, *dim: Any) -> Any:
+    """The strides of what lies in memory in the order of its elements: products of its sizes."""
+    if not lies_in_order(tensor.tensor):
+        return NotImplemented
+    found: list[Any] = [1]
+    for size in reversed(_sizes(machine, tensor, node.source)[1:]):
+        found.append(machine.record("aten::mul.int", {"a": found[-1], "b": size}, node.source, int))
+    found = found[::-1] if tensor.tensor.shape else []
+    return found[dim[0]] if dim else found
 
 
 def _sizes(machine: Machine, tensor: Value, source: Source) -> list[Any]:
