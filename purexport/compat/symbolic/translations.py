@@ -86,15 +86,15 @@ def _translated(op: Emitter, function: Rule, arguments: Sequence[Any]) -> Any:
 
 
 def _takes_op(function: Rule, count: int) -> bool:
-    """Whether a function takes `op` before the arguments of an operator, of which there are `count`."""
+    """Whether a function takes `op` before the arguments of an operator, of which there are `count`.
+
+    Its first parameter is called `op` or `g`, or it takes more arguments than there are without `op`.
+    """
     parameters = _parameters(function)
     positional = [item for item in parameters if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)]
-    if positional and positional[0].name in ("op", "g", "_op"):
-        return True
-    required = [item for item in positional if item.default is item.empty]
-    return any(item.kind is item.VAR_POSITIONAL for item in parameters) or (
-        len(required) <= count + 1 <= len(positional)
-    )
+    if not positional:
+        return any(item.kind is item.VAR_POSITIONAL for item in parameters)
+    return positional[0].name in ("op", "g") or sum(item.default is item.empty for item in positional) > count
 
 
 def _parameters(function: Rule) -> list[inspect.Parameter]:
