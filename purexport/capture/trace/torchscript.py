@@ -137,6 +137,7 @@ def trace(
                 None,
                 [],
             )
+    torch._C._jit_pass_inline_fork_wait(graph)  # a file has no other threads
     visible.refuse_unseen_writes()
     inputs = [Input(Value(_missing), name, "user") for name in names]
     inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
