@@ -109,8 +109,27 @@ Frame = tuple[str, int]  # file and line
 # The folders of this package whose functions are on the stack between the user's line and torch during a capture.
 _ROOMS = ("aten", "capture", "compat", "stages", "torch_patches")
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
-_OURS = (*(os.path.join(_PACKAGE, room, "") for room in _ROOMS), os.path.join(_PACKAGE, "pipeline.py"))
-INSIDE_TORCH = ("/torch/", "\\torch\\", *_OURS, "<eval_with_key>")
+_ENTRY = os.path.join(_PACKAGE, "pipeline.py")
+_OURS = (*(os.path.join(_PACKAGE, room, "") for room in _ROOMS), _ENTRY, "<eval_with_key>")
+_TORCHS = ("/torch/", "\\torch\\")
+INSIDE_TORCH = (*_TORCHS, *_OURS)
+
+
+def users_frame(frames: Iterable[Frame]) -> Frame | None:
+    """The innermost line of the model, of frames that begin with the innermost; None where there is none.
+
+    It is torch's own for a model of torch's modules alone, and that of the export for one without lines of Python.
+    """
+    torchs: Frame | None = None
+    for frame in frames:
+        if frame[0] == _ENTRY and torchs is not None:
+            break
+        if any(part in frame[0] for part in _OURS):
+            continue
+        if not any(part in frame[0] for part in _TORCHS):
+            return frame
+        torchs = torchs or frame
+    return torchs
 
 
 class Source:
@@ -124,10 +143,8 @@ class Source:
 
     @property
     def line(self) -> str:
-        """`model.py:42`: the innermost frame outside torch itself; empty when nothing was recorded."""
-        frames = self._frames() if self._frames else []
-        users = (frame for frame in frames if not any(part in frame[0] for part in INSIDE_TORCH))
-        found = next(users, frames[0] if frames else None)
+        """`model.py:42`: the model's line as `users_frame` finds it; empty when nothing was recorded."""
+        found = users_frame(self._frames()) if self._frames else None
         return f"{found[0]}:{found[1]}" if found else ""
 
     def within(self, path: str) -> Source:

@@ -11,9 +11,11 @@ import functools
 import math
 import operator
 import re
+from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from purexport.aten.graph import OWN_NAMESPACE, AtenGraph, Call, Frame, ScalarType, Source, Value
 from purexport.aten.names import name_of
@@ -78,6 +80,7 @@ class Reader:
     def __init__(self, graph: AtenGraph, symbols: Symbols) -> None:
         self.graph = graph
         self.symbols = symbols
+        self._computed: dict[torch.fx.Node, Any] = {}
 
     def body(self, module: torch.fx.GraphModule, env: dict[torch.fx.Node, Any]) -> list[Any]:
         """Read the calls of `module` and return its outputs; `env` gives the value of each placeholder."""
@@ -152,8 +155,20 @@ class Reader:
             return container[index]
         return self._emit(node, "prim::getitem", {"list": container, "index": index})
 
+    def _recorded(self, node: torch.fx.Node) -> Any:
+        """What torch recorded as the result; a call that was put into the graph later runs on its fake arguments."""
+        if "val" in node.meta or not isinstance(node.target, torch._ops.OpOverload):
+            return node.meta.get("val")
+        if node not in self._computed:
+            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), self._recorded)
+            leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+            modes = (leaf.fake_mode for leaf in leaves if isinstance(leaf, FakeTensor))
+            with next(modes, None) or nullcontext():
+                self._computed[node] = node.target(*args, **kwargs)
+        return self._computed[node]
+
     def _emit(self, node: torch.fx.Node, target: str, args: dict[str, Any]) -> Any:
-        recorded = node.meta.get("val")
+        recorded = self._recorded(node)
         several = recorded if isinstance(recorded, tuple) else () if recorded is None else (recorded,)
         outputs = [Value(self.symbols.type(item)) for item in several]
         self.graph.calls.append(Call(target, args, outputs, self.source(node)))

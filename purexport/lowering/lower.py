@@ -57,7 +57,9 @@ class Lowered:
     rules: set[str] = field(default_factory=set)
     decomposed: set[str] = field(default_factory=set)
     remarks: list[str] = field(default_factory=list)
-    findings: list[str] = field(default_factory=list)  # what users are warned of: axes that the model holds or merges
+    findings: list[str] = field(
+        default_factory=list
+    )  # what users are warned of: axes that are held or merged, and more
 
 
 def lower_graph(
@@ -106,7 +108,7 @@ def lower_graph(
     if failure is not None:
         raise failure
     example.resolve(lowered.graph)
-    lowered.findings = [*held, *example.merged()]
+    lowered.findings += [*held, *example.merged()]
     return lowered
 
 
@@ -134,6 +136,7 @@ def _lowered(
             fallthrough.as_list(op)
         fallthrough.name_controls(op.graph)
     walk.result.remarks += op.builder.remarks
+    walk.result.findings += dict.fromkeys(op.builder.warnings)
     return walk.result
 
 

@@ -10,6 +10,7 @@ import torch
 from purexport.aten.axes import Axes
 from purexport.aten.graph import Arg, Call, TensorType, Value
 from purexport.aten.schema import number_parameters
+from purexport.compat.symbolic.unused import unused
 from purexport.facts.table import has_data_dependent_size
 from purexport.graph.ir import Graph
 from purexport.graph.parameters import parameters_as_inputs
@@ -49,7 +50,8 @@ def lower_to_onnx(run: Run, pure: Pure) -> Onnx:
         listed=pure.captured.listed,
         axes=_axes(pure),
     )
-    lowered.remarks[:0] = said(lowered.findings)
+    idle = unused(options.custom_translation_table, options.opset, pure.graph.calls, lowered.rules)
+    lowered.remarks[:0] = said([*lowered.findings, *idle])
     outside = [] if options.export_params else parameters_as_inputs(lowered.graph, pure.graph.inputs)
     return Onnx(pure, lowered, {value.name: tensor for value, tensor in outside})
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -192,10 +193,10 @@ def test_a_custom_node(route: str) -> None:
 
 
 def test_nodes_without_a_domain_and_of_aten() -> None:
-    with registered("pxtest::foo", lambda g, x, y, *_: g.op("Foo", x, g.at("cumsum", y, dim_i=0))):
+    warned = pytest.warns(UserWarning, match="Foo is no operator of ONNX; name its domain")
+    with registered("pxtest::foo", lambda g, x, y, *_: g.op("Foo", x, g.at("cumsum", y, dim_i=0))), warned:
         program = export(Foo(), "trace")
     assert nodes(program) == ["Add", "org.pytorch.aten::ATen", "Foo", "Mul"]
-    assert any("Foo is no operator of ONNX" in item for item in program.report.warnings)
 
 
 def test_custom_nodes_are_never_merged() -> None:
@@ -240,6 +241,41 @@ WRONG_TABLES = [
 def test_a_wrong_table(table: Any, kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):
         export(Foo(), "trace", custom_translation_table=table)
+
+
+def said_by(symbolics: Mapping[str, int], asked: int, **options: Any) -> list[str]:
+    """The warnings of an export of Foo, with symbolic functions that are registered at these opsets."""
+    with ExitStack() as stack, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for name, opset in symbolics.items():
+            stack.enter_context(registered(name, lambda g, x, y, *_: g.op("Mull", x, y), opset))
+        export(Foo(), "trace", opset_version=asked, **options)
+    return [str(item.message) for item in caught]
+
+
+# registered at, asked opset, the table, words of the only warning
+IDLE: list[tuple[dict[str, int], int, dict[str, Any], str]] = [
+    ({"pxtest::foo": 9}, 20, {}, r"Mull is no operator of ONNX; did you mean Mul\? If not, name its domain"),
+    ({"pxtest::fooo": 9}, 20, {"pxtest::foo": table_rule}, "pxtest::fooo did not run.*; did you mean pxtest::foo"),
+    ({"aten::add": 18}, 17, {"pxtest::foo": table_rule}, "aten::add did not run.* registered from opset 18 on, and"),
+    ({}, 20, {"pxtest::foo": table_rule, "aten::mull": table_rule}, "has aten::mull, which .* mean aten::mul"),
+]
+
+
+@pytest.mark.parametrize(("symbolics", "asked", "table", "text"), IDLE, ids=[row[3][:20] for row in IDLE])
+def test_what_did_not_run_is_a_warning(symbolics: dict[str, int], asked: int, table: dict[str, Any], text: str) -> None:
+    (said,) = said_by(symbolics, asked, custom_translation_table=table)
+    assert re.search(text, said)
+
+
+def test_functions_for_other_models_are_no_warning() -> None:
+    assert said_by({"aten::hardswish": 9}, 20, custom_translation_table={"pxtest::foo": table_rule}) == []
+
+
+def test_an_empty_namespace_is_that_of_aten() -> None:
+    with registered("::elu", lambda g, x, *_: g.op("my::Elu", x)):
+        assert nodes(export(Elu(), "trace")) == ["my::Elu"]
+    assert nodes(export(Elu(), "trace")) == ["Elu"]
 
 
 NUMBERS = [

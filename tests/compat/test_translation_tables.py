@@ -54,8 +54,13 @@ def without_defaults(x: Any, y: Any, a: float, **options: Any) -> Any:
     return (2 * y + x * a) * (-1.0 if options["negative"] else 1.0)
 
 
+def with_more_of_its_own(x: Any, y: Any, a: float, n: int = 2, negative: bool = False, scale: float = 1.0) -> Any:
+    return -(x * a + n * y) * scale
+
+
 def compared(x: Any, more: Any) -> Any:
-    assert (x.dtype, x.rank, x.shape) == (ps.TensorProto.FLOAT, 2, (1, 3))
+    assert (x.dtype.value, x.type.dtype, x.rank, x.shape) == (1, ps.TensorProto.FLOAT, 2, (1, 3))
+    assert x.const_value is None
     return x + more[0], x - more[1]
 
 
@@ -91,6 +96,7 @@ MIXED = torch.ops.pxtable.mixed.default
 TABLES = [
     ("arithmetic", Mixed, {MIXED: arithmetic}),
     ("keywords", Mixed, {MIXED: without_defaults}),
+    ("more", Mixed, {MIXED: with_more_of_its_own}),
     ("list", Mixed, {MIXED: [fails, arithmetic]}),
     ("ours-in-a-list", Mixed, {MIXED: (lambda op, x, y, *_: op.Neg(op.Add(op.Mul(x, 0.5), op.Mul(y, 2.0))),)}),
     ("compiled", Mixed, {MIXED: Compiled()}),
@@ -129,6 +135,12 @@ def test_a_custom_op_as_a_key() -> None:
     table = {tripled: lambda x: x * 3.0}
     program = purexport.export(lambda x: tripled(x), (X,), custom_translation_table=table)
     torch.testing.assert_close(torch.as_tensor(program(X)[0]), X * 3)
+
+
+def test_a_part_of_a_known_shape() -> None:
+    table = {"aten::relu": lambda op, x: op.Cast(op.Shape(x, start=-1, end=9), to=1)}
+    program = purexport.export(torch.relu, (X,), custom_translation_table=table)
+    assert program(X)[0].tolist() == [3.0]
 
 
 REFUSED = [

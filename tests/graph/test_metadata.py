@@ -134,3 +134,29 @@ def test_it_is_off_by_default_and_changes_nothing_else() -> None:
     for node in told.graph.node:
         node.metadata_props = []
     assert ps.dumps(told) == ps.dumps(plain)
+
+
+TORCHS = [
+    ("gru", lambda: nn.GRU(3, 3), (X[None],)),
+    ("attention", lambda: nn.MultiheadAttention(3, 1), (X[None], X[None], X[None])),
+    ("sequential", lambda: nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU(), nn.LayerNorm(3))), (X,)),
+    ("function", lambda: torch.relu, (X,)),
+]
+
+
+@pytest.mark.parametrize("capture", ["trace", "export"])
+@pytest.mark.parametrize(("make", "args"), [row[1:] for row in TORCHS], ids=[row[0] for row in TORCHS])
+def test_torchs_modules_have_torchs_lines(make: Callable[[], Any], args: Any, capture: str) -> None:
+    program = purexport.export(make(), args, metadata=True, capture=capture)
+    ours = str(Path(purexport.__file__).parent)
+    for node in program.model_proto.graph.node:
+        said = {item.key.removeprefix("purexport."): item.value for item in node.metadata_props}
+        assert not any(str(value).startswith(ours) for value in said.values())
+        if isinstance(make(), nn.Module):
+            assert "/torch/nn/" in Path(said["file"] or "").as_posix()
+
+
+def test_a_refusal_in_torchs_modules_names_torchs_line() -> None:
+    table = {"aten::relu": lambda op, x: op.Nothing(x)}
+    with pytest.raises(purexport.UnsupportedOperatorError, match=r"torch[/\\]nn[/\\][\w/\\]+\.py:\d+"):
+        purexport.export(nn.Sequential(nn.Tanh(), nn.ReLU()), (X,), custom_translation_table=table)

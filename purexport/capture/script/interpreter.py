@@ -83,6 +83,8 @@ def interpret_trace(
 
 def _interpret(graph: Any, given: Callable[[Machine], list[Any]], dynamic: bool, lists: bool) -> Script:
     torch._C._jit_pass_inline(graph)
+    torch._C._jit_pass_inline_fork_wait(graph)  # a file has no other threads
+    torch._C._jit_pass_inline(graph)
     kept: frozenset[int] = frozenset()
     while True:
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -31,6 +31,7 @@ from purexport.aten.graph import (
     TensorType,
     Type,
     Value,
+    users_frame,
 )
 from purexport.aten.names import base_of
 from purexport.aten.schema import bind, is_wrapped_number, target_of
@@ -136,6 +137,7 @@ def trace(
                 None,
                 [],
             )
+    torch._C._jit_pass_inline_fork_wait(graph)  # a file has no other threads
     visible.refuse_unseen_writes()
     inputs = [Input(Value(_missing), name, "user") for name in names]
     inputs += [Input(Value(_missing), name, kind, tensor) for kind, name, tensor in state]
@@ -292,11 +294,14 @@ def _origins(value: Any) -> set[int]:
 
 
 def _users_line() -> Frame:
-    """The innermost line outside torch and this package."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and any(part in frame.f_code.co_filename for part in INSIDE_TORCH):
+    """The line of the model that is running."""
+    return users_frame(_frames(sys._getframe(1))) or ("", 0)
+
+
+def _frames(frame: FrameType | None) -> Iterator[Frame]:
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
 
 
 def _warn_of_index() -> None:

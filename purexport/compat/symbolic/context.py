@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -153,7 +154,11 @@ class GraphContext:
         self, name: str, domain: str, inputs: Sequence[Any], named: Mapping[str, Any], outputs: int
     ) -> tuple[Value, ...]:
         if not domain:
-            self._emitter.remark(f"{name} is no operator of ONNX; name its domain, as in g.op('domain::{name}', ...)")
+            close = get_close_matches(name, operators.operators(self.opset), 1, 0.8)
+            near = f"did you mean {close[0]}? If not, " if close else ""
+            self._emitter.warn(
+                f"{name} is no operator of ONNX; {near}name its domain, as in g.op('domain::{name}', ...)"
+            )
         values = [self._tensor(item) if isinstance(item, _NUMBERS) else item for item in inputs]
         node = Node(name, values, [], dict(named), domain)
         node.source = self._emitter.source

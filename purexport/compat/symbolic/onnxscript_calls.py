@@ -28,7 +28,7 @@ _COMPARED = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", 
 
 
 class Operand:
-    """A tensor of the graph as such a function sees it, with arithmetic; `dtype` is the code of ONNX."""
+    """A tensor of the graph as such a function sees it, with arithmetic and the attribute names of onnx_ir."""
 
     __hash__ = object.__hash__
 
@@ -37,8 +37,18 @@ class Operand:
         self.value = value
 
     @property
-    def dtype(self) -> int | None:
-        return self.value.dtype
+    def dtype(self) -> ps.TensorProto.DataType | None:
+        return None if self.value.dtype is None else ps.TensorProto.DataType(self.value.dtype)
+
+    @property
+    def type(self) -> Operand:
+        """Its type, of which functions read `dtype`."""
+        return self
+
+    @property
+    def const_value(self) -> torch.Tensor | None:
+        """What is known of the tensor's elements, for `.numpy()`."""
+        return self.value.const
 
     @property
     def shape(self) -> tuple[Any, ...] | None:

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-_NAME = re.compile(r"[A-Za-z_][\w.]*::[A-Za-z_]\w*(\.\w+)?")
+_NAME = re.compile(r"([A-Za-z_][\w.]*)?::[A-Za-z_]\w*(\.\w+)?")
 
 
 class Registry:
@@ -47,6 +47,11 @@ class Registry:
                     found[name] = versions[max(fitting)]
             return found
 
+    def above(self, opset: int) -> dict[str, int]:
+        """What applies at higher opsets alone: for each name the lowest of them."""
+        with self._lock:
+            return {name: min(found) for name, found in self._functions.items() if min(found) > opset}
+
 
 REGISTRY = Registry()
 
@@ -54,26 +59,28 @@ REGISTRY = Registry()
 def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Callable[..., Any], opset_version: int) -> None:
     """From `opset_version` on, `symbolic_fn(g, *args)` writes the operator `symbolic_name`, such as "my::foo".
 
-    An ATen name (`"aten::relu"`, `"aten::add.Tensor"`) replaces our own rule.  The function gets the arguments in
-    the order of the operator's schema; `symbolic_helper.parse_args` turns them into Python values.
+    An ATen name (`"aten::relu"`, `"aten::add.Tensor"`, or short `"::relu"`) replaces our own rule.  The function gets
+    the arguments in the order of the operator's schema; `symbolic_helper.parse_args` turns them into Python values.
     Raises ValueError for a name without a namespace or an opset that is no number, TypeError if it gets no function.
     """
-    _check(symbolic_name, opset_version)
+    name = _checked(symbolic_name, opset_version)
     if not callable(symbolic_fn):
         raise TypeError(f"the symbolic function of {symbolic_name} is a {type(symbolic_fn).__name__}, no function")
-    REGISTRY.register(symbolic_name, symbolic_fn, opset_version)
+    REGISTRY.register(name, symbolic_fn, opset_version)
 
 
 def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> None:
     """Forget what `register_custom_op_symbolic` registered for this name and opset; warns if nothing was registered."""
-    _check(symbolic_name, opset_version)
-    if not REGISTRY.unregister(symbolic_name, opset_version):
+    name = _checked(symbolic_name, opset_version)
+    if not REGISTRY.unregister(name, opset_version):
         text = f"no symbolic function is registered for {symbolic_name} at opset {opset_version}"
         warnings.warn(text, UserWarning, stacklevel=2)
 
 
-def _check(name: str, opset: int) -> None:
+def _checked(name: str, opset: int) -> str:
+    """The name with its namespace: an empty one is that of ATen, as in torch.onnx."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no operator name; write it with its namespace, as in 'mydomain::foo'")
     if not isinstance(opset, int) or isinstance(opset, bool) or opset < 1:
         raise ValueError(f"opset_version={opset!r} is no opset; give the first one that the function is for")
+    return f"aten{name}" if name.startswith("::") else name

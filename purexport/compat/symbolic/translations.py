@@ -1,9 +1,10 @@
 """`custom_translation_table`: keys that name operators, and functions that write them.
 
-A key is a name, an operator of torch.ops, or a Python function that torch.export records (`operator.floordiv`).  A
-value is a function, or a list of functions, of which the first that does not fail counts.  A function is written in one
-of two ways.  Ours takes `op` and all arguments of the schema.  That of torch.onnx takes the arguments alone, and writes
-with the opsets of onnxscript, whose calls `onnxscript_calls` hands to `op`; it may also be an onnxscript function.
+A key is a name, an operator as `torch.ops` has it, or a Python function that torch.export records, such as
+`operator.floordiv`.  A value is a function, or a list of functions, of which the first that does not fail counts.  A
+function is written in one of two ways.  Ours takes `op` and all arguments of the schema.  That of torch.onnx takes the
+arguments alone, and writes with the opsets of onnxscript, whose calls `onnxscript_calls` hands to `op`; it may also be
+an onnxscript function.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 
 from purexport import dtypes
-from purexport.aten.names import name_of
+from purexport.aten.names import name_of, operator_of
 from purexport.aten.schema import MISSING, Parameter, signature
 from purexport.compat.symbolic.onnxscript_calls import Operand, function_written, handed_to
 from purexport.errors import ExportError, OpsetError, UnsupportedForm
@@ -56,7 +57,7 @@ def operator_name(key: Any) -> str:
     name = python_target(key) if callable(key) else None
     if name is None:
         raise TypeError(
-            f"custom_translation_table has the key {key!r}; give 'ns::op', torch.ops.ns.op.default, or a Python "
+            f"custom_translation_table has the key {key!r}; give 'ns::op' or torch.ops.ns.op.default, or a Python "
             "function on sizes, such as operator.floordiv"
         )
     return name
@@ -85,15 +86,15 @@ def _translated(op: Emitter, function: Rule, arguments: Sequence[Any]) -> Any:
 
 
 def _takes_op(function: Rule, count: int) -> bool:
-    """Whether a function takes `op` before the arguments of an operator, of which there are `count`."""
+    """Whether a function takes `op` before the arguments of an operator, of which there are `count`.
+
+    Its first parameter is called `op` or `g`, or it takes more arguments than there are without `op`.
+    """
     parameters = _parameters(function)
     positional = [item for item in parameters if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)]
-    if positional and positional[0].name in ("op", "g", "_op"):
-        return True
-    required = [item for item in positional if item.default is item.empty]
-    return any(item.kind is item.VAR_POSITIONAL for item in parameters) or (
-        len(required) <= count + 1 <= len(positional)
-    )
+    if not positional:
+        return any(item.kind is item.VAR_POSITIONAL for item in parameters)
+    return positional[0].name in ("op", "g") or sum(item.default is item.empty for item in positional) > count
 
 
 def _parameters(function: Rule) -> list[inspect.Parameter]:
@@ -120,7 +121,9 @@ def _taken(function: Rule, target: str, arguments: Sequence[Any]) -> tuple[list[
     count = len(arguments) if any(item.kind is item.VAR_POSITIONAL for item in own) else len(positional)
     takes_all = any(item.kind is item.VAR_KEYWORD for item in own)
     by_name = {item.name for item in own if item.kind is item.KEYWORD_ONLY}
-    schema: Sequence[Parameter | None] = signature(target).parameters if "::" in target else [None] * len(arguments)
+    schema: Sequence[Parameter | None] = (
+        signature(target).parameters if _has_schema(target) else [None] * len(arguments)
+    )
     keywords = {}
     for parameter, argument in list(zip(schema, arguments, strict=True))[count:]:
         if parameter is not None and (parameter.name in by_name or takes_all):
@@ -129,6 +132,11 @@ def _taken(function: Rule, target: str, arguments: Sequence[Any]) -> tuple[list[
             given = "an argument" if parameter is None else f"{parameter.name}={argument!r}"
             raise TypeError(f"it takes {count} arguments, and the call has {given} beside them")
     return list(arguments[:count]), keywords
+
+
+def _has_schema(target: str) -> bool:
+    """False for a Python function that a graph calls."""
+    return operator_of(target) is not None
 
 
 def _shown(op: Emitter, argument: Any) -> Any:

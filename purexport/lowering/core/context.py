@@ -37,6 +37,7 @@ class Builder:
     inputs: list[Value]  # of the model's graph: sizes can be read from them anywhere
     folds: bool = True  # False: only what sizes need
     remarks: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     scope: Scope = field(default_factory=Scope)
     older: Mapping[str, OlderForm] = field(default_factory=dict)  # by the name of the ONNX operator
 

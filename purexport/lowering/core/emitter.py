@@ -125,6 +125,10 @@ class Emitter:
         """What the report shall say of the call that is being lowered."""
         self.builder.remarks.append(f"{self.target} at {self.source}: {text}")
 
+    def warn(self, text: str) -> None:
+        """What the user shall be warned of, of the call that is being lowered."""
+        self.builder.warnings.append(f"{self.target} at {self.source}: {text}")
+
     # -- asking
 
     def has(self, op_type: str, argument: str | None = None) -> bool:

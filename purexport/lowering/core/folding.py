@@ -107,12 +107,12 @@ _FOLDERS: dict[str, Callable[..., Tensor]] = {
     "ReduceProd": _reduce(torch.prod),
     "ReduceSum": _reduce(torch.sum),
     "Reshape": _reshape,
-    "Shape": lambda data: torch.tensor(data.shape, dtype=torch.int64),
+    "Shape": lambda data, start=None, end=None: torch.tensor(data.shape[start:end], dtype=torch.int64),
     "Slice": _slice,
     "Squeeze": _squeeze,
     "Unsqueeze": _unsqueeze,
 }
-_ATTRIBUTES = frozenset({"axis", "to", "saturate", "fmod", "allowzero", "keepdims"})
+_ATTRIBUTES = frozenset({"axis", "to", "saturate", "fmod", "allowzero", "keepdims", "start", "end"})
 
 
 def fold(op_type: str, inputs: Sequence[Any], named: dict[str, Any], every: bool = True) -> Tensor | None:

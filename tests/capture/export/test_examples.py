@@ -8,7 +8,9 @@ import pytest
 import torch
 from torch.export import Dim
 
+import purexport
 from purexport.capture.export.examples import enlarged
+from tests.tolerances import EXACT, assert_near
 
 BATCH, SEQ, PAST, TOTAL = Dim("batch"), Dim("seq"), Dim("past"), Dim("total")
 CACHE: list[dict[int, Any]] = [{0: BATCH, 1: SEQ}, {0: BATCH, 1: TOTAL}, {0: BATCH, 1: PAST}]
@@ -40,3 +42,23 @@ def test_proposals(name: str) -> None:
     found = list(enlarged(given, declared))
     assert [[tuple(tensor.shape) for tensor in tensors] for tensors in found] == proposals
     assert all(one is other for one, other in zip(found[-1], given, strict=True))
+
+
+class Joined(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([x + 1, x])
+
+
+def test_calls_that_were_put_into_a_program_later() -> None:
+    """Other libraries rewrite programs before the export, and leave out what torch records of a call."""
+    x = torch.ones(2, 3)
+    program = torch.export.export(Joined(), (x,), dynamic_shapes=({0: Dim("rows")},))
+    graph = program.graph_module.graph
+    (cat,) = [node for node in graph.nodes if node.target is torch.ops.aten.cat.default]
+    with graph.inserting_before(cat):
+        kept = graph.call_function(torch.ops.aten.neg.default, (cat.args[0][0],))
+        kept = graph.call_function(torch.ops.aten.detach.default, (kept,))
+    cat.args = ([kept, cat.args[0][1]],)
+    file = purexport.export(program)
+    other = torch.full((4, 3), 2.0)
+    assert_near(file(other)[0], torch.cat([-(other + 1), other]), EXACT)

@@ -33,6 +33,7 @@ MODULES = (test_frozen, test_python, test_elements, test_objects, test_lists, te
 TESTED_ELSEWHERE = {
     "aten::concat": "the compiler writes aten::cat",
     "prim::NumToTensor": "test_known.py, in a trace that calls a script",
+    "aten::wait": "test_mixed.py, of a list of futures",
     "prim::PythonOp": "tests/compat/test_export_types.py",
     "prim::TupleSlice": "the compiler takes it apart; older files hold it",
     "prim::unchecked_unwrap_optional": "the compiler writes prim::unchecked_cast; older files hold it",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from purexport.capture.script.machine import Machine
 from purexport.capture.script.registry import Handlers, Node
 from purexport.capture.script.values import ComputedText, Raised
@@ -37,7 +39,14 @@ def _context(machine: Machine, node: Node, _: Any) -> None:
 
 
 @handles("prim::PythonOp")
-def _autograd_function(machine: Machine, node: Node, *_: Any) -> None:
+def _python_function(machine: Machine, node: Node, *_: Any) -> None:
+    owner = getattr(node.torch.pyobj(), "__self__", None)
+    if not (isinstance(owner, type) and issubclass(owner, torch.autograd.Function)):
+        raise ExportError(
+            f"the script calls the Python function {node.torch.pyname()} at {node.source}, which torch.jit.ignore "
+            "keeps out of the script; export the model without torch.jit.script, or script that function too",
+            code="script-hides-effect",
+        )
     raise ExportError(
         f"the script applies the autograd Function {node.torch.pyname()} at {node.source}; export the model without "
         "torch.jit.script, or declare the operation by torch.library",

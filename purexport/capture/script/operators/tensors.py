@@ -26,7 +26,7 @@ _LAYOUTS = {torch.strided: 0, torch.sparse_coo: 1, torch.sparse_csr: 2, torch.sp
 # What is known of a tensor without its data ---------------------------------------------------------------------------
 
 
-@handles("prim::NumToTensor", "prim::data", "aten::cpu")
+@handles("prim::NumToTensor", "prim::data", "aten::cpu", "aten::wait")
 def _same(machine: Machine, node: Node, item: Any) -> Any:
     return item
 
