@@ -27,15 +27,17 @@ def build_model(
     name: str,
     custom_opsets: Mapping[str, int] | None = None,
     *,
+    owned: Sequence[Value] = (),
     all_inputs: bool = False,
     origins: Origins | None = None,
 ) -> ps.ModelProto:
     """The model's message.  Its weights are views of the model's memory; with `all_inputs` they are defaults of inputs.
 
+    `owned` are the initializers that come first, in their order: code pairs them with the entries of `state_dict`.
     A domain of custom operators has version 1, unless `custom_opsets` gives another one.  `origins` knows which memory
     contains bytes of a checkpoint.
     """
-    initializers = graph.initializers()
+    initializers = list(dict.fromkeys([*owned, *graph.initializers()]))
     more = initializers if all_inputs else ()
     imports = [ps.OperatorSetIdProto(domain="", version=opset)]
     domains = {**dict.fromkeys(sorted(_domains(graph)), 1), **(custom_opsets or {})}

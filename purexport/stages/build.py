@@ -37,6 +37,7 @@ def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
         options.opset,
         type(run.model).__name__,
         options.custom_opsets,
+        owned=owned,
         all_inputs=bool(options.keep_initializers_as_inputs),
         origins=run.weights.mapped.origins,
     )

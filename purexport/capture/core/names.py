@@ -19,12 +19,19 @@ def order_inputs(inputs: list[Input], model: Any) -> list[Input]:
     """Sort the inputs: those of the user, then those in `state_dict` in its order, then the rest.
 
     Returns those that can be named, in order.  An input of the model that is not in `state_dict` cannot be named.
+    A tied tensor gets the first of its names, whichever the model reads first.
     """
-    listed = [item for item in owned_tensors(model) if item.persistent]
-    order = {name: position for position, item in enumerate(listed) for name in item.names}
+    listed = [item.names for item in owned_tensors(model) if item.persistent]
+    order = {name: place for place, name in enumerate(name for names in listed for name in names)}
     users = [item for item in inputs if item.kind == "user"]
     own = [item for item in inputs if item.kind in ("parameter", "buffer") and item.name in order]
     own.sort(key=lambda item: order[item.name])
+    first = {name: names[0] for names in listed for name in names}
+    taken = {item.name for item in inputs}
+    for item in own:
+        if first[item.name] not in taken:
+            item.name = first[item.name]
+            taken.add(item.name)
     named = {id(item) for item in (*users, *own)}
     inputs[:] = [*users, *own, *(item for item in inputs if id(item) not in named)]
     return [*users, *own]
