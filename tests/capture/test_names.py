@@ -12,6 +12,7 @@ from torch import nn
 
 import proto_schema as ps
 import purexport
+from tests.harness import CAPTURES
 
 X, Y = torch.randn(2, 3), torch.randn(2, 3)
 PARAMETERS = ["l.weight", "l.bias", "buf"]
@@ -118,7 +119,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"output_names": ["a", "b", "c"]}, "output_names names 3 values, and the model has 2"),
     ({"output_names": ["x"], "dynamic_axes": {"x": {0: "n"}}}, "dynamic_axes names 'x', which is an input's own name"),
     ({"input_names": list("abcdef")}, "input_names names 6 values, and the model has 5 inputs, parameters and buffers"),
-    ({"dynamic_axes": {"z": {0: "n"}}}, "dynamic_axes names 'z', and the inputs and outputs are x, y, output_0"),
 ]
 
 
@@ -126,6 +126,21 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_names_that_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         purexport.export(Two(), (X, Y), **options)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "nearest"),
+    [("z", "x"), ("outputs_1", "output_1"), ("X", "x")],
+    ids=["input", "output", "case"],
+)
+@pytest.mark.parametrize("route", CAPTURES)
+def test_an_unknown_name_in_dynamic_axes_is_a_warning(route: str, unknown: str, nearest: str) -> None:
+    """As in torch.onnx; the other entries hold."""
+    axes = {unknown: {0: "m"}, "x": {0: "n"}, "y": {0: "n"}}
+    with pytest.warns(UserWarning, match=f"dynamic_axes names '{unknown}', which is left out.*nearest is '{nearest}'"):
+        program = purexport.export(Two(), (X, Y), capture=route, dynamic_axes=axes)
+    assert program.model_proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "n"
+    assert any(unknown in remark for remark in program.report.warnings)
 
 
 class Counts(nn.Module):

@@ -7,7 +7,9 @@ anything refers to them by name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import difflib
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from purexport.aten.graph import AtenGraph, Input
@@ -85,8 +87,18 @@ def make_way(
     graph.output_names[start:] = [names.unique(name) if name in given else name for name in graph.output_names[start:]]
 
 
-def check_axes(dynamic_axes: Mapping[str, Any] | None, known: Sequence[str], arguments: Collection[str] = ()) -> None:
-    """Raise ValueError for a name that belongs to no input, no output and no argument."""
-    for name in dynamic_axes or {}:
+def unknown_axes(dynamic_axes: Iterable[str], known: Sequence[str], arguments: Collection[str] = ()) -> list[str]:
+    """A remark on each name in `dynamic_axes` that belongs to no input, no output and no argument."""
+    remarks = []
+    for name in dynamic_axes:
         if name not in known and name not in arguments:
-            raise ValueError(f"dynamic_axes names {name!r}, and the inputs and outputs are {', '.join(known)}")
+            nearest = max(known, key=partial(_likeness, name))
+            remarks.append(
+                f"dynamic_axes names {name!r}, which is left out: the inputs and outputs are {', '.join(known)}, "
+                f"and the nearest is {nearest!r}"
+            )
+    return remarks
+
+
+def _likeness(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one.lower(), other.lower()).ratio()
