@@ -1,8 +1,9 @@
 """What an open `patch` has put into torch.onnx, and what an export does while one is open.
 
 The replacements belong to the process, as torch.onnx does, so all threads see them.  The first `patch` puts everything
-in its place, and the last one to end takes it back, in whatever order threads leave.  What other code has replaced
-meanwhile is left alone.  Nothing here imports torch.onnx: torch loads it when it is asked for the attribute.
+in its place, and the last one to end takes it back, in whatever order threads leave.  A `patch` stands, from its call
+on, until a `with` takes it over, which ends it, or until it is undone.  What other code has replaced meanwhile is left
+alone.  Nothing here imports torch.onnx: torch loads it when it is asked for the attribute.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from purexport.lowering.rules import registered
 # the exporters of torch 2.6 and later, which torch.onnx.export calls: by module and name
 INNER = ("torch.onnx._internal.exporter._compat", "export_compat")
 ABSENT = object()
+Substitutes = Callable[[], Iterable[tuple[Any, str, Any]]]
 
 
 class Places:
@@ -31,6 +33,7 @@ class Places:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._depth = 0
+        self._standing: list[object] = []
         self._put: list[tuple[Any, str, Any, Any]] = []  # holder, name, what was there, what is there
         self._modules: dict[str, types.ModuleType] = {}
 
@@ -39,8 +42,29 @@ class Places:
         """Whether a `patch` is open."""
         return self._depth > 0
 
-    def enter(self, substitutes: Callable[[], Iterable[tuple[Any, str, Any]]], inner: Callable[..., Any]) -> None:
-        """Open one more `patch`: `substitutes` gives (holder, name, what it becomes), `inner` goes to INNER."""
+    def stand(self, owner: object, substitutes: Substitutes, inner: Callable[..., Any]) -> None:
+        """Open a `patch` of `owner` that stands: `substitutes` as for `enter`."""
+        with self._lock:
+            self.enter(substitutes, inner)
+            self._standing.append(owner)
+
+    def take_over(self, owner: object) -> bool:
+        """Whether `owner` had one that stands; it ends with the next `leave` from now on."""
+        with self._lock:
+            known = len(self._standing)
+            self._standing = [item for item in self._standing if item is not owner]
+            return len(self._standing) < known
+
+    def fall(self) -> None:
+        """Close all that stand."""
+        with self._lock:
+            count = len(self._standing)
+            self._standing = []
+            for _ in range(count):
+                self.leave()
+
+    def enter(self, substitutes: Substitutes, inner: Callable[..., Any]) -> None:
+        """Open one more: `substitutes` gives (holder, name, what it becomes), `inner` goes to INNER."""
         with self._lock:
             if not self._depth:
                 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
 import sys
@@ -193,7 +194,62 @@ def cross() -> None:
     second.__exit__(None, None, None)
 
 
-@pytest.mark.parametrize("run", [leave, fail, fail_in_an_export, nest, decorate, cross], ids=lambda run: run.__name__)
+def stand() -> None:
+    """A call alone takes effect at once, and may be repeated."""
+    held = purexport.patch()
+    assert torch.onnx.export is purexport.export and "until .undo()" in repr(held)
+    purexport.patch()
+    with purexport.patch():
+        pass
+    gc.collect()
+    assert torch.onnx.export is purexport.export
+    held.undo()
+    assert torch.onnx.export is TORCH_EXPORT and "torch's own" in repr(held)
+    held.undo()
+
+
+def undo_by_another() -> None:
+    purexport.patch()
+    purexport.patch().undo()
+
+
+def undo_beside_a_block() -> None:
+    with purexport.patch():
+        purexport.patch()
+        purexport.patch().undo()
+        assert torch.onnx.export is purexport.export
+
+
+def undo_inside() -> None:
+    with purexport.patch() as held:
+        held.undo()
+        assert torch.onnx.export is TORCH_EXPORT
+
+
+def enter_again() -> None:
+    held = purexport.patch()
+    with held:
+        with held:
+            pass
+        assert torch.onnx.export is purexport.export
+    assert torch.onnx.export is TORCH_EXPORT
+    with held:
+        assert torch.onnx.export is purexport.export
+
+
+def only_decorate() -> None:
+    """A function that is decorated and never called changes nothing."""
+    purexport.patch()(leave)
+    assert torch.onnx.export is TORCH_EXPORT
+
+
+WAYS_OUT = [
+    *(leave, fail, fail_in_an_export, nest, decorate, cross),
+    *(stand, undo_by_another, undo_beside_a_block, undo_inside, enter_again, only_decorate),
+]
+
+
+@pytest.mark.parametrize("run", WAYS_OUT, ids=lambda run: run.__name__)
 def test_it_is_undone(run: Callable[[], None]) -> None:
     with unchanged():
         run()
