@@ -47,7 +47,9 @@ def export(
     resume: bool = False,
     overwrite: bool = False,
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
-    verify: bool = False,
+    verify: bool | list[Any] = False,
+    rtol: float | None = None,
+    atol: float | None = None,
     report: bool = False,
     capture: str = "auto",
     mutated_state: str = "warn",
@@ -107,6 +109,8 @@ def export(
         overwrite=overwrite,
         custom_translation_table=custom_translation_table,
         verify=verify,
+        rtol=rtol,
+        atol=atol,
         report=report,
         capture=capture,
         mutated_state=mutated_state,
@@ -119,7 +123,7 @@ def export(
         stages = _captured_and_lowered
         declared, onnx = lower_at_any_size(run, stages) if options.dynamic else (run, stages(run))
         program = build_program(declared, onnx)
-    if options.verify:
+    if options.verifies:
         verify_program(run, program)
     if f is not None:
         save_program(run, program, f)

@@ -52,7 +52,9 @@ def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
     if options.report:
         say(report.as_text())
     state = onnx.pure.state
-    return ONNXProgram(proto, report, {**state.first, **onnx.outside}, state.written)
+    # where weights come from elsewhere, torch's program holds what stood for them
+    program = None if run.options.weights is not None else onnx.pure.captured.program
+    return ONNXProgram(proto, report, {**state.first, **onnx.outside}, state.written, program)
 
 
 def _report(run: Run, onnx: Onnx, proto: ModelProto) -> Report:
