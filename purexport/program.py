@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -59,7 +60,8 @@ class ONNXProgram:
     `state` holds the tensors that the file takes after the model's arguments: with `mutated_state="io"` the first
     values of buffers, with `export_params=False` the model's parameters and buffers.  `written` names the inputs and
     buffers whose new values the file returns after the model's results.  `exported_program` is the program of
-    torch.export that the file was made of; None where the model was traced or scripted.
+    torch.export that the file was made of; None where the model was traced or scripted.  `source()` is the model, as
+    long as somebody else keeps it.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class ONNXProgram:
         state: Mapping[str, torch.Tensor] | None = None,
         written: Sequence[str] = (),
         exported_program: torch.export.ExportedProgram | None = None,
+        source: Any = None,
     ) -> None:
         self._proto = model_proto
         self._ir: IrModel | None = None
@@ -77,6 +80,7 @@ class ONNXProgram:
         self.state = dict(state or {})
         self.written = list(written)
         self.exported_program = exported_program
+        self.source = _reference(source)
 
     def __repr__(self) -> str:
         return f"ONNXProgram({as_line(self.model_proto)})"
@@ -253,6 +257,14 @@ _NUMBERS = (torch.Tensor, bool, int, float)
 def _keyword(path: Path) -> str:
     """The name of the input that a keyword argument gives; none for an argument by position."""
     return joined((Step(path[1].text), *path[2:])) if path[0].text == "1" else ""
+
+
+def _reference(model: Any) -> Callable[[], Any]:
+    """A weak reference; to nothing where there can be none."""
+    try:
+        return weakref.ref(model)
+    except TypeError:
+        return lambda: None
 
 
 def _axis(key: Any) -> str:

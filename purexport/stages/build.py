@@ -54,7 +54,7 @@ def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
     state = onnx.pure.state
     # where weights come from elsewhere, torch's program holds what stood for them
     program = None if run.options.weights is not None else onnx.pure.captured.program
-    return ONNXProgram(proto, report, {**state.first, **onnx.outside}, state.written, program)
+    return ONNXProgram(proto, report, {**state.first, **onnx.outside}, state.written, program, run.model)
 
 
 def _report(run: Run, onnx: Onnx, proto: ModelProto) -> Report:

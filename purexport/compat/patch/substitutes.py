@@ -23,6 +23,7 @@ import torch
 
 from purexport import operators, pipeline, symbolic_helper
 from purexport.capture.core import mode
+from purexport.compat.patch.verification import verifying
 from purexport.compat.symbolic import registry
 from purexport.compat.symbolic.context import GraphContext
 from purexport.compat.symbolic.values import Value
@@ -120,6 +121,10 @@ def _substitutes() -> Iterator[tuple[Any, str, Any]]:
     yield theirs.OperatorExportTypes, "RAW", OperatorExportTypes.RAW
     for name in ("shape_as_tensor", "reshape_from_tensor_shape"):
         yield import_module(f"{theirs.__name__}.operators"), name, getattr(operators, name)
+    verification: Any = import_module(f"{theirs.__name__}.verification")
+    if hasattr(verification, "verify_onnx_program"):  # since torch 2.7
+        function = verifying(verification.verify_onnx_program, verification.VerificationInfo)
+        yield verification, "verify_onnx_program", function
     helpers: Any = sys.modules[theirs.symbolic_helper.parse_args.__module__]
     for name, ours in _functions_of(symbolic_helper):
         yield helpers, name, _either(getattr(helpers, name, None), ours)
