@@ -12,11 +12,12 @@ import pytest
 import torch
 
 import purexport
+from purexport.compat.past_options import _PAST
 from purexport.lock import alone
 from purexport.options import Options
 
-# parameters of export that are no options: what is exported and where to, and one that is ignored with a remark
-NO_OPTIONS = {"model", "args", "f", "kwargs", "example_outputs"}
+# parameters of export that are no options: what is exported and where to, and those that are ignored with a remark
+NO_OPTIONS = {"model", "args", "f", "kwargs", "by_position", "past", *_PAST}
 
 
 def never(x: torch.Tensor) -> torch.Tensor:

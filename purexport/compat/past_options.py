@@ -12,7 +12,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec, cast
+from typing import Any, ParamSpec, TypedDict, cast
 
 import torch
 
@@ -54,6 +54,23 @@ _OLDER = (
 # older names of an operator_export_type, when they are true
 _KINDS = {"aten": OperatorExportTypes.ONNX_ATEN, "export_raw_ir": OperatorExportTypes.RAW}
 
+
+class PastOptions(TypedDict, total=False):
+    """Options of older signatures of torch.onnx.export, which are taken with a warning."""
+
+    _retain_param_name: Any
+    add_node_names: Any
+    aten: Any
+    enable_onnx_checker: Any
+    export_raw_ir: Any
+    export_type: Any
+    fixed_batch_size: Any
+    onnx_shape_inference: Any
+    propagate: Any
+    strip_doc_string: Any
+    val: Any
+
+
 _NOT_NEEDED = "dtypes and shapes follow from the model"
 _ROUTE = "capture='trace' or 'export' chooses the route"
 _REPORT = "the report lies in ONNXProgram.report"
@@ -85,7 +102,8 @@ def takes_past_options(export: Callable[P, ONNXProgram]) -> Callable[P, ONNXProg
     Raises TypeError for an unknown option, and for one that is given twice.
     """
     parameters = inspect.signature(export).parameters.values()
-    known = [item.name for item in parameters]
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    known = [item.name for item in parameters if item.kind not in variable]
     positions = sum(item.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for item in parameters)
 
     @functools.wraps(export)
