@@ -127,6 +127,11 @@ class Options:
             mode is TrainingMode.PRESERVE and bool(getattr(model, "training", False))
         )
 
+    @property
+    def keeps_training_operators(self) -> bool:
+        """Whether the file is for a training runtime, which looks for operators in their training mode."""
+        return training_mode(self.training) is TrainingMode.TRAINING
+
     def folds(self, model: Any) -> bool:
         """Whether values that the model computes from its parameters become constants.
 

@@ -13,6 +13,7 @@ from purexport.graph.passes.cse import share_equal_nodes
 from purexport.graph.passes.dce import remove_dead_nodes
 from purexport.graph.passes.metadata import add_metadata
 from purexport.graph.passes.naming import assign_names
+from purexport.graph.passes.statistics import keep_statistics_apart
 from purexport.program import ONNXProgram, Report
 from purexport.progress import say
 from purexport.stages.lower import Onnx
@@ -31,6 +32,7 @@ def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
     run.weights.refuse_absent(graph)
     run.weights.mapped.refuse_changed()
     owned = owned_values(graph, onnx.pure.graph.inputs)
+    defaults = keep_statistics_apart(graph, functions)
     assign_names(graph)
     proto = build_model(
         graph,
@@ -38,6 +40,7 @@ def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
         type(run.model).__name__,
         options.custom_opsets,
         owned=owned,
+        defaults=defaults,
         all_inputs=bool(options.keep_initializers_as_inputs),
         origins=run.weights.mapped.origins,
     )
