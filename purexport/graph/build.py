@@ -35,12 +35,12 @@ def build_model(
     """The model's message.  Its weights are views of the model's memory.
 
     `owned` are the initializers that come first, in their order: code pairs them with the entries of `state_dict`.
-    `defaults` are initializers that are also the defaults of inputs; with `all_inputs` all of them are.
+    `defaults` are initializers that are also the defaults of inputs; with `all_inputs` those that are `owned`, too.
     A domain of custom operators has version 1, unless `custom_opsets` gives another one.  `origins` knows which memory
     contains bytes of a checkpoint.
     """
     initializers = list(dict.fromkeys([*owned, *graph.initializers()]))
-    more = initializers if all_inputs else defaults
+    more = list(dict.fromkeys([*(owned if all_inputs else ()), *defaults]))
     imports = [ps.OperatorSetIdProto(domain="", version=opset)]
     domains = {**dict.fromkeys(sorted(_domains(graph)), 1), **(custom_opsets or {})}
     imports += [ps.OperatorSetIdProto(domain=key, version=value) for key, value in domains.items()]

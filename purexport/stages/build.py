@@ -13,6 +13,7 @@ from purexport.graph.passes.cse import share_equal_nodes
 from purexport.graph.passes.dce import remove_dead_nodes
 from purexport.graph.passes.metadata import add_metadata
 from purexport.graph.passes.naming import assign_names
+from purexport.graph.passes.output_axes import name_output_axes
 from purexport.graph.passes.statistics import keep_statistics_apart
 from purexport.program import ONNXProgram, Report
 from purexport.progress import say
@@ -32,6 +33,7 @@ def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
     run.weights.refuse_absent(graph)
     run.weights.mapped.refuse_changed()
     owned = owned_values(graph, onnx.pure.graph.inputs)
+    name_output_axes(graph, options.dynamic_axes or {})
     defaults = keep_statistics_apart(graph, functions)
     assign_names(graph)
     proto = build_model(
