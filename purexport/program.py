@@ -59,9 +59,8 @@ class ONNXProgram:
 
     `state` holds the tensors that the file takes after the model's arguments: with `mutated_state="io"` the first
     values of buffers, with `export_params=False` the model's parameters and buffers.  `written` names the inputs and
-    buffers whose new values the file returns after the model's results.  `exported_program` is the program of
-    torch.export that the file was made of; None where the model was traced or scripted.  `source()` is the model, as
-    long as somebody else keeps it.
+    buffers whose new values the file returns after the model's results.  `source()` is the model, as long as somebody
+    else keeps it.
     """
 
     def __init__(
@@ -79,7 +78,8 @@ class ONNXProgram:
         self.report = report or Report()
         self.state = dict(state or {})
         self.written = list(written)
-        self.exported_program = exported_program
+        self.recording: Callable[[], torch.export.ExportedProgram | None] | None = None
+        self._exported_program = exported_program
         self.source = _reference(source)
 
     def __repr__(self) -> str:
@@ -100,6 +100,16 @@ class ONNXProgram:
     def model_proto(self, model: ps.ModelProto) -> None:
         self._proto, self._ir = model, None
         self.release()
+
+    @property
+    def exported_program(self) -> torch.export.ExportedProgram | None:
+        """The program of torch.export that the file was made of; None where the model was traced or scripted.
+
+        Where `dynamo=True` asked for one, a traced model is recorded by torch.export when this is first read.
+        """
+        if self._exported_program is None and self.recording is not None:
+            self._exported_program, self.recording = self.recording(), None
+        return self._exported_program
 
     @property
     def model(self) -> Any:

@@ -16,10 +16,11 @@ from typing import Any, ParamSpec, TypedDict, cast
 
 import torch
 
+from purexport.capture.core.mode import exporting, select_model_mode_for_export
 from purexport.capture.core.request import script_parameters
 from purexport.compat import torch_onnx
 from purexport.errors import ExportError
-from purexport.options import OperatorExportTypes, ours
+from purexport.options import OperatorExportTypes, TrainingMode, ours
 from purexport.program import ONNXProgram
 
 P = ParamSpec("P")
@@ -114,6 +115,10 @@ def takes_past_options(export: Callable[P, ONNXProgram]) -> Callable[P, ONNXProg
         with torch_onnx.errors_of_torch():
             program = cast(Callable[..., ONNXProgram], export)(*args[:positions], **options)
         program.report.warnings[:0] = remarks
+        if given.get("dynamo", torch_onnx.patched() or None):
+            arguments = args[1] if len(args) > 1 else options.get("args", ())
+            given_by_name = options.get("kwargs"), options.get("dynamic_shapes")
+            program.recording = functools.partial(_recorded, program, arguments, *given_by_name)
         return program
 
     return cast(Callable[P, ONNXProgram], call)
@@ -154,6 +159,21 @@ def translated(given: Mapping[str, Any], known: Sequence[str]) -> tuple[dict[str
 
 def _nearest(name: str, known: Sequence[str]) -> str:
     return difflib.get_close_matches(name, [*known, *_PAST, *_KINDS], n=1, cutoff=0.0)[0]
+
+
+def _recorded(
+    program: ONNXProgram, args: Any, kwargs: Mapping[str, Any] | None, shapes: Any
+) -> torch.export.ExportedProgram | None:
+    """What torch.export records of the model that a program was made of; None where the model is gone, or no module.
+
+    Raises what torch.export raises.
+    """
+    model = program.source()
+    if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
+        return None
+    positional, keywords = arguments_of(model, args, kwargs)
+    with select_model_mode_for_export(model, TrainingMode.EVAL), exporting():
+        return torch.export.export(model, positional, keywords, dynamic_shapes=shapes, strict=False)
 
 
 # Arguments of the model -----------------------------------------------------------------------------------------------

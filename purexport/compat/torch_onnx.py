@@ -148,12 +148,21 @@ def told_to_torch(opset: int) -> Iterator[None]:
 
 @contextmanager
 def errors_of_torch() -> Iterator[None]:
-    """While a `patch` is open, our errors are torch.onnx's too, so that code can catch them as those."""
+    """While a `patch` is open, our errors are torch.onnx's too, so that code can catch them as those.
+
+    An option that is refused is a ValueError with us, and a RuntimeError there, as torch's error is.
+    """
+    theirs: Any
     try:
         yield
+    except ValueError as error:
+        if PLACES.active and type(error) is ValueError:
+            theirs = torch.onnx.errors
+            raise _as_both(ValueError, theirs.OnnxExporterError)(*error.args) from error
+        raise
     except ExportError as error:
         if PLACES.active:
-            theirs: Any = torch.onnx.errors
+            theirs = torch.onnx.errors
             name = "UnsupportedOperatorError" if isinstance(error, NotImplementedError) else "OnnxExporterError"
             ours: Any = type(error)
             error.__class__ = _as_both(ours, getattr(theirs, name))

@@ -382,6 +382,16 @@ def test_errors_are_those_of_both(model: nn.Module, theirs: str, ours: type[Exce
     assert not isinstance(alone.value, torch.onnx.OnnxExporterError)
 
 
+def test_refused_options_are_errors_of_both() -> None:
+    """A RuntimeError in torch.onnx, by which code turns to an older opset; a ValueError with us."""
+    for kind in (RuntimeError, ValueError, torch.onnx.OnnxExporterError):
+        with purexport.patch(), pytest.raises(kind, match="opset_version=3 is not one of"):
+            torch.onnx.export(nn.ReLU(), (X,), opset_version=3)
+    with pytest.raises(ValueError, match="opset_version=3") as alone:
+        purexport.export(nn.ReLU(), (X,), opset_version=3)
+    assert type(alone.value) is ValueError
+
+
 def test_an_export_is_one_for_torch_too() -> None:
     """A model that asks torch.onnx, by a name that it took before."""
     seen: list[Any] = []

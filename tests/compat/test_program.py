@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import io
 import sys
@@ -239,13 +240,28 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch, use: Any, package:
 # torch.onnx.verification --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:the option 'dynamo' has no effect")
+def test_dynamo_asks_for_an_exported_program() -> None:
+    """By trace there is none; it is recorded for those who read it."""
+    program = purexport.export(NET, (X, Y), dynamo=True)
+    recorded = program.exported_program
+    assert recorded is not None and recorded is program.exported_program and program.report.route == "trace"
+    assert_same(recorded.module()(X, Y), NET(X, Y))
+    assert purexport.export(NET, (X, Y), dynamo=False).exported_program is None
+    with purexport.patch():
+        assert torch.onnx.export(NET, (X, Y)).exported_program is not None  # type: ignore[union-attr]
+    gone = purexport.export(Net(), (X, Y), dynamo=True)
+    gc.collect()
+    assert gone.exported_program is None
+
+
 @pytest.mark.parametrize("route", ["trace", "export"])
 def test_torchs_verification(route: str) -> None:
     """Under `patch` it takes our programs, those of a trace too, and tells a wrong file from a right one."""
+    program = exported(route)
     with purexport.patch():
         from torch.onnx.verification import verify_onnx_program as patched
 
-        program = exported(route)
         found = patched(program, (X, Y))
         assert [info.name for info in found] == ["output_0", "output_1"]
         assert max(info.max_abs_diff for info in found) < 1e-5
