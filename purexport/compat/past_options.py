@@ -118,7 +118,8 @@ def takes_past_options(export: Callable[P, ONNXProgram]) -> Callable[P, ONNXProg
         if given.get("dynamo", torch_onnx.patched() or None):
             arguments = args[1] if len(args) > 1 else options.get("args", ())
             given_by_name = options.get("kwargs"), options.get("dynamic_shapes")
-            program.recording = functools.partial(_recorded, program, arguments, *given_by_name)
+            # the model is kept for it, whose weights the program has anyway
+            program.recording = functools.partial(_recorded, program.source(), arguments, *given_by_name)
         return program
 
     return cast(Callable[P, ONNXProgram], call)
@@ -162,13 +163,12 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 
 def _recorded(
-    program: ONNXProgram, args: Any, kwargs: Mapping[str, Any] | None, shapes: Any
+    model: Any, args: Any, kwargs: Mapping[str, Any] | None, shapes: Any
 ) -> torch.export.ExportedProgram | None:
-    """What torch.export records of the model that a program was made of; None where the model is gone, or no module.
+    """What torch.export records of a model; None for what is no module.
 
     Raises what torch.export raises.
     """
-    model = program.source()
     if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
         return None
     positional, keywords = arguments_of(model, args, kwargs)
