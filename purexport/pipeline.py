@@ -17,6 +17,7 @@ from purexport.stages.finish import judge_path, save_program, verify_program
 from purexport.stages.free_axes import lower_at_any_size
 from purexport.stages.functionalize import make_pure
 from purexport.stages.lower import Onnx, lower_to_onnx
+from purexport.stages.numbers import lower_with_numbers
 from purexport.stages.run import Run, opened
 
 if sys.version_info >= (3, 11):
@@ -79,7 +80,8 @@ def export(
     What is exported:
       `model`: an nn.Module, a script, an ExportedProgram, or a function.
       `args`: one tensor or a tuple; a dict at its end holds keyword arguments.  Arguments and results may be
-        containers, mappings, dataclasses and caches, in each other.
+        containers, mappings, dataclasses and caches, in each other.  By trace the Python numbers among the arguments
+        are inputs too, where the model lets them vary.
       `kwargs`: keyword arguments, also None, numbers and strings.
       `training`: EVAL, PRESERVE, TRAINING, or a bool; torch's own enum is taken too.
       `weights`: fills the parameters and buffers for this export: a checkpoint's path (.safetensors, an index of
@@ -169,14 +171,18 @@ def export(
     )
     judge_path(f, options)
     with opened(model, args, kwargs, options) as run:
-        stages = _captured_and_lowered
-        declared, onnx = lower_at_any_size(run, stages) if options.dynamic else (run, stages(run))
+        declared, onnx = lower_with_numbers(run, _at_asked_sizes)
         program = build_program(declared, onnx)
     if options.verifies:
         verify_program(run, program)
     if f is not None:
         save_program(run, program, f)
     return program
+
+
+def _at_asked_sizes(run: Run) -> tuple[Run, Onnx]:
+    stages = _captured_and_lowered
+    return lower_at_any_size(run, stages) if run.options.dynamic else (run, stages(run))
 
 
 def _captured_and_lowered(run: Run) -> Onnx:

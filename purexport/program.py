@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ import torch
 
 import proto_schema as ps
 from proto_schema.saveplan import SavePlan
-from purexport.capture.core.structures import Path, Step, apart, joined
+from purexport.capture.core.structures import Path, Step, apart, joined, number_tensor
 from purexport.graph.build import raw_tensor
 from purexport.runtime import forms, sessions
 from purexport.runtime.described import as_html, as_line
@@ -59,8 +60,9 @@ class ONNXProgram:
 
     `state` holds the tensors that the file takes after the model's arguments: with `mutated_state="io"` the first
     values of buffers, with `export_params=False` the model's parameters and buffers.  `written` names the inputs and
-    buffers whose new values the file returns after the model's results.  `source()` is the model, as long as somebody
-    else keeps it.
+    buffers whose new values the file returns after the model's results.  `constants` is None where Python numbers among
+    the arguments are no inputs.  Otherwise it has those that are none, by their positions among all tensors and
+    numbers, and None for a number without an effect.  `source()` is the model, as long as somebody else keeps it.
     """
 
     def __init__(
@@ -69,8 +71,7 @@ class ONNXProgram:
         report: Report | None = None,
         state: Mapping[str, torch.Tensor] | None = None,
         written: Sequence[str] = (),
-        exported_program: torch.export.ExportedProgram | None = None,
-        source: Any = None,
+        constants: Mapping[int, Any] | None = None,
     ) -> None:
         self._proto = model_proto
         self._ir: IrModel | None = None
@@ -78,9 +79,17 @@ class ONNXProgram:
         self.report = report or Report()
         self.state = dict(state or {})
         self.written = list(written)
+        self.constants = constants
+        self.source: Callable[[], Any] = lambda: None
         self.recording: Callable[[], torch.export.ExportedProgram | None] | None = None
-        self._exported_program = exported_program
-        self.source = _reference(source)
+        self._exported_program: torch.export.ExportedProgram | None = None
+
+    def made_from(self, model: Any, recorded: torch.export.ExportedProgram | None) -> ONNXProgram:
+        """The program itself, which knows what it was made from."""
+        self._exported_program = recorded
+        with contextlib.suppress(TypeError):  # of what there is no weak reference
+            self.source = weakref.ref(model)
+        return self
 
     def __repr__(self) -> str:
         return f"ONNXProgram({as_line(self.model_proto)})"
@@ -212,7 +221,7 @@ class ONNXProgram:
         Complex tensors are passed and returned in the form of `torch.view_as_real`; a sequence is a list of tensors.
         State that the file takes after the arguments may be left out; then it has its values from the export.
         The session stays for the next call, until `release`.
-        Raises ImportError when onnxruntime is not installed.
+        Raises ImportError when onnxruntime is not installed, ValueError for a number other than the one in the file.
         """
         proto = self.model_proto
         return tuple(sessions.run(self._sessions.of(proto), self._feed(proto, args, kwargs)))
@@ -247,34 +256,48 @@ class ONNXProgram:
     def _feed(self, proto: ps.ModelProto, args: Any, kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """The inputs by name.  Raises ValueError for too few or too many of them."""
         held = {item.name for item in proto.graph.initializer}
-        names = [item.name or "" for item in proto.graph.input if item.name not in held]
-        leaves = [pair for pair in apart((tuple(args), dict(kwargs))).leaves() if isinstance(pair[1], _NUMBERS)]
-        tensors = [(path, leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor)]
-        if len(tensors) < len([name for name in names if name not in self.state]):
-            tensors = leaves  # numbers are inputs of the file, or constants in it
-        feed = {name: leaf for path, leaf in tensors if (name := _keyword(path)) in names}
-        others = iter([name for name in names if name not in feed])
-        feed |= {next(others, "a tensor too many"): leaf for path, leaf in tensors if _keyword(path) not in names}
+        types = {item.name or "": item.type for item in proto.graph.input if item.name not in held}
+        given = self._given((tuple(args), kwargs))
+        feed = {name: leaf for path, leaf in given if (name := _keyword(path)) in types}
+        others = iter([name for name in types if name not in feed])
+        feed |= {next(others, "a tensor too many"): leaf for path, leaf in given if _keyword(path) not in types}
         feed = {**self.state, **feed}
-        if feed.keys() - self.state.keys() - {*names} or {*names} - feed.keys():
-            raise ValueError(f"the file takes {len(names)} tensors, {', '.join(names)}, and {len(tensors)} were given")
-        return {name: sessions.as_real(torch.as_tensor(feed[name]).detach()) for name in names}
+        if feed.keys() - self.state.keys() - types.keys() or types.keys() - feed.keys():
+            raise ValueError(f"the file takes {len(types)} tensors, {', '.join(types)}, and {len(given)} were given")
+        return {name: sessions.as_real(_tensor(feed[name], type_).detach()) for name, type_ in types.items()}
+
+    def tensors(self, arguments: tuple[tuple[Any, ...], Mapping[str, Any]]) -> list[torch.Tensor]:
+        """The tensors that the file takes for these arguments; a number that is an input has no axes.
+
+        Raises ValueError for a number that the file has as a constant, and that is another one here.
+        """
+        types = [item.type for item in self.model_proto.graph.input]
+        return [_tensor(leaf, type_) for (_, leaf), type_ in zip(self._given(arguments), types, strict=False)]
+
+    def _given(self, arguments: tuple[tuple[Any, ...], Mapping[str, Any]]) -> list[tuple[Path, Any]]:
+        """The tensors and numbers among the arguments that the file takes, with their paths.  Raises as `tensors`."""
+        tree = apart((arguments[0], dict(arguments[1])))
+        pairs = zip(tree.leaves(), tree.numbers(), strict=True)
+        if self.constants is None:
+            return [pair for pair, _ in pairs if isinstance(pair[1], torch.Tensor)]
+        leaves = [pair for pair, number in pairs if number or isinstance(pair[1], torch.Tensor)]
+        for place, number in self.constants.items():
+            if number is not None and place < len(leaves) and leaves[place][1] != number:
+                raise ValueError(f"the file was exported for the number {number!r}, and {leaves[place][1]!r} was given")
+        return [pair for place, pair in enumerate(leaves) if place not in self.constants]
 
 
-_NUMBERS = (torch.Tensor, bool, int, float)
+def _tensor(leaf: Any, type_: ps.TypeProto | None) -> torch.Tensor:
+    """A tensor or number as a tensor, for an input of this type."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf
+    kind = type_.tensor_type if type_ is not None else None
+    return number_tensor(float(leaf) if kind is not None and kind.elem_type == ps.TensorProto.DOUBLE else leaf)
 
 
 def _keyword(path: Path) -> str:
     """The name of the input that a keyword argument gives; none for an argument by position."""
     return joined((Step(path[1].text), *path[2:])) if path[0].text == "1" else ""
-
-
-def _reference(model: Any) -> Callable[[], Any]:
-    """A weak reference; to nothing where there can be none."""
-    try:
-        return weakref.ref(model)
-    except TypeError:
-        return lambda: None
 
 
 def _axis(key: Any) -> str:

@@ -15,7 +15,7 @@ import torch
 import proto_schema as ps
 from purexport import dtypes
 from purexport.capture.core.mode import copied, preserved
-from purexport.capture.core.structures import results_in, tensors_in
+from purexport.capture.core.structures import results_in
 from purexport.errors import ExportError, VerificationError
 from purexport.runtime.sessions import as_real
 
@@ -40,6 +40,8 @@ class Program(Protocol):
     written: list[str]
 
     def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]: ...
+
+    def tensors(self, arguments: tuple[tuple[Any, ...], Mapping[str, Any]]) -> list[torch.Tensor]: ...
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,8 @@ def verify(
     names = [item.name or "" for item in graph.output]
     with torch.no_grad(), preserved(model):
         expected = [torch.as_tensor(leaf) for _, leaf in results_in(model(*copies, **keywords))]
-        expected += _state_after(model, (copies, keywords), [item.name or "" for item in graph.input], program.written)
+        given, inputs = program.tensors((copies, keywords)), [item.name or "" for item in graph.input]
+        expected += _state_after(model, given, inputs, program.written)
     expected = [as_real(tensor).cpu() for tensor in expected]
     got = _results(program, args, kwargs, where)
     for name, mine, theirs in _pairs(names, got, expected, where):
@@ -160,9 +163,11 @@ def _pairs(
     return [(name, mine, theirs) for (name, mine), theirs in zip(flat, expected, strict=True)]
 
 
-def _state_after(model: Any, arguments: Any, inputs: Sequence[str], written: Sequence[str]) -> list[torch.Tensor]:
-    """The values of the inputs and buffers in `written` after a call."""
-    held = dict(zip(inputs, tensors_in(arguments), strict=False))
+def _state_after(
+    model: Any, given: Sequence[torch.Tensor], inputs: Sequence[str], written: Sequence[str]
+) -> list[torch.Tensor]:
+    """The values of the inputs and buffers in `written` after a call with the tensors `given`."""
+    held: dict[str, torch.Tensor] = dict(zip(inputs, given, strict=False))
     if isinstance(model, torch.nn.Module):
         held.update(model.named_buffers())
     return [held[name].detach().clone() for name in written]

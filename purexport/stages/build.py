@@ -57,9 +57,11 @@ def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
     if options.report:
         say(report.as_text())
     state = onnx.pure.state
+    constants = run.constants if run.numbers else None
     # where weights come from elsewhere, torch's program holds what stood for them
-    program = None if run.options.weights is not None else onnx.pure.captured.program
-    return ONNXProgram(proto, report, {**state.first, **onnx.outside}, state.written, program, run.model)
+    recorded = None if run.options.weights is not None else onnx.pure.captured.program
+    program = ONNXProgram(proto, report, {**state.first, **onnx.outside}, state.written, constants)
+    return program.made_from(run.model, recorded)
 
 
 def _report(run: Run, onnx: Onnx, proto: ModelProto) -> Report:
