@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,7 +185,7 @@ def _exported(
     if args.example:
         inputs, keywords = load_example(args.example)
         kwargs = {**keywords, **kwargs}
-    with shown() as progress, running(f"the export of {args.source}"):
+    with shown() as progress, running(f"the export of {args.source}"), _known_axes():
         return purexport.export(
             model,
             inputs,
@@ -204,6 +205,17 @@ def _exported(
             weights=weights,
             **stored,
         )
+
+
+@contextmanager
+def _known_axes() -> Iterator[None]:
+    """Raises UsageError for an unknown name in --dynamic, of which code for torch.onnx is only warned."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="dynamic_axes names .* which is left out")
+        try:
+            yield
+        except UserWarning as said:
+            raise UsageError(str(said).replace("which is left out: ", "and ")) from None
 
 
 def _text(facts: dict[str, Any]) -> str:
