@@ -2,12 +2,15 @@
 
 A new field goes here, and nowhere else: codec, repr, inspector, checker and printer derive from these rows.
 Declaration order is the schema's; encoding goes by field number. Only the `*_data` lists of TensorProto are packed.
+Messages on the way from a model to its nodes and sizes are typed `X | Any` in place of `X | None`: few programs check.
 `data_type`, `elem_type` and `key_type` are int32 in the schema, not enums. Late fields
 carry the IR version that brought them.
 https://github.com/onnx/onnx/blob/main/docs/IR.md
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 from proto_schema.fields import (
     BYTES,
@@ -97,7 +100,7 @@ class ValueInfoProto(Message):
     """A value's name and type."""
 
     name: str | None = optional(1, STRING)
-    type: TypeProto | None = optional(2, "TypeProto")
+    type: TypeProto | Any = optional(2, "TypeProto")
     doc_string: str | None = optional(3, STRING)
     metadata_props: list[StringStringEntryProto] = repeated(4, "StringStringEntryProto")  # IR 10
 
@@ -175,7 +178,7 @@ class ModelProto(Message):
     domain: str | None = optional(4, STRING)
     model_version: int | None = optional(5, INT64)
     doc_string: str | None = optional(6, STRING)
-    graph: GraphProto | None = optional(7, "GraphProto")
+    graph: GraphProto | Any = optional(7, "GraphProto")
     metadata_props: list[StringStringEntryProto] = repeated(14, "StringStringEntryProto")
     training_info: list[TrainingInfoProto] = repeated(20, "TrainingInfoProto")
     functions: list[FunctionProto] = repeated(25, "FunctionProto")
@@ -310,7 +313,7 @@ class TypeProto(Message):
 
     class Tensor(Message):
         elem_type: int | None = optional(1, INT32)
-        shape: TensorShapeProto | None = optional(2, "TensorShapeProto")
+        shape: TensorShapeProto | Any = optional(2, "TensorShapeProto")
 
     class Sequence(Message):
         elem_type: TypeProto | None = optional(1, "TypeProto")
@@ -324,14 +327,14 @@ class TypeProto(Message):
 
     class SparseTensor(Message):
         elem_type: int | None = optional(1, INT32)
-        shape: TensorShapeProto | None = optional(2, "TensorShapeProto")
+        shape: TensorShapeProto | Any = optional(2, "TensorShapeProto")
 
     class Opaque(Message):
         domain: str | None = optional(1, STRING)
         name: str | None = optional(2, STRING)
 
-    tensor_type: TypeProto.Tensor | None = optional(1, "TypeProto.Tensor", oneof="value")
-    sequence_type: TypeProto.Sequence | None = optional(4, "TypeProto.Sequence", oneof="value")
+    tensor_type: TypeProto.Tensor | Any = optional(1, "TypeProto.Tensor", oneof="value")
+    sequence_type: TypeProto.Sequence | Any = optional(4, "TypeProto.Sequence", oneof="value")
     map_type: TypeProto.Map | None = optional(5, "TypeProto.Map", oneof="value")
     optional_type: TypeProto.Optional | None = optional(9, "TypeProto.Optional", oneof="value")
     sparse_tensor_type: TypeProto.SparseTensor | None = optional(8, "TypeProto.SparseTensor", oneof="value")

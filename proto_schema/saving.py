@@ -39,8 +39,8 @@ from proto_schema.targets import judge
 from proto_schema.units import size_text
 from proto_schema.wire import MAX_LENGTH
 
-Where: TypeAlias = "bool | Literal['reference'] | None"
-Archive: TypeAlias = "Literal['tar'] | None"
+Where: TypeAlias = bool | Literal["reference"] | None
+Archive: TypeAlias = Literal["tar"] | None
 Stored: TypeAlias = "list[tuple[TensorProto, BytesLike]]"
 
 

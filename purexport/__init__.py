@@ -65,6 +65,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         from proto_schema.collection import paused_collection  # with the package it loads numpy

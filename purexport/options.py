@@ -82,7 +82,9 @@ class Options:
     resume: bool = False
     overwrite: bool = False
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None
-    verify: bool = False
+    verify: bool | list[Any] = False
+    rtol: float | None = None
+    atol: float | None = None
     report: bool = False
     capture: str = "auto"
     mutated_state: str = "warn"
@@ -95,6 +97,7 @@ class Options:
         _check_choices(self.operator_export_type, self.mutated_state)
         _check_names(self.input_names, self.output_names)
         training_mode(self.training)
+        _check_verification(self.verify, self.rtol, self.atol)
         if not isinstance(self.dynamic, bool):
             raise ValueError(f"dynamic={self.dynamic!r} is neither True nor False; dynamic_axes names axes")
         if self.dynamic and self.dynamic_shapes is not None:
@@ -107,12 +110,27 @@ class Options:
         """The opset that the file says."""
         return DEFAULT_OPSET if self.opset_version is None else self.opset_version
 
+    @property
+    def verifies(self) -> bool:
+        """Whether the file is compared with the model."""
+        return self.verify is not False
+
+    @property
+    def verified_arguments(self) -> Sequence[Any]:
+        """The arguments of further calls on which the file is compared with the model."""
+        return () if isinstance(self.verify, bool) else self.verify
+
     def trains(self, model: Any) -> bool:
         """Whether the file is for training, so that nothing may be computed from its parameters in advance."""
         mode = training_mode(self.training)
         return mode is TrainingMode.TRAINING or (
             mode is TrainingMode.PRESERVE and bool(getattr(model, "training", False))
         )
+
+    @property
+    def keeps_training_operators(self) -> bool:
+        """Whether the file is for a training runtime, which looks for operators in their training mode."""
+        return training_mode(self.training) is TrainingMode.TRAINING
 
     def folds(self, model: Any) -> bool:
         """Whether values that the model computes from its parameters become constants.
@@ -147,3 +165,14 @@ def _check_names(input_names: Sequence[str] | None, output_names: Sequence[str] 
     both = [name for name in input_names or () if name in (output_names or ())]
     if both:
         raise ValueError(f"input_names and output_names both give {both[0]!r}; a name stands for one value of a file")
+
+
+def _check_verification(verify: Any, rtol: float | None, atol: float | None) -> None:
+    """Raise ValueError for a `verify` that is neither a bool nor a list, and for a bound below 0."""
+    if not isinstance(verify, (bool, list)):
+        raise ValueError(
+            f"verify={type(verify).__name__} is neither True, False nor a list of arguments, as in verify=[(x, y)]"
+        )
+    for name, bound in (("rtol", rtol), ("atol", atol)):
+        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, (int, float)) or not bound >= 0):
+            raise ValueError(f"{name}={bound!r} is no number from 0 on")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from proto_schema.saving import Archive, Where
 from purexport.compat import past_options
+from purexport.compat.past_options import PastOptions
 from purexport.options import OperatorExportTypes, Options, TrainingMode
 from purexport.program import ONNXProgram
 from purexport.stages.build import build_program
@@ -18,6 +20,11 @@ from purexport.stages.lower import Onnx, lower_to_onnx
 from purexport.stages.numbers import lower_with_numbers
 from purexport.stages.run import Run, opened
 
+if sys.version_info >= (3, 11):
+    from typing import Unpack
+else:
+    from typing_extensions import Unpack  # which torch needs
+
 
 @past_options.takes_past_options
 def export(
@@ -26,12 +33,12 @@ def export(
     f: Any = None,
     export_params: bool = True,
     verbose: bool | Callable[[str], Any] = False,
-    training: TrainingMode | bool = TrainingMode.EVAL,
+    training: TrainingMode | bool | Any = TrainingMode.EVAL,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
-    *,
+    *by_position: Any,
     kwargs: Mapping[str, Any] | None = None,
-    operator_export_type: OperatorExportTypes = OperatorExportTypes.ONNX,
+    operator_export_type: OperatorExportTypes | Any = OperatorExportTypes.ONNX,
     opset_version: int | None = None,
     do_constant_folding: bool = True,
     example_outputs: Any = None,
@@ -48,39 +55,83 @@ def export(
     resume: bool = False,
     overwrite: bool = False,
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
-    verify: bool = False,
+    verify: bool | list[Any] = False,
+    rtol: float | None = None,
+    atol: float | None = None,
     report: bool = False,
     capture: str = "auto",
     mutated_state: str = "warn",
     metadata: bool = False,
     progress: Any = None,
     weights: Any = None,
+    dynamo: bool | None = None,
+    optimize: bool | None = None,
+    fallback: bool | None = None,
+    profile: bool | None = None,
+    dump_exported_program: bool | None = None,
+    artifacts_dir: Any = None,
+    autograd_inlining: bool | None = None,
+    **past: Unpack[PastOptions],
 ) -> ONNXProgram:
     """Export `model` to ONNX; returns the program, and writes it to `f` when that is given.
 
-    `args` is one tensor or a tuple; a dict at the end of the tuple holds keyword arguments.  Arguments and results may
-    be containers, mappings, dataclasses and caches, in each other.  By trace the Python numbers among the arguments are
-    inputs too, where the model lets them vary.  `dynamic_axes` names inputs, as in
-    `past_key_values.0.key`, or arguments, as in `past_key_values`.  With `dynamic=True` the model runs at other
-    sizes first; every axis that it lets vary is dynamic, and the report says why the others are not.
+    A failed export writes nothing, and leaves the model and every generator of random numbers as they were.
 
-    `f` is a path or a binary file.  The file has exactly the requested `opset_version` (9 to the newest; default 20).
-    With `do_constant_folding=False` values that the model computes from its parameters stay in the graph; static sizes
-    are numbers all the same.  With `keep_initializers_as_inputs=True` initializers are the defaults of inputs, as up to
-    IR version 3.  With `metadata=True` each node has the line, module and class of the model that it comes from, and
-    the file has IR version 10 or later.  `progress` is a function of (stage, number, stages), or True, which logs.  If
-    the function also takes `done` and `total`, it gets the number of bytes while the file is written.  `report=True`
-    logs how the program was made.  A failed export writes nothing, and leaves the model and every generator of random
-    numbers as they were.
+    What is exported:
+      `model`: an nn.Module, a script, an ExportedProgram, or a function.
+      `args`: one tensor or a tuple; a dict at its end holds keyword arguments.  Arguments and results may be
+        containers, mappings, dataclasses and caches, in each other.  By trace the Python numbers among the arguments
+        are inputs too, where the model lets them vary.
+      `kwargs`: keyword arguments, also None, numbers and strings.
+      `training`: EVAL, PRESERVE, TRAINING, or a bool; torch's own enum is taken too.
+      `weights`: fills the parameters and buffers for this export: a checkpoint's path (.safetensors, an index of
+        shards, a torch or ONNX file), a mapping from name to tensor, a sequence of these, or a `Checkpoint` with
+        options.  Their bytes are read when they are written.  The model may be on the meta device or consist of fakes.
+      `capture`: "trace" (torch.jit.trace), "export" (torch.export), or "auto": a script and an ExportedProgram as they
+        are, other models by trace where that succeeds.
+      `mutated_state`: what becomes of a buffer or an input that the model writes to: "warn", "error", or "io", which
+        makes them inputs and outputs of the file.
 
-    `external_data`, `shard_size`, `archive`, `resume` and `overwrite` are those of `proto_schema.save`.  They say where
-    the weights are written, whether model and weights become a tar, whether an interrupted save is continued, and
-    whether a file that is not known to be a model may be replaced.  A path that cannot be written to is refused before
-    the export begins.
+    What the file says:
+      `opset_version`: exactly this opset, 9 to the newest; 20 by default.
+      `custom_opsets`: versions of the domains of custom operators.
+      `input_names`, `output_names`: names of the first inputs, after these of the entries of `state_dict`, and outputs.
+      `dynamic_axes`: axes that may vary, by the name of an input, as in `past_key_values.0.key`, or of an argument, as
+        in `past_key_values`: {"x": {0: "batch"}} or {"x": [0]}.
+      `dynamic_shapes`: the same as torch.export takes it.
+      `dynamic`: True: the model runs at other sizes first; every axis that it lets vary is dynamic, and the report says
+        why the others are not.
+      `export_params`: False: parameters and buffers are inputs, in the order of `state_dict`.
+      `keep_initializers_as_inputs`: True: initializers are the defaults of inputs, as up to IR version 3.
+      `do_constant_folding`: False: values that the model computes from its parameters stay in the graph; static sizes
+        are numbers all the same.
+      `operator_export_type`: what becomes of operators that ONNX has not; torch's own enum is taken too.
+      `custom_translation_table`: operators of torch to functions that write them in ONNX.
+      `export_modules_as_functions`: True, or a set of classes of modules that become ONNX functions.
+      `metadata`: True: each node has the line, module and class of the model that it comes from; such a file has IR
+        version 10 or later.
 
-    `weights` fills the model's parameters and buffers for this export: a checkpoint's path (.safetensors, an index of
-    shards, a torch or ONNX file), a mapping from name to tensor, a sequence of these, or a `Checkpoint` with options.
-    Their bytes are read when they are written.  The model may be on the meta device or consist of fake tensors.
+    Where it is written: `f` is a path or a binary file.  A path that cannot be written to is refused before the export
+    begins.  The other options are those of `proto_schema.save`:
+      `external_data`: where the weights are: None, True, False or "reference".
+      `use_external_data_format`: the same, of older code.
+      `shard_size`: bytes of one data file.
+      `archive`: "tar": model and weights in one stream.
+      `resume`: True: an interrupted save is continued.
+      `overwrite`: True: a file that is not known to be a model may be replaced.
+
+    What is said and checked:
+      `verbose`: True logs the printed graph; a function gets its text.
+      `report`: True logs how the program was made.
+      `progress`: a function of (stage, number, stages), or True, which logs.  If the function also takes `done` and
+        `total`, it gets the number of bytes while the file is written.
+      `verify`: True runs the file in onnxruntime on `args` and compares the results with the model's; a list holds the
+        arguments of more calls.
+      `rtol`, `atol`: how far results may be apart; by default that follows from the data types of the file.
+
+    Code for torch.onnx may give more options by position (`by_position`), as in the years of torch 1.2 to 2.4.
+    `example_outputs`, `dynamo`, `optimize`, `fallback`, `profile`, `dump_exported_program`, `artifacts_dir`,
+    `autograd_inlining` and the options of `past` are taken; a warning says what became of each.
 
     Raises ExportError (UnsupportedOperatorError for operators that ONNX cannot express at this opset, VerificationError
     when `verify` finds a difference), ValueError for an option out of range, its subclass WeightsError for weights
@@ -109,6 +160,8 @@ def export(
         overwrite=overwrite,
         custom_translation_table=custom_translation_table,
         verify=verify,
+        rtol=rtol,
+        atol=atol,
         report=report,
         capture=capture,
         mutated_state=mutated_state,
@@ -120,7 +173,7 @@ def export(
     with opened(model, args, kwargs, options) as run:
         declared, onnx = lower_with_numbers(run, _at_asked_sizes)
         program = build_program(declared, onnx)
-    if options.verify:
+    if options.verifies:
         verify_program(run, program)
     if f is not None:
         save_program(run, program, f)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+import contextlib
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 import proto_schema as ps
 from proto_schema.saveplan import SavePlan
-from purexport.capture.core.mode import copied, preserved
-from purexport.capture.core.structures import apart, number_tensor, results_in, tensors_in
-from purexport.errors import ExportError, VerificationError
+from purexport.capture.core.structures import Path, Step, apart, joined, number_tensor
+from purexport.graph.build import raw_tensor
+from purexport.runtime import forms, sessions
+from purexport.runtime.described import as_html, as_line
+from purexport.runtime.ir_models import IrModel
 
 
 @dataclass
@@ -48,6 +51,9 @@ class Report:
             ]
         return "\n".join([*lines, *(f"warning: {remark}" for remark in self.warnings)])
 
+    def __str__(self) -> str:
+        return self.as_text()
+
 
 class ONNXProgram:
     """An exported model: the message, how it was made, and methods to run and save it.
@@ -56,190 +62,265 @@ class ONNXProgram:
     values of buffers, with `export_params=False` the model's parameters and buffers.  `written` names the inputs and
     buffers whose new values the file returns after the model's results.  `constants` is None where Python numbers among
     the arguments are no inputs.  Otherwise it has those that are none, by their positions among all tensors and
-    numbers, and None for a number without an effect.
+    numbers, and None for a number without an effect.  `source()` is the model, as long as somebody else keeps it.
     """
 
     def __init__(
         self,
         model_proto: ps.ModelProto,
-        report: Report,
+        report: Report | None = None,
         state: Mapping[str, torch.Tensor] | None = None,
         written: Sequence[str] = (),
         constants: Mapping[int, Any] | None = None,
     ) -> None:
-        self.model_proto = model_proto
-        self.report = report
+        self._proto = model_proto
+        self._ir: IrModel | None = None
+        self._sessions = sessions.Sessions()
+        self.report = report or Report()
         self.state = dict(state or {})
         self.written = list(written)
         self.constants = constants
+        self.source: Callable[[], Any] = lambda: None
+        self.recording: Callable[[], torch.export.ExportedProgram | None] | None = None
+        self._exported_program: torch.export.ExportedProgram | None = None
+
+    def made_from(self, model: Any, recorded: torch.export.ExportedProgram | None) -> ONNXProgram:
+        """The program itself, which knows what it was made from."""
+        self._exported_program = recorded
+        with contextlib.suppress(TypeError):  # of what there is no weak reference
+            self.source = weakref.ref(model)
+        return self
+
+    def __repr__(self) -> str:
+        return f"ONNXProgram({as_line(self.model_proto)})"
+
+    def _repr_html_(self) -> str:
+        """The same in a notebook, as tables."""
+        return as_html(self.model_proto, self.report.as_text())
+
+    # The model ---------------------------------------------------------------------------------------------------
+
+    @property
+    def model_proto(self) -> ps.ModelProto:
+        """The model as a message.  After a change of the message `release` has a later call use it."""
+        return self._proto if self._ir is None else self._ir.message()
+
+    @model_proto.setter
+    def model_proto(self, model: ps.ModelProto) -> None:
+        self._proto, self._ir = model, None
+        self.release()
+
+    @property
+    def exported_program(self) -> torch.export.ExportedProgram | None:
+        """The program of torch.export that the file was made of; None where the model was traced or scripted.
+
+        Where `dynamo=True` asked for one, a traced model is recorded by torch.export when this is first read.
+        """
+        if self._exported_program is None and self.recording is not None:
+            self._exported_program, self.recording = self.recording(), None
+        return self._exported_program
+
+    @property
+    def model(self) -> Any:
+        """The model as an `onnx_ir.Model`; what is changed in it is changed in the program, and it can be replaced.
+
+        Raises ImportError where onnx_ir is not installed.
+        """
+        if self._ir is None:
+            self._ir = IrModel.of(self._proto)
+        return self._ir.model
+
+    @model.setter
+    def model(self, model: Any) -> None:
+        self._ir = IrModel(model)
+        self.release()
+
+    def optimize(self) -> None:
+        """Does nothing, since constants were folded at the export; for code that calls it on torch.onnx's program."""
+
+    def rename_axes(self, rename_mapping: Mapping[Any, str]) -> None:
+        """Give dynamic axes other names, everywhere in the file: `{"n": "batch"}` makes `2*batch` of `2*n`.
+
+        A key is a name, the text of an expression, or a dimension of `model`.  A name of no axis is a warning.
+        Raises ValueError for a key that is no name.
+        """
+        names = {_axis(key): new for key, new in rename_mapping.items()}
+        proto = self.model_proto
+        found = list(forms.dimensions(proto))
+        sizes = forms.sizes_of([dim.dim_param or "" for dim in found])
+        known = sizes.keys() | {name for size in sizes.values() for name in size.symbols}
+        for name in [name for name in names if name not in known]:
+            warnings.warn(f"rename_axes: no axis is called {name!r}", UserWarning, stacklevel=2)
+        changes = forms.renamed(sizes, names)
+        for dim in found:
+            dim.dim_param = changes[dim.dim_param or ""]
+        for axes in self.report.dynamic.values():
+            axes.update({axis: changes.get(text, text) for axis, text in axes.items()})
+        self.model_proto = proto
+
+    def apply_weights(self, state_dict: Mapping[str, torch.Tensor]) -> None:
+        """Replace initializers, and values of `state`, by tensors of the same names.  The tensors are not copied.
+
+        A name that the file does not hold is a warning, as in torch.onnx.
+        Raises ValueError for a tensor of another shape or dtype.
+        """
+        proto = self.model_proto
+        held = {item.name: place for place, item in enumerate(proto.graph.initializer)}
+        for name, tensor in state_dict.items():
+            if name not in held and name not in self.state:
+                text = f"apply_weights: the file holds no {name!r}, which is left out"
+                warnings.warn(text, UserWarning, stacklevel=2)
+                continue
+            if name in self.state:
+                _refuse_unlike(name, tensor, self.state[name].dtype, self.state[name].shape)
+                self.state[name] = tensor.detach()
+            if name in held:
+                made = raw_tensor(sessions.as_real(tensor.detach()))
+                before = proto.graph.initializer[held[name]]
+                _refuse_unlike(name, made, before.data_type, before.dims)
+                made.name = name
+                proto.graph.initializer[held[name]] = made
+        self.model_proto = proto
+
+    # Writing -----------------------------------------------------------------------------------------------------
 
     def save(
-        self, f: Any, *, include_initializers: bool = True, keep_initializers_as_inputs: bool = False, **options: Any
+        self,
+        destination: Any,
+        *,
+        include_initializers: bool = True,
+        keep_initializers_as_inputs: bool = False,
+        **options: Any,
     ) -> None:
         """Write the model to a path or binary file; `options` are those of `proto_schema.save`.
 
         The first two options are those of torch.onnx: initializers can be left out of the file, or become its inputs.
         """
-        ps.save(self._as_asked(include_initializers, keep_initializers_as_inputs), f, **options)
+        ps.save(self._as_asked(include_initializers, keep_initializers_as_inputs), destination, **options)
 
     def plan(
-        self, f: Any, *, include_initializers: bool = True, keep_initializers_as_inputs: bool = False, **options: Any
+        self,
+        destination: Any,
+        *,
+        include_initializers: bool = True,
+        keep_initializers_as_inputs: bool = False,
+        **options: Any,
     ) -> SavePlan:
         """What `save` with the same arguments would write: files, tensors, disk space, memory.  Writes nothing."""
-        return ps.plan(self._as_asked(include_initializers, keep_initializers_as_inputs), f, **options)
+        return ps.plan(self._as_asked(include_initializers, keep_initializers_as_inputs), destination, **options)
 
     def _as_asked(self, kept: bool, inputs: bool) -> ps.ModelProto:
         proto = self.model_proto
-        return _with_initializers_as(proto, kept, inputs) if inputs or not kept else proto
+        return forms.with_initializers(proto, kept=kept, as_inputs=inputs) if inputs or not kept else proto
 
-    def optimize(self) -> None:
-        """Does nothing, since constants were folded at the export; for code that calls it on torch.onnx's program."""
+    # Running -----------------------------------------------------------------------------------------------------
 
-    def __call__(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Run the model in onnxruntime on tensors given as the model takes them; returns the outputs as tensors.
+    def __call__(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Run the model in onnxruntime on arguments as the model takes them; returns the outputs as tensors.
 
-        Complex tensors are passed and returned in the form of `torch.view_as_real`.
+        Complex tensors are passed and returned in the form of `torch.view_as_real`; a sequence is a list of tensors.
         State that the file takes after the arguments may be left out; then it has its values from the export.
+        The session stays for the next call, until `release`.
         Raises ImportError when onnxruntime is not installed, ValueError for a number other than the one in the file.
         """
-        tensors = self.tensors((args, kwargs))
-        graph = self.model_proto.graph
-        names = [item.name or "" for item in graph.input] if graph is not None else []
-        tensors += [self.state[name] for name in names[len(tensors) :] if name in self.state]
-        return run_in_onnxruntime(self.model_proto, tensors)
+        proto = self.model_proto
+        return tuple(sessions.run(self._sessions.of(proto), self._feed(proto, args, kwargs)))
+
+    def call_reference(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The same by onnx's reference evaluator.  Raises ImportError when onnx is not installed."""
+        proto = self.model_proto
+        return tuple(sessions.run_reference(proto, self._feed(proto, args, kwargs)))
+
+    def compute_values(
+        self, value_names: Sequence[str], args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> tuple[Any, ...]:
+        """The values of these names in the file, of inputs, initializers and nodes, for the arguments of a call.
+
+        Raises ValueError for a name that no value has, ImportError without onnxruntime.
+        """
+        proto = forms.with_outputs(self.model_proto, value_names)
+        with sessions.Sessions() as opened:
+            return tuple(sessions.run(opened.open(proto), self._feed(proto, args, kwargs or {})))
+
+    def initialize_inference_session(self, initializer: Callable[[str | bytes], Any] | None = None) -> None:
+        """Make the session that calls use: `initializer` makes it of the model's bytes, or of a path where it is large.
+
+        Without one it is a session on the CPU.
+        """
+        self._sessions.open(self.model_proto, initializer)
+
+    def release(self) -> None:
+        """Let go of the session of onnxruntime; the next call makes a new one."""
+        self._sessions.close()
+
+    def _feed(self, proto: ps.ModelProto, args: Any, kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """The inputs by name.  Raises ValueError for too few or too many of them."""
+        held = {item.name for item in proto.graph.initializer}
+        types = {item.name or "": item.type for item in proto.graph.input if item.name not in held}
+        given = self._given((tuple(args), kwargs))
+        feed = {name: leaf for path, leaf in given if (name := _keyword(path)) in types}
+        others = iter([name for name in types if name not in feed])
+        feed |= {next(others, "a tensor too many"): leaf for path, leaf in given if _keyword(path) not in types}
+        feed = {**self.state, **feed}
+        if feed.keys() - self.state.keys() - types.keys() or types.keys() - feed.keys():
+            raise ValueError(f"the file takes {len(types)} tensors, {', '.join(types)}, and {len(given)} were given")
+        return {name: sessions.as_real(_tensor(feed[name], type_).detach()) for name, type_ in types.items()}
 
     def tensors(self, arguments: tuple[tuple[Any, ...], Mapping[str, Any]]) -> list[torch.Tensor]:
         """The tensors that the file takes for these arguments; a number that is an input has no axes.
 
         Raises ValueError for a number that the file has as a constant, and that is another one here.
         """
-        if self.constants is None:
-            return tensors_in(arguments)
-        tree = apart(arguments)
+        types = [item.type for item in self.model_proto.graph.input]
+        return [_tensor(leaf, type_) for (_, leaf), type_ in zip(self._given(arguments), types, strict=False)]
+
+    def _given(self, arguments: tuple[tuple[Any, ...], Mapping[str, Any]]) -> list[tuple[Path, Any]]:
+        """The tensors and numbers among the arguments that the file takes, with their paths.  Raises as `tensors`."""
+        tree = apart((arguments[0], dict(arguments[1])))
         pairs = zip(tree.leaves(), tree.numbers(), strict=True)
-        leaves = [leaf for (_, leaf), number in pairs if number or isinstance(leaf, torch.Tensor)]
+        if self.constants is None:
+            return [pair for pair, _ in pairs if isinstance(pair[1], torch.Tensor)]
+        leaves = [pair for pair, number in pairs if number or isinstance(pair[1], torch.Tensor)]
         for place, number in self.constants.items():
-            if number is not None and place < len(leaves) and leaves[place] != number:
-                raise ValueError(f"the file was exported for the number {number!r}, and {leaves[place]!r} was given")
-        given = [leaf for place, leaf in enumerate(leaves) if place not in self.constants]
-        types = [item.type.tensor_type for item in (self.model_proto.graph or ps.GraphProto()).input if item.type]
-        doubles = [type_ is not None and type_.elem_type == ps.TensorProto.DOUBLE for type_ in types]
-        return [
-            leaf if isinstance(leaf, torch.Tensor) else number_tensor(float(leaf) if double else leaf)
-            for leaf, double in zip(given, doubles, strict=False)
-        ]
+            if number is not None and place < len(leaves) and leaves[place][1] != number:
+                raise ValueError(f"the file was exported for the number {number!r}, and {leaves[place][1]!r} was given")
+        return [pair for place, pair in enumerate(leaves) if place not in self.constants]
 
 
-def _with_initializers_as(proto: ps.ModelProto, kept: bool, inputs: bool) -> ps.ModelProto:
-    """The model with its initializers in the file or not, and as inputs or not; tensors are shared, not copied."""
-    graph = proto.graph
-    assert graph is not None
-    known = {item.name for item in graph.input}
-    infos = [
-        ps.helper.make_tensor_value_info(tensor.name or "", tensor.data_type or 0, tensor.dims)
-        for tensor in graph.initializer
-        if tensor.name not in known
-    ]
-    changed = copy.copy(graph)
-    changed.input = [*graph.input, *(infos if inputs else ())]
-    changed.initializer = graph.initializer if kept else []
-    made = copy.copy(proto)
-    made.graph = changed
-    return made
+def _tensor(leaf: Any, type_: ps.TypeProto | None) -> torch.Tensor:
+    """A tensor or number as a tensor, for an input of this type."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf
+    kind = type_.tensor_type if type_ is not None else None
+    return number_tensor(float(leaf) if kind is not None and kind.elem_type == ps.TensorProto.DOUBLE else leaf)
+
+
+def _keyword(path: Path) -> str:
+    """The name of the input that a keyword argument gives; none for an argument by position."""
+    return joined((Step(path[1].text), *path[2:])) if path[0].text == "1" else ""
+
+
+def _axis(key: Any) -> str:
+    """The name of a key of `rename_axes`: a text, or a dimension of onnx_ir, which has it as its value."""
+    name = getattr(key, "value", key)
+    if not isinstance(name, str):
+        raise ValueError(f"rename_axes takes names of axes and dimensions that have one, not {key!r}")
+    return name
+
+
+def _refuse_unlike(name: str, tensor: Any, dtype: Any, shape: Sequence[int]) -> None:
+    """Raise ValueError for a tensor that does not fit in the place of another."""
+    given = (
+        (tensor.dtype, tuple(tensor.shape))
+        if isinstance(tensor, torch.Tensor)
+        else (tensor.data_type, tuple(tensor.dims))
+    )
+    if given != (dtype, tuple(shape)):
+        raise ValueError(
+            f"apply_weights: {name!r} has dtype and shape {given}, and the file holds {(dtype, tuple(shape))}"
+        )
 
 
 def run_in_onnxruntime(model: ps.ModelProto, tensors: Sequence[torch.Tensor]) -> list[Any]:
     """The outputs of `model` on its inputs in order, sequences as lists.  Raises ImportError without onnxruntime."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ImportError("running a model needs onnxruntime: pip install onnxruntime") from error
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(ps.dumps(model), options, providers=["CPUExecutionProvider"])
-    arrays = [as_real(tensor.detach()).cpu().numpy() for tensor in tensors]
-    names = [item.name for item in session.get_inputs()]
-    if len(names) != len(arrays):
-        raise ValueError(f"the file takes {len(names)} tensors, {', '.join(names)}, and {len(arrays)} were given")
-    inputs = dict(zip(names, arrays, strict=True))
-    return [pytree.tree_map(torch.from_numpy, array) for array in session.run(None, inputs)]
-
-
-def as_real(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor as a file holds it: a complex one has its two parts on a last axis of size 2."""
-    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-
-
-def verify(
-    program: ONNXProgram, model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], rtol: float, atol: float
-) -> None:
-    """Run the file in onnxruntime and the model in torch on the same arguments.
-
-    State that the file takes and returns is compared too.
-    Raises VerificationError, which names the first output that differs, by how much, and where.
-    """
-    copies, keywords = copied((args, dict(kwargs)))
-    graph = program.model_proto.graph
-    assert graph is not None
-    names = [item.name or "" for item in graph.output]
-    with torch.no_grad(), preserved(model):
-        expected = [torch.as_tensor(leaf) for _, leaf in results_in(model(*copies, **keywords))]
-        expected += _state_after(
-            model, program.tensors((copies, keywords)), [item.name or "" for item in graph.input], program.written
-        )
-    expected = [as_real(tensor) for tensor in expected]
-    got = _results(program, args, kwargs)
-    for name, mine, theirs in _pairs(names, got, expected):
-        if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
-            raise VerificationError(
-                f"output {name!r} is {mine.dtype}{list(mine.shape)} in onnxruntime and "
-                f"{theirs.dtype}{list(theirs.shape)} in torch"
-            )
-        close = torch.isclose(mine, theirs.cpu(), rtol=rtol, atol=atol, equal_nan=True)
-        if not bool(close.all()):
-            place = tuple(torch.nonzero(~close)[0].tolist())
-            raise VerificationError(
-                f"output {name!r} differs at {int((~close).sum())} of {close.numel()} places, first at {place}: "
-                f"{mine[place].item()} in onnxruntime, {theirs[place].item()} in torch"
-            )
-
-
-def _results(program: ONNXProgram, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-    """The file's results in onnxruntime.  Raises ExportError where onnxruntime has no kernel for a custom operator."""
-    try:
-        return program(*args, **kwargs)
-    except Exception as error:
-        functions = {function.domain for function in program.model_proto.functions}
-        domains = {item.domain for item in program.model_proto.opset_import if item.domain} - functions
-        if not domains or isinstance(error, ImportError):
-            raise
-        raise ExportError(
-            f"verify=True cannot run the file, whose operators of {', '.join(sorted(map(str, domains)))} need kernels "
-            f"that onnxruntime does not have by itself; leave verify out ({error})",
-            code="verify-impossible",
-        ) from error
-
-
-def _pairs(names: Sequence[str], got: Sequence[Any], expected: Sequence[torch.Tensor]) -> list[tuple[str, Any, Any]]:
-    """The file's outputs by name, with torch's.  A list of data-dependent length is one output, and several in torch.
-
-    Raises VerificationError when the lengths differ.
-    """
-    flat: list[tuple[str, torch.Tensor]] = []
-    for name, mine in zip(names, got, strict=True):
-        theirs = expected[len(flat)] if len(flat) < len(expected) else None
-        of_numbers = not isinstance(mine, list) and mine.dim() == 1 and (theirs is None or theirs.dim() == 0)
-        flat += [(name, item) for item in mine] if isinstance(mine, list) or of_numbers else [(name, mine)]
-    if len(flat) != len(expected):
-        raise VerificationError(f"onnxruntime gives {len(flat)} tensors in all, torch {len(expected)}")
-    return [(name, mine, theirs) for (name, mine), theirs in zip(flat, expected, strict=True)]
-
-
-def _state_after(
-    model: Any, given: Sequence[torch.Tensor], inputs: Sequence[str], written: Sequence[str]
-) -> list[torch.Tensor]:
-    """The values of the inputs and buffers in `written` after a call with the tensors `given`."""
-    held: dict[str, torch.Tensor] = dict(zip(inputs, given, strict=False))
-    if isinstance(model, torch.nn.Module):
-        held.update(model.named_buffers())
-    return [held[name].detach().clone() for name in written]
+    return list(ONNXProgram(model)(*tensors))

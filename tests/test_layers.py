@@ -40,7 +40,7 @@ LAYERS: dict[str, tuple[str, str]] = {
     "lowering": ("lowering", "graph functionalize fx shapes facts aten base toolkit"),
     "weights.model": ("weights.model", "capture weights graph fx shapes facts aten base toolkit"),
     "distributed": ("distributed", "weights graph base toolkit"),
-    "program": ("program", "capture fx shapes facts aten base toolkit"),
+    "program": ("program runtime", "graph capture fx shapes facts aten base toolkit"),
     "compat": ("compat", "program lowering capture graph functionalize fx shapes facts aten base toolkit"),
     "pipeline": (
         "pipeline stages",

@@ -12,11 +12,12 @@ import pytest
 import torch
 
 import purexport
+from purexport.compat.past_options import _PAST
 from purexport.lock import alone
 from purexport.options import Options
 
-# parameters of export that are no options: what is exported and where to, and one that is ignored with a remark
-NO_OPTIONS = {"model", "args", "f", "kwargs", "example_outputs"}
+# parameters of export that are no options: what is exported and where to, and those that are ignored with a remark
+NO_OPTIONS = {"model", "args", "f", "kwargs", "by_position", "past", *_PAST}
 
 
 def never(x: torch.Tensor) -> torch.Tensor:
@@ -40,6 +41,9 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("export_modules_as_functions", True, ValueError, "export_modules_as_functions needs an nn.Module"),
     ("progress", 1.5, ValueError, "progress=1.5 is neither True nor a function"),
     ("custom_translation_table", {7: never}, TypeError, "custom_translation_table"),
+    ("verify", (X,), ValueError, "verify=tuple is neither True, False nor a list of arguments, as in verify=[(x, y)]"),
+    ("rtol", -1.0, ValueError, "rtol=-1.0 is no number from 0 on"),
+    ("atol", float("nan"), ValueError, "atol=nan is no number from 0 on"),
     ("weights", {"w": X}, purexport.WeightsError, "weights fill the tensors of an nn.Module"),
 ]
 

@@ -12,14 +12,15 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec, cast
+from typing import Any, ParamSpec, TypedDict, cast
 
 import torch
 
+from purexport.capture.core.mode import exporting, select_model_mode_for_export
 from purexport.capture.core.request import script_parameters
 from purexport.compat import torch_onnx
 from purexport.errors import ExportError
-from purexport.options import OperatorExportTypes, ours
+from purexport.options import OperatorExportTypes, TrainingMode, ours
 from purexport.program import ONNXProgram
 
 P = ParamSpec("P")
@@ -54,6 +55,23 @@ _OLDER = (
 # older names of an operator_export_type, when they are true
 _KINDS = {"aten": OperatorExportTypes.ONNX_ATEN, "export_raw_ir": OperatorExportTypes.RAW}
 
+
+class PastOptions(TypedDict, total=False):
+    """Options of older signatures of torch.onnx.export, which are taken with a warning."""
+
+    _retain_param_name: Any
+    add_node_names: Any
+    aten: Any
+    enable_onnx_checker: Any
+    export_raw_ir: Any
+    export_type: Any
+    fixed_batch_size: Any
+    onnx_shape_inference: Any
+    propagate: Any
+    strip_doc_string: Any
+    val: Any
+
+
 _NOT_NEEDED = "dtypes and shapes follow from the model"
 _ROUTE = "capture='trace' or 'export' chooses the route"
 _REPORT = "the report lies in ONNXProgram.report"
@@ -85,7 +103,8 @@ def takes_past_options(export: Callable[P, ONNXProgram]) -> Callable[P, ONNXProg
     Raises TypeError for an unknown option, and for one that is given twice.
     """
     parameters = inspect.signature(export).parameters.values()
-    known = [item.name for item in parameters]
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    known = [item.name for item in parameters if item.kind not in variable]
     positions = sum(item.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for item in parameters)
 
     @functools.wraps(export)
@@ -96,6 +115,11 @@ def takes_past_options(export: Callable[P, ONNXProgram]) -> Callable[P, ONNXProg
         with torch_onnx.errors_of_torch():
             program = cast(Callable[..., ONNXProgram], export)(*args[:positions], **options)
         program.report.warnings[:0] = remarks
+        if given.get("dynamo", torch_onnx.patched() or None):
+            arguments = args[1] if len(args) > 1 else options.get("args", ())
+            given_by_name = options.get("kwargs"), options.get("dynamic_shapes")
+            # the model is kept for it, whose weights the program has anyway
+            program.recording = functools.partial(_recorded, program.source(), arguments, *given_by_name)
         return program
 
     return cast(Callable[P, ONNXProgram], call)
@@ -136,6 +160,20 @@ def translated(given: Mapping[str, Any], known: Sequence[str]) -> tuple[dict[str
 
 def _nearest(name: str, known: Sequence[str]) -> str:
     return difflib.get_close_matches(name, [*known, *_PAST, *_KINDS], n=1, cutoff=0.0)[0]
+
+
+def _recorded(
+    model: Any, args: Any, kwargs: Mapping[str, Any] | None, shapes: Any
+) -> torch.export.ExportedProgram | None:
+    """What torch.export records of a model; None for what is no module.
+
+    Raises what torch.export raises.
+    """
+    if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
+        return None
+    positional, keywords = arguments_of(model, args, kwargs)
+    with select_model_mode_for_export(model, TrainingMode.EVAL), exporting():
+        return torch.export.export(model, positional, keywords, dynamic_shapes=shapes, strict=False)
 
 
 # Arguments of the model -----------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """What an open `patch` has put into torch.onnx, and what an export does while one is open.
 
 The replacements belong to the process, as torch.onnx does, so all threads see them.  The first `patch` puts everything
-in its place, and the last one to end takes it back, in whatever order threads leave.  What other code has replaced
-meanwhile is left alone.  Nothing here imports torch.onnx: torch loads it when it is asked for the attribute.
+in its place, and the last one to end takes it back, in whatever order threads leave.  A `patch` stands, from its call
+on, until a `with` takes it over, which ends it, or until it is undone.  What other code has replaced meanwhile is left
+alone.  Nothing here imports torch.onnx: torch loads it when it is asked for the attribute.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from purexport.lowering.rules import registered
 # the exporters of torch 2.6 and later, which torch.onnx.export calls: by module and name
 INNER = ("torch.onnx._internal.exporter._compat", "export_compat")
 ABSENT = object()
+Substitutes = Callable[[], Iterable[tuple[Any, str, Any]]]
 
 
 class Places:
@@ -31,6 +33,7 @@ class Places:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._depth = 0
+        self._standing: list[object] = []
         self._put: list[tuple[Any, str, Any, Any]] = []  # holder, name, what was there, what is there
         self._modules: dict[str, types.ModuleType] = {}
 
@@ -39,8 +42,29 @@ class Places:
         """Whether a `patch` is open."""
         return self._depth > 0
 
-    def enter(self, substitutes: Callable[[], Iterable[tuple[Any, str, Any]]], inner: Callable[..., Any]) -> None:
-        """Open one more `patch`: `substitutes` gives (holder, name, what it becomes), `inner` goes to INNER."""
+    def stand(self, owner: object, substitutes: Substitutes, inner: Callable[..., Any]) -> None:
+        """Open a `patch` of `owner` that stands: `substitutes` as for `enter`."""
+        with self._lock:
+            self.enter(substitutes, inner)
+            self._standing.append(owner)
+
+    def take_over(self, owner: object) -> bool:
+        """Whether `owner` had one that stands; it ends with the next `leave` from now on."""
+        with self._lock:
+            known = len(self._standing)
+            self._standing = [item for item in self._standing if item is not owner]
+            return len(self._standing) < known
+
+    def fall(self) -> None:
+        """Close all that stand."""
+        with self._lock:
+            count = len(self._standing)
+            self._standing = []
+            for _ in range(count):
+                self.leave()
+
+    def enter(self, substitutes: Substitutes, inner: Callable[..., Any]) -> None:
+        """Open one more: `substitutes` gives (holder, name, what it becomes), `inner` goes to INNER."""
         with self._lock:
             if not self._depth:
                 try:
@@ -124,12 +148,21 @@ def told_to_torch(opset: int) -> Iterator[None]:
 
 @contextmanager
 def errors_of_torch() -> Iterator[None]:
-    """While a `patch` is open, our errors are torch.onnx's too, so that code can catch them as those."""
+    """While a `patch` is open, our errors are torch.onnx's too, so that code can catch them as those.
+
+    An option that is refused is a ValueError with us, and a RuntimeError there, as torch's error is.
+    """
+    theirs: Any
     try:
         yield
+    except ValueError as error:
+        if PLACES.active and type(error) is ValueError:
+            theirs = torch.onnx.errors
+            raise _as_both(ValueError, theirs.OnnxExporterError)(*error.args) from error
+        raise
     except ExportError as error:
         if PLACES.active:
-            theirs: Any = torch.onnx.errors
+            theirs = torch.onnx.errors
             name = "UnsupportedOperatorError" if isinstance(error, NotImplementedError) else "OnnxExporterError"
             ours: Any = type(error)
             error.__class__ = _as_both(ours, getattr(theirs, name))

@@ -27,16 +27,20 @@ def build_model(
     name: str,
     custom_opsets: Mapping[str, int] | None = None,
     *,
+    owned: Sequence[Value] = (),
+    defaults: Sequence[Value] = (),
     all_inputs: bool = False,
     origins: Origins | None = None,
 ) -> ps.ModelProto:
-    """The model's message.  Its weights are views of the model's memory; with `all_inputs` they are defaults of inputs.
+    """The model's message.  Its weights are views of the model's memory.
 
+    `owned` are the initializers that come first, in their order: code pairs them with the entries of `state_dict`.
+    `defaults` are initializers that are also the defaults of inputs; with `all_inputs` those that are `owned`, too.
     A domain of custom operators has the version that its nodes want, 1 by default, unless `custom_opsets` gives one.
     `origins` knows which memory contains bytes of a checkpoint.
     """
-    initializers = graph.initializers()
-    more = initializers if all_inputs else ()
+    initializers = list(dict.fromkeys([*owned, *graph.initializers()]))
+    more = list(dict.fromkeys([*(owned if all_inputs else ()), *defaults]))
     imports = [ps.OperatorSetIdProto(domain="", version=opset)]
     domains = {**dict(sorted(_domains(graph).items())), **(custom_opsets or {})}
     imports += [ps.OperatorSetIdProto(domain=key, version=value) for key, value in domains.items()]

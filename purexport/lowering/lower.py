@@ -71,17 +71,20 @@ def lower_graph(
     kind: OperatorExportTypes = OperatorExportTypes.ONNX,
     listed: bool = False,
     axes: Mapping[str, Axes] | None = None,
+    trains: bool = False,
 ) -> Lowered:
     """Lower `graph` to ONNX at `opset`; `custom` maps ATen names to rules that go first.
 
     `axes` maps an input's name to its dynamic axes and their names, for a graph that was recorded with the sizes of an
     example (`sized`); None for a graph whose types hold for all sizes.
 
-    Without `fold`, what is computed of parameters stays in the graph.  `kind` says which calls stay as they are;
+    Without `fold`, what is computed of parameters stays in the graph.  With `trains` operators that training runtimes
+    look for are kept.  `kind` says which calls stay as they are;
     `listed` that the results are those of a list, which a RAW graph returns.
     Raises UnsupportedOperatorError with every call that cannot be expressed.
     """
-    run = functools.partial(_lowered, graph, opset, custom or {}, fold, kind, listed)
+    rules = RuleBook(registered(), custom or {}, trains)
+    run = functools.partial(_lowered, graph, opset, rules, fold, kind, listed)
     if axes is None:
         return run(None)
     recorded = [(value, value.type) for value in _values(graph)]
@@ -121,14 +124,14 @@ def _values(graph: AtenGraph) -> Iterator[AtenValue]:
 def _lowered(
     graph: AtenGraph,
     opset: int,
-    custom: Mapping[str, Callable[..., Any]],
+    rules: RuleBook,
     fold: bool,
     kind: OperatorExportTypes,
     listed: bool,
     example: Example | None,
 ) -> Lowered:
     """One lowering of the graph; `example` knows the sizes that can change, where the types do not say them."""
-    walk = Walk(custom, kind, example)
+    walk = Walk(rules, kind, example)
     op = Emitter.of(walk.result.graph, opset, folds=fold, scope=example, older=FORMS)
     op = walk.model(op, graph)
     if kind is OperatorExportTypes.RAW:
@@ -143,13 +146,11 @@ def _lowered(
 class Walk:
     """One walk over a graph."""
 
-    def __init__(
-        self, custom: Mapping[str, Callable[..., Any]], kind: OperatorExportTypes, example: Example | None
-    ) -> None:
+    def __init__(self, rules: RuleBook, kind: OperatorExportTypes, example: Example | None) -> None:
         self.example = example
         self.result = Lowered(Graph())
         self.state = State()
-        self.rules = RuleBook(registered(), custom)
+        self.rules = rules
         self.kind = kind
 
     def model(self, op: Emitter, graph: AtenGraph) -> Emitter:

@@ -11,7 +11,7 @@ from typing import Any
 
 from purexport.aten.schema import signature
 from purexport.lowering.complex.by_parts import rule_by_parts
-from purexport.lowering.core.registry import COMPLEX, Rule, declared, declared_by_parts
+from purexport.lowering.core.registry import COMPLEX, TRAINING, Rule, declared, declared_by_parts
 
 # every rule file, by folder
 FILES = {
@@ -42,10 +42,14 @@ def registered() -> Mapping[str, Rule]:
 
 @dataclass(frozen=True, slots=True)
 class RuleBook:
-    """The rules of one lowering: `custom` ones of the user by ATen name, which go first, and ours."""
+    """The rules of one lowering: `custom` ones of the user by ATen name, which go first, and ours.
+
+    With `trains` those for training runtimes go before our others.
+    """
 
     ours: Mapping[str, Rule]
     custom: Mapping[str, Callable[..., Any]]
+    trains: bool = False
 
     def find(self, target: str) -> Rule | None:
         """The rule of an ATen name, which has a suffix for quantized or complex tensors; None where there is none."""
@@ -53,7 +57,7 @@ class RuleBook:
         if custom is not None:
             names = tuple(parameter.name for parameter in signature(target.removesuffix(COMPLEX)).parameters)
             return Rule(lambda op, **arguments: custom(op, *arguments.values()), names)
-        return self.ours.get(target)
+        return (self.ours.get(target + TRAINING) if self.trains else None) or self.ours.get(target)
 
     def custom_of(self, target: str) -> Callable[..., Any] | None:
         """The user's rule of an ATen name with or without its overload; None where there is none."""

@@ -13,6 +13,8 @@ from purexport.graph.passes.cse import share_equal_nodes
 from purexport.graph.passes.dce import remove_dead_nodes
 from purexport.graph.passes.metadata import add_metadata
 from purexport.graph.passes.naming import assign_names
+from purexport.graph.passes.output_axes import name_output_axes
+from purexport.graph.passes.statistics import keep_statistics_apart
 from purexport.program import ONNXProgram, Report
 from purexport.progress import say
 from purexport.stages.lower import Onnx
@@ -31,12 +33,16 @@ def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
     run.weights.refuse_absent(graph)
     run.weights.mapped.refuse_changed()
     owned = owned_values(graph, onnx.pure.graph.inputs)
+    name_output_axes(graph, options.dynamic_axes or {})
+    defaults = keep_statistics_apart(graph, functions)
     assign_names(graph)
     proto = build_model(
         graph,
         options.opset,
         type(run.model).__name__,
         options.custom_opsets,
+        owned=owned,
+        defaults=defaults,
         all_inputs=bool(options.keep_initializers_as_inputs),
         origins=run.weights.mapped.origins,
     )
@@ -52,7 +58,10 @@ def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
         say(report.as_text())
     state = onnx.pure.state
     constants = run.constants if run.numbers else None
-    return ONNXProgram(proto, report, {**state.first, **onnx.outside}, state.written, constants)
+    # where weights come from elsewhere, torch's program holds what stood for them
+    recorded = None if run.options.weights is not None else onnx.pure.captured.program
+    program = ONNXProgram(proto, report, {**state.first, **onnx.outside}, state.written, constants)
+    return program.made_from(run.model, recorded)
 
 
 def _report(run: Run, onnx: Onnx, proto: ModelProto) -> Report:

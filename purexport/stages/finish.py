@@ -8,21 +8,29 @@ from typing import Any
 from proto_schema.durable import blamed_on, takes_rename
 from proto_schema.targets import judge
 from purexport.capture.core.mode import select_model_mode_for_export
+from purexport.compat.past_options import arguments_of
 from purexport.lock import alone
 from purexport.options import Options
-from purexport.program import ONNXProgram, verify
+from purexport.program import ONNXProgram
+from purexport.runtime.verification import tolerance, verify
 from purexport.stages.run import Run
 
 
 def verify_program(run: Run, program: ONNXProgram) -> ONNXProgram:
-    """The program, after a check that it gives the model's results on the run's arguments.
+    """The program, after a check that it gives the model's results on the run's arguments, and on those of `verify`.
 
     Raises VerificationError when the results differ.
     """
     run.progress.at("verify")
-    mode = select_model_mode_for_export(run.model, run.options.training)
+    options = run.options
+    mode = select_model_mode_for_export(run.model, options.training)
+    bounds = tolerance(program.model_proto, options.rtol, options.atol)
     with alone(), mode, run.weights.swapped(valued=True):
-        verify(program, run.model, run.args, run.kwargs, rtol=1e-3, atol=1e-5)
+        verify(program, run.model, run.args, run.kwargs, bounds)
+        for place, given in enumerate(options.verified_arguments):
+            args, kwargs = arguments_of(run.model, given, None)
+            verify(program, run.model, args, kwargs, bounds, f"verify[{place}]: ")
+    program.release()
     return program
 
 

@@ -47,5 +47,6 @@ def make_pure(run: Run, captured: Captured) -> Pure:
     pure.graph.output_names = names.name_outputs(pure.graph.output_names, options.output_names)
     remarks += interface_remarks(pure.graph)
     users = [item.name for item in pure.graph.inputs if item.kind == "user"]
-    names.check_axes(options.dynamic_axes, [*users, *pure.graph.output_names], argument_names(run.model, run.arguments))
+    interface = [*users, *pure.graph.output_names]
+    remarks += said(names.unknown_axes(options.dynamic_axes or (), interface, argument_names(run.model, run.arguments)))
     return Pure(captured, pure.graph, state, remarks)

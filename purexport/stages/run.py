@@ -74,7 +74,7 @@ def opened(model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Opt
         registered = torch_onnx.registered_with_torch(opset)
         rules = custom_rules(opset, options.custom_translation_table, applied, registered)
         weights = Attached(model, options.weights)
-        if options.verify:
+        if options.verifies:
             weights.refuse_verification(arguments)
         yield Run(model, *arguments, options, progress, rules, weights)
 

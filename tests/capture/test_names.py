@@ -12,6 +12,7 @@ from torch import nn
 
 import proto_schema as ps
 import purexport
+from tests.harness import CAPTURES
 
 X, Y = torch.randn(2, 3), torch.randn(2, 3)
 PARAMETERS = ["l.weight", "l.bias", "buf"]
@@ -118,7 +119,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"output_names": ["a", "b", "c"]}, "output_names names 3 values, and the model has 2"),
     ({"output_names": ["x"], "dynamic_axes": {"x": {0: "n"}}}, "dynamic_axes names 'x', which is an input's own name"),
     ({"input_names": list("abcdef")}, "input_names names 6 values, and the model has 5 inputs, parameters and buffers"),
-    ({"dynamic_axes": {"z": {0: "n"}}}, "dynamic_axes names 'z', and the inputs and outputs are x, y, output_0"),
 ]
 
 
@@ -126,6 +126,63 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_names_that_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         purexport.export(Two(), (X, Y), **options)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "nearest"),
+    [("z", "x"), ("outputs_1", "output_1"), ("X", "x")],
+    ids=["input", "output", "case"],
+)
+@pytest.mark.parametrize("route", CAPTURES)
+def test_an_unknown_name_in_dynamic_axes_is_a_warning(route: str, unknown: str, nearest: str) -> None:
+    """As in torch.onnx; the other entries hold."""
+    axes = {unknown: {0: "m"}, "x": {0: "n"}, "y": {0: "n"}}
+    with pytest.warns(UserWarning, match=f"dynamic_axes names '{unknown}', which is left out.*nearest is '{nearest}'"):
+        program = purexport.export(Two(), (X, Y), capture=route, dynamic_axes=axes)
+    assert program.model_proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "n"
+    assert any(unknown in remark for remark in program.report.warnings)
+
+
+class Grows(nn.Module):
+    """Sizes that are expressions, that data decides, and that are fixed."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.cat([x, y]), torch.cat([x, y]) * 2, x[x > 0], x * 2, x.sum(0, keepdim=True)
+
+
+NAMED_OUTPUTS: list[tuple[dict[str, Any], list[list[Any]]]] = [
+    # the axes of outputs, what the file says
+    ({}, [["m + n", 3], ["m + n", 3], [None], ["n", 3], [1, 3]]),
+    ({"a": {0: "sum"}, "b": {-2: "sum"}}, [["sum", 3], ["sum", 3], [None], ["n", 3], [1, 3]]),
+    ({"c": {0: "count"}, "d": {0: "rows"}}, [["m + n", 3], ["m + n", 3], ["count"], ["rows", 3], [1, 3]]),
+    ({"a": {0: "k"}, "c": {0: "k"}}, [["k", 3], ["m + n", 3], ["k"], ["n", 3], [1, 3]]),
+    # not what the size is: a label of an input, one for two sizes, one of a fixed size or of no axis
+    ({"a": {0: "n"}, "d": {0: "m"}}, [["m + n", 3], ["m + n", 3], [None], ["n", 3], [1, 3]]),
+    ({"a": {0: "k"}, "d": {0: "k"}}, [["m + n", 3], ["m + n", 3], [None], ["n", 3], [1, 3]]),
+    ({"a": {1: "w", 5: "v"}, "e": {0: "one"}, "b": [0]}, [["m + n", 3], ["m + n", 3], [None], ["n", 3], [1, 3]]),
+]
+
+
+@pytest.mark.parametrize(("named", "wanted"), NAMED_OUTPUTS, ids=[str(row[0])[:40] for row in NAMED_OUTPUTS])
+@pytest.mark.parametrize("route", CAPTURES)
+def test_labels_of_outputs(route: str, named: dict[str, Any], wanted: list[list[Any]]) -> None:
+    """A label names the size of an output's axis where the inputs have no label for it."""
+    axes = {"x": {0: "n"}, "y": {0: "m"}} | named
+    outputs = list("abcde")
+    args = torch.randn(2, 3), torch.randn(4, 3)
+    program = purexport.export(Grows(), args, capture=route, output_names=outputs, dynamic_axes=axes, verify=True)
+    onnx.checker.check_model(program.model_proto.SerializeToString(), full_check=True)
+    found = [
+        [dim.dim_value if dim.dim_param is None else dim.dim_param for dim in item.type.tensor_type.shape.dim]
+        for item in program.model_proto.graph.output
+    ]
+    given = {label for axes in named.values() if isinstance(axes, dict) for label in axes.values()} | {
+        "n",
+        "m",
+        "m + n",
+    }
+    named_only = [[size if isinstance(size, int) or size in given else None for size in sizes] for sizes in found]
+    assert named_only == wanted
 
 
 class Counts(nn.Module):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,6 +21,7 @@ from proto_schema.units import size_text
 from purexport.cli.describe import attribute_text
 from purexport.cli.main import VERBS, main
 from purexport.cli.verbs import demo
+from purexport.stages import finish
 
 ROOT = Path(__file__).parents[2]
 
@@ -188,6 +190,20 @@ def test_export_speaks_to_people(capsys: pytest.CaptureFixture[str]) -> None:
         assert part in text
 
 
+def test_bounds_of_the_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    usual = finish.tolerance
+
+    def noted(*args: Any) -> Any:
+        seen.append(args[1:])
+        return usual(*args)
+
+    monkeypatch.setattr(finish, "tolerance", noted)
+    for bounds in ([], ["--rtol", "1e-2", "--atol", "0.5"]):
+        assert run("export", "net.py:Net", *X, "--verify", *bounds, "-o", "out.onnx") == 0
+    assert seen == [(None, None), (0.01, 0.5)]
+
+
 def test_weights_are_the_given_ones() -> None:
     torch.save({"state_dict": {"linear.weight": torch.zeros(2, 4), "linear.bias": torch.tensor([3.0, 4.0])}}, "w.pt")
     assert run("export", "net:Net", *X, "--weights", "w.pt", "-o", "out.onnx") == 0
@@ -202,6 +218,8 @@ BOMB = b"\x80\x02}N" + b"".join(b"q%ch%c\x86" % (level, level) for level in rang
 
 # the command line, what its one line on stderr must say
 MISTAKES: list[tuple[Sequence[str], str]] = [
+    (["export", "net:Net", *X, "--rtol", "0.1"], "--rtol is about --verify, which is not given"),
+    (["export", "net:Net", *X, "--verify", "--atol", "-1"], "atol=-1.0 is no number from 0 on"),
     ([], "required: VERB"),
     (["nope"], "invalid choice: 'nope'"),
     (["show"], "required: FILE"),

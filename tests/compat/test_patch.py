@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
 import sys
@@ -193,7 +194,62 @@ def cross() -> None:
     second.__exit__(None, None, None)
 
 
-@pytest.mark.parametrize("run", [leave, fail, fail_in_an_export, nest, decorate, cross], ids=lambda run: run.__name__)
+def stand() -> None:
+    """A call alone takes effect at once, and may be repeated."""
+    held = purexport.patch()
+    assert torch.onnx.export is purexport.export and "until .undo()" in repr(held)
+    purexport.patch()
+    with purexport.patch():
+        pass
+    gc.collect()
+    assert torch.onnx.export is purexport.export
+    held.undo()
+    assert torch.onnx.export is TORCH_EXPORT and "torch's own" in repr(held)
+    held.undo()
+
+
+def undo_by_another() -> None:
+    purexport.patch()
+    purexport.patch().undo()
+
+
+def undo_beside_a_block() -> None:
+    with purexport.patch():
+        purexport.patch()
+        purexport.patch().undo()
+        assert torch.onnx.export is purexport.export
+
+
+def undo_inside() -> None:
+    with purexport.patch() as held:
+        held.undo()
+        assert torch.onnx.export is TORCH_EXPORT
+
+
+def enter_again() -> None:
+    held = purexport.patch()
+    with held:
+        with held:
+            pass
+        assert torch.onnx.export is purexport.export
+    assert torch.onnx.export is TORCH_EXPORT
+    with held:
+        assert torch.onnx.export is purexport.export
+
+
+def only_decorate() -> None:
+    """A function that is decorated and never called changes nothing."""
+    purexport.patch()(leave)
+    assert torch.onnx.export is TORCH_EXPORT
+
+
+WAYS_OUT = [
+    *(leave, fail, fail_in_an_export, nest, decorate, cross),
+    *(stand, undo_by_another, undo_beside_a_block, undo_inside, enter_again, only_decorate),
+]
+
+
+@pytest.mark.parametrize("run", WAYS_OUT, ids=lambda run: run.__name__)
 def test_it_is_undone(run: Callable[[], None]) -> None:
     with unchanged():
         run()
@@ -324,6 +380,16 @@ def test_errors_are_those_of_both(model: nn.Module, theirs: str, ours: type[Exce
     with pytest.raises(ours) as alone:
         purexport.export(model, (X,))
     assert not isinstance(alone.value, torch.onnx.OnnxExporterError)
+
+
+def test_refused_options_are_errors_of_both() -> None:
+    """A RuntimeError in torch.onnx, by which code turns to an older opset; a ValueError with us."""
+    for kind in (RuntimeError, ValueError, torch.onnx.OnnxExporterError):
+        with purexport.patch(), pytest.raises(kind, match="opset_version=3 is not one of"):
+            torch.onnx.export(nn.ReLU(), (X,), opset_version=3)
+    with pytest.raises(ValueError, match="opset_version=3") as alone:
+        purexport.export(nn.ReLU(), (X,), opset_version=3)
+    assert type(alone.value) is ValueError
 
 
 def test_an_export_is_one_for_torch_too() -> None:

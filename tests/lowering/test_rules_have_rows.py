@@ -8,13 +8,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 from types import ModuleType
 
 import pytest
 import torch
 
 import tests.lowering
-from purexport.lowering.core.registry import COMPLEX, LAYOUT_ARGUMENTS, QUANTIZED
+from purexport.lowering.core.registry import COMPLEX, LAYOUT_ARGUMENTS, QUANTIZED, TRAINING
 from purexport.lowering.rules import registered
 from tests.harness import ROUTES, Row, export_row
 from tests.lowering.test_numbers import TARGETS as NUMBERS
@@ -24,6 +25,7 @@ OPSET = 20
 # Rules that no operator row can reach, and the test that does.
 TESTED_ELSEWHERE: dict[str, str] = dict.fromkeys(NUMBERS, "tests/lowering/test_numbers.py") | {
     "prim::Uninitialized": "tests/functionalize/test_blocks.py",
+    "aten::batch_norm@training": "tests/models/test_training.py",
 }
 
 
@@ -113,7 +115,8 @@ def test_rules_name_their_arguments_as_aten_does() -> None:
     """
     schemas = {_full_name(schema): schema for schema in torch._C._jit_get_all_schemas()}
     served: dict[int, set[str]] = {}
-    rules = [(target.removesuffix(QUANTIZED).removesuffix(COMPLEX), rule) for target, rule in registered().items()]
+    suffixes = re.compile(f"({QUANTIZED}|{COMPLEX}|{TRAINING})$")
+    rules = [(suffixes.sub("", target), rule) for target, rule in registered().items()]
     for target, rule in rules:
         names = {argument.name for argument in schemas[target].arguments} if target in schemas else set()
         served.setdefault(id(inspect.unwrap(rule.function)), set()).update(names)

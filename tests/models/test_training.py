@@ -5,6 +5,8 @@ Random masks are compared by what they must be: a share of zeros, and the rest s
 
 from __future__ import annotations
 
+import copy
+import io
 from contextlib import nullcontext
 from typing import Any
 
@@ -71,18 +73,73 @@ def test_modes(training: TrainingMode | bool, before: bool, trains: bool) -> Non
     kinds = [node.op_type for node in found.graph.node]
     assert ("Dropout" in kinds) == trains
     assert ("Abs" in kinds) == trains  # of a parameter, which is to be trained
-    # ONNX Runtime's optimizations take the operator in training mode for that of inference: the batch is written out
-    assert ("BatchNormalization" in kinds) == (not trains)
+    # training runtimes look for the operator; where a model trains by itself, the batch is written out
+    assert ("BatchNormalization" in kinds) == (training is not TrainingMode.PRESERVE or not trains)
 
 
-@pytest.mark.parametrize("opset", [9, 11, 12, 13, 14, 17, 20, 23])
-def test_batch_norm_of_the_batch(opset: int) -> None:
-    """Written out at every opset: the numbers are torch's."""
-    model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3))
-    found = exported(model, training=True, opset_version=opset, writes=True)
-    assert "BatchNormalization" not in [node.op_type for node in found.graph.node]
-    got = run_ort(found.SerializeToString(), [IMAGE.numpy()])[0]
-    assert_near(got, model.train()(IMAGE))
+NORMS: dict[str, tuple[nn.Module, Tensor, bool]] = {
+    # the model, its input, and whether it has the operator
+    "after-a-convolution": (nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3, momentum=0.3)), IMAGE, True),
+    "of-a-matrix": (nn.BatchNorm1d(8), IMAGE[:, 0, 0], True),
+    "of-rows": (nn.BatchNorm1d(2, momentum=None), IMAGE[:, :, 0], True),
+    "many-channels": (nn.BatchNorm2d(16), torch.cat([IMAGE] * 8, 1), True),
+    "without-weights": (nn.BatchNorm2d(2, affine=False), IMAGE, True),
+    "without-statistics": (nn.BatchNorm2d(2, track_running_stats=False), IMAGE, True),
+    "with-neither": (nn.BatchNorm2d(2, affine=False, track_running_stats=False), IMAGE, True),
+    "two-with-equal-weights": (nn.Sequential(nn.BatchNorm2d(2), nn.ReLU(), nn.BatchNorm2d(2)), IMAGE, True),
+    "doubles": (nn.BatchNorm2d(2).double(), IMAGE.double(), False),  # the operator's epsilon is a float32
+}
+
+
+@pytest.mark.parametrize("opset", [9, 13, 14, 17, 20, 23])
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.filterwarnings("ignore:.*writes to its buffer")
+def test_batch_norm_of_the_batch(name: str, opset: int) -> None:
+    """The operator in training mode where the opset has it, written out before; the numbers are torch's, run for run.
+
+    ONNX Runtime writes over the statistics that the operator reads, and merges small ones with equal weights.
+    """
+    model, example, has = copy.deepcopy(NORMS[name])
+    found = exported(model, example, training=True, opset_version=opset)
+    norms = [node for node in found.graph.node if node.op_type == "BatchNormalization"]
+    assert bool(norms) == (has and opset >= 14)
+    for node in norms:
+        said = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
+        assert said["training_mode"] == 1 and len(node.output) == 3
+    assert not any(torch.isnan(tensor).any() for tensor in model.state_dict().values())
+    session = onnxruntime.InferenceSession(found.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert [item.name for item in session.get_inputs()] == ["input"]
+    expected = model.train()(example)
+    for _ in range(2):
+        assert_near(torch.from_numpy(session.run(None, {"input": example.numpy()})[0]), expected)
+
+
+@pytest.mark.parametrize("capture", ["trace", "export"])
+@pytest.mark.parametrize("opset", [14, 17, 20])
+@pytest.mark.filterwarnings("ignore:.*writes to its buffer", "ignore::DeprecationWarning")
+def test_training_operators_are_those_of_torch(capture: str, opset: int) -> None:
+    """The nodes that training runtimes look for, what they read, and their attributes."""
+    model, file = Net(), io.BytesIO()
+    mode = torch.onnx.TrainingMode.TRAINING
+    ours = exported(model, training=mode, opset_version=opset, capture=capture, do_constant_folding=False)
+    options: dict[str, Any] = {"dynamo": False, "training": mode, "opset_version": opset, "do_constant_folding": False}
+    torch.onnx.export(model, (IMAGE,), file, **options)
+    theirs = onnx.load_from_string(file.getvalue())
+
+    def kept(proto: onnx.ModelProto) -> list[Any]:
+        weights = {item.name for item in proto.graph.initializer} & {*model.state_dict()}
+        return [
+            (
+                node.op_type,
+                [name for name in node.input if name in weights],
+                len(node.output) if node.op_type == "BatchNormalization" else 1,
+                {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute},
+            )
+            for node in proto.graph.node
+            if node.op_type in ("BatchNormalization", "Dropout")
+        ]
+
+    assert len(kept(ours)) == 2 and kept(ours) == kept(theirs)
 
 
 def test_running_statistics_go_out() -> None:

@@ -7,7 +7,9 @@ anything refers to them by name.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import difflib
+from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from purexport.aten.graph import AtenGraph, Input
@@ -19,12 +21,19 @@ def order_inputs(inputs: list[Input], model: Any) -> list[Input]:
     """Sort the inputs: those of the user, then those in `state_dict` in its order, then the rest.
 
     Returns those that can be named, in order.  An input of the model that is not in `state_dict` cannot be named.
+    A tied tensor gets the first of its names, whichever the model reads first.
     """
-    listed = [item for item in owned_tensors(model) if item.persistent]
-    order = {name: position for position, item in enumerate(listed) for name in item.names}
+    listed = [item.names for item in owned_tensors(model) if item.persistent]
+    order = {name: place for place, name in enumerate(name for names in listed for name in names)}
     users = [item for item in inputs if item.kind == "user"]
     own = [item for item in inputs if item.kind in ("parameter", "buffer") and item.name in order]
     own.sort(key=lambda item: order[item.name])
+    first = {name: names[0] for names in listed for name in names}
+    taken = {item.name for item in inputs}
+    for item in own:
+        if first[item.name] not in taken:
+            item.name = first[item.name]
+            taken.add(item.name)
     named = {id(item) for item in (*users, *own)}
     inputs[:] = [*users, *own, *(item for item in inputs if id(item) not in named)]
     return [*users, *own]
@@ -78,8 +87,18 @@ def make_way(
     graph.output_names[start:] = [names.unique(name) if name in given else name for name in graph.output_names[start:]]
 
 
-def check_axes(dynamic_axes: Mapping[str, Any] | None, known: Sequence[str], arguments: Collection[str] = ()) -> None:
-    """Raise ValueError for a name that belongs to no input, no output and no argument."""
-    for name in dynamic_axes or {}:
+def unknown_axes(dynamic_axes: Iterable[str], known: Sequence[str], arguments: Collection[str] = ()) -> list[str]:
+    """A remark on each name in `dynamic_axes` that belongs to no input, no output and no argument."""
+    remarks = []
+    for name in dynamic_axes:
         if name not in known and name not in arguments:
-            raise ValueError(f"dynamic_axes names {name!r}, and the inputs and outputs are {', '.join(known)}")
+            nearest = max(known, key=partial(_likeness, name))
+            remarks.append(
+                f"dynamic_axes names {name!r}, which is left out: the inputs and outputs are {', '.join(known)}, "
+                f"and the nearest is {nearest!r}"
+            )
+    return remarks
+
+
+def _likeness(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one.lower(), other.lower()).ratio()

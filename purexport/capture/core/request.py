@@ -66,6 +66,7 @@ class Captured:
     `types_hold_for_all_sizes` is False where the types in the graph are those of the example, with numbers as sizes
     also on dynamic axes.  `scripted` is True when a script was interpreted, on its own or called from a trace.
     `listed` is True when the model returns a list and the results are its elements.
+    `program` is the program of torch.export that the graph was read from.
     """
 
     graph: AtenGraph
@@ -75,6 +76,7 @@ class Captured:
     types_hold_for_all_sizes: bool = False
     scripted: bool = False
     listed: bool = False
+    program: torch.export.ExportedProgram | None = None
     route: str = ""
     reason: str = ""
 

@@ -91,7 +91,7 @@ def _captured(
     graph.outputs = [output for output in graph.outputs if output is not None]
     spec = program.call_spec.out_spec
     listed = spec is not None and spec.type is list
-    return Captured(graph, types_hold_for_all_sizes=True, listed=listed)
+    return Captured(graph, types_hold_for_all_sizes=True, listed=listed, program=program)
 
 
 def _output_paths(program: ExportedProgram) -> list[Path]:

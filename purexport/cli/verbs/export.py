@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
-from contextlib import nullcontext
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +95,10 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--dry-run", action="store_true", help="say what would be written, and write nothing")
     add("--metadata", action="store_true", help="say at each node which line and module of the model it comes from")
     add("--verify", action="store_true", help="run the file in onnxruntime on the example and compare with torch")
+    add("--rtol", type=float, metavar="R", help="with --verify: how far a result may be from torch's, relative to it")
+    add(
+        "--atol", type=float, metavar="A", help="and absolute; without these it follows from the data types of the file"
+    )
     add("--json", action="store_true", help="report as JSON")
     return parser
 
@@ -106,6 +111,10 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--input names must differ; given were {', '.join(names)}")
     if args.example and specs:
         raise UsageError("--example gives all arguments; leave --input out")
+    for option in ("rtol", "atol"):
+        bound = getattr(args, option)
+        if bound is not None and not args.verify:
+            raise UsageError(f"--{option} is about --verify, which is not given")
     dynamic = parse_dynamic(args.dynamic, None if args.example else names)
     kwargs = _parse_kwargs(args.kwargs)
     shard = parse_size(args.shard_size)
@@ -176,7 +185,7 @@ def _exported(
     if args.example:
         inputs, keywords = load_example(args.example)
         kwargs = {**keywords, **kwargs}
-    with shown() as progress, running(f"the export of {args.source}"):
+    with shown() as progress, running(f"the export of {args.source}"), _known_axes():
         return purexport.export(
             model,
             inputs,
@@ -189,11 +198,24 @@ def _exported(
             dynamic=ALL in args.dynamic,
             capture=args.capture,
             verify=args.verify,
+            rtol=args.rtol,
+            atol=args.atol,
             metadata=args.metadata,
             progress=progress,
             weights=weights,
             **stored,
         )
+
+
+@contextmanager
+def _known_axes() -> Iterator[None]:
+    """Raises UsageError for an unknown name in --dynamic, of which code for torch.onnx is only warned."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="dynamic_axes names .* which is left out")
+        try:
+            yield
+        except UserWarning as said:
+            raise UsageError(str(said).replace("which is left out: ", "and ")) from None
 
 
 def _text(facts: dict[str, Any]) -> str:

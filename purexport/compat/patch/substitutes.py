@@ -1,4 +1,4 @@
-"""`patch`: while it is open, calls of torch.onnx in this process export with purexport.
+"""`patch`: while one is open, calls of torch.onnx in this process export with purexport.
 
 Other libraries find the exporter in three ways: as an attribute (`torch.onnx.export`), as a name that they imported
 before (`from torch.onnx import export`), and as `torch.onnx.utils.export`.  To serve all three, our functions replace
@@ -16,14 +16,14 @@ import functools
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 
 from purexport import operators, pipeline, symbolic_helper
 from purexport.capture.core import mode
+from purexport.compat.patch.verification import verifying
 from purexport.compat.symbolic import registry
 from purexport.compat.symbolic.context import GraphContext
 from purexport.compat.symbolic.values import Value
@@ -31,20 +31,64 @@ from purexport.compat.torch_onnx import ABSENT, INNER, PLACES, registering_modul
 from purexport.options import OperatorExportTypes
 from purexport.program import ONNXProgram
 
+P = ParamSpec("P")
+Result = TypeVar("Result")
 
-@contextmanager
-def patch() -> Iterator[None]:
-    """Inside, code that calls `torch.onnx.export` and its companions gets our functions; also a decorator.
 
-    It holds for the whole process, may be nested, and is undone on exit, also after an error.  Functions that are
-    registered inside by `torch.onnx.register_custom_op_symbolic` stay registered, with torch.onnx and with us.
+def patch() -> Patch:
+    """From now on, code that calls `torch.onnx.export` and its companions gets our functions.
+
+    The call alone takes effect, and holds until `undo` of what it returns; `purexport.patch().undo()` does as well.
+    As `with purexport.patch():` it holds for the block, also where the block ends by an error; it is a decorator too.
+    It holds for the whole process, and may be nested and repeated.  Functions that are registered meanwhile by
+    `torch.onnx.register_custom_op_symbolic` stay registered, with torch.onnx and with us.
     Raises ImportError if torch.onnx cannot be loaded.
     """
-    PLACES.enter(_substitutes, _export_compat)
-    try:
-        yield
-    finally:
+    return Patch()
+
+
+class Patch:
+    """What `patch` returns: it is open, and ends with its `with`, or by `undo`."""
+
+    def __init__(self) -> None:
+        self._blocks = 0
+        PLACES.stand(self, _substitutes, _export_compat)
+
+    def undo(self) -> None:
+        """End this one, and every other that stands by a call alone.  Blocks of `with` go on until their ends."""
+        PLACES.fall()
+        while self._blocks:
+            self._end()
+
+    def __enter__(self) -> Patch:
+        if not PLACES.take_over(self):
+            PLACES.enter(_substitutes, _export_compat)
+        self._blocks += 1
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._blocks:
+            self._end()
+
+    def _end(self) -> None:
+        self._blocks -= 1
         PLACES.leave()
+
+    def __call__(self, function: Callable[P, Result]) -> Callable[P, Result]:
+        """As a decorator: it holds for each call of the function, and for nothing else."""
+        if PLACES.take_over(self):
+            PLACES.leave()
+
+        @functools.wraps(function)
+        def call(*args: P.args, **named: P.kwargs) -> Result:
+            with Patch():
+                return function(*args, **named)
+
+        return call
+
+    def __repr__(self) -> str:
+        state = "exports with purexport until .undo() of this" if PLACES.active else "is torch's own"
+        return f"<purexport.patch: torch.onnx {state}>"
 
 
 # What is put in place -------------------------------------------------------------------------------------------------
@@ -77,6 +121,10 @@ def _substitutes() -> Iterator[tuple[Any, str, Any]]:
     yield theirs.OperatorExportTypes, "RAW", OperatorExportTypes.RAW
     for name in ("shape_as_tensor", "reshape_from_tensor_shape"):
         yield import_module(f"{theirs.__name__}.operators"), name, getattr(operators, name)
+    verification: Any = import_module(f"{theirs.__name__}.verification")
+    if hasattr(verification, "verify_onnx_program"):  # since torch 2.7
+        function = verifying(verification.verify_onnx_program, verification.VerificationInfo)
+        yield verification, "verify_onnx_program", function
     helpers: Any = sys.modules[theirs.symbolic_helper.parse_args.__module__]
     for name, ours in _functions_of(symbolic_helper):
         yield helpers, name, _either(getattr(helpers, name, None), ours)

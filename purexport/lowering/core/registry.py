@@ -8,6 +8,7 @@ refused: nothing is ignored silently.
 `lower_quantized` declares what the same operator does with torch's quantized tensors: a rule of its own, which gets
 `Quantized` where the rule for plain tensors gets values.  `lower_complex` does so for complex tensors, which are
 `Pair`s; `by_parts` names the operators whose plain rule serves the real and the imaginary part alike.
+`lower_training` declares what is written instead for training runtimes.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ LAYOUT_ARGUMENTS = frozenset(
 # what follows the ATen name of a rule for quantized tensors
 QUANTIZED = "@quantized"
 COMPLEX = "@complex"
+TRAINING = "@training"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,11 @@ def lower_complex(*targets: str, promote: str = "") -> Callable[[Function], Func
     `promote` names the operands that are brought to parts of one dtype; those that are real stay `Value`s.
     """
     return lower(*[target + COMPLEX for target in targets], promote=promote)
+
+
+def lower_training(*targets: str) -> Callable[[Function], Function]:
+    """Register the decorated function as the rule of each name in files for training runtimes."""
+    return lower(*[target + TRAINING for target in targets])
 
 
 def by_parts(operands: str, *targets: str) -> None:

@@ -15,7 +15,7 @@ from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
-from purexport.lowering.core.registry import lower
+from purexport.lowering.core.registry import lower, lower_training
 from purexport.lowering.support.common import axis_of, dims_of, reshape
 
 
@@ -105,6 +105,44 @@ def _with_given_statistics(
     scale = _filled(op, 1, channels, mean) if weight is None else op.cast(weight, mean.dtype)
     shift = _filled(op, 0, channels, mean) if bias is None else op.cast(bias, mean.dtype)
     return op.cast(op.BatchNormalization(computed, scale, shift, mean, var, epsilon=eps), value.dtype)
+
+
+@lower_training("aten::batch_norm")
+def batch_norm_operator(
+    op: Emitter,
+    input: Value,
+    weight: Value | None,
+    bias: Value | None,
+    running_mean: Value | None,
+    running_var: Value | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Value:
+    """aten::batch_norm(Tensor input, Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var,
+    bool training, float momentum, float eps, bool cudnn_enabled) -> Tensor
+
+    The operator in training mode. ONNX blends the biased variance into the running statistics, torch the unbiased one,
+    so nothing reads its outputs for these.
+    """
+    channels = op.dim(input, 1)
+    has = op.has("BatchNormalization", "training_mode") and input.dtype != dtypes.DOUBLE  # whose eps is a float32
+    # a runtime may write over what the operator reads, and an input of the model is read again for its new value
+    has &= not any(value in op.builder.inputs for value in (running_mean, running_var))
+    if not training or not has or not isinstance(channels, int) or not isinstance(momentum, (int, float)):
+        return batch_norm(op, input, weight, bias, running_mean, running_var, training, momentum, eps)
+    like = running_mean if running_mean is not None else weight if weight is not None else input
+    scale = _filled(op, 1, channels, like) if weight is None else op.cast(weight, like.dtype)
+    shift = _filled(op, 0, channels, like) if bias is None else op.cast(bias, like.dtype)
+    computed = op.cast(input, like.dtype)
+    mean, var = running_mean, running_var
+    if mean is None or var is None:  # no constants, because ONNX Runtime writes the new ones over them
+        axes = _all_but_channels(input)
+        observed, _, variance = _statistics(op, computed, axes)
+        mean, var = op.Squeeze(observed, axes), op.Squeeze(variance, axes)
+    options: dict[str, Any] = {"epsilon": eps, "momentum": 1 - momentum, "training_mode": 1}
+    found = op.multi("BatchNormalization", computed, scale, shift, mean, var, outputs=3, **options)
+    return op.cast(found[0], input.dtype)
 
 
 @lower("aten::_native_batch_norm_legit_no_training")

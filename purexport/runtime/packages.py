@@ -1,0 +1,18 @@
+"""Packages that are no requirement: what a program does with them says what it needs where they are not installed.
+
+Nothing here is loaded by an export.  The packages are loaded by name at the call that is about them, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+
+def package(name: str, purpose: str) -> ModuleType:
+    """The module `name`.  Raises ImportError, which says what needs it and how to install it."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        wheel = name.partition(".")[0].replace("onnx_ir", "onnx-ir")
+        raise ImportError(f"{purpose} needs {wheel}: pip install {wheel}") from error

@@ -1,0 +1,127 @@
+"""Files in ONNX Runtime and in onnx's reference evaluator, with torch's tensors on both sides.
+
+numpy has no bfloat16 and no float8, so such tensors pass as the bits of unsigned integers, with their type beside them.
+A model that is too large for one message goes through a folder, which lives as long as the session.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+import proto_schema as ps
+from purexport import dtypes
+from purexport.runtime.packages import package
+
+LARGEST_MESSAGE = 1536 * 1024 * 1024
+_BITS = {1: torch.uint8, 2: torch.uint16}
+_NUMPY = frozenset({torch.bool, torch.float16, torch.float32, torch.float64})
+_NUMPY |= {torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64}
+
+
+class Sessions:
+    """The session of one model in ONNX Runtime, made when it is first needed."""
+
+    def __init__(self) -> None:
+        self._session: Any = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> Sessions:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def open(self, model: ps.ModelProto, initializer: Callable[[Any], Any] | None = None) -> Any:
+        """A new session of the model; `initializer` makes it of bytes or a path.
+
+        Raises ImportError without onnxruntime, and what that raises for a model that it cannot run.
+        """
+        self.close()
+        if model.ByteSize() > LARGEST_MESSAGE:
+            self._folder = tempfile.TemporaryDirectory(prefix="purexport-", ignore_cleanup_errors=True)
+            path = str(Path(self._folder.name, "model.onnx"))
+            ps.save(model, path, external_data=True)
+            self._session = (initializer or _session)(path)
+        else:
+            self._session = (initializer or _session)(ps.dumps(model))
+        return self._session
+
+    def of(self, model: ps.ModelProto) -> Any:
+        """The session that is open, or one of the model."""
+        return self.open(model) if self._session is None else self._session
+
+    def close(self) -> None:
+        """Let go of the session and its files."""
+        self._session = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+def _session(model: Any) -> Any:
+    onnxruntime: Any = package("onnxruntime", "running a model")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def run(session: Any, feed: Mapping[str, torch.Tensor]) -> list[Any]:
+    """All results of a session, sequences as lists of tensors."""
+    plain = all(tensor.dtype in _NUMPY for tensor in feed.values())
+    if plain and not any("bfloat16" in item.type or "float8" in item.type for item in session.get_outputs()):
+        arrays = {name: tensor.cpu().numpy() for name, tensor in feed.items()}
+        return [pytree.tree_map(torch.from_numpy, found) for found in session.run(None, arrays)]
+    values = {name: _ort_value(tensor) for name, tensor in feed.items()}
+    return [_tensor(value) for value in session.run_with_ort_values(None, values)]
+
+
+def _ort_value(tensor: torch.Tensor) -> Any:
+    make = package("onnxruntime", "running a model").OrtValue
+    if tensor.dtype in _NUMPY:
+        return make.ortvalue_from_numpy(tensor.cpu().numpy())
+    bits = tensor.cpu().contiguous().view(_BITS[tensor.element_size()])
+    return make.ortvalue_from_numpy_with_onnx_type(bits.numpy(), onnx_element_type=dtypes.onnx_code(tensor.dtype))
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    code = value.element_type()
+    if "bfloat16" in value.data_type():
+        return torch.utils.dlpack.from_dlpack(value._get_c_value()).clone()
+    found = torch.from_numpy(value.numpy())
+    return found.view(dtypes.torch_dtype(code)) if "float8" in value.data_type() else found
+
+
+def run_reference(model: ps.ModelProto, feed: Mapping[str, torch.Tensor]) -> list[Any]:
+    """All results of onnx's reference evaluator.  Raises ImportError without onnx."""
+    reference: Any = package("onnx.reference", "call_reference")
+    arrays = {name: _array(tensor) for name, tensor in feed.items()}
+    return [
+        pytree.tree_map(_of_array, found) for found in reference.ReferenceEvaluator(ps.dumps(model)).run(None, arrays)
+    ]
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    if tensor.dtype in _NUMPY:
+        return tensor.cpu().numpy()
+    bits = tensor.cpu().contiguous().view(_BITS[tensor.element_size()]).numpy()
+    return bits.view(
+        getattr(package("ml_dtypes", f"a tensor of {tensor.dtype}"), str(tensor.dtype).removeprefix("torch."))
+    )
+
+
+def _of_array(array: Any) -> torch.Tensor:
+    dtype = getattr(torch, array.dtype.name)
+    if dtype in _NUMPY:
+        return torch.from_numpy(array)
+    return torch.from_numpy(array.view(f"uint{8 * array.dtype.itemsize}")).view(dtype)
+
+
+def as_real(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor as a file holds it: a complex one has its two parts on a last axis of size 2."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
