@@ -54,6 +54,7 @@ def export(
     metadata: bool = False,
     progress: Any = None,
     weights: Any = None,
+    target: str = "onnx",
 ) -> ONNXProgram:
     """Export `model` to ONNX; returns the program, and writes it to `f` when that is given.
 
@@ -79,6 +80,10 @@ def export(
     `weights` fills the model's parameters and buffers for this export: a checkpoint's path (.safetensors, an index of
     shards, a torch or ONNX file), a mapping from name to tensor, a sequence of these, or a `Checkpoint` with options.
     Their bytes are read when they are written.  The model may be on the meta device or consist of fake tensors.
+
+    `target` says what the file shall run on. With "onnx" it has standard operators, in forms for which the newest ONNX
+    Runtime has kernels on the CPU; with "onnx; onnxruntime==1.20" those of that release; with "onnx; any" each operator
+    stays in the model's dtype, as runtimes with kernels of their own want it (bfloat16 on a GPU, for one).
 
     Raises ExportError (UnsupportedOperatorError for operators that ONNX cannot express at this opset, VerificationError
     when `verify` finds a difference), ValueError for an option out of range, its subclass WeightsError for weights
@@ -113,6 +118,7 @@ def export(
         metadata=metadata,
         progress=progress,
         weights=weights,
+        target=target,
     )
     judge_path(f, options)
     with opened(model, args, kwargs, options) as run:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from proto_schema.runtimes import Release
 from purexport import dtypes
 from purexport.aten import scalars
 from purexport.aten.axes import Axes
@@ -68,17 +69,20 @@ def lower_graph(
     kind: OperatorExportTypes = OperatorExportTypes.ONNX,
     listed: bool = False,
     axes: Mapping[str, Axes] | None = None,
+    release: Release | None = None,
 ) -> Lowered:
     """Lower `graph` to ONNX at `opset`; `custom` maps ATen names to rules that go first.
 
     `axes` maps an input's name to its dynamic axes and their names, for a graph that was recorded with the sizes of an
     example (`sized`); None for a graph whose types hold for all sizes.
 
+    `release` is that of the runtime whose kernels decide the forms of operators; None lets any form be.
+
     Without `fold`, what is computed of parameters stays in the graph.  `kind` says which calls stay as they are;
     `listed` that the results are those of a list, which a RAW graph returns.
     Raises UnsupportedOperatorError with every call that cannot be expressed.
     """
-    run = functools.partial(_lowered, graph, opset, custom or {}, fold, kind, listed)
+    run = functools.partial(_lowered, graph, opset, custom or {}, fold, kind, listed, release)
     if axes is None:
         return run(None)
     recorded = [(value, value.type) for value in _values(graph)]
@@ -122,11 +126,12 @@ def _lowered(
     fold: bool,
     kind: OperatorExportTypes,
     listed: bool,
+    release: Release | None,
     example: Example | None,
 ) -> Lowered:
     """One lowering of the graph; `example` knows the sizes that can change, where the types do not say them."""
     walk = Walk(custom, kind, example)
-    op = Emitter.of(walk.result.graph, opset, folds=fold, scope=example)
+    op = Emitter.of(walk.result.graph, opset, folds=fold, scope=example, release=release)
     op = walk.model(op, graph)
     if kind is OperatorExportTypes.RAW:
         if listed and op.graph.outputs:

@@ -1,4 +1,5 @@
-"""All rules: the rule files, imported by name, register themselves; and which rule a call gets, a user's or ours."""
+"""All rules and forms: their files, imported by name, register themselves; and which rule a call gets, a user's or
+ours."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from purexport.aten.schema import signature
 from purexport.lowering.complex.by_parts import rule_by_parts
 from purexport.lowering.core.registry import COMPLEX, Rule, declared, declared_by_parts
 
-# every rule file, by folder
+# every file of rules or of forms, by folder
 FILES = {
     "complex": "arithmetic by_parts functions matrices products",
     "elementwise": "activations arithmetic bits bitwise compare numbers",
+    "forms": "functions windows",
     "fft": "fourier spectrogram",
     "linalg": "eigen einsum factorizations grouped ldl powers products solve spectral",
     "nn": "adaptive_pool attention conv ctc grid im2col losses norm packed_sequences pool random resize rnn",

@@ -45,6 +45,7 @@ def lower_to_onnx(run: Run, pure: Pure) -> Onnx:
         kind=options.operator_export_type,
         listed=pure.captured.listed,
         axes=_axes(pure),
+        release=options.release,
     )
     lowered.remarks[:0] = said(lowered.findings)
     outside = [] if options.export_params else parameters_as_inputs(lowered.graph, pure.graph.inputs)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from proto_schema.inference.site import Scope
+from proto_schema.runtimes import Release
 from purexport import dtypes
 from purexport.aten.graph import Call, Source, TensorType, Type
 from purexport.aten.graph import Value as AtenValue
@@ -31,6 +32,7 @@ class Builder:
     folds: bool = True  # False: only what sizes need
     remarks: list[str] = field(default_factory=list)
     scope: Scope = field(default_factory=Scope)
+    release: Release | None = None  # of the runtime whose kernels decide the form; None where any form will do
 
 
 @dataclass(frozen=True, slots=True, eq=False)

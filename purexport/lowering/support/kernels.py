@@ -16,26 +16,9 @@ from purexport.lowering.core.emitter import Emitter
 
 _WIDER = {BOOL: UINT8, UINT8: INT32, INT8: INT32, INT16: INT32, UINT16: INT32, INT32: INT64, UINT32: INT64}
 
-_GAPS = {
-    "Where": {BOOL, INT16, UINT16, UINT64},
-    "Min": {INT16, UINT16},
-    "Max": {INT16, UINT16},
-    "Clip": {INT16, UINT16},
-    "CumSum": {UINT32, UINT64},
-    "ArgMax": {INT16, UINT16, UINT32, UINT64},
-    "ArgMin": {INT16, UINT16, UINT32, UINT64},
-    "TopK": {UINT16, UINT32, UINT64},
-    "ReduceMax": {UINT32, UINT64},
-    "ReduceMin": {UINT32, UINT64},
-    "ReduceSum": {UINT32, UINT64},
-    "ReduceProd": {UINT32, UINT64},
-    "BitShift": {UINT16},
-}
-
-
 def widened_dtype(op: Emitter, op_type: str, dtype: int | None, argument: int = 0) -> int | None:
     """The narrowest dtype that holds `dtype` and that `op_type` has a kernel for; None when there is none."""
-    while dtype is not None and (not op.takes(op_type, dtype, argument) or dtype in _GAPS.get(op_type, ())):
+    while dtype is not None and not op.runs(op_type, dtype, argument):
         dtype = _WIDER.get(dtype)
     return dtype
 
