@@ -37,6 +37,8 @@ OPEN = 2**31 - 1
 IR_VERSION = 7  # which all releases of the file load
 PROVIDER = "CPUExecutionProvider"
 
+# kernels that are registered for a dtype and refuse it when they run ("... does not support double")
+REFUSING = {("LSTM", 11), ("GRU", 11)}
 CODES = {f"tensor({row.text})": row.code for row in DTYPES.values()}
 
 # constraint -> codes; and the rows of a release by operator
@@ -58,7 +60,10 @@ def asked() -> dict[str, Any]:
         if kernel.domain not in ("", "ai.onnx") or kernel.provider != PROVIDER:
             continue
         first, last = kernel.version_range
-        allowed = {name: _elements(types) for name, types in kernel.type_constraints.items()}
+        allowed = {
+            name: tuple(code for code in _elements(types) if (kernel.op_name, code) not in REFUSING)
+            for name, types in kernel.type_constraints.items()
+        }
         rows.setdefault(kernel.op_name, []).append((first, 0 if last == OPEN else last, allowed))
     opset = max(opset for opset in range(7, operators.newest_opset() + 1) if _loads("Identity", opset, ["tensor(float)"]))
     for op_type in operators.operators(opset):

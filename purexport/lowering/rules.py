@@ -18,7 +18,7 @@ from purexport.lowering.core.registry import COMPLEX, Rule, declared, declared_b
 FILES = {
     "complex": "arithmetic by_parts functions matrices products",
     "elementwise": "activations arithmetic bits bitwise compare numbers",
-    "forms": "functions windows",
+    "forms": "functions recurrent windows",
     "fft": "fourier spectrogram",
     "linalg": "eigen einsum factorizations grouped ldl powers products solve spectral",
     "nn": "adaptive_pool attention conv ctc grid im2col losses norm packed_sequences pool random resize rnn",

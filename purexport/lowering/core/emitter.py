@@ -320,7 +320,8 @@ class Emitter:
         if wide is None:
             found = running.FORMS.get(op_type)
             if found is not None:
-                result = found(self, *inputs, **named)
+                several = {"outputs": outputs} if outputs > 1 else {}
+                result = found(self, *inputs, **named, **several)
                 return result if isinstance(result, tuple) else (result,)
             self._remark_no_kernel(op_type, given)
         bound = [(self._widened(item, formal, wide or {}), formal) for item, formal in bound] if wide else bound
