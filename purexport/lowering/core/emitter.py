@@ -318,7 +318,8 @@ class Emitter:
             adds = attributes.get("reduction", "none") not in ("none", b"none")
             wide = running.chosen(self.builder.release, (op_type, opset), given, adds) if not domain else {}
         if wide is None:
-            found = running.FORMS.get(op_type)
+            dtype = given[0][1]
+            found = running.FORMS.get((op_type, dtype)) or running.FORMS.get((op_type, None))
             if found is not None:
                 several = {"outputs": outputs} if outputs > 1 else {}
                 result = found(self, *inputs, **named, **several)

@@ -27,8 +27,9 @@ from purexport.lowering.core import versions
 Types: TypeAlias = "tuple[tuple[str, int], ...]"  # constraint and dtype, in the order of the inputs
 Form = TypeVar("Form", bound=Callable[..., Any])
 
-# a form takes (op, *inputs, **named) as the operator does, and returns its result or a tuple of them
-FORMS: dict[str, Callable[..., Any]] = {}
+# an operator, and a dtype or None for all others -> its form, which takes (op, *inputs, **named) as the operator does,
+# and returns its result or a tuple of them
+FORMS: dict[tuple[str, int | None], Callable[..., Any]] = {}
 
 _WIDER: Mapping[int, tuple[int, ...]] = {
     FLOAT16: (FLOAT,),
@@ -59,18 +60,18 @@ _MOVING = frozenset(
     "EyeLike".split()
 )
 _COMPARING = frozenset("Max Min ReduceMax ReduceMin MaxPool GlobalMaxPool TopK Clip Less Greater".split())
+_HALVES = (FLOAT16, BFLOAT16)
 # what a dtype means is what these are for
 _EXACT = frozenset("Cast CastLike BitCast Identity QuantizeLinear DequantizeLinear Loop If Scan Constant".split())
 
 
-def form(*op_types: str) -> Callable[[Form], Form]:
-    """Register the decorated function as the form of operators for dtypes without a kernel."""
+def form(op_type: str, dtype: int | None = None) -> Callable[[Form], Form]:
+    """Register the decorated function as the form of an operator for dtypes without a kernel, or for one dtype."""
 
     def register(function: Form) -> Form:
-        for op_type in op_types:
-            if op_type in FORMS:
-                raise ValueError(f"{op_type} has two forms")
-            FORMS[op_type] = function
+        if (op_type, dtype) in FORMS:
+            raise ValueError(f"{op_type} has two forms")
+        FORMS[op_type, dtype] = function
         return function
 
     return register
@@ -89,15 +90,19 @@ def runs(release: Release | None, schema: operators.OpSchema, types: Types) -> b
 def chosen(release: Release | None, schema_of: tuple[str, int], types: Types, adds: bool) -> Mapping[str, int] | None:
     """Which constraints to compute in which other dtype: none where the node runs as it is; None where nothing helps.
 
-    `schema_of` is an operator and an opset.  `adds` says that it does arithmetic, though it is one that moves elements.
+    `schema_of` is an operator and an opset.  `adds` says that it does arithmetic, though it is one that moves elements:
+    then the kernels, which are for all dtypes, refuse halves when they run.
     """
     op_type, opset = schema_of
     schema = operators.schema(op_type, opset)
-    if schema is None or runs(release, schema, types):
+    halves = release is not None and adds and any(dtype in _HALVES for _, dtype in types)
+    if schema is None or (runs(release, schema, types) and not halves):
         return {}
     if op_type in _EXACT:
         return None
     for candidate in _candidates(op_type, types, adds):
+        if halves and any(dtype in _HALVES for _, dtype in candidate):
+            continue
         if runs(release, schema, candidate):
             return {name: wide for (name, dtype), (_, wide) in zip(types, candidate, strict=True) if wide != dtype}
     return None

@@ -184,6 +184,18 @@ def instance_normalization(op: Emitter, x: Value, scale: Value, shift: Value, ep
     return alike(op.Add(op.Mul(normal, scale), shift), x)
 
 
+@form("Mul", dtypes.BOOL)
+def mul(op: Emitter, one: Value, other: Any) -> Value:
+    """The product of truth values."""
+    return op.And(one, op.like(other, one))
+
+
+@form("Add", dtypes.BOOL)
+def add(op: Emitter, one: Value, other: Any) -> Value:
+    """The sum of truth values, where two of them are one."""
+    return op.Or(one, op.like(other, one))
+
+
 # The error function -------------------------------------------------------------------------------------------------
 
 
