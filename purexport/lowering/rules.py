@@ -14,11 +14,10 @@ from purexport.aten.schema import signature
 from purexport.lowering.complex.by_parts import rule_by_parts
 from purexport.lowering.core.registry import COMPLEX, Rule, declared, declared_by_parts
 
-# every file of rules or of forms, by folder
+# every rule file, by folder
 FILES = {
     "complex": "arithmetic by_parts functions matrices products",
     "elementwise": "activations arithmetic bits bitwise compare numbers",
-    "forms": "functions recurrent windows",
     "fft": "fourier spectrogram",
     "linalg": "eigen einsum factorizations grouped ldl powers products solve spectral",
     "nn": "adaptive_pool attention conv ctc grid im2col losses norm packed_sequences pool random resize rnn",
@@ -29,6 +28,9 @@ FILES = {
     "vision": "boxes deform pool",
 }
 
+# every file of the folder `forms`, which rules need beside them
+FORMS = "functions recurrent windows"
+
 
 @functools.cache
 def registered() -> Mapping[str, Rule]:
@@ -36,6 +38,8 @@ def registered() -> Mapping[str, Rule]:
     for folder, files in FILES.items():
         for file in files.split():
             import_module(f"purexport.lowering.{folder}.{file}")
+    for file in FORMS.split():
+        import_module(f"purexport.lowering.forms.{file}")
     rules = declared()
     by_parts = declared_by_parts().items()
     pairs = {target + COMPLEX: rule_by_parts(rules[target], operands) for target, operands in by_parts}
