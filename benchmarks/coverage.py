@@ -276,9 +276,7 @@ def judged(name: str, route: str, sample: Sample, opset: int = OPSET) -> str:
     bounds = [BOUNDS.get(tensor.dtype.to_real(), (0.0, 0.0)) for tensor in results]
     bounds += [bounds[0]] * (len(pairs) - len(bounds))
     apart = [
-        ~np.isclose(got, want, rtol=relative, atol=absolute, equal_nan=True)
-        if relative
-        else got != want
+        ~np.isclose(got, want, rtol=relative, atol=absolute, equal_nan=True) if relative else got != want
         for (got, want), (relative, absolute) in zip(pairs, bounds, strict=True)
     ]
     count = int(sum(places.sum() for places in apart))
@@ -349,9 +347,7 @@ def _line(error: Exception) -> str:
 # One name in a process of its own -------------------------------------------------------------------------------------
 
 
-def _child(
-    pipe: Connection, name: str, entry: Any, dtype: torch.dtype, route: str, opset: int, options: Any
-) -> None:
+def _child(pipe: Connection, name: str, entry: Any, dtype: torch.dtype, route: str, opset: int, options: Any) -> None:
     """Send `("apart", why)`, or `("start", n)` and then one verdict a sample, and `("end", "")`."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     with open(os.devnull, "w") as nowhere:
@@ -384,7 +380,9 @@ class Job:
         self.verdicts: list[str] = []
         self.pipe, theirs = multiprocessing.Pipe(duplex=False)
         context = multiprocessing.get_context("fork")
-        self.process = context.Process(target=_child, args=(theirs, name, entry, dtype, route, opset, options), daemon=True)
+        self.process = context.Process(
+            target=_child, args=(theirs, name, entry, dtype, route, opset, options), daemon=True
+        )
         self.process.start()
         theirs.close()
         self.since = time.monotonic()

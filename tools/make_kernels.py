@@ -65,12 +65,15 @@ def asked() -> dict[str, Any]:
             for name, types in kernel.type_constraints.items()
         }
         rows.setdefault(kernel.op_name, []).append((first, 0 if last == OPEN else last, allowed))
-    opset = max(opset for opset in range(7, operators.newest_opset() + 1) if _loads("Identity", opset, ["tensor(float)"]))
+    opset = max(
+        opset for opset in range(7, operators.newest_opset() + 1) if _loads("Identity", opset, ["tensor(float)"])
+    )
     for op_type in operators.operators(opset):
-        for version in operators.versions(op_type):
+        known = operators.versions(op_type)
+        for version, following in zip(known, (*known[1:], opset + 1), strict=True):
             schema = operators.schema(op_type, version)
             if schema is not None and schema.is_function and version <= opset:
-                found = _expanded(schema)
+                found = _expanded(schema, min(following - 1, opset))
                 if found:
                     rows.setdefault(op_type, []).append((version, version, found))
     return {"version": onnxruntime.__version__, "opset": opset, "rows": rows}
@@ -81,19 +84,22 @@ def _elements(types: Iterable[str]) -> tuple[int, ...]:
     return tuple(sorted(CODES[text] for text in types if text in CODES))
 
 
-def _expanded(schema: operators.OpSchema) -> Allowed:
-    """The types of the first input with which a model of one node loads, the other constraints at their first type."""
-    needed = [formal for formal in schema.inputs if formal.option != "optional"]
-    name = needed[0].type if needed else ""
+def _expanded(schema: operators.OpSchema, last: int) -> Allowed:
+    """The types of the first input with which a model of one node loads, the other constraints at their first type.
+
+    The node has all of its inputs, and the model the lowest and the highest opset that has this version: bodies are
+    written for one opset, and not always for the others.
+    """
+    name = schema.inputs[0].type if schema.inputs else ""
     if name not in schema.constraints or any(item.required for item in schema.attributes.values()):
         return {}
     given = {key: sorted(types)[0] for key, types in schema.constraints.items()}
     found = []
     for code in _elements(schema.constraints[name]):
         given[name] = f"tensor({DTYPES[code].text})"
-        inputs = [given.get(formal.type, formal.type) for formal in needed]
+        inputs = [given.get(formal.type, formal.type) for formal in schema.inputs]
         output = schema.outputs[0].type
-        if _loads(schema.name, schema.since_version, inputs, given.get(output, output)):
+        if all(_loads(schema.name, at, inputs, given.get(output, output)) for at in (schema.since_version, last)):
             found.append(code)
     return {name: tuple(found)} if found else {}
 
@@ -127,9 +133,7 @@ def release(folder: Path | None) -> dict[str, Any]:
     """What the package in a folder says, or the installed one."""
     path = os.pathsep.join([*([str(folder)] if folder else []), str(ROOT)])
     command = [sys.executable, "-m", "tools.make_kernels", "--ask"]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, check=True
-    )
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, check=True)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 

@@ -361,7 +361,9 @@ class Emitter:
         schema = operators.schema(op_type, self.opset)
         if release is not None and schema is not None and running.runs(None, schema, given):
             names = ", ".join(dict.fromkeys(dtypes.type_string(dtype) for _, dtype in given))
-            self.remark(f"ONNX Runtime {release.version} has no CPU kernel of {op_type} for {names}, and no other form is known")
+            self.remark(
+                f"ONNX Runtime {release.version} has no CPU kernel of {op_type} for {names}, and no other form is known"
+            )
 
     def _constant(self, item: Any, formal: operators.Formal, types: dict[str, int]) -> Value | None:
         """An input as a value; numbers and lists take the type that the formal and the other inputs want."""

@@ -222,7 +222,9 @@ def _tail_of_share(share: torch.Tensor) -> torch.Tensor:
 
 
 @functools.cache
-def _coefficients(function: Callable[[torch.Tensor], torch.Tensor], low: float, high: float, degree: int) -> list[float]:
+def _coefficients(
+    function: Callable[[torch.Tensor], torch.Tensor], low: float, high: float, degree: int
+) -> list[float]:
     """Of the polynomial through torch's values at Chebyshev points, in a variable that is in [-1, 1]."""
     points = np.polynomial.chebyshev.chebpts1(degree + 1)
     values = function(torch.from_numpy((low + high) / 2 + (high - low) / 2 * points)).numpy()

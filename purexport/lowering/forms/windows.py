@@ -97,7 +97,9 @@ def conv_transpose(
         if step == 1:
             continue
         dims = dims_of(op, x)
-        wide = op.Pad(op.Unsqueeze(x, axes=[axis + 1]), [0] * (rank + 1 + axis + 1) + [step - 1] + [0] * (rank - axis - 1))
+        wide = op.Pad(
+            op.Unsqueeze(x, axes=[axis + 1]), [0] * (rank + 1 + axis + 1) + [step - 1] + [0] * (rank - axis - 1)
+        )
         stretched = size_product(op, dims[axis], step)
         shape = x.shape
         x = op.Reshape(wide, op.ints([*dims[:axis], stretched, *dims[axis + 1 :]]))

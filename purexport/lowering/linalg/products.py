@@ -16,7 +16,16 @@ from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.support.common import axis_of, beside_product, dims_of, full, reshape, reshape_to_result, swap_last, times
+from purexport.lowering.support.common import (
+    axis_of,
+    beside_product,
+    dims_of,
+    full,
+    reshape,
+    reshape_to_result,
+    swap_last,
+    times,
+)
 from purexport.lowering.support.kernels import largest
 
 _MULTIPLIED = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.FLOAT16, dtypes.BFLOAT16, dtypes.INT32, dtypes.INT64)

@@ -16,6 +16,7 @@ from purexport.lowering.core.emitter import Emitter
 
 _WIDER = {BOOL: UINT8, UINT8: INT32, INT8: INT32, INT16: INT32, UINT16: INT32, INT32: INT64, UINT32: INT64}
 
+
 def widened_dtype(op: Emitter, op_type: str, dtype: int | None, argument: int = 0) -> int | None:
     """The narrowest dtype that holds `dtype` and that `op_type` has a kernel for; None when there is none."""
     while dtype is not None and not op.runs(op_type, dtype, argument):
