@@ -5,8 +5,8 @@ and docs/coverage-dtypes.md.
     python benchmarks/coverage.py --dtypes float64 int32 --opsets 11 20 [--routes trace export] [--write]
 
 A name of the database (float32, else int64, else bool) gives a few samples; each is exported at opset 20, run in
-ONNX Runtime and compared with torch: values within the bounds of their dtype (`BOUNDS`), dtype and shape.  Eigenvectors,
-of which a sign is free, are compared by what they compose.  A value that torch itself rounds by more than the bounds
+ONNX Runtime and compared with torch: values within the bounds of their dtype (`BOUNDS`), dtype and shape.
+Eigenvectors, of which a sign is free, are compared by what they compose.  A value that torch itself rounds by more than the bounds
 (matrix_exp, and whatever it computes in half precision) passes too where it is nearer to torch's float64 result for the
 same inputs than torch's own.  A complex tensor is a pair of real ones in a file.  A name passes when all its samples
 pass.  Names without a deterministic, dense result are listed apart.  Each name runs in a process forked from this one,
@@ -295,12 +295,12 @@ def _elements(name: str, sample: Sample, arrays: list[np.ndarray[Any, Any]]) -> 
     values = np.atleast_1d(_numbers(_array(operand), operand))
     found = []
     for array in arrays:
-        if array.dtype == np.int64 and (array is arrays[-1]):
-            wide = np.atleast_1d(array) if array.ndim == operand.dim() else np.expand_dims(array, axis)
-            ordered = np.sort(wide, axis=axis)
-            twice = (np.diff(ordered, axis=axis) == 0).any()
-            array = np.full_like(wide, -1) if twice else np.take_along_axis(values, wide, axis)
-        found.append(array)
+        if array is not arrays[-1]:
+            found.append(array)
+            continue
+        wide = np.atleast_1d(array) if array.ndim == operand.dim() else np.expand_dims(array, axis)
+        twice = (np.diff(np.sort(wide, axis=axis), axis=axis) == 0).any()
+        found.append(np.full_like(wide, -1) if twice else np.take_along_axis(values, wide, axis))
     return found
 
 
@@ -329,7 +329,7 @@ def _nearer(sample: Sample, pairs: Any, apart: Any) -> bool:
 
 
 def _off(found: np.ndarray[Any, Any], true: np.ndarray[Any, Any], half: torch.dtype | None) -> np.ndarray[Any, Any]:
-    """How far numbers are from the true ones, infinitely where they are NaN; what a half cannot hold is its infinity."""
+    """How far numbers are from the true ones, infinitely where NaN; what a half cannot hold is its infinity."""
     with np.errstate(invalid="ignore", over="ignore"):
         held = true if half is None else torch.from_numpy(np.asarray(true)).to(half).double().numpy()
         distance = np.where(found == held, 0.0, np.abs(found - true))

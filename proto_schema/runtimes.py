@@ -1,7 +1,7 @@
 """What runtimes compute: the kernels of releases of ONNX Runtime (CPU provider), by operator, version and dtype.
 
-The facts are data, `data/kernels.json`, made from the packages by `tools/make_kernels.py`, which also describes the form
-of the file. It is read once, on first use. A kernel is for the versions of an operator from its first to its last one;
+The facts are data, `data/kernels.json`, made from the packages by `tools/make_kernels.py`, which also describes the
+form of the file. It is read once, on first use. A kernel is for the versions of an operator from its first to its last one;
 one without a last version is for its first alone, as in ONNX Runtime's `KernelRegistry::VerifyKernelDef`. A constraint
 that a kernel does not name may be of any dtype. A float16 input runs wherever a float32 one does, because the runtime
 inserts casts there (`InsertCastTransformer`).

@@ -49,8 +49,22 @@ _LITERALS = frozenset([torch.tensor, torch.as_tensor, torch.asarray, torch.from_
 _DROPOUTS = frozenset(["dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d"])
 # functions of a number that has the dtype of a tensor: the tracer records no bool as a number
 _FILLING = frozenset(
-    "full full_like new_full fill fill_ masked_fill masked_fill_ index_fill index_fill_ index_add index_add_ pad "
-    "constant_pad_nd _unsafe_masked_index".split()
+    [
+        "full",
+        "full_like",
+        "new_full",
+        "fill",
+        "fill_",
+        "masked_fill",
+        "masked_fill_",
+        "index_fill",
+        "index_fill_",
+        "index_add",
+        "index_add_",
+        "pad",
+        "constant_pad_nd",
+        "_unsafe_masked_index",
+    ]
 )
 _AT_LEAST = {"atleast_1d": 1, "atleast_2d": 2, "atleast_3d": 3}
 _SIZES = frozenset(["aten::size", "aten::numel", "aten::dim", "prim::Constant"])

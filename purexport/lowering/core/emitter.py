@@ -9,7 +9,7 @@ The operator history is data (`proto_schema.operators`); the emitter binds a cal
 
 - Python numbers and lists become constants of the type that the other inputs bind;
 - every node is checked against the operator's type constraints when it is made, and its output types follow from them;
-- a dtype for which the runtime of the target has no kernel is computed in another one, or by other operators (`running`);
+- a dtype without a kernel in the target's runtime is computed in another one, or by other operators (`running`);
 - arithmetic on small constants is done at once (`folding`), so a static model carries no shape arithmetic.
 
 Rules never look at the opset's number: they ask `op.has("Gelu")`.

@@ -20,8 +20,21 @@ from typing import Any, TypeAlias, TypeVar
 
 from proto_schema import operators
 from proto_schema.runtimes import Release
-from purexport.dtypes import BFLOAT16, BOOL, DOUBLE, FLOAT, FLOAT16, INT8, INT16, INT32, INT64
-from purexport.dtypes import UINT8, UINT16, UINT32, UINT64
+from purexport.dtypes import (
+    BFLOAT16,
+    BOOL,
+    DOUBLE,
+    FLOAT,
+    FLOAT16,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+)
 from purexport.lowering.core import versions
 
 Types: TypeAlias = "tuple[tuple[str, int], ...]"  # constraint and dtype, in the order of the inputs
@@ -55,14 +68,43 @@ _HOLDING: Mapping[int, tuple[int, ...]] = {
 _BITS: Mapping[int, tuple[int, ...]] = {UINT64: (INT64,)}
 
 _MOVING = frozenset(
-    "Where Pad Gather GatherElements GatherND Scatter ScatterElements ScatterND Tile Expand Concat Slice Split "
-    "Transpose Reshape Squeeze Unsqueeze Trilu Compress DepthToSpace SpaceToDepth ReverseSequence Identity Equal OneHot "
-    "EyeLike".split()
+    [
+        "Where",
+        "Pad",
+        "Gather",
+        "GatherElements",
+        "GatherND",
+        "Scatter",
+        "ScatterElements",
+        "ScatterND",
+        "Tile",
+        "Expand",
+        "Concat",
+        "Slice",
+        "Split",
+        "Transpose",
+        "Reshape",
+        "Squeeze",
+        "Unsqueeze",
+        "Trilu",
+        "Compress",
+        "DepthToSpace",
+        "SpaceToDepth",
+        "ReverseSequence",
+        "Identity",
+        "Equal",
+        "OneHot",
+        "EyeLike",
+    ]
 )
-_COMPARING = frozenset("Max Min ReduceMax ReduceMin MaxPool GlobalMaxPool TopK Clip Less Greater".split())
+_COMPARING = frozenset(
+    ["Max", "Min", "ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool", "TopK", "Clip", "Less", "Greater"]
+)
 _HALVES = (FLOAT16, BFLOAT16)
 # what a dtype means is what these are for
-_EXACT = frozenset("Cast CastLike BitCast Identity QuantizeLinear DequantizeLinear Loop If Scan Constant".split())
+_EXACT = frozenset(
+    ["Cast", "CastLike", "BitCast", "Identity", "QuantizeLinear", "DequantizeLinear", "Loop", "If", "Scan", "Constant"]
+)
 
 
 def form(op_type: str, dtype: int | None = None) -> Callable[[Form], Form]:

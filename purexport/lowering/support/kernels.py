@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from purexport import dtypes
-from purexport.dtypes import BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64
+from purexport.dtypes import BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 

@@ -97,6 +97,13 @@ WINDOWS = [
     _row("mean-pool", nn.AvgPool2d(3, 2, 1), IMAGE, **NEARLY),
     _row("mean-pool-uncounted", nn.AvgPool2d(3, 2, 1, True, False), IMAGE, opsets=AT[1:], **NEARLY),
     _row("mean-pool-whole", nn.AvgPool2d(3, 2, 1), i64(1, 2, 5, 4), opsets=AT[1:]),
+    _row(
+        "mean-pool-by-number",
+        nn.AvgPool2d(3, 2, 1, divisor_override=4),
+        i64(1, 2, 5, 4),
+        opsets=AT[1:],
+        trap="the sum is divided once, and the quotient truncated",
+    ),
     _row("mean-pool-all", nn.AdaptiveAvgPool2d(1), IMAGE, **NEARLY),
     _row("max-pool-long", nn.MaxPool2d(3, 2, 1, return_indices=True), i64(2, 3, 5, 4), opsets=AT[1:], dynamic="batch"),
     _row("max-pool-int", nn.MaxPool2d(2, return_indices=True), i32(2, 3, 5, 4), opsets=AT[1:]),
