@@ -4,15 +4,15 @@ and docs/coverage-dtypes.md.
     python benchmarks/coverage.py [--routes trace export script] [--peer] [--names 'linalg.*' ...] [--write]
     python benchmarks/coverage.py --dtypes float64 int32 --opsets 11 20 [--routes trace export] [--write]
 
-A name of the database (float32, else int64, else bool) gives a few samples; each is exported at opset 20, run in
-ONNX Runtime and compared with torch: values within the bounds of their dtype (`BOUNDS`), dtype and shape.
-Eigenvectors, of which a sign is free, are compared by what they compose.  A value that torch itself rounds by more than the bounds
-(matrix_exp, and whatever it computes in half precision) passes too where it is nearer to torch's float64 result for the
-same inputs than torch's own.  A complex tensor is a pair of real ones in a file.  A name passes when all its samples
-pass.  Names without a deterministic, dense result are listed apart.  Each name runs in a process forked from this one,
-with a time limit a sample, so that a crash of the runtime costs one sample.  Results are kept in a file of JSON lines,
-one a name, route, dtype and opset; a sweep that was stopped goes on where it was (`--fresh` begins again).  `--peer`
-measures both exporters of torch.onnx by the same code.  Needs Linux, onnxruntime and expecttest.
+A name of the database (float32, else int64, else bool) gives a few samples; each is exported at opset 20, run in ONNX
+Runtime and compared with torch: values within the bounds of their dtype (`BOUNDS`), dtype and shape. Eigenvectors, of
+which a sign is free, are compared by what they compose. A value that torch itself rounds by more than the bounds
+(matrix_exp, and whatever it computes in half precision) passes too where it is nearer to torch's float64 result for
+the same inputs than torch's own. A complex tensor is a pair of real ones in a file. A name passes when all its
+samples pass. Names without a deterministic, dense result are listed apart. Each name runs in a process forked from
+this one, with a time limit a sample, so that a crash of the runtime costs one sample. Results are kept in a file of
+JSON lines, one a name, route, dtype and opset; a sweep that was stopped goes on where it was (`--fresh` begins
+again). `--peer` measures both exporters of torch.onnx by the same code. Needs Linux, onnxruntime and expecttest.
 """
 
 from __future__ import annotations

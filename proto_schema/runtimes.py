@@ -1,10 +1,10 @@
 """What runtimes compute: the kernels of releases of ONNX Runtime (CPU provider), by operator, version and dtype.
 
 The facts are data, `data/kernels.json`, made from the packages by `tools/make_kernels.py`, which also describes the
-form of the file. It is read once, on first use. A kernel is for the versions of an operator from its first to its last one;
-one without a last version is for its first alone, as in ONNX Runtime's `KernelRegistry::VerifyKernelDef`. A constraint
-that a kernel does not name may be of any dtype. A float16 input runs wherever a float32 one does, because the runtime
-inserts casts there (`InsertCastTransformer`).
+form of the file. It is read once, on first use. A kernel is for the versions of an operator from its first to its
+last one; one without a last version is for its first alone, as in ONNX Runtime's `KernelRegistry::VerifyKernelDef`. A
+constraint that a kernel does not name may be of any dtype. A float16 input runs wherever a float32 one does, because
+the runtime inserts casts there (`InsertCastTransformer`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Release:
 
 def releases() -> tuple[Release, ...]:
     """The releases of the file, oldest first."""
-    return tuple(Release(*row, number) for number, row in enumerate(_data()["releases"]))
+    return tuple(Release(version, opset, number) for number, (version, opset) in enumerate(_data()["releases"]))
 
 
 def newest() -> Release:

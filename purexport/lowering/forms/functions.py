@@ -214,11 +214,13 @@ def erf(op: Emitter, x: Value) -> Value:
 
 def _core_of_square(square: torch.Tensor) -> torch.Tensor:
     root = square.sqrt()
-    return torch.special.erf(root) / root
+    result: torch.Tensor = torch.special.erf(root) / root
+    return result
 
 
 def _tail_of_share(share: torch.Tensor) -> torch.Tensor:
-    return torch.special.erfcx(2 / share - 2)
+    result: torch.Tensor = torch.special.erfcx(2 / share - 2)
+    return result
 
 
 @functools.cache

@@ -113,7 +113,8 @@ def _layer(
         ]
         found.append(_steps(op, step, given, (from_state, biases[1]), begin, lengths, size, backward))
     joined = []
-    for axis, items in zip((1, *[0] * count), zip(*found, strict=True), strict=True):
+    for place in range(1 + count):
+        axis, items = int(place == 0), [each[place] for each in found]
         wider = [op.Unsqueeze(item, axes=[axis]) for item in items]
         joined.append(wider[0] if len(wider) == 1 else op.Concat(*wider, axis=axis))
     return tuple(joined[:outputs])

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from purexport import dtypes
+from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.running import form
@@ -91,7 +92,12 @@ def conv_transpose(
     rank, spatial = x.rank, x.rank - 2
     steps, gaps = _all(strides, spatial), _all(dilations, spatial)
     around, extra = list(pads or [0] * 2 * spatial), list(output_padding or [0] * spatial)
-    kernel = [op.known(op.dim(weight, 2 + axis)) for axis in range(spatial)]
+    if not weight.is_static:
+        raise UnsupportedForm(
+            "transposes a convolution with weights of unknown size in a dtype that runtimes do not convolve; "
+            "convert to float32 first",
+            code="value-not-known",
+        )
     sizes = list(weight.sizes)
     for axis, step in enumerate(steps, 2):
         if step == 1:
@@ -105,7 +111,7 @@ def conv_transpose(
         x = op.Reshape(wide, op.ints([*dims[:axis], stretched, *dims[axis + 1 :]]))
         if x.shape is None and shape is not None:
             x.shape = (*shape[:axis], None, *shape[axis + 1 :])
-    reach = [gap * (int(size) - 1) for gap, size in zip(gaps, kernel, strict=True)]
+    reach = [gap * (size - 1) for gap, size in zip(gaps, sizes[2:], strict=True)]
     begins = [far - pad for far, pad in zip(reach, around[:spatial], strict=True)]
     ends = [
         far - pad + more - (step - 1)
