@@ -20,7 +20,6 @@ from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.running import form
-from purexport.lowering.support.kernels import alike
 
 _FAR = 1e8  # from there on x * x + 1 is x * x
 
@@ -48,20 +47,20 @@ def sinh(op: Emitter, x: Value) -> Value:
     near = op.Div(op.Mul(t, 2.0), op.Sub(op.like(1.0, x), op.Mul(t, t)))
     root = op.Exp(op.Mul(size, 0.5))
     far = op.Sub(op.Mul(op.Mul(root, 0.5), root), op.Div(op.Div(op.like(0.5, x), root), root))
-    return alike(op.Where(op.Less(size, 1.0), near, op.Mul(op.Sign(x), far)), x)
+    return op.Where(op.Less(size, 1.0), near, op.Mul(op.Sign(x), far))
 
 
 @form("Cosh")
 def cosh(op: Emitter, x: Value) -> Value:
     """From exponentials of half the argument, which do not overflow before the result does."""
     root = op.Exp(op.Mul(op.Abs(x), 0.5))
-    return alike(op.Add(op.Mul(op.Mul(root, 0.5), root), op.Div(op.Div(op.like(0.5, x), root), root)), x)
+    return op.Add(op.Mul(op.Mul(root, 0.5), root), op.Div(op.Div(op.like(0.5, x), root), root))
 
 
 @form("Tan")
 def tan(op: Emitter, x: Value) -> Value:
     """sin(x) / cos(x)."""
-    return alike(op.Div(op.Sin(x), op.Cos(x)), x)
+    return op.Div(op.Sin(x), op.Cos(x))
 
 
 @form("Asinh")
@@ -73,7 +72,7 @@ def asinh(op: Emitter, x: Value) -> Value:
     near = _log1p(op, op.Add(inside, op.Div(square, op.Add(op.Sqrt(op.Add(square, 1.0)), 1.0))))
     far = op.Add(op.Log(op.Max(size, 1.0)), math.log(2))
     found = op.Where(op.Less(size, _FAR), near, far)
-    return alike(op.Where(op.Less(x, 0.0), op.Neg(found), found), x)
+    return op.Where(op.Less(x, 0.0), op.Neg(found), found)
 
 
 @form("Acosh")
@@ -82,7 +81,7 @@ def acosh(op: Emitter, x: Value) -> Value:
     above = op.Sub(op.Min(x, _FAR), 1.0)
     near = _log1p(op, op.Add(above, op.Mul(op.Sqrt(above), op.Sqrt(op.Add(above, 2.0)))))
     far = op.Add(op.Log(x), math.log(2))
-    return alike(op.Where(op.Less(x, _FAR), near, far), x)
+    return op.Where(op.Less(x, _FAR), near, far)
 
 
 @form("Atanh")
@@ -90,7 +89,7 @@ def atanh(op: Emitter, x: Value) -> Value:
     """log1p(2 |x| / (1 - |x|)) / 2 with the sign of x."""
     size = op.Abs(x)
     found = op.Mul(_log1p(op, op.Div(op.Mul(size, 2.0), op.Sub(op.like(1.0, x), size))), 0.5)
-    return alike(op.Where(op.Less(x, 0.0), op.Neg(found), found), x)
+    return op.Where(op.Less(x, 0.0), op.Neg(found), found)
 
 
 @form("Atan")
@@ -100,70 +99,70 @@ def atan(op: Emitter, x: Value) -> Value:
     first = op.cast(op.Atan(op.cast(inside, dtypes.FLOAT)), dtypes.DOUBLE)
     sine, cosine = op.Sin(first), op.Cos(first)
     rest = op.Div(op.Sub(op.Mul(inside, cosine), sine), op.Add(op.Mul(inside, sine), cosine))
-    return alike(op.Add(first, rest), x)
+    return op.Add(first, rest)
 
 
 @form("Asin")
 def asin(op: Emitter, x: Value) -> Value:
     """atan(x / sqrt(1 - x * x)); NaN outside of [-1, 1]."""
     one = op.like(1.0, x)
-    return alike(op.Atan(op.Div(x, op.Sqrt(op.Mul(op.Sub(one, x), op.Add(one, x))))), x)
+    return op.Atan(op.Div(x, op.Sqrt(op.Mul(op.Sub(one, x), op.Add(one, x)))))
 
 
 @form("Acos")
 def acos(op: Emitter, x: Value) -> Value:
     """2 * atan(sqrt((1 - x) / (1 + x))); NaN outside of [-1, 1]."""
     one = op.like(1.0, x)
-    return alike(op.Mul(op.Atan(op.Sqrt(op.Div(op.Sub(one, x), op.Add(one, x)))), 2.0), x)
+    return op.Mul(op.Atan(op.Sqrt(op.Div(op.Sub(one, x), op.Add(one, x)))), 2.0)
 
 
 @form("Softplus")
 def softplus(op: Emitter, x: Value) -> Value:
     """max(x, 0) + log1p(exp(-|x|))."""
-    return alike(op.Add(op.Max(x, 0.0), _log1p(op, op.Exp(op.Neg(op.Abs(x))))), x)
+    return op.Add(op.Max(x, 0.0), _log1p(op, op.Exp(op.Neg(op.Abs(x)))))
 
 
 @form("Softsign")
 def softsign(op: Emitter, x: Value) -> Value:
     """x / (1 + |x|)."""
-    return alike(op.Div(x, op.Add(op.Abs(x), 1.0)), x)
+    return op.Div(x, op.Add(op.Abs(x), 1.0))
 
 
 @form("Elu")
 def elu(op: Emitter, x: Value, alpha: float = 1.0) -> Value:
     """alpha * (exp(x) - 1) below zero."""
-    return alike(op.Where(op.Less(x, 0.0), op.Mul(_expm1(op, op.Min(x, 0.0)), float(alpha)), x), x)
+    return op.Where(op.Less(x, 0.0), op.Mul(_expm1(op, op.Min(x, 0.0)), float(alpha)), x)
 
 
 @form("HardSigmoid")
 def hard_sigmoid(op: Emitter, x: Value, alpha: float = 0.2, beta: float = 0.5) -> Value:
     """max(0, min(1, alpha * x + beta))."""
-    return alike(op.Max(op.Min(op.Add(op.Mul(x, float(alpha)), float(beta)), 1.0), 0.0), x)
+    return op.Max(op.Min(op.Add(op.Mul(x, float(alpha)), float(beta)), 1.0), 0.0)
 
 
 @form("LeakyRelu")
 def leaky_relu(op: Emitter, x: Value, alpha: float = 0.01) -> Value:
     """alpha * x below zero."""
-    return alike(op.Where(op.Less(x, 0.0), op.Mul(x, float(alpha)), x), x)
+    return op.Where(op.Less(x, 0.0), op.Mul(x, float(alpha)), x)
 
 
 @form("ThresholdedRelu")
 def thresholded_relu(op: Emitter, x: Value, alpha: float = 1.0) -> Value:
     """x above alpha, else 0."""
-    return alike(op.Where(op.Greater(x, float(alpha)), x, op.like(0.0, x)), x)
+    return op.Where(op.Greater(x, float(alpha)), x, op.like(0.0, x))
 
 
 @form("PRelu")
 def prelu(op: Emitter, x: Value, slope: Value) -> Value:
     """slope * x below zero."""
-    return alike(op.Where(op.Less(x, op.like(0, x)), op.Mul(x, slope), x), x)
+    return op.Where(op.Less(x, op.like(0, x)), op.Mul(x, slope), x)
 
 
 @form("Clip")
 def clip(op: Emitter, x: Value, min: Any = None, max: Any = None) -> Value:
     """The bounds one after the other; NaN stays."""
     for bound, name in ((min, "Max"), (max, "Min")):
-        x = x if bound is None else alike(op.emit(name, x, op.like(bound, x)), x)
+        x = x if bound is None else op.emit(name, x, op.like(bound, x))
     return x
 
 
@@ -181,7 +180,7 @@ def instance_normalization(op: Emitter, x: Value, scale: Value, shift: Value, ep
     variance = op.ReduceMean(op.Mul(centered, centered), axes=spatial, keepdims=1)
     normal = op.Div(centered, op.Sqrt(op.Add(variance, float(epsilon))))
     scale, shift = (op.Unsqueeze(item, axes=[place - 1 for place in spatial]) for item in (scale, shift))
-    return alike(op.Add(op.Mul(normal, scale), shift), x)
+    return op.Add(op.Mul(normal, scale), shift)
 
 
 @form("Mul", dtypes.BOOL)
@@ -209,7 +208,7 @@ def erf(op: Emitter, x: Value) -> Value:
     share = op.Div(op.like(2.0, x), op.Add(outside, 2.0))
     tail = op.Mul(_polynomial(op, share, _tail_of_share, 0.25, 2 / 3, 18), op.Exp(op.Neg(op.Mul(outside, outside))))
     far = op.Mul(op.Sign(x), op.Sub(op.like(1.0, x), tail))
-    return alike(op.Where(op.Less(size, 1.0), near, far), x)
+    return op.Where(op.Less(size, 1.0), near, far)
 
 
 def _core_of_square(square: torch.Tensor) -> torch.Tensor:

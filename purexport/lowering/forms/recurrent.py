@@ -151,8 +151,6 @@ def _steps(
     inside.graph.outputs += [inside.Identity(condition), *map(inside.Identity, results), inside.Identity(shown)]
     last = op.multi("Loop", time, op.const(True, dtypes.BOOL), *begin, outputs=len(begin) + 1, body=inside.graph)
     *finals, collected = last
-    for value, rank in ((collected, 3), *[(final, 2) for final in finals]):
-        value.dtype, value.shape = given.dtype, (None,) * (rank - 1) + (size,)
     if backward:
         order = op.Sub(op.Sub(time, op.const(1)), int_range(op, 0, op.dim(given, 0)))
         collected = op.Gather(collected, order, axis=0)

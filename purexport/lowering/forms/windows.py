@@ -28,13 +28,8 @@ def _padded(op: Emitter, x: Value, pads: Sequence[int] | None, filler: Any = 0) 
     spatial = x.rank - 2
     if not pads or not any(pads):
         return x
-    sizes = [size if isinstance(size, int) else None for size in (x.shape or ())]
     amounts = [0, 0, *pads[:spatial], 0, 0, *pads[spatial:]]
-    result = op.Pad(x, amounts, constant_value=op.like(filler, x) if filler else None, mode="constant")
-    result.shape = tuple(
-        None if size is None else size + amounts[axis] + amounts[axis + x.rank] for axis, size in enumerate(sizes)
-    )
-    return result
+    return op.Pad(x, amounts, constant_value=op.like(filler, x) if filler else None, mode="constant")
 
 
 def _all(numbers: Sequence[int] | None, spatial: int) -> list[int]:
@@ -107,10 +102,7 @@ def conv_transpose(
             op.Unsqueeze(x, axes=[axis + 1]), [0] * (rank + 1 + axis + 1) + [step - 1] + [0] * (rank - axis - 1)
         )
         stretched = size_product(op, dims[axis], step)
-        shape = x.shape
         x = op.Reshape(wide, op.ints([*dims[:axis], stretched, *dims[axis + 1 :]]))
-        if x.shape is None and shape is not None:
-            x.shape = (*shape[:axis], None, *shape[axis + 1 :])
     reach = [gap * (size - 1) for gap, size in zip(gaps, sizes[2:], strict=True)]
     begins = [far - pad for far, pad in zip(reach, around[:spatial], strict=True)]
     ends = [
@@ -148,7 +140,6 @@ def average_pool(
     if count_include_pad or not pads or not any(pads):
         return op.Div(total, op.like(math.prod(kernel_shape), total))
     ones = full(op, [1, 1, *dims_of(op, x)[2:]], 1, x.dtype or dtypes.FLOAT)
-    ones.shape = (1, 1, *(x.shape or (None,) * x.rank)[2:])
     return op.Div(total, _sums(op, ones, kernel_shape, strides, pads))
 
 
@@ -180,7 +171,6 @@ def max_pool(
     plane = size_product(op, *dims[2:])
     found = _padded(op, x, pads, lowest)
     at = _padded(op, op.Reshape(int_range(op, 0, plane), op.ints([1, 1, *dims[2:]])), pads)
-    at.shape = (1, 1, *(found.shape or ())[2:])
     for axis, (size, step, gap) in enumerate(zip(kernel_shape, steps, gaps, strict=True), 2):
         found, at = (windows(op, item, axis, size, step, gap) for item in (found, at))
     flat = [0] * rank + [-1]
