@@ -97,7 +97,8 @@ def _layer(
     outputs: int,
 ) -> tuple[Value, ...]:
     """Output [T, D, B, H] and `count` final states [D, B, H]; `operands` are those of the ONNX operators."""
-    x, w, r, bias, lengths, *states = [*operands, *[None] * (5 + count - len(operands))]
+    padded: list[Any] = [*operands, *[None] * (5 + count - len(operands))]
+    (x, w, r, bias, lengths), states = padded[:5], padded[5:]
     wide = gates * size
     found = []
     for number in range(2 if direction == "bidirectional" else 1):
