@@ -1,15 +1,18 @@
-"""What of torch's own operator and module databases exports, and computes the same: the sweep behind docs/coverage.md.
+"""What of torch's own operator and module databases exports, and computes the same: the sweeps behind docs/coverage.md
+and docs/coverage-dtypes.md.
 
     python benchmarks/coverage.py [--routes trace export script] [--peer] [--names 'linalg.*' ...] [--write]
+    python benchmarks/coverage.py --dtypes float64 int32 --opsets 11 20 [--routes trace export] [--write]
 
-A name of the database (float32, else int64, else bool) gives a few samples; each is exported at opset 20, run in
-ONNX Runtime and compared with torch: values at rtol 1e-4, atol 1e-5, dtype and shape.  Eigenvectors, of which a sign is
-free, are compared by what they compose; a value of matrix_exp, which torch rounds by more than that, passes too where
-it is nearer to torch's float64 result than torch's own.  A name passes when all its samples pass.  Names without a
-deterministic, dense, real result are listed apart.  Each name runs in a process forked from this one, with a time limit
-a sample, so that a crash of the runtime costs one sample.  Results are kept in a file of JSON lines, one a name and
-route; a sweep that was stopped goes on where it was (`--fresh` begins again).  `--peer` measures both exporters of
-torch.onnx by the same code.  Needs Linux, onnxruntime and expecttest.
+A name of the database (float32, else int64, else bool) gives a few samples; each is exported at opset 20, run in ONNX
+Runtime and compared with torch: values within the bounds of their dtype (`BOUNDS`), dtype and shape. Eigenvectors, of
+which a sign is free, are compared by what they compose. A value that torch itself rounds by more than the bounds
+(matrix_exp, and whatever it computes in half precision) passes too where it is nearer to torch's float64 result for
+the same inputs than torch's own. A complex tensor is a pair of real ones in a file. A name passes when all its
+samples pass. Names without a deterministic, dense result are listed apart. Each name runs in a process forked from
+this one, with a time limit a sample, so that a crash of the runtime costs one sample. Results are kept in a file of
+JSON lines, one a name, route, dtype and opset; a sweep that was stopped goes on where it was (`--fresh` begins
+again). `--peer` measures both exporters of torch.onnx by the same code. Needs Linux, onnxruntime and expecttest.
 """
 
 from __future__ import annotations
@@ -46,7 +49,14 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 OPSET = 20
-RTOL, ATOL = 1e-4, 1e-5
+# relative, absolute: below the rounding of the next lower dtype, and four units in the last place of the half ones
+BOUNDS = {
+    torch.float64: (1e-9, 1e-10),
+    torch.float32: (1e-4, 1e-5),
+    torch.float16: (2**-8, 2**-8),
+    torch.bfloat16: (2**-5, 2**-5),
+}
+HALVES = (torch.float16, torch.bfloat16)
 SECONDS = 90  # a sample
 MEMORY = 8 << 30  # a process
 ROUTES = ("trace", "export", "script")
@@ -59,8 +69,12 @@ ROUNDED = ("matrix_exp",)
 COMPOSED: dict[str, Callable[[list[Any]], list[Any]]] = {
     "linalg.eigh": lambda pair: [pair[0], _composed(*pair), np.swapaxes(pair[1], -1, -2) @ pair[1]],
 }
+# which of equal elements comes first is free, so a position counts by the element there: the axis, as an argument
+POSITIONS = {"sort": 1, "argsort": 1, "topk": 2, "kthvalue": 2}
 RESULTS = ROOT / "build" / "coverage.jsonl"
 PAGE = ROOT / "docs" / "coverage.md"
+RESULTS_BY_DTYPE = ROOT / "build" / "coverage_dtypes.jsonl"
+PAGE_BY_DTYPE = ROOT / "docs" / "coverage-dtypes.md"
 
 # random only where an option of a sample says so
 SOMETIMES_RANDOM = ("nn.functional.multi_head_attention_forward", "nn.functional.scaled_dot_product_attention")
@@ -150,7 +164,8 @@ def results_of(model: Bound, tensors: tuple[torch.Tensor, ...]) -> list[torch.Te
 
 
 def set_apart(name: str, found: Sequence[Sample]) -> tuple[str, list[Sample]]:
-    """Why a name cannot be compared (`random`, `sparse` or `complex`; empty when it can), and what to compare."""
+    """Why a name cannot be compared (`random` or `sparse`, or `complex` results of real inputs; empty when it can), and
+    what to compare."""
     if name in UNINITIALISED:
         return "random", []
     fixed = []
@@ -163,7 +178,7 @@ def set_apart(name: str, found: Sequence[Sample]) -> tuple[str, list[Sample]]:
             continue  # nothing to compare
         if any(tensor.layout != torch.strided or tensor.is_nested for tensor in runs[0]):
             return "sparse", []
-        if any(tensor.is_complex() for tensor in runs[0]):
+        if any(tensor.is_complex() for tensor in runs[0]) and not any(tensor.is_complex() for tensor in sample[1]):
             return "complex", []
         if all(_same(one, other) for one, other in zip(*runs, strict=True)):
             fixed.append(sample)
@@ -173,25 +188,26 @@ def set_apart(name: str, found: Sequence[Sample]) -> tuple[str, list[Sample]]:
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and torch.allclose(one.double(), other.double(), equal_nan=True)
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    return one.shape == other.shape and torch.allclose(one.to(wide), other.to(wide), equal_nan=True)
 
 
 # Exporters ------------------------------------------------------------------------------------------------------------
 
 
-def exported(route: str, model: Bound, tensors: tuple[torch.Tensor, ...]) -> bytes:
+def exported(route: str, model: Bound, tensors: tuple[torch.Tensor, ...], opset: int = OPSET) -> bytes:
     """The file that an exporter writes for a sample."""
     args = copy.deepcopy(tensors)
     if route in PEERS:
         buffer = io.BytesIO()
-        torch.onnx.export(model, args, buffer, opset_version=OPSET, dynamo=route.endswith("True"))
+        torch.onnx.export(model, args, buffer, opset_version=opset, dynamo=route.endswith("True"))
         return buffer.getvalue()
     import purexport
 
     if route == "script":
         scripted = torch.jit.trace(model, args, check_trace=False)
-        return bytes(purexport.export(scripted, args, opset_version=OPSET).model_proto.SerializeToString())
-    program = purexport.export(model, args, opset_version=OPSET, capture=route)
+        return bytes(purexport.export(scripted, args, opset_version=opset).model_proto.SerializeToString())
+    program = purexport.export(model, args, opset_version=opset, capture=route)
     return bytes(program.model_proto.SerializeToString())
 
 
@@ -222,8 +238,10 @@ def _read(value: onnxruntime.OrtValue) -> np.ndarray[Any, Any]:
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """The numbers; bfloat16 in the type that the runtime gives it back in."""
+    """The numbers as the runtime takes and gives them: bfloat16 as bits, a complex one as a pair."""
     plain = tensor.resolve_conj().resolve_neg()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
     if plain.dtype is torch.bfloat16:
         return plain.contiguous().view(torch.uint16).numpy()
     return plain.numpy()
@@ -233,11 +251,12 @@ def _composed(values: np.ndarray[Any, Any], vectors: np.ndarray[Any, Any]) -> np
     return np.asarray((vectors * values[..., None, :]) @ np.swapaxes(vectors, -1, -2))
 
 
-def judged(name: str, route: str, sample: Sample) -> str:
+def judged(name: str, route: str, sample: Sample, opset: int = OPSET) -> str:
     """Empty when a sample passes, otherwise the reason in one line."""
-    expected = [_array(tensor) for tensor in results_of(*sample)]
+    results = results_of(*sample)
+    expected = [_array(tensor) for tensor in results]
     try:
-        data = exported(route, *sample)
+        data = exported(route, *sample, opset)
     except Exception as error:
         return f"export: {_line(error)}"
     try:
@@ -250,22 +269,71 @@ def judged(name: str, route: str, sample: Sample) -> str:
         if got.dtype != want.dtype or got.shape != want.shape:
             return f"differs: {got.dtype}{list(got.shape)}, torch gives {want.dtype}{list(want.shape)}"
     compose = COMPOSED.get(name, list)
-    pairs = list(zip(compose(actual), compose(expected), strict=True))
-    apart = [~np.isclose(got, want, rtol=RTOL, atol=ATOL, equal_nan=True) for got, want in pairs]
+    found, wanted = ([_numbers(*pair) for pair in zip(arrays, results, strict=True)] for arrays in (actual, expected))
+    if name in POSITIONS:
+        found, wanted = (_elements(name, sample, arrays) for arrays in (found, wanted))
+    pairs = list(zip(compose(found), compose(wanted), strict=True))
+    bounds = [BOUNDS.get(tensor.dtype.to_real(), (0.0, 0.0)) for tensor in results]
+    bounds += [bounds[0]] * (len(pairs) - len(bounds))
+    apart = [
+        ~np.isclose(got, want, rtol=relative, atol=absolute, equal_nan=True) if relative else got != want
+        for (got, want), (relative, absolute) in zip(pairs, bounds, strict=True)
+    ]
     count = int(sum(places.sum() for places in apart))
-    if count and not (name in ROUNDED and _nearer(sample, pairs, apart)):
+    rounded = name in ROUNDED or any(tensor.dtype in HALVES for tensor in (*results, *sample[1]))
+    if count and not (rounded and _nearer(sample, pairs, apart)):
         return f"differs: in {count} values"
     return ""
 
 
+def _elements(name: str, sample: Sample, arrays: list[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+    """The results with the elements of the operand in place of positions; -1 for a position that comes twice."""
+    model, (operand, *_) = sample
+    args, kwargs = pytree.tree_unflatten(model.leaves, model.tree)
+    place = POSITIONS[name]
+    axis = kwargs.get("dim", args[place] if len(args) > place else -1)
+    values = np.atleast_1d(_numbers(_array(operand), operand))
+    found = []
+    for array in arrays:
+        if array is not arrays[-1]:
+            found.append(array)
+            continue
+        wide = np.atleast_1d(array) if array.ndim == operand.dim() else np.expand_dims(array, axis)
+        twice = (np.diff(np.sort(wide, axis=axis), axis=axis) == 0).any()
+        found.append(np.full_like(wide, -1) if twice else np.take_along_axis(values, wide, axis))
+    return found
+
+
+def _numbers(array: np.ndarray[Any, Any], like: torch.Tensor) -> np.ndarray[Any, Any]:
+    """An array as numbers: floating point ones as float64, in which the bounds are computed."""
+    if like.dtype is torch.bfloat16:
+        return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return array.astype(np.float64) if array.dtype.kind == "f" else array
+
+
 def _nearer(sample: Sample, pairs: Any, apart: Any) -> bool:
-    """Whether each value that is apart from torch's float32 is nearer to what torch computes in float64."""
+    """Whether each value that is apart from torch's is nearer to what torch computes of the same inputs in float64."""
     model, tensors = sample
-    exact = [_array(tensor) for tensor in results_of(model, tuple(tensor.double() for tensor in tensors))]
+    wide = tuple(tensor.double() if tensor.is_floating_point() else tensor for tensor in tensors)
+    try:
+        exact = [_array(tensor) for tensor in results_of(copy.deepcopy(model).double(), wide)]
+    except (RuntimeError, TypeError):
+        return False
+    if any(got.shape != true.shape for (got, _), true in zip(pairs, exact, strict=True)):
+        return False
+    halves = [tensor.dtype if tensor.dtype in HALVES else None for tensor in results_of(*sample)]
     return all(
-        (np.abs(got - true)[places] < np.abs(want - true)[places]).all()
-        for (got, want), true, places in zip(pairs, exact, apart, strict=True)
+        (_off(got, true, half)[places] <= _off(want, true, half)[places]).all()
+        for (got, want), true, places, half in zip(pairs, exact, apart, halves, strict=True)
     )
+
+
+def _off(found: np.ndarray[Any, Any], true: np.ndarray[Any, Any], half: torch.dtype | None) -> np.ndarray[Any, Any]:
+    """How far numbers are from the true ones, infinitely where NaN; what a half cannot hold is its infinity."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        held = true if half is None else torch.from_numpy(np.asarray(true)).to(half).double().numpy()
+        distance = np.where(found == held, 0.0, np.abs(found - true))
+    return np.where(np.isnan(distance), np.inf, distance)
 
 
 def _line(error: Exception) -> str:
@@ -279,7 +347,7 @@ def _line(error: Exception) -> str:
 # One name in a process of its own -------------------------------------------------------------------------------------
 
 
-def _child(pipe: Connection, name: str, entry: Any, dtype: torch.dtype, route: str, options: Any) -> None:
+def _child(pipe: Connection, name: str, entry: Any, dtype: torch.dtype, route: str, opset: int, options: Any) -> None:
     """Send `("apart", why)`, or `("start", n)` and then one verdict a sample, and `("end", "")`."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     with open(os.devnull, "w") as nowhere:
@@ -297,7 +365,7 @@ def _child(pipe: Connection, name: str, entry: Any, dtype: torch.dtype, route: s
         return
     pipe.send(("start", len(found)))
     for sample in found:
-        verdict = judged(name, route, sample)
+        verdict = judged(name, route, sample, opset)
         pipe.send(("verdict", verdict))
         if verdict and route in PEERS:
             break  # one failure decides, and these are slow
@@ -305,14 +373,16 @@ def _child(pipe: Connection, name: str, entry: Any, dtype: torch.dtype, route: s
 
 
 class Job:
-    """A name on a route, in its process."""
+    """A name on a route in a dtype at an opset, in its process."""
 
-    def __init__(self, name: str, entry: Any, dtype: torch.dtype, route: str, options: Any) -> None:
-        self.record: dict[str, Any] = {"name": name, "route": route, "dtype": str(dtype).removeprefix("torch.")}
+    def __init__(self, name: str, entry: Any, dtype: torch.dtype, route: str, opset: int, options: Any) -> None:
+        self.record: dict[str, Any] = {"name": name, "route": route, "dtype": _named(dtype), "opset": opset}
         self.verdicts: list[str] = []
         self.pipe, theirs = multiprocessing.Pipe(duplex=False)
         context = multiprocessing.get_context("fork")
-        self.process = context.Process(target=_child, args=(theirs, name, entry, dtype, route, options), daemon=True)
+        self.process = context.Process(
+            target=_child, args=(theirs, name, entry, dtype, route, opset, options), daemon=True
+        )
         self.process.start()
         theirs.close()
         self.since = time.monotonic()
@@ -347,7 +417,7 @@ class Job:
         return True
 
 
-def sweep(jobs: Sequence[tuple[str, Any, torch.dtype, str]], options: Any, results: Path) -> None:
+def sweep(jobs: Sequence[tuple[str, Any, torch.dtype, str, int]], options: Any, results: Path) -> None:
     """Run the jobs, `options.processes` at a time, and append each record to `results`."""
     waiting, running, done = list(jobs)[::-1], [], 0
     with results.open("a") as file:
@@ -368,10 +438,28 @@ def sweep(jobs: Sequence[tuple[str, Any, torch.dtype, str]], options: Any, resul
                         )
 
 
-def known_results(results: Path) -> dict[tuple[str, str], dict[str, Any]]:
-    """The last record of each name and route."""
+Key = tuple[str, str, str, int]
+
+
+def known_results(results: Path) -> dict[Key, dict[str, Any]]:
+    """The last record of each name, route, dtype and opset."""
     lines = results.read_text().splitlines() if results.exists() else []
-    return {(item["name"], item["route"]): item for item in map(json.loads, lines)}
+    return {
+        (item["name"], item["route"], item["dtype"], item.get("opset", OPSET)): item for item in map(json.loads, lines)
+    }
+
+
+def _named(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _dtypes_of(entry: Any, wanted: Sequence[str] | None) -> list[torch.dtype]:
+    """Those of the wanted dtypes that a name takes; its usual one when none are wanted."""
+    if wanted is None:
+        usual = dtype_of(entry)
+        return [] if usual is None else [usual]
+    supported = entry.dtypes if hasattr(entry, "dtypes") else entry.supported_dtypes("cpu")
+    return [dtype for name in wanted if (dtype := getattr(torch, name)) in supported]
 
 
 def main() -> None:
@@ -379,43 +467,65 @@ def main() -> None:
     parser.add_argument("--names", nargs="+", default=["*"], help="names or patterns such as 'linalg.*'")
     parser.add_argument("--routes", nargs="+", default=list(ROUTES), choices=ROUTES)
     parser.add_argument("--peer", action="store_true", help="measure torch.onnx instead, dynamo=False and dynamo=True")
-    parser.add_argument("--dtype", help="one dtype for all, such as float64")
+    parser.add_argument("--dtypes", nargs="+", help="these dtypes, such as float64, for the page by dtype")
+    parser.add_argument("--opsets", nargs="+", type=int, default=[OPSET])
     parser.add_argument("--samples", type=int, default=3)
     parser.add_argument("--spread", action="store_true", help="samples from all over the list, not the first ones")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="the file of JSON lines")
+    parser.add_argument("--results", type=Path, help="the file of JSON lines")
     parser.add_argument("--fresh", action="store_true", help="measure what is measured already too")
     parser.add_argument("--failed", action="store_true", help="measure only what failed before")
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)} from all results")
+    parser.add_argument("--write", action="store_true", help="write the page from all results")
     options = parser.parse_args()
 
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    options.results.parent.mkdir(parents=True, exist_ok=True)
+    results = options.results or (RESULTS_BY_DTYPE if options.dtypes else RESULTS)
+    results.parent.mkdir(parents=True, exist_ok=True)
     entries = {
         name: entry
         for name, entry in database().items()
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in options.names)
     }
-    known = known_results(options.results)
+    known = known_results(results)
+    routes = PEERS if options.peer else options.routes
     jobs = []
-    for route, (name, entry) in itertools.product(PEERS if options.peer else options.routes, entries.items()):
-        dtype = getattr(torch, options.dtype) if options.dtype else dtype_of(entry)
-        before = known.get((name, route))
-        wanted = options.fresh or before is None
-        if options.failed:
-            wanted = before is not None and any(before["verdicts"])
-        if dtype is not None and wanted:
-            jobs.append((name, entry, dtype, route))
+    for route, opset, (name, entry) in itertools.product(routes, options.opsets, entries.items()):
+        for dtype in _dtypes_of(entry, options.dtypes):
+            before = known.get((name, route, _named(dtype), opset))
+            wanted = options.fresh or before is None
+            if options.failed:
+                wanted = before is not None and any(before["verdicts"])
+            if wanted:
+                jobs.append((name, entry, dtype, route, opset))
+    jobs.sort(key=lambda job: (options.dtypes or [_named(job[2])]).index(_named(job[2])))
     _import_early(options.peer)
-    sweep(jobs, options, options.results)
-    known = known_results(options.results)
+    sweep(jobs, options, results)
+    known = known_results(results)
+    if options.dtypes:
+        for key, text in by_dtype(known).items():
+            print(*key, text)
+        if options.write:
+            from coverage_dtypes import page_by_dtype
+
+            PAGE_BY_DTYPE.write_text(page_by_dtype(known))
+        return
+    usual = {(name, route): item for (name, route, _, opset), item in known.items() if opset == OPSET}
     for route in (*ROUTES, *PEERS):
-        print(f"{route:<26}{_count(known, route)}")
+        print(f"{route:<26}{_count(usual, route)}")
     if options.write:
         from coverage_page import page
 
-        PAGE.write_text(page(known))
+        PAGE.write_text(page(usual))
+
+
+def by_dtype(known: Mapping[Key, Any]) -> dict[tuple[str, str, int], str]:
+    """How many names pass, by route, dtype and opset."""
+    counted: dict[tuple[str, str, int], list[bool]] = {}
+    for (_, route, dtype, opset), item in known.items():
+        if "apart" not in item:
+            counted.setdefault((route, dtype, opset), []).append(not any(item["verdicts"]))
+    return {key: f"{sum(passed)} of {len(passed)}" for key, passed in counted.items()}
 
 
 def _import_early(peer: bool) -> None:

@@ -102,10 +102,10 @@ def _why(records: Mapping[Any, Record], name: str) -> str:
     if not reasons:
         return ""
     where = "" if len(reasons) == len(failures) else f"{', '.join(reasons)}: "
-    return f"{where}{_short(next(iter(reasons.values())))}"
+    return f"{where}{short(next(iter(reasons.values())))}"
 
 
-def _short(reason: str) -> str:
+def short(reason: str) -> str:
     text = re.sub(r" at the model \([^)]*\)", "", reason).replace("|", "/").replace("<", "&lt;")
     for prefix in ("export: UnsupportedOperatorError: ", "export: ExportError: ", "export: "):
         text = text.removeprefix(prefix)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from proto_schema import operators
+from proto_schema import operators, runtimes
+from proto_schema.runtimes import Release
 from proto_schema.saving import Archive, Where
 from purexport.errors import ExportError
 
@@ -91,6 +92,7 @@ class Options:
     metadata: bool = False
     progress: Any = None
     weights: Any = None
+    target: str = "onnx"
 
     def __post_init__(self) -> None:
         _check_opset(self.opset_version)
@@ -98,6 +100,7 @@ class Options:
         _check_names(self.input_names, self.output_names)
         training_mode(self.training)
         _check_verification(self.verify, self.rtol, self.atol)
+        _check_target(self.target, self.opset_version)
         if not isinstance(self.dynamic, bool):
             raise ValueError(f"dynamic={self.dynamic!r} is neither True nor False; dynamic_axes names axes")
         if self.dynamic and self.dynamic_shapes is not None:
@@ -120,6 +123,11 @@ class Options:
         """The arguments of further calls on which the file is compared with the model."""
         return () if isinstance(self.verify, bool) else self.verify
 
+    @property
+    def release(self) -> Release | None:
+        """The release of ONNX Runtime whose kernels decide the forms of operators; None where any form will do."""
+        return release_of(self.target)
+
     def trains(self, model: Any) -> bool:
         """Whether the file is for training, so that nothing may be computed from its parameters in advance."""
         mode = training_mode(self.training)
@@ -138,6 +146,37 @@ class Options:
         Such a constant would be wrong for parameters that come from outside the file or that are trained.
         """
         return self.do_constant_folding and self.export_params and not self.trains(model)
+
+
+def release_of(target: Any) -> Release | None:
+    """The release that a `target` names: the newest for "onnx", None for "onnx; any".
+
+    Raises ValueError for what is no target.
+    """
+    words = [word.strip() for word in target.split(";")] if isinstance(target, str) else []
+    available = 'available are "onnx", "onnx; onnxruntime==VERSION" and "onnx; any"'
+    if words and words[0] == "onnxruntime":
+        raise ValueError(f"target={target!r}: files with operators of com.microsoft are not written yet; {available}")
+    if words == ["onnx"]:
+        return runtimes.newest()
+    if words == ["onnx", "any"]:
+        return None
+    name, equals, version = words[1].partition("==") if len(words) == 2 and words[0] == "onnx" else ("", "", "")
+    if (name.strip(), equals) != ("onnxruntime", "=="):
+        raise ValueError(f"target={target!r} is no target; {available}")
+    return runtimes.release(version.strip())
+
+
+def _check_target(target: str, opset: int | None) -> None:
+    """Raise ValueError for what is no target, and for a release that does not load the opset."""
+    release = release_of(target)
+    if release is None or ";" not in target:
+        return
+    wanted = DEFAULT_OPSET if opset is None else opset
+    if wanted > release.newest_opset:
+        raise ValueError(
+            f"target={target!r} loads opsets up to {release.newest_opset}; give an opset_version that is not above it"
+        )
 
 
 def _check_opset(version: int | None) -> None:

@@ -64,6 +64,7 @@ def export(
     metadata: bool = False,
     progress: Any = None,
     weights: Any = None,
+    target: str = "onnx",
     dynamo: bool | None = None,
     optimize: bool | None = None,
     fallback: bool | None = None,
@@ -133,6 +134,10 @@ def export(
     `example_outputs`, `dynamo`, `optimize`, `fallback`, `profile`, `dump_exported_program`, `artifacts_dir`,
     `autograd_inlining` and the options of `past` are taken; a warning says what became of each.
 
+    `target` says what the file shall run on. With "onnx" it has standard operators, in forms for which the newest ONNX
+    Runtime has kernels on the CPU; with "onnx; onnxruntime==1.20" those of that release; with "onnx; any" each operator
+    stays in the model's dtype, as runtimes with kernels of their own want it (bfloat16 on a GPU, for one).
+
     Raises ExportError (UnsupportedOperatorError for operators that ONNX cannot express at this opset, VerificationError
     when `verify` finds a difference), ValueError for an option out of range, its subclass WeightsError for weights
     that do not fit, OSError when `f` cannot be written.
@@ -168,6 +173,7 @@ def export(
         metadata=metadata,
         progress=progress,
         weights=weights,
+        target=target,
     )
     judge_path(f, options)
     with opened(model, args, kwargs, options) as run:

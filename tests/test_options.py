@@ -44,6 +44,10 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("verify", (X,), ValueError, "verify=tuple is neither True, False nor a list of arguments, as in verify=[(x, y)]"),
     ("rtol", -1.0, ValueError, "rtol=-1.0 is no number from 0 on"),
     ("atol", float("nan"), ValueError, "atol=nan is no number from 0 on"),
+    ("target", "onnxruntime", ValueError, 'operators of com.microsoft are not written yet; available are "onnx"'),
+    ("target", "tensorrt", ValueError, "target='tensorrt' is no target; available are"),
+    ("target", "onnx; onnxruntime==0.9", ValueError, "the kernels of ONNX Runtime 0.9 are not known; known are"),
+    ("target", 7, ValueError, "target=7 is no target"),
     ("weights", {"w": X}, purexport.WeightsError, "weights fill the tensors of an nn.Module"),
 ]
 
@@ -60,6 +64,13 @@ def test_refused_before_the_model_runs(name: str, value: Any, error: type[Except
 def test_names_of_inputs_and_outputs_differ() -> None:
     with pytest.raises(ValueError, match="input_names and output_names both give 'x'"):
         Options(input_names=["x"], output_names=["x"])
+
+
+def test_a_release_that_does_not_load_the_opset() -> None:
+    with pytest.raises(ValueError, match=r"loads opsets up to 20; give an opset_version"):
+        Options(target="onnx; onnxruntime==1.17", opset_version=21)
+    assert Options(target="onnx; onnxruntime==1.17", opset_version=20).release is not None
+    assert Options(target="onnx; any").release is None
 
 
 def test_fields_are_the_parameters_of_export() -> None:

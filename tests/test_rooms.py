@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "purexport"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 ROW = re.compile(r"^\| `([\w/]+)/` \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
-THEMES = {"core", "older", "support"}  # folders of purexport/lowering that hold no rules
+THEMES = {"core", "forms", "older", "support"}  # folders of purexport/lowering that hold no rules
 
 
 def files_in(folder: Path) -> set[str]:
@@ -51,6 +51,10 @@ def rule_files() -> tuple[set[str], set[str]]:
         f"{ast.literal_eval(folder)}/{file}" for folder, files in pairs for file in ast.literal_eval(files).split()
     }
     return there, listed
+
+
+def forms() -> tuple[set[str], set[str]]:
+    return files_in(PACKAGE / "lowering" / "forms"), names_in(constant("lowering/rules.py", "FORMS"))
 
 
 def verbs() -> tuple[set[str], set[str]]:
@@ -103,7 +107,7 @@ def routes() -> tuple[set[str], set[str]]:
 
 
 LISTS: dict[str, Callable[[], tuple[set[str], set[str]]]] = {
-    check.__name__: check for check in (rule_files, verbs, handlers, facts, passes, readers, routes)
+    check.__name__: check for check in (rule_files, forms, verbs, handlers, facts, passes, readers, routes)
 }
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from proto_schema.runtimes import Release
 from purexport import dtypes
 from purexport.aten import scalars
 from purexport.aten.axes import Axes
@@ -72,11 +73,14 @@ def lower_graph(
     listed: bool = False,
     axes: Mapping[str, Axes] | None = None,
     trains: bool = False,
+    release: Release | None = None,
 ) -> Lowered:
     """Lower `graph` to ONNX at `opset`; `custom` maps ATen names to rules that go first.
 
     `axes` maps an input's name to its dynamic axes and their names, for a graph that was recorded with the sizes of an
     example (`sized`); None for a graph whose types hold for all sizes.
+
+    `release` is that of the runtime whose kernels decide the forms of operators; None lets any form be.
 
     Without `fold`, what is computed of parameters stays in the graph.  With `trains` operators that training runtimes
     look for are kept.  `kind` says which calls stay as they are;
@@ -84,7 +88,7 @@ def lower_graph(
     Raises UnsupportedOperatorError with every call that cannot be expressed.
     """
     rules = RuleBook(registered(), custom or {}, trains)
-    run = functools.partial(_lowered, graph, opset, rules, fold, kind, listed)
+    run = functools.partial(_lowered, graph, opset, rules, fold, kind, listed, release)
     if axes is None:
         return run(None)
     recorded = [(value, value.type) for value in _values(graph)]
@@ -128,11 +132,12 @@ def _lowered(
     fold: bool,
     kind: OperatorExportTypes,
     listed: bool,
+    release: Release | None,
     example: Example | None,
 ) -> Lowered:
     """One lowering of the graph; `example` knows the sizes that can change, where the types do not say them."""
     walk = Walk(rules, kind, example)
-    op = Emitter.of(walk.result.graph, opset, folds=fold, scope=example, older=FORMS)
+    op = Emitter.of(walk.result.graph, opset, folds=fold, scope=example, older=FORMS, release=release)
     op = walk.model(op, graph)
     if kind is OperatorExportTypes.RAW:
         if listed and op.graph.outputs:

@@ -1,4 +1,5 @@
-"""All rules: the rule files, imported by name, register themselves; and which rule a call gets, a user's or ours."""
+"""All rules and forms: their files, imported by name, register themselves; and which rule a call gets, a user's or
+ours."""
 
 from __future__ import annotations
 
@@ -27,6 +28,9 @@ FILES = {
     "vision": "boxes deform pool",
 }
 
+# every file of the folder `forms`, which rules need beside them
+FORMS = "functions recurrent windows"
+
 
 @functools.cache
 def registered() -> Mapping[str, Rule]:
@@ -34,6 +38,8 @@ def registered() -> Mapping[str, Rule]:
     for folder, files in FILES.items():
         for file in files.split():
             import_module(f"purexport.lowering.{folder}.{file}")
+    for file in FORMS.split():
+        import_module(f"purexport.lowering.forms.{file}")
     rules = declared()
     by_parts = declared_by_parts().items()
     pairs = {target + COMPLEX: rule_by_parts(rules[target], operands) for target, operands in by_parts}

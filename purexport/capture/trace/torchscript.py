@@ -48,6 +48,25 @@ _CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::Int
 # the trace keeps the tensors that these return as constants, and a write would change those
 _LITERALS = frozenset([torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy])
 _DROPOUTS = frozenset(["dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d"])
+# functions of a number that has the dtype of a tensor: the tracer records no bool as a number
+_FILLING = frozenset(
+    [
+        "full",
+        "full_like",
+        "new_full",
+        "fill",
+        "fill_",
+        "masked_fill",
+        "masked_fill_",
+        "index_fill",
+        "index_fill_",
+        "index_add",
+        "index_add_",
+        "pad",
+        "constant_pad_nd",
+        "_unsafe_masked_index",
+    ]
+)
 _AT_LEAST = {"atleast_1d": 1, "atleast_2d": 2, "atleast_3d": 3}
 _SIZES = frozenset(["aten::size", "aten::numel", "aten::dim", "prim::Constant"])
 # where Python gets a number out of a tensor
@@ -231,6 +250,8 @@ class _Visible:
         if function in single_calls.VERDICTS:  # a Python bool would be the example's, and the tracer would not warn
             return single_calls.VERDICTS[function](*args, **kwargs)
         name = getattr(function, "__name__", "")
+        if name in _FILLING:
+            args, kwargs = _bools_as_numbers(name, args, kwargs)
         if name == "__index__" and (self.dynamic or not _is_size(args[0])):
             _warn_of_index()
         if name in _DROPOUTS and args and not _drops(args, kwargs):
@@ -330,6 +351,18 @@ def _fake_quantized(
     if per_row_fake_quant:
         return torch.fake_quantize_per_channel_affine(value, scale, zero_point, axis, quant_min, quant_max)
     return torch.fake_quantize_per_tensor_affine(value, scale, zero_point, quant_min, quant_max)
+
+
+def _bools_as_numbers(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with 0 and 1 for bools that are numbers; `full` of a bool stays one of bools."""
+    filler = args[1] if len(args) > 1 else kwargs.get("fill_value")
+    if name == "full" and isinstance(filler, bool) and kwargs.get("dtype") is None:
+        kwargs = {**kwargs, "dtype": torch.bool}
+    numbers = [key for key in ("fill_value", "value", "alpha") if isinstance(kwargs.get(key), bool)]
+    plain = {key: int(kwargs[key]) for key in numbers}
+    return tuple(int(item) if isinstance(item, bool) else item for item in args), {**kwargs, **plain}
 
 
 def _with_axes(tensor: torch.Tensor, count: int) -> torch.Tensor:

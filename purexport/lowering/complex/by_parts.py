@@ -33,6 +33,7 @@ by_parts(
     *("aten::vsplit.int", "aten::vsplit.array", "aten::dsplit.int", "aten::dsplit.array"),
     *("aten::diagonal", "aten::linalg_diagonal", "aten::diag_embed", "aten::diag", "aten::diagflat", "aten::unfold"),
     *("aten::tril", "aten::triu", "aten::trace"),
+    *("aten::narrow_copy", "aten::permute_copy", "aten::unbind_copy.int"),
     *("aten::expand", "aten::broadcast_to", "aten::expand_as", "aten::repeat", "aten::tile"),
     *("aten::repeat_interleave.self_int", "aten::rot90", "aten::flip", "aten::fliplr", "aten::flipud", "aten::roll"),
     *("aten::contiguous", "aten::clone", "aten::detach", "aten::alias", "aten::lift_fresh_copy", "aten::positive"),

@@ -102,6 +102,15 @@ def _static(schema: operators.OpSchema, name: str, value: Any) -> Any:
     return value
 
 
+def given_types(bound: Bound) -> tuple[tuple[str, int], ...]:
+    """The constraint variables and literal types with the dtype of the first value of each, in order of the inputs."""
+    found: dict[str, int] = {}
+    for value, formal in bound:
+        if isinstance(value, Value) and value.dtype is not None and (formal.option != "variadic" or formal.homogeneous):
+            found.setdefault(formal.type, value.dtype)
+    return tuple(found.items())
+
+
 def bound_types(schema: operators.OpSchema, opset: int, bound: Bound, source: Source) -> dict[str, int]:
     """Which dtype each constraint variable stands for.
 

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from proto_schema.inference.site import Scope
+from proto_schema.runtimes import Release
 from purexport import dtypes
 from purexport.aten.graph import Call, Source, TensorType, Type
 from purexport.aten.graph import Value as AtenValue
@@ -39,6 +40,7 @@ class Builder:
     remarks: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     scope: Scope = field(default_factory=Scope)
+    release: Release | None = None  # of the runtime whose kernels decide the form; None where any form will do
     older: Mapping[str, OlderForm] = field(default_factory=dict)  # by the name of the ONNX operator
 
 

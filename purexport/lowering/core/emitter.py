@@ -9,6 +9,7 @@ The operator history is data (`proto_schema.operators`); the emitter binds a cal
 
 - Python numbers and lists become constants of the type that the other inputs bind;
 - every node is checked against the operator's type constraints when it is made, and its output types follow from them;
+- a dtype without a kernel in the target's runtime is computed in another one, or by other operators (`running`);
 - arithmetic on small constants is done at once (`folding`), so a static model carries no shape arithmetic;
 - what this opset's version cannot say is written by older operators where the table of older forms has a way.
 
@@ -27,12 +28,13 @@ import torch
 
 from proto_schema import operators
 from proto_schema.inference.site import Scope
+from proto_schema.runtimes import Release
 from proto_schema.sizes import Size
 from purexport import dtypes
 from purexport.aten.graph import Source, TensorType, Type
 from purexport.errors import ExportError, OpsetError
 from purexport.graph.ir import Graph, Node, Value
-from purexport.lowering.core import binding, folding, inferring, versions
+from purexport.lowering.core import binding, folding, inferring, running, versions
 from purexport.lowering.core.context import Body, Builder, OlderForm, Site
 
 
@@ -56,13 +58,15 @@ class Emitter:
         folds: bool = True,
         scope: Scope | None = None,
         older: Mapping[str, OlderForm] | None = None,
+        release: Release | None = None,
     ) -> Emitter:
         """The `op` that begins a lowering into `graph`, at no call yet.
 
         Without `folds`, constants that may be weights are not computed with, only what sizes need.  `scope` knows the
-        sizes that can change, `older` the operators that older ones can write.
+        sizes that can change, `older` the operators that older ones can write, `release` the kernels of the runtime
+        that the file is for.
         """
-        builder = Builder(opset, graph.inputs, folds, scope=scope or Scope(), older=older or {})
+        builder = Builder(opset, graph.inputs, folds, scope=scope or Scope(), older=older or {}, release=release)
         return cls(builder, Body(graph), Site())
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
@@ -150,6 +154,13 @@ class Emitter:
     def newest_takes(self, op_type: str, dtype: int | None, argument: int = 0) -> bool:
         """True when the newest version of the operator takes `dtype` as its input number `argument`."""
         return versions.takes(operators.schema(op_type, operators.newest_opset()), dtype, argument)
+
+    def runs(self, op_type: str, dtype: int | None, argument: int = 0) -> bool:
+        """True when it `takes` the dtype, and the runtime of the target has a kernel for it."""
+        schema = operators.schema(op_type, self.opset)
+        if schema is None or dtype is None:
+            return False
+        return running.runs(self.builder.release, schema, ((schema.inputs[argument].type, dtype),))
 
     def takes_sequences(self, op_type: str) -> bool:
         """True when this opset's version of the operator takes or gives sequences."""
@@ -360,8 +371,20 @@ class Emitter:
             raise OpsetError(f"ONNX {op_type} does not exist at opset {opset}", lowest)
         bound, attributes = binding.bind(schema, opset, inputs, named)
         binding.from_the_front(schema, bound, attributes)
-        if any(versions.wants_float(schema, item, formal) for item, formal in bound):
-            return self._in_float(op_type, inputs, outputs, domain, named)
+        wide: Mapping[str, int] | None = {}
+        given = binding.given_types(bound)
+        if any(dtype != dtypes.FLOAT for _, dtype in given):
+            adds = attributes.get("reduction", "none") not in ("none", b"none")
+            wide = running.chosen(self.builder.release, (op_type, opset), given, adds) if not domain else {}
+        if wide is None:
+            dtype = given[0][1]
+            found = running.FORMS.get((op_type, dtype)) or running.FORMS.get((op_type, None))
+            if found is not None:
+                several = {"outputs": outputs} if outputs > 1 else {}
+                result = found(self, *inputs, **named, **several)
+                return result if isinstance(result, tuple) else (result,)
+            self._remark_no_kernel(op_type, given)
+        bound = [(self._widened(item, formal, wide or {}), formal) for item, formal in bound] if wide else bound
         if len(bound) < schema.min_input:
             raise ExportError(
                 f"ONNX {op_type} at {self.source} wants at least {schema.min_input} inputs, and got {len(bound)}; "
@@ -379,20 +402,27 @@ class Emitter:
         binding.check_output(schema, opset, node.outputs[0].dtype)
         inferring.infer_outputs(node, schema, self.builder.scope)
         self.body.graph.nodes.append(node)
-        return tuple(node.outputs)
+        if not wide:
+            return tuple(node.outputs)
+        back, last = dict(given), len(schema.outputs) - 1
+        formals = [schema.outputs[min(place, last)].type for place in range(outputs)]
+        return tuple(
+            self.cast(item, back[formal]) if formal in wide else item
+            for item, formal in zip(node.outputs, formals, strict=True)
+        )
 
-    def _in_float(
-        self, op_type: str, inputs: Sequence[Any], outputs: int, domain: str, named: Mapping[str, Any]
-    ) -> tuple[Value, ...]:
-        """A half float that this version does not take: computed in float32 and rounded, as torch's kernels do."""
-        halves = [item.dtype for item in (*inputs, *named.values()) if _is_half(item)]
-        wider = [self._as_float(item) for item in inputs]
-        options = {name: self._as_float(item) for name, item in named.items()}
-        results = self.multi(op_type, *wider, outputs=outputs, domain=domain, **options)
-        return tuple(self.cast(item, halves[0]) if item.dtype == dtypes.FLOAT else item for item in results)
+    def _widened(self, item: Any, formal: operators.Formal, wide: Mapping[str, int]) -> Any:
+        return self.cast(item, wide[formal.type]) if isinstance(item, Value) and formal.type in wide else item
 
-    def _as_float(self, item: Any) -> Any:
-        return self.cast(item, dtypes.FLOAT) if _is_half(item) else item
+    def _remark_no_kernel(self, op_type: str, given: running.Types) -> None:
+        """Say that a node does not run, where the file may have it all the same."""
+        release = self.builder.release
+        schema = operators.schema(op_type, self.opset)
+        if release is not None and schema is not None and running.runs(None, schema, given):
+            names = ", ".join(dict.fromkeys(dtypes.type_string(dtype) for _, dtype in given))
+            self.remark(
+                f"ONNX Runtime {release.version} has no CPU kernel of {op_type} for {names}, and no other form is known"
+            )
 
     def _constant(self, item: Any, formal: operators.Formal, types: dict[str, int]) -> Value | None:
         """An input as a value; numbers and lists take the type that the formal and the other inputs want."""
@@ -410,7 +440,3 @@ class Emitter:
 
 
 _WHOLE = (dtypes.INT64, dtypes.INT32, dtypes.BOOL)
-
-
-def _is_half(item: Any) -> bool:
-    return isinstance(item, Value) and item.dtype in versions.HALVES

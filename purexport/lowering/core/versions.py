@@ -10,7 +10,6 @@ from typing import Any
 
 from proto_schema import operators
 from purexport import dtypes
-from purexport.graph.ir import Value
 
 # the same argument under an older name: attribute of old versions -> input of new ones, and back
 RENAMED = {("TopK", "k"): "K", ("Pad", "value"): "constant_value"}
@@ -26,7 +25,6 @@ WORDS = {
     ("ScatterND", "reduction", "min"): 18,
     ("Pad", "mode", "wrap"): 19,
 }
-HALVES = (dtypes.FLOAT16, dtypes.BFLOAT16)
 
 
 def allowed(schema: operators.OpSchema, type_: str, dtype: int) -> bool:
@@ -44,13 +42,6 @@ def takes_sequences(schema: operators.OpSchema | None) -> bool:
     """True for a version that takes or gives sequences; False where there is none."""
     types = schema.constraints.values() if schema is not None else ()
     return any(text.startswith("seq(") for texts in types for text in texts)
-
-
-def wants_float(schema: operators.OpSchema, item: Any, formal: operators.Formal) -> bool:
-    """True for a half float where this version takes float32 instead."""
-    if not isinstance(item, Value) or item.dtype not in HALVES or schema.name == "Cast":
-        return False
-    return not allowed(schema, formal.type, item.dtype) and allowed(schema, formal.type, dtypes.FLOAT)
 
 
 def says_nothing(newest: operators.OpSchema, name: str, value: Any) -> bool:

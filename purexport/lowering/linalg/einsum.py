@@ -28,7 +28,8 @@ def einsum_rule(op: Emitter, equation: str, tensors: Sequence[Value], path: Any 
     `path`, the order of the products, is ignored: it changes the speed only.
     """
     terms, result = plain_equation(equation, [item.rank for item in tensors])
-    return contract(op, tensors, terms, result)
+    # torch sums one operand of integers in int64
+    return op.cast(contract(op, tensors, terms, result), op.result_dtype)
 
 
 def plain_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:

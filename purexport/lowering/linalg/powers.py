@@ -47,6 +47,8 @@ def matrix_exp(op: Emitter, self: Value) -> Value:
     """
     if 0 in (self.shape or ()):
         return self
+    if self.dtype not in _SMALL:  # a half: torch rounds the result of float32
+        return op.cast(matrix_exp(op, op.cast(self, dtypes.FLOAT)), self.dtype)
     axes, dtype = [self.rank - 2, self.rank - 1], self.dtype or dtypes.FLOAT
     norm = op.ReduceMax(op.ReduceSum(op.Abs(self), axes=[axes[0]], keepdims=1), axes=[axes[1]], keepdims=1)
     excess = op.Div(norm, op.like(_SMALL[dtype], self))

@@ -16,7 +16,16 @@ from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.support.common import axis_of, dims_of, full, reshape, reshape_to_result, swap_last, times
+from purexport.lowering.support.common import (
+    axis_of,
+    beside_product,
+    dims_of,
+    full,
+    reshape,
+    reshape_to_result,
+    swap_last,
+    times,
+)
 from purexport.lowering.support.kernels import largest
 
 _MULTIPLIED = (dtypes.FLOAT, dtypes.DOUBLE, dtypes.FLOAT16, dtypes.BFLOAT16, dtypes.INT32, dtypes.INT64)
@@ -113,7 +122,7 @@ def addmm(op: Emitter, self: Value, mat1: Value, mat2: Value, beta: Any = 1, alp
 
 def _added(op: Emitter, self: Value, product: Value, beta: Any, alpha: Any) -> Value:
     """`beta * self + alpha * product`. With `beta` 0 `self` is ignored, so that its NaN does not reach the result."""
-    product = product if _is(alpha, 1) else op.Mul(product, op.like(alpha, product))
+    product = product if _is(alpha, 1) else op.Mul(product, beside_product(op, op.like(alpha, product), product))
     if _is(beta, 0):
         return product
     return op.Add(self if _is(beta, 1) else op.Mul(self, op.like(beta, self)), product)
@@ -253,16 +262,18 @@ def _same_size(op: Emitter, one: Value, other: Value, axis: int) -> bool:
     return isinstance(sizes[0], int) and sizes[0] == sizes[1]
 
 
-@lower("aten::pairwise_distance", promote="x1 x2", to_float=True)
+@lower("aten::pairwise_distance", promote="x1 x2")
 def pairwise_distance(
     op: Emitter, x1: Value, x2: Value, p: float = 2, eps: float = 1e-6, keepdim: bool = False
 ) -> Value:
     """aten::pairwise_distance(Tensor x1, Tensor x2, float p=2., float eps=9.9999999999999995e-07, bool keepdim=False)
     -> Tensor
 
-    `eps` is added to each difference, not to the norm.
+    `eps` is added to each difference, not to the norm. Differences of integers wrap.
     """
-    difference = op.Add(op.Sub(x1, x2), op.like(eps, x1))
+    apart = op.Sub(x1, x2)
+    apart = apart if dtypes.is_floating(apart.dtype) else op.cast(apart, dtypes.FLOAT)
+    difference = op.Add(apart, op.like(eps, apart))
     if x1.rank == x2.rank == 0 and p:
         return op.Abs(difference)
     return _norm(op, difference, max(x1.rank, x2.rank) - 1, p, keepdim)

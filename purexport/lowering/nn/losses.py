@@ -354,17 +354,17 @@ def hinge_embedding_loss(op: Emitter, self: Value, target: Value, margin: float 
     return _reduced(op, op.Add(apart, close), reduction)
 
 
-@lower("aten::margin_ranking_loss")
+@lower("aten::margin_ranking_loss", promote="input1 input2 target")
 def margin_ranking_loss(
     op: Emitter, input1: Value, input2: Value, target: Value, margin: float = 0.0, reduction: int = 1
 ) -> Value:
     """aten::margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, float margin=0., int reduction=1)
     -> Tensor
 
-    max(0, margin - target * (input1 - input2)).
+    max(0, margin - target * (input1 - input2)). Differences of integers wrap.
     """
-    input1, input2, target = (op.cast(item, op.result_dtype) for item in (input1, input2, target))
-    wrong = op.Mul(op.Neg(target), op.Sub(input1, input2))
+    turned = op.Neg(target) if dtypes.is_floating(target.dtype) else op.Sub(op.like(0, target), target)
+    wrong = op.cast(op.Mul(turned, op.Sub(input1, input2)), op.result_dtype)
     return _reduced(op, _at_least(op, op.Add(wrong, op.like(margin, wrong)), 0.0), reduction)
 
 
@@ -401,7 +401,9 @@ def cosine_embedding_loss(
 
 def _distance(op: Emitter, x1: Value, x2: Value, p: float, eps: float) -> Value:
     """The p-norm of x1 - x2 + eps over the last axis."""
-    gap = op.Abs(op.Add(op.Sub(x1, x2), op.like(eps, x1)))
+    apart = op.Sub(x1, x2)
+    apart = apart if dtypes.is_floating(apart.dtype) else op.cast(apart, op.result_dtype)
+    gap = op.Abs(op.Add(apart, op.like(eps, apart)))
     if x1.rank == x2.rank == 0:
         return gap
     axes = [max(x1.rank, x2.rank) - 1]
@@ -432,7 +434,6 @@ def triplet_margin_loss(
     max(0, margin + distance to positive - distance to negative). With `swap` the smaller of the distances of anchor and
     positive to the negative counts.
     """
-    anchor, positive, negative = (op.cast(item, op.result_dtype) for item in (anchor, positive, negative))
     close = _distance(op, anchor, positive, p, eps)
     far = _distance(op, anchor, negative, p, eps)
     if swap:

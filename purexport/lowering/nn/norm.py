@@ -181,7 +181,9 @@ def native_batch_norm_no_stats(
     axes = _all_but_channels(input)
     mean, _, variance = _statistics(op, _wide(op, input), axes)
     saved = op.Squeeze(mean, axes), op.Reciprocal(op.Squeeze(_deviation(op, variance, eps), axes))
-    return batch_norm(op, input, weight, bias, None, None, True, momentum, eps), *saved
+    # torch keeps the statistics in the dtype of the weights
+    kept = [op.cast(item, weight.dtype if weight is not None else input.dtype) for item in saved]
+    return batch_norm(op, input, weight, bias, None, None, True, momentum, eps), *kept
 
 
 @lower("aten::_native_batch_norm_legit_functional")

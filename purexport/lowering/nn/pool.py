@@ -303,7 +303,14 @@ def avg_pool(
         return _over_windows(op, self, "ReduceMean", kernel_size, stride, padding, ceil_mode=ceil_mode)
     window = _Window(op, self, kernel_size, stride, padding, ceil_mode=ceil_mode)
     value = batched(op, self, window.rank)
-    if divisor_override is not None:
+    if not dtypes.is_floating(value.dtype) and (divisor_override is not None or window.is_computed):
+        if window.is_computed:
+            raise UnsupportedForm(
+                "of integers takes no ceil_mode with a dynamic size; convert to float first", code="form-without-rule"
+            )
+        total = _sum_over_kernel(op, value, window)
+        result = op.Div(total, op.like(divisor_override, total))
+    elif divisor_override is not None:
         # each window is the sum over the whole kernel, divided by the given number
         mean = _mean_over_kernel(op, value, window)
         result = op.Mul(mean, op.like(math.prod(window.kernel) / divisor_override, mean))
@@ -335,6 +342,14 @@ def _mean_over_kernel(op: Emitter, value: Value, window: _Window) -> Value:
     if not window.is_computed:
         return _pooled(op, value, window, window.pads(), True)
     return _pooled(op, window.pad(op, value, window.padding, window.padding), window, None, True)
+
+
+def _sum_over_kernel(op: Emitter, value: Value, window: _Window) -> Value:
+    """The sum over the whole kernel, where padding and overhang are zeros; of integers, whose mean would be rounded."""
+    value = window.pad(op, value, window.padding, window.padding)
+    for axis, (size, step) in enumerate(zip(window.kernel, window.stride, strict=True), 2):
+        value = op.ReduceSum(windows(op, value, axis, size, step), axes=[window.rank + 2], keepdims=0)
+    return value
 
 
 def _counted(op: Emitter, value: Value, window: _Window, count_include_pad: bool) -> Value:

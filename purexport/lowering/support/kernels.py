@@ -1,7 +1,7 @@
 """Small integers and booleans: computed in a wider dtype where an opset or ONNX Runtime has no kernel for theirs.
 
-The schema of an operator version says which dtypes it takes. `_GAPS` adds the integer dtypes that a schema allows but
-ONNX Runtime (1.31, CPU) has no kernel for. The wider dtype is exact: sums and products are cast back, and so wrap as
+The schema of an operator version says which dtypes it takes, and the table of kernels which of these ONNX Runtime
+computes. The wider dtype is exact: sums and products are cast back, and so wrap as
 those of torch do. Floats stay as they are: the runtime itself casts float16, and no dtype is wider than double.
 """
 
@@ -11,32 +11,16 @@ from collections.abc import Callable
 from typing import Any
 
 from purexport import dtypes
-from purexport.dtypes import BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64
+from purexport.dtypes import BOOL, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 
 _WIDER = {BOOL: UINT8, UINT8: INT32, INT8: INT32, INT16: INT32, UINT16: INT32, INT32: INT64, UINT32: INT64}
 
-_GAPS = {
-    "Where": {BOOL, INT16, UINT16, UINT64},
-    "Min": {INT16, UINT16},
-    "Max": {INT16, UINT16},
-    "Clip": {INT16, UINT16},
-    "CumSum": {UINT32, UINT64},
-    "ArgMax": {INT16, UINT16, UINT32, UINT64},
-    "ArgMin": {INT16, UINT16, UINT32, UINT64},
-    "TopK": {UINT16, UINT32, UINT64},
-    "ReduceMax": {UINT32, UINT64},
-    "ReduceMin": {UINT32, UINT64},
-    "ReduceSum": {UINT32, UINT64},
-    "ReduceProd": {UINT32, UINT64},
-    "BitShift": {UINT16},
-}
-
 
 def native_dtype(op: Emitter, op_type: str, dtype: int | None, argument: int = 0) -> int | None:
     """The narrowest dtype that holds `dtype` and that `op_type` has a kernel for at this opset; None without one."""
-    return _widened(op.takes, op_type, dtype, argument)
+    return _widened(op.runs, op_type, dtype, argument)
 
 
 def widened_dtype(op: Emitter, op_type: str, dtype: int | None, argument: int = 0) -> int | None:
@@ -45,7 +29,7 @@ def widened_dtype(op: Emitter, op_type: str, dtype: int | None, argument: int = 
 
 
 def _widened(takes: Callable[[str, int, int], bool], op_type: str, dtype: int | None, argument: int) -> int | None:
-    while dtype is not None and (not takes(op_type, dtype, argument) or dtype in _GAPS.get(op_type, ())):
+    while dtype is not None and not takes(op_type, dtype, argument):
         dtype = _WIDER.get(dtype)
     return dtype
 

@@ -309,6 +309,15 @@ def to(op: Emitter, self: Value, dtype: Any = None) -> Value:
     return op.like(self, Value(op.result_dtype))
 
 
+@lower("prims::convert_element_type")
+def convert_element_type(op: Emitter, a: Value, dtype: Any) -> Value:
+    """prims::convert_element_type(Tensor a, ScalarType dtype) -> Tensor
+
+    What torch's decompositions of operators on halves have in place of aten::to.
+    """
+    return op.cast(a, op.result_dtype)
+
+
 @lower("aten::to.other", "aten::type_as")
 def to_other(op: Emitter, self: Value, other: Value) -> Value:
     """aten::to.other(Tensor(a) self, Tensor other, bool non_blocking=False, bool copy=False,

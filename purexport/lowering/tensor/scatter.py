@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from purexport import dtypes
-from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
+from purexport.lowering.elementwise.arithmetic import floor_divide
 from purexport.lowering.support.common import INT64_MAX, axis_of, dims_of, full, permute, reshape
 from purexport.lowering.support.positions import int_range, nonnegative, replace_along, scatter_add_along, size_product
 from purexport.lowering.tensor.slices import axes_last, diagonal_positions, slice_axis
@@ -214,7 +214,7 @@ def scatter_reduce(
     """aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool include_self=True)
     -> Tensor
 
-    With `include_self=False` the old elements at `index` do not count. "mean" is refused for integers.
+    With `include_self=False` the old elements at `index` do not count. The "mean" of integers is rounded down.
     """
     return _reduced(op, self, axis_of(dim, self.rank), index, src, reduce, include_self)
 
@@ -225,6 +225,9 @@ def _everywhere(op: Emitter, self: Value, index: Value, number: Any) -> Value:
 
 def _reduced(op: Emitter, self: Value, axis: int, index: Value, src: Value, reduce: str, include_self: bool) -> Value:
     """The reduction; with `include_self=False` each written element starts from the neutral number of the reduction."""
+    if self.dtype == dtypes.BOOL:
+        numbers = [op.cast(item, dtypes.INT32) for item in (self, src)]
+        return op.cast(_reduced(op, numbers[0], axis, index, numbers[1], reduce, include_self), dtypes.BOOL)
     if reduce == "mean":
         return _mean(op, self, axis, index, src, include_self)
     base = self
@@ -235,15 +238,11 @@ def _reduced(op: Emitter, self: Value, axis: int, index: Value, src: Value, redu
 
 
 def _mean(op: Emitter, self: Value, axis: int, index: Value, src: Value, include_self: bool) -> Value:
-    """Sums divided by counts; integers are refused."""
+    """Sums divided by counts; of integers rounded down."""
     ones = full(op, dims_of(op, self), 1, self.dtype or dtypes.FLOAT)
     counts = _reduced(op, ones, axis, index, _everywhere(op, self, index, 1), "sum", include_self)
     sums = _reduced(op, self, axis, index, src, "sum", include_self)
-    if not dtypes.is_floating(self.dtype):
-        raise UnsupportedForm(
-            "with reduce='mean' of integers has no rule; convert to float first", code="form-without-rule"
-        )
-    return op.Div(sums, counts)
+    return op.Div(sums, counts) if dtypes.is_floating(self.dtype) else floor_divide(op, sums, counts)
 
 
 def _lowest(dtype: int | None) -> Any:

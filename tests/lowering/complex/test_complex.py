@@ -263,6 +263,13 @@ def _narrowed(z: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
 
 LATER = [
     Row("narrow-computed", _narrowed, Z, values(1, torch.int64), routes=["trace"]),
+    Row(
+        "moved-copies",
+        lambda z: (aten.narrow_copy(z, 1, 1, 2), aten.permute_copy(z, [1, 0, 2]), aten.unbind_copy(z, 0)),
+        Z,
+        routes=["trace"],
+        opsets=(13, 20),
+    ),
     Row("put", lambda z: z.put(torch.tensor([1, 5]), z[0, 0, :2]), Z),
     Row("masked_scatter", lambda z, m: z.masked_scatter(m, z * 2), c64(2, 3), boolean(2, 3)),
     Row("take_along_dim", lambda z, i: torch.take_along_dim(z, i, 2), Z, PLACES),

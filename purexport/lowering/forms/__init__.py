@@ -1,0 +1,1 @@
+"""Operators written with others, for dtypes that a runtime has no kernel of."""
