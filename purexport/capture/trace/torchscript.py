@@ -36,11 +36,11 @@ from purexport.aten.names import base_of
 from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, single_calls
 from purexport.capture.core.frames import traced_frames
-from purexport.capture.trace import int_lists, setitem, sizes
+from purexport.capture.trace import int_lists, replay, setitem, sizes
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.rounding import rounding_recorded
-from purexport.torch_patches.tracer import module_paths
+from purexport.torch_patches.tracer import module_paths, tracing_state
 
 _SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": float}
 _CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::IntImplicit": int}
@@ -68,6 +68,7 @@ class Recorded:
 
     `notes` are the tracer's warnings of numbers that follow from values.  `asks_for_sizes` is True where Python asked
     for a number that follows from sizes alone.  `decisions` are its truth values among those, as (line, result).
+    `asked` finds out those numbers at other sizes, where that is possible without running the model.
     """
 
     script: Any
@@ -76,6 +77,7 @@ class Recorded:
     objects: list[Any]
     asks_for_sizes: bool
     decisions: list[tuple[str, bool]]
+    asked: replay.Asked | None
 
     def read(self) -> AtenGraph:
         """The neutral graph of a trace that calls no scripts."""
@@ -109,7 +111,7 @@ def trace(
         visible = _Visible(dynamic, caught)
         with functions_handed_to(visible.call), module_paths(scopes), rounding_recorded(visible.may_change):
             graph, _ = torch._C._create_graph_by_tracing(
-                lambda *values: tuple(function(*values[: len(tensors)])),
+                lambda *values: (*function(*values[: len(tensors)]), *visible.numbers()),
                 tuple(flat),
                 lambda tensor: "",
                 True,  # strict: containers of tensors are refused as outputs; ours are flat
@@ -125,7 +127,8 @@ def trace(
     for warning in once.values():
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     notes = [f"{text} ({path}:{line})" for (text, path, line), warning in once.items() if _is_tracers(warning)]
-    return Recorded(graph, inputs, notes, visible.packed.objects, visible.asks_for_sizes, visible.decisions)
+    asked = replay.split(graph, flat[len(tensors) :], visible.answers) if visible.answers else None
+    return Recorded(graph, inputs, notes, visible.packed.objects, visible.asks_for_sizes, visible.decisions, asked)
 
 
 class _Visible:
@@ -144,6 +147,13 @@ class _Visible:
         self.shared: list[tuple[str, torch.Tensor, int]] = []
         self.asks_for_sizes = False
         self.decisions: list[tuple[str, bool]] = []
+        self.asked: dict[int, tuple[torch.Tensor, Any]] = {}  # numbers that Python got, with the tensors of sizes
+        self.answers: list[Any] = []
+
+    def numbers(self) -> list[torch.Tensor]:
+        """The tensors of sizes whose numbers Python asked for, which are then results of the trace, too."""
+        self.answers = [answer for _, answer in self.asked.values()]
+        return [tensor for tensor, _ in self.asked.values()]
 
     def refuse_unseen_writes(self) -> None:
         """Raise ExportError for a write to memory with aliasing that the tracer did not see."""
@@ -166,6 +176,7 @@ class _Visible:
         name = getattr(function, "__name__", "")
         if name in _NUMBERS and _is_size(args[0]):
             self.asks_for_sizes = True
+            self._note(args[0], result)
             if name == "__bool__":
                 self.decisions.append(("{}:{}".format(*_users_line()), result))
             self._forget(before)
@@ -173,6 +184,12 @@ class _Visible:
             if any(part in warning.filename for part in INSIDE_TORCH):
                 warning.filename, warning.lineno = _users_line()
         return result
+
+    def _note(self, tensor: torch.Tensor, answer: Any) -> None:
+        """Keep a number that Python got, unless it is a constant."""
+        value = torch._C._get_value_trace(tensor) if self.dynamic and tracing_state() is not None else None  # type: ignore[attr-defined]
+        if value is not None and value.node().kind() != "prim::Constant":
+            self.asked.setdefault(value.unique(), (tensor, answer))
 
     def _forget(self, since: int) -> None:
         """Take back what the tracer has warned of."""
