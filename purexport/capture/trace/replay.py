@@ -51,20 +51,34 @@ class Asked:
             raise UnfitError(str(error)) from error
         return [type(was)(tensor.item()) for tensor, was in zip(found, self.numbers, strict=True)]
 
+    def half(self) -> Asked | None:
+        """The first half of the numbers, rounded down; None where that is none."""
+        count = len(self.numbers) // 2
+        return Asked(_of_results(self.graph.copy(), range(count)), self.state, self.numbers[:count]) if count else None
+
 
 def split(graph: Any, state: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Asked | None:
     """Take the numbers, which are the last results of a trace, off its graph; None where it cannot be run."""
-    alone = graph.copy()
-    for part, of_numbers in ((graph, False), (alone, True)):
-        results = next(part.outputs()).node()  # the tuple
-        count = sum(1 for _ in results.inputs())
-        for position in reversed(range(count)):
-            if (position >= count - len(numbers)) != of_numbers:
-                results.removeInput(position)
-        torch._C._jit_pass_dce(part)
+    first = _count(graph) - len(numbers)
+    alone = _of_results(graph.copy(), range(first, first + len(numbers)))
+    _of_results(graph, range(first))
     if any(alone.findNode(kind) is not None for kind in _UNKNOWN):
         return None
     return Asked(alone, state, list(numbers))
+
+
+def _of_results(graph: Any, kept: range) -> Any:
+    """The graph, changed to have some of its results only, and the nodes that these need."""
+    results = next(graph.outputs()).node()  # the tuple
+    for position in reversed(range(_count(graph))):
+        if position not in kept:
+            results.removeInput(position)
+    torch._C._jit_pass_dce(graph)
+    return graph
+
+
+def _count(graph: Any) -> int:
+    return sum(1 for _ in next(graph.outputs()).node().inputs())
 
 
 class _Kernels:
@@ -103,9 +117,7 @@ def _traits(overload: Any) -> tuple[bool, bool, bool]:
 
 
 def _is_costly(tensors: Sequence[torch.Tensor]) -> bool:
-    return (
-        bool(tensors) and tensors[0].is_floating_point() and sum(tensor.numel() for tensor in tensors) >= COSTLY
-    )
+    return bool(tensors) and tensors[0].is_floating_point() and sum(tensor.numel() for tensor in tensors) >= COSTLY
 
 
 def _tensors(item: Any) -> Iterator[torch.Tensor]:
@@ -117,7 +129,9 @@ def _tensors(item: Any) -> Iterator[torch.Tensor]:
 
 
 def _of_shapes(overload: Any, args: Any, kwargs: Any) -> Any:
-    return _placed(overload(*_placed(args, "meta"), **{name: _placed(item, "meta") for name, item in kwargs.items()}), "cpu")
+    return _placed(
+        overload(*_placed(args, "meta"), **{name: _placed(item, "meta") for name, item in kwargs.items()}), "cpu"
+    )
 
 
 def _placed(item: Any, device: str) -> Any:

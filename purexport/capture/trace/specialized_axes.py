@@ -1,8 +1,8 @@
 """What a trace holds fixed although it follows from a dynamic axis: numbers (`math.sqrt(x.shape[0])`), steps, branches.
 
-The tracer warns wherever Python asks for a number, also where the number never changes.  So the numbers are found out at
-other sizes (`probes`), by a run of the trace (`replay`).  Where one differs, the model is traced again, and the graphs
-are compared.
+The tracer warns wherever Python asks for a number, also where the number never changes.  So the numbers are found out
+at other sizes (`probes`), by a run of the trace (`replay`).  Where one differs, the model is traced again, and the
+graphs are compared.
 
 - The same calls with the same constants: nothing is held.
 - A constant differs, or a line is run more often (a loop over an axis): the axis is held.  Further traces, each with
@@ -114,8 +114,8 @@ class _Search:
         self.labels = list(self.sizes if self.few else one_a_size.values())
         self.probes: list[_Probe] = []
         self.branches: list[str] = []
-        # remarks on other paths, by the number with which each begins
-        self.paths: dict[tuple[int, Any], str] = {}
+        # the numbers with which other paths begin that were seen
+        self.paths: set[tuple[int, Any]] = set()
 
     def become_large(self) -> None:
         """Change all sizes at once; where that shows a difference, change them label by label."""
@@ -187,8 +187,7 @@ class _Search:
             differs = self._first_other_number(tensors)
             if differs is None:  # Python gets the same numbers, so the model makes the same calls
                 return _Probe(changed, [], None)
-            if differs in self.paths:
-                probe = _Probe(changed, [], self.paths[differs])
+            if differs in self.paths:  # the model takes a path that was seen
                 continue
             try:
                 other = self.again(tensors)
@@ -200,19 +199,24 @@ class _Search:
             if probe.branch is None:
                 break
             if differs != _UNKNOWN and not probe.places:
-                self.paths[differs] = probe.branch
+                self.paths.add(differs)
         return probe
 
     def _first_other_number(self, tensors: Sequence[torch.Tensor]) -> tuple[int, Any] | None:
         """The first number that Python gets and that is not the example's, with its place among them."""
         if self.first.asked is None:
             return _UNKNOWN
-        try:
-            found = self.first.asked.at(tensors)
-        except UnfitError:
-            return _UNKNOWN
-        numbers = enumerate(zip(self.first.asked.numbers, found, strict=True))
-        return next(((place, other) for place, (mine, other) in numbers if not _is_same(mine, other)), None)
+        asked: Asked | None = self.first.asked
+        while asked is not None:
+            try:
+                found = asked.at(tensors)
+            except UnfitError:  # beyond a number that differs, the calls may not fit the sizes
+                asked = asked.half()
+                continue
+            numbers = enumerate(zip(asked.numbers, found, strict=True))
+            differs = next(((place, other) for place, (mine, other) in numbers if not _is_same(mine, other)), None)
+            return differs if differs is not None or asked is self.first.asked else _UNKNOWN
+        return _UNKNOWN
 
     def _shapes(self, sizes: Sizes) -> list[list[int]]:
         shapes = [list(tensor.shape) for tensor in self.tensors]

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch.jit import _trace as jit_trace
+from torch.nn import functional
 
 from purexport.aten import scalars
 from purexport.aten.graph import (
@@ -40,7 +41,7 @@ from purexport.capture.trace import int_lists, replay, setitem, sizes
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.rounding import rounding_recorded
-from purexport.torch_patches.tracer import module_paths, tracing_state
+from purexport.torch_patches.tracer import module_paths, tracing_state, untraced
 
 _SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": float}
 _CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::IntImplicit": int}
@@ -174,6 +175,12 @@ class _Visible:
         before = len(self.caught)
         result = self._call(function, args, kwargs)
         name = getattr(function, "__name__", "")
+        if name == "__format__" and args[0].dim() == 0 and _is_size(args[0]):  # the text of a message
+            with untraced():
+                number = args[0].item()
+            self._note(args[0], number)
+            self.asks_for_sizes = True
+            self._forget(before)
         if name in _NUMBERS and _is_size(args[0]):
             self.asks_for_sizes = True
             self._note(args[0], result)
@@ -219,6 +226,8 @@ class _Visible:
             if found is not None:
                 return found
             args, kwargs = int_lists.listed(function, name, args, kwargs)
+        if function is functional.group_norm:
+            return _group_norm(*args, **kwargs)
         result = _SAFE.get(name, function)(*args, **kwargs)
         if name in _UNSEEN_SHARING:
             several = [result] if isinstance(result, torch.Tensor) else result
@@ -288,6 +297,17 @@ def _fake_quantized(
     if per_row_fake_quant:
         return torch.fake_quantize_per_channel_affine(value, scale, zero_point, axis, quant_min, quant_max)
     return torch.fake_quantize_per_tensor_affine(value, scale, zero_point, quant_min, quant_max)
+
+
+def _group_norm(
+    input: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """`group_norm` without its check that there is more than one value, which asks for sizes where we do not see it."""
+    return torch.group_norm(input, num_groups, weight, bias, eps, torch.backends.cudnn.enabled)
 
 
 def _with_axes(tensor: torch.Tensor, count: int) -> torch.Tensor:
