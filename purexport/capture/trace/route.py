@@ -89,7 +89,8 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         captured = Captured(graph, axes, recorded.notes, listed=listed[0])
         names = list(paths), list(assigned)
         if axes and (recorded.notes or recorded.asks_for_sizes):
-            taken = Taken(graph, recorded.decisions)
+            # what the tracer warns of is no size, and only the model itself shows what follows from it
+            taken = Taken(graph, recorded.decisions, None if recorded.notes or fake else recorded.asked)
             _hold(captured, specialized_axes(taken, again, flat.tensors, flat.names, axes))
         _name_outputs(graph, *names)
         return captured

@@ -1,7 +1,8 @@
 """What a trace holds fixed although it follows from a dynamic axis: numbers (`math.sqrt(x.shape[0])`), steps, branches.
 
-The tracer warns wherever Python asks for a number, also where the number never changes.  So the model is traced again
-at other sizes (`probes`), and the graphs are compared.
+The tracer warns wherever Python asks for a number, also where the number never changes.  So the numbers are found out
+at other sizes (`probes`), by a run of the trace (`replay`).  Where one differs, the model is traced again, and the
+graphs are compared.
 
 - The same calls with the same constants: nothing is held.
 - A constant differs, or a line is run more often (a loop over an axis): the axis is held.  Further traces, each with
@@ -25,6 +26,7 @@ from purexport.aten.axes import Axes, Specialised
 from purexport.aten.graph import AtenGraph, Call, Value
 from purexport.capture.trace import probes
 from purexport.capture.trace.probes import Sizes
+from purexport.capture.trace.replay import Asked, UnfitError
 from purexport.errors import ExportError
 
 # values in the inputs of a trace with all sizes changed; beyond it the sizes change one by one, which costs less memory
@@ -33,14 +35,20 @@ MANY = 1 << 20
 STEPS = (1, 2, 4, 8, 16, 32)
 # labels that are tried one by one; where there are more, those of one size change together
 FEW = 8
+# where it is not known which number differs, or whether one does
+_UNKNOWN = (-1, None)
 
 
 @dataclass
 class Taken:
-    """A trace: its graph, and each decision that Python made from sizes alone, as (line, result)."""
+    """A trace: its graph, and each decision that Python made from sizes alone, as (line, result).
+
+    `asked` finds out what Python would get at other sizes; None where only the model itself shows it.
+    """
 
     graph: AtenGraph
     decisions: list[tuple[str, bool]]
+    asked: Asked | None = None
 
 
 @dataclass
@@ -106,6 +114,8 @@ class _Search:
         self.labels = list(self.sizes if self.few else one_a_size.values())
         self.probes: list[_Probe] = []
         self.branches: list[str] = []
+        # the numbers with which other paths begin that were seen
+        self.paths: set[tuple[int, Any]] = set()
 
     def become_large(self) -> None:
         """Change all sizes at once; where that shows a difference, change them label by label."""
@@ -173,8 +183,14 @@ class _Search:
             changed = {label for label, size in sizes.items() if size != self.sizes[label]}
             if not changed:
                 continue
+            tensors = self._resized(sizes)
+            differs = self._first_other_number(tensors)
+            if differs is None:  # Python gets the same numbers, so the model makes the same calls
+                return _Probe(changed, [], None)
+            if differs in self.paths:  # the model takes a path that was seen
+                continue
             try:
-                other = self.again(self._resized(sizes))
+                other = self.again(tensors)
             except ExportError:  # the model does not run on those sizes
                 continue
             difference = _Difference(self.first, other)
@@ -182,7 +198,25 @@ class _Search:
             probe = _Probe(changed, difference.places, difference.branch(said))
             if probe.branch is None:
                 break
+            if differs != _UNKNOWN and not probe.places:
+                self.paths.add(differs)
         return probe
+
+    def _first_other_number(self, tensors: Sequence[torch.Tensor]) -> tuple[int, Any] | None:
+        """The first number that Python gets and that is not the example's, with its place among them."""
+        if self.first.asked is None:
+            return _UNKNOWN
+        asked: Asked | None = self.first.asked
+        while asked is not None:
+            try:
+                found = asked.at(tensors)
+            except UnfitError:  # beyond a number that differs, the calls may not fit the sizes
+                asked = asked.half()
+                continue
+            numbers = enumerate(zip(asked.numbers, found, strict=True))
+            differs = next(((place, other) for place, (mine, other) in numbers if not _is_same(mine, other)), None)
+            return differs if differs is not None or asked is self.first.asked else _UNKNOWN
+        return _UNKNOWN
 
     def _shapes(self, sizes: Sizes) -> list[list[int]]:
         shapes = [list(tensor.shape) for tensor in self.tensors]
@@ -276,9 +310,13 @@ class _Difference:
             if mine is None or theirs is None:
                 return mine is theirs and (origins is None or origins[0].get(one) == origins[1].get(other))
             return mine.dtype == theirs.dtype and torch.equal(mine, theirs)
-        if isinstance(one, float) and isinstance(other, float):
-            return one == other or (math.isnan(one) and math.isnan(other))
-        return type(one) is type(other) and bool(one == other)
+        return _is_same(one, other)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    return type(one) is type(other) and bool(one == other)
 
 
 def _constants(graph: AtenGraph) -> dict[Value, torch.Tensor]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch.jit import _trace as jit_trace
+from torch.nn import functional
 
 from purexport.aten import scalars
 from purexport.aten.graph import (
@@ -37,11 +38,11 @@ from purexport.aten.names import base_of
 from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, single_calls
 from purexport.capture.core.frames import traced_frames
-from purexport.capture.trace import int_lists, onnx_operators, setitem, sizes
+from purexport.capture.trace import int_lists, onnx_operators, replay, setitem, sizes
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.rounding import rounding_recorded
-from purexport.torch_patches.tracer import module_paths
+from purexport.torch_patches.tracer import module_paths, tracing_state, untraced
 
 _SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": float}
 _CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::IntImplicit": int}
@@ -89,6 +90,7 @@ class Recorded:
     `notes` are the tracer's warnings of numbers that follow from values.  `asks_for_sizes` is True where Python asked
     for a number that follows from sizes alone.  `decisions` are its truth values among those, as (line, result).
     `results` are those of the run, `held` the inputs whose very numbers Python took, by position with the line.
+    `asked` finds out those numbers at other sizes, where that is possible without running the model.
     """
 
     script: Any
@@ -99,6 +101,7 @@ class Recorded:
     decisions: list[tuple[str, bool]]
     results: list[torch.Tensor]
     held: dict[int, str]
+    asked: replay.Asked | None
 
     def idle(self, positions: Collection[int]) -> set[int]:
         """Those of the inputs that no result and no write follows from."""
@@ -145,7 +148,7 @@ def trace(
             def recorded(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
                 visible.takes({position: values[position] for position in numbers})
                 results.extend(function(*values[: len(tensors)]))
-                return tuple(results)
+                return (*results, *visible.size_tensors())
 
             graph, _ = torch._C._create_graph_by_tracing(
                 recorded,
@@ -165,8 +168,18 @@ def trace(
     for warning in once.values():
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     notes = [f"{text} ({path}:{line})" for (text, path, line), warning in once.items() if _is_tracers(warning)]
-    asked = visible.asks_for_sizes
-    return Recorded(graph, inputs, notes, visible.packed.objects, asked, visible.decisions, results, visible.held)
+    asked = replay.split(graph, flat[len(tensors) :], visible.answers) if visible.answers else None
+    return Recorded(
+        graph,
+        inputs,
+        notes,
+        visible.packed.objects,
+        visible.asks_for_sizes,
+        visible.decisions,
+        results,
+        visible.held,
+        asked,
+    )
 
 
 class _Visible:
@@ -188,11 +201,18 @@ class _Visible:
         self.decisions: list[tuple[str, bool]] = []
         self.numbers: dict[int, int] = {}
         self.held: dict[int, str] = {}
+        self.asked: dict[int, tuple[torch.Tensor, Any]] = {}  # numbers that Python got, with the tensors of sizes
+        self.answers: list[Any] = []
 
     def takes(self, numbers: Mapping[int, torch.Tensor]) -> None:
         """Learn which tensors of the run stand for Python numbers, by the positions of the inputs."""
         found = {position: torch._C._get_value_trace(tensor) for position, tensor in numbers.items()}  # type: ignore[attr-defined]
         self.numbers = {value.unique(): position for position, value in found.items()}
+
+    def size_tensors(self) -> list[torch.Tensor]:
+        """The tensors of sizes whose numbers Python asked for, which are then results of the trace, too."""
+        self.answers = [answer for _, answer in self.asked.values()]
+        return [tensor for tensor, _ in self.asked.values()]
 
     def refuse_unseen_writes(self) -> None:
         """Raise ExportError for a write to memory with aliasing that the tracer did not see."""
@@ -215,8 +235,15 @@ class _Visible:
         name = getattr(function, "__name__", "")
         if name in _NUMBERS and self.numbers:
             self._hold(name, args[0])
+        if name == "__format__" and args[0].dim() == 0 and _is_size(args[0]):  # the text of a message
+            with untraced():
+                number = args[0].item()
+            self._note(args[0], number)
+            self.asks_for_sizes = True
+            self._forget(before)
         if name in _NUMBERS and _is_size(args[0]):
             self.asks_for_sizes = True
+            self._note(args[0], result)
             if name == "__bool__":
                 self.decisions.append(("{}:{}".format(*_users_line()), result))
             self._forget(before)
@@ -232,6 +259,12 @@ class _Visible:
         value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
         origins = {value.unique()} if name == "__bool__" else _origins(value)
         self.held |= {self.numbers[one]: "{}:{}".format(*_users_line()) for one in origins & self.numbers.keys()}
+
+    def _note(self, tensor: torch.Tensor, answer: Any) -> None:
+        """Keep a number that Python got, unless it is a constant."""
+        value = torch._C._get_value_trace(tensor) if self.dynamic and tracing_state() is not None else None  # type: ignore[attr-defined]
+        if value is not None and value.node().kind() != "prim::Constant":
+            self.asked.setdefault(value.unique(), (tensor, answer))
 
     def _forget(self, since: int) -> None:
         """Take back what the tracer has warned of."""
@@ -265,6 +298,8 @@ class _Visible:
             if found is not None:
                 return found
             args, kwargs = int_lists.listed(function, name, args, kwargs)
+        if function is functional.group_norm:
+            return _group_norm(*args, **kwargs)
         result = _SAFE.get(name, function)(*args, **kwargs)
         if name in _UNSEEN_SHARING:
             several = [result] if isinstance(result, torch.Tensor) else result
@@ -363,6 +398,17 @@ def _bools_as_numbers(
     numbers = [key for key in ("fill_value", "value", "alpha") if isinstance(kwargs.get(key), bool)]
     plain = {key: int(kwargs[key]) for key in numbers}
     return tuple(int(item) if isinstance(item, bool) else item for item in args), {**kwargs, **plain}
+
+
+def _group_norm(
+    input: torch.Tensor,
+    num_groups: int,
+    weight: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    eps: float = 1e-5,
+) -> torch.Tensor:
+    """`group_norm` without its check that there is more than one value, which asks for sizes where we do not see it."""
+    return torch.group_norm(input, num_groups, weight, bias, eps, torch.backends.cudnn.enabled)
 
 
 def _with_axes(tensor: torch.Tensor, count: int) -> torch.Tensor:

@@ -1,0 +1,143 @@
+"""A recorded trace, run again at other sizes to see which numbers Python would get there.
+
+All that Python learns of sizes under the tracer are the numbers that it asks for.  Where it gets the same numbers at
+other sizes, the model makes the same calls with the same constants there, and need not be traced again.  Only what the
+numbers follow from is run, by torch's interpreter, and mostly without computing: a costly operator gives a tensor of
+its shape whose elements nobody has written.  An operator whose result has a shape, or is a number, that follows from
+such elements ends the run.  So does a write to what the model owns.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from purexport.torch_patches.calls import operators_handed_to
+
+# elements of all operands, from which on an operator is costly
+COSTLY = 1 << 14
+_FOLLOWS_VALUES = frozenset([torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output])
+# of which the interpreter knows nothing, or which run the user's code
+_UNKNOWN = ("prim::PythonOp", "prim::CallFunction")
+
+
+class UnfitError(RuntimeError):
+    """The numbers cannot be found out without running the model itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """The numbers that Python asked for in a trace, and the part of the graph that they follow from."""
+
+    graph: Any
+    state: Sequence[torch.Tensor]
+    numbers: list[Any]
+
+    def at(self, tensors: Sequence[torch.Tensor]) -> list[Any]:
+        """The numbers for other tensors, in order; after the first one that differs they mean nothing.
+
+        Raises UnfitError where they are not known without running the model.
+        """
+        given = [tensor.detach().clone() for tensor in tensors]
+        kernels = _Kernels(self.state)
+        try:
+            with torch.no_grad(), operators_handed_to(kernels.run):
+                found = torch._C._jit_interpret_graph(self.graph, (*given, *self.state))  # type: ignore[attr-defined]
+        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+            raise UnfitError(str(error)) from error
+        return [type(was)(tensor.item()) for tensor, was in zip(found, self.numbers, strict=True)]
+
+    def half(self) -> Asked | None:
+        """The first half of the numbers, rounded down; None where that is none."""
+        count = len(self.numbers) // 2
+        return Asked(_of_results(self.graph.copy(), range(count)), self.state, self.numbers[:count]) if count else None
+
+
+def split(graph: Any, state: Sequence[torch.Tensor], numbers: Sequence[Any]) -> Asked | None:
+    """Take the numbers, which are the last results of a trace, off its graph; None where it cannot be run."""
+    first = _count(graph) - len(numbers)
+    alone = _of_results(graph.copy(), range(first, first + len(numbers)))
+    _of_results(graph, range(first))
+    if any(alone.findNode(kind) is not None for kind in _UNKNOWN):
+        return None
+    return Asked(alone, state, list(numbers))
+
+
+def _of_results(graph: Any, kept: range) -> Any:
+    """The graph, changed to have some of its results only, and the nodes that these need."""
+    results = next(graph.outputs()).node()  # the tuple
+    for position in reversed(range(_count(graph))):
+        if position not in kept:
+            results.removeInput(position)
+    torch._C._jit_pass_dce(graph)
+    return graph
+
+
+def _count(graph: Any) -> int:
+    return sum(1 for _ in next(graph.outputs()).node().inputs())
+
+
+class _Kernels:
+    """Runs operators, the costly ones for their shapes alone."""
+
+    def __init__(self, state: Sequence[torch.Tensor]) -> None:
+        self.state = {tensor.untyped_storage()._cdata for tensor in state}
+        self.unwritten: dict[int, Any] = {}  # storages whose elements mean nothing; kept, so that no other gets the key
+
+    def run(self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of an operator."""
+        follows_values, writes, makes = _traits(overload)
+        tensors = list(_tensors((args, tuple(kwargs.values()))))
+        storages = {tensor.untyped_storage()._cdata for tensor in tensors}
+        unknown = not self.unwritten.keys().isdisjoint(storages)
+        if (unknown and follows_values) or (writes and not self.state.isdisjoint(storages)):
+            raise UnfitError(f"{overload} takes what is not known")
+        if makes and _is_costly(tensors) and "device" not in kwargs:
+            result = _of_shapes(overload, args, kwargs)
+            unknown = True
+        else:
+            result = overload(*args, **kwargs)
+        if unknown:
+            written = (storage for tensor in _tensors(result) for storage in [tensor.untyped_storage()])
+            self.unwritten |= {storage._cdata: storage for storage in written}
+        return result
+
+
+@functools.cache
+def _traits(overload: Any) -> tuple[bool, bool, bool]:
+    """Whether what an operator gives follows from elements; whether it writes; whether it gives new tensors only."""
+    schema = overload._schema
+    follows_values = not _FOLLOWS_VALUES.isdisjoint(overload.tags)
+    shares = any(item.alias_info is not None for item in schema.returns)
+    return follows_values, schema.is_mutable, not (follows_values or schema.is_mutable or shares)
+
+
+def _is_costly(tensors: Sequence[torch.Tensor]) -> bool:
+    return bool(tensors) and tensors[0].is_floating_point() and sum(tensor.numel() for tensor in tensors) >= COSTLY
+
+
+def _tensors(item: Any) -> Iterator[torch.Tensor]:
+    if isinstance(item, torch.Tensor):
+        yield item
+    elif isinstance(item, (list, tuple)):
+        for part in item:
+            yield from _tensors(part)
+
+
+def _of_shapes(overload: Any, args: Any, kwargs: Any) -> Any:
+    return _placed(
+        overload(*_placed(args, "meta"), **{name: _placed(item, "meta") for name, item in kwargs.items()}), "cpu"
+    )
+
+
+def _placed(item: Any, device: str) -> Any:
+    """The tensors in `item` as tensors on another device whose elements nobody has written."""
+    if isinstance(item, torch.Tensor):
+        return torch.empty_strided(item.size(), item.stride(), dtype=item.dtype, device=device)
+    if isinstance(item, (list, tuple)):
+        return type(item)([_placed(part, device) for part in item])
+    return item
