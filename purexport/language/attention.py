@@ -1,0 +1,131 @@
+"""transformers' attention layers, recorded as one call of `purexport_llm::attention` each.
+
+transformers asks a registry for the function that computes attention, and another one for the function that makes its
+masks.  Ours stand there for the time of a capture.  The mask function makes the whole mask, as any other would, and
+says beside it what pattern it has; where a runtime makes the mask itself, nothing of that is left in the file.
+
+Models whose attention is code of their own (`_supports_attention_backend` is not set) are left as they are.
+Invariant: afterwards the registries and the configs are what they were, also after an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from purexport.aten import own_operators as own
+from purexport.torch_patches.tracer import untraced
+
+NAME = "purexport"
+_CHOICE = "_attn_implementation_internal"  # where a config of transformers keeps the name of the function
+
+Tensor = torch.Tensor
+
+
+@contextmanager
+def attention_recorded(model: torch.nn.Module) -> Iterator[bool]:
+    """Inside, the attention layers of `model` are recorded as one call each; False where they have code of their own."""
+    if not getattr(model, "_supports_attention_backend", False):
+        yield False
+        return
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    configs = {id(config): config for module in model.modules() for config in _configs(getattr(module, "config", None))}
+    before = [(config, config.__dict__[_CHOICE]) for config in configs.values()]
+    registries = ((ALL_ATTENTION_FUNCTIONS, _attention), (ALL_MASK_ATTENTION_FUNCTIONS, _mask))
+    for registry, function in registries:
+        registry.register(NAME, function)
+    try:
+        for config, _ in before:
+            config.__dict__[_CHOICE] = NAME
+        yield True
+    finally:
+        for config, choice in before:
+            config.__dict__[_CHOICE] = choice
+        for registry, _ in registries:
+            registry._global_mapping.pop(NAME, None)
+
+
+def _configs(config: Any) -> Iterator[Any]:
+    """A config and those in it, as far as they choose an attention function."""
+    if config is None or _CHOICE not in getattr(config, "__dict__", ()):
+        return
+    yield config
+    for name in getattr(config, "sub_configs", ()):
+        yield from _configs(getattr(config, name, None))
+
+
+def _attention(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    position_bias: Tensor | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
+    **others: Any,
+) -> tuple[Tensor, None]:
+    """The attention function: [batch, heads, queries, size] each; the result has queries before heads."""
+    causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+    result = own.operator("attention")(
+        query,
+        key,
+        value,
+        attention_mask,
+        position_bias,
+        s_aux,
+        scaling if scaling is not None else query.shape[-1] ** -0.5,
+        softcap or 0.0,
+        bool(causal) and attention_mask is None,
+    )
+    return result.transpose(1, 2).contiguous(), None
+
+
+def _mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: Any = 0,
+    kv_offset: int = 0,
+    mask_function: Callable[..., Any] | None = None,
+    attention_mask: Tensor | None = None,
+    local_size: int | None = None,
+    **others: Any,
+) -> Tensor:
+    """The mask function: [batch, 1, queries, keys], true where a key is visible."""
+    from transformers.masking_utils import causal_mask_function, sdpa_mask
+
+    function = mask_function or causal_mask_function
+    others |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    found = sdpa_mask(
+        batch_size, q_length, kv_length, q_offset, kv_offset, function, attention_mask, local_size, **others
+    )
+    pattern, width = pattern_of(function, local_size)
+    result: Tensor = own.operator("visible")(found, attention_mask, pattern, width)
+    return result
+
+
+def pattern_of(function: Callable[..., Any], width: int | None) -> tuple[str, int]:
+    """What a mask function of transformers (batch, head, query, key -> visible) hides, found by asking it."""
+    near = {step + change for step in (0, 4, width or 0, 2 * (width or 0)) for change in (-2, -1, 0, 1, 2)}
+    far = {(1 << power) + change for power in range(3, 20) for change in (-1, 0, 1)}
+    places = torch.tensor(sorted(place for place in near | far if place >= 0))
+    rows, columns = places[:, None], places[None, :]
+    zero = torch.tensor(0)
+    try:
+        with untraced():
+            seen = torch.as_tensor(function(zero, zero, rows, columns)).expand(len(places), len(places))
+    except (IndexError, TypeError, ValueError, RuntimeError):  # it looks into tensors of the model
+        return own.OTHER, 0
+    candidates = {(own.FULL, 0): torch.ones_like(seen), (own.CAUSAL, 0): columns <= rows}
+    if width:
+        candidates[own.WINDOW, width] = (columns <= rows) & (columns > rows - width)
+    return next((name for name, wanted in candidates.items() if torch.equal(seen, wanted)), (own.OTHER, 0))
