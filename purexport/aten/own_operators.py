@@ -19,6 +19,7 @@ Tensor = torch.Tensor
 ATTENTION = f"{NAMESPACE}::attention"
 VISIBLE = f"{NAMESPACE}::visible"
 ROTARY = f"{NAMESPACE}::rotary"
+GROUP_QUERY_ATTENTION = f"{NAMESPACE}::group_query_attention"  # has no kernel: it is made by `fusion` only
 
 CAUSAL, WINDOW, FULL, OTHER = "causal", "window", "full", "other"  # the patterns of `visible`
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from purexport.fusion.rewriting import rewrite
+from purexport.fusion.targets import rows_of
 from purexport.language.attention import attention_recorded
 from purexport.language.step import BATCH, PAST, SEQ, Decoder, decoder_of
 from purexport.options import Options
@@ -34,4 +36,11 @@ def program_of(model: Any, decoder: Decoder, opset: int | None = None, target: s
     )
     with attention_recorded(model), opened(decoder.step, decoder.args(BATCH, SEQ, PAST), None, chosen) as run:
         pure = make_pure(run, capture_model(run))
+        fused = rewrite(pure.graph, rows_of(target, _positions(model)))
+        print(fused)
         return build_program(run, lower_to_onnx(run, pure))
+
+
+def _positions(model: Any) -> int:
+    """How many positions the model was made for."""
+    return int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 4096)
