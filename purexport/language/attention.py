@@ -115,17 +115,21 @@ def _mask(
 
 def pattern_of(function: Callable[..., Any], width: int | None) -> tuple[str, int]:
     """What a mask function of transformers (batch, head, query, key -> visible) hides, found by asking it."""
+    with untraced():
+        return _pattern_of(function, width)
+
+
+def _pattern_of(function: Callable[..., Any], width: int | None) -> tuple[str, int]:
     near = {step + change for step in (0, 4, width or 0, 2 * (width or 0)) for change in (-2, -1, 0, 1, 2)}
     far = {(1 << power) + change for power in range(3, 20) for change in (-1, 0, 1)}
     places = torch.tensor(sorted(place for place in near | far if place >= 0))
     rows, columns = places[:, None], places[None, :]
     zero = torch.tensor(0)
-    try:
-        with untraced():
-            seen = torch.as_tensor(function(zero, zero, rows, columns)).expand(len(places), len(places))
-    except (IndexError, TypeError, ValueError, RuntimeError):  # it looks into tensors of the model
-        return own.OTHER, 0
-    candidates = {(own.FULL, 0): torch.ones_like(seen), (own.CAUSAL, 0): columns <= rows}
+    candidates = {(own.FULL, 0): columns >= 0, (own.CAUSAL, 0): columns <= rows}
     if width:
         candidates[own.WINDOW, width] = (columns <= rows) & (columns > rows - width)
-    return next((name for name, wanted in candidates.items() if torch.equal(seen, wanted)), (own.OTHER, 0))
+    try:
+        seen = torch.as_tensor(function(zero, zero, rows, columns)).expand(len(places), len(places))
+    except (IndexError, TypeError, ValueError, RuntimeError):  # it looks into tensors of the model
+        return own.OTHER, 0
+    return next((name for name, wanted in candidates.items() if torch.equal(seen, wanted.expand_as(seen))), (own.OTHER, 0))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from purexport.errors import ExportError
 
@@ -112,10 +113,10 @@ def decoder_of(model: Any, last_logits: bool = False) -> Decoder:
     from transformers.cache_utils import DynamicCache, DynamicLayer
 
     cache = DynamicCache()
-    device = next(model.parameters()).device
-    ids = torch.zeros(3, 5, dtype=torch.int64, device=device)
+    ids = torch.zeros(3, 5, dtype=torch.int64)
+    asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "past_key_values": cache, "use_cache": True}
     with torch.no_grad():
-        result = model(input_ids=ids, attention_mask=torch.ones_like(ids), past_key_values=cache, use_cache=True)
+        result = _called(model, asked)
     kinds = {type(layer).__name__ for layer in cache.layers if type(layer) is not DynamicLayer}
     tensors = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
     if kinds or not tensors or any(tensor is None or tensor.shape[::2] != (3, 5) for tensor in tensors):
@@ -128,3 +129,19 @@ def decoder_of(model: Any, last_logits: bool = False) -> Decoder:
     takes = "position_ids" in inspect.signature(model.forward).parameters
     shapes = [(-1, tensor.shape[1], -2, tensor.shape[3]) for tensor in tensors]
     return Decoder(Step(model, takes, last_logits).eval(), shapes, takes, tensors[0].dtype, result.logits.shape[-1])
+
+
+def _called(model: Any, asked: dict[str, Any]) -> Any:
+    """The result of a model; one whose parameters have no values runs on tensors that have none."""
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    if not any(tensor.is_meta for tensor in tensors.values()):
+        return model(**asked)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fakes = {
+            name: torch.empty(tensor.shape, dtype=tensor.dtype) if tensor.is_meta else mode.from_tensor(tensor)
+            for name, tensor in tensors.items()
+        }
+        given = {
+            name: mode.from_tensor(item) if isinstance(item, Tensor) else item for name, item in asked.items()
+        }
+        return torch.func.functional_call(model, fakes, (), given, tie_weights=True)
