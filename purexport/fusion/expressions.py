@@ -41,7 +41,8 @@ class Expressions:
             if call is None:
                 return value
             base = call.base
-            if base in _COPIES or (base in _CASTS and _both_float(call)):
+            dropped = base in ("aten::dropout", "aten::dropout_") and call.args.get("train") is False
+            if base in _COPIES or dropped or (base in _CASTS and _both_float(call)):
                 value = call.args.get("self", call.args.get("input"))
             elif base == "aten::cat" and len(kept := [item for item in call.args["tensors"] if not _is_empty(item)]) == 1:
                 value = kept[0]
@@ -70,10 +71,19 @@ class Expressions:
         start, end, step = slice(start, end, step).indices(size)
         return axis, start, end, size, step
 
+    def _source(self, value: Value) -> Value:
+        """Where a number comes from, seen through copies."""
+        call = self.call(value)
+        while call is not None and (call.base in _COPIES or call.base in _CASTS):
+            value = call.args.get("self", call.args.get("input"))
+            call = self.call(value)
+        return value
+
     def number(self, value: Any) -> Any:
         """A Python number, also one that is computed from sizes; None where it is unknown."""
         if not isinstance(value, Value):
             return value
+        value = self._source(value)
         item = self.inputs.get(value)
         if item is not None:
             held = item.tensor

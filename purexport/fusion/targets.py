@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from purexport.fusion.attention import group_query_attention
 from purexport.fusion.norms import bare_rms_norm, rms_norm
+from purexport.fusion.products import fused_attention, written_attention
 from purexport.fusion.rewriting import Row
 from purexport.fusion.rotary import partial_rotary, rotary, split_rotary
 
 TARGETS = ("onnx", "onnxruntime", "onnxruntime-genai")
-_PATTERNS: tuple[Row, ...] = (rms_norm, bare_rms_norm, rotary, split_rotary, partial_rotary)
+_PATTERNS: tuple[Row, ...] = (rms_norm, bare_rms_norm, rotary, split_rotary, partial_rotary, fused_attention, written_attention)
 
 
 def rows_of(target: str, positions: int) -> Sequence[Row]:

@@ -4,12 +4,13 @@ transformers asks a registry for the function that computes attention, and anoth
 masks.  Ours stand there for the time of a capture.  The mask function makes the whole mask, as any other would, and
 says beside it what pattern it has; where a runtime makes the mask itself, nothing of that is left in the file.
 
-Models whose attention is code of their own (`_supports_attention_backend` is not set) are left as they are.
+Models whose attention is code of their own keep it, and get their masks from ours.
 Invariant: afterwards the registries and the configs are what they were, also after an error.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,27 +28,39 @@ Tensor = torch.Tensor
 
 @contextmanager
 def attention_recorded(model: torch.nn.Module) -> Iterator[bool]:
-    """Inside, the attention layers of `model` are recorded as one call each; False where they have code of their own."""
-    if not getattr(model, "_supports_attention_backend", False):
-        yield False
-        return
+    """Inside, the attention layers of `model` are recorded as one call each; False where they have code of their own.
+
+    The masks of the latter are made by our mask function too.
+    """
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+    asks = _asks_registry(model)
+    ours: list[tuple[Any, dict[str, Any]]] = [
+        (ALL_ATTENTION_FUNCTIONS._global_mapping, {NAME: _attention}),
+        (ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, {NAME: _mask, "sdpa": _mask, "eager": _added_mask}),
+    ]
     configs = {id(config): config for module in model.modules() for config in _configs(getattr(module, "config", None))}
-    before = [(config, config.__dict__[_CHOICE]) for config in configs.values()]
-    registries = ((ALL_ATTENTION_FUNCTIONS, _attention), (ALL_MASK_ATTENTION_FUNCTIONS, _mask))
-    for registry, function in registries:
-        registry.register(NAME, function)
+    choices = [(config, config.__dict__[_CHOICE]) for config in configs.values()]
+    before = [(mapping, dict(mapping)) for mapping, _ in ours]
     try:
-        for config, _ in before:
+        for mapping, functions in ours:
+            mapping.update(functions)
+        for config, _ in choices if asks else ():
             config.__dict__[_CHOICE] = NAME
-        yield True
+        yield asks
     finally:
-        for config, choice in before:
+        for config, choice in choices:
             config.__dict__[_CHOICE] = choice
-        for registry, _ in registries:
-            registry._global_mapping.pop(NAME, None)
+        for mapping, content in before:
+            mapping.clear()
+            mapping.update(content)
+
+
+def _asks_registry(model: torch.nn.Module) -> bool:
+    """Whether the code of the model asks the registry for its attention function."""
+    files = {type(module).__module__ for module in model.modules()}
+    return any(hasattr(sys.modules.get(file), "ALL_ATTENTION_FUNCTIONS") for file in files)
 
 
 def _configs(config: Any) -> Iterator[Any]:
@@ -111,6 +124,13 @@ def _mask(
     pattern, width = pattern_of(function, local_size)
     result: Tensor = own.operator("visible")(found, attention_mask, pattern, width)
     return result
+
+
+def _added_mask(*args: Any, dtype: torch.dtype = torch.float32, **kwargs: Any) -> Tensor:
+    """The mask function of attention that is written out: zero where a key is visible, the lowest number elsewhere."""
+    seen = _mask(*args, **kwargs)
+    zero, least = (torch.tensor(number, dtype=dtype, device=seen.device) for number in (0.0, torch.finfo(dtype).min))
+    return torch.where(seen, zero, least)
 
 
 def pattern_of(function: Callable[..., Any], width: int | None) -> tuple[str, int]:

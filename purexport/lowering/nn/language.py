@@ -45,9 +45,10 @@ def attention(
     """purexport_llm::attention(Tensor query, Tensor key, Tensor value, Tensor? mask, Tensor? bias, Tensor? sinks,
     float scale, float softcap, bool causal) -> Tensor
 
-    ONNX Attention (opset 23), unless there are sinks or a bias; before it matrix products and a softmax.
+    ONNX Attention (opset 23), unless there are sinks; before it matrix products and a softmax.
     """
-    if op.has("Attention") and sinks is None and bias is None and query.dtype != dtypes.DOUBLE and not causal:
+    if op.has("Attention") and sinks is None and query.dtype != dtypes.DOUBLE and not causal:
+        mask = mask if bias is None else _both(op, query, key, bias, mask)
         return op.Attention(query, key, value, attn_mask=mask, scale=scale, softcap=softcap or None)
     key, value = (each_for_queries(op, item, query) for item in (key, value))
     scores = scores_of(op, query, key, scale)
@@ -67,6 +68,16 @@ def attention(
     column = op.Expand(op.Reshape(op.cast(sinks, scores.dtype), [1, -1, 1, 1]), op.ints([batch, heads, queries, 1]))
     weights = op.Softmax(op.Concat(scores, column, axis=3), axis=3)
     return op.MatMul(slice_axis(op, weights, 3, 0, -1), value)
+
+
+def _both(op: Emitter, query: Value, key: Value, bias: Value, mask: Value | None) -> Value:
+    """[batch or 1, heads or 1, queries, keys]: a bias and a mask as one, which has both last axes in full."""
+    whole = op.cast(bias, query.dtype)
+    if mask is not None and mask.dtype == dtypes.BOOL:
+        whole = op.Where(mask, whole, op.like(torch.finfo(dtypes.torch_dtype(query.dtype or dtypes.FLOAT)).min, whole))
+    elif mask is not None:
+        whole = op.Add(whole, op.cast(mask, whole.dtype))
+    return op.Expand(whole, op.ints([1, 1, op.dim(query, 2), op.dim(key, 2)]))
 
 
 def _at_or_before(op: Emitter, query: Value, key: Value) -> Value:
