@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from purexport.aten import own_operators as own
-from purexport.aten.graph import Call, Value
+from purexport.aten.graph import Value
 from purexport.fusion.expressions import Expressions, leaves, shape_of
+from purexport.fusion.masks import made_by_visible
 from purexport.fusion.rewriting import Row, Site, tensor
 
 POSITIONS = "position_ids"
@@ -49,7 +50,7 @@ def _written(site: Site, positions: int, tables: dict[Any, Any], lengths: bool) 
     key, value = (known.joined(args[name], -2) for name in ("key", "value"))
     if key is None or value is None or len(key) != 2 or len(value) != 2 or not _are_inputs(site, key[0], value[0]):
         return site.refuse("its keys and values are not those of a past with new ones behind them")
-    mask = _made_by(known, args["mask"]) if args["mask"] is not None else None
+    mask = made_by_visible(known, args["mask"]) if args["mask"] is not None else None
     pattern, window, padding = own.CAUSAL, 0, None
     if mask is not None:
         pattern, window, padding = mask.args["pattern"], mask.args["width"], mask.args["padding"]
@@ -96,16 +97,6 @@ def _written(site: Site, positions: int, tables: dict[Any, Any], lengths: bool) 
         "aten::unflatten.int", [tensor(query, batch, length, heads, width)], self=result, dim=2, sizes=[heads, width]
     )
     return site.write("aten::transpose.int", [call.outputs[0].tensor], self=apart[0], dim0=1, dim1=2)
-
-
-def _made_by(known: Expressions, mask: Value) -> Call | None:
-    """The call of `visible` that a mask is, or is made of: zero where a key is visible, the lowest number elsewhere."""
-    call = known.call(known.plain(mask))
-    if call is not None and call.base == "aten::where" and known.number(call.args.get("self")) == 0:
-        hidden = known.number(call.args.get("other"))
-        if isinstance(hidden, (int, float)) and hidden < 0:
-            call = known.call(known.plain(call.args["condition"]))
-    return call if call is not None and call.target == own.VISIBLE else None
 
 
 def _are_inputs(site: Site, *values: Value) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from purexport.aten import own_operators as own
 from purexport.aten.graph import TensorType, Value
 from purexport.fusion.expressions import Expressions, shape_of
+from purexport.fusion.masks import made_by_visible
 from purexport.fusion.rewriting import Site, tensor
 
 _LOWEST = -1e4  # what is below hides a key; models write the lowest number of a type
@@ -38,12 +39,10 @@ def fused_attention(site: Site) -> Sequence[Value] | None:
 class _Scores:
     """What is under a softmax, from outside to inside."""
 
-    mask: Value | None = None
-    bias: Value | None = None
     scale: float = 1.0
     factors: tuple[Value, Value] | None = None
     added: list[Value] = field(default_factory=list)
-    hidden: Value | None = None  # true where a key is hidden
+    seen: Value | None = None  # true where a key is visible
 
 
 def written_attention(site: Site) -> Sequence[Value] | None:
@@ -69,12 +68,11 @@ def written_attention(site: Site) -> Sequence[Value] | None:
         return None
     heads = (shapes[0] or ())[1]
     extra = [_four_axes(site, item, heads) for item in found.added]
-    if len(extra) > 2 or None in extra or (len(extra) == 2 and found.hidden is not None):
+    if len(extra) > 2 or None in extra or (len(extra) == 2 and found.seen is not None):
         return None
     mask, bias = (extra[0], extra[1] if len(extra) > 1 else None) if extra else (None, None)
-    if found.hidden is not None:
-        seen = site.write("aten::logical_not", [tensor_like(found.hidden)], self=found.hidden)[0]
-        mask, bias = seen, mask
+    if found.seen is not None:
+        mask, bias = found.seen, mask
     result = call.outputs[0].tensor
     if len(result.shape or ()) == 4:
         return _attention(site, result, [query, key, value], found.scale, mask, bias)
@@ -135,19 +133,24 @@ def _read(site: Site, value: Any, found: _Scores) -> bool:
         call = known.call(value)
         if call is None:
             return False
-        if call.base == "aten::add" and call.args["alpha"] == 1 and found.scale == 1.0:
+        if call.base == "aten::add" and call.args["alpha"] == 1:
             one, other = call.args["self"], call.args["other"]
             if not isinstance(one, Value) or not isinstance(other, Value):
                 return False
             towards = [item for item in (one, other) if _leads_to_product(known, item)]
             if len(towards) != 1:
                 return False
-            found.added.append(other if towards[0] is one else one)
+            added = other if towards[0] is one else one
+            if found.scale != 1.0 and made_by_visible(known, added) is None:
+                return False  # a factor does not change what a mask hides, but any other number
+            found.added.append(added)
             value = towards[0]
-        elif call.base == "aten::masked_fill" and _hides(known, call.args["value"]) and found.hidden is None:
-            if found.scale != 1.0:
-                return False
-            found.hidden, value = call.args["mask"], call.args["self"]
+        elif call.base == "aten::masked_fill" and _hides(known, call.args["value"]) and found.seen is None:
+            hidden = call.args["mask"]
+            found.seen = site.write("aten::logical_not", [tensor_like(hidden)], self=hidden)[0]
+            value = call.args["self"]
+        elif call.base == "aten::where" and _hides(known, call.args.get("other")) and found.seen is None:
+            found.seen, value = call.args["condition"], call.args["self"]
         elif call.base in ("aten::mul", "aten::div") and isinstance(factor := known.number(call.args["other"]), (int, float)):
             found.scale *= factor if call.base == "aten::mul" else 1 / factor
             value = call.args["self"]
@@ -170,7 +173,7 @@ def _leads_to_product(known: Expressions, value: Any) -> bool:
     while call is not None:
         if call.base in ("aten::matmul", "aten::bmm", "aten::baddbmm"):
             return True
-        if call.base not in ("aten::mul", "aten::div", "aten::add", "aten::masked_fill"):
+        if call.base not in ("aten::mul", "aten::div", "aten::add", "aten::masked_fill", "aten::where"):
             return False
         value = _with_heads(known, call.args["self"])
         call = known.call(value)

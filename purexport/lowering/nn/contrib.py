@@ -83,13 +83,12 @@ def _value(op: Emitter, size: Any) -> Value:
 
 def _with_padding(op: Emitter, query: Value, padding: Value | None, bias: Value | None, length: Any) -> Value | None:
     """[batch or 1, heads or 1, length, total]: the bias, and the lowest number for the keys that the padding hides."""
+    ones = [1, 1, length, 1]
     if padding is None:
-        return bias
+        return op.Expand(bias, op.ints(ones)) if bias is not None else None
     lowest = op.like(torch.finfo(dtypes.torch_dtype(query.dtype or dtypes.FLOAT)).min, query)
     hidden = op.Unsqueeze(op.Where(padding, op.like(0, query), lowest), [1, 2])
-    if bias is not None:
-        return op.Add(bias, hidden)
-    return op.Expand(hidden, op.ints([1, 1, length, 1]))
+    return op.Expand(hidden if bias is None else op.Add(bias, hidden), op.ints(ones))
 
 
 def node(
