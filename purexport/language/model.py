@@ -38,6 +38,7 @@ from purexport.stages.lower import lower_to_onnx
 from purexport.stages.run import Run, opened
 from purexport.weights.checkpoint import Checkpoint
 
+_OPSET = 23  # the first with Attention
 _POSITIONS = 4096  # of a model that does not say how many it was made for
 _ATTENTION = ("Attention", "GroupQueryAttention", "MultiHeadAttention")
 
@@ -95,7 +96,8 @@ def language_model(
 
     The file takes `input_ids`, `attention_mask` (over past and new tokens), `position_ids` where the model has them,
     and `past_key_values.N.key` and `.value`.  It gives `logits` and `present.N.key` and `.value`.  Batch, new tokens
-    and past may be of any size.  With `last_logits` only the last token has logits.
+    and past may be of any size.  With `last_logits` only the last token has logits.  The opset is 23 by default, the
+    first with an operator for attention.
 
     `target` says which operators are used: "onnx" those of the standard; "onnxruntime" also GroupQueryAttention of
     ONNX Runtime's domain com.microsoft; "onnxruntime-genai" too, with a genai_config.json, and padding counts behind
@@ -149,7 +151,7 @@ def _options(
     decoder: Decoder, opset: int | None, weights: Checkpoint | None, external_data: Any, progress: Any
 ) -> Options:
     return Options(
-        opset_version=opset,
+        opset_version=_OPSET if opset is None else opset,
         input_names=decoder.input_names,
         output_names=decoder.output_names,
         dynamic_axes=decoder.axes,
