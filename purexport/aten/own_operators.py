@@ -19,7 +19,9 @@ Tensor = torch.Tensor
 ATTENTION = f"{NAMESPACE}::attention"
 VISIBLE = f"{NAMESPACE}::visible"
 ROTARY = f"{NAMESPACE}::rotary"
-GROUP_QUERY_ATTENTION = f"{NAMESPACE}::group_query_attention"  # has no kernel: it is made by `fusion` only
+# these have no kernel: they are made by `fusion` only
+ROTARY_EMBEDDING = f"{NAMESPACE}::rotary_embedding"
+GROUP_QUERY_ATTENTION = f"{NAMESPACE}::group_query_attention"
 
 CAUSAL, WINDOW, FULL, OTHER = "causal", "window", "full", "other"  # the patterns of `visible`
 

@@ -4,11 +4,15 @@
 
 The operator takes only the new keys and values, and gives the whole cache back.  It makes the mask by itself: causal,
 or a window.  What the padding hides is added as a bias, because the operator knows lengths, and no holes.
+
+It can turn queries and keys too, by positions that it counts itself.  That is what a row without padding in front has;
+otherwise RotaryEmbedding of the same domain does so before it, by the positions that the model is given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -41,32 +45,51 @@ def _written(site: Site, positions: int, tables: dict[Any, Any], lengths: bool) 
     query = args["query"]
     shapes = [shape_of(args[name]) for name in ("query", "key", "value")]
     if any(shape is None or len(shape) != 4 for shape in shapes):
-        return site.refuse("attention of tensors without four axes")
+        site.refuse("attention of tensors without four axes")
+        return None
     (_, heads, _, width), (_, kv_heads, _, _), (_, _, _, value_width) = shapes  # type: ignore[misc]
     if width != value_width:
-        return site.refuse(f"keys have {width} elements and values {value_width}")
+        site.refuse(f"keys have {width} elements and values {value_width}")
+        return None
     if width % _WIDTHS:
-        return site.refuse(f"keys have {width} elements, which is no multiple of {_WIDTHS}")
+        site.refuse(f"keys have {width} elements, which is no multiple of {_WIDTHS}")
+        return None
     key, value = (known.joined(args[name], -2) for name in ("key", "value"))
     if key is None or value is None or len(key) != 2 or len(value) != 2 or not _are_inputs(site, key[0], value[0]):
-        return site.refuse("its keys and values are not those of a past with new ones behind them")
+        site.refuse("its keys and values are not those of a past with new ones behind them")
+        return None
     mask = made_by_visible(known, args["mask"]) if args["mask"] is not None else None
     pattern, window, padding = own.CAUSAL, 0, None
     if mask is not None:
         pattern, window, padding = mask.args["pattern"], mask.args["width"], mask.args["padding"]
     elif args["mask"] is not None or not args["causal"]:
-        return site.refuse("its mask is made by code of the model")
+        site.refuse("its mask is made by code of the model")
+        return None
     if pattern not in (own.CAUSAL, own.WINDOW):
-        return site.refuse("its mask is neither causal nor a window")
-    turned = _rotary(site, query, key[1], positions, tables) if width % _WIDTHS_WITH_ROTARY == 0 else None
-    cos = sin = where = None
-    interleaved = False
-    new_key = key[1]
-    if turned is not None:
-        query, new_key, (cos_table, sin_table), where, interleaved = turned
-        cos, sin = site.constant(cos_table, "cos_cache"), site.constant(sin_table, "sin_cache")
-    flat = [_tokens_first(site, item, count * width) for item, count in ((query, heads), (new_key, kv_heads))]
+        site.refuse("its mask is neither causal nor a window")
+        return None
+    turned = _rotary(site, query, key[1], positions, tables)
+    plain = (query, key[1]) if turned is None else turned.plain
+    flat = [_tokens_first(site, item, count * width) for item, count in zip(plain, (heads, kv_heads), strict=True)]
     flat.append(_tokens_first(site, value[1], kv_heads * width))
+    # with positions of any kind the kernel would take the first one, and count on from it
+    inside = turned is not None and lengths and width % _WIDTHS_WITH_ROTARY == 0 and turned.pairs % _PAIRS == 0
+    angles: list[Any] = [None, None]
+    if turned is not None:
+        angles = [
+            site.constant(table, name) for table, name in zip(turned.tables, ("cos_cache", "sin_cache"), strict=True)
+        ]
+        for place, count in enumerate(() if inside else (heads, kv_heads)):
+            (flat[place],) = site.write(
+                own.ROTARY_EMBEDDING,
+                [flat[place].tensor],
+                x=flat[place],
+                positions=turned.positions,
+                cos=angles[0],
+                sin=angles[1],
+                heads=count,
+                interleaved=turned.interleaved,
+            )
     batch, length = (shape_of(flat[0]) or (None, None))[:2]
     types = [tensor(query, batch, length, heads * width), args["key"].tensor, args["value"].tensor]
     result, present_key, present_value = site.write(
@@ -77,9 +100,8 @@ def _written(site: Site, positions: int, tables: dict[Any, Any], lengths: bool) 
         value=flat[2],
         past_key=key[0],
         past_value=value[0],
-        cos=cos,
-        sin=sin,
-        positions=where,
+        cos=angles[0] if inside else None,
+        sin=angles[1] if inside else None,
         padding=padding,
         bias=args["bias"],
         sinks=args["sinks"],
@@ -88,7 +110,7 @@ def _written(site: Site, positions: int, tables: dict[Any, Any], lengths: bool) 
         scale=args["scale"],
         softcap=args["softcap"],
         window=window,
-        interleaved=interleaved,
+        interleaved=turned is not None and turned.interleaved,
         lengths=lengths,
     )
     site.instead[known.plain(args["key"])] = present_key
@@ -118,7 +140,7 @@ def _tokens_first(site: Site, value: Value, width: int) -> Value:
         if view is not None and view.base in ("aten::view", "aten::reshape", "aten::unflatten"):
             source = known.plain(view.args["self"])
             if shape_of(source) == (shape[0], shape[2], width):
-                return source
+                return source  # type: ignore[no-any-return]
         turned = apart
     else:
         turned = site.write(
@@ -128,31 +150,37 @@ def _tokens_first(site: Site, value: Value, width: int) -> Value:
     return site.write("aten::flatten.using_ints", [flat], self=turned, start_dim=2, end_dim=3)[0]
 
 
-def _rotary(site: Site, query: Value, key: Value, positions: int, tables: dict[Any, Any]) -> Any:
-    """(query, key, (cos, sin), positions, interleaved) before the embedding; None where there is none that fits."""
+@dataclass(frozen=True, eq=False)
+class _Turned:
+    """Queries and keys before a rotary embedding, and the embedding."""
+
+    plain: tuple[Value, Value]
+    tables: tuple[torch.Tensor, torch.Tensor]  # [positions, pairs] each
+    positions: Value
+    interleaved: bool
+
+    @property
+    def pairs(self) -> int:
+        return self.tables[0].shape[1]
+
+
+def _rotary(site: Site, query: Value, key: Value, positions: int, tables: dict[Any, Any]) -> _Turned | None:
+    """The rotary embedding of queries and keys, where it is the same and its angles follow from the positions."""
     known = site.known
     calls = [known.call(known.plain(item)) for item in (query, key)]
     if any(call is None or call.target != own.ROTARY for call in calls):
         return None
     one, two = (call.args for call in calls if call is not None)
     where = site.user_input(POSITIONS)
-    if where is None or any(one[name] is not two[name] and not _equal(known, one[name], two[name]) for name in ("cos", "sin")):
+    angles = (one["cos"], one["sin"])
+    if where is None or one["interleaved"] != two["interleaved"]:
         return None
-    if one["interleaved"] != two["interleaved"]:
+    if not all(known.same(mine, two[name]) for name, mine in zip(("cos", "sin"), angles, strict=True)):
         return None
-    found = tables.setdefault((one["cos"], one["sin"]), _tables(known, (one["cos"], one["sin"]), where.value, positions))
+    found = next((tables[other] for other in tables if all(map(known.same, angles, other))), None)
     if found is None:
-        return None
-    return one["x"], two["x"], found, where.value, one["interleaved"]
-
-
-def _equal(known: Expressions, one: Value, other: Value) -> bool:
-    """Whether two slices are of the same value with the same bounds."""
-    calls = [known.call(item) for item in (one, other)]
-    if any(call is None or call.base != "aten::slice" for call in calls):
-        return False
-    first, second = (dict(call.args) for call in calls if call is not None)
-    return known.plain(first.pop("self")) is known.plain(second.pop("self")) and first == second
+        found = tables.setdefault(angles, _tables(known, angles, where.value, positions))
+    return _Turned((one["x"], two["x"]), found, where.value, one["interleaved"]) if found is not None else None
 
 
 def _tables(
@@ -174,8 +202,7 @@ def _tables(
         except (LookupError, RuntimeError, TypeError):
             return None
         table, other = (item.reshape(positions, -1).contiguous() for item in (table, other))
-        if table.shape[-1] % _PAIRS or table.shape[-1] != (shape_of(angle) or (None,))[-1] or not torch.equal(table[shuffled], other):
+        if table.shape[-1] != (shape_of(angle) or (None,))[-1] or not torch.equal(table[shuffled], other):
             return None
         found.append(table)
     return found[0], found[1]
-

@@ -40,18 +40,24 @@ class Expressions:
             call = self.call(value)
             if call is None:
                 return value
-            base = call.base
-            dropped = base in ("aten::dropout", "aten::dropout_") and call.args.get("train") is False
-            if base in _COPIES or dropped or (base in _CASTS and _both_float(call)):
-                value = call.args.get("self", call.args.get("input"))
-            elif base == "aten::cat" and len(kept := [item for item in call.args["tensors"] if not _is_empty(item)]) == 1:
+            if self._keeps_numbers(call):
+                value = _only_operand(call)
+            elif call.base == "aten::cat" and len(kept := [x for x in call.args["tensors"] if not _is_empty(x)]) == 1:
                 value = kept[0]
-            elif base in ("aten::mul", "aten::div") and self.number(call.args["other"]) == 1:
-                value = call.args["self"]
-            elif base == "aten::slice" and (found := self._slice(call)) is not None and found[1:] == (0, found[3], 1):
-                value = call.args["self"]
             else:
                 return value
+
+    def _keeps_numbers(self, call: Call) -> bool:
+        """Whether the result of a call has the numbers of its first operand."""
+        base = call.base
+        if base in ("aten::dropout", "aten::dropout_"):
+            return call.args["train"] is False
+        if base in ("aten::mul", "aten::div"):
+            return bool(self.number(call.args["other"]) == 1)
+        if base == "aten::slice":
+            found = self._slice(call)
+            return found is not None and found[1:] == (0, found[3], found[3], 1)
+        return base in _COPIES or (base in _CASTS and _both_float(call))
 
     def _slice(self, call: Call) -> tuple[int, int, int, int, int] | None:
         """(axis from the end, start, end, size, step) of a slice with known bounds."""
@@ -75,7 +81,7 @@ class Expressions:
         """Where a number comes from, seen through copies."""
         call = self.call(value)
         while call is not None and (call.base in _COPIES or call.base in _CASTS):
-            value = call.args.get("self", call.args.get("input"))
+            value = _only_operand(call)
             call = self.call(value)
         return value
 
@@ -128,9 +134,9 @@ class Expressions:
             return None
         if call.base == "aten::chunk":
             step = -(-size // self.number(call.args["chunks"]))
-            ends = list(range(0, size, step)) + [size]
+            ends = [*range(0, size, step), size]
         elif call.base == "aten::split":
-            ends = list(range(0, size, self.number(call.args["split_size"]))) + [size]
+            ends = [*range(0, size, self.number(call.args["split_size"])), size]
         elif call.base == "aten::split_with_sizes":
             ends = [0]
             for part in call.args["split_sizes"]:
@@ -139,7 +145,7 @@ class Expressions:
             return None
         return self.plain(call.args["self"]), ends[index], ends[index + 1], 1
 
-    def operands(self, value: Any, base: str) -> tuple[Any, ...] | None:
+    def operands(self, value: Any, base: str) -> tuple[Any, Any] | None:
         """The two operands of a call of `base` (a sum with alpha 1), seen plainly."""
         call = self.call(self.plain(value))
         if call is None or call.base != base or call.args.get("alpha", 1) != 1:
@@ -155,6 +161,22 @@ class Expressions:
         if call.args["dim"] % len(shape) - len(shape) != axis:
             return None
         return [self.plain(item) for item in call.args["tensors"] if not _is_empty(item)]
+
+    def same(self, one: Any, other: Any) -> bool:
+        """Whether two arguments are computed alike of the same inputs."""
+        if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+            return len(one) == len(other) and all(map(self.same, one, other))
+        if not isinstance(one, Value) or not isinstance(other, Value):
+            return type(one) is type(other) and bool(one == other)
+        one, other = self.plain(one), self.plain(other)
+        if one is other:
+            return True
+        mine, theirs = self.call(one), self.call(other)
+        if mine is None or theirs is None or mine.blocks or mine.target != theirs.target:
+            return False
+        places = [self._made[item][1] for item in (one, other)]
+        names = mine.args.keys() | theirs.args.keys()
+        return places[0] == places[1] and all(self.same(mine.args.get(name), theirs.args.get(name)) for name in names)
 
     def evaluated(self, value: Any, given: dict[Value, torch.Tensor]) -> Any:
         """What torch computes for a value with these tensors for inputs.
@@ -195,6 +217,11 @@ def _run(call: Call, args: dict[str, Any], found: dict[Value, Any]) -> None:
     if len(call.outputs) == 1:
         results = (results,)
     found.update(zip(call.outputs, results, strict=True))
+
+
+def _only_operand(call: Call) -> Value:
+    found: Value = call.args["self"] if "self" in call.args else call.args["input"]
+    return found
 
 
 def leaves(expressions: Expressions, value: Value) -> Iterator[Value]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from purexport.aten.graph import Value
 from purexport.fusion.expressions import Expressions, shape_of
@@ -43,7 +44,7 @@ def _written(site: Site, found: tuple[Value, float], weight: Value | None, resul
     return site.write("aten::rms_norm", [result.tensor], input=x, normalized_shape=[width], weight=weight, eps=eps)
 
 
-def _scaled(known: Expressions, value: object) -> tuple[Value, float] | None:
+def _scaled(known: Expressions, value: Any) -> tuple[Value, float] | None:
     """(x, eps) where `value` is x * rsqrt(mean(x ** 2, -1) + eps)."""
     parts = known.operands(value, "aten::mul")
     for x, factor in (parts, parts[::-1]) if parts is not None else ():
@@ -64,7 +65,7 @@ def _scaled(known: Expressions, value: object) -> tuple[Value, float] | None:
     return None
 
 
-def _squared(known: Expressions, value: object) -> object:
+def _squared(known: Expressions, value: object) -> Any:
     """x where `value` is x ** 2."""
     call = known.call(known.plain(value))
     if call is None:

@@ -32,7 +32,9 @@ def fused_attention(site: Site) -> Sequence[Value] | None:
     if args["is_causal"] or args["dropout_p"] or ranks != [4, 4, 4] or not isinstance(width, int):
         return None
     scale = args["scale"] if args["scale"] is not None else width**-0.5
-    return _attention(site, call.outputs[0].tensor, [args[name] for name in ("query", "key", "value")], scale, args["attn_mask"])
+    return _attention(
+        site, call.outputs[0].tensor, [args[name] for name in ("query", "key", "value")], scale, args["attn_mask"]
+    )
 
 
 @dataclass
@@ -151,7 +153,9 @@ def _read(site: Site, value: Any, found: _Scores) -> bool:
             value = call.args["self"]
         elif call.base == "aten::where" and _hides(known, call.args.get("other")) and found.seen is None:
             found.seen, value = call.args["condition"], call.args["self"]
-        elif call.base in ("aten::mul", "aten::div") and isinstance(factor := known.number(call.args["other"]), (int, float)):
+        elif call.base in ("aten::mul", "aten::div") and isinstance(
+            factor := known.number(call.args["other"]), (int, float)
+        ):
             found.scale *= factor if call.base == "aten::mul" else 1 / factor
             value = call.args["self"]
         elif call.base == "aten::baddbmm" and found.scale == 1.0:

@@ -1,7 +1,10 @@
 """Rewriting a neutral graph by rows: each row looks at one call and returns what stands for its results.
 
 A row is a function of a `Site`.  It writes calls in front of the call that it looks at, and returns a value for each
-result of that call, or None where it does not apply.  Calls that nobody uses any more are taken out behind each row.  Invariant: what a row replaces is computed by the new calls from values that exist in front of the call.
+result of that call, or None where it does not apply.  Calls that nobody uses any more are taken
+out behind each row.
+
+Invariant: what a row replaces is computed by the new calls, from values that exist in front of the call.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ class Site:
         return next((item for item in self.graph.inputs if item.kind == "user" and item.name == name), None)
 
     def refuse(self, reason: str) -> None:
-        """Say why a row does not apply to what it is for; returns None, as the row does then."""
+        """Say why a row does not apply to what it is for."""
         self._fused.reasons.append(f"{self.call.source}: {reason}")
 
 

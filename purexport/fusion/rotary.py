@@ -79,7 +79,7 @@ def partial_rotary(site: Site) -> Sequence[Value] | None:
 def _products(known: Expressions, value: Any) -> list[tuple[Any, Any]]:
     """The operands of a product, either way round."""
     found = known.operands(value, "aten::mul")
-    return [found, found[::-1]] if found is not None else []  # type: ignore[list-item]
+    return [found, found[::-1]] if found is not None else []
 
 
 def _turned(known: Expressions, value: Any, x: Any) -> bool | None:

@@ -11,7 +11,15 @@ from purexport.fusion.rewriting import Row
 from purexport.fusion.rotary import partial_rotary, rotary, split_rotary
 
 TARGETS = ("onnx", "onnxruntime", "onnxruntime-genai")
-_PATTERNS: tuple[Row, ...] = (rms_norm, bare_rms_norm, rotary, split_rotary, partial_rotary, fused_attention, written_attention)
+_PATTERNS: tuple[Row, ...] = (
+    rms_norm,
+    bare_rms_norm,
+    rotary,
+    split_rotary,
+    partial_rotary,
+    fused_attention,
+    written_attention,
+)
 
 
 def rows_of(target: str, positions: int) -> Sequence[Row]:

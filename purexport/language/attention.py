@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from purexport.aten import own_operators as own
+from purexport.language.library import library
 from purexport.torch_patches.tracer import untraced
 
 NAME = "purexport"
@@ -32,13 +33,13 @@ def attention_recorded(model: torch.nn.Module) -> Iterator[bool]:
 
     The masks of the latter are made by our mask function too.
     """
-    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
     asks = _asks_registry(model)
     ours: list[tuple[Any, dict[str, Any]]] = [
-        (ALL_ATTENTION_FUNCTIONS._global_mapping, {NAME: _attention}),
-        (ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, {NAME: _mask, "sdpa": _mask, "eager": _added_mask}),
+        (library("modeling_utils").ALL_ATTENTION_FUNCTIONS._global_mapping, {NAME: _attention}),
+        (
+            library("masking_utils").ALL_MASK_ATTENTION_FUNCTIONS._global_mapping,
+            {NAME: _mask, "sdpa": _mask, "eager": _added_mask},
+        ),
     ]
     configs = {id(config): config for module in model.modules() for config in _configs(getattr(module, "config", None))}
     choices = [(config, config.__dict__[_CHOICE]) for config in configs.values()]
@@ -114,11 +115,10 @@ def _mask(
     **others: Any,
 ) -> Tensor:
     """The mask function: [batch, 1, queries, keys], true where a key is visible."""
-    from transformers.masking_utils import causal_mask_function, sdpa_mask
-
-    function = mask_function or causal_mask_function
+    masks = library("masking_utils")
+    function = mask_function or masks.causal_mask_function
     others |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
-    found = sdpa_mask(
+    found = masks.sdpa_mask(
         batch_size, q_length, kv_length, q_offset, kv_offset, function, attention_mask, local_size, **others
     )
     pattern, width = pattern_of(function, local_size)
@@ -152,4 +152,6 @@ def _pattern_of(function: Callable[..., Any], width: int | None) -> tuple[str, i
         seen = torch.as_tensor(function(zero, zero, rows, columns)).expand(len(places), len(places))
     except (IndexError, TypeError, ValueError, RuntimeError):  # it looks into tensors of the model
         return own.OTHER, 0
-    return next((name for name, wanted in candidates.items() if torch.equal(seen, wanted.expand_as(seen))), (own.OTHER, 0))
+    return next(
+        (name for name, wanted in candidates.items() if torch.equal(seen, wanted.expand_as(seen))), (own.OTHER, 0)
+    )

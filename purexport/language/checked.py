@@ -1,4 +1,4 @@
-"""Does the file say what the model says?  A prompt, and tokens that are chosen greedily, in torch and in the runtime."""
+"""Does the file say what the model says?  A prompt, and greedily chosen tokens, in torch and in the runtime."""
 
 from __future__ import annotations
 

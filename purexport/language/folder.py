@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from purexport.errors import ExportError
+from purexport.language.library import library
 from purexport.language.step import Decoder
 from purexport.torch_patches.empty import parameters_without_values
 from purexport.weights.checkpoint import Checkpoint
@@ -25,18 +26,6 @@ _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 _PLAIN_DECODER = "llama"
 
 
-def library() -> Any:
-    """transformers.  Raises ExportError where it is not installed."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise ExportError(
-            "language models are made by transformers, which is not installed: pip install 'purexport[llm]'",
-            code="needs-transformers",
-        ) from error
-    return transformers
-
-
 def read_folder(folder: Path) -> tuple[Any, Checkpoint]:
     """The model of a folder, without values of parameters, and the checkpoint with them, for a `Step` of the model.
 
@@ -48,10 +37,10 @@ def read_folder(folder: Path) -> tuple[Any, Checkpoint]:
         )
     weights = next((folder / name for name in (_INDEX, _SINGLE) if (folder / name).is_file()), None)
     if weights is None:
-        found = sorted(path.name for path in folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*"))
+        found = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
         if len(found) != 1:
             raise ExportError(f"{folder} has neither {_SINGLE} nor {_INDEX}", code="not-a-decoder")
-        weights = folder / found[0]
+        weights = found[0]
     transformers = library()
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     with parameters_without_values():
@@ -96,8 +85,7 @@ def genai_config(model: Any, decoder: Decoder, positions: int) -> dict[str, Any]
         "filename": MODEL_FILE,
         "head_size": width,
         "hidden_size": config.hidden_size,
-        "inputs": inputs
-        | {"past_key_names": "past_key_values.%d.key", "past_value_names": "past_key_values.%d.value"},
+        "inputs": inputs | {"past_key_names": "past_key_values.%d.key", "past_value_names": "past_key_values.%d.value"},
         "outputs": {
             "logits": "logits",
             "present_key_names": "present.%d.key",
@@ -116,8 +104,14 @@ def genai_config(model: Any, decoder: Decoder, positions: int) -> dict[str, Any]
         "type": _PLAIN_DECODER,
         "vocab_size": decoder.vocabulary,
     }
-    search = {"do_sample": False, "max_length": positions, "min_length": 0, "num_beams": 1, "num_return_sequences": 1}
-    search |= {"past_present_share_buffer": False, "repetition_penalty": 1.0, "temperature": 1.0}
+    search: dict[str, Any] = {
+        "do_sample": False,
+        "max_length": positions,
+        "min_length": 0,
+        "num_beams": 1,
+        "num_return_sequences": 1,
+    }
+    search |= {"past_present_share_buffer": True, "repetition_penalty": 1.0, "temperature": 1.0}
     return {"model": {name: item for name, item in whole.items() if item is not None}, "search": search}
 
 

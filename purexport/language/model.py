@@ -22,11 +22,11 @@ from purexport.language.folder import (
     MODEL_FILE,
     copy_beside,
     genai_config,
-    library,
     read_folder,
     save_configs,
     write_genai_config,
 )
+from purexport.language.library import library
 from purexport.language.step import BATCH, PAST, SEQ, Decoder, decoder_of
 from purexport.options import Options
 from purexport.program import ONNXProgram

@@ -15,6 +15,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from purexport.errors import ExportError
+from purexport.language.library import library
 
 Tensor = torch.Tensor
 
@@ -33,11 +34,9 @@ class Step(torch.nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         """The logits and the cache after these tokens."""
-        from transformers.cache_utils import DynamicCache
-
         positions = {"position_ids": rest[0]} if self._takes_positions else {}
         past = rest[1:] if self._takes_positions else rest
-        cache = DynamicCache()
+        cache = library("cache_utils").DynamicCache()
         for layer, (key, value) in enumerate(zip(past[::2], past[1::2], strict=True)):
             cache.update(key, value, layer)
         result = self.model(
@@ -110,14 +109,13 @@ class Decoder:
 
 def decoder_of(model: Any, last_logits: bool = False) -> Decoder:
     """The step of a model.  Raises ExportError for a model that does not run with a cache of keys and values."""
-    from transformers.cache_utils import DynamicCache, DynamicLayer
-
-    cache = DynamicCache()
+    caches = library("cache_utils")
+    cache = caches.DynamicCache()
     ids = torch.zeros(3, 5, dtype=torch.int64)
     asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "past_key_values": cache, "use_cache": True}
     with torch.no_grad():
         result = _called(model, asked)
-    kinds = {type(layer).__name__ for layer in cache.layers if type(layer) is not DynamicLayer}
+    kinds = {type(layer).__name__ for layer in cache.layers if type(layer) is not caches.DynamicLayer}
     tensors = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
     if kinds or not tensors or any(tensor is None or tensor.shape[::2] != (3, 5) for tensor in tensors):
         kept = ", ".join(sorted(kinds)) or "nothing in the cache that it is given"
@@ -141,7 +139,5 @@ def _called(model: Any, asked: dict[str, Any]) -> Any:
             name: torch.empty(tensor.shape, dtype=tensor.dtype) if tensor.is_meta else mode.from_tensor(tensor)
             for name, tensor in tensors.items()
         }
-        given = {
-            name: mode.from_tensor(item) if isinstance(item, Tensor) else item for name, item in asked.items()
-        }
+        given = {name: mode.from_tensor(item) if isinstance(item, Tensor) else item for name, item in asked.items()}
         return torch.func.functional_call(model, fakes, (), given, tie_weights=True)

@@ -24,6 +24,8 @@ OPSET = 20
 # Rules that no operator row can reach, and the test that does.
 TESTED_ELSEWHERE: dict[str, str] = dict.fromkeys(NUMBERS, "tests/lowering/test_numbers.py") | {
     "prim::Uninitialized": "tests/functionalize/test_blocks.py",
+    "purexport_llm::group_query_attention": "tests/language/test_fusion.py",
+    "purexport_llm::rotary_embedding": "tests/language/test_fusion.py",
 }
 
 

@@ -6,8 +6,8 @@ import argparse
 import json
 from typing import Any
 
-from purexport.cli.terminal import safe_lines
 from purexport.cli.streams import report_stream
+from purexport.cli.terminal import safe_lines
 
 TARGETS = ("onnx", "onnxruntime", "onnxruntime-genai")
 

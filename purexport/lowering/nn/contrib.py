@@ -17,6 +17,28 @@ from purexport.lowering.tensor.slices import add_sizes
 DOMAIN = "com.microsoft"
 
 
+@lower("purexport_llm::rotary_embedding")
+def rotary_embedding(
+    op: Emitter, x: Value, positions: Value, cos: Value, sin: Value, heads: int, interleaved: bool
+) -> Value:
+    """purexport_llm::rotary_embedding(Tensor x, Tensor positions, Tensor cos, Tensor sin, int heads, bool interleaved)
+    -> Tensor
+
+    [batch, length, heads * size], turned by the rows of tables that the positions name.
+    """
+    width, (_, pairs) = op.dim(x, 2), cos.sizes
+    partial = 2 * pairs if isinstance(width, int) and 2 * pairs * heads < width else None
+    return node(
+        op,
+        "RotaryEmbedding",
+        [x, positions, op.cast(cos, x.dtype), op.cast(sin, x.dtype)],
+        [(x.dtype, x.shape)],
+        num_heads=heads,
+        rotary_embedding_dim=partial,
+        interleaved=int(interleaved),
+    )[0]
+
+
 @lower("purexport_llm::group_query_attention")
 def group_query_attention(
     op: Emitter,
@@ -27,7 +49,6 @@ def group_query_attention(
     past_value: Value,
     cos: Value | None,
     sin: Value | None,
-    positions: Value | None,
     padding: Value | None,
     bias: Value | None,
     sinks: Value | None,
@@ -40,23 +61,27 @@ def group_query_attention(
     lengths: bool,
 ) -> tuple[Value, ...]:
     """purexport_llm::group_query_attention(Tensor query, Tensor key, Tensor value, Tensor past_key, Tensor past_value,
-    Tensor? cos, Tensor? sin, Tensor? positions, Tensor? padding, Tensor? bias, Tensor? sinks, int heads, int kv_heads,
-    float scale, float softcap, int window, bool interleaved, bool lengths) -> (Tensor, Tensor, Tensor)
+    Tensor? cos, Tensor? sin, Tensor? padding, Tensor? bias, Tensor? sinks, int heads, int kv_heads, float scale,
+    float softcap, int window, bool interleaved, bool lengths) -> (Tensor, Tensor, Tensor)
 
     com.microsoft GroupQueryAttention. With `lengths` the padding of a row is behind its tokens, and only their number
     counts. Otherwise what the padding hides is added as a bias.
     """
     batch, length, past = op.dim(query, 0), op.dim(query, 1), op.dim(past_key, 2)
-    total = op.cast(_value(op, add_sizes(op, past, length)), dtypes.INT32)
     if lengths and padding is not None:
+        # the buffer of the past may be longer than what is in it
+        total = op.cast(_value(op, op.dim(padding, 1)), dtypes.INT32)
         used = op.Sub(op.ReduceSum(op.cast(padding, dtypes.INT32), axes=[1], keepdims=0), 1)
-        positions = None
     else:
+        total = op.cast(_value(op, add_sizes(op, past, length)), dtypes.INT32)
         used = op.Expand(op.Sub(total, 1), op.ints([batch]))
         bias = _with_padding(op, query, padding, bias, length)
     shape = query.shape or (None, None, None)
-    whole = tuple((*(item.shape or (None,) * 4)[:2], _sum(item, shape[1]), (item.shape or (None,) * 4)[3]) for item in (past_key, past_value))
-    inputs = [query, key, value, past_key, past_value, used, total, cos, sin, positions if cos is not None else None]
+    whole = tuple(
+        (*(item.shape or (None,) * 4)[:2], _sum(item, shape[1]), (item.shape or (None,) * 4)[3])
+        for item in (past_key, past_value)
+    )
+    inputs = [query, key, value, past_key, past_value, used, total, cos, sin, None]
     return node(
         op,
         "GroupQueryAttention",

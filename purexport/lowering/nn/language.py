@@ -6,8 +6,6 @@ no use, and it is no NaN, which would spread to other tokens.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from purexport import dtypes
@@ -56,7 +54,7 @@ def attention(
         scores = op.Mul(op.Tanh(op.Div(scores, op.like(softcap, scores))), op.like(softcap, scores))
     if bias is not None:
         scores = op.Add(scores, op.cast(bias, scores.dtype))
-    least = op.like(torch.finfo(dtypes.torch_dtype(scores.dtype)).min, scores)
+    least = op.like(torch.finfo(dtypes.torch_dtype(scores.dtype or dtypes.FLOAT)).min, scores)
     if causal:
         scores = op.Where(_at_or_before(op, query, key), scores, least)
     if mask is not None:
@@ -64,7 +62,7 @@ def attention(
         scores = op.Where(mask, scores, least) if shown else op.Add(scores, op.cast(mask, scores.dtype))
     if sinks is None:
         return op.MatMul(op.Softmax(scores, axis=3), value)
-    batch, heads, queries, keys = dims_of(op, scores)
+    batch, heads, queries, _ = dims_of(op, scores)
     column = op.Expand(op.Reshape(op.cast(sinks, scores.dtype), [1, -1, 1, 1]), op.ints([batch, heads, queries, 1]))
     weights = op.Softmax(op.Concat(scores, column, axis=3), axis=3)
     return op.MatMul(slice_axis(op, weights, 3, 0, -1), value)
