@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from purexport.capture.core.mode import is_in_onnx_export, select_model_mode_for_export
     from purexport.compat.patch.substitutes import patch
     from purexport.compat.symbolic.registry import register_custom_op_symbolic, unregister_custom_op_symbolic
+    from purexport.language.model import language_model
     from purexport.options import OperatorExportTypes, TrainingMode
     from purexport.pipeline import export, export_to_pretty_string
     from purexport.program import ONNXProgram, Report
@@ -34,6 +35,7 @@ _ROOMS = {
     "export": "pipeline",
     "export_to_pretty_string": "pipeline",
     "is_in_onnx_export": "capture.core.mode",
+    "language_model": "language.model",
     "patch": "compat.patch.substitutes",
     "register_custom_op_symbolic": "compat.symbolic.registry",
     "select_model_mode_for_export": "capture.core.mode",
@@ -56,6 +58,7 @@ __all__ = [
     "export",
     "export_to_pretty_string",
     "is_in_onnx_export",
+    "language_model",
     "operators",
     "patch",
     "register_custom_op_symbolic",

@@ -33,6 +33,7 @@ LAYERS: dict[str, tuple[str, str]] = {
     "shapes": ("shapes", "facts aten base toolkit"),
     "fx": ("fx", "shapes facts aten base toolkit"),
     "functionalize": ("functionalize", "facts aten base toolkit"),
+    "fusion": ("fusion", "aten base toolkit"),
     "graph": ("graph", "aten base toolkit"),
     "weights": ("weights", "graph base toolkit"),
     "inspect": ("inspect", "base toolkit"),
@@ -46,6 +47,11 @@ LAYERS: dict[str, tuple[str, str]] = {
         "pipeline stages",
         "compat program weights.model lowering capture weights graph functionalize fx shapes facts aten base toolkit",
     ),
+    "language": (
+        "language",
+        "pipeline fusion compat program weights.model lowering capture weights graph functionalize fx shapes facts "
+        "aten base toolkit",
+    ),
     "models": ("operators", ""),
     "helpers": (
         "symbolic_helper",
@@ -53,13 +59,13 @@ LAYERS: dict[str, tuple[str, str]] = {
     ),
     "public": (
         "purexport compat.patch",
-        "models helpers pipeline compat distributed program weights.model lowering capture weights graph functionalize "
-        "fx shapes facts aten base toolkit",
+        "language fusion models helpers pipeline compat distributed program weights.model lowering capture weights "
+        "graph functionalize fx shapes facts aten base toolkit",
     ),
     "command line": (
         "cli __main__",
-        "public models helpers pipeline compat distributed program weights.model lowering capture weights inspect "
-        "graph functionalize fx shapes facts aten base toolkit",
+        "public language fusion models helpers pipeline compat distributed program weights.model lowering capture "
+        "weights inspect graph functionalize fx shapes facts aten base toolkit",
     ),
 }
 

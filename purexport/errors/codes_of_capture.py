@@ -34,6 +34,19 @@ FAMILIES: tuple[Family, ...] = (
                 "of their own (.clone())",
             ),
             Code(
+                "not-a-decoder",
+                "A language model is a decoder with a cache of keys and values, or a folder that holds one.",
+                "Give a model of transformers with a language-model head, or the folder that `save_pretrained` wrote; "
+                "other models are exported by `export`.",
+                "out has no config.json; a folder as model.save_pretrained writes it is needed",
+            ),
+            Code(
+                "needs-transformers",
+                "Language models are made by transformers, which is not installed.",
+                "Install it: `pip install 'purexport[llm]'`.",
+                "language models are made by transformers, which is not installed: pip install 'purexport[llm]'",
+            ),
+            Code(
                 "output-not-a-tensor",
                 "The model returns what is neither a tensor nor a number, and outputs of ONNX are tensors.",
                 "Return tensors, or register the class as a pytree node.",

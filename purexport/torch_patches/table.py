@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from purexport.torch_patches.attention import plain_attention
 from purexport.torch_patches.autograd import applied_by, left_whole_by_dynamo
 from purexport.torch_patches.calls import functions_handed_to, operators_handed_to
+from purexport.torch_patches.empty import parameters_without_values
 from purexport.torch_patches.flexible_attention import flexible_attention, plain_flexible_attention
 from purexport.torch_patches.quiet import quiet_torch
 from purexport.torch_patches.rounding import rounding_of_tensors, rounding_recorded
@@ -150,6 +151,13 @@ PATCHES = (
         "torch.export refuses the question whether a filter left anything, though the general case covers it",
         (2, 1),
         deciding_conditions,
+    ),
+    Patch(
+        parameters_without_values,
+        "torch.nn.Module.register_parameter",
+        "a model is made for the weights of a folder: its parameters take no memory, and its buffers are computed",
+        (2, 0),
+        lambda: torch.nn.Module.register_parameter,
     ),
     Patch(
         quiet_torch,

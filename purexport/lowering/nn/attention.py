@@ -93,8 +93,8 @@ def scaled_dot_product_attention(
         result = op.Attention(query, key, value, attn_mask=mask, is_causal=int(is_causal), scale=scale)
         return result if attn_mask is None else _without_hidden(op, result, attn_mask)
     if enable_gqa:
-        key, value = (_for_each_query(op, item, query) for item in (key, value))
-    scores = _scores(op, query, key, scale)
+        key, value = (each_for_queries(op, item, query) for item in (key, value))
+    scores = scores_of(op, query, key, scale)
     if is_causal:
         scores = op.Where(_causal(op, query, key), scores, op.like(-math.inf, scores))
     weights = op.Softmax(_masked(op, scores, attn_mask), axis=query.rank - 1)
@@ -112,7 +112,7 @@ def _is_full(mask: Value | None, query: Value, key: Value) -> bool:
     return mask is None or shapes[0][-2:] == (shapes[1][-2], shapes[2][-2])
 
 
-def _scores(op: Emitter, query: Value, key: Value, scale: Any) -> Value:
+def scores_of(op: Emitter, query: Value, key: Value, scale: Any) -> Value:
     """[..., L, S]: the products of queries and keys, scaled."""
     half = _root_of_scale(op, query, scale)
     if query.dtype == dtypes.DOUBLE and half.const is not None:
@@ -133,7 +133,7 @@ def _root_of_scale(op: Emitter, query: Value, scale: Any) -> Value:
     return op.Reciprocal(op.Sqrt(op.Sqrt(op.cast(width, query.dtype))))
 
 
-def _for_each_query(op: Emitter, value: Value, query: Value) -> Value:
+def each_for_queries(op: Emitter, value: Value, query: Value) -> Value:
     """[..., heads, S, E] with each head repeated, next to itself, for each head of the query that uses it."""
     *batch, heads, length, width = dims_of(op, value)
     wanted = op.dim(query, -3)
@@ -194,7 +194,7 @@ def flash_attention_for_cpu(
     Decomposed programs contain it. The second result, for gradients, is the logarithm of the sum in the softmax.
     """
     result = scaled_dot_product_attention(op, query, key, value, attn_mask, dropout_p, is_causal, scale)
-    scores = _scores(op, query, key, scale)
+    scores = scores_of(op, query, key, scale)
     if is_causal:
         scores = op.Where(_causal(op, query, key), scores, op.like(-math.inf, scores))
     total = op.ReduceLogSumExp(_masked(op, scores, attn_mask), axes=[query.rank - 1], keepdims=0)

@@ -1,0 +1,112 @@
+"""Operators of our own that a language model is recorded with, declared in torch when they are first needed.
+
+`attention` is what an attention layer computes, whatever code computes it.  `visible` is a mask of attention that says
+beside its values how it was made, so that a runtime which makes it itself need not be given it.  `rotary` turns pairs
+of elements by an angle.  Each has a kernel in torch operators, which is its definition.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import torch
+
+NAMESPACE = "purexport_llm"
+
+Tensor = torch.Tensor
+
+ATTENTION = f"{NAMESPACE}::attention"
+VISIBLE = f"{NAMESPACE}::visible"
+ROTARY = f"{NAMESPACE}::rotary"
+# these have no kernel: they are made by `fusion` only
+ROTARY_EMBEDDING = f"{NAMESPACE}::rotary_embedding"
+GROUP_QUERY_ATTENTION = f"{NAMESPACE}::group_query_attention"
+
+CAUSAL, WINDOW, FULL, OTHER = "causal", "window", "full", "other"  # the patterns of `visible`
+
+_SCHEMAS = (
+    "attention(Tensor query, Tensor key, Tensor value, Tensor? mask, Tensor? bias, Tensor? sinks, float scale, "
+    "float softcap, bool causal) -> Tensor",
+    "visible(Tensor mask, Tensor? padding, str pattern, int width) -> Tensor",
+    "rotary(Tensor x, Tensor cos, Tensor sin, bool interleaved) -> Tensor",
+)
+
+
+@functools.cache
+def operators() -> torch.library.Library:
+    """The operators, declared at the first call.  They stay until the process ends."""
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
+    for schema, kernel in zip(_SCHEMAS, (_attention, _visible, _rotary), strict=True):
+        library.define(schema)  # type: ignore[no-untyped-call]
+        library.impl(schema.partition("(")[0], kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    return library
+
+
+def operator(name: str) -> Any:
+    """torch's operator of a name."""
+    operators()
+    return getattr(getattr(torch.ops, NAMESPACE), name)
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    sinks: Tensor | None,
+    scale: float,
+    softcap: float,
+    causal: bool,
+) -> Tensor:
+    """[batch, heads, queries, size]: the values, weighted by the softmax of query @ key^T * scale.
+
+    `softcap` bounds the products.  `bias` is added to them; `mask` is added too, or is true where a key is visible.
+    With `causal` query i of n sees the keys up to the one that has as many behind it.  `sinks` holds a number for each
+    head, which takes part in the softmax and has no value.
+    """
+    times = query.shape[1] // key.shape[1]
+    if times > 1:
+        key, value = key.repeat_interleave(times, 1), value.repeat_interleave(times, 1)
+    scores = query @ key.transpose(-1, -2) * scale
+    if softcap:
+        scores = torch.tanh(scores / softcap) * softcap
+    least = torch.finfo(scores.dtype).min
+    if bias is not None:
+        scores = scores + bias
+    if causal:
+        shape = (query.shape[-2], key.shape[-2])
+        seen = torch.ones(shape, dtype=torch.bool, device=query.device).tril(shape[1] - shape[0])
+        scores = torch.where(seen, scores, least)
+    if mask is not None:
+        scores = torch.where(mask, scores, least) if mask.dtype == torch.bool else scores + mask
+    if sinks is not None:
+        column = sinks.reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1).to(scores.dtype)
+        weights = torch.softmax(torch.cat([scores, column], -1), -1, torch.float32)[..., :-1]
+    else:
+        weights = torch.softmax(scores, -1, torch.float32)
+    return weights.to(value.dtype) @ value
+
+
+def _visible(mask: Tensor, padding: Tensor | None, pattern: str, width: int) -> Tensor:
+    """`mask`, which is true where the query of the last axis but one sees the key of the last axis.
+
+    It hides the keys for which `padding`, [batch, keys], is false, and others by `pattern`: the keys behind the query
+    ("causal"), those too and those `width` or more before it ("window"), or none ("full").  "other" says nothing.
+    """
+    return mask.clone()
+
+
+def _rotary(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
+    """`x` with the first elements of its last axis turned in pairs, by angles whose `cos` and `sin` are given.
+
+    As many pairs are turned as the last axis of `cos` is long.  The elements of a pair are next to each other if
+    `interleaved`, otherwise the second ones stand behind all first ones.
+    """
+    width = 2 * cos.shape[-1]
+    turned, rest = x[..., :width], x[..., width:]
+    first, second = (turned[..., ::2], turned[..., 1::2]) if interleaved else turned.chunk(2, -1)
+    parts = (first * cos - second * sin, second * cos + first * sin)
+    joined = torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
+    return torch.cat([joined, rest], -1)

@@ -1,0 +1,71 @@
+"""`purexport llm FOLDER -o OUT`: a language model of transformers as a folder for a runtime."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from purexport.cli.streams import report_stream
+from purexport.cli.terminal import safe_lines
+
+TARGETS = ("onnx", "onnxruntime", "onnxruntime-genai")
+
+_EXAMPLES = """\
+FOLDER is what model.save_pretrained writes: config.json and .safetensors.  Its weights are copied into the file without
+being loaded; the files of the tokenizer and of generation are copied too.
+
+examples:
+  purexport llm Llama-3.2-1B -o out --target onnxruntime-genai --verify
+  purexport llm Qwen3-0.6B -o out --opset 23 --last-logits
+"""
+
+
+def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """The options of the verb."""
+    parser = verbs.add_parser(
+        "llm",
+        help="a language model of transformers as a folder for a runtime",
+        description="Write a language model of transformers with a cache of keys and values for a runtime.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", metavar="FOLDER", help="a folder that save_pretrained wrote")
+    parser.add_argument("-o", "--output", metavar="OUT", required=True, help="the folder to write; it may exist")
+    parser.add_argument(
+        "--target",
+        choices=TARGETS,
+        default="onnx",
+        help="onnx: operators of the standard (default); onnxruntime: its fused ones too; onnxruntime-genai: with its "
+        "genai_config.json",
+    )
+    parser.add_argument("--opset", type=int, metavar="N", help="the opset (default: 23)")
+    parser.add_argument("--max-length", type=int, metavar="N", help="positions (default: what the model was made for)")
+    parser.add_argument("--last-logits", action="store_true", help="logits of the last token only")
+    parser.add_argument("--verify", action="store_true", help="compare a prompt and 16 tokens with torch")
+    parser.add_argument("--json", action="store_true", help="the report as JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the folder, and report."""
+    # torch is loaded by what follows, and not by the help
+    from purexport.language.model import language_model
+
+    report = language_model(
+        args.folder,
+        args.output,
+        args.target,
+        args.opset,
+        max_length=args.max_length,
+        last_logits=args.last_logits,
+        verify=args.verify,
+    )
+    text = json.dumps(_facts(report), indent=2) if args.json else safe_lines(f"wrote {args.output}\n{report.as_text()}")
+    report_stream(args.output).write(text + "\n")
+    return 0
+
+
+def _facts(report: Any) -> dict[str, Any]:
+    facts: dict[str, Any] = report.as_dict()
+    return facts

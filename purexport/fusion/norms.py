@@ -1,0 +1,80 @@
+"""Rows for normalizations that models write out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from purexport.aten.graph import Value
+from purexport.fusion.expressions import Expressions, shape_of
+from purexport.fusion.rewriting import Site
+
+
+def rms_norm(site: Site) -> Sequence[Value] | None:
+    """weight * (x * rsqrt(mean(x ** 2, -1) + eps)), also without a weight, as aten::rms_norm.
+
+    Casts to float32 and back lie between the parts: RMSNormalization computes in float32 too.
+    """
+    call, known = site.call, site.known
+    if call.base != "aten::mul" or len(call.outputs) != 1:
+        return None
+    result = call.outputs[0]
+    one, other = known.plain(call.args["self"]), known.plain(call.args["other"])
+    for weight, scaled in ((one, other), (other, one)):
+        shape = shape_of(weight)
+        found = _scaled(known, scaled)
+        if found is None or shape is None or len(shape) != 1 or shape != (shape_of(found[0]) or ())[-1:]:
+            continue
+        return _written(site, found, weight, result)
+    return None
+
+
+def bare_rms_norm(site: Site) -> Sequence[Value] | None:
+    """x * rsqrt(mean(x ** 2, -1) + eps) where no weight follows."""
+    call = site.call
+    if call.base != "aten::mul" or len(call.outputs) != 1:
+        return None
+    found = _scaled(site.known, call.outputs[0])
+    return _written(site, found, None, call.outputs[0]) if found is not None else None
+
+
+def _written(site: Site, found: tuple[Value, float], weight: Value | None, result: Value) -> Sequence[Value]:
+    x, eps = found
+    width = (shape_of(x) or ())[-1]
+    return site.write("aten::rms_norm", [result.tensor], input=x, normalized_shape=[width], weight=weight, eps=eps)
+
+
+def _scaled(known: Expressions, value: Any) -> tuple[Value, float] | None:
+    """(x, eps) where `value` is x * rsqrt(mean(x ** 2, -1) + eps)."""
+    parts = known.operands(value, "aten::mul")
+    for x, factor in (parts, parts[::-1]) if parts is not None else ():
+        root = known.call(factor)
+        if root is None or root.base not in ("aten::rsqrt", "aten::pow"):
+            continue
+        if root.base == "aten::pow" and known.number(root.args["exponent"]) != -0.5:
+            continue
+        total = known.operands(root.args["self"], "aten::add")
+        mean = known.call(total[0]) if total is not None else None
+        if total is None or mean is None or mean.base != "aten::mean" or not mean.args.get("keepdim"):
+            continue
+        eps, rank = known.number(total[1]), len(shape_of(x) or ())
+        if not isinstance(eps, float) or [item % rank for item in mean.args["dim"]] != [rank - 1]:
+            continue
+        if _squared(known, mean.args["self"]) is x:
+            return x, eps
+    return None
+
+
+def _squared(known: Expressions, value: object) -> Any:
+    """x where `value` is x ** 2."""
+    call = known.call(known.plain(value))
+    if call is None:
+        return None
+    if call.base == "aten::pow" and known.number(call.args["exponent"]) == 2:
+        return known.plain(call.args["self"])
+    if call.base == "aten::square":
+        return known.plain(call.args["self"])
+    if call.base == "aten::mul":
+        one, other = known.plain(call.args["self"]), known.plain(call.args["other"])
+        return one if one is other else None
+    return None

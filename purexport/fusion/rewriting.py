@@ -1,0 +1,125 @@
+"""Rewriting a neutral graph by rows: each row looks at one call and returns what stands for its results.
+
+A row is a function of a `Site`.  It writes calls in front of the call that it looks at, and returns a value for each
+result of that call, or None where it does not apply.  Calls that nobody uses any more are taken
+out behind each row.
+
+Invariant: what a row replaces is computed by the new calls, from values that exist in front of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from purexport.aten.graph import Arg, AtenGraph, Block, Call, Dim, Input, TensorType, Value, map_values, values_in
+from purexport.fusion.expressions import Expressions
+
+Row = Callable[["Site"], Sequence[Value] | None]
+
+
+@dataclass
+class Fused:
+    """What was rewritten: how often by which row, and why a row that nearly applied did not."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    reasons: list[str] = field(default_factory=list)
+
+
+class Site:
+    """One call of a graph, as a row sees it."""
+
+    def __init__(self, graph: AtenGraph, expressions: Expressions, call: Call, fused: Fused) -> None:
+        self.graph = graph
+        self.known = expressions
+        self.call = call
+        self.before: list[Call] = []
+        self.instead: dict[Value, Value] = {}  # of values that other calls make, for the outputs of the graph
+        self._fused = fused
+
+    def write(self, target: str, types: Iterable[TensorType], /, **args: Arg) -> list[Value]:
+        """The results of a new call."""
+        outputs = [Value(type_) for type_ in types]
+        self.before.append(Call(target, args, outputs, self.call.source))
+        return outputs
+
+    def constant(self, tensor: torch.Tensor, name: str) -> Value:
+        """A constant; the same one for the same tensor."""
+        for item in self.graph.inputs:
+            if item.kind == "constant" and item.tensor is tensor:
+                return item.value
+        return self.graph.constant(tensor, name)
+
+    def user_input(self, name: str) -> Input | None:
+        """The input of the user with a name."""
+        return next((item for item in self.graph.inputs if item.kind == "user" and item.name == name), None)
+
+    def refuse(self, reason: str) -> None:
+        """Say why a row does not apply to what it is for."""
+        self._fused.reasons.append(f"{self.call.source}: {reason}")
+
+
+def rewrite(graph: AtenGraph, rows: Sequence[Row]) -> Fused:
+    """Apply the rows to each call of `graph`, one after the other, in place; what they did."""
+    fused = Fused()
+    for row in rows:
+        _rewrite_by(graph, row, fused)
+    return fused
+
+
+def _rewrite_by(graph: AtenGraph, row: Row, fused: Fused) -> None:
+    known = Expressions(graph)
+    instead: dict[Value, Value] = {}
+    outputs: dict[Value, Value] = {}
+    calls: list[Call] = []
+
+    def current(value: Value) -> Value:
+        while value in instead:
+            value = instead[value]
+        return value
+
+    for call in graph.calls:
+        site = Site(graph, known, call, fused)
+        found = row(site)
+        if found is not None:
+            name = getattr(row, "__name__", "row")
+            fused.counts[name] = fused.counts.get(name, 0) + 1
+            calls += site.before
+            instead.update(zip(call.outputs, found, strict=True))
+            outputs.update(site.instead)
+        calls.append(call)
+    for call in calls:
+        _use(call, current)
+    graph.outputs = [map_values(item, lambda value: current(outputs.get(value, value))) for item in graph.outputs]
+    graph.calls = _used(calls, graph.outputs)
+
+
+def _used(calls: Sequence[Call], outputs: Sequence[Arg]) -> list[Call]:
+    """The calls that the outputs need, so that the next row does not see what this one has replaced."""
+    needed = set(values_in(outputs))
+    found = []
+    for call in reversed(calls):
+        if needed.intersection(call.outputs):
+            needed.update(call.inputs())
+            found.append(call)
+    return found[::-1]
+
+
+def _use(call: Call, current: Callable[[Value], Value]) -> None:
+    call.args = {name: map_values(arg, current) for name, arg in call.args.items()}
+    for block in call.blocks:
+        _use_in(block, current)
+
+
+def _use_in(block: Block, current: Callable[[Value], Value]) -> None:
+    block.outputs = [map_values(item, current) for item in block.outputs]
+    for call in block.calls:
+        _use(call, current)
+
+
+def tensor(value: Value, *shape: Dim | Any) -> TensorType:
+    """The type of a tensor with the dtype of `value` and another shape."""
+    return TensorType(value.tensor.dtype, tuple(shape))

@@ -1,0 +1,29 @@
+"""Which rows a target has.  A target is named as in `purexport.language_model(target=...)`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from purexport.fusion.attention import group_query_attention
+from purexport.fusion.norms import bare_rms_norm, rms_norm
+from purexport.fusion.products import fused_attention, written_attention
+from purexport.fusion.rewriting import Row
+from purexport.fusion.rotary import partial_rotary, rotary, split_rotary
+
+TARGETS = ("onnx", "onnxruntime", "onnxruntime-genai")
+_PATTERNS: tuple[Row, ...] = (
+    rms_norm,
+    bare_rms_norm,
+    rotary,
+    split_rotary,
+    partial_rotary,
+    fused_attention,
+    written_attention,
+)
+
+
+def rows_of(target: str, positions: int) -> Sequence[Row]:
+    """The rows of a target, in the order in which they are applied; tables of angles have so many `positions`."""
+    if target == "onnx":
+        return _PATTERNS
+    return (*_PATTERNS, group_query_attention(positions, lengths=target == "onnxruntime-genai"))

@@ -1,0 +1,48 @@
+"""Does the file say what the model says?  A prompt, and greedily chosen tokens, in torch and in the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from purexport.errors import VerificationError
+from purexport.language.step import Decoder
+
+STEPS = 16
+PROMPT = 9
+_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-6, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+
+
+def check_steps(decoder: Decoder, run: Callable[[dict[str, Any]], Sequence[Any]], steps: int = STEPS) -> float:
+    """The largest difference of a logit, relative to the largest logit of its step, over a prompt and `steps` tokens.
+
+    `run` takes arrays by the names of inputs and returns the outputs.
+    Raises VerificationError at the first step whose logits differ by more than rounding.
+    """
+    args = decoder.args(1, PROMPT, 0, seed=1)
+    worst = 0.0
+    for count in range(1 + steps):
+        with torch.no_grad():
+            wanted = decoder.step(*args)
+        found = run({name: _array(item) for name, item in zip(decoder.input_names, args, strict=True)})
+        logits, mine = wanted[0].float().numpy(), np.asarray(found[0], dtype=np.float32)
+        where = f"step {count}" if count else "the prompt"
+        if mine.shape != logits.shape:
+            raise VerificationError(f"{where}: the file gives logits {mine.shape}, torch {logits.shape}")
+        difference = float(np.abs(mine - logits).max() / max(float(np.abs(logits).max()), 1e-6))
+        if not difference <= _TOLERANCES.get(decoder.dtype, 1e-3):
+            raise VerificationError(
+                f"{where}: a logit of the file differs from torch's by {difference:.2g} of the largest logit"
+            )
+        worst = max(worst, difference)
+        token = wanted[0][:, -1:].argmax(-1)
+        masks = decoder.masks(1, 1, PROMPT + count)
+        args = (token, *masks, *wanted[1:])
+    return worst
+
+
+def _array(tensor: torch.Tensor) -> Any:
+    return tensor.detach().contiguous().numpy()

@@ -1,0 +1,125 @@
+"""Folders of language models: what `save_pretrained` writes, read; and the folder for a runtime, written.
+
+The weights of a folder are never loaded: the model is made with parameters that have no values, and the bytes go from
+the checkpoint to the file.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from purexport.errors import ExportError
+from purexport.language.library import library
+from purexport.language.step import Decoder
+from purexport.torch_patches.empty import parameters_without_values
+from purexport.weights.checkpoint import Checkpoint
+
+MODEL_FILE = "model.onnx"
+# what a tokenizer and `generate` read, beside the weights
+_BESIDE = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
+_NOT_BESIDE = ("*.index.json", "genai_config.json")
+_INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
+# The runtime chooses how to run a decoder by this word; every plain decoder with a cache runs in the same way.
+_PLAIN_DECODER = "llama"
+
+
+def read_folder(folder: Path) -> tuple[Any, Checkpoint]:
+    """The model of a folder, without values of parameters, and the checkpoint with them, for a `Step` of the model.
+
+    Raises ExportError for a folder without a model in it.
+    """
+    if not (folder / "config.json").is_file():
+        raise ExportError(
+            f"{folder} has no config.json; a folder as model.save_pretrained writes it is needed", code="not-a-decoder"
+        )
+    weights = next((folder / name for name in (_INDEX, _SINGLE) if (folder / name).is_file()), None)
+    if weights is None:
+        found = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+        if len(found) != 1:
+            raise ExportError(f"{folder} has neither {_SINGLE} nor {_INDEX}", code="not-a-decoder")
+        weights = found[0]
+    transformers = library()
+    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    with parameters_without_values():
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    return model.eval(), Checkpoint(weights, rename={"": "model."}, strict=False)
+
+
+def copy_beside(source: Path, out: Path) -> list[str]:
+    """Copy the files of the tokenizer and of `generate` to `out`; their names."""
+    names = {path.name for pattern in _BESIDE for path in source.glob(pattern)}
+    names -= {path.name for pattern in _NOT_BESIDE for path in source.glob(pattern)}
+    for name in sorted(names):
+        if (out / name).resolve() != (source / name).resolve():
+            shutil.copyfile(source / name, out / name)
+    return sorted(names)
+
+
+def save_configs(model: Any, out: Path) -> list[str]:
+    """Write the configs of a model that is no folder; their names."""
+    model.config.save_pretrained(out)
+    names = ["config.json"]
+    if getattr(model, "generation_config", None) is not None:
+        model.generation_config.save_pretrained(out)
+        names.append("generation_config.json")
+    return names
+
+
+def genai_config(model: Any, decoder: Decoder, positions: int) -> dict[str, Any]:
+    """What onnxruntime-genai reads: the names of inputs and outputs, sizes, and how to search."""
+    config, generation = model.config.get_text_config(), getattr(model, "generation_config", None)
+
+    def token(name: str) -> Any:
+        value = getattr(generation, name, None)
+        return value if value is not None else getattr(config, name, None)
+
+    inputs = {"input_ids": "input_ids", "attention_mask": "attention_mask"}
+    inputs |= {"position_ids": "position_ids"} if decoder.takes_positions else {}
+    _, heads, _, width = decoder.shapes[0]
+    ends = token("eos_token_id")
+    described = {
+        "session_options": {"log_id": "onnxruntime-genai", "provider_options": []},
+        "filename": MODEL_FILE,
+        "head_size": width,
+        "hidden_size": config.hidden_size,
+        "inputs": inputs | {"past_key_names": "past_key_values.%d.key", "past_value_names": "past_key_values.%d.value"},
+        "outputs": {
+            "logits": "logits",
+            "present_key_names": "present.%d.key",
+            "present_value_names": "present.%d.value",
+        },
+        "num_attention_heads": config.num_attention_heads,
+        "num_hidden_layers": decoder.layers,
+        "num_key_value_heads": heads,
+    }
+    whole = {
+        "bos_token_id": token("bos_token_id"),
+        "context_length": positions,
+        "decoder": described,
+        "eos_token_id": ends,
+        "pad_token_id": _first(token("pad_token_id"), ends),
+        "type": _PLAIN_DECODER,
+        "vocab_size": decoder.vocabulary,
+    }
+    search: dict[str, Any] = {
+        "do_sample": False,
+        "max_length": positions,
+        "min_length": 0,
+        "num_beams": 1,
+        "num_return_sequences": 1,
+    }
+    search |= {"past_present_share_buffer": True, "repetition_penalty": 1.0, "temperature": 1.0}
+    return {"model": {name: item for name, item in whole.items() if item is not None}, "search": search}
+
+
+def _first(*items: Any) -> Any:
+    found = next((item for item in items if item is not None), 0)
+    return found[0] if isinstance(found, list) else found
+
+
+def write_genai_config(out: Path, content: dict[str, Any]) -> None:
+    """Write genai_config.json."""
+    (out / "genai_config.json").write_text(json.dumps(content, indent=2) + "\n")

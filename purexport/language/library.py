@@ -1,0 +1,21 @@
+"""transformers, which is imported where it is needed, and its modules.  Its types are not used: it may be absent."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from purexport.errors import ExportError
+
+
+def library(module: str = "") -> Any:
+    """transformers, or a module of it.  Raises ExportError where it is not installed."""
+    try:
+        return importlib.import_module(f"transformers.{module}".rstrip("."))
+    except ModuleNotFoundError as error:
+        if error.name != "transformers":
+            raise
+        raise ExportError(
+            "language models are made by transformers, which is not installed: pip install 'purexport[llm]'",
+            code="needs-transformers",
+        ) from error

@@ -1,0 +1,143 @@
+"""One step of a decoder with tensors in and out, under the names that runtimes expect.
+
+(input_ids, attention_mask, position_ids, past_key_values.0.key, past_key_values.0.value, ...) -> (logits,
+present.0.key, present.0.value, ...).  The cache of the model is made of the past inside.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from purexport.errors import ExportError
+from purexport.language.library import library
+
+Tensor = torch.Tensor
+
+# sizes of the example: primes that are apart from each other and rare in models
+BATCH, SEQ, PAST = 2, 7, 11
+
+
+class Step(torch.nn.Module):
+    """A decoder of transformers with a cache of keys and values, called with and returning tensors only."""
+
+    def __init__(self, model: torch.nn.Module, takes_positions: bool, last_logits: bool) -> None:
+        super().__init__()
+        self.model = model
+        self._takes_positions = takes_positions
+        self._options = {"logits_to_keep": 1} if last_logits else {}
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        """The logits and the cache after these tokens."""
+        positions = {"position_ids": rest[0]} if self._takes_positions else {}
+        past = rest[1:] if self._takes_positions else rest
+        cache = library("cache_utils").DynamicCache()
+        for layer, (key, value) in enumerate(zip(past[::2], past[1::2], strict=True)):
+            cache.update(key, value, layer)
+        result = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            past_key_values=cache,
+            use_cache=True,
+            **positions,
+            **self._options,
+        )
+        return (result.logits, *(tensor for layer in cache.layers for tensor in (layer.keys, layer.values)))
+
+
+@dataclass(frozen=True, eq=False)
+class Decoder:
+    """A step, with the names of its inputs and outputs, its dynamic axes and an example."""
+
+    step: Step
+    shapes: Sequence[tuple[int, ...]]  # of each tensor of the cache, with -1 for the batch and -2 for the length
+    takes_positions: bool
+    dtype: torch.dtype
+    vocabulary: int
+
+    @property
+    def layers(self) -> int:
+        return len(self.shapes) // 2
+
+    def _cache_names(self, prefix: str) -> list[str]:
+        return [f"{prefix}.{layer}.{part}" for layer in range(self.layers) for part in ("key", "value")]
+
+    @property
+    def input_names(self) -> list[str]:
+        """The inputs in order."""
+        positions = ["position_ids"] if self.takes_positions else []
+        return ["input_ids", "attention_mask", *positions, *self._cache_names("past_key_values")]
+
+    @property
+    def output_names(self) -> list[str]:
+        """The outputs in order."""
+        return ["logits", *self._cache_names("present")]
+
+    @property
+    def axes(self) -> dict[str, dict[int, str]]:
+        """The dynamic axes, in the words of runtimes."""
+        tokens = {0: "batch_size", 1: "sequence_length"}
+        axes = {"input_ids": tokens, "attention_mask": {0: "batch_size", 1: "total_sequence_length"}}
+        axes |= {"position_ids": tokens} if self.takes_positions else {}
+        for name, shape in zip(self._cache_names("past_key_values"), self.shapes, strict=True):
+            axes[name] = {shape.index(-1): "batch_size", shape.index(-2): "past_sequence_length"}
+        return axes
+
+    def args(self, batch: int, seq: int, past: int, seed: int = 0) -> tuple[Tensor, ...]:
+        """Random tokens behind a random past, nothing hidden."""
+        generator = torch.Generator().manual_seed(seed)
+        ids = torch.randint(0, self.vocabulary, (batch, seq), generator=generator)
+        return (ids, *self.masks(batch, seq, past), *self.past(batch, past, generator))
+
+    def masks(self, batch: int, seq: int, past: int) -> tuple[Tensor, ...]:
+        """The attention mask of ones, and the positions where they are an input."""
+        ones = torch.ones(batch, past + seq, dtype=torch.int64)
+        positions = torch.arange(past, past + seq).expand(batch, -1).contiguous()
+        return (ones, positions) if self.takes_positions else (ones,)
+
+    def past(self, batch: int, past: int, generator: torch.Generator | None = None) -> list[Tensor]:
+        """A random cache of a length."""
+        sizes = {-1: batch, -2: past}
+        shapes = [[sizes.get(size, size) for size in shape] for shape in self.shapes]
+        return [torch.randn(shape, generator=generator).to(self.dtype) for shape in shapes]
+
+
+def decoder_of(model: Any, last_logits: bool = False) -> Decoder:
+    """The step of a model.  Raises ExportError for a model that does not run with a cache of keys and values."""
+    caches = library("cache_utils")
+    cache = caches.DynamicCache()
+    ids = torch.zeros(3, 5, dtype=torch.int64)
+    asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "past_key_values": cache, "use_cache": True}
+    with torch.no_grad():
+        result = _called(model, asked)
+    kinds = {type(layer).__name__ for layer in cache.layers if type(layer) is not caches.DynamicLayer}
+    tensors = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
+    if kinds or not tensors or any(tensor is None or tensor.shape[::2] != (3, 5) for tensor in tensors):
+        kept = ", ".join(sorted(kinds)) or "nothing in the cache that it is given"
+        raise ExportError(
+            f"{type(model).__name__} keeps {kept}; a language model with keys and values, [batch, heads, length, "
+            "size] each, is needed here",
+            code="not-a-decoder",
+        )
+    takes = "position_ids" in inspect.signature(model.forward).parameters
+    shapes = [(-1, tensor.shape[1], -2, tensor.shape[3]) for tensor in tensors]
+    return Decoder(Step(model, takes, last_logits).eval(), shapes, takes, tensors[0].dtype, result.logits.shape[-1])
+
+
+def _called(model: Any, asked: dict[str, Any]) -> Any:
+    """The result of a model; one whose parameters have no values runs on tensors that have none."""
+    tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    if not any(tensor.is_meta for tensor in tensors.values()):
+        return model(**asked)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fakes = {
+            name: torch.empty(tensor.shape, dtype=tensor.dtype) if tensor.is_meta else mode.from_tensor(tensor)
+            for name, tensor in tensors.items()
+        }
+        given = {name: mode.from_tensor(item) if isinstance(item, Tensor) else item for name, item in asked.items()}
+        return torch.func.functional_call(model, fakes, (), given, tie_weights=True)

@@ -1,0 +1,134 @@
+"""Operators of ONNX Runtime's domain com.microsoft, for calls that a target's rows made (`fusion`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from purexport import dtypes
+from purexport.aten.graph import Dim
+from purexport.graph.ir import Node, Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.tensor.slices import add_sizes
+
+DOMAIN = "com.microsoft"
+
+
+@lower("purexport_llm::rotary_embedding")
+def rotary_embedding(
+    op: Emitter, x: Value, positions: Value, cos: Value, sin: Value, heads: int, interleaved: bool
+) -> Value:
+    """purexport_llm::rotary_embedding(Tensor x, Tensor positions, Tensor cos, Tensor sin, int heads, bool interleaved)
+    -> Tensor
+
+    [batch, length, heads * size], turned by the rows of tables that the positions name.
+    """
+    width, (_, pairs) = op.dim(x, 2), cos.sizes
+    partial = 2 * pairs if isinstance(width, int) and 2 * pairs * heads < width else None
+    return node(
+        op,
+        "RotaryEmbedding",
+        [x, positions, op.cast(cos, x.dtype), op.cast(sin, x.dtype)],
+        [(x.dtype, x.shape)],
+        num_heads=heads,
+        rotary_embedding_dim=partial,
+        interleaved=int(interleaved),
+    )[0]
+
+
+@lower("purexport_llm::group_query_attention")
+def group_query_attention(
+    op: Emitter,
+    query: Value,
+    key: Value,
+    value: Value,
+    past_key: Value,
+    past_value: Value,
+    cos: Value | None,
+    sin: Value | None,
+    padding: Value | None,
+    bias: Value | None,
+    sinks: Value | None,
+    heads: int,
+    kv_heads: int,
+    scale: float,
+    softcap: float,
+    window: int,
+    interleaved: bool,
+    lengths: bool,
+) -> tuple[Value, ...]:
+    """purexport_llm::group_query_attention(Tensor query, Tensor key, Tensor value, Tensor past_key, Tensor past_value,
+    Tensor? cos, Tensor? sin, Tensor? padding, Tensor? bias, Tensor? sinks, int heads, int kv_heads, float scale,
+    float softcap, int window, bool interleaved, bool lengths) -> (Tensor, Tensor, Tensor)
+
+    com.microsoft GroupQueryAttention. With `lengths` the padding of a row is behind its tokens, and only their number
+    counts. Otherwise what the padding hides is added as a bias.
+    """
+    batch, length, past = op.dim(query, 0), op.dim(query, 1), op.dim(past_key, 2)
+    if lengths and padding is not None:
+        # the buffer of the past may be longer than what is in it
+        total = op.cast(_value(op, op.dim(padding, 1)), dtypes.INT32)
+        used = op.Sub(op.ReduceSum(op.cast(padding, dtypes.INT32), axes=[1], keepdims=0), 1)
+    else:
+        total = op.cast(_value(op, add_sizes(op, past, length)), dtypes.INT32)
+        used = op.Expand(op.Sub(total, 1), op.ints([batch]))
+        bias = _with_padding(op, query, padding, bias, length)
+    shape = query.shape or (None, None, None)
+    whole = tuple(
+        (*(item.shape or (None,) * 4)[:2], _sum(item, shape[1]), (item.shape or (None,) * 4)[3])
+        for item in (past_key, past_value)
+    )
+    inputs = [query, key, value, past_key, past_value, used, total, cos, sin, None]
+    return node(
+        op,
+        "GroupQueryAttention",
+        [*inputs, bias, op.cast(sinks, query.dtype) if sinks is not None else None],
+        [(query.dtype, shape), *((query.dtype, item) for item in whole)],
+        num_heads=heads,
+        kv_num_heads=kv_heads,
+        scale=scale,
+        softcap=softcap or None,
+        local_window_size=window or None,
+        do_rotary=int(cos is not None),
+        rotary_interleaved=int(interleaved),
+    )
+
+
+def _sum(past: Value, length: Dim) -> Dim:
+    size = (past.shape or (None,) * 4)[2]
+    return None if size is None or length is None else size + length
+
+
+def _value(op: Emitter, size: Any) -> Value:
+    return op.const(size) if isinstance(size, int) else size
+
+
+def _with_padding(op: Emitter, query: Value, padding: Value | None, bias: Value | None, length: Any) -> Value | None:
+    """[batch or 1, heads or 1, length, total]: the bias, and the lowest number for the keys that the padding hides."""
+    ones = [1, 1, length, 1]
+    if padding is None:
+        return op.Expand(bias, op.ints(ones)) if bias is not None else None
+    lowest = op.like(torch.finfo(dtypes.torch_dtype(query.dtype or dtypes.FLOAT)).min, query)
+    hidden = op.Unsqueeze(op.Where(padding, op.like(0, query), lowest), [1, 2])
+    return op.Expand(hidden if bias is None else op.Add(bias, hidden), op.ints(ones))
+
+
+def node(
+    op: Emitter,
+    op_type: str,
+    inputs: Sequence[Value | None],
+    results: Sequence[tuple[int | None, tuple[Dim, ...] | None]],
+    **attributes: Any,
+) -> tuple[Value, ...]:
+    """The results of a node of this domain, whose dtypes and shapes the caller knows."""
+    given = list(inputs)
+    while given and given[-1] is None:
+        given.pop()
+    made = Node(op_type, given, [], {name: item for name, item in attributes.items() if item is not None}, DOMAIN)
+    made.source = op.source
+    made.outputs = [Value(dtype, shape, node=made) for dtype, shape in results]
+    op.graph.nodes.append(made)
+    return tuple(made.outputs)

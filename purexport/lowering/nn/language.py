@@ -1,0 +1,108 @@
+"""What language models are recorded with beside torch's operators (`aten/own_operators.py`), in standard operators.
+
+A query from which the mask hides every key, as padding has, sees all keys alike, as in transformers: its result is of
+no use, and it is no NaN, which would spread to other tokens.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from purexport import dtypes
+from purexport.graph.ir import Value
+from purexport.lowering.core.emitter import Emitter
+from purexport.lowering.core.registry import lower
+from purexport.lowering.nn.attention import each_for_queries, scores_of
+from purexport.lowering.support.common import INT64_MAX, dims_of
+from purexport.lowering.support.positions import int_range
+from purexport.lowering.tensor.slices import slice_axis, subtract_sizes
+
+
+@lower("purexport_llm::visible")
+def visible(op: Emitter, mask: Value, padding: Value | None = None, pattern: str = "", width: int = 0) -> Value:
+    """purexport_llm::visible(Tensor mask, Tensor? padding, str pattern, int width) -> Tensor
+
+    The mask, whatever it says of itself.
+    """
+    return mask
+
+
+@lower("purexport_llm::attention")
+def attention(
+    op: Emitter,
+    query: Value,
+    key: Value,
+    value: Value,
+    mask: Value | None = None,
+    bias: Value | None = None,
+    sinks: Value | None = None,
+    scale: float = 1.0,
+    softcap: float = 0.0,
+    causal: bool = False,
+) -> Value:
+    """purexport_llm::attention(Tensor query, Tensor key, Tensor value, Tensor? mask, Tensor? bias, Tensor? sinks,
+    float scale, float softcap, bool causal) -> Tensor
+
+    ONNX Attention (opset 23), unless there are sinks; before it matrix products and a softmax.
+    """
+    if op.has("Attention") and sinks is None and query.dtype != dtypes.DOUBLE and not causal:
+        mask = mask if bias is None else _both(op, query, key, bias, mask)
+        return op.Attention(query, key, value, attn_mask=mask, scale=scale, softcap=softcap or None)
+    key, value = (each_for_queries(op, item, query) for item in (key, value))
+    scores = scores_of(op, query, key, scale)
+    if softcap:
+        scores = op.Mul(op.Tanh(op.Div(scores, op.like(softcap, scores))), op.like(softcap, scores))
+    if bias is not None:
+        scores = op.Add(scores, op.cast(bias, scores.dtype))
+    least = op.like(torch.finfo(dtypes.torch_dtype(scores.dtype or dtypes.FLOAT)).min, scores)
+    if causal:
+        scores = op.Where(_at_or_before(op, query, key), scores, least)
+    if mask is not None:
+        shown = mask.dtype == dtypes.BOOL
+        scores = op.Where(mask, scores, least) if shown else op.Add(scores, op.cast(mask, scores.dtype))
+    if sinks is None:
+        return op.MatMul(op.Softmax(scores, axis=3), value)
+    batch, heads, queries, _ = dims_of(op, scores)
+    column = op.Expand(op.Reshape(op.cast(sinks, scores.dtype), [1, -1, 1, 1]), op.ints([batch, heads, queries, 1]))
+    weights = op.Softmax(op.Concat(scores, column, axis=3), axis=3)
+    return op.MatMul(slice_axis(op, weights, 3, 0, -1), value)
+
+
+def _both(op: Emitter, query: Value, key: Value, bias: Value, mask: Value | None) -> Value:
+    """[batch or 1, heads or 1, queries, keys]: a bias and a mask as one, which has both last axes in full."""
+    whole = op.cast(bias, query.dtype)
+    if mask is not None and mask.dtype == dtypes.BOOL:
+        whole = op.Where(mask, whole, op.like(torch.finfo(dtypes.torch_dtype(query.dtype or dtypes.FLOAT)).min, whole))
+    elif mask is not None:
+        whole = op.Add(whole, op.cast(mask, whole.dtype))
+    return op.Expand(whole, op.ints([1, 1, op.dim(query, 2), op.dim(key, 2)]))
+
+
+def _at_or_before(op: Emitter, query: Value, key: Value) -> Value:
+    """[queries, keys]: true for the keys up to the one that has as many behind it as the query has."""
+    queries, keys = op.dim(query, -2), op.dim(key, -2)
+    rows = op.Add(int_range(op, 0, queries), subtract_sizes(op, keys, queries))
+    return op.Not(op.Greater(op.Unsqueeze(int_range(op, 0, keys), [0]), op.Unsqueeze(rows, [1])))
+
+
+@lower("purexport_llm::rotary")
+def rotary(op: Emitter, x: Value, cos: Value, sin: Value, interleaved: bool = False) -> Value:
+    """purexport_llm::rotary(Tensor x, Tensor cos, Tensor sin, bool interleaved) -> Tensor
+
+    [batch, heads, length, size] with angles [batch or 1, 1, length, pairs].
+    """
+    last = 3
+    pairs = op.dim(cos, last)
+    assert isinstance(pairs, int)
+    turned, rest = slice_axis(op, x, last, 0, 2 * pairs), slice_axis(op, x, last, 2 * pairs, INT64_MAX)
+    if interleaved:
+        first, second = (slice_axis(op, turned, last, start, INT64_MAX, 2) for start in (0, 1))
+    else:
+        first, second = slice_axis(op, turned, last, 0, pairs), slice_axis(op, turned, last, pairs, INT64_MAX)
+    one = op.Sub(op.Mul(first, cos), op.Mul(second, sin))
+    two = op.Add(op.Mul(second, cos), op.Mul(first, sin))
+    if interleaved:
+        joined = op.Reshape(op.Concat(op.Unsqueeze(one, [4]), op.Unsqueeze(two, [4]), axis=4), op.shape(turned))
+    else:
+        joined = op.Concat(one, two, axis=last)
+    return joined if op.dim(x, last) == 2 * pairs else op.Concat(joined, rest, axis=last)

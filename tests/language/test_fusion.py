@@ -1,0 +1,91 @@
+"""What rows find in a decoder, and that the file computes the same: each way of writing a part, and near misses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.harness import run_ort
+from tests.language import decoder as parts
+from tests.tolerances import CHAIN, assert_near
+
+NORM, ROTARY, ATTENTION = "rms_norm", "rotary", "group_query_attention"
+HALVES = (parts.root_mean_square, parts.in_halves, parts.recorded)
+
+# id: (norm, rotary embedding, attention, options of the decoder, what the rows find for onnxruntime)
+# ruff: noqa: E501
+ROWS: dict[str, tuple[Any, Any, Any, dict[str, Any], dict[str, int]]] = {
+    "halves": (*HALVES, {}, {NORM: 1, ROTARY: 2, ATTENTION: 1}),
+    "window": (*HALVES, {"window": 3}, {NORM: 1, ROTARY: 2, ATTENTION: 1}),
+    "pairs-not-of-the-kernel": (*HALVES[:1], parts.first_part_only, parts.recorded, {"pairs": 3}, {NORM: 1, ROTARY: 2, "partial_rotary": 2, ATTENTION: 1}),
+    "interleaved": (parts.powers, parts.next_to_each_other, parts.recorded, {}, {NORM: 1, ROTARY: 2, ATTENTION: 1}),
+    "split": (parts.without_weight, parts.part_by_part, parts.capped, {}, {"bare_rms_norm": 1, "split_rotary": 2, ATTENTION: 1}),
+    "sinks": (parts.powers, parts.in_halves, parts.with_sinks, {}, {NORM: 1, ROTARY: 2, ATTENTION: 1}),
+    "scaled-dot-product": (parts.powers, parts.in_halves, parts.scaled_dot_product, {}, {NORM: 1, ROTARY: 2, "fused_attention": 1}),
+    "products": (parts.powers, parts.in_halves, parts.products, {}, {NORM: 1, ROTARY: 2, "written_attention": 1}),
+    "masked-fill": (parts.powers, parts.in_halves, parts.masked_fill, {}, {NORM: 1, ROTARY: 2, "written_attention": 1}),
+    "no-norm": (parts.mean_of_another, parts.in_halves, parts.recorded, {}, {ROTARY: 2, ATTENTION: 1}),
+    "no-rotary": (parts.powers, parts.with_a_mistake, parts.recorded, {}, {NORM: 1, ATTENTION: 1}),
+    "unequal-angles": (parts.powers, parts.unequal_angles, parts.recorded, {}, {NORM: 1, ATTENTION: 1}),
+}  # fmt: skip
+# the kernel takes several rows either without a past or with one new token each
+SIZES = [((2, 6, 0), [(1, 5), (1, 4)]), ((3, 1, 4), [(0, 0), (2, 0), (2, 1)]), ((1, 4, 3), [(0, 0)])]
+
+
+@pytest.mark.parametrize(("target", "opset"), [("onnxruntime", 21), ("onnx", 17), ("onnx", 23)])
+@pytest.mark.parametrize("name", ROWS)
+def test_row(name: str, target: str, opset: int) -> None:
+    norm, rotary, attention, options, wanted = ROWS[name]
+    torch.manual_seed(0)
+    model = parts.Decoder(norm, rotary, attention, **options).eval()
+    program, fused = parts.fused_program(model, target, opset)
+    assert fused.counts == {row: count for row, count in wanted.items() if target != "onnx" or row != ATTENTION}
+    for sizes, holes in SIZES:
+        args = parts.arguments(*sizes, holes=holes)
+        with torch.no_grad():
+            expected = model(*args)
+        got = _run(program, args)
+        seen = args[1][:, -sizes[1] :].bool()  # what a hidden token says is of no use
+        assert_near(got[0][seen.numpy()], expected[0][seen], CHAIN, f"{sizes}, y")
+        for place in (1, 2):
+            assert_near(got[place], expected[place], CHAIN, f"{sizes}, {parts.OUTPUTS[place]}")
+
+
+def _run(program: Any, args: Any) -> Any:
+    feed = {name: item.numpy() for name, item in zip(parts.NAMES, args, strict=True)}
+    return run_ort(program.model_proto.SerializeToString(), feed)
+
+
+def test_padding_behind_the_tokens() -> None:
+    """For onnxruntime-genai only the number of a row's tokens counts, and the kernel knows their positions."""
+    torch.manual_seed(0)
+    model = parts.Decoder(*HALVES).eval()
+    program, fused = parts.fused_program(model, "onnxruntime-genai", 21)
+    assert fused.counts == {NORM: 1, ROTARY: 2, ATTENTION: 1}
+    nodes = [node for node in program.model_proto.graph.node if node.op_type == "GroupQueryAttention"]
+    assert [len(node.input) for node in nodes] == [9]  # the angles, and neither positions nor a bias
+    args = parts.arguments(2, 6, 0, holes=[(1, 5), (1, 4)])
+    with torch.no_grad():
+        expected = model(*args)
+    got = _run(program, args)
+    seen = args[1].bool()
+    assert_near(got[0][seen.numpy()], expected[0][seen], CHAIN, "y")
+
+
+def test_a_mask_of_the_model_stays() -> None:
+    """A mask that nothing is known of is given to the standard's operator, and the report can say why."""
+
+    def attention(query: Any, key: Any, value: Any, mask: Any) -> Any:
+        return parts.recorded(query, key, value, mask & (torch.arange(mask.shape[-1]) != 2))
+
+    torch.manual_seed(0)
+    model = parts.Decoder(parts.powers, parts.in_halves, attention).eval()
+    program, fused = parts.fused_program(model, "onnxruntime", 23)
+    assert ATTENTION not in fused.counts and "its mask is made by code of the model" in fused.reasons[0]
+    args = parts.arguments(1, 6, 2)
+    with torch.no_grad():
+        expected = model(*args)
+    got = _run(program, args)
+    assert_near(got[0], expected[0], CHAIN, "y")

@@ -1,0 +1,156 @@
+"""Folders for runtimes, of tiny models of transformers.  The file's numbers are torch's, step by step.
+
+transformers is no requirement of the tests: they run where it is installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import purexport
+from purexport.cli.main import main
+from purexport.errors import ExportError
+from purexport.language import attention, folder
+from tests.torchvision_shim import torchvision
+
+torchvision()  # transformers imports it where it is installed
+transformers = pytest.importorskip("transformers", reason="language models are made by transformers")
+
+SIZES = {"vocab_size": 99, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
+SIZES |= {"num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 64, "pad_token_id": 0}
+# of each kind one: a window, norms of queries and keys, sinks and experts, attention that is written out
+NAMES = ["LlamaForCausalLM", "MistralForCausalLM", "Qwen3ForCausalLM", "GptOssForCausalLM", "BloomForCausalLM"]
+MORE = {"MistralForCausalLM": {"sliding_window": 4}, "GptOssForCausalLM": {"sliding_window": 4, "num_local_experts": 4}}
+
+
+def made(name: str) -> Any:
+    """A tiny model of a class, with weights that tell tokens apart."""
+    kind = getattr(transformers, name)
+    torch.manual_seed(0)
+    model = kind(kind.config_class(**SIZES, **MORE.get(name, {}))).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.15) if parameter.dim() > 1 else parameter.add_(0.1)
+    return model
+
+
+def operators(path: Path) -> list[str]:
+    import proto_schema as ps
+
+    return [node.op_type or "" for node in ps.load(path / "model.onnx").graph.node]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("target", "fused"), [("onnx", "Attention"), ("onnxruntime", "GroupQueryAttention")], ids=["onnx", "onnxruntime"]
+)
+@pytest.mark.parametrize("name", NAMES)
+def test_model(name: str, target: str, fused: str, tmp_path: Path) -> None:
+    report = purexport.language_model(made(name), tmp_path, target, verify=True)
+    assert report.difference is not None and (tmp_path / "config.json").is_file()
+    if not (name == "GptOssForCausalLM" and target == "onnx"):  # the standard's operator has no sinks
+        assert operators(tmp_path).count(fused) == report.attention == report.layers == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("options", [{}, {"max_shard_size": "20KB"}], ids=["one-file", "shards"])
+def test_folder(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights go from file to file: no parameter of the model that is made has values."""
+    made("LlamaForCausalLM").save_pretrained(tmp_path / "from", **options)
+    (tmp_path / "from" / "tokenizer.json").write_text("{}")
+    read: list[Any] = []
+    reader = folder.read_folder
+
+    def reading(place: Path) -> Any:
+        read.append(reader(place))
+        return read[-1]
+
+    monkeypatch.setattr("purexport.language.model.read_folder", reading)
+    report = purexport.language_model(tmp_path / "from", tmp_path / "to", "onnxruntime-genai", verify=True)
+    assert all(parameter.is_meta for parameter in read[0][0].parameters())
+    assert report.difference is not None and report.attention == 2
+    assert {"config.json", "tokenizer.json", "genai_config.json", "model.onnx"} <= set(report.files)
+    decoder = json.loads((tmp_path / "to" / "genai_config.json").read_text())["model"]["decoder"]
+    wanted = {"head_size": 16, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
+    assert {name: decoder[name] for name in wanted} == wanted
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "MistralForCausalLM"])
+def test_generated(name: str, tmp_path: Path) -> None:
+    """onnxruntime-genai generates what `generate` does."""
+    runtime = pytest.importorskip("onnxruntime_genai", reason="onnxruntime-genai is not installed")
+    model = made(name)
+    purexport.language_model(model, tmp_path, "onnxruntime-genai")
+    ids = torch.randint(3, 90, (1, 6), generator=torch.Generator().manual_seed(1))
+    options = {"max_new_tokens": 32, "do_sample": False, "eos_token_id": None}
+    wanted = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0].tolist()
+    loaded = runtime.Model(str(tmp_path))
+    parameters = runtime.GeneratorParams(loaded)
+    parameters.set_search_options(max_length=len(wanted), do_sample=False)
+    generator = runtime.Generator(loaded, parameters)
+    generator.append_tokens(ids.numpy().astype("int32"))
+    while not generator.is_done():
+        generator.generate_next_token()
+    got = [int(token) for token in generator.get_sequence(0)]
+    assert got == wanted[: len(got)] and (len(got) == len(wanted) or got[-1] == 2)  # the end
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_last_logits(tmp_path: Path) -> None:
+    """The prompt has several tokens; the check compares the shapes too."""
+    report = purexport.language_model(made("LlamaForCausalLM"), tmp_path, last_logits=True, verify=True)
+    assert report.difference is not None
+
+
+def test_registries_are_as_before() -> None:
+    """What stands in for a function of transformers is gone afterwards, also after an error."""
+    model = made("LlamaForCausalLM")
+    modeling, masking = (
+        importlib.import_module(f"transformers.{name}") for name in ("modeling_utils", "masking_utils")
+    )
+    registries = (modeling.ALL_ATTENTION_FUNCTIONS, masking.ALL_MASK_ATTENTION_FUNCTIONS)
+    before = [dict(registry._global_mapping) for registry in registries], model.config._attn_implementation
+    with pytest.raises(KeyError, match="stop"), attention.attention_recorded(model) as asks:
+        assert asks and model.config._attn_implementation == attention.NAME
+        raise KeyError("stop")
+    assert ([dict(registry._global_mapping) for registry in registries], model.config._attn_implementation) == before
+
+
+def test_patterns_of_masks() -> None:
+    """A mask function is asked what it hides; one that looks into tensors, or is of no known pattern, says nothing."""
+    masks = importlib.import_module("transformers.masking_utils")
+    of = attention.pattern_of
+    assert of(masks.causal_mask_function, None) == ("causal", 0)
+    assert of(masks.bidirectional_mask_function, None) == ("full", 0)
+    assert of(masks.sliding_window_causal_mask_function(7), 7) == ("window", 7)
+    assert of(masks.sliding_window_causal_mask_function(70000), None) == ("other", 0)
+    assert of(masks.sliding_window_causal_mask_function(7), 6) == ("other", 0)
+    assert of(masks.padding_mask_function(torch.ones(1, 3, dtype=torch.bool)), None) == ("other", 0)
+
+
+def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ExportError, match=r"has no config\.json"):
+        purexport.language_model(tmp_path, tmp_path / "out")
+    with pytest.raises(ValueError, match="target='tflite' is not one of 'onnx'"):
+        purexport.language_model(made("LlamaForCausalLM"), tmp_path / "out", "tflite")
+    assert not (tmp_path / "out").exists()
+    assert main(["llm", str(tmp_path), "-o", str(tmp_path / "out")]) == 1
+    assert "has no config.json" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made("LlamaForCausalLM").save_pretrained(tmp_path / "from")
+    out = tmp_path / "out"
+    options = ["--target", "onnxruntime", "--verify", "--json"]
+    assert main(["llm", str(tmp_path / "from"), "-o", str(out), *options]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["attention"], report["layers"], report["target"]) == (2, 2, "onnxruntime")
+    assert report["difference"] < 1e-4
