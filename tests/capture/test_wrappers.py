@@ -1,4 +1,4 @@
-"""Models inside others that hand on what they are given, results that are containers, and arguments that are refused."""
+"""Models inside others that hand on what they are given, containers as results, and arguments that are refused."""
 
 from __future__ import annotations
 
