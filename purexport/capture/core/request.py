@@ -29,6 +29,7 @@ class Request:
     `valueless` lists the model's tensors without values; if there are any, the model must not run on values.
     `numbers` are Python numbers of the user's arguments, for which `args` and `kwargs` have zero-dim tensors, by their
     positions among the tensors.
+    `loops_carry_lists` is False where no Loop of the file can carry a list of tensors.
     """
 
     model: Any
@@ -41,6 +42,7 @@ class Request:
     valueless: Sequence[Owned] = ()
     output_names: Sequence[str] = ()
     numbers: Mapping[int, Any] = field(default_factory=dict)
+    loops_carry_lists: bool = True
 
 
 class NumbersHeldError(Exception):

@@ -96,7 +96,8 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
     from purexport.capture.script import interpreter  # it loads sympy, and most traces call no scripts
 
     types = [tensor_type(tensor) for tensor in (*flat.tensors, *(tensor for _, _, tensor in state))]
-    found = interpreter.interpret_trace(recorded.script, recorded.inputs, types, axes)
+    lists = request.loops_carry_lists
+    found = interpreter.interpret_trace(recorded.script, recorded.inputs, types, axes, lists=lists)
     found.graph.outputs = list(found.result)
     _name_outputs(found.graph, paths, assigned)
     return Captured(

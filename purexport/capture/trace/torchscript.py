@@ -36,7 +36,7 @@ from purexport.aten.names import base_of
 from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, single_calls
 from purexport.capture.core.frames import traced_frames
-from purexport.capture.trace import int_lists, setitem, sizes
+from purexport.capture.trace import int_lists, onnx_operators, setitem, sizes
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.rounding import rounding_recorded
@@ -224,6 +224,8 @@ class _Visible:
             return _fake_quantized(*args, **kwargs)
         if function == _DATA:
             return args[0].detach()
+        if onnx_operators.is_symbolic(function):
+            return onnx_operators.called(function, args, kwargs)
         if function in single_calls.VERDICTS:  # a Python bool would be the example's, and the tracer would not warn
             return single_calls.VERDICTS[function](*args, **kwargs)
         name = getattr(function, "__name__", "")

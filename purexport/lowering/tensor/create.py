@@ -126,15 +126,7 @@ def scalar_tensor(op: Emitter, s: Any, dtype: Any = None) -> Value:
 
 def iota(op: Emitter, size: Any) -> Value:
     """The int64 numbers 0, 1, ... below `size`, which is an int or a computed value."""
-    if op.has("Range"):
-        result: Value = op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
-    elif isinstance(size, Value):
-        # nonzero positions of a tensor of ones
-        result = op.Reshape(op.NonZero(full(op, [size], 1, dtypes.INT64)), [-1])
-    else:
-        result = op.const(torch.arange(size))
-    result.shape = (size if isinstance(size, int) else None,)
-    return result
+    return op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
 
 
 @lower("aten::arange")
@@ -166,7 +158,7 @@ def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = N
             for item in (start, end, step)
         ]
         return _known_steps(op, known)
-    if op.has("Range") and all(map(_is_integer, (start, end, step))):
+    if all(map(_is_integer, (start, end, step))):
         counted = op.Range(*[op.like(item, Value(dtypes.INT64)) for item in (start, end, step)])
         return op.cast(counted, op.result_dtype)
     count = _count(op, start, end, step)

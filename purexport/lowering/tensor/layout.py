@@ -104,7 +104,7 @@ def atleast_1d(op: Emitter, self: Value) -> Value:
 def atleast_2d(op: Emitter, self: Value) -> Value:
     """aten::atleast_2d(Tensor self) -> Tensor"""
     one = atleast_1d(op, self)
-    return _unsqueezed(op, one, 0) if self.rank < 2 else one
+    return op.Unsqueeze(one, [0]) if self.rank < 2 else one
 
 
 @lower("aten::atleast_3d")
@@ -114,15 +114,7 @@ def atleast_3d(op: Emitter, self: Value) -> Value:
     A vector becomes [1, n, 1] and a matrix [n, m, 1].
     """
     two = atleast_2d(op, self)
-    return _unsqueezed(op, two, 2) if self.rank < 3 else two
-
-
-def _unsqueezed(op: Emitter, value: Value, axis: int) -> Value:
-    """Unsqueeze with the shape of the result, which other rules read."""
-    result: Value = op.Unsqueeze(value, [axis])
-    if value.shape is not None:
-        result.shape = (*value.shape[:axis], 1, *value.shape[axis:])
-    return result
+    return op.Unsqueeze(two, [2]) if self.rank < 3 else two
 
 
 @lower("aten::transpose.int", "aten::swapdims", "aten::transpose_copy.int")

@@ -10,6 +10,7 @@ import torch
 from purexport.aten.graph import Source, TensorType, Value
 from purexport.aten.memory import lies_in_order
 from purexport.aten.schema import bind, dtype_from_code
+from purexport.capture.script.by_schema import record_by_schema
 from purexport.capture.script.conversions import cast, literal, to_number
 from purexport.capture.script.kinds import NUMBER_DTYPES, NUMBERS
 from purexport.capture.script.machine import Machine
@@ -121,6 +122,14 @@ def _equal(machine: Machine, node: Node, one: Value, other: Value) -> Any:
             code="script-operator",
         )
     return _all(machine, machine.record("aten::eq.Tensor", {"self": one, "other": other}, node.source), node.source)
+
+
+@handles("aten::where", on=COMPUTED)
+def _where(machine: Machine, node: Node, condition: Any, *rest: Any) -> Any:
+    """Torch takes a mask of bytes too; its shape function and ONNX take booleans alone."""
+    if not isinstance(condition, Value) or machine.fakes[condition].dtype is not torch.uint8:
+        return NotImplemented
+    return record_by_schema(machine, node, [cast(machine, condition, torch.bool, node.source), *rest])
 
 
 @handles("aten::allclose", on=COMPUTED)
