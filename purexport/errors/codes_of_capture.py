@@ -21,6 +21,13 @@ FAMILIES: tuple[Family, ...] = (
                 "the model takes 1 args, 2 were given",
             ),
             Code(
+                "argument-layout",
+                "An argument is a sparse or nested tensor, and inputs of a file are dense.",
+                "Pass the dense tensor, and convert it inside of the model.",
+                "args hold a torch.sparse_coo tensor, and inputs of a file are dense; pass x.to_dense() and convert it "
+                "inside of the model",
+            ),
+            Code(
                 "argument-not-a-tensor",
                 "The arguments hold an object in which the tensors cannot be seen.",
                 "Pass them in a dict, list, tuple, dataclass or mapping, or register the class as a pytree node.",

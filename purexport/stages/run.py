@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch.utils import _pytree as pytree
 
 from proto_schema.collection import paused_collection
 from purexport.aten.autograd_functions import recording
@@ -67,7 +69,7 @@ def opened(model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Opt
     outline.check_wanted(options.export_modules_as_functions, model, options.opset)
     progress = Progress(options.progress)
     arguments = arguments_of(model, args, kwargs)
-    _refuse_dtypes(arguments)
+    _refuse_odd(arguments)
     opset = options.opset
     with alone(), with_values(), paused_collection(), torch_onnx.told_to_torch(opset), recording() as applied:
         progress.at("capture")
@@ -79,13 +81,32 @@ def opened(model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Opt
         yield Run(model, *arguments, options, progress, rules, weights)
 
 
-def _refuse_dtypes(arguments: Any) -> None:
-    args, _ = arguments
-    unknown = [item for item in args if isinstance(item, torch.dtype)]
-    if unknown:
-        raise ExportError(
-            f"args holds {unknown[0]}, which is no tensor; pass example tensors", code="argument-not-a-tensor"
-        )
+def _refuse_odd(arguments: Any) -> None:
+    """Raise ExportError for an argument that no input of a file can stand for, and that is no constant either."""
+    for leaf in pytree.tree_leaves(arguments):
+        if isinstance(leaf, (torch.dtype, np.ndarray)):
+            what = leaf if isinstance(leaf, torch.dtype) else "an array of numpy"
+            raise ExportError(
+                f"args holds {what}, which is no tensor; pass example tensors"
+                + (" (torch.from_numpy)" if isinstance(leaf, np.ndarray) else ""),
+                code="argument-not-a-tensor",
+            )
+        if not isinstance(leaf, torch.Tensor):
+            continue
+        if leaf.is_nested or leaf.layout != torch.strided:
+            kind, way = (
+                ("nested", "torch.nested.to_padded_tensor") if leaf.is_nested else (str(leaf.layout), "x.to_dense()")
+            )
+            raise ExportError(
+                f"args hold a {kind} tensor, and inputs of a file are dense; pass {way} and convert it inside of the "
+                "model",
+                code="argument-layout",
+            )
+        if leaf.is_quantized:
+            raise ExportError(
+                "args hold a quantized tensor, and ONNX has none; pass x.dequantize() or x.int_repr()",
+                code="quantized-tensor",
+            )
 
 
 def said(remarks: Sequence[str]) -> Sequence[str]:

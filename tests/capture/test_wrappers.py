@@ -1,4 +1,4 @@
-"""Models inside others that hand on what they are given: DataParallel, and code between the marks of a profiler."""
+"""Models inside others that hand on what they are given, containers as results, and arguments that are refused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import warnings
 from collections import OrderedDict
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -69,3 +70,30 @@ def test_what_is_inside_is_exported(
     assert [item.name for item in graph.input] == inputs and [item.name for item in graph.output] == outputs
     assert weights is None or [item.name for item in graph.initializer] == weights
     assert program.report.route == ("export" if capture == "export" else "trace")
+
+
+REFUSED = [
+    # an argument, the code of the error and words of it
+    pytest.param(lambda: torch.eye(3).to_sparse(), "argument-layout", r"a torch.sparse_coo tensor", id="coo"),
+    pytest.param(lambda: torch.eye(3).to_sparse_csr(), "argument-layout", r"a torch.sparse_csr tensor", id="csr"),
+    pytest.param(lambda: {"x": [torch.eye(3).to_sparse()]}, "argument-layout", r"x\.to_dense\(\)", id="inside"),
+    pytest.param(lambda: torch.nested.nested_tensor([X, X[:2]]), "argument-layout", r"a nested tensor", id="nested"),
+    pytest.param(
+        lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8),
+        "quantized-tensor",
+        r"x\.int_repr\(\)",
+        id="quantized",
+    ),
+    pytest.param(lambda: np.ones(3), "argument-not-a-tensor", r"an array of numpy.*torch\.from_numpy", id="numpy"),
+    pytest.param(lambda: torch.float32, "argument-not-a-tensor", r"holds torch.float32", id="dtype"),
+]
+
+
+@pytest.mark.parametrize("capture", ["auto", "trace", "export"])
+@pytest.mark.parametrize(("make", "code", "words"), REFUSED)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:Sparse CSR tensor support")
+@pytest.mark.filterwarnings("ignore:quantize_per_tensor is deprecated")
+def test_an_argument_that_no_input_can_stand_for(make: Any, code: str, words: str, capture: str) -> None:
+    with pytest.raises(purexport.ExportError, match=words) as caught:
+        purexport.export(lambda x, y: x + 1, (X, make()), capture=capture)
+    assert caught.value.code == code

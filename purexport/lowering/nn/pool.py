@@ -211,9 +211,9 @@ def _with_own_padding(op: Emitter, value: Value) -> Value:
         return value
     if number is not None and number != 0:
         return value
-    pads = op.ints(list(node.attributes["pads"])) if pads is None else pads
+    places = op.ints(list(node.attributes["pads"])) if pads is None else pads
     zero = -0.0 if op.has("Pad", "constant_value") else -1e-45
-    padded: Value = op.Pad(source, pads, constant_value=op.like(zero, value))
+    padded: Value = op.Pad(source, places, constant_value=op.like(zero, value))
     return padded
 
 
