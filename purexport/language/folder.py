@@ -6,11 +6,14 @@ the checkpoint to the file.
 
 from __future__ import annotations
 
+import errno
 import json
-import shutil
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from proto_schema.commit import replacing
 from purexport.errors import ExportError
 from purexport.language.library import library
 from purexport.language.step import Decoder
@@ -48,27 +51,41 @@ def read_folder(folder: Path) -> tuple[Any, Checkpoint]:
     return model.eval(), Checkpoint(weights, rename={"": "model."}, strict=False)
 
 
-def copy_beside(source: Path, out: Path) -> list[str]:
-    """Copy the files of the tokenizer and of `generate` to `out`; their names."""
+def files_beside(source: Path) -> dict[str, bytes]:
+    """The files of the tokenizer and of `generate` in a folder, by name."""
     names = {path.name for pattern in _BESIDE for path in source.glob(pattern)}
     names -= {path.name for pattern in _NOT_BESIDE for path in source.glob(pattern)}
-    for name in sorted(names):
-        if (out / name).resolve() != (source / name).resolve():
-            shutil.copyfile(source / name, out / name)
-    return sorted(names)
+    return {name: (source / name).read_bytes() for name in sorted(names)}
 
 
-def save_configs(model: Any, out: Path) -> list[str]:
-    """Write the configs of a model that is no folder; their names."""
-    model.config.save_pretrained(out)
-    names = ["config.json"]
-    if getattr(model, "generation_config", None) is not None:
-        model.generation_config.save_pretrained(out)
-        names.append("generation_config.json")
-    return names
+def configs_of(model: Any) -> dict[str, bytes]:
+    """The configs of a model as files, by name."""
+    with tempfile.TemporaryDirectory() as place:
+        model.config.save_pretrained(place)
+        if getattr(model, "generation_config", None) is not None:
+            model.generation_config.save_pretrained(place)
+        return {path.name: path.read_bytes() for path in sorted(Path(place).iterdir())}
 
 
-def genai_config(model: Any, decoder: Decoder, positions: int) -> dict[str, Any]:
+def refuse_others(out: Path, files: Mapping[str, bytes]) -> None:
+    """Raise FileExistsError where one of these files is in the folder with another content."""
+    for name, content in files.items():
+        path = out / name
+        if path.exists() and path.read_bytes() != content:
+            raise FileExistsError(
+                errno.EEXIST, "it is there already and says something else; choose another folder", str(path)
+            )
+
+
+def write_files(out: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files that are not there yet, each whole or not at all."""
+    for name, content in files.items():
+        if not (out / name).exists():
+            with replacing(str(out / name), "page") as file:
+                file.write([content], len(content))
+
+
+def genai_config(model: Any, decoder: Decoder, positions: int) -> bytes:
     """What onnxruntime-genai reads: the names of inputs and outputs, sizes, and how to search."""
     config, generation = model.config.get_text_config(), getattr(model, "generation_config", None)
 
@@ -112,14 +129,10 @@ def genai_config(model: Any, decoder: Decoder, positions: int) -> dict[str, Any]
         "num_return_sequences": 1,
     }
     search |= {"past_present_share_buffer": True, "repetition_penalty": 1.0, "temperature": 1.0}
-    return {"model": {name: item for name, item in whole.items() if item is not None}, "search": search}
+    known = {name: item for name, item in whole.items() if item is not None}
+    return (json.dumps({"model": known, "search": search}, indent=2) + "\n").encode()
 
 
 def _first(*items: Any) -> Any:
     found = next((item for item in items if item is not None), 0)
     return found[0] if isinstance(found, list) else found
-
-
-def write_genai_config(out: Path, content: dict[str, Any]) -> None:
-    """Write genai_config.json."""
-    (out / "genai_config.json").write_text(json.dumps(content, indent=2) + "\n")

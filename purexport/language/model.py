@@ -20,11 +20,12 @@ from purexport.language.attention import attention_recorded
 from purexport.language.checked import check_steps
 from purexport.language.folder import (
     MODEL_FILE,
-    copy_beside,
+    configs_of,
+    files_beside,
     genai_config,
     read_folder,
-    save_configs,
-    write_genai_config,
+    refuse_others,
+    write_files,
 )
 from purexport.language.library import library
 from purexport.language.step import BATCH, PAST, SEQ, Decoder, decoder_of
@@ -119,12 +120,14 @@ def language_model(
     options = _options(decoder, opset_version, weights, external_data, progress)
     place.mkdir(parents=True, exist_ok=True)
     judge_path(place / MODEL_FILE, options)
+    files = files_beside(folder) if folder is not None else configs_of(model)
+    if target == "onnxruntime-genai":
+        files |= {"genai_config.json": genai_config(model, decoder, positions)}
+    refuse_others(place, files)
     program, report = _exported(model, decoder, options, target, positions)
     program.save(place / MODEL_FILE, external_data=external_data)
-    report.files = [MODEL_FILE, *(copy_beside(folder, place) if folder is not None else save_configs(model, place))]
-    if target == "onnxruntime-genai":
-        write_genai_config(place, genai_config(model, decoder, positions))
-        report.files.append("genai_config.json")
+    write_files(place, files)
+    report.files = [MODEL_FILE, *files]
     report.files += [path.name for path in place.glob(f"{MODEL_FILE}.data*")]
     report.bytes = sum((place / name).stat().st_size for name in report.files)
     if verify:

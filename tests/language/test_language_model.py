@@ -135,6 +135,16 @@ def test_patterns_of_masks() -> None:
     assert of(masks.padding_mask_function(torch.ones(1, 3, dtype=torch.bool)), None) == ("other", 0)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_files_of_others_stay(tmp_path: Path) -> None:
+    """A file with another content is not written over, and nothing else is written then."""
+    (tmp_path / "config.json").write_text("mine")
+    with pytest.raises(FileExistsError, match="says something else"):
+        purexport.language_model(made("LlamaForCausalLM"), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+    assert (tmp_path / "config.json").read_text() == "mine"
+
+
 def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ExportError, match=r"has no config\.json"):
         purexport.language_model(tmp_path, tmp_path / "out")

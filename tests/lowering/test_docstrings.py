@@ -28,7 +28,8 @@ ROOT = Path(purexport.lowering.__file__).parent
 SUPPORT = sorted(path.stem for path in (ROOT / "support").glob("*.py") if path.stem != "__init__")
 PATHS = [f"{folder}/{file}" for folder, files in FILES.items() for file in files.split()]
 PATHS += [f"support/{file}" for file in SUPPORT]
-OURS = "sequence::"  # lists of tensors, as the interpretation of scripts records them: torch has no schema for these
+# lists of tensors, as the interpretation of scripts records them, and calls of fusion: torch has no schema for these
+OURS = ("sequence::", "purexport_llm::")
 PINNED = re.findall(r"(?m)^torch==(\S+)", (Path(__file__).parents[2] / "constraints.txt").read_text(encoding="utf-8"))
 
 
