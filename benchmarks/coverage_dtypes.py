@@ -16,7 +16,8 @@ ELSEWHERE = ("as_strided.partial_views", "hash_tensor", "tensor_split")
 _HEAD = """# Coverage by dtype
 
 `python benchmarks/coverage.py --dtypes float64 ... --opsets 20 ... --write` writes this page; do not edit it. It takes
-every name of torch's operator and module databases that torch computes in a dtype, with up to three samples each. It
+every name of torch's operator and module databases that torch computes in a dtype, two samples each by trace and one
+by torch.export. It
 exports each sample, runs the file in ONNX Runtime, and compares dtypes, shapes and values with torch in the same dtype.
 A name passes when all its samples pass.
 

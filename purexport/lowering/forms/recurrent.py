@@ -151,6 +151,8 @@ def _steps(
         results = [inside.Where(runs, new, old) for new, old in zip(results, inner, strict=True)]
     inside.graph.outputs += [inside.Identity(condition), *map(inside.Identity, results), inside.Identity(shown)]
     last = op.multi("Loop", time, op.const(True, dtypes.BOOL), *begin, outputs=len(begin) + 1, body=inside.graph)
+    for value in last:  # the schema of Loop says nothing of the dtypes of its results
+        value.dtype = given.dtype
     *finals, collected = last
     if backward:
         order = op.Sub(op.Sub(time, op.const(1)), int_range(op, 0, op.dim(given, 0)))

@@ -112,6 +112,7 @@ STEPS = [
     _row("lstm", _double(nn.LSTM, 4, 3, 2, bidirectional=True)(), f64(5, 2, 4), **NEARLY),
     _row("lstm-any-length", _double(nn.LSTM, 4, 3)(), f64(5, 2, 4), dynamic={0: {0: "time"}}, opsets=AT[1:], **NEARLY),
     _row("gru", _double(nn.GRU, 4, 3, bidirectional=True)(), f64(5, 2, 4), **NEARLY),
+    _row("rnn-unbiased", _double(nn.RNN, 4, 3, 2, bias=False)(), f64(5, 2, 4), opsets=(9, 20), **NEARLY),
     _row("rnn", _double(nn.RNN, 4, 3, nonlinearity="relu")(), f64(5, 2, 4), **NEARLY),
 ]
 SMALL = [
