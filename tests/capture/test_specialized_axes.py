@@ -48,6 +48,18 @@ def checked(x: Tensor) -> Tensor:
     return x.reshape(x.shape[0] * 2, -1)
 
 
+def attention(x: Tensor) -> Tensor:
+    rows = x[None, None]
+    causal = torch.as_tensor(x.shape[0] > 1).item()
+    return torch.nn.functional.scaled_dot_product_attention(rows, rows, rows, is_causal=bool(causal))[0, 0]
+
+
+def attention_to_twice_as_many(x: Tensor) -> Tensor:
+    rows, keys = x[None, None], torch.cat([x, -x])[None, None]
+    causal = torch.as_tensor(x.shape[0] > 1).item()
+    return torch.nn.functional.scaled_dot_product_attention(rows, keys, keys, is_causal=bool(causal))[0, 0]
+
+
 CASES = {
     "a root of the size": Case(lambda x: x * math.sqrt(x.shape[0]), True),
     "a whole root, which is that of twice the size, too": Case(lambda x: x * int(x.shape[0] ** 0.5), True),
@@ -62,6 +74,8 @@ CASES = {
     "a branch on the size": Case(long_or_short, False, branch=(5, 6)),
     "a branch for a size of one": Case(lambda x: -x if x.shape[0] == 1 else x, False, branch=(1,)),
     "a check of the size": Case(checked, False),
+    "causal but for a single query with a single key": Case(attention, False),
+    "causal but for a single query with several keys": Case(attention_to_twice_as_many, True),
 }
 
 

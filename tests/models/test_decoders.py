@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import onnxruntime
 import pytest
 
 import purexport
-from tests.harness import run_ort
-from tests.models import decoders
+from tests.models import decoders, encoder_decoders
 from tests.torchvision_shim import torchvision
 
 _BY_DATA = "loops over the experts that the data chooses"
@@ -46,27 +46,47 @@ def _params() -> list[Any]:
 
 @pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["wrapped", "own"])
 @pytest.mark.parametrize(("name", "route"), _params())
-def test_decoder(name: str, route: str) -> None:
+def test_decoder(name: str, route: str, form: str) -> None:
     try:
         decoder = decoders.made(name)
     except decoders.LeftOutError as error:
         pytest.skip(str(error))
+    check(decoder.own() if form == "own" else decoder.wrapped(), route)
+
+
+def check(task: decoders.Task, route: str) -> None:
     program = purexport.export(
-        decoder.step,
-        decoder.args(**decoders.EXAMPLE),
+        task.model,
+        task.args,
+        kwargs=task.kwargs,
         capture=route,
         opset_version=decoders.OPSET,
-        input_names=decoder.input_names,
-        output_names=decoder.output_names,
-        dynamic_axes=decoder.axes(),
+        dynamic_axes=task.axes,
+        **task.names,
     )
-    data = program.model_proto.SerializeToString()
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    inputs, outputs = ([item.name for item in ends] for ends in (session.get_inputs(), session.get_outputs()))
 
-    def run(feeds: dict[str, Any]) -> Any:
-        return run_ort(data, list(feeds.values()))
+    def run(feeds: dict[str, Any]) -> dict[str, Any]:
+        found = session.run(outputs, {name: value for name, value in feeds.items() if name in inputs})
+        return dict(zip(outputs, found, strict=True))
 
-    decoder.check(run)
+    task.check(run)
+
+
+@pytest.mark.sweep
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("form", ["first", "step", "with-cache"])
+@pytest.mark.parametrize("route", ["trace", "export"])
+@pytest.mark.parametrize(
+    "name", ["BartForConditionalGeneration", "T5ForConditionalGeneration", "WhisperForConditionalGeneration"]
+)
+def test_encoder_decoder(name: str, route: str, form: str) -> None:
+    pytest.importorskip("transformers")
+    torchvision()
+    check(encoder_decoders.made(name).tasks()[form], route)
 
 
 @pytest.mark.sweep
