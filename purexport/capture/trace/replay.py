@@ -48,7 +48,7 @@ class Asked:
             with torch.no_grad(), operators_handed_to(kernels.run):
                 found = torch._C._jit_interpret_graph(self.graph, (*given, *self.state))  # type: ignore[attr-defined]
         except (RuntimeError, ValueError, IndexError, TypeError) as error:
-            raise UnfitError(str(error)) from error
+            raise UnfitError(kernels.refused or str(error)) from error  # the interpreter may lose the words
         return [type(was)(tensor.item()) for tensor, was in zip(found, self.numbers, strict=True)]
 
     def half(self) -> Asked | None:
@@ -86,6 +86,7 @@ class _Kernels:
 
     def __init__(self, state: Sequence[torch.Tensor]) -> None:
         self.state = {tensor.untyped_storage()._cdata for tensor in state}
+        self.refused = ""
         self.unwritten: dict[int, Any] = {}  # storages whose elements mean nothing; kept, so that no other gets the key
 
     def run(self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -95,7 +96,8 @@ class _Kernels:
         storages = {tensor.untyped_storage()._cdata for tensor in tensors}
         unknown = not self.unwritten.keys().isdisjoint(storages)
         if (unknown and follows_values) or (writes and not self.state.isdisjoint(storages)):
-            raise UnfitError(f"{overload} takes what is not known")
+            self.refused = f"{overload} takes what is not known"
+            raise UnfitError(self.refused)
         if makes and _is_costly(tensors) and "device" not in kwargs:
             result = _of_shapes(overload, args, kwargs)
             unknown = True
