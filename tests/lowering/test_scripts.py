@@ -58,10 +58,10 @@ SCRIPTS = {
     "special.test_series": 50,
     "tensor.test_as_strided": 6,
     "tensor.test_create": 72,
-    "tensor.test_indexing": 74,
+    "tensor.test_indexing": 72,
     "tensor.test_layout": 137,
     "tensor.test_padding": 52,
-    "tensor.test_scatter": 97,
+    "tensor.test_scatter": 95,
     "tensor.test_sequence": 4,
     "vision.test_vision": 40,
     "functionalize.test_order": 119,
@@ -72,6 +72,10 @@ WITHOUT = {
     "core.test_context": "no rows: it reads how rules use their context",
     "core.test_inferring": "calls op itself",
     "core.test_promotion": "no rows: it asks for the dtypes, and exports nothing",
+    "forms.test_forms": "forms are chosen by the nodes that rules write, whatever the route",
+    "nn.test_language": "scripts do not know the operators that language models are recorded with",
+    "nn.test_onnx_ops": "TorchScript compiles none of torch.onnx.ops",
+    "older.test_forms": "calls op itself",
 }
 # What torch.jit.script, or the export of a script, raises where it refuses.
 REFUSALS = (RuntimeError, FrontendError, AttributeError, CannotBeWrittenError, ExportError)

@@ -28,6 +28,12 @@ def numbers_of_any_rank(x: Tensor, n: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
     return numbers, torch.tensor([[int(n), int(x)]]), torch.tensor([bool(n), bool(x > 0)])
 
 
+@programs.row(torch.rand(2, 3, 4), others=[(torch.rand(5, k, 4),) for k in (1, 6)], axes={"x": {0: "n", 1: "m"}})
+def strides_of_computed_sizes(x: Tensor) -> Tensor:
+    rows = x.stride()
+    return torch.tensor([rows[0] + rows[2], x.stride(1)])
+
+
 @programs.row(X, (X > 0).to(torch.uint8), others=[(-X, (X > 1).to(torch.uint8))])
 def masks_of_bytes(x: Tensor, mask: Tensor) -> Tuple[Tensor, Tensor]:
     return torch.where(mask, x, -x), torch.where(mask, x, 0.5)
