@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import threading
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -137,8 +138,9 @@ def test_remarks_point_at_the_caller(model: Any, options: dict[str, Any], words:
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 def test_a_model_of_torch_alone_is_placed_at_the_call_of_export() -> None:
-    """No line of ours stands between the user's and torch's."""
+    """No line of ours stands between the user's and torch's; torch's own is the place where it has one."""
     layer = torch.nn.TransformerEncoderLayer(8, 2, 8).eval()
     program = purexport.export(layer, torch.ones(3, 1, 8), capture="trace")
     assert program.report.warnings
-    assert all(f"({__file__}:" in remark for remark in program.report.warnings)
+    ours = str(Path(purexport.__file__).parent)
+    assert not any(ours in remark for remark in program.report.warnings)

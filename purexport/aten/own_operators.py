@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from purexport.aten.names import operator_of
+
 NAMESPACE = "purexport_llm"
 
 Tensor = torch.Tensor
@@ -46,7 +48,7 @@ def operators() -> torch.library.Library:
 def operator(name: str) -> Any:
     """torch's operator of a name."""
     operators()
-    return getattr(getattr(torch.ops, NAMESPACE), name)
+    return operator_of(f"{NAMESPACE}::{name}")
 
 
 def _attention(
@@ -72,7 +74,7 @@ def _attention(
     scores = query @ key.transpose(-1, -2) * scale
     if softcap:
         scores = torch.tanh(scores / softcap) * softcap
-    least = torch.finfo(scores.dtype).min
+    least, wide = torch.finfo(scores.dtype).min, torch.promote_types(scores.dtype, torch.float32)
     if bias is not None:
         scores = scores + bias
     if causal:
@@ -83,9 +85,9 @@ def _attention(
         scores = torch.where(mask, scores, least) if mask.dtype == torch.bool else scores + mask
     if sinks is not None:
         column = sinks.reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1).to(scores.dtype)
-        weights = torch.softmax(torch.cat([scores, column], -1), -1, torch.float32)[..., :-1]
+        weights = torch.softmax(torch.cat([scores, column], -1), -1, wide)[..., :-1]
     else:
-        weights = torch.softmax(scores, -1, torch.float32)
+        weights = torch.softmax(scores, -1, wide)
     return weights.to(value.dtype) @ value
 
 

@@ -10,10 +10,10 @@ import torch
 
 from purexport.errors import VerificationError
 from purexport.language.step import Decoder
+from purexport.runtime.verification import TOLERANCES
 
 STEPS = 16
 PROMPT = 9
-_TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-6, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 
 
 def check_steps(decoder: Decoder, run: Callable[[dict[str, Any]], Sequence[Any]], steps: int = STEPS) -> float:
@@ -23,6 +23,7 @@ def check_steps(decoder: Decoder, run: Callable[[dict[str, Any]], Sequence[Any]]
     Raises VerificationError at the first step whose logits differ by more than rounding.
     """
     args = decoder.args(1, PROMPT, 0, seed=1)
+    rtol, _ = TOLERANCES[str(decoder.dtype).removeprefix("torch.")]
     worst = 0.0
     for count in range(1 + steps):
         with torch.no_grad():
@@ -33,7 +34,7 @@ def check_steps(decoder: Decoder, run: Callable[[dict[str, Any]], Sequence[Any]]
         if mine.shape != logits.shape:
             raise VerificationError(f"{where}: the file gives logits {mine.shape}, torch {logits.shape}")
         difference = float(np.abs(mine - logits).max() / max(float(np.abs(logits).max()), 1e-6))
-        if not difference <= _TOLERANCES.get(decoder.dtype, 1e-3):
+        if not difference <= rtol:
             raise VerificationError(
                 f"{where}: a logit of the file differs from torch's by {difference:.2g} of the largest logit"
             )

@@ -302,8 +302,8 @@ class _Difference:
     def _compare(self, mine: Call, theirs: Call, before: str, origins: Any) -> None:
         """Note the place of two calls with other constants.  A further element of a list comes from the call before."""
         without = _without_effect(theirs)
-        args = ([arg for name, arg in call.args.items() if name not in without] for call in (mine, theirs))
-        if not self._same(*args, origins):
+        args = [[arg for name, arg in call.args.items() if name not in without] for call in (mine, theirs)]
+        if not self._same(args[0], args[1], origins):
             self.places.append(before if theirs.target == "prim::getitem" else str(mine.source))
 
     def _same(self, one: Any, other: Any, origins: Any) -> bool:

@@ -201,14 +201,24 @@ def written(call: Call, opset: int, older: Mapping[str, Any] = FORMS) -> bytes:
     return build_model(graph, opset, "call").SerializeToString()
 
 
+# which take wider integers where an opset's version does not take theirs
+WIDENED = {"Add", "Div", "MaxPool", "Mul", "Sub", "TopK"}
+
+
 @pytest.mark.parametrize("place", range(len(CALLS)), ids=[f"{i}-{call.op_type}" for i, call in enumerate(CALLS)])
 def test_forms_compute_what_the_operator_computes(place: int) -> None:
     call = CALLS[place]
     feeds = [item for item in call.inputs if not isinstance(item, Known)]
     wanted = run_ort(written(call, NEW), feeds)
     for opset in call.opsets:
-        with pytest.raises(OpsetError):
-            written(call, opset, {})
+        try:
+            data = written(call, opset, {})
+        except OpsetError:
+            pass
+        else:  # integers that the opset's version does not take are computed in another type
+            assert call.op_type in WIDENED
+            for got, want in zip(run_ort(data, feeds), wanted, strict=True):
+                np.testing.assert_array_equal(got, want, err_msg=f"at opset {opset}")
         data = written(call, opset)
         check_file(data, opset)
         for got, want in zip(run_ort(data, feeds), wanted, strict=True):
