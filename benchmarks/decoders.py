@@ -1,11 +1,13 @@
 """How many language models with a KV cache export with batch, sequence and past dynamic, and compute the same.
 
-    python benchmarks/decoders.py [--route trace export] [--peer false true] [--only NAME ...] [--part 1/2]
+    python benchmarks/decoders.py [--route trace export] [--form own] [--peer false true] [--only NAME ...] [--part 1/2]
 
 Every class of transformers' MODEL_FOR_CAUSAL_LM_MAPPING with a tiny random config (tests/models/decoders.py says what a
-case is, and what it is checked against).  One line is printed for each class and exporter, with the first line of the
-error, then a summary.  `--peer` measures the exporters of torch.onnx on the same cases.  Each class runs in a process
-forked from this one, with a time limit.  Needs Linux, transformers and onnxruntime.
+case is, and what it is checked against).  `--form wrapped` exports a module with tensors in and out, `--form own` the
+model itself with a DynamicCache.  `--form first step with-cache` exports the classes of MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM
+and SPEECH_SEQ_2_SEQ instead (tests/models/encoder_decoders.py).  One line is printed for each class and exporter, with
+the first line of the error, then a summary.  `--peer` measures the exporters of torch.onnx on the wrapped cases.  Each
+class runs in a process forked from this one, with a time limit.  Needs Linux, transformers and onnxruntime.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import inspect
 import io
 import json
 import logging
@@ -23,7 +26,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -33,49 +36,56 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.models import decoders  # noqa: E402
-from tests.models.decoders import Decoder, LeftOutError  # noqa: E402
+from tests.models import decoders, encoder_decoders  # noqa: E402
+from tests.models.decoders import LeftOutError, Run, Task  # noqa: E402
 from tests.torchvision_shim import torchvision  # noqa: E402
 
 SECONDS = 180  # a class and exporter
 MEMORY = 10 << 30  # a process
 ROUTES = ("trace", "export")
 PEERS = ("false", "true")
+OF_DECODERS = ("wrapped", "own")
+FORMS = (*OF_DECODERS, "first", "step", "with-cache")
 
 
-def exported(decoder: Decoder, exporter: str) -> bytes:
+def task(name: str, form: str) -> Task:
+    """What is exported of a class.  Raises LeftOutError with the reason where it is no case."""
+    if form in OF_DECODERS:
+        decoder = decoders.made(name)
+        return decoder.own() if form == "own" else decoder.wrapped()
+    return encoder_decoders.made(name).tasks()[form]
+
+
+def exported(item: Task, exporter: str) -> bytes:
     """The file that an exporter writes for a case: "trace", "export", "peer-false" or "peer-true"."""
-    args = decoder.args(**decoders.EXAMPLE)
-    names: dict[str, Any] = {"input_names": decoder.input_names, "output_names": decoder.output_names}
+    given: dict[str, Any] = {"opset_version": decoders.OPSET, **item.names}
     if exporter in ROUTES:
         import purexport
 
         program = purexport.export(
-            decoder.step, args, dynamic_axes=decoder.axes(), capture=exporter, opset_version=decoders.OPSET, **names
+            item.model, item.args, kwargs=item.kwargs, dynamic_axes=item.axes, capture=exporter, **given
         )
         return bytes(program.model_proto.SerializeToString())
     if exporter == "peer-true":
-        axes = [decoder.axes()[name] for name in decoder.input_names]
+        axes = [item.axes[name] for name in item.names["input_names"]]
         dims = {label: torch.export.Dim.DYNAMIC for found in axes for label in found.values()}
         shapes = [{axis: dims[label] for axis, label in found.items()} for found in axes]
         written: Any = torch.onnx.export(
-            decoder.step,
-            args,
-            dynamo=True,
-            dynamic_shapes=(*shapes[:2], tuple(shapes[2:])),
-            opset_version=decoders.OPSET,
-            verbose=False,
-            **names,
+            item.model, item.args, dynamo=True, dynamic_shapes=_nested(item.model, shapes), verbose=False, **given
         )
         return bytes(written.model_proto.SerializeToString())
     buffer: Any = io.BytesIO()
-    torch.onnx.export(
-        decoder.step, args, buffer, dynamo=False, dynamic_axes=decoder.axes(), opset_version=decoders.OPSET, **names
-    )
+    torch.onnx.export(item.model, item.args, buffer, dynamo=False, dynamic_axes=item.axes, **given)
     return bytes(buffer.getvalue())
 
 
-def runner(data: bytes) -> Callable[[dict[str, Any]], Sequence[Any]]:
+def _nested(model: torch.nn.Module, shapes: list[Any]) -> tuple[Any, ...]:
+    """The shapes as torch.export wants them: those of `*past` are one tuple."""
+    named = len(inspect.signature(model.forward).parameters) - 1
+    return (*shapes[:named], tuple(shapes[named:]))
+
+
+def runner(data: bytes) -> Run:
     """ONNX Runtime on the file.  Inputs that an exporter left out are not given."""
     import onnxruntime
 
@@ -84,17 +94,23 @@ def runner(data: bytes) -> Callable[[dict[str, Any]], Sequence[Any]]:
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     names = {item.name for item in session.get_inputs()}
-    return lambda feeds: session.run(None, {name: value for name, value in feeds.items() if name in names})
+    outputs = [item.name for item in session.get_outputs()]
+
+    def run(feeds: dict[str, Any]) -> dict[str, Any]:
+        found = session.run(None, {name: value for name, value in feeds.items() if name in names})
+        return dict(zip(outputs, found, strict=True))
+
+    return run
 
 
-def verdict(name: str, exporter: str) -> tuple[str, str]:
+def verdict(name: str, exporter: str, form: str) -> tuple[str, str]:
     """("pass" | "left out" | "export" | "load" | "differs" | "runtime", the reason in one line)."""
     try:
-        decoder = decoders.made(name)
+        item = task(name, form)
     except LeftOutError as error:
         return "left out", str(error)
     try:
-        data = exported(decoder, exporter)
+        data = exported(item, exporter)
     except Exception as error:
         return "export", _line(error)
     try:
@@ -102,7 +118,7 @@ def verdict(name: str, exporter: str) -> tuple[str, str]:
     except Exception as error:
         return "load", _line(error)
     try:
-        decoder.check(run)
+        item.check(run)
     except AssertionError as error:
         return "differs", _line(error)
     except Exception as error:
@@ -116,7 +132,7 @@ def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {first}"[:300]
 
 
-def _child(pipe: Connection, name: str, exporter: str, loud: bool) -> None:
+def _child(pipe: Connection, name: str, exporter: str, form: str, loud: bool) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     if not loud:
         with open(os.devnull, "w") as nowhere:
@@ -124,13 +140,13 @@ def _child(pipe: Connection, name: str, exporter: str, loud: bool) -> None:
             os.dup2(nowhere.fileno(), 2)
         warnings.simplefilter("ignore")
         logging.disable(logging.CRITICAL)
-    pipe.send(verdict(name, exporter))
+    pipe.send(verdict(name, exporter, form))
 
 
-def run_one(name: str, exporter: str, loud: bool = False) -> dict[str, Any]:
+def run_one(name: str, exporter: str, form: str, loud: bool = False) -> dict[str, Any]:
     """One class and exporter in a process of its own."""
     mine, theirs = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=_child, args=(theirs, name, exporter, loud))
+    process = multiprocessing.get_context("fork").Process(target=_child, args=(theirs, name, exporter, form, loud))
     since = time.monotonic()
     process.start()
     theirs.close()
@@ -142,7 +158,8 @@ def run_one(name: str, exporter: str, loud: bool = False) -> dict[str, Any]:
     process.kill()
     process.join()
     seconds = round(time.monotonic() - since, 2)
-    return {"name": name, "exporter": exporter, "verdict": found[0], "reason": found[1], "seconds": seconds}
+    record = {"name": name, "exporter": exporter, "form": form}
+    return {**record, "verdict": found[0], "reason": found[1], "seconds": seconds}
 
 
 def _import_early() -> None:
@@ -160,6 +177,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--route", nargs="*", default=[], choices=ROUTES)
     parser.add_argument("--peer", nargs="*", default=[], choices=PEERS, help="torch.onnx.export with dynamo=...")
+    parser.add_argument("--form", nargs="*", default=["wrapped"], choices=FORMS)
     parser.add_argument("--only", nargs="+", help="names of classes")
     parser.add_argument("--part", help="1/3: the first of three parts of the list")
     parser.add_argument("--json", type=Path, help="append one record a line to this file")
@@ -172,26 +190,31 @@ def main() -> None:
         torchvision()  # transformers imports it where it is installed
     _import_early()
     importlib.import_module("transformers").logging.set_verbosity_error()
-    names = options.only or list(decoders.classes())
-    if options.part:
-        part, parts = map(int, options.part.split("/"))
-        names = names[part - 1 :: parts]
     exporters = [*options.route, *(f"peer-{dynamo}" for dynamo in options.peer)] or ["trace"]
-    records = []
-    for exporter in exporters:
-        for name in names:
-            record = run_one(name, exporter, options.loud)
-            records.append(record)
-            print(f"{exporter:<10} {record['verdict']:<8} {name:<40} {record['seconds']:6.1f} s  {record['reason']}")
-            sys.stdout.flush()
-            if options.json:
-                with options.json.open("a") as file:
-                    file.write(json.dumps(record) + "\n")
-    for exporter in exporters:
-        count = Counter(record["verdict"] for record in records if record["exporter"] == exporter)
-        cases = sum(count.values()) - count["left out"]
-        rest = ", ".join(f"{number} {what}" for what, number in sorted(count.items()) if what != "pass")
-        print(f"{exporter}: {count['pass']} of {cases} cases pass ({rest})")
+    for form in options.form:
+        of_decoders = form in OF_DECODERS
+        names = options.only or (decoders if of_decoders else encoder_decoders).classes()
+        if options.part:
+            part, parts = map(int, options.part.split("/"))
+            names = names[part - 1 :: parts]
+        for exporter in exporters:
+            _sweep(names, exporter, form, options)
+
+
+def _sweep(names: Sequence[str], exporter: str, form: str, options: argparse.Namespace) -> None:
+    """Print a line for each class, and how many pass."""
+    count: Counter[str] = Counter()
+    for name in names:
+        record = run_one(name, exporter, form, options.loud)
+        count[record["verdict"]] += 1
+        print(f"{exporter:<10} {record['verdict']:<8} {name:<40} {record['seconds']:6.1f} s  {record['reason']}")
+        sys.stdout.flush()
+        if options.json:
+            with options.json.open("a") as file:
+                file.write(json.dumps(record) + "\n")
+    cases = sum(count.values()) - count["left out"]
+    rest = ", ".join(f"{number} {what}" for what, number in sorted(count.items()) if what != "pass")
+    print(f"{exporter}, {form}: {count['pass']} of {cases} cases pass ({rest})")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from purexport.stages.finish import judge_path, save_program, verify_program
 from purexport.stages.free_axes import lower_at_any_size
 from purexport.stages.functionalize import make_pure
 from purexport.stages.lower import Onnx, lower_to_onnx
+from purexport.stages.numbers import lower_with_numbers
 from purexport.stages.run import Run, opened
 
 
@@ -58,7 +59,8 @@ def export(
     """Export `model` to ONNX; returns the program, and writes it to `f` when that is given.
 
     `args` is one tensor or a tuple; a dict at the end of the tuple holds keyword arguments.  Arguments and results may
-    be containers, mappings, dataclasses and caches, in each other.  `dynamic_axes` names inputs, as in
+    be containers, mappings, dataclasses and caches, in each other.  By trace the Python numbers among the arguments are
+    inputs too, where the model lets them vary.  `dynamic_axes` names inputs, as in
     `past_key_values.0.key`, or arguments, as in `past_key_values`.  With `dynamic=True` the model runs at other
     sizes first; every axis that it lets vary is dynamic, and the report says why the others are not.
 
@@ -116,14 +118,18 @@ def export(
     )
     judge_path(f, options)
     with opened(model, args, kwargs, options) as run:
-        stages = _captured_and_lowered
-        declared, onnx = lower_at_any_size(run, stages) if options.dynamic else (run, stages(run))
+        declared, onnx = lower_with_numbers(run, _at_asked_sizes)
         program = build_program(declared, onnx)
     if options.verify:
         verify_program(run, program)
     if f is not None:
         save_program(run, program, f)
     return program
+
+
+def _at_asked_sizes(run: Run) -> tuple[Run, Onnx]:
+    stages = _captured_and_lowered
+    return lower_at_any_size(run, stages) if run.options.dynamic else (run, stages(run))
 
 
 def _captured_and_lowered(run: Run) -> Onnx:

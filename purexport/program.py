@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 import proto_schema as ps
 from proto_schema.saveplan import SavePlan
 from purexport.capture.core.mode import copied, preserved
-from purexport.capture.core.structures import results_in, tensors_in
+from purexport.capture.core.structures import apart, number_tensor, results_in, tensors_in
 from purexport.errors import ExportError, VerificationError
 
 
@@ -54,7 +54,9 @@ class ONNXProgram:
 
     `state` holds the tensors that the file takes after the model's arguments: with `mutated_state="io"` the first
     values of buffers, with `export_params=False` the model's parameters and buffers.  `written` names the inputs and
-    buffers whose new values the file returns after the model's results.
+    buffers whose new values the file returns after the model's results.  `constants` is None where Python numbers among
+    the arguments are no inputs.  Otherwise it has those that are none, by their positions among all tensors and
+    numbers, and None for a number without an effect.
     """
 
     def __init__(
@@ -63,11 +65,13 @@ class ONNXProgram:
         report: Report,
         state: Mapping[str, torch.Tensor] | None = None,
         written: Sequence[str] = (),
+        constants: Mapping[int, Any] | None = None,
     ) -> None:
         self.model_proto = model_proto
         self.report = report
         self.state = dict(state or {})
         self.written = list(written)
+        self.constants = constants
 
     def save(
         self, f: Any, *, include_initializers: bool = True, keep_initializers_as_inputs: bool = False, **options: Any
@@ -96,13 +100,34 @@ class ONNXProgram:
 
         Complex tensors are passed and returned in the form of `torch.view_as_real`.
         State that the file takes after the arguments may be left out; then it has its values from the export.
-        Raises ImportError when onnxruntime is not installed.
+        Raises ImportError when onnxruntime is not installed, ValueError for a number other than the one in the file.
         """
-        tensors = tensors_in((args, kwargs))
+        tensors = self.tensors((args, kwargs))
         graph = self.model_proto.graph
         names = [item.name or "" for item in graph.input] if graph is not None else []
         tensors += [self.state[name] for name in names[len(tensors) :] if name in self.state]
         return run_in_onnxruntime(self.model_proto, tensors)
+
+    def tensors(self, arguments: tuple[tuple[Any, ...], Mapping[str, Any]]) -> list[torch.Tensor]:
+        """The tensors that the file takes for these arguments; a number that is an input has no axes.
+
+        Raises ValueError for a number that the file has as a constant, and that is another one here.
+        """
+        if self.constants is None:
+            return tensors_in(arguments)
+        tree = apart(arguments)
+        pairs = zip(tree.leaves(), tree.numbers(), strict=True)
+        leaves = [leaf for (_, leaf), number in pairs if number or isinstance(leaf, torch.Tensor)]
+        for place, number in self.constants.items():
+            if number is not None and place < len(leaves) and leaves[place] != number:
+                raise ValueError(f"the file was exported for the number {number!r}, and {leaves[place]!r} was given")
+        given = [leaf for place, leaf in enumerate(leaves) if place not in self.constants]
+        types = [item.type.tensor_type for item in (self.model_proto.graph or ps.GraphProto()).input if item.type]
+        doubles = [type_ is not None and type_.elem_type == ps.TensorProto.DOUBLE for type_ in types]
+        return [
+            leaf if isinstance(leaf, torch.Tensor) else number_tensor(float(leaf) if double else leaf)
+            for leaf, double in zip(given, doubles, strict=False)
+        ]
 
 
 def _with_initializers_as(proto: ps.ModelProto, kept: bool, inputs: bool) -> ps.ModelProto:
@@ -159,7 +184,9 @@ def verify(
     names = [item.name or "" for item in graph.output]
     with torch.no_grad(), preserved(model):
         expected = [torch.as_tensor(leaf) for _, leaf in results_in(model(*copies, **keywords))]
-        expected += _state_after(model, (copies, keywords), [item.name or "" for item in graph.input], program.written)
+        expected += _state_after(
+            model, program.tensors((copies, keywords)), [item.name or "" for item in graph.input], program.written
+        )
     expected = [as_real(tensor) for tensor in expected]
     got = _results(program, args, kwargs)
     for name, mine, theirs in _pairs(names, got, expected):
@@ -208,9 +235,11 @@ def _pairs(names: Sequence[str], got: Sequence[Any], expected: Sequence[torch.Te
     return [(name, mine, theirs) for (name, mine), theirs in zip(flat, expected, strict=True)]
 
 
-def _state_after(model: Any, arguments: Any, inputs: Sequence[str], written: Sequence[str]) -> list[torch.Tensor]:
-    """The values of the inputs and buffers in `written` after a call."""
-    held = dict(zip(inputs, tensors_in(arguments), strict=False))
+def _state_after(
+    model: Any, given: Sequence[torch.Tensor], inputs: Sequence[str], written: Sequence[str]
+) -> list[torch.Tensor]:
+    """The values of the inputs and buffers in `written` after a call with the tensors `given`."""
+    held: dict[str, torch.Tensor] = dict(zip(inputs, given, strict=False))
     if isinstance(model, torch.nn.Module):
         held.update(model.named_buffers())
     return [held[name].detach().clone() for name in written]

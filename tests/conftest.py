@@ -45,7 +45,7 @@ def signals_end() -> Iterator[None]:
         signal.signal(number, how)
 
 
-_ENDING = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+_ENDING: dict[int, Any] = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 
 
 @pytest.hookimpl(trylast=True)

@@ -352,7 +352,12 @@ def export(
     dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
     **options: Any,
 ) -> Any:
-    """The ONNXProgram of `model`, whose inputs are named x0, x1, ...: the tensors in `args`, then those in `kwargs`."""
+    """The ONNXProgram of `model`, whose inputs are named x0, x1, ...: the tensors in `args`, then those in `kwargs`.
+
+    Numbers among the arguments are constants: tests/capture/test_numbers.py has what a trace makes of them.
+    """
+    if capture == "trace" and holds_numbers((args, dict(kwargs))):
+        model, args, kwargs = with_constants(model, args, kwargs)
     return purexport.export(
         model,
         copy.deepcopy(args),  # a model may write to its inputs
@@ -363,6 +368,34 @@ def export(
         dynamic_axes={name: dict(axes) for name, axes in (dynamic_axes or {}).items()} or None,
         **options,
     )
+
+
+def holds_numbers(tree: Any) -> bool:
+    """Whether Python numbers are among the leaves."""
+    return any(isinstance(leaf, (bool, int, float)) for leaf in pytree.tree_leaves(tree))
+
+
+def with_constants(
+    model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[Any, tuple[torch.Tensor, ...], dict[str, Any]]:
+    """The model with all that is no tensor among the arguments inside it, and the tensors."""
+    leaves, tree = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    call = type(model).forward.__get__(model) if isinstance(model, nn.Module) else model
+
+    def fixed(*tensors: torch.Tensor) -> Any:
+        given = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            given[place] = tensor
+        inner_args, inner_kwargs = pytree.tree_unflatten(given, tree)
+        return call(*inner_args, **inner_kwargs)
+
+    tensors = tuple(leaves[place] for place in places)
+    if not isinstance(model, nn.Module):
+        return fixed, tensors, {}
+    holding = copy.copy(model)  # its modules and parameters are the model's
+    object.__setattr__(holding, "forward", fixed)
+    return holding, tensors, {}
 
 
 def check_export(

@@ -34,12 +34,18 @@ class TensorType:
 
     dtype: torch.dtype
     shape: tuple[Dim, ...] | None = None
-    strides: tuple[int, ...] | None = None
+    strides: tuple[Dim, ...] | None = None
 
     @property
     def rank(self) -> int | None:
         """The number of dimensions, None when unknown."""
         return None if self.shape is None else len(self.shape)
+
+    @property
+    def known_strides(self) -> tuple[int, ...] | None:
+        """The strides, where all of them are numbers."""
+        found = tuple([stride for stride in self.strides or () if isinstance(stride, int)])
+        return found if self.strides is not None and len(found) == len(self.strides) else None
 
     def __str__(self) -> str:
         dims = "*" if self.shape is None else ", ".join("?" if dim is None else str(dim) for dim in self.shape)

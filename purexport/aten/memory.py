@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import Call, Value
+from proto_schema.sizes import maximum
+from purexport.aten.graph import Call, TensorType, Value
 from purexport.aten.schema import signature
 
 
@@ -38,3 +39,16 @@ def written_by(call: Call) -> list[Value]:
     except LookupError:
         return []
     return [value for value in (call.args.get(name) for name in names) if isinstance(value, Value)]
+
+
+def lies_in_order(type_: TensorType) -> bool:
+    """Whether a tensor lies in memory in the order of its elements, at all of its sizes."""
+    if type_.shape is None or type_.strides is None or None in type_.shape:
+        return False
+    for least in (0, 1):  # torch counts an axis without elements as one
+        expected: list[Any] = [1]
+        for size in reversed(type_.shape[1:]):
+            expected.append(expected[-1] * (maximum(least, size) if least and size is not None else size))
+        if not type_.shape or list(type_.strides) == expected[::-1]:
+            return True
+    return False

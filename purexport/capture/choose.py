@@ -31,6 +31,15 @@ def check_choice(route: str) -> None:
         raise ValueError(f"capture={route!r} is not one of {', '.join(map(repr, CHOICES))}")
 
 
+def takes_numbers(request: Request) -> bool:
+    """Whether the first route that is tried takes Python numbers of the arguments as inputs."""
+    taking = [route for route in ROUTES if route.takes(request.model)]
+    asked = [route for route in taking if route.name == request.route]
+    owners = [route for route in taking for option in route.options if getattr(request, option) is not None]
+    first = next((route for route in taking if route.only), (asked or owners or taking)[0])
+    return first.takes_numbers
+
+
 def capture(request: Request) -> Captured:
     """Capture the model.  Raises ExportError when it does not run on the arguments, ValueError for a bad option."""
     check_choice(request.route)
@@ -44,6 +53,8 @@ def capture(request: Request) -> Captured:
 
 def _captured(request: Request) -> Captured:
     taking = [route for route in ROUTES if route.takes(request.model)]
+    if request.numbers:
+        taking = [route for route in taking if route.takes_numbers]
     only = next((route for route in taking if route.only), None)
     if only is not None:
         return _by(only, request, only.only)

@@ -94,7 +94,7 @@ def _is_known(value: Value) -> bool:
     type_ = value.type
     return (
         isinstance(type_, TensorType)
-        and type_.strides is not None
+        and type_.known_strides is not None
         and type_.shape is not None
         and all(isinstance(dim, int) for dim in type_.shape)
     )
@@ -121,7 +121,8 @@ def _on_meta(call: Call) -> tuple[Any, dict[Value, torch.Tensor]]:
         if value not in made:
             shape = _sizes(type_)
             plain = torch.empty(shape, device="meta").stride()
-            strides = type_.strides if type_.strides is not None and len(type_.strides) == len(shape) else plain
+            known = type_.known_strides
+            strides = known if known is not None and len(known) == len(shape) else plain
             made[value] = torch.empty_strided(shape, strides, dtype=type_.dtype, device="meta")
         return made[value]
 

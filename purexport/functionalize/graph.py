@@ -28,9 +28,10 @@ from purexport.functionalize.aliasing import (
     shares_storage,
 )
 from purexport.functionalize.blocks import Order
-from purexport.functionalize.out_of_place import pure_exists, pure_target, renamed
+from purexport.functionalize.out_of_place import gives_what_it_writes, pure_exists, pure_target, renamed
 from purexport.functionalize.running_stats import new_statistics
 from purexport.functionalize.storages import Alias, Journal
+from purexport.functionalize.strided import Strided, is_computed
 from purexport.functionalize.view_inverses import inverse, positions, scattered
 
 
@@ -161,6 +162,12 @@ class Pass:
         try:
             if offset and call.args["storage_offset"] is not None:
                 raise UnknownInverse("its argument does not begin where its memory does")
+            if self._is_open(call, root.current):
+                try:
+                    return Strided(alias, call, self.calls.append, self._constant).read()
+                except UnknownInverse:
+                    if is_computed(call):
+                        raise
             places = positions(alias.chain, root.current)
         except UnknownInverse as error:
             raise ExportError(
@@ -174,6 +181,12 @@ class Pass:
         )
         self.calls.append(Call("aten::take", {"self": base, "index": self._constant(places)}, [result], call.source))
         return result
+
+    def _is_open(self, call: Call, base: Value) -> bool:
+        """Whether the positions that as_strided shows are not known here."""
+        return (
+            self.sizes_of_example or is_computed(call) or not all(type(size) is int for size in base.tensor.shape or ())
+        )
 
     # -- calls
 
@@ -290,6 +303,9 @@ class Pass:
         if len(writes) > 1 and pure_exists(twin):
             self._write_by_twin(call, twin, args, writes)
             return
+        if (len(writes) > 1 or name != "out") and gives_what_it_writes(found):
+            self._write_results(call, found, args, writes)
+            return
         followed = len(writes) == 1 and name in ("out", first) and isinstance(call.args[name], Value)
         if not followed or fact_of(call.target).untraceable:
             raise ExportError(
@@ -317,6 +333,20 @@ class Pass:
             self._refuse_doubt(alias, call)
             self._refuse_constant(alias, call)
             self.write(alias, value, call)
+
+    def _write_results(self, call: Call, found: Signature, args: dict[str, Any], writes: list[str]) -> None:
+        """For operators with several results that are written to given tensors: `topk(x, 2, out=(values, indices))`."""
+        target = pure_target(call, found)
+        values = [Value(output.type) for output in call.outputs]
+        pure = renamed(args, found, signature(target), writes[0])
+        self.calls.append(Call(target, pure, values, call.source))
+        for name, value, output in zip(writes, values, call.outputs, strict=True):
+            alias = self.aliases[call.args[name]]
+            self._refuse_doubt(alias, call)
+            self._refuse_constant(alias, call)
+            self._refuse_resize(alias, value, call)
+            self.write(alias, value, call)
+            self.aliases[output] = alias
 
     def _pure_form(self, call: Call, found: Signature, args: dict[str, Any], name: str) -> Value:
         """Emit the pure operator; returns the new value of the written tensor, in that tensor's dtype."""
@@ -348,8 +378,14 @@ class Pass:
             # the parent's own value from before this write
             before = self._before(node.parent, version - 1)
             try:
+                if node.call.target == "aten::as_strided" and self._is_open(node.call, root.current):
+                    new = Strided(node, node.call, self.calls.append, self._constant).written(new)
+                    self._forget_between(node, root)
+                    break
                 new = inverse(node.call, node.index, before, new, self.calls.append)
-            except UnknownInverse:
+            except UnknownInverse as error:
+                if node.call.target == "aten::as_strided" and self._is_open(node.call, root.current):
+                    raise self._refused_write(alias, call, error) from None
                 new = self._scattered(alias, content, call)
                 self._forget_between(alias, node)
                 break
@@ -369,12 +405,15 @@ class Pass:
                 raise UnknownInverse("its sizes must be known, and an axis is dynamic", code="view-sizes-unknown")
             return scattered(alias.chain, alias.root.current, content, self._constant, self.calls.append)
         except UnknownInverse as error:
-            views = " of ".join(f"{view.target} ({view.source})" for view, _ in reversed(alias.chain))
-            raise ExportError(
-                f"{call.target} at {call.source} writes through {views}: {error}; write into the base tensor, or build "
-                "a new tensor",
-                code=error.code,
-            ) from None
+            raise self._refused_write(alias, call, error) from None
+
+    def _refused_write(self, alias: Alias, call: Call, error: UnknownInverse) -> ExportError:
+        views = " of ".join(f"{view.target} ({view.source})" for view, _ in reversed(alias.chain))
+        return ExportError(
+            f"{call.target} at {call.source} writes through {views}: {error}; write into the base tensor, or build a "
+            "new tensor",
+            code=error.code,
+        )
 
     def _constant(self, tensor: torch.Tensor) -> Value:
         return self.graph.constant(tensor, "positions")

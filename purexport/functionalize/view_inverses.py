@@ -51,13 +51,13 @@ def positions(chain: Chain, base: Value) -> torch.Tensor:
     """
     type_ = base.tensor
     shape = [dim for dim in type_.shape or () if isinstance(dim, int)]
-    if type_.shape is None or len(shape) < len(type_.shape) or type_.strides is None:
+    if type_.shape is None or len(shape) < len(type_.shape) or type_.known_strides is None:
         raise UnknownInverse("its sizes must be known", code="view-sizes-unknown")
     if math.prod(shape) > _MOST_POSITIONS:
         raise UnknownInverse(f"this is supported for up to {_MOST_POSITIONS} elements")
     # for a complex tensor the positions have an imaginary part, which reveals a real part or a conjugate
     dtype, mark = (torch.complex128, 1j) if type_.dtype.is_complex else (torch.int64, 0)
-    seen: Any = torch.empty_strided(shape, type_.strides, dtype=dtype)
+    seen: Any = torch.empty_strided(shape, type_.known_strides, dtype=dtype)
     seen.copy_(torch.arange(math.prod(shape)).reshape(shape) + mark)
     for view, index in chain:
         seen = None if reinterprets(view.target) else seen_by(view, seen)

@@ -58,6 +58,13 @@ _PYTHON: dict[Any, str] = {
 _SAME = frozenset([torch.ops.aten.detach_.default, torch.ops.aten.requires_grad_.default])
 
 
+def python_target(function: Any) -> str | None:
+    """The name under which a graph has calls of a Python function; None for a class or another object."""
+    if function in _PYTHON:
+        return _PYTHON[function]
+    return None if isinstance(function, type) or not hasattr(function, "__name__") else f"python::{function.__name__}"
+
+
 def read_module(module: torch.fx.GraphModule, graph: AtenGraph) -> None:
     """Read `module` into `graph`, whose inputs stand for the module's placeholders, in order."""
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]

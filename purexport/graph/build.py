@@ -32,13 +32,13 @@ def build_model(
 ) -> ps.ModelProto:
     """The model's message.  Its weights are views of the model's memory; with `all_inputs` they are defaults of inputs.
 
-    A domain of custom operators has version 1, unless `custom_opsets` gives another one.  `origins` knows which memory
-    contains bytes of a checkpoint.
+    A domain of custom operators has the version that its nodes want, 1 by default, unless `custom_opsets` gives one.
+    `origins` knows which memory contains bytes of a checkpoint.
     """
     initializers = graph.initializers()
     more = initializers if all_inputs else ()
     imports = [ps.OperatorSetIdProto(domain="", version=opset)]
-    domains = {**dict.fromkeys(sorted(_domains(graph)), 1), **(custom_opsets or {})}
+    domains = {**dict(sorted(_domains(graph).items())), **(custom_opsets or {})}
     imports += [ps.OperatorSetIdProto(domain=key, version=value) for key, value in domains.items()]
     return ps.ModelProto(
         ir_version=operators.ir_version_for(opset),
@@ -49,10 +49,15 @@ def build_model(
     )
 
 
-def _domains(graph: Graph) -> set[str]:
-    """The domains of custom operators in use."""
-    found = {node.domain for node in graph.nodes if node.domain}
-    return found.union(*(_domains(body) for node in graph.nodes for body in node.subgraphs()))
+def _domains(graph: Graph) -> dict[str, int]:
+    """The domains of custom operators in use, each with the newest version that a node wants."""
+    found: dict[str, int] = {}
+    for node in graph.nodes:
+        wanted = [_domains(body) for body in node.subgraphs()] + [{node.domain: node.version}]
+        for domain, version in (item for domains in wanted for item in domains.items()):
+            found[domain] = max(found.get(domain, 1), version)
+    found.pop("", None)
+    return found
 
 
 def _graph(

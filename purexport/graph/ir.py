@@ -88,7 +88,10 @@ class Value:
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One operator node; absent optional inputs are None.  `source` is the line of the model that it comes from."""
+    """One operator node; absent optional inputs are None.  `source` is the line of the model that it comes from.
+
+    `version` is that of a domain of custom operators which the model names itself.
+    """
 
     op_type: str
     inputs: list[Value | None]
@@ -97,6 +100,7 @@ class Node:
     domain: str = ""
     source: Source = field(default_factory=Source)
     name: str = ""
+    version: int = 1
 
     def subgraphs(self) -> Iterator[Graph]:
         """The bodies of If, Loop and Scan."""

@@ -9,6 +9,7 @@ symbol must hold for all sizes but the smallest few, which torch's own shape fun
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -37,12 +38,14 @@ def expand(call: Call) -> AtenGraph | None:
     values = list(dict.fromkeys(call.inputs()))
     if overload is None or not all(map(_is_known, values)) or not all(map(_has_form, call.outputs)):
         return None
-    if not overload.has_kernel_for_dispatch_key("CompositeImplicitAutograd") and overload not in _table():
+    definition = _definitions().get(overload, overload)
+    composite = overload.has_kernel_for_dispatch_key("CompositeImplicitAutograd")
+    if definition is overload and not composite and overload not in _table():
         return None
 
     def run(*tensors: torch.Tensor) -> Any:
         known = dict(zip(values, tensors, strict=True))
-        return overload(**{name: map_values(arg, known.__getitem__) for name, arg in call.args.items()})
+        return definition(**{name: map_values(arg, known.__getitem__) for name, arg in call.args.items()})
 
     graph = AtenGraph(inputs=[Input(value, f"input_{index}", "user") for index, value in enumerate(values)])
     try:
@@ -128,3 +131,10 @@ def _table() -> Mapping[Any, Any]:
     from torch._decomp import core_aten_decompositions
 
     return dict(core_aten_decompositions())
+
+
+def _definitions() -> Mapping[Any, Any]:
+    """The functions by which torch.onnx.ops, where a model has loaded it, computes operators of ONNX."""
+    module: Any = sys.modules.get("torch.onnx.ops")
+    found: Mapping[Any, Any] = {} if module is None else module.aten_decompositions()
+    return found

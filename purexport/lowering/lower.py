@@ -34,6 +34,7 @@ from purexport.lowering.arguments import computed_numbers, known_arguments, unkn
 from purexport.lowering.core.context import Site, site_of
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import COMPLEX, QUANTIZED
+from purexport.lowering.older.table import FORMS
 from purexport.lowering.rules import RuleBook, registered
 from purexport.lowering.sized import Example
 from purexport.lowering.state import State
@@ -126,7 +127,7 @@ def _lowered(
 ) -> Lowered:
     """One lowering of the graph; `example` knows the sizes that can change, where the types do not say them."""
     walk = Walk(custom, kind, example)
-    op = Emitter.of(walk.result.graph, opset, folds=fold, scope=example)
+    op = Emitter.of(walk.result.graph, opset, folds=fold, scope=example, older=FORMS)
     op = walk.model(op, graph)
     if kind is OperatorExportTypes.RAW:
         if listed and op.graph.outputs:
@@ -195,7 +196,10 @@ class Walk:
             if self.example is not None:
                 self.example.settle(call, recorded, state.env)
         except OpsetError as error:
-            self._gap(op, call, _lowest(error), error.code, outer)
+            if _is_defined_in_torch(call):
+                self._decompose(op, call, outer)
+            else:
+                self._gap(op, call, _lowest(error), error.code, outer)
         except (UnsupportedForm, UnsupportedDtypeError) as error:
             self._gap(op, call, str(error), error.code, outer)
         except ExportError:
@@ -364,3 +368,8 @@ def _expanded(call: Call) -> AtenGraph | None:
     from purexport.lowering.decompose import expand
 
     return expand(call)
+
+
+def _is_defined_in_torch(call: Call) -> bool:
+    """Whether a call names an operator of ONNX that torch can compute without it."""
+    return call.target.startswith("onnx::") and _expanded(call) is not None

@@ -19,7 +19,7 @@ FILES = {
     "elementwise": "activations arithmetic bits bitwise compare numbers",
     "fft": "fourier spectrogram",
     "linalg": "eigen einsum factorizations grouped ldl powers products solve spectral",
-    "nn": "adaptive_pool attention conv ctc grid im2col losses norm packed_sequences pool random resize rnn",
+    "nn": "adaptive_pool attention conv ctc grid im2col losses norm onnx_ops packed_sequences pool random resize rnn",
     "quantized": "conversions decomposed layers moves operators",
     "reduce": "counting covariance cumulative reductions sorting",
     "special": "functions gamma polynomials",

@@ -90,8 +90,8 @@ class FakeMachine:
         shape: list[Any] = list(type_.shape or ())
         for axis, name in axes.items():
             shape[axis] = self.symbol(name, shape[axis])
-        if not axes and type_.strides is not None:
-            return torch.empty_strided(shape, type_.strides, dtype=type_.dtype)
+        if not axes and type_.known_strides is not None:
+            return torch.empty_strided(shape, type_.known_strides, dtype=type_.dtype)
         return torch.empty(shape, dtype=type_.dtype)
 
     def constant(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -73,7 +73,7 @@ class Symbols:
     def type(self, value: Any) -> Type:
         """The type of `value`, which torch.export recorded for a node or a fake tensor run returned."""
         if isinstance(value, torch.Tensor):
-            return TensorType(value.dtype, tuple(map(self.dim, value.shape)), _strides(value))
+            return TensorType(value.dtype, tuple(map(self.dim, value.shape)), self._strides(value))
         if isinstance(value, (bool, torch.SymBool)):
             return ScalarType(bool)
         if isinstance(value, (int, torch.SymInt)):
@@ -81,6 +81,9 @@ class Symbols:
         if isinstance(value, (float, torch.SymFloat)):
             return ScalarType(float)
         return ListType()
+
+    def _strides(self, tensor: torch.Tensor) -> tuple[Dim, ...]:
+        return tuple(map(self.dim, tensor.stride())) if tensor.layout == torch.strided else ()
 
 
 def _plus(one: Known, other: Known) -> Known:
@@ -111,8 +114,3 @@ _FUNCTIONS: Mapping[str, Callable[..., Known]] = {
     "Max": maximum,
     "Min": minimum,
 }
-
-
-def _strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    strides = tensor.stride() if tensor.layout == torch.strided else ()
-    return tuple(strides) if all(type(stride) is int for stride in strides) else None

@@ -51,7 +51,8 @@ def build_program(run: Run, onnx: Onnx) -> ONNXProgram:
     if options.report:
         say(report.as_text())
     state = onnx.pure.state
-    return ONNXProgram(proto, report, {**state.first, **onnx.outside}, state.written)
+    constants = run.constants if run.numbers else None
+    return ONNXProgram(proto, report, {**state.first, **onnx.outside}, state.written, constants)
 
 
 def _report(run: Run, onnx: Onnx, proto: ModelProto) -> Report:

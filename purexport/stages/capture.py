@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from proto_schema import operators
 from purexport.capture.choose import capture
 from purexport.capture.core import names
 from purexport.capture.core.mode import copied, exporting, preserved, select_model_mode_for_export
 from purexport.capture.core.request import Captured, Request
 from purexport.capture.core.structures import counted
 from purexport.capture.export.route import plain_shapes
+from purexport.lowering.core.versions import takes_sequences
 from purexport.stages.run import Run
 
 
@@ -29,6 +31,8 @@ def capture_model(run: Run) -> Captured:
         plain_shapes(options.dynamic_shapes, run.model, run.args, run.kwargs),
         weights.valueless_tensors,
         options.output_names or (),
+        run.numbers,
+        takes_sequences(operators.schema("Loop", options.opset)),
     )
     mode = select_model_mode_for_export(run.model, options.training)
     with mode, weights.swapped(), preserved(run.model, runs=not weights.valueless), exporting():

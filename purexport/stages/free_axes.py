@@ -96,7 +96,8 @@ def _found(run: Run) -> FreeAxes:
     forms: list[list[Any]] = []  # that of the example is the first
 
     def runs(tensors: Sequence[torch.Tensor]) -> str | None:
-        given, keywords = flat.rebuild([_not_all_ones(tensor.detach().clone()) for tensor in tensors])
+        copies = [_not_all_ones(tensor.detach().clone()) for tensor in tensors]
+        given, keywords = flat.rebuild([run.numbers.get(place, copied) for place, copied in enumerate(copies)])
         try:
             with attributes_kept(run.model):
                 forms[1:] = [_form(run.model(*given, **keywords))]

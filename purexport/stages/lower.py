@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import torch
 
 from purexport.aten.axes import Axes
+from purexport.aten.graph import Arg, Call, TensorType, Value
+from purexport.aten.schema import number_parameters
 from purexport.facts.table import has_data_dependent_size
 from purexport.graph.ir import Graph
 from purexport.graph.parameters import parameters_as_inputs
+from purexport.lowering.arguments import flat
 from purexport.lowering.lower import Lowered, lower_graph
 from purexport.stages.functionalize import Pure
 from purexport.stages.run import Run, said
@@ -56,5 +59,19 @@ def _axes(pure: Pure) -> Mapping[str, Axes] | None:
     captured = pure.captured
     if captured.types_hold_for_all_sizes:
         return None
-    changing = bool(captured.axes) or any(map(has_data_dependent_size, pure.graph.calls))
+    calls = pure.graph.calls
+    changing = bool(captured.axes) or any(has_data_dependent_size(call) or _counts_by_tensor(call) for call in calls)
     return captured.axes if changing else None
+
+
+def _counts_by_tensor(call: Call) -> bool:
+    """Whether a call takes a whole number from a tensor: sizes may follow from that."""
+    if call.target in ("aten::Int.Tensor", "aten::IntImplicit"):
+        return True
+    names = number_parameters(call.target)
+    return any(_is_whole(item) for name, argument in call.args.items() if name in names for item in flat([argument]))
+
+
+def _is_whole(item: Arg) -> bool:
+    type_ = item.type if isinstance(item, Value) else None
+    return isinstance(type_, TensorType) and not (type_.dtype.is_floating_point or type_.dtype.is_complex)

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,9 @@ class Run:
 
     `args` and `kwargs` are the arguments for a call of the model, with the user's own tensors.  `rules` are functions
     that take precedence over our rules.  `weights` replace tensors of the model.  `free_axes` is what was found out for
-    `dynamic=True`.
+    `dynamic=True`.  `numbers` are the Python numbers for which `args` and `kwargs` have zero-dim tensors, by their
+    positions among the tensors; `constants` are those left, by their positions among all tensors and numbers, None for
+    one without an effect.
     """
 
     model: Any
@@ -44,6 +46,8 @@ class Run:
     rules: Mapping[str, Callable[..., Any]]
     weights: Attached
     free_axes: FreeAxes | None = None
+    numbers: Mapping[int, Any] = field(default_factory=dict)
+    constants: Mapping[int, Any] = field(default_factory=dict)
 
     @property
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -48,6 +48,14 @@ def checked(x: Tensor) -> Tensor:
     return x.reshape(x.shape[0] * 2, -1)
 
 
+def written_to(x: Tensor) -> Tensor:
+    """The size is the same at the end, whatever it was where Python asked for it."""
+    rows = x.shape[0] * 1
+    number = float(rows)
+    rows.clamp_(max=3) if isinstance(rows, Tensor) else rows
+    return x * number
+
+
 CASES = {
     "a root of the size": Case(lambda x: x * math.sqrt(x.shape[0]), True),
     "a whole root, which is that of twice the size, too": Case(lambda x: x * int(x.shape[0] ** 0.5), True),
@@ -62,6 +70,9 @@ CASES = {
     "a branch on the size": Case(long_or_short, False, branch=(5, 6)),
     "a branch for a size of one": Case(lambda x: -x if x.shape[0] == 1 else x, False, branch=(1,)),
     "a check of the size": Case(checked, False),
+    "a number beside a truth value of the same size": Case(lambda x: x * float(x.shape[0]) if x.shape[0] else x, True),
+    "a number of a size that is written to": Case(written_to, True),
+    "a number in the text of a message": Case(lambda x: x * float(f"{x.shape[0]}"), True),
 }
 
 

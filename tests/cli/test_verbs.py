@@ -154,7 +154,7 @@ def test_export(name: str, argv: Sequence[str], folder: Path, capsys: pytest.Cap
     facts = json.loads(capsys.readouterr().out)
     onnx.checker.check_model("out.onnx", full_check=True)
     session = onnxruntime.InferenceSession("out.onnx")
-    assert [value.name for value in session.get_inputs()] == ["x"]
+    assert [value.name for value in session.get_inputs()] == ["x", *(["scale"] if "--kwargs" in argv else [])]
     assert facts["verified"] and facts["file"] == "out.onnx" and facts["nodes"] == len(onnx.load("out.onnx").graph.node)
     assert facts["files"]["out.onnx"] == (folder / "out.onnx").stat().st_size
     assert facts["opset"] == (9 if "--opset" in argv else 20)

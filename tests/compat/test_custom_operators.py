@@ -224,20 +224,12 @@ def test_the_translation_table(table: Any, route: str) -> None:
     torch.testing.assert_close(program(X)[0], Foo()(X))
 
 
-class Scripted:
-    """What is told of a function of onnxscript: it can be called, and gives a message."""
-
-    def __call__(self, *_: Any) -> Any:
-        raise NotImplementedError
-
-    def to_function_proto(self) -> Any:
-        raise NotImplementedError
-
-
 # table, error, its words
 WRONG_TABLES = [
     ({3: table_rule}, TypeError, "has the key 3; give 'ns::op'"),
-    ({"pxtest::foo": Scripted()}, TypeError, "gives pxtest::foo a Scripted of onnxscript, .*; give a function of"),
+    ({"pxtest::foo": []}, TypeError, "gives pxtest::foo a list; give a function of"),
+    ({"pxtest::foo": [table_rule, "a"]}, TypeError, "gives pxtest::foo a str; give a function of"),
+    ({float: table_rule}, TypeError, "has the key <class 'float'>; give 'ns::op'"),
     ({"pxtest::foo": 3}, TypeError, "gives pxtest::foo a int; give a function of"),
     ({"pxtest::foo": lambda op, *_: 1 / 0}, purexport.ExportError, "gives pxtest::foo at .* failed: ZeroDivisionError"),
     ({"pxtest::foo": lambda op, x: x}, purexport.ExportError, r"gives pxtest::foo at .* failed: TypeError"),

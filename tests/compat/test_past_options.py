@@ -70,9 +70,9 @@ ARGUMENTS = [
     # what it shows, model, args, kwargs, names of inputs
     ("a-tensor", Scaled(), X, None, ["x"]),
     ("a-tuple", Scaled(), (X, Y), None, ["x", "y"]),
-    ("numbers-are-baked-in", Scaled(), (X, Y, 3.0), None, ["x", "y"]),
-    ("a-last-dict-is-keywords", Scaled(), (X, {"y": Y, "scale": 3.0}), None, ["x", "y"]),
-    ("keywords-out-of-order", Scaled(), (X, {"scale": 3.0, "y": Y}), None, ["x", "y"]),
+    ("numbers-are-inputs", Scaled(), (X, Y, 3.0), None, ["x", "y", "scale"]),
+    ("a-last-dict-is-keywords", Scaled(), (X, {"y": Y, "scale": 3.0}), None, ["x", "y", "scale"]),
+    ("keywords-out-of-order", Scaled(), (X, {"scale": 3.0, "y": Y}), None, ["x", "y", "scale"]),
     ("an-empty-last-dict-is-none", Keyed(), ({"a": A, "b": B}, {}), None, ["x_a", "x_b"]),
     ("only-keywords", Scaled(), {"x": X}, None, ["x"]),
     ("a-dict-that-is-no-keywords", Keyed(), ({"a": A, "b": B},), None, ["x_a", "x_b"]),

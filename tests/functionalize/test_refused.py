@@ -52,18 +52,6 @@ def _resized(x: Tensor) -> Any:
     return y
 
 
-def _two_outs(x: Tensor) -> Any:
-    values, places = torch.zeros(3), torch.zeros(3, dtype=torch.int64)
-    torch.max(x, 0, out=(values, places))
-    return values
-
-
-def _written_last(x: Tensor) -> Any:
-    gradient = torch.zeros(2, 3)
-    torch.ops.aten.gelu_backward.grad_input(x, x, grad_input=gradient)
-    return gradient
-
-
 def _list_of_writes(x: Tensor) -> Any:
     y = x.clone()
     torch._foreach_add_([y], 1.0)
@@ -148,8 +136,6 @@ SHAPED = torch.jit.script(_shaped_by_tensor)
 REFUSED = [
     # model, routes, what the error says
     pytest.param(_resized, ("export",), "resize_ at .* writes in a way that cannot be followed", id="resize"),
-    pytest.param(_two_outs, ("trace", "export"), "writes in a way that cannot be followed", id="two-outs"),
-    pytest.param(_written_last, ("trace",), "writes in a way that cannot be followed", id="neither-first-nor-out"),
     pytest.param(_list_of_writes, ("export",), "writes in a way that cannot be followed", id="foreach"),
     pytest.param(_no_pure_form, ("trace",), "writes in place, and torch has no pure form of it", id="sobol"),
     pytest.param(_overlapping_windows, ("trace", "export"), r"writes through aten::unfold", id="unfold"),

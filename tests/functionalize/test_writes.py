@@ -149,6 +149,94 @@ def out_argument_of_another_dtype(x: Tensor, y: Tensor) -> Any:
     return z
 
 
+@program(f32(3))
+def out_argument_of_a_range(x: Tensor) -> Any:
+    y = torch.empty(0, dtype=torch.int64)
+    z = torch.arange(4, out=y)
+    return y, z * x.sum().long()
+
+
+@program(f32(3, 4), dynamic={0: {0: "n"}})
+def out_argument_of_a_dynamic_range(x: Tensor) -> Any:
+    y, z = torch.empty(0, dtype=torch.int64), torch.empty(0)
+    torch.arange(x.size(0), out=y)
+    torch.arange(2, 2 * x.size(0) + 2, 3, out=z)
+    return y, z + x.sum()
+
+
+@program(f32(3, 4), dynamic={0: {0: "n"}})
+def out_argument_of_what_makes_tensors(x: Tensor) -> Any:
+    y, z, w = torch.empty(0), torch.empty(0, dtype=torch.int32), torch.empty(3)
+    torch.ones(x.size(0), 2, out=y)
+    torch.full((2, 3), 7, out=z)
+    torch.eye(3, out=w)
+    return y, z, w @ x.sum()[None].expand(3)
+
+
+@program(f32(3), routes=("trace", "export"))
+def out_arguments_of_a_range_with_its_end(x: Tensor) -> Any:
+    y = torch.empty(0)
+    torch.range(1, 4, 0.5, out=y)
+    return y * x.sum()
+
+
+@program(f32(3, 4), routes=("trace", "export"))
+def several_out_arguments(x: Tensor) -> Any:
+    values, places = torch.empty(0), torch.empty(0, dtype=torch.int64)
+    torch.max(x, 1, out=(values, places))
+    values.mul_(2)
+    return values, places
+
+
+@program(f32(2, 3), routes=("trace", "export"))
+def out_argument_of_another_name(x: Tensor) -> Any:
+    gradient = torch.zeros(2, 3)
+    torch.ops.aten.gelu_backward.grad_input(x, x, grad_input=gradient)
+    return gradient
+
+
+# Views by strides -----------------------------------------------------------------------------------------------------
+
+SQUARE: Any = {0: {0: "n", 1: "n"}}
+
+
+@program(f32(2, 3, 4, 5), dynamic={0: {0: "batch", 1: "n"}}, opsets=(13, 20), every=(5,))
+def strided_chunks_that_overlap(x: Tensor) -> Any:
+    size, stride = list(x.size()), list(x.stride())
+    size[1] = size[1] * 2 - 1
+    stride[1] = stride[1] // 2
+    return x.as_strided(size=size, stride=stride)
+
+
+@program(f32(2, 10), dynamic={0: {0: "batch", 1: "n"}}, opsets=(13, 20), every=(5,))
+def strided_frames(x: Tensor) -> Any:
+    y = x + 1
+    return y.as_strided(((x.size(1) - 4) // 2 + 1, x.size(0), 4), (2, y.stride(0), 1))
+
+
+@program(f32(4, 4), dynamic=SQUARE, opsets=(13, 20), every=(1, 2))
+def write_to_a_strided_diagonal(x: Tensor) -> Any:
+    y = x.clone()
+    before = y.view(-1)
+    diagonal = y.as_strided((x.size(0),), (x.stride(0) + 1,))
+    diagonal[1:] = 3
+    diagonal.mul_(2)
+    return y, before + diagonal.sum()
+
+
+@program(f32(3, 4), opsets=(13, 20))
+def strided_by_static_sizes(x: Tensor) -> Any:
+    y = x.clone()
+    y.as_strided((x.size(0), 2), (4, 1), 1).mul_(2)
+    return y, x.as_strided((2, x.size(1)), (0, 2))
+
+
+@program(f32(3, 4), dynamic={0: {0: "n"}}, opsets=(13, 20), every=(5,))
+def strided_of_another_order(x: Tensor) -> Any:
+    y = x.transpose(0, 1).contiguous()
+    return y.as_strided((x.size(0), 2), (1, x.size(0)))
+
+
 # Names that change what they see --------------------------------------------------------------------------------------
 
 

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed  # declares quantized_decomposed::
+import torch.onnx.ops  # declares onnx:: and onnx_symbolic::
 
 import purexport.lowering
+from purexport.capture.trace import onnx_operators
 from purexport.lowering.rules import FILES, registered
 from tests import transformers_shim  # noqa: F401  declares transformers::
 from tests.torchvision_shim import torchvision
@@ -63,6 +65,7 @@ def test_rules_open_with_a_schema(path: str) -> None:
         pytest.skip(f"the docstrings quote the schemas of torch {PINNED[0]}")
     importlib.import_module("torch.nn.modules.linear_cross_entropy")  # declares torch_nn::
     torchvision()
+    onnx_operators.operator()
     module = f"purexport.lowering.{path.replace('/', '.')}"
     names: dict[object, list[str]] = {}
     for name, rule in registered().items():

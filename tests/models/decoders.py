@@ -9,6 +9,8 @@ and on greedy steps of one token with the growing cache.  Logits and caches are 
 The attention mask has a hole, so that a file that lost the mask is found.  It has no query without any key, whose
 result would be noise.  Windows are shorter than what is generated.
 
+A case has two exports: `Step`, and the model itself with a `DynamicCache` among its arguments (`own`).
+
 transformers is imported where it is needed, so this module may be imported without it.
 """
 
@@ -145,18 +147,21 @@ LEFT_OUT: dict[str, str] = {
 }
 
 
+Run = Callable[[dict[str, Any]], dict[str, Any]]  # a file in a runtime: inputs by name -> outputs by name
+
+
 class LeftOutError(Exception):
     """A class that is no case: it does not run in eager mode with a DynamicCache of keys and values alone."""
 
 
-def _library(module: str = "") -> Any:
+def library(module: str = "") -> Any:
     """transformers or a module of it, without the types that it has where it is installed."""
     return importlib.import_module(f"transformers.{module}".rstrip("."))
 
 
 def classes() -> list[str]:
     """The names of the mapping's classes."""
-    return sorted(set(_library("models.auto.modeling_auto").MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()))
+    return sorted(set(library("models.auto.modeling_auto").MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values()))
 
 
 class Step(nn.Module):
@@ -168,12 +173,22 @@ class Step(nn.Module):
         self.layers = layers
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
-        cache = _library("cache_utils").DynamicCache()
-        for layer in range(self.layers):
-            cache.update(past[2 * layer], past[2 * layer + 1], layer)
+        cache = filled(past)
         result = self.model(input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, use_cache=True)
         present = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
         return (result.logits, *present)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One export of a case: what `purexport.export` gets, and how the file is judged."""
+
+    model: nn.Module
+    args: tuple[Tensor, ...]
+    kwargs: dict[str, Any]
+    axes: dict[str, Any]
+    names: dict[str, Any]  # those of inputs and outputs, where they are given
+    check: Callable[[Run], None]  # AssertionError unless the file does as torch
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,17 +227,37 @@ class Decoder:
         cache = [torch.randn([sizes.get(size, size) for size in shape], generator=generator) for shape in self.shapes]
         return (ids, mask(batch, past + seq), *cache)
 
-    def check(self, run: Callable[[dict[str, Any]], Sequence[Any]]) -> None:
-        """AssertionError unless `run` (inputs by name -> outputs) does as torch: a prefill and greedy steps."""
+    def wrapped(self) -> Task:
+        """The export of `Step`."""
+        names = {"input_names": self.input_names, "output_names": self.output_names}
+        return Task(self.step, self.args(**EXAMPLE), {}, self.axes(), names, self.check)
+
+    def own(self) -> Task:
+        """The export of the model itself, with a cache among its arguments."""
+        ids, mask, *past = self.args(**EXAMPLE)
+        kwargs = {"input_ids": ids, "attention_mask": mask, "past_key_values": filled(past), "use_cache": True}
+        axes = self.axes()
+        cache = {name.removeprefix("past_").replace("_", "."): axes.pop(name) for name in self.input_names[2:]}
+        return Task(self.step.model, (), kwargs, {**axes, "past_key_values": cache}, {}, self._check_own)
+
+    def _check_own(self, run: Run) -> None:
+        theirs = [own_name(name) for name in self.input_names]
+
+        def renamed(feeds: dict[str, Any]) -> dict[str, Any]:
+            found = run(dict(zip(theirs, feeds.values(), strict=True)))
+            return {name: found[own_name(name)] for name in self.output_names}
+
+        self.check(renamed)
+
+    def check(self, run: Run) -> None:
+        """AssertionError unless `run` does as torch: a prefill and greedy steps."""
         args = self.args(**PREFILL, seed=1)
         for count in range(1 + STEPS):
             where = f"step {count}" if count else "prefill"
             with torch.no_grad():
                 wanted = self.step(*args)
             found = run({name: tensor.numpy() for name, tensor in zip(self.input_names, args, strict=True)})
-            assert len(found) == len(wanted), f"{where}: {len(found)} outputs, torch gives {len(wanted)}"
-            for name, got, want in zip(self.output_names, found, wanted, strict=True):
-                assert_near(np.asarray(got), want, CHAIN, f"{where}, {name}")
+            compare(found, dict(zip(self.output_names, wanted, strict=True)), where)
             token = wanted[0][:, -1:].argmax(-1)
             past = wanted[1:]
             args = (token, mask(len(token), args[1].shape[1] + 1), *past)
@@ -235,11 +270,34 @@ def mask(batch: int, total: int) -> Tensor:
     return result
 
 
-def tiny_config(config_class: Any) -> Any:
-    """A config with the sizes of TINY, and the configs in it likewise."""
+def filled(past: Sequence[Tensor]) -> Any:
+    """A `DynamicCache` that holds the given keys and values."""
+    cache = library("cache_utils").DynamicCache()
+    for layer in range(len(past) // 2):
+        cache.update(past[2 * layer], past[2 * layer + 1], layer)
+    return cache
+
+
+def own_name(name: str) -> str:
+    """The name that we give to what `Step` calls `past_0_key` or `present_0_key`."""
+    kind, _, rest = name.partition("_")
+    kinds = {"past": "past_key_values", "present": "present"}
+    return f"{kinds[kind]}.{rest.replace('_', '.')}" if kind in kinds else name
+
+
+def compare(found: dict[str, Any], wanted: dict[str, Tensor], where: str) -> None:
+    """AssertionError unless the outputs are those of torch."""
+    assert list(found) == list(wanted), f"{where}: outputs {list(found)}, torch gives {list(wanted)}"
+    for name, want in wanted.items():
+        assert_near(np.asarray(found[name]), want, CHAIN, f"{where}, {name}")
+
+
+def tiny_config(config_class: Any, leave: Sequence[str] = ()) -> Any:
+    """A config with the sizes of TINY but for some arguments, and the configs in it likewise."""
     taken = inspect.signature(config_class.__init__).parameters
-    inner = {name: tiny_config(_kind(config_class, name)) for name in config_class.sub_configs or () if name in taken}
-    given = {name: value for name, value in TINY.items() if name in taken}
+    kinds = {name: _kind(config_class, name) for name in config_class.sub_configs or () if name in taken}
+    inner = {name: tiny_config(kind, leave) for name, kind in kinds.items()}
+    given = {name: value for name, value in TINY.items() if name in taken and name not in leave}
     return config_class(**(given | inner | OVERRIDES.get(config_class.model_type, {})))
 
 
@@ -254,16 +312,16 @@ def made(name: str) -> Decoder:
     if name in LEFT_OUT:
         raise LeftOutError(LEFT_OUT[name])
     try:
-        model_class = getattr(_library(), name)
-        model = _model(model_class, tiny_config(model_class.config_class))
+        model_class = getattr(library(), name)
+        model = tiny_model(model_class, tiny_config(model_class.config_class))
     except LeftOutError:
         raise
     except Exception as error:  # whatever a class needs that is not here
-        raise LeftOutError(f"no tiny model: {_line(error)}") from error
+        raise LeftOutError(f"no tiny model: {line(error)}") from error
     return _case(name, model)
 
 
-def _model(model_class: Any, config: Any) -> nn.Module:
+def tiny_model(model_class: Any, config: Any) -> nn.Module:
     with torch.device("meta"):
         count = sum(parameter.numel() for parameter in model_class(config).parameters())
     if count > PARAMETERS:
@@ -281,17 +339,17 @@ def _model(model_class: Any, config: Any) -> nn.Module:
 
 
 def _case(name: str, model: Any) -> Decoder:
-    library = _library("cache_utils")
-    cache = library.DynamicCache()
+    caches = library("cache_utils")
+    cache = caches.DynamicCache()
     ids = torch.randint(3, 90, (3, 5))
     try:
         with torch.no_grad():
             result = model(input_ids=ids, attention_mask=torch.ones_like(ids), past_key_values=cache, use_cache=True)
     except Exception as error:
-        raise LeftOutError(f"{_other_layers(model)}does not run with a DynamicCache: {_line(error)}") from error
+        raise LeftOutError(f"{_other_layers(model)}does not run with a DynamicCache: {line(error)}") from error
     if not getattr(cache, "layers", None):
         raise LeftOutError("takes a DynamicCache and puts nothing in it")
-    kinds = {type(layer).__name__ for layer in cache.layers if type(layer) is not library.DynamicLayer}
+    kinds = {type(layer).__name__ for layer in cache.layers if type(layer) is not caches.DynamicLayer}
     if kinds:
         raise LeftOutError(f"keeps state other than keys and values: {', '.join(sorted(kinds))}")
     tensors = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
@@ -306,12 +364,12 @@ def _case(name: str, model: Any) -> Decoder:
 
 def _other_layers(model: Any) -> str:
     """What layers a cache that is made from the config has beside those of keys and values, as a reason."""
-    library = _library("cache_utils")
+    caches = library("cache_utils")
     try:
-        layers = library.DynamicCache(config=model.config).layers
+        layers = caches.DynamicCache(config=model.config).layers
     except (AttributeError, LookupError, TypeError, ValueError):  # no cache is made from such a config
         return ""
-    kinds = {type(layer) for layer in layers} - {library.DynamicLayer, library.DynamicSlidingWindowLayer}
+    kinds = {type(layer) for layer in layers} - {caches.DynamicLayer, caches.DynamicSlidingWindowLayer}
     return f"needs {', '.join(sorted(kind.__name__ for kind in kinds))} in its cache; " if kinds else ""
 
 
@@ -324,12 +382,12 @@ def _must_hold(decoder: Decoder, ids: Tensor, logits: Tensor) -> None:
             second = decoder.step(ids[:, 2:], torch.ones(3, 5, dtype=torch.int64), *first[1:])
             last = decoder.step(*decoder.args(**EXAMPLE))
     except Exception as error:
-        raise LeftOutError(f"does not run in steps: {_line(error)}") from error
+        raise LeftOutError(f"does not run in steps: {line(error)}") from error
     if not all(torch.isfinite(tensor).all() for tensor in (*second, *last)):
         raise LeftOutError("gives numbers that are not finite")
     if not torch.allclose(second[0], logits[:, 2:], rtol=1e-3, atol=1e-3):
         raise LeftOutError("says other things in steps than of all tokens at once")
 
 
-def _line(error: Exception) -> str:
+def line(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"[:160]

@@ -43,13 +43,18 @@ def select_model_mode_for_export(model: Any, mode: TrainingMode | bool | None) -
     if not isinstance(model, torch.nn.Module) or mode is TrainingMode.PRESERVE:
         yield
         return
-    before = {module: module.training for module in model.modules()}
+    # a frozen script has no mode, and train() gives it an attribute
+    modules = list(model.modules())
+    before = {module: module.training for module in modules if hasattr(module, "training")}
     try:
         model.train(mode is TrainingMode.TRAINING)
         yield
     finally:
-        for module, training in before.items():
-            module.training = training
+        for module in modules:
+            if module in before:
+                module.training = before[module]
+            else:
+                vars(module).pop("training", None)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ becomes a constant.  The name of an input consists of the parameter of `forward`
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,9 @@ class Request:
     """What is to be captured: the model, its arguments, and their dynamic axes.
 
     `valueless` lists the model's tensors without values; if there are any, the model must not run on values.
+    `numbers` are Python numbers of the user's arguments, for which `args` and `kwargs` have zero-dim tensors, by their
+    positions among the tensors.
+    `loops_carry_lists` is False where no Loop of the file can carry a list of tensors.
     """
 
     model: Any
@@ -38,6 +41,20 @@ class Request:
     dynamic_shapes: Any = None
     valueless: Sequence[Owned] = ()
     output_names: Sequence[str] = ()
+    numbers: Mapping[int, Any] = field(default_factory=dict)
+    loops_carry_lists: bool = True
+
+
+class NumbersHeldError(Exception):
+    """A trace cannot take some numbers as tensors: the request is made again, with these as the constants they were.
+
+    `positions` are among the tensors of the request.  `remark` is for the user, and None where nothing is lost.
+    """
+
+    def __init__(self, positions: Collection[int], remark: str | None = None) -> None:
+        self.positions = frozenset(positions)
+        self.remark = remark
+        super().__init__(remark)
 
 
 @dataclass

@@ -38,6 +38,7 @@ class Route:
     - `only` is set where no other route takes the same models; it is the reason in the report.  Users cannot ask for
       such a route, and "auto" does not try it.  "auto" tries the other routes in the order of the list; for a model
       without values, those that do not look at values come first.
+    - `takes_numbers` is True where Python numbers among the arguments are inputs too (`Request.numbers`).
     - `options` are the options of a `Request` that only this route understands, each with its substitute for others.
     """
 
@@ -47,4 +48,5 @@ class Route:
     takes: Takes = any_model
     only: str = ""
     looks_at_values: bool = True
+    takes_numbers: bool = False
     options: Mapping[str, str] = field(default_factory=dict)

@@ -89,6 +89,13 @@ class Node:
             found = [part for _, part in self.kind.parts(tree)]
         return self.kind.put(self.item, [part.restored(other) for part, other in zip(self.parts, found, strict=True)])
 
+    def numbers(self, inside: bool = True) -> Iterator[bool]:
+        """For each leaf, in order, whether it is a number with nothing around it but containers of Python's own."""
+        if self.kind is None:
+            yield inside and is_number(self.item)
+        for part in self.parts:
+            yield from part.numbers(inside and self.kind is not None and self.kind.plain)
+
     @property
     def keys(self) -> list[str]:
         """The name of each part in the dict that stands for this structure."""
@@ -111,6 +118,16 @@ def apart(tree: Any, *, results: bool = False) -> Node:
     if results or kind.changes or kind.plain or any(isinstance(leaf, torch.Tensor) for _, leaf in node.leaves()):
         return node
     return Node(tree)
+
+
+def is_number(item: Any) -> bool:
+    """Whether an object is a Python number that a zero-dim tensor can hold."""
+    return isinstance(item, (bool, float)) or (isinstance(item, int) and -(2**63) <= item < 2**63)
+
+
+def number_tensor(number: bool | int | float) -> torch.Tensor:
+    """A number as torch's tracer takes it: int64, float64 or bool, without axes."""
+    return torch.tensor(number, dtype=torch.float64 if isinstance(number, float) else None)
 
 
 def joined(steps: Sequence[Step]) -> str:

@@ -10,7 +10,7 @@ from purexport.capture.script.registry import Handlers
 # every file with handlers
 FILES = (
     "branches loops exits objects containers optionals texts dynamic_lists lists_of_values python_objects numbers "
-    "tensors"
+    "tensors mkldnn"
 )
 
 

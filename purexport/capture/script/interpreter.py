@@ -3,9 +3,9 @@
 Everything that does not depend on tensor data (numbers, strings, lists, dicts, module attributes, trip counts,
 conditions on sizes that cannot change) is computed here, as Python would.  Tensor operators are recorded as calls, and
 run on fake tensors for their types, so that implicit casts follow torch's promotion.  Loops with a known trip count are
-unrolled, and of a branch with a known condition one side is taken.  Lists, dicts and objects may have several names, as
-in the script: an element appended through one name is visible through the other (`values`).  A branch or a loop that
-depends on tensor data becomes a call with blocks (`operators/branches.py`, `operators/loops.py`).
+unrolled while it is small, and of a branch with a known condition one side is taken.  Lists, dicts and objects may have
+several names, as in the script: an element appended through one name is visible through the other (`values`).  A branch
+or a loop that depends on tensor data becomes a call with blocks (`operators/branches.py`, `operators/loops.py`).
 
 The layers, from the lowest: `values` (the contents of variables), `state` (the state of the current body), `recorder`
 (calls on fake tensors), `registry` (declares handlers), `machine` (runs nodes), `operators/` (the handlers), and this
@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 
-from purexport.aten.graph import AtenGraph, Input, TensorType, Value, tensor_type
+from purexport.aten.graph import AtenGraph, Call, Input, SequenceType, TensorType, Value, tensor_type
 from purexport.capture.script.handlers import registered
-from purexport.capture.script.machine import Machine
+from purexport.capture.script.machine import LongLoop, Machine
 from purexport.capture.script.prune import prune
 from purexport.capture.script.values import Module, imported, returned
 from purexport.errors import ExportError
@@ -43,11 +43,14 @@ def interpret(
     inputs: Sequence[tuple[str, torch.Tensor]],
     arguments: Callable[[Sequence[Value]], Sequence[Any]],
     axes: Mapping[str, Axes],
+    *,
+    lists: bool,
 ) -> Script:
     """Interpret a script module's `forward`, or a script function.
 
     `inputs` are the tensors among the arguments with their names; `arguments` makes the positional arguments from
-    their values.  Raises ExportError with the script's own line.
+    their values.  Without `lists`, a loop of known steps that carries a list of tensors is unrolled.  Raises
+    ExportError with the script's own line.
     """
     is_function = isinstance(model, torch.jit.ScriptFunction)
     graph = (model if is_function else model.forward).graph.copy()
@@ -56,13 +59,16 @@ def interpret(
         values = [machine.input(name, tensor_type(tensor), axes.get(name, {})) for name, tensor in inputs]
         return list(arguments(values)) if is_function else [Module(model, ""), *arguments(values)]
 
-    return _interpret(graph, given, bool(axes))
+    return _interpret(graph, given, bool(axes), lists)
 
 
 def interpret_trace(
-    graph: Any, inputs: Sequence[Input], types: Sequence[TensorType], axes: Mapping[str, Axes]
+    graph: Any, inputs: Sequence[Input], types: Sequence[TensorType], axes: Mapping[str, Axes], *, lists: bool
 ) -> Script:
-    """Interpret a trace that calls scripted functions.  `types` are those of the traced tensors, in order."""
+    """Interpret a trace that calls scripted functions.  `types` are those of the traced tensors, in order.
+
+    `lists` is that of `interpret`.
+    """
 
     def given(machine: Machine) -> list[Any]:
         return [
@@ -72,26 +78,66 @@ def interpret_trace(
             for item, type_ in zip(inputs, types, strict=True)
         ]
 
-    return _interpret(graph, given, bool(axes))
+    return _interpret(graph, given, bool(axes), lists)
 
 
-def _interpret(graph: Any, given: Callable[[Machine], list[Any]], dynamic: bool) -> Script:
+def _interpret(graph: Any, given: Callable[[Machine], list[Any]], dynamic: bool, lists: bool) -> Script:
     torch._C._jit_pass_inline(graph)
+    kept: frozenset[int] = frozenset()
+    while True:
+        try:
+            found = _with_sizes(graph, given, dynamic, kept)
+            if kept and not lists:
+                _refuse_lists(found.graph.calls)
+            return found
+        except LongLoop as loop:
+            kept |= {loop.key}
+        except ExportError as error:
+            if not kept:
+                raise
+            return _unrolled(graph, given, dynamic, error)
+
+
+def _refuse_lists(calls: Sequence[Call]) -> None:
+    """Raises ExportError for a loop that carries a list of tensors."""
+    for call in calls:
+        if call.target == "prim::Loop" and any(isinstance(value.type, SequenceType) for value in call.outputs):
+            raise ExportError(
+                f"the loop at {call.source} carries a list of tensors, which ONNX Loop does not take at this opset",
+                code="list-of-unknown-length",
+            )
+        for block in call.blocks:
+            _refuse_lists(block.calls)
+
+
+def _unrolled(graph: Any, given: Callable[[Machine], list[Any]], dynamic: bool, error: ExportError) -> Script:
+    """The interpretation with all loops of known steps unrolled; `error` says why a loop could not stay one."""
+    try:
+        return _with_sizes(graph, given, dynamic, None)
+    except ExportError as unrolled:
+        if unrolled.code != "script-too-long":
+            raise
+        raise ExportError(f"{unrolled}, because a loop cannot stay one: {error}", code=unrolled.code) from error
+
+
+def _with_sizes(
+    graph: Any, given: Callable[[Machine], list[Any]], dynamic: bool, kept: frozenset[int] | None
+) -> Script:
     shapes = FakeMachine(distinct=True)
     try:
-        found = _run(graph, given, shapes)
+        found = _run(graph, given, shapes, kept)
         if not shapes.fixed():
             return found
     except ExportError:
         if not dynamic:
             raise
     # sizes that equal no other size may be too large for a table of positions; the example's sizes are not
-    return _run(graph, given, FakeMachine(distinct=False))
+    return _run(graph, given, FakeMachine(distinct=False), kept)
 
 
-def _run(graph: Any, given: Callable[[Machine], list[Any]], shapes: FakeMachine) -> Script:
+def _run(graph: Any, given: Callable[[Machine], list[Any]], shapes: FakeMachine, kept: frozenset[int] | None) -> Script:
     """Interpret the graph on the inputs that `given` makes."""
-    machine = Machine(graph, shapes, registered())
+    machine = Machine(graph, shapes, registered(), kept)
     with shapes.running():
         results = [returned(item) for item in machine.run_block(graph, [imported(item) for item in given(machine)])]
         machine.settle_sizes()

@@ -8,6 +8,7 @@ schema, or refused.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,15 +22,29 @@ from purexport.errors import ExportError
 from purexport.shapes.fakes import FakeMachine
 
 MOST_STEPS = 100_000
+MOST_COPIES = 64  # of a loop's body for one run of the loop
+_MOST_COPIES_IN_ALL = 1024  # of a loop that stands in other loops
 _FRAME = re.compile(r'^\s*File "(.*)", line (\d+)', re.MULTILINE)
 
 
-class Machine(Recorder):
-    """One interpretation of the TorchScript graph `script`, whose nodes live as long as it does."""
+class LongLoop(Exception):  # noqa: N818  it is a finding, after which the interpretation starts anew
+    """A loop of known steps has too many of them to be unrolled; `key` tells it from other loops."""
 
-    def __init__(self, script: Any, shapes: FakeMachine, handlers: Handlers) -> None:
+    def __init__(self, key: int) -> None:
+        self.key = key
+
+
+class Machine(Recorder):
+    """One interpretation of the TorchScript graph `script`, whose nodes live as long as it does.
+
+    `kept` are the keys of the loops that stay loops although their steps are known; None unrolls all of them.
+    """
+
+    def __init__(self, script: Any, shapes: FakeMachine, handlers: Handlers, kept: frozenset[int] | None) -> None:
         super().__init__(shapes)
         self.attributes = Attributes(self)
+        self.kept = kept
+        self._copies: Counter[int] = Counter()
         self._script = script
         self._handlers = handlers
         self._steps = 0
@@ -44,6 +59,12 @@ class Machine(Recorder):
         for node in block.nodes():
             self._run_node(node)
         return [self.state.env[value.unique()] for value in block.outputs()]
+
+    def count_copy(self, loop: int, step: int) -> None:
+        """Note that the body of a loop is unrolled once more.  Raises LongLoop where the loop should stay one."""
+        self._copies[loop] += 1
+        if self.kept is not None and (step >= MOST_COPIES or self._copies[loop] > _MOST_COPIES_IN_ALL):
+            raise LongLoop(loop)
 
     def _run_node(self, node: Any) -> None:
         self._steps += 1

@@ -39,7 +39,8 @@ def interpret_script(request: Request) -> Captured:
         args, kwargs = flat.rebuild(values, plain=True)
         return _positional(request.model, args, kwargs)
 
-    found = interpreter.interpret(request.model, list(zip(flat.names, flat.tensors, strict=True)), arguments, axes)
+    inputs = list(zip(flat.names, flat.tensors, strict=True))
+    found = interpreter.interpret(request.model, inputs, arguments, axes, lists=request.loops_carry_lists)
     results = results_in(found.result)
     found.graph.outputs = [leaf for _, leaf in results]
     found.graph.output_names = output_names([path for path, _ in results])

@@ -18,6 +18,8 @@ from purexport.aten.graph import Assigned, AtenGraph, tensor_type
 from purexport.capture.core.attributes import Buffers, attributes_kept
 from purexport.capture.core.request import (
     Captured,
+    Flat,
+    NumbersHeldError,
     Request,
     flatten,
     named_axes,
@@ -69,7 +71,7 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         with _refusals(), attributes_kept(request.model), paused() if fake else nullcontext():
             # the model may write to its arguments, and each further trace must get the original ones
             given = [tensor.detach().clone() for tensor in tensors] if fake is None else list(map(fake, tensors))
-            return torchscript.trace(function, given, flat.names, state, modules, bool(axes))
+            return torchscript.trace(function, given, flat.names, state, modules, bool(axes), request.numbers)
 
     def again(tensors: Sequence[torch.Tensor]) -> Taken:
         with warnings.catch_warnings():
@@ -77,7 +79,10 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
             other = record(tensors)
         return Taken(other.read(), other.decisions)
 
+    random = torch.get_rng_state()
     recorded = record(flat.tensors)
+    if request.numbers:
+        _hold_numbers(request, flat, recorded, random)
     if not recorded.calls_scripts:
         graph = recorded.read()
         refuse_lost(graph, request.valueless)
@@ -92,7 +97,8 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
     from purexport.capture.script import interpreter  # it loads sympy, and most traces call no scripts
 
     types = [tensor_type(tensor) for tensor in (*flat.tensors, *(tensor for _, _, tensor in state))]
-    found = interpreter.interpret_trace(recorded.script, recorded.inputs, types, axes)
+    lists = request.loops_carry_lists
+    found = interpreter.interpret_trace(recorded.script, recorded.inputs, types, axes, lists=lists)
     found.graph.outputs = list(found.result)
     _name_outputs(found.graph, paths, assigned)
     return Captured(
@@ -103,6 +109,48 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         scripted=True,
         listed=listed[0],
     )
+
+
+def _hold_numbers(request: Request, flat: Flat, recorded: torchscript.Recorded, random: torch.Tensor) -> None:
+    """Raise NumbersHeldError for numbers of the arguments that must not, or need not, be inputs of the file.
+
+    A number without an effect is no input.  Others stay constants where Python takes the number itself, and where the
+    model computes something else from a tensor than from a number.
+    """
+    idle = recorded.idle(request.numbers)
+    if idle:
+        raise NumbersHeldError(idle)
+    if recorded.held:
+        said = [f"{flat.names[place]!r} at {line}" for place, line in recorded.held.items()]
+        raise NumbersHeldError(
+            recorded.held,
+            f"the model takes numbers among its arguments as Python numbers ({', '.join(said)}); the file has those of "
+            "the example",
+        )
+    args, kwargs = flat.rebuild([request.numbers.get(place, tensor) for place, tensor in enumerate(_copies(flat))])
+    with attributes_kept(request.model), torch.random.fork_rng(devices=[]), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.set_rng_state(random)
+        expected = [leaf for _, leaf in results_in(request.model(*args, **kwargs))]
+    if not all(map(_is_same, recorded.results, expected)):  # after the results come the buffers that were assigned
+        raise NumbersHeldError(
+            request.numbers,
+            "the model computes something else where numbers among its arguments are tensors "
+            f"({', '.join(repr(flat.names[place]) for place in request.numbers)}); the file has those of the example",
+        )
+
+
+def _copies(flat: Flat) -> list[torch.Tensor]:
+    return [tensor.detach().clone() for tensor in flat.tensors]
+
+
+def _is_same(result: torch.Tensor, expected: Any) -> bool:
+    """Whether a result of tensors is that of Python numbers, up to rounding.  A number has no dtype of torch's."""
+    if not isinstance(expected, torch.Tensor):
+        expected = torch.as_tensor(expected).to(result.dtype)
+    if (result.dtype, result.shape) != (expected.dtype, expected.shape):
+        return False
+    return torch.allclose(result, expected, rtol=1e-3, atol=1e-5, equal_nan=True)
 
 
 def _hold(captured: Captured, found: Found) -> None:
@@ -130,7 +178,7 @@ def _name_outputs(graph: AtenGraph, paths: Sequence[Path], assigned: Sequence[st
 def _refusals() -> Iterator[None]:
     try:
         yield
-    except ExportError:
+    except (ExportError, NumbersHeldError):
         raise
     except Exception as error:
         if type(error).__name__ in ("DataDependentOutputException", "DynamicOutputShapeException"):
@@ -153,6 +201,8 @@ def _refusals() -> Iterator[None]:
 
 def _trace_around_scripts(request: Request) -> Captured:
     """Capture a module that contains scripted modules: torch's own trace of it is a script, which is interpreted."""
+    if request.numbers:
+        raise NumbersHeldError(request.numbers)  # what scripts take as numbers is declared in them
     if request.kwargs:
         raise ExportError(
             "a model with scripted modules inside takes its arguments by position only", code="args-do-not-fit"
@@ -183,4 +233,4 @@ def _state(model: Any) -> tuple[list[tuple[str, str, torch.Tensor]], list[tuple[
     return list(found.values()), [(name or "(root)", module) for name, module in model.named_modules()]
 
 
-TRACE = Route("trace", "the trace", trace_model)
+TRACE = Route("trace", "the trace", trace_model, takes_numbers=True)

@@ -7,6 +7,7 @@ a constant.  The forms here compute the same from the size.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -106,6 +107,21 @@ def _interpolated(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], 
     return function(**{**given, "size": size, "scale_factor": None, "recompute_scale_factor": None})
 
 
+def _strides(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_size: IsSize) -> Any:
+    """`x.stride()` of a tensor that lies in memory in the order of its elements: products of its sizes."""
+    tensor = args[0]
+    with untraced():
+        steps, sizes = tensor.stride(), tuple(tensor.shape)
+    if list(steps) != [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]:
+        return None
+    found: list[Any] = [1]
+    for size in reversed(tensor.shape[1:]):
+        found.append(found[-1] * size)
+    found = found[::-1] if sizes else []
+    dim = args[1] if len(args) > 1 else kwargs.get("dim")
+    return tuple(found) if dim is None else found[dim]
+
+
 def _each(number: Any, rank: int) -> Sequence[int]:
     numbers = [*number] if isinstance(number, (list, tuple)) else [number]
     return numbers * rank if len(numbers) == 1 else numbers
@@ -115,5 +131,6 @@ _FORMS: dict[str, Form] = {
     **dict.fromkeys(("tensor", "as_tensor", "asarray", "new_tensor"), _made_of_sizes),
     **dict.fromkeys(("split", "unsafe_split"), _split),
     "interpolate": _interpolated,
+    "stride": _strides,
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed),
 }

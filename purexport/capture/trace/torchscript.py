@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -37,7 +37,7 @@ from purexport.aten.names import base_of
 from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, single_calls
 from purexport.capture.core.frames import traced_frames
-from purexport.capture.trace import int_lists, replay, setitem, sizes
+from purexport.capture.trace import int_lists, onnx_operators, replay, setitem, sizes
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.rounding import rounding_recorded
@@ -70,6 +70,7 @@ class Recorded:
     `notes` are the tracer's warnings of numbers that follow from values.  `asks_for_sizes` is True where Python asked
     for a number that follows from sizes alone.  `decisions` are its truth values among those, as (line, result).
     `asked` finds out those numbers at other sizes, where that is possible without running the model.
+    `results` are those of the run, `held` the inputs whose very numbers Python took, by position with the line.
     """
 
     script: Any
@@ -79,6 +80,15 @@ class Recorded:
     asks_for_sizes: bool
     decisions: list[tuple[str, bool]]
     asked: replay.Asked | None
+    results: list[torch.Tensor]
+    held: dict[int, str]
+
+    def idle(self, positions: Collection[int]) -> set[int]:
+        """Those of the inputs that no result and no write follows from."""
+        live = self.script.copy()
+        torch._C._jit_pass_dce(live)
+        inputs = list(live.inputs())
+        return {position for position in positions if not inputs[position].uses()}
 
     def read(self) -> AtenGraph:
         """The neutral graph of a trace that calls no scripts."""
@@ -97,22 +107,31 @@ def trace(
     state: Sequence[tuple[str, str, torch.Tensor]],
     modules: Sequence[tuple[str, torch.nn.Module]],
     dynamic: bool = False,
+    numbers: Collection[int] = (),
 ) -> Recorded:
     """Trace `function(*tensors)`, which returns a flat tuple of tensors.
 
     `state` lists the model's tensors as `(kind, name, tensor)`, `modules` its modules by path.  With `dynamic` some
-    sizes may change.  Each warning concerns a value that is a constant in the trace.
+    sizes may change.  Each warning concerns a value that is a constant in the trace.  The tensors at the positions
+    `numbers` stand for Python numbers.
     """
     scopes: dict[torch.nn.Module, str] = {}
     for path, module in modules:
         scopes.setdefault(module, path)
     flat = [*tensors, *(tensor for _, _, tensor in state)]
+    results: list[torch.Tensor] = []
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         warnings.simplefilter("always", category=jit_trace.TracerWarning)
         visible = _Visible(dynamic, caught)
         with functions_handed_to(visible.call), module_paths(scopes), rounding_recorded(visible.may_change):
+
+            def recorded(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+                visible.takes({position: values[position] for position in numbers})
+                results.extend(function(*values[: len(tensors)]))
+                return (*results, *visible.asked_for())
+
             graph, _ = torch._C._create_graph_by_tracing(
-                lambda *values: (*function(*values[: len(tensors)]), *visible.numbers()),
+                recorded,
                 tuple(flat),
                 lambda tensor: "",
                 True,  # strict: containers of tensors are refused as outputs; ours are flat
@@ -129,7 +148,17 @@ def trace(
         warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     notes = [f"{text} ({path}:{line})" for (text, path, line), warning in once.items() if _is_tracers(warning)]
     asked = replay.split(graph, flat[len(tensors) :], visible.answers) if visible.answers else None
-    return Recorded(graph, inputs, notes, visible.packed.objects, visible.asks_for_sizes, visible.decisions, asked)
+    return Recorded(
+        graph,
+        inputs,
+        notes,
+        visible.packed.objects,
+        visible.asks_for_sizes,
+        visible.decisions,
+        asked,
+        results,
+        visible.held,
+    )
 
 
 class _Visible:
@@ -138,7 +167,8 @@ class _Visible:
     Dropout in eval mode returns its input, and `atleast_1d` returns a view, but their schemas do not say so.  The
     tracer would treat writes after them as dead code.  Some functions alias in a way that the tracer cannot represent,
     and a write after one of them is refused.  Where Python uses the number in a tensor as an index (`range(n)`), the
-    tracer does not warn; we do, unless the number is a size that cannot change.
+    tracer does not warn; we do, unless the number is a size that cannot change.  Where it is the number of an argument,
+    that argument is `held`.
     """
 
     def __init__(self, dynamic: bool, caught: list[warnings.WarningMessage]) -> None:
@@ -148,13 +178,24 @@ class _Visible:
         self.shared: list[tuple[str, torch.Tensor, int]] = []
         self.asks_for_sizes = False
         self.decisions: list[tuple[str, bool]] = []
-        self.asked: dict[int, tuple[torch.Tensor, Any]] = {}  # numbers that Python got, with the tensors of sizes
+        self.numbers: dict[int, int] = {}
+        self.held: dict[int, str] = {}
+        # numbers that Python got, by value and kind of number: the tensor, the count of writes to it, the answer
+        self.asked: dict[tuple[int, type], tuple[torch.Tensor, int, Any]] = {}
         self.answers: list[Any] = []
 
-    def numbers(self) -> list[torch.Tensor]:
+    def asked_for(self) -> list[torch.Tensor]:
         """The tensors of sizes whose numbers Python asked for, which are then results of the trace, too."""
-        self.answers = [answer for _, answer in self.asked.values()]
-        return [tensor for tensor, _ in self.asked.values()]
+        found = list(self.asked.values())
+        if any(tensor.is_inference() or tensor._version != version for tensor, version, _ in found):
+            return []  # one was written to later, and the trace would give what it holds at the end
+        self.answers = [answer for *_, answer in found]
+        return [tensor for tensor, *_ in found]
+
+    def takes(self, numbers: Mapping[int, torch.Tensor]) -> None:
+        """Learn which tensors of the run stand for Python numbers, by the positions of the inputs."""
+        found = {position: torch._C._get_value_trace(tensor) for position, tensor in numbers.items()}  # type: ignore[attr-defined]
+        self.numbers = {value.unique(): position for position, value in found.items()}
 
     def refuse_unseen_writes(self) -> None:
         """Raise ExportError for a write to memory with aliasing that the tracer did not see."""
@@ -181,6 +222,8 @@ class _Visible:
             self._note(args[0], number)
             self.asks_for_sizes = True
             self._forget(before)
+        if name in _NUMBERS and self.numbers:
+            self._hold(name, args[0])
         if name in _NUMBERS and _is_size(args[0]):
             self.asks_for_sizes = True
             self._note(args[0], result)
@@ -196,7 +239,16 @@ class _Visible:
         """Keep a number that Python got, unless it is a constant."""
         value = torch._C._get_value_trace(tensor) if self.dynamic and tracing_state() is not None else None  # type: ignore[attr-defined]
         if value is not None and value.node().kind() != "prim::Constant":
-            self.asked.setdefault(value.unique(), (tensor, answer))
+            version = 0 if tensor.is_inference() else tensor._version
+            self.asked.setdefault((value.unique(), type(answer)), (tensor, version, answer))
+
+    def _hold(self, name: str, tensor: torch.Tensor) -> None:
+        """Note the arguments whose numbers Python takes here.  A truth value that follows from one is a choice of the
+        path, of which the tracer warns.
+        """
+        value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
+        origins = {value.unique()} if name == "__bool__" else _origins(value)
+        self.held |= {self.numbers[one]: "{}:{}".format(*_users_line()) for one in origins & self.numbers.keys()}
 
     def _forget(self, since: int) -> None:
         """Take back what the tracer has warned of."""
@@ -210,6 +262,8 @@ class _Visible:
             return _fake_quantized(*args, **kwargs)
         if function == _DATA:
             return args[0].detach()
+        if onnx_operators.is_symbolic(function):
+            return onnx_operators.called(function, args, kwargs)
         if function in single_calls.VERDICTS:  # a Python bool would be the example's, and the tracer would not warn
             return single_calls.VERDICTS[function](*args, **kwargs)
         name = getattr(function, "__name__", "")
@@ -261,6 +315,20 @@ def _is_size(tensor: torch.Tensor) -> bool:
             seen.add(value.unique())
             values += node.inputs()
     return True
+
+
+def _origins(value: Any) -> set[int]:
+    """The inputs that a number follows from, sizes left out."""
+    values, seen, found = [value], set(), set()
+    while values:
+        value = values.pop()
+        node = value.node()
+        if node.kind() == "prim::Param":
+            found.add(value.unique())
+        elif node.kind() not in _SIZES and value.unique() not in seen:
+            seen.add(value.unique())
+            values += node.inputs()
+    return found
 
 
 def _users_line() -> Frame:

@@ -70,7 +70,11 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("source", metavar="MODULE:NAME", help="what to export, as in net.py:Net")
     add("--input", action="append", default=[], metavar="SPEC", help="an example input, in the model's order")
     add("--example", metavar="MODULE:NAME", help="a function that returns the example arguments, instead of --input")
-    add("--kwargs", metavar="JSON", help="further keyword arguments that are no tensors, as in '{\"scale\": 2}'")
+    add(
+        "--kwargs",
+        metavar="JSON",
+        help="further keyword arguments, as in '{\"scale\": 2}'; by trace numbers are inputs",
+    )
     add("-o", "--output", type=Path, metavar="FILE", help="the file to write (default: NAME.onnx); - for stdout")
     add("--output-name", action="append", metavar="NAME", help="the name of an output, in the model's order")
     add("--opset", type=int, metavar="N", help="the ONNX opset to write (default: 20)")

@@ -7,7 +7,7 @@ an autograd Function is the rule of the one call that the capture recorded for i
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,12 @@ import torch
 
 from purexport import dtypes
 from purexport.aten.autograd_functions import TARGET, Functions, Slot
-from purexport.aten.names import name_of
 from purexport.aten.schema import MISSING, Parameter, code_of_dtype, signature
 from purexport.compat.symbolic.context import GraphContext
 from purexport.compat.symbolic.registry import REGISTRY
+from purexport.compat.symbolic.translations import guarded, named, translations
 from purexport.compat.symbolic.values import Value
-from purexport.errors import ExportError, OpsetError, UnsupportedForm
+from purexport.errors import ExportError, UnsupportedForm
 from purexport.graph import ir
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.support.pairs import Pair
@@ -40,36 +40,9 @@ def custom_rules(
     """
     symbolics = {**elsewhere, **REGISTRY.at(opset)}
     rules: dict[str, Rule] = {name: Symbolic(name, function) for name, function in symbolics.items()}
-    rules.update((name, Translation(rule)) for name, rule in _translations(table or {}))
+    rules.update(translations(table or {}))
     rules[TARGET] = _Applied(functions)
     return rules
-
-
-def _translations(table: Mapping[Any, Rule]) -> Iterator[tuple[str, Rule]]:
-    for key, rule in table.items():
-        name = operator_name(key)
-        if not callable(rule) or hasattr(rule, "to_function_proto"):
-            raise TypeError(
-                f"custom_translation_table gives {name} a {_kind(rule)}; give a function of (op, *arguments), "
-                "as in lambda op, x: op.Relu(x), in which op writes the same operators"
-            )
-        yield name, rule
-
-
-def _kind(rule: Any) -> str:
-    kind = type(rule).__name__
-    return f"{kind} of onnxscript, which this package does without" if hasattr(rule, "to_function_proto") else kind
-
-
-def operator_name(key: Any) -> str:
-    """`"ns::op"` or `"ns::op.overload"` of a key: a text, `torch.ops.ns.op` or `torch.ops.ns.op.default`."""
-    if isinstance(key, torch._ops.OpOverload):
-        return name_of(key._schema)
-    if isinstance(key, torch._ops.OpOverloadPacket):
-        return str(key._qualified_op_name)
-    if isinstance(key, str):
-        return key
-    raise TypeError(f"custom_translation_table has the key {key!r}; give 'ns::op' or torch.ops.ns.op.default")
 
 
 @dataclass(frozen=True)
@@ -83,23 +56,12 @@ class Symbolic:
         parameters = signature(op.target).parameters
         positional, keywords = _taken(self.function, parameters, [_shown(argument) for argument in arguments])
         expected = [None if type_ is None else type_.dtype for type_ in op.results]
-        what = f"the symbolic function {_named(self.function)} of {op.target}"
+        what = f"the symbolic function {named(self.function)} of {op.target}"
         result = _run(op, what, self.function, positional, keywords)
         if len(expected) == 1:
             return _single(op, what, result, expected[0])
         items = list(result) if isinstance(result, (list, tuple)) else [result]
         return _several(op, what, items, expected)
-
-
-@dataclass(frozen=True)
-class Translation:
-    """The rule of an operator that `custom_translation_table` names; it gets the emitter itself."""
-
-    function: Rule
-
-    def __call__(self, op: Emitter, *arguments: Any) -> Any:
-        what = f"the function {_named(self.function)} that custom_translation_table gives {op.target}"
-        return _guarded(op, what, lambda: self.function(op, *arguments))
 
 
 @dataclass(frozen=True)
@@ -187,22 +149,7 @@ def _taken(
 def _run(
     op: Emitter, what: str, function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
 ) -> Any:
-    return _guarded(op, what, lambda: function(GraphContext(op), *arguments, **keywords))
-
-
-def _guarded(op: Emitter, what: str, run: Callable[[], Any]) -> Any:
-    """The result of `run`; an error says that the user's function failed, and where."""
-    try:
-        return run()
-    except OpsetError as error:
-        raise OpsetError(f"{what}: {error}", error.lowest) from error
-    except UnsupportedForm:
-        raise
-    except Exception as error:
-        text = str(error).replace("; this is a mistake in a lowering rule, please report it", "")
-        raise ExportError(
-            f"{what} at {op.source} failed: {type(error).__name__}: {text}", code="symbolic-fails"
-        ) from error
+    return guarded(op, what, lambda: function(GraphContext(op), *arguments, **keywords))
 
 
 def _single(op: Emitter, what: str, result: Any, expected: torch.dtype | None) -> Any:
@@ -249,7 +196,3 @@ def _unwrapped(op: Emitter, what: str, result: Any) -> Any:
         f"{what} at {op.source} gives a {type(result).__name__} where it should give a value of g",
         code="symbolic-fails",
     )
-
-
-def _named(function: Any) -> str:
-    return str(getattr(function, "__name__", type(function).__name__))

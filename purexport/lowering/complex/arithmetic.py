@@ -17,7 +17,6 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import Rule, add, lower_complex
 from purexport.lowering.elementwise import arithmetic, compare
 from purexport.lowering.support.common import swap_last
-from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.pairs import (
     Pair,
     from_interleaved,
@@ -89,7 +88,7 @@ def imag(op: Emitter, self: Pair) -> Value:
 @lower_complex("aten::conj", "aten::_conj", "aten::conj_physical", "aten::_conj_physical")
 def conj(op: Emitter, self: Pair) -> Pair:
     """aten::conj(Tensor(a) self) -> Tensor(a)"""
-    return Pair(self.real, alike(op.Neg(self.imag), self.imag))
+    return Pair(self.real, op.Neg(self.imag))
 
 
 @lower_complex("aten::mH", "aten::adjoint")
@@ -150,7 +149,7 @@ def ones_like(op: Emitter, self: Operand, dtype: Any = None) -> Operand:
     bool? pin_memory=None, MemoryFormat? memory_format=None) -> Tensor
     """
     like = self.real if isinstance(self, Pair) else self
-    filled = alike(op.ConstantOfShape(op.shape(like), value=_one(op)), like)
+    filled = op.ConstantOfShape(op.shape(like), value=_one(op))
     return _real_only(op, filled) if op.result.dtype.is_complex else filled
 
 
@@ -159,7 +158,6 @@ def _one(op: Emitter) -> torch.Tensor:
 
 
 def _real_only(op: Emitter, value: Value) -> Pair:
-    value.shape = value.shape or op.result.shape
     return Pair(value, zero_part(op, value))
 
 
@@ -206,7 +204,7 @@ def complex_add(op: Emitter, one: Operand, other: Operand) -> Operand:
 
 def complex_neg(op: Emitter, one: Operand) -> Operand:
     """The operand with the opposite sign."""
-    return one.map(lambda part: alike(op.Neg(part), part)) if isinstance(one, Pair) else alike(op.Neg(one), one)
+    return one.map(op.Neg) if isinstance(one, Pair) else op.Neg(one)
 
 
 def complex_div(op: Emitter, one: Operand, other: Operand) -> Operand:
@@ -228,10 +226,7 @@ def complex_div(op: Emitter, one: Operand, other: Operand) -> Operand:
 def _alpha(op: Emitter, other: Operand, alpha: Any) -> Operand:
     if not isinstance(alpha, (Value, Pair)) and alpha == 1:
         return other
-    found = complex_mul(op, other, operand(op, alpha, other.dtype or dtypes.FLOAT))
-    for part in (found.real, found.imag) if isinstance(found, Pair) else (found,):
-        part.shape = other.shape  # alpha is a number
-    return found
+    return complex_mul(op, other, operand(op, alpha, other.dtype or dtypes.FLOAT))
 
 
 def _complex(op: Emitter, found: Operand) -> Pair:
@@ -308,7 +303,7 @@ def magnitude(op: Emitter, self: Pair) -> Value:
     The square root of the sum of squares, which is computed in double: the squares of float32 numbers do not overflow
     there.
     """
-    return alike(arithmetic.hypot(op, self.real, self.imag), self.real)
+    return arithmetic.hypot(op, self.real, self.imag)
 
 
 @lower_complex("aten::angle")
@@ -317,7 +312,7 @@ def angle(op: Emitter, self: Pair) -> Value:
 
     In radians, from -pi to pi. A negative zero as imaginary part counts as below the real axis.
     """
-    return alike(arithmetic.atan2(op, self.imag, self.real), self.real)
+    return arithmetic.atan2(op, self.imag, self.real)
 
 
 @lower_complex("aten::sgn")
@@ -336,7 +331,7 @@ def sgn(op: Emitter, self: Pair) -> Pair:
 
 def is_nonzero(op: Emitter, value: Pair) -> Value:
     """True where the real or the imaginary part is not zero."""
-    return alike(op.Or(op.cast(value.real, dtypes.BOOL), op.cast(value.imag, dtypes.BOOL)), value.real)
+    return op.Or(op.cast(value.real, dtypes.BOOL), op.cast(value.imag, dtypes.BOOL))
 
 
 @lower_complex("aten::eq.Tensor", "aten::eq.Scalar", promote="self other")

@@ -30,12 +30,7 @@ def _stacked(op: Emitter, matrix: Pair) -> Value:
 
 
 def _concat(op: Emitter, one: Value, other: Value, axis: int) -> Value:
-    result: Value = op.Concat(one, other, axis=one.rank + axis)
-    shape = list(one.shape or ())
-    size = shape[axis]
-    shape[axis] = 2 * size if isinstance(size, int) else None
-    result.shape = tuple(shape)
-    return result
+    return op.Concat(one, other, axis=one.rank + axis)
 
 
 def _parts(op: Emitter, stacked: Value, size: object) -> Pair:

@@ -234,9 +234,7 @@ def _shifted_product(op: Emitter, value: Pair, axis: int, size: int, step: int) 
     earlier = value.map(lambda part: slice_axis(op, part, axis, 0, size - step))
     moved = complex_mul(op, tail, earlier)
     assert isinstance(moved, Pair)
-    result = Pair(op.Concat(head.real, moved.real, axis=axis), op.Concat(head.imag, moved.imag, axis=axis))
-    result.real.shape = result.imag.shape = value.shape
-    return result
+    return Pair(op.Concat(head.real, moved.real, axis=axis), op.Concat(head.imag, moved.imag, axis=axis))
 
 
 @lower_complex("aten::linalg_vector_norm")

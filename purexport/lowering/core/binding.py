@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from proto_schema import operators
+from proto_schema.onnx import AttributeProto
 from purexport import dtypes
 from purexport.aten.graph import Source
 from purexport.errors import ExportError, OpsetError
@@ -56,12 +57,32 @@ def bind(
         elif name in schema.attributes or old in schema.attributes:
             attribute = name if name in schema.attributes else old
             attributes[attribute] = _static(schema, attribute, value)
+            lowest = versions.WORDS.get((schema.name, attribute, value)) if isinstance(value, str) else None
+            if lowest is not None and opset < lowest:
+                raise OpsetError(f"ONNX {schema.name} has no {name}={value!r} at opset {opset}", lowest)
+            if schema.attributes[attribute].type == AttributeProto.INT and isinstance(attributes[attribute], list):
+                (attributes[attribute],) = attributes[attribute]  # TopK's number, a tensor of one element since then
         elif not versions.says_nothing(_newest(schema), name, value):
             lowest = versions.first_with(schema, name)
             raise OpsetError(f"ONNX {schema.name} has no {name!r} at opset {opset}", lowest)
     if len(slots) > len(formals) and not variadic:
         raise ExportError(f"ONNX {schema.name} takes {len(formals)} inputs, {len(slots)} were given", code="rule-fault")
     return [(value, formals[min(i, len(formals) - 1)]) for i, value in enumerate(slots)], attributes
+
+
+def from_the_front(schema: operators.OpSchema, bound: Bound, attributes: dict[str, Any]) -> None:
+    """Count negative axes from the front, where the rank is known: before opset 11 operators take no others."""
+    first = bound[0][0] if bound else None
+    if schema.since_version >= versions.NEGATIVE_AXES or not isinstance(first, Value) or first.shape is None:
+        return
+    for name in ("axis", "axes"):
+        found = attributes.get(name)
+        items = list(found) if isinstance(found, (list, tuple)) else [] if found is None else [found]
+        if all(item >= 0 for item in items) or schema.name == "OneHot":  # whose axis is the result's
+            continue
+        rank = len(first.shape) + (len(items) if schema.name == "Unsqueeze" else 0)
+        counted = [item % rank for item in items]
+        attributes[name] = counted if isinstance(found, (list, tuple)) else counted[0]
 
 
 def _newest(schema: operators.OpSchema) -> operators.OpSchema:

@@ -1,7 +1,7 @@
 """What an `op` is made of: three values, each with one job.
 
-- `Builder` is what all of one lowering share: the opset, whether constants are folded, the inputs of the model, and
-  the remarks for the report.
+- `Builder` is what all of one lowering share: the opset, whether constants are folded, the inputs of the model, the
+  remarks for the report, and the older forms of operators.
 - `Body` is one graph that is being written, the model's or that of an If or Loop, with the sizes read in it.
 - `Site` is the call that is being lowered.
 
@@ -11,15 +11,22 @@ What grows in them are the lists of a graph, the sizes and the remarks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from proto_schema.inference.site import Scope
 from purexport import dtypes
 from purexport.aten.graph import Call, Source, TensorType, Type
 from purexport.aten.graph import Value as AtenValue
 from purexport.graph.ir import Graph, Value
+
+OlderForm = Callable[..., Any]
+"""Writes an ONNX operator by older ones: a function of `op` and of the operator's arguments by their newest names.
+
+It returns the value, or a tuple of them; None where the older operators cannot say it.  See `lowering/older/table.py`.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +38,7 @@ class Builder:
     folds: bool = True  # False: only what sizes need
     remarks: list[str] = field(default_factory=list)
     scope: Scope = field(default_factory=Scope)
+    older: Mapping[str, OlderForm] = field(default_factory=dict)  # by the name of the ONNX operator
 
 
 @dataclass(frozen=True, slots=True, eq=False)

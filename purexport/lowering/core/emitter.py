@@ -9,7 +9,8 @@ The operator history is data (`proto_schema.operators`); the emitter binds a cal
 
 - Python numbers and lists become constants of the type that the other inputs bind;
 - every node is checked against the operator's type constraints when it is made, and its output types follow from them;
-- arithmetic on small constants is done at once (`folding`), so a static model carries no shape arithmetic.
+- arithmetic on small constants is done at once (`folding`), so a static model carries no shape arithmetic;
+- what this opset's version cannot say is written by older operators where the table of older forms has a way.
 
 Rules never look at the opset's number: they ask `op.has("Gelu")`.
 """
@@ -32,7 +33,7 @@ from purexport.aten.graph import Source, TensorType, Type
 from purexport.errors import ExportError, OpsetError
 from purexport.graph.ir import Graph, Node, Value
 from purexport.lowering.core import binding, folding, inferring, versions
-from purexport.lowering.core.context import Body, Builder, Site
+from purexport.lowering.core.context import Body, Builder, OlderForm, Site
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,13 +48,22 @@ class Emitter:
     site: Site
 
     @classmethod
-    def of(cls, graph: Graph, opset: int, *, folds: bool = True, scope: Scope | None = None) -> Emitter:
+    def of(
+        cls,
+        graph: Graph,
+        opset: int,
+        *,
+        folds: bool = True,
+        scope: Scope | None = None,
+        older: Mapping[str, OlderForm] | None = None,
+    ) -> Emitter:
         """The `op` that begins a lowering into `graph`, at no call yet.
 
         Without `folds`, constants that may be weights are not computed with, only what sizes need.  `scope` knows the
-        sizes that can change.
+        sizes that can change, `older` the operators that older ones can write.
         """
-        return cls(Builder(opset, graph.inputs, folds, scope=scope or Scope()), Body(graph), Site())
+        builder = Builder(opset, graph.inputs, folds, scope=scope or Scope(), older=older or {})
+        return cls(builder, Body(graph), Site())
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
         if not op_type[:1].isupper():
@@ -131,10 +141,11 @@ class Emitter:
 
     def takes(self, op_type: str, dtype: int | None, argument: int = 0) -> bool:
         """True when this opset's version of the operator takes `dtype` as its input number `argument`."""
-        schema = operators.schema(op_type, self.opset)
-        return (
-            schema is not None and dtype is not None and versions.allowed(schema, schema.inputs[argument].type, dtype)
-        )
+        return versions.takes(operators.schema(op_type, self.opset), dtype, argument)
+
+    def newest_takes(self, op_type: str, dtype: int | None, argument: int = 0) -> bool:
+        """True when the newest version of the operator takes `dtype` as its input number `argument`."""
+        return versions.takes(operators.schema(op_type, operators.newest_opset()), dtype, argument)
 
     def takes_sequences(self, op_type: str) -> bool:
         """True when this opset's version of the operator takes or gives sequences."""
@@ -205,9 +216,7 @@ class Emitter:
         if dtype == dtypes.FLOAT8E5M2 and value.dtype in (dtypes.FLOAT, dtypes.FLOAT16):
             # ONNX Runtime (1.31) makes NaN of what rounds up to infinity
             value = self.Where(self.GreaterOrEqual(self.Abs(value), 61440.0), self.Mul(value, math.inf), value)
-        result: Value = self.Cast(value, to=dtype, saturate=saturate)
-        result.shape = value.shape
-        return result
+        return self.Cast(value, to=dtype, saturate=saturate)
 
     def dim(self, value: Value, axis: int) -> int | Value:
         """One dimension: an int only if it cannot change, otherwise a zero-dim int64 value computed in the graph."""
@@ -287,6 +296,53 @@ class Emitter:
 
     def multi(self, op_type: str, *inputs: Any, outputs: int, domain: str = "", **named: Any) -> tuple[Value, ...]:
         """A node with several outputs: `op.multi("Split", x, outputs=2, axis=1)`.  Raises as `emit` does."""
+        try:
+            return self._node(op_type, inputs, outputs, domain, named)
+        except OpsetError:
+            form = None if domain else self.builder.older.get(op_type)
+            found = None if form is None else self._older(form, op_type, inputs, outputs, named)
+            if found is None:
+                raise
+            return found
+
+    def _older(
+        self, form: OlderForm, op_type: str, inputs: Sequence[Any], outputs: int, named: Mapping[str, Any]
+    ) -> tuple[Value, ...] | None:
+        """The operator written by older ones; None where they cannot say it.
+
+        The form gets the arguments as the newest version has them, and its results the shapes of that version's.
+        """
+        newest = operators.newest_opset()
+        schema = operators.schema(op_type, newest)
+        assert schema is not None, op_type
+        bound, attributes = binding.bind(schema, newest, inputs, named)
+        types = binding.bound_types(schema, newest, bound, self.site.source)
+        values = [self._constant(item, formal, types) for item, formal in bound]
+        node = Node(op_type, values, [], attributes)
+        node.outputs = [
+            Value(binding.output_type(schema, index, types, attributes), node=node) for index in range(outputs)
+        ]
+        inferring.infer_outputs(node, schema, self.builder.scope)
+        arguments: dict[str, Any] = {}
+        for value, (_, formal) in zip(values, bound, strict=True):
+            if formal.option == "variadic":
+                arguments.setdefault(formal.name, []).append(value)
+            elif value is not None:
+                arguments[formal.name] = value
+        found = form(self, **arguments, **attributes)
+        if found is None:
+            return None
+        results = tuple(found[:outputs] if isinstance(found, tuple) else [found])
+        for result, known in zip(results, node.outputs, strict=True):
+            if result.const is None:
+                result.shape = known.shape
+                result.content = known.content if result.content is None else result.content
+        return results
+
+    def _node(
+        self, op_type: str, inputs: Sequence[Any], outputs: int, domain: str, named: Mapping[str, Any]
+    ) -> tuple[Value, ...]:
+        """The node as this opset's version has it.  Raises OpsetError where that cannot say it."""
         opset = self.builder.opset
         schema = operators.schema(op_type, opset, domain)
         if schema is None or schema.deprecated:
@@ -294,6 +350,7 @@ class Emitter:
             lowest = versions.first_version(op_type, domain, wanted)
             raise OpsetError(f"ONNX {op_type} does not exist at opset {opset}", lowest)
         bound, attributes = binding.bind(schema, opset, inputs, named)
+        binding.from_the_front(schema, bound, attributes)
         if any(versions.wants_float(schema, item, formal) for item, formal in bound):
             return self._in_float(op_type, inputs, outputs, domain, named)
         if len(bound) < schema.min_input:

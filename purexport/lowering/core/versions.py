@@ -17,6 +17,15 @@ RENAMED = {("TopK", "k"): "K", ("Pad", "value"): "constant_value"}
 FORMERLY = {(op_type, new): old for (op_type, old), new in RENAMED.items()}
 # from which version on an operator of the same signature means what it means today
 MEANS_TODAY = {"Softmax": 13, "LogSoftmax": 13, "GridSample": 20, "If": 11}
+NEGATIVE_AXES = 11  # from this opset on operators count negative axes from the end
+# the opset that first has a word of an attribute that is older
+WORDS = {
+    ("ScatterElements", "reduction", "max"): 18,
+    ("ScatterElements", "reduction", "min"): 18,
+    ("ScatterND", "reduction", "max"): 18,
+    ("ScatterND", "reduction", "min"): 18,
+    ("Pad", "mode", "wrap"): 19,
+}
 HALVES = (dtypes.FLOAT16, dtypes.BFLOAT16)
 
 
@@ -24,6 +33,11 @@ def allowed(schema: operators.OpSchema, type_: str, dtype: int) -> bool:
     """True when `type_`, a type or a constraint's variable of the schema, can be `dtype`."""
     text = dtypes.type_string(dtype)
     return text in schema.constraints.get(type_, (type_,))
+
+
+def takes(schema: operators.OpSchema | None, dtype: int | None, argument: int) -> bool:
+    """True for a version that takes `dtype` as its input number `argument`; False where there is none."""
+    return schema is not None and dtype is not None and allowed(schema, schema.inputs[argument].type, dtype)
 
 
 def takes_sequences(schema: operators.OpSchema | None) -> bool:

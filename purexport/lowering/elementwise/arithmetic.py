@@ -189,9 +189,7 @@ def fmod(op: Emitter, self: Value, other: Value) -> Value:
     """
     if dtypes.is_floating(self.dtype):
         return _truncated_remainder(op, self, other)
-    if op.has("Mod"):
-        return widened(op, "Mod", self, other, fmod=1)
-    return widened(op, "Sub", self, widened(op, "Mul", widened(op, "Div", self, other), other))
+    return widened(op, "Mod", self, other, fmod=1)
 
 
 @lower("aten::remainder.Tensor", "aten::remainder.Scalar", "aten::remainder.Scalar_Tensor", promote="self other")
@@ -201,9 +199,7 @@ def remainder(op: Emitter, self: Value, other: Value) -> Value:
     The remainder has the sign of `other`, as in Python; ONNX Mod does this for integers only.
     """
     if not dtypes.is_floating(self.dtype):
-        if op.has("Mod"):
-            return widened(op, "Mod", self, other)
-        return widened(op, "Sub", self, widened(op, "Mul", floor_divide(op, self, other), other))
+        return widened(op, "Mod", self, other)
     left = _truncated_remainder(op, self, other)
     zero = op.like(0, self)
     differs = op.And(op.Xor(op.Less(left, zero), op.Less(other, zero)), op.cast(left, dtypes.BOOL))
@@ -332,18 +328,9 @@ def frac(op: Emitter, self: Value) -> Value:
 def round_rule(op: Emitter, self: Value) -> Value:
     """aten::round(Tensor self) -> Tensor
 
-    Ties go to the even number, as in ONNX Round (opset 11).
+    Ties go to the even number, as in ONNX Round.
     """
-    if not dtypes.is_floating(self.dtype):
-        return self
-    if op.has("Round"):
-        return op.Round(self)
-    below = op.Floor(self)
-    left = op.Sub(self, below)
-    half = op.like(0.5, self)
-    odd = op.Greater(op.Sub(below, op.Mul(op.Floor(op.Mul(below, half)), op.like(2, self))), half)
-    tie = op.Not(op.Or(op.Less(left, half), op.Greater(left, half)))
-    return op.Add(below, op.cast(op.Or(op.Greater(left, half), op.And(tie, odd)), self.dtype))
+    return op.Round(self) if dtypes.is_floating(self.dtype) else self
 
 
 @lower("aten::round.decimals", "aten::special_round")

@@ -15,7 +15,6 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.compare import eq
-from purexport.lowering.support.kernels import alike
 
 
 def _double(op: Emitter, number: float) -> Value:
@@ -37,7 +36,7 @@ def _split(op: Emitter, value: Value) -> tuple[Value, Value, Value]:
     """(mantissa in [0.5, 1), exponent, whether the number is finite and not zero) of a double; the first two are
     doubles.
     """
-    size = alike(op.Abs(value), value)
+    size = op.Abs(value)
     regular = op.And(op.Greater(size, _double(op, 0)), op.Less(size, _double(op, math.inf)))
     safe = op.Where(regular, value, _double(op, 1))
     exponent = op.Floor(op.Mul(op.Log(op.Abs(safe)), _double(op, 1 / math.log(2))))
@@ -60,7 +59,7 @@ def frexp(op: Emitter, self: Value) -> tuple[Value, Value]:
     mantissa, exponent, regular = _split(op, value)
     mantissa = op.Where(regular, mantissa, value)
     exponent = op.Where(regular, exponent, _double(op, 0))
-    return op.cast(alike(mantissa, self), self.dtype), op.cast(alike(exponent, self), dtypes.INT32)
+    return op.cast(mantissa, self.dtype), op.cast(exponent, dtypes.INT32)
 
 
 @lower("aten::nextafter", promote="self other")

@@ -22,15 +22,8 @@ from purexport.lowering.support.kernels import largest, smallest, widened, widen
 
 @lower("aten::eq.Tensor", "aten::eq.Scalar", promote="self other")
 def eq(op: Emitter, self: Value, other: Value) -> Value:
-    """aten::eq.Tensor(Tensor self, Tensor other) -> Tensor
-
-    ONNX Equal takes floats since opset 11.
-    """
-    if widened_dtype(op, "Equal", self.dtype) is not None:
-        return widened(op, "Equal", self, other)
-    # an older Equal takes no floats: two numbers are equal if neither is less and neither is NaN
-    ordered = op.Or(op.Less(self, other), op.Greater(self, other))
-    return op.Not(op.Or(ordered, op.Or(op.IsNaN(self), op.IsNaN(other))))
+    """aten::eq.Tensor(Tensor self, Tensor other) -> Tensor"""
+    return widened(op, "Equal", self, other)
 
 
 @lower("aten::ne.Tensor", "aten::ne.Scalar", "aten::not_equal.Tensor", "aten::not_equal.Scalar", promote="self other")
@@ -54,9 +47,7 @@ def gt(op: Emitter, self: Value, other: Value) -> Value:
 @lower("aten::le.Tensor", "aten::le.Scalar", "aten::less_equal.Tensor", "aten::less_equal.Scalar", promote="self other")
 def le(op: Emitter, self: Value, other: Value) -> Value:
     """aten::le.Tensor(Tensor self, Tensor other) -> Tensor"""
-    if op.has("LessOrEqual"):
-        return widened(op, "LessOrEqual", self, other)
-    return op.Or(lt(op, self, other), eq(op, self, other))
+    return widened(op, "LessOrEqual", self, other)
 
 
 @lower(
@@ -68,9 +59,7 @@ def le(op: Emitter, self: Value, other: Value) -> Value:
 )
 def ge(op: Emitter, self: Value, other: Value) -> Value:
     """aten::ge.Tensor(Tensor self, Tensor other) -> Tensor"""
-    if op.has("GreaterOrEqual"):
-        return widened(op, "GreaterOrEqual", self, other)
-    return op.Or(gt(op, self, other), eq(op, self, other))
+    return widened(op, "GreaterOrEqual", self, other)
 
 
 # Kinds of numbers ---------------------------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ def or_number(op: Emitter, a: Any, b: Any) -> Value:
 @lower("aten::Bool.int", "aten::Bool.float", "aten::Bool.Tensor")
 def to_bool(op: Emitter, a: Any) -> Value:
     """aten::Bool.int(int a) -> bool"""
-    return op.cast(a, dtypes.BOOL)
+    return op.cast(_zero_dim(op, a), dtypes.BOOL)
 
 
 @lower("aten::neg.int", "aten::neg.float")
@@ -213,8 +213,11 @@ def min_int(op: Emitter, a: Any, b: Any) -> Value:
 
 @lower("aten::Int.Scalar", "aten::Int.Tensor", "aten::IntImplicit")
 def to_int(op: Emitter, a: Any) -> Value:
-    """aten::Int.Scalar(Scalar a) -> int"""
-    return op.cast(a, dtypes.INT64)
+    """aten::Int.Scalar(Scalar a) -> int
+
+    A tensor of one element may have any rank.
+    """
+    return op.cast(_zero_dim(op, a), dtypes.INT64)
 
 
 @lower("aten::item", "aten::_local_scalar_dense")
@@ -223,7 +226,7 @@ def item(op: Emitter, self: Value) -> Value:
 
     The result is int64, float32 or bool, as all numbers are here.
     """
-    scalar = op.Reshape(self, op.const([], dtypes.INT64)) if self.shape != () else self
+    scalar: Value = _zero_dim(op, self)
     if self.dtype == dtypes.BOOL:
         return scalar
     return op.cast(scalar, dtypes.FLOAT if dtypes.is_floating(self.dtype) else dtypes.INT64)
@@ -232,10 +235,16 @@ def item(op: Emitter, self: Value) -> Value:
 @lower("aten::Float.Scalar", "aten::Float.Tensor", "aten::FloatImplicit")
 def to_float(op: Emitter, a: Any) -> Value:
     """aten::Float.Scalar(Scalar a) -> float"""
-    return op.cast(a, dtypes.FLOAT)
+    return op.cast(_zero_dim(op, a), dtypes.FLOAT)
 
 
 @lower("aten::ScalarImplicit")
 def to_number(op: Emitter, a: Any) -> Value:
     """aten::ScalarImplicit(Tensor a) -> Scalar"""
-    return a if isinstance(a, Value) else op.const(a, dtypes.FLOAT)
+    scalar: Value = _zero_dim(op, a) if isinstance(a, Value) else op.const(a, dtypes.FLOAT)
+    return scalar
+
+
+def _zero_dim(op: Emitter, a: Any) -> Any:
+    """A number as it is; of a tensor its only element, whatever the rank."""
+    return op.Reshape(a, op.const([], dtypes.INT64)) if isinstance(a, Value) and a.shape != () else a

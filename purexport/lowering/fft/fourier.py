@@ -22,7 +22,7 @@ from purexport.lowering.complex.by_parts import giving_parts
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower, lower_complex
 from purexport.lowering.support.common import axis_of, beside_product, permute
-from purexport.lowering.support.kernels import alike, largest
+from purexport.lowering.support.kernels import largest
 from purexport.lowering.support.pairs import Pair, from_interleaved, operand, pair_of, to_interleaved
 from purexport.lowering.support.positions import size_product, size_value
 from purexport.lowering.tensor.concat import flip
@@ -84,9 +84,7 @@ def _by_operator(op: Emitter, value: Operand, points: Any, *, onesided: bool) ->
     packed = to_interleaved(op, value) if isinstance(value, Pair) else op.Unsqueeze(value, [rank])
     packed = op.cast(packed if rank > 1 else op.Unsqueeze(packed, [0]), dtype if exact else dtypes.DOUBLE)
     found = op.DFT(packed, axis=max(rank - 1, 1), onesided=int(onesided))
-    found = op.cast(found if rank > 1 else op.Squeeze(found, [0]), dtype)
-    found.shape = (*((value.shape or ())[:-1]), None, 2)
-    return from_interleaved(op, found)
+    return from_interleaved(op, op.cast(found if rank > 1 else op.Squeeze(found, [0]), dtype))
 
 
 def inverse_dft(op: Emitter, value: Pair, points: Any) -> Pair:
@@ -95,7 +93,7 @@ def inverse_dft(op: Emitter, value: Pair, points: Any) -> Pair:
 
 
 def _turned(op: Emitter, value: Pair) -> Pair:
-    return Pair(value.real, alike(op.Neg(value.imag), value.imag))
+    return Pair(value.real, op.Neg(value.imag))
 
 
 def inverse_real_dft(op: Emitter, value: Operand, points: Any) -> Value:
@@ -128,17 +126,10 @@ def _completed(op: Emitter, value: Pair, points: Any) -> Pair:
     """All frequencies of a real signal: the first half, and its mirror image, conjugated."""
     axis = value.rank - 1
     end = add_sizes(op, subtract_sizes(op, points, _half(op, points)), 1)
-    mirrored = value.map(lambda part: flip(op, _kept(slice_axis(op, part, axis, 1, end), part), [axis]))
+    mirrored = value.map(lambda part: flip(op, slice_axis(op, part, axis, 1, end), [axis]))
     real = op.Concat(value.real, mirrored.real, axis=axis)
     imag = op.Concat(value.imag, op.Neg(mirrored.imag), axis=axis)
-    real.shape = imag.shape = (*(value.shape or ())[:-1], None)
     return Pair(real, imag)
-
-
-def _kept(value: Value, like: Value) -> Value:
-    """`value` with the shape of `like`, but for the size of the last axis."""
-    value.shape = value.shape or (*(like.shape or ())[:-1], None)
-    return value
 
 
 def _along(op: Emitter, value: Operand, axis: int, points: Any, transform: Any) -> Operand:
@@ -146,8 +137,7 @@ def _along(op: Emitter, value: Operand, axis: int, points: Any, transform: Any) 
     order = [*(place for place in range(value.rank) if place != axis), axis]
     back = [order.index(place) for place in range(value.rank)]
     last = map_parts(value, lambda part: _sized(op, permute(op, part, order), points))
-    like = last.real if isinstance(last, Pair) else last
-    result: Operand = map_parts(transform(last), lambda part: permute(op, _kept(part, like), back))
+    result: Operand = map_parts(transform(last), lambda part: permute(op, part, back))
     return result
 
 
@@ -164,13 +154,10 @@ def _sized(op: Emitter, value: Value, points: Any) -> Value:
     if isinstance(points, int) and isinstance(size, int):
         if points < size:
             return slice_axis(op, value, axis, 0, points)
-        return _kept(constant_pad_nd(op, value, [0, points - size], 0), value)
+        return constant_pad_nd(op, value, [0, points - size], 0)
     missing = largest(op, size_value(op, subtract_sizes(op, points, size)), op.const(0))
-    padded = _kept(constant_pad_nd(op, value, [0, missing], 0), value)
-    padded.shape = (*(value.shape or ())[:-1], None)
-    cut = slice_axis(op, padded, axis, 0, points)
-    cut.shape = (*(value.shape or ())[:-1], points if isinstance(points, int) else None)
-    return cut
+    padded = constant_pad_nd(op, value, [0, missing], 0)
+    return slice_axis(op, padded, axis, 0, points)
 
 
 def normalize_dft(op: Emitter, value: Operand, sizes: Sequence[Any], power: int) -> Operand:

@@ -21,7 +21,7 @@ from purexport.lowering.core.registry import lower, lower_complex
 from purexport.lowering.fft.fourier import dft, half_dft_matrices, map_parts
 from purexport.lowering.special.functions import bessel_i0
 from purexport.lowering.support.common import full, swap_last
-from purexport.lowering.support.kernels import alike, largest
+from purexport.lowering.support.kernels import largest
 from purexport.lowering.support.pairs import Pair, to_interleaved
 from purexport.lowering.support.positions import int_range, size_product, size_value
 from purexport.lowering.tensor.create import iota
@@ -39,7 +39,6 @@ def _window(op: Emitter, window: Any, points: int, length: int | None, dtype: in
     value = full(op, [length], 1, dtype) if window is None else op.cast(window, dtype)
     if length == points:
         return value
-    value.shape = value.shape or (length,)
     left = (points - length) // 2
     return constant_pad_nd(op, value, [left, points - length - left], 0)
 
@@ -68,15 +67,11 @@ def stft(
     shaped = _window(op, window, n_fft, win_length, self.dtype or dtypes.FLOAT)
     frames = map_parts(self, lambda part: _frames(op, part, n_fft, hop, shaped))
     found = dft(op, frames, n_fft, onesided=half)
-    bins = n_fft // 2 + 1 if half else n_fft
-    for part in (found.real, found.imag):
-        part.shape = (*_shape(frames)[:-1], bins)
     turned = found.map(lambda part: swap_last(op, part))
     result = (
         complex_scale(op, turned, op.const(1 / math.sqrt(n_fft), found.dtype or dtypes.FLOAT)) if normalized else turned
     )
     assert isinstance(result, Pair), "a transform is complex"
-    result.real.shape = result.imag.shape = turned.shape
     return result if op.result.dtype.is_complex else to_interleaved(op, result)
 
 
@@ -91,9 +86,7 @@ def _frames(op: Emitter, value: Value, points: int, hop: int, window: Value | No
     begin = op.Mul(iota(op, count), op.const(hop))
     places = op.Add(op.Unsqueeze(begin, [1]), op.Unsqueeze(iota(op, points), [0]))
     frames = op.Gather(value, places, axis=value.rank - 1)
-    result = frames if window is None else op.Mul(frames, window)
-    result.shape = (*_shape(value)[:-1], count if isinstance(count, int) else None, points)
-    return result
+    return frames if window is None else op.Mul(frames, window)
 
 
 @lower("aten::stft.center")
@@ -121,10 +114,7 @@ def stft_center(
 
 
 def _padded(op: Emitter, value: Value, width: int, mode: str) -> Value:
-    size = op.dim(value, -1)
-    result = pad(op, value, [width, width], mode)
-    result.shape = (*_shape(value)[:-1], size + 2 * width if isinstance(size, int) else None)
-    return result
+    return pad(op, value, [width, width], mode)
 
 
 @lower_complex("aten::istft")
@@ -153,7 +143,7 @@ def istft(
     hop = n_fft // 4 if hop_length is None else hop_length
     dtype = self.dtype or dtypes.FLOAT
     shaped = _window(op, window, n_fft, win_length, dtype)
-    batched = self if self.rank == 3 else self.map(lambda part: _unsqueezed(op, part))
+    batched = self if self.rank == 3 else self.map(lambda part: op.Unsqueeze(part, [0]))
     if onesided is False or (onesided is None and _shape(batched)[1] == n_fft):
         # the other half follows for a real signal
         batched = batched.map(lambda part: slice_axis(op, part, 1, 0, n_fft // 2 + 1))
@@ -165,22 +155,9 @@ def istft(
     total = add_sizes(op, size_product(op, subtract_sizes(op, frames, 1), hop), n_fft)
     start = n_fft // 2 if center else 0
     end = add_sizes(op, length, start) if length is not None else subtract_sizes(op, total, start)
-    parts = [slice_axis(op, _of_rank_3(item), 2, start, end) for item in (signal, weight)]
-    result = op.Squeeze(op.Div(*parts), [1])
-    result.shape = (_shape(batched)[0], None)
-    result = _lengthened(op, result, total, start, length)
+    parts = [slice_axis(op, item, 2, start, end) for item in (signal, weight)]
+    result = _lengthened(op, op.Squeeze(op.Div(*parts), [1]), total, start, length)
     return result if self.rank == 3 else op.Squeeze(result, [0])
-
-
-def _of_rank_3(value: Value) -> Value:
-    value.shape = (None, 1, None)
-    return value
-
-
-def _unsqueezed(op: Emitter, value: Value) -> Value:
-    result: Value = op.Unsqueeze(value, [0])
-    result.shape = (1, *_shape(value))
-    return result
 
 
 def _kernel(op: Emitter, points: int, window: Value | None, dtype: int, *, normalized: bool) -> Value:
@@ -224,7 +201,6 @@ def _over_places(op: Emitter, window_length: Any, periodic: bool, window: Callab
     last = length if periodic else op.Sub(length, op.const(1))
     steps = op.cast(int_range(op, 0, length), dtypes.DOUBLE)
     place = op.Div(steps, op.cast(largest(op, last, op.const(1)), dtypes.DOUBLE))
-    place.shape = (None,)
     found = window(place)
     alone = op.Equal(length, op.const(1))
     return op.cast(op.Where(alone, op.const(1.0, dtypes.DOUBLE), found), op.result_dtype)
@@ -303,7 +279,6 @@ def _kaiser(op: Emitter, place: Value, beta: float) -> Value:
     """I0(beta sqrt(1 - (2 place - 1)^2)) / I0(beta): the root is 2 sqrt(place (1 - place))."""
     one = op.const(1.0, dtypes.DOUBLE)
     inside = op.Sqrt(op.Max(op.Mul(place, op.Sub(one, place)), op.const(0.0, dtypes.DOUBLE)))
-    inside.shape = (None,)
-    wave = bessel_i0(op, alike(op.Mul(inside, op.const(2 * beta, dtypes.DOUBLE)), inside))
+    wave = bessel_i0(op, op.Mul(inside, op.const(2 * beta, dtypes.DOUBLE)))
     largest_value = torch.special.i0(torch.tensor(beta, dtype=torch.float64))
     return op.Div(wave, op.const(largest_value))

@@ -19,7 +19,6 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.linalg import jacobi
 from purexport.lowering.linalg.factorizations import apply_reflections, geqrf
 from purexport.lowering.support.common import dims_of, full, swap_last
-from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.matrices import (
     as_row,
     batch_dims,
@@ -58,7 +57,7 @@ def _remark(op: Emitter) -> None:
 def mirror_triangle(op: Emitter, matrix: Value, upper: bool = False) -> Value:
     """The symmetric matrix of which only one triangle is read, the lower or the `upper` one."""
     half = triangle(op, matrix, upper, 1 if upper else -1)
-    return alike(op.Add(triangle(op, matrix, upper), swap_last(op, half)), matrix)
+    return op.Add(triangle(op, matrix, upper), swap_last(op, half))
 
 
 @lower("aten::linalg_eigvalsh")
@@ -109,7 +108,7 @@ def thin_svd(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
     count = min_size(op, op.dim(matrix, -2), op.dim(matrix, -1))
     scaled, values, turned = jacobi.jacobi_svd(op, matrix)
     scaled, values, turned = (slice_along(op, item, -1, 0, count) for item in (scaled, values, turned))
-    return alike(op.Div(scaled, safe_divisor(op, as_row(op, values))), scaled), values, turned
+    return op.Div(scaled, safe_divisor(op, as_row(op, values))), values, turned
 
 
 def svd_factors(op: Emitter, matrix: Value, complete: bool) -> tuple[Value, Value, Value]:
@@ -129,7 +128,7 @@ def _decomposed(op: Emitter, matrix: Value, complete: bool) -> tuple[Value, Valu
         return u, values, v
     scaled, values, turned = jacobi.jacobi_svd(op, matrix)
     scaled, values = slice_along(op, scaled, -1, 0, count), slice_along(op, values, -1, 0, count)
-    units = alike(op.Div(scaled, safe_divisor(op, as_row(op, values))), scaled)
+    units = op.Div(scaled, safe_divisor(op, as_row(op, values)))
     u = _completed(op, units, rows if complete else count)
     return u, values, turned if complete else slice_along(op, turned, -1, 0, count)
 
@@ -152,7 +151,7 @@ def _completed(op: Emitter, vectors: Value, columns: Any) -> Value:
     diagonal = as_row(op, diagonal_of(op, slice_along(op, packed, -2, 0, count)))
     sign = op.Where(op.Less(diagonal, op.like(0, vectors)), op.like(-1, vectors), op.like(1, vectors))
     first = op.Mul(slice_along(op, found, -1, 0, count), sign)
-    return alike(op.Concat(first, slice_along(op, found, -1, count, None), axis=vectors.rank - 1), found)
+    return op.Concat(first, slice_along(op, found, -1, count, None), axis=vectors.rank - 1)
 
 
 @lower("aten::linalg_svd")

@@ -79,7 +79,6 @@ def _without_ones(op: Emitter, operands: Sequence[Value], terms: Sequence[str]) 
         axes = [a for a, one in enumerate(term) if shape[a] == 1 and any(size != 1 for size in sizes[one])]
         kept.append(op.Squeeze(value, axes) if axes else value)
         letters.append("".join(letter for axis, letter in enumerate(term) if axis not in axes))
-        kept[-1].shape = tuple(size for axis, size in enumerate(shape) if axis not in axes)
     return kept, letters
 
 
@@ -180,6 +179,4 @@ def bilinear(op: Emitter, input1: Value, input2: Value, weight: Value, bias: Val
 def _rows(op: Emitter, value: Value) -> Value:
     if value.rank == 2:
         return value
-    rows = op.Reshape(value, op.ints([-1, op.dim(value, -1)]))
-    rows.shape = (None, value.shape[-1] if value.shape else None)
-    return rows
+    return op.Reshape(value, op.ints([-1, op.dim(value, -1)]))

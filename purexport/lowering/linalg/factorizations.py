@@ -19,7 +19,6 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support import matrices
 from purexport.lowering.support.common import dims_of, full, swap_last
-from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.loops import repeat
 from purexport.lowering.support.matrices import (
     as_column,
@@ -51,17 +50,17 @@ def linalg_cholesky(op: Emitter, self: Value, upper: bool = False) -> Value:
     Where torch raises because the matrix is not positive-definite, the factor holds NaN from the failing column on.
     """
     # only one triangle is read; the upper one is the lower one of the transpose
-    start = alike(swap_last(op, self), self) if upper else self
+    start = swap_last(op, self) if upper else self
     rows, columns = row_indices(op, self), column_indices(op, self)
 
     def step(op: Emitter, at: Value, matrix: Value) -> list[Value]:
         found = masked(op, op.Not(op.Less(rows, at)), column_at(op, matrix, at))
-        found = alike(op.Div(found, op.Sqrt(row_at(op, found, at))), found)
+        found = op.Div(found, op.Sqrt(row_at(op, found, at)))
         rest = op.Sub(matrix, masked(op, op.Greater(columns, at), op.Mul(found, swap_last(op, found))))
         return [masked(op, op.Equal(columns, at), found, rest)]
 
     (found,) = repeat(op, op.dim(self, -1), step, start)
-    return alike(swap_last(op, found), self) if upper else found
+    return swap_last(op, found) if upper else found
 
 
 @lower("aten::linalg_cholesky_ex")
@@ -71,7 +70,7 @@ def linalg_cholesky_ex(
     """aten::linalg_cholesky_ex(Tensor self, *, bool upper=False, bool check_errors=False) -> (Tensor L, Tensor info)"""
     found = linalg_cholesky(op, self, upper)
     diagonal = diagonal_of(op, found)
-    return found, lapack_info(op, alike(op.Not(op.Greater(diagonal, op.like(0, self))), diagonal))
+    return found, lapack_info(op, op.Not(op.Greater(diagonal, op.like(0, self))))
 
 
 # LU -----------------------------------------------------------------------------------------------------------------
@@ -103,7 +102,6 @@ def lu_factors(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
 
     batch = batch_dims(op, matrix)
     pivots = full(op, [*batch, count], 0, dtypes.INT64)
-    pivots.shape = (*(matrix.shape or ())[:-2], (numbers.shape or ())[0])
     order = _unmoved(op, batch, op.dim(matrix, -2))
     found, pivots, order = repeat(op, count, step, matrix, pivots, order)
     return found, op.cast(pivots, dtypes.INT32), order
@@ -113,7 +111,7 @@ def _exchanged(op: Emitter, value: Value, rows: Value, at: Value, other: Value) 
     """`value` with its rows `at` and `other` (one for each matrix, [..., 1, 1]) exchanged."""
     there = op.Equal(rows, other)
     moved = op.ReduceSum(masked(op, there, value), axes=[value.rank - 2], keepdims=1)
-    return alike(op.Where(op.Equal(rows, at), moved, op.Where(there, row_at(op, value, at), value)), value)
+    return op.Where(op.Equal(rows, at), moved, op.Where(there, row_at(op, value, at), value))
 
 
 def _unmoved(op: Emitter, batch: list[Any], rows: Any) -> Value:
@@ -137,9 +135,7 @@ def permutation_of_pivots(op: Emitter, pivots: Value, rows: Any) -> Value:
 
 def permutation_matrix(op: Emitter, order: Value, like: Value) -> Value:
     """The permutation matrix E, [..., n, n] in the dtype of `like`, so that E @ x has the rows of x in `order`."""
-    found = op.cast(op.Equal(order, as_row(op, index_range(op, op.dim(order, -2)))), like.dtype)
-    found.shape = (*(order.shape or ())[:-1], (order.shape or ())[-2])
-    return found
+    return op.cast(op.Equal(order, as_row(op, index_range(op, op.dim(order, -2)))), like.dtype)
 
 
 def unpack_lu(op: Emitter, packed: Value) -> tuple[Value, Value]:
@@ -148,7 +144,7 @@ def unpack_lu(op: Emitter, packed: Value) -> tuple[Value, Value]:
     lower_part = slice_along(op, packed, -1, 0, count)
     below = triangle(op, lower_part, False, -1)
     ones = identity_matrix(op, op.dim(packed, -2), count, packed)
-    return alike(op.Add(below, ones), below), triangle(op, slice_along(op, packed, -2, 0, count), True)
+    return op.Add(below, ones), triangle(op, slice_along(op, packed, -2, 0, count), True)
 
 
 def lu_info(op: Emitter, packed: Value) -> Value:
@@ -157,7 +153,7 @@ def lu_info(op: Emitter, packed: Value) -> Value:
     diagonal = diagonal_of(op, slice_along(op, packed, -2, 0, count))
     size = op.Abs(diagonal)
     zero = op.Not(op.Or(op.Greater(size, op.like(0, packed)), op.IsNaN(size)))
-    return lapack_info(op, alike(zero, diagonal))
+    return lapack_info(op, zero)
 
 
 @lower("aten::linalg_lu_factor")
@@ -231,17 +227,16 @@ def geqrf(op: Emitter, self: Value) -> tuple[Value, Value]:
         reflects = op.Greater(square, op.like(0, self))
         norm = op.Sqrt(op.Add(op.Mul(first, first), square))
         new = op.Where(reflects, op.Where(op.Less(first, op.like(0, self)), norm, op.Neg(norm)), first)
-        below = alike(op.Div(below, masked(op, reflects, op.Sub(first, new), 1)), below)
+        below = op.Div(below, masked(op, reflects, op.Sub(first, new), 1))
         size = op.Where(reflects, op.Div(op.Sub(new, first), masked(op, reflects, new, 1)), op.like(0, self))
         mirror = masked(op, op.Not(op.Equal(rows, at)), below, 1)
         rest = _mirrored(op, matrix, mirror, size)
         made = op.Where(op.Equal(rows, at), new, op.Where(op.Less(rows, at), here, below))
         changed = op.Where(op.Greater(columns, at), rest, matrix)
-        sizes = alike(op.Where(op.Equal(numbers, at), op.Squeeze(size, [last]), sizes), sizes)
-        return [alike(op.Where(op.Equal(columns, at), made, changed), matrix), sizes]
+        sizes = op.Where(op.Equal(numbers, at), op.Squeeze(size, [last]), sizes)
+        return [op.Where(op.Equal(columns, at), made, changed), sizes]
 
     sizes = full(op, [*batch_dims(op, self), count], 0, self.dtype or dtypes.FLOAT)
-    sizes.shape = (*(self.shape or ())[:-2], (numbers.shape or ())[0])
     packed, sizes = repeat(op, count, step, self, sizes)
     return packed, sizes
 
@@ -249,7 +244,7 @@ def geqrf(op: Emitter, self: Value) -> tuple[Value, Value]:
 def _mirrored(op: Emitter, value: Value, mirror: Value, size: Value) -> Value:
     """`value` less `size` times its projection on the vector `mirror`, [..., n, 1]."""
     along = op.MatMul(swap_last(op, mirror), value)
-    return alike(op.Sub(value, op.MatMul(op.Mul(mirror, size), along)), value)
+    return op.Sub(value, op.MatMul(op.Mul(mirror, size), along))
 
 
 def apply_reflections(op: Emitter, packed: Value, sizes: Value, value: Value, forward: bool) -> Value:

@@ -13,11 +13,9 @@ from collections.abc import Callable
 import torch
 
 from purexport import dtypes
-from purexport.errors import OpsetError
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
-from purexport.lowering.core.versions import first_with_sequences
 from purexport.lowering.linalg.products import multiply
 from purexport.lowering.support.common import INT64_MAX, full
 from purexport.lowering.support.loops import WRITTEN_OUT, parts_of_steps
@@ -84,10 +82,8 @@ def _joined(op: Emitter, part: Part, offs: Value, axis: int, rest: Value | None,
     def step(op: Emitter, group: Value) -> Value:
         return part(op, group, op.Gather(starts, group, axis=0), op.Gather(ends, group, axis=0))
 
-    if isinstance(count, int) and (count <= WRITTEN_OUT or not op.takes_sequences("Loop")):
+    if isinstance(count, int) and count <= WRITTEN_OUT:
         parts = [step(op, op.const([group])) for group in range(count)]
         return op.Concat(*parts, *([rest] if rest is not None else []), axis=axis)
-    if not op.takes_sequences("Loop"):
-        raise OpsetError("a computed number of products is a Loop with a sequence", first_with_sequences("Loop"))
     groups = op.Reshape(op.NonZero(op.Less(starts, ends)), [-1]) if only_filled else int_range(op, 0, count)
     return parts_of_steps(op, groups, step, axis, rest)

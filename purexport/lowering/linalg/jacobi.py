@@ -20,7 +20,6 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.reduce.sorting import top_k
 from purexport.lowering.support.common import full
-from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.loops import repeat_while
 from purexport.lowering.support.matrices import (
     as_column,
@@ -42,45 +41,40 @@ def jacobi_svd(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
     """A V, [..., m, n], with columns of descending length; the lengths, [..., n]; and V, [..., n, n]."""
     dtype, matrix = matrix.dtype, op.cast(matrix, dtypes.DOUBLE)
     scale = safe_divisor(op, _largest(op, matrix))
-    scaled, turned = _orthogonal(op, alike(op.Div(matrix, scale), matrix))
+    scaled, turned = _orthogonal(op, op.Div(matrix, scale))
     length = _lengths(op, scaled)
     columns = op.dim(matrix, -1)
     length, places = top_k(op, masked(op, _is_real(op, turned), length, -1), columns, -1)
-    length = alike(op.Mul(length, op.Squeeze(scale, [matrix.rank - 1])), length)
+    length = op.Mul(length, op.Squeeze(scale, [matrix.rank - 1]))
     scaled, turned = _picked(op, scaled, places), _picked(op, turned, places)
-    return op.cast(alike(op.Mul(scaled, scale), matrix), dtype), op.cast(length, dtype), op.cast(turned, dtype)
+    return op.cast(op.Mul(scaled, scale), dtype), op.cast(length, dtype), op.cast(turned, dtype)
 
 
 def jacobi_eigh(op: Emitter, matrix: Value) -> tuple[Value, Value]:
     """The eigenvalues of symmetric matrices, [..., n], ascending, and the eigenvectors as columns, [..., n, n]."""
     dtype, matrix, size = matrix.dtype, op.cast(matrix, dtypes.DOUBLE), op.dim(matrix, -1)
     scale = safe_divisor(op, _largest(op, matrix))
-    scaled = alike(op.Div(matrix, scale), matrix)
+    scaled = op.Div(matrix, scale)
     # no eigenvalue is larger than the largest row sum (Gershgorin)
     sums = op.ReduceSum(op.Abs(scaled), axes=[matrix.rank - 1], keepdims=1)
     shift = op.ReduceMax(sums, axes=[matrix.rank - 2], keepdims=1)
     shifted = op.Add(scaled, op.Mul(identity_matrix(op, size, size, matrix), shift))
-    _, vectors = _orthogonal(op, alike(shifted, matrix))
+    _, vectors = _orthogonal(op, shifted)
     products = op.Mul(vectors, op.MatMul(scaled, vectors))
     found = op.ReduceSum(products, axes=[matrix.rank - 2], keepdims=0)
-    found.shape = (*(matrix.shape or ())[:-2], (vectors.shape or ())[-1])
     found, places = top_k(op, masked(op, _is_real(op, vectors), found, torch.inf), size, -1, greatest=False)
-    found = alike(op.Mul(found, op.Squeeze(scale, [matrix.rank - 1])), found)
-    return op.cast(found, dtype), op.cast(alike(_picked(op, vectors, places), matrix), dtype)
+    found = op.Mul(found, op.Squeeze(scale, [matrix.rank - 1]))
+    return op.cast(found, dtype), op.cast(_picked(op, vectors, places), dtype)
 
 
 def _largest(op: Emitter, matrix: Value) -> Value:
     """The largest absolute value of each matrix, [..., 1, 1]."""
-    found: Value = op.ReduceMax(op.Abs(matrix), axes=[matrix.rank - 2, matrix.rank - 1], keepdims=1)
-    found.shape = (*(matrix.shape or ())[:-2], 1, 1)
-    return found
+    return op.ReduceMax(op.Abs(matrix), axes=[matrix.rank - 2, matrix.rank - 1], keepdims=1)
 
 
 def _lengths(op: Emitter, value: Value) -> Value:
     """The length of each column, [..., n]."""
-    found: Value = op.Sqrt(op.ReduceSum(op.Mul(value, value), axes=[value.rank - 2], keepdims=0))
-    found.shape = (*(value.shape or ())[:-2], (value.shape or ())[-1])
-    return found
+    return op.Sqrt(op.ReduceSum(op.Mul(value, value), axes=[value.rank - 2], keepdims=0))
 
 
 def _is_real(op: Emitter, turned: Value) -> Value:
@@ -91,9 +85,7 @@ def _is_real(op: Emitter, turned: Value) -> Value:
 def _picked(op: Emitter, value: Value, places: Value) -> Value:
     """The columns of `value` at `places`, [..., n], of each matrix."""
     numbers = as_column(op, index_range(op, op.dim(value, -1)))
-    found = op.MatMul(value, op.cast(op.Equal(numbers, as_row(op, places)), value.dtype))
-    found.shape = (*(value.shape or ())[:-1], (places.shape or ())[-1])
-    return found
+    return op.MatMul(value, op.cast(op.Equal(numbers, as_row(op, places)), value.dtype))
 
 
 def _orthogonal(op: Emitter, matrix: Value) -> tuple[Value, Value]:
@@ -107,9 +99,6 @@ def _orthogonal(op: Emitter, matrix: Value) -> tuple[Value, Value]:
     padding = _padding(op, rows, columns, half, batch_dims(op, matrix))
     if padding is not None:
         stacked = op.Concat(stacked, padding, axis=matrix.rank - 1)
-    count = 2 * half if isinstance(half, int) else None
-    height = rows + columns if isinstance(rows, int) and isinstance(columns, int) else None
-    stacked.shape = (*(matrix.shape or ())[:-2], height, count)
 
     rounds = op.Sub(op.Mul(size_value(op, half), op.const(2)), op.const(1))
     order = _next_round(op, half)
@@ -188,4 +177,4 @@ def _round(op: Emitter, stacked: Value, rows: Any, half: Any, tolerance: Value) 
     sine = op.Mul(cosine, tangent)
     turned_left = op.Sub(op.Mul(cosine, left), op.Mul(sine, right))
     turned_right = op.Add(op.Mul(sine, left), op.Mul(cosine, right))
-    return alike(op.Concat(turned_left, turned_right, axis=stacked.rank - 1), stacked), turns
+    return op.Concat(turned_left, turned_right, axis=stacked.rank - 1), turns

@@ -17,7 +17,6 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.linalg.eigen import mirror_triangle
 from purexport.lowering.support.common import full, swap_last
-from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.loops import repeat
 from purexport.lowering.support.matrices import (
     as_column,
@@ -55,12 +54,10 @@ def linalg_ldl_factor_ex(
 
     Real matrices are symmetric either way: `hermitian` changes nothing.
     """
-    size, batch, shape = op.dim(self, -1), batch_dims(op, self), (self.shape or ())[:-2]
+    size, batch = op.dim(self, -1), batch_dims(op, self)
 
     def zeros(*sizes: object, dtype: int = dtypes.INT64) -> Value:
-        found = full(op, [*batch, *sizes], 0, dtype)
-        found.shape = (*shape, *(item if isinstance(item, int) else None for item in sizes))
-        return found
+        return full(op, [*batch, *sizes], 0, dtype)
 
     start = [
         mirror_triangle(op, self),
@@ -97,28 +94,28 @@ class _Steps:
         update = op.Add(op.Mul(left, swap_last(op, first)), masked(op, two, op.Mul(pair[1], swap_last(op, second))))
         block = op.And(op.Not(op.Less(self.rows, here)), op.Not(op.Greater(self.rows, end)))
         second_block = op.Equal(self.rows, next_row)
-        left = alike(op.Where(block, first, left), first)
-        right = alike(op.Where(second_block, second, pair[1]), second)
-        done = alike(op.Where(op.Equal(self.columns, here), left, done), done)
+        left = op.Where(block, first, left)
+        right = op.Where(second_block, second, pair[1])
+        done = op.Where(op.Equal(self.columns, here), left, done)
         is_second = op.And(op.Equal(self.columns, next_row), two)
-        done = alike(op.Where(is_second, right, done), done)
+        done = op.Where(is_second, right, done)
         number = op.Add(other, one)
         signed = op.Where(two, op.Neg(number), number)
         is_block = op.Or(op.Equal(self.columns, here), is_second)
-        pivots = alike(op.Where(is_block, signed, pivots), pivots)
+        pivots = op.Where(is_block, signed, pivots)
         failed = op.And(op.And(nothing, op.Less(here, self.size)), op.Equal(info, op.const(0)))
-        info = alike(op.Where(failed, next_row, info), info)
+        info = op.Where(failed, next_row, info)
         moved = op.Add(next_row, op.cast(two, dtypes.INT64))
-        return [alike(op.Sub(rest, update), rest), done, pivots, alike(moved, here), info]
+        return [op.Sub(rest, update), done, pivots, moved, info]
 
     def _pivot(self, op: Emitter, rest: Value, here: Value) -> tuple[Value, Value, Value]:
         """The row to exchange with, whether the block has two rows, and whether the column is all zeros."""
         axes = [self.last - 1]
-        mine = alike(op.Abs(self._column(op, rest, here)), self._column(op, rest, here))
+        mine = op.Abs(self._column(op, rest, here))
         below = masked(op, op.Greater(self.rows, here), mine)
         largest = op.ReduceMax(below, axes=axes, keepdims=1)
         best = op.ArgMax(below, axis=axes[0], keepdims=1)
-        its = alike(op.Abs(self._column(op, rest, best)), mine)
+        its = op.Abs(self._column(op, rest, best))
         others = op.And(op.Not(op.Less(self.rows, here)), op.Not(op.Equal(self.rows, best)))
         row_largest = op.ReduceMax(masked(op, others, its), axes=axes, keepdims=1)
         own, its_own = self._element(op, mine, here), self._element(op, its, best)
@@ -134,14 +131,10 @@ class _Steps:
 
     def _column(self, op: Emitter, value: Value, at: Value) -> Value:
         """One column of each matrix, [..., n, 1]."""
-        found: Value = op.ReduceSum(masked(op, op.Equal(self.columns, at), value), axes=[self.last], keepdims=1)
-        found.shape = (*(value.shape or ())[:-1], 1)
-        return found
+        return op.ReduceSum(masked(op, op.Equal(self.columns, at), value), axes=[self.last], keepdims=1)
 
     def _element(self, op: Emitter, value: Value, at: Value) -> Value:
-        found: Value = op.ReduceSum(masked(op, op.Equal(self.rows, at), value), axes=[self.last - 1], keepdims=1)
-        found.shape = (*(value.shape or ())[:-2], 1, 1)
-        return found
+        return op.ReduceSum(masked(op, op.Equal(self.rows, at), value), axes=[self.last - 1], keepdims=1)
 
     def _exchanged(self, op: Emitter, value: Value, one: Value, other: Value) -> Value:
         """`value` with its rows and columns `one` and `other` exchanged."""
@@ -151,7 +144,7 @@ class _Steps:
 
     def _divided(self, op: Emitter, first: Value, here: Value) -> Value:
         found = op.Div(first, safe_divisor(op, self._element(op, first, here)))
-        return masked(op, op.Greater(self.rows, here), alike(found, first))
+        return masked(op, op.Greater(self.rows, here), found)
 
     def _divided_pair(self, op: Emitter, first: Value, second: Value, here: Value) -> tuple[Value, Value]:
         """The two columns times the inverse of their block, below it."""
@@ -160,11 +153,11 @@ class _Steps:
         one = op.Div(self._element(op, second, after), between)
         other = op.Div(self._element(op, first, here), between)
         unit = op.like(1, first)
-        share = op.Div(op.Div(unit, safe_divisor(op, alike(op.Sub(op.Mul(one, other), unit), between))), between)
+        share = op.Div(op.Div(unit, safe_divisor(op, op.Sub(op.Mul(one, other), unit))), between)
         below = op.Greater(self.rows, after)
         left = op.Mul(share, op.Sub(op.Mul(one, first), second))
         right = op.Mul(share, op.Sub(op.Mul(other, second), first))
-        return masked(op, below, alike(left, first)), masked(op, below, alike(right, first))
+        return masked(op, below, left), masked(op, below, right)
 
 
 def swap_rows(op: Emitter, value: Value, rows: Value, one: Value, other: Value) -> Value:
@@ -172,7 +165,7 @@ def swap_rows(op: Emitter, value: Value, rows: Value, one: Value, other: Value) 
     here, there = op.Equal(rows, one), op.Equal(rows, other)
     axes = [value.rank - 2]
     first, second = (op.ReduceSum(masked(op, item, value), axes=axes, keepdims=1) for item in (here, there))
-    return alike(op.Where(here, second, op.Where(there, first, value)), value)
+    return op.Where(here, second, op.Where(there, first, value))
 
 
 # Solve --------------------------------------------------------------------------------------------------------------
@@ -182,13 +175,13 @@ def swap_rows(op: Emitter, value: Value, rows: Value, one: Value, other: Value) 
 def linalg_ldl_solve(op: Emitter, LD: Value, pivots: Value, B: Value, hermitian: bool = False) -> Value:
     """aten::linalg_ldl_solve(Tensor LD, Tensor pivots, Tensor B, *, bool hermitian=False) -> Tensor"""
     rows, size = row_indices(op, LD), size_value(op, op.dim(LD, -1))
-    pivots = alike(op.cast(pivots, dtypes.INT64), pivots)
+    pivots = op.cast(pivots, dtypes.INT64)
     starts, is_pair = _blocks(op, pivots)
     last = pivots.rank - 1
 
     def at_row(op: Emitter, at: Value) -> tuple[Value, Value, Value]:
         """The column of L at a row, and the two rows to exchange there; they are equal where there is no exchange."""
-        pivot = as_column(op, alike(op.Gather(pivots, at, axis=last), Value(shape=(*(pivots.shape or ())[:-1], 1))))
+        pivot = as_column(op, op.Gather(pivots, at, axis=last))
         is_start = op.Unsqueeze(op.Gather(starts, at, axis=last), [pivots.rank])
         begins_pair = op.And(is_start, op.Less(pivot, op.const(0)))
         here = op.Where(begins_pair, op.Add(at, op.const(1)), at)
@@ -198,13 +191,13 @@ def linalg_ldl_solve(op: Emitter, LD: Value, pivots: Value, B: Value, hermitian:
     def forward(op: Emitter, at: Value, found: Value) -> list[Value]:
         left, here, there = at_row(op, at)
         found = swap_rows(op, found, rows, here, there)
-        return [alike(op.Sub(found, op.Mul(left, row_at(op, found, at))), found)]
+        return [op.Sub(found, op.Mul(left, row_at(op, found, at)))]
 
     def backward(op: Emitter, at: Value, found: Value) -> list[Value]:
         at = op.Sub(op.Sub(size, op.const(1)), at)
         left, here, there = at_row(op, at)
         change = op.MatMul(swap_last(op, left), found)
-        found = alike(op.Sub(found, op.Mul(op.cast(op.Equal(rows, at), found.dtype), change)), found)
+        found = op.Sub(found, op.Mul(op.cast(op.Equal(rows, at), found.dtype), change))
         return [swap_rows(op, found, rows, here, there)]
 
     (found,) = repeat(op, op.dim(LD, -1), forward, broadcast_batch(op, B, LD), written_out=1)
@@ -220,20 +213,19 @@ def _blocks(op: Emitter, pivots: Value) -> tuple[Value, Value]:
     before = op.cast(op.MatMul(op.cast(is_pair, dtypes.FLOAT), earlier), dtypes.INT64)
     odd = op.Sub(before, op.Mul(op.Div(before, op.const(2)), op.const(2)))
     starts = op.Or(op.Not(is_pair), op.Equal(odd, op.const(0)))
-    return alike(starts, pivots), alike(is_pair, pivots)
+    return starts, is_pair
 
 
 def _divided_by_blocks(op: Emitter, LD: Value, starts: Value, is_pair: Value, value: Value) -> Value:
     """`value` divided by D: by the diagonal, or by the inverse of a block of two rows."""
     numbers = index_range(op, op.dim(LD, -1))
     next_row = op.Equal(as_column(op, numbers), op.Add(as_row(op, numbers), op.const(1)))
-    first_of_pair = alike(op.And(starts, is_pair), starts)
+    first_of_pair = op.And(starts, is_pair)
     below = masked(op, op.And(next_row, as_row(op, first_of_pair)), LD)
     beside = op.ReduceSum(op.Add(below, swap_last(op, below)), axes=[LD.rank - 1], keepdims=1)
     partner = op.cast(op.And(next_row, as_row(op, first_of_pair)), LD.dtype)
-    partner.shape = LD.shape
     partner = op.Add(partner, swap_last(op, partner))
     diagonal, pairs = as_column(op, diagonal_of(op, LD)), as_column(op, is_pair)
-    share = op.Div(op.MatMul(partner, diagonal), safe_divisor(op, alike(beside, diagonal)))
+    share = op.Div(op.MatMul(partner, diagonal), safe_divisor(op, beside))
     upper = op.Where(pairs, op.Sub(op.Mul(share, value), op.MatMul(partner, value)), value)
-    return alike(op.Div(upper, op.Where(pairs, op.Sub(op.Mul(diagonal, share), beside), diagonal)), value)
+    return op.Div(upper, op.Where(pairs, op.Sub(op.Mul(diagonal, share), beside), diagonal))

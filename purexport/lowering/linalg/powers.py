@@ -12,7 +12,6 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.linalg.products import multiply
 from purexport.lowering.linalg.solve import identity_like, inverse
 from purexport.lowering.support.common import reshape
-from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.loops import repeat
 from purexport.lowering.support.matrices import masked
 
@@ -24,7 +23,7 @@ def matrix_power(op: Emitter, self: Value, n: int) -> Value:
     A negative `n` is a power of the inverse.
     """
     if n < 0:
-        return matrix_power(op, alike(inverse(op, self), self), -n)
+        return matrix_power(op, inverse(op, self), -n)
     if n == 0:
         return identity_like(op, self)
     powers = [self]
@@ -61,11 +60,11 @@ def matrix_exp(op: Emitter, self: Value) -> Value:
     shares = [op.Mul(unit, op.like(1 / math.factorial(term), self)) for term in range(_TERMS + 1)]
     result = shares[-1]
     for share in reversed(shares[:-1]):
-        result = alike(op.Add(share, op.MatMul(small, result)), self)
+        result = op.Add(share, op.MatMul(small, result))
 
     def step(op: Emitter, at: Value, result: Value) -> list[Value]:
         needed = op.Less(op.cast(at, dtype), times)
-        return [alike(op.Where(needed, op.MatMul(result, result), result), self)]
+        return [op.Where(needed, op.MatMul(result, result), result)]
 
     # the batch may be empty
     counts = op.Concat(reshape(op, times, [-1]), op.const([0.0], dtype), axis=0)

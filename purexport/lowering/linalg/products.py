@@ -241,13 +241,7 @@ def cosine_similarity(op: Emitter, x1: Value, x2: Value, dim: int = 1, eps: floa
 
 def _wide(op: Emitter, value: Value, other: Value) -> Value:
     """`value`, broadcast to the shape that it and `other` have together."""
-    if not other.rank:
-        return value
-    result: Value = op.Expand(value, op.shape(other))
-    result.shape = (None,) * max(value.rank, other.rank)
-    if value.is_static and other.is_static:
-        result.shape = tuple(torch.broadcast_shapes(value.sizes, other.sizes))  # type: ignore[no-untyped-call]
-    return result
+    return op.Expand(value, op.shape(other)) if other.rank else value
 
 
 def _same_size(op: Emitter, one: Value, other: Value, axis: int) -> bool:

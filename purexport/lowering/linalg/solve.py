@@ -13,7 +13,6 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.linalg.factorizations import lu_factors, lu_info, permutation_matrix, permutation_of_pivots
 from purexport.lowering.support.common import swap_last
-from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.loops import repeat
 from purexport.lowering.support.matrices import (
     as_column,
@@ -41,10 +40,10 @@ def substitute(op: Emitter, matrix: Value, right: Value, upper: bool, unit: bool
         here = column_at(op, matrix, number)
         new = row_at(op, found, number)
         if not unit:
-            new = alike(op.Div(new, row_at(op, here, number)), new)
+            new = op.Div(new, row_at(op, here, number))
         rest = op.Less(rows, number) if upper else op.Greater(rows, number)
-        found = alike(op.Sub(found, op.Mul(masked(op, rest, here), new)), found)
-        return [alike(op.Where(op.Equal(rows, number), new, found), found)]
+        found = op.Sub(found, op.Mul(masked(op, rest, here), new))
+        return [op.Where(op.Equal(rows, number), new, found)]
 
     return repeat(op, size, step, broadcast_batch(op, right, matrix))[0]
 
@@ -91,7 +90,7 @@ def identity_like(op: Emitter, matrix: Value) -> Value:
     """The identity in the shape of the square matrices."""
     size = op.dim(matrix, -1)
     unit = identity_matrix(op, size, size, matrix)
-    return unit if matrix.rank == 2 else alike(op.Expand(unit, op.shape(matrix)), matrix)
+    return unit if matrix.rank == 2 else op.Expand(unit, op.shape(matrix))
 
 
 # Solve and inverse --------------------------------------------------------------------------------------------------
@@ -103,9 +102,9 @@ def solve_by_lu(op: Emitter, packed: Value, order: Value, right: Value, adjoint:
     if adjoint:
         upper = swap_last(op, packed)
         between = substitute(op, upper, substitute(op, upper, right, False), True, unit=True)
-        return alike(op.MatMul(swap_last(op, exchange), between), between)
+        return op.MatMul(swap_last(op, exchange), between)
     right = broadcast_batch(op, right, packed)
-    moved = alike(op.MatMul(exchange, right), right)
+    moved = op.MatMul(exchange, right)
     return substitute(op, packed, substitute(op, packed, moved, False, unit=True), True)
 
 
@@ -229,7 +228,7 @@ def _linalg_det(op: Emitter, A: Value) -> tuple[Value, Value, Value]:
 
     torch factors the transpose of a contiguous matrix, and so does this rule.
     """
-    return _det(op, alike(swap_last(op, A), A))
+    return _det(op, swap_last(op, A))
 
 
 @lower("aten::slogdet")
@@ -254,7 +253,7 @@ def linalg_slogdet(op: Emitter, A: Value) -> tuple[Value, Value]:
 @lower("aten::_linalg_slogdet")
 def _linalg_slogdet(op: Emitter, A: Value) -> tuple[Value, Value, Value, Value]:
     """aten::_linalg_slogdet(Tensor A) -> (Tensor sign, Tensor logabsdet, Tensor LU, Tensor pivots)"""
-    return _slogdet(op, alike(swap_last(op, A), A))
+    return _slogdet(op, swap_last(op, A))
 
 
 @lower("aten::logdet")

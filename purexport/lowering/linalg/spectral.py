@@ -16,7 +16,7 @@ from purexport.lowering.linalg.eigen import empty_result, mirror_triangle, singu
 from purexport.lowering.linalg.solve import is_vector, linalg_inv_ex
 from purexport.lowering.reduce.reductions import linalg_vector_norm
 from purexport.lowering.support.common import axis_of, full, permute, swap_last
-from purexport.lowering.support.kernels import alike, largest
+from purexport.lowering.support.kernels import largest
 from purexport.lowering.support.matrices import as_column, as_row, as_vector, batch_dims, broadcast_batch, masked
 from purexport.lowering.support.positions import size_value
 
@@ -37,7 +37,6 @@ def _matrix_norm(op: Emitter, value: Value, order: Any, dim: Sequence[int], keep
     # the sums along one axis, then the largest or smallest of them along the other
     summed, other = (rows, columns) if abs(order) == 1 else (columns, rows)
     sums = op.ReduceSum(op.Abs(value), axes=[summed], keepdims=1)
-    sums.shape = tuple(1 if axis == summed else size for axis, size in enumerate(value.shape or ()))
     found = _extreme(op, sums, other, order)
     return found if keepdim else op.Squeeze(found, sorted((rows, columns)))
 
@@ -143,7 +142,7 @@ def _norms_of_inverses(op: Emitter, matrix: Value, order: Any) -> Value:
     inverse, info = linalg_inv_ex(op, matrix)
     missing = op.Greater(op.cast(info, dtypes.INT64), op.const(0))
     inverse = masked(op, op.Not(op.Unsqueeze(missing, [matrix.rank - 2, matrix.rank - 1])), inverse, torch.inf)
-    return op.Mul(*(_matrix_norm(op, item, order, (-2, -1), False) for item in (matrix, alike(inverse, matrix))))
+    return op.Mul(*(_matrix_norm(op, item, order, (-2, -1), False) for item in (matrix, inverse)))
 
 
 # Rank and pseudo-inverse --------------------------------------------------------------------------------------------
@@ -155,12 +154,12 @@ def _above(op: Emitter, matrix: Value, values: Value, atol: Any, rtol: Any) -> V
         rtol = _usual_tolerance(op, matrix)
         if isinstance(atol, Value):
             given = op.Greater(op.cast(atol, values.dtype), op.like(0, values))
-            rtol = alike(op.Where(given, op.like(0, values), op.like(rtol, values)), atol)
+            rtol = op.Where(given, op.like(0, values), op.like(rtol, values))
         elif atol:
             rtol = 0.0
     top = op.ReduceMax(values, axes=[values.rank - 1], keepdims=1)
     limits = [_beside(op, 0.0 if atol is None else atol, values), op.Mul(_beside(op, rtol, values), top)]
-    return alike(op.Greater(values, largest(op, *limits)), values)
+    return op.Greater(values, largest(op, *limits))
 
 
 def _beside(op: Emitter, tolerance: Any, values: Value) -> Value:
@@ -172,7 +171,7 @@ def _beside(op: Emitter, tolerance: Any, values: Value) -> Value:
             raise UnsupportedForm(
                 "with more tolerances than matrices has no rule; expand the matrices", code="form-without-rule"
             )
-        return as_column(op, alike(op.cast(tolerance, values.dtype), tolerance))
+        return as_column(op, op.cast(tolerance, values.dtype))
     return op.like(tolerance, values)
 
 
@@ -182,12 +181,8 @@ def _usual_tolerance(op: Emitter, matrix: Value) -> Any:
     rows, columns = op.dim(matrix, -2), op.dim(matrix, -1)
     if isinstance(rows, int) and isinstance(columns, int):
         return max(rows, columns) * unit
-    one, other = size_value(op, rows), size_value(op, columns)
-    longer = op.cast(op.Where(op.Less(one, other), other, one), matrix.dtype)
-    longer.shape = ()
-    found = op.Mul(longer, op.like(unit, matrix))
-    found.shape = ()
-    return found
+    longer = op.cast(largest(op, size_value(op, rows), size_value(op, columns)), matrix.dtype)
+    return op.Mul(longer, op.like(unit, matrix))
 
 
 def _rank(op: Emitter, matrix: Value, atol: Any, rtol: Any, hermitian: bool) -> Value:
@@ -251,8 +246,8 @@ def _inverted(op: Emitter, matrix: Value, atol: Any, rtol: Any) -> tuple[Value, 
     """
     u, values, v = thin_svd(op, matrix)
     counts = _above(op, matrix, values, atol, rtol)
-    inverted = masked(op, counts, alike(op.Reciprocal(masked(op, counts, values, 1)), values))
-    return u, alike(op.Mul(v, as_row(op, inverted)), v), counts, values
+    inverted = masked(op, counts, op.Reciprocal(masked(op, counts, values, 1)))
+    return u, op.Mul(v, as_row(op, inverted)), counts, values
 
 
 @lower("aten::linalg_pinv", "aten::linalg_pinv.rcond_tensor")
@@ -295,7 +290,7 @@ def linalg_lstsq(
     right = as_column(op, b) if is_vector(self, b) else b
     u, scaled, counts, values = _inverted(op, self, None, 0.0 if driver == "gels" else rcond)
     products = op.MatMul(swap_last(op, u), broadcast_batch(op, right, self))
-    found = alike(op.MatMul(scaled, products), Value(shape=(None,) * max(self.rank, right.rank)))
+    found: Value = op.MatMul(scaled, products)
     rank = op.ReduceSum(op.cast(counts, dtypes.INT64), axes=[values.rank - 1], keepdims=0)
     return (
         as_vector(op, found) if right is not b else found,

@@ -45,7 +45,6 @@ def adaptive_avg_pool(op: Emitter, self: Value, output_size: Sequence[Any]) -> V
     for axis, wanted in enumerate(output_size, value.rank - rank):
         if sizes[axis] != wanted:
             value = _mean_along(op, value, axis, sizes[axis], wanted)
-            value.shape = (None,) * (rank + 2)
     return unbatched(op, value, self, rank)
 
 

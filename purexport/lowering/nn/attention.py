@@ -18,7 +18,6 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.nn.random import dropout
 from purexport.lowering.support.common import axis_of, beside_product, dims_of, permute, reshape, swap_last
-from purexport.lowering.support.kernels import alike
 
 
 @lower("aten::softmax.int", "aten::_softmax", "aten::special_softmax")
@@ -99,7 +98,6 @@ def scaled_dot_product_attention(
     if is_causal:
         scores = op.Where(_causal(op, query, key), scores, op.like(-math.inf, scores))
     weights = op.Softmax(_masked(op, scores, attn_mask), axis=query.rank - 1)
-    weights.shape = (*[None] * (max(query.rank, key.rank) - 2), (query.shape or ())[-2], (key.shape or ())[-2])
     result = op.MatMul(dropout(op, weights, dropout_p, True) if dropout_p > 0 else weights, value)
     return result if attn_mask is None else _without_hidden(op, result, attn_mask)
 
@@ -119,7 +117,7 @@ def _scores(op: Emitter, query: Value, key: Value, scale: Any) -> Value:
     half = _root_of_scale(op, query, scale)
     if query.dtype == dtypes.DOUBLE and half.const is not None:
         half = beside_product(op, half, query)
-        return op.MatMul(op.Mul(query, half), swap_last(op, alike(op.Mul(key, half), key)))
+        return op.MatMul(op.Mul(query, half), swap_last(op, op.Mul(key, half)))
     return op.MatMul(op.Mul(query, half), op.Mul(swap_last(op, key), half))
 
 

@@ -149,9 +149,7 @@ def _half(op: Emitter, size: Any) -> Any:
 
 def _padded(op: Emitter, value: Value, begins: Sequence[Any], ends: Sequence[Any]) -> Value:
     """The spatial axes padded by zeros, of which some numbers are computed: ONNX Conv takes known numbers only."""
-    result: Value = op.Pad(value, op.ints([0, 0, *begins, 0, 0, *ends]), mode="constant")
-    result.shape = (*(value.shape or ())[:2], *[None] * len(begins))
-    return result
+    return op.Pad(value, op.ints([0, 0, *begins, 0, 0, *ends]), mode="constant")
 
 
 @lower("aten::conv_transpose1d", "aten::conv_transpose2d.input", "aten::conv_transpose3d.input")

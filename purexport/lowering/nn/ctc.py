@@ -41,17 +41,13 @@ def _rows(op: Emitter, targets: Value, lengths: Value) -> Value:
     places = op.Add(op.Unsqueeze(before, [1]), op.Unsqueeze(int_range(op, 0, longest), [0]))
     last = op.Sub(size_value(op, op.dim(labels, 0)), op.const(1))
     places = op.Where(op.Less(places, last), places, last)
-    rows: Value = op.Gather(labels, places, axis=0)
-    rows.shape = (None, longest if isinstance(longest, int) else None)
-    return rows
+    return op.Gather(labels, places, axis=0)
 
 
 def _sums(op: Emitter, lengths: Value) -> Value:
     if lengths.const is not None:
         return op.const(torch.cumsum(lengths.const, 0))
-    result: Value = op.CumSum(lengths, op.const(0))
-    result.shape = lengths.shape
-    return result
+    return op.CumSum(lengths, op.const(0))
 
 
 def _logarithm_of_sum(op: Emitter, *terms: Value) -> Value:
@@ -77,7 +73,6 @@ def _losses(op: Emitter, log_probs: Value, targets: Value, inputs: Value, length
     blanks = op.Add(op.Mul(column, op.const(0)), op.const(blank))
     pairs = op.Reshape(op.Concat(blanks, column, axis=2), [0, -1])
     states = op.Concat(pairs, op.Squeeze(slice_axis(op, blanks, 1, 0, 1), [2]), axis=1)  # [N, 2 S + 1]
-    states.shape = (None, None)
     # a label may follow the previous label without a blank between them if they differ
     moved = op.Concat(slice_axis(op, states, 1, 0, 2), slice_axis(op, states, 1, 0, -2), axis=1)
     skips = op.Not(op.Or(eq(op, states, op.const(blank)), eq(op, states, moved)))
@@ -90,7 +85,6 @@ def _losses(op: Emitter, log_probs: Value, targets: Value, inputs: Value, length
         return op.GatherElements(now, states, axis=1)
 
     start = op.Where(op.Less(place, op.const(2)), seen(op, op.const([0])), never)
-    start.shape = (None, None)
 
     def step(op: Emitter, number: Value, alpha: Value) -> list[Value]:
         at = op.Add(number, op.const([1]))
@@ -131,7 +125,6 @@ def ctc_loss(
     inputs, lengths = _lengths(op, input_lengths), _lengths(op, target_lengths)
     if alone:
         log_probs = op.Unsqueeze(log_probs, [1])
-        log_probs.shape = (None, 1, None)
     losses = _losses(op, log_probs, targets, inputs, lengths, blank)
     if zero_infinity:
         losses = op.Where(op.Less(losses, op.like(math.inf, losses)), losses, op.like(0, losses))

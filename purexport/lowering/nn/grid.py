@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from purexport import dtypes
-from purexport.errors import OpsetError, UnsupportedForm
+from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
@@ -44,18 +44,17 @@ def grid_sampler(
     if op.has("GridSample") and (input.rank == 4 or op.means_today("GridSample")):
         name = _RENAMED.get(mode, mode) if op.means_today("GridSample") else mode
         return op.GridSample(input, grid, mode=name, padding_mode=padding, align_corners=int(align_corners))
-    if mode == "bicubic":
-        raise OpsetError("ONNX GridSample came later", 16)
     return _sampled(op, input, grid, mode, padding, align_corners)
 
 
 def _sampled(op: Emitter, value: Value, grid: Value, mode: str, padding: str, align_corners: bool) -> Value:
     batch, channels, *sizes = dims_of(op, value)
     wanted = dims_of(op, grid)[1:-1]
-    axes = [_positions(op, grid, axis, size, padding, align_corners) for axis, size in enumerate(reversed(sizes))][::-1]
+    corners = [
+        _neighbours(op, grid, axis, size, mode, padding, align_corners) for axis, size in enumerate(reversed(sizes))
+    ][::-1]
     flat = op.Reshape(value, [0, 0, -1])
     plane, shape = (op.ints([batch, depth, size_product_value(op, wanted)]) for depth in (1, channels))
-    corners = [_neighbours(op, position, mode) for position in axes]
     total: Value | None = None
     for corner in itertools.product(*corners):
         found = _taken(op, flat, corner, sizes, shape, plane, padding)
@@ -64,21 +63,24 @@ def _sampled(op: Emitter, value: Value, grid: Value, mode: str, padding: str, al
     return op.Reshape(total, op.ints([0, 0, *wanted]))
 
 
-def _positions(op: Emitter, grid: Value, axis: int, size: Any, padding: str, align_corners: bool) -> Value:
+def _pixel(op: Emitter, grid: Value, axis: int, count: Value, align_corners: bool) -> Value:
     """The sampled positions of one axis, in pixels: [N, ...] without the last axis of the grid."""
     place = op.Gather(grid, op.const(axis), axis=grid.rank - 1)
-    count = op.like(size, grid)
     one, half = op.like(1, grid), op.like(0.5, grid)
     if align_corners:
-        pixel = op.Mul(op.Mul(op.Add(place, one), half), op.Sub(count, one))
-    else:
-        pixel = op.Mul(op.Sub(op.Mul(op.Add(place, one), count), one), half)
+        return op.Mul(op.Mul(op.Add(place, one), half), op.Sub(count, one))
+    return op.Mul(op.Sub(op.Mul(op.Add(place, one), count), one), half)
+
+
+def _bounded(op: Emitter, pixel: Value, count: Value, padding: str, align_corners: bool) -> Value:
+    """Positions with those beyond the ends moved to where the padding reads; "zeros" leaves them outside."""
+    one = op.like(1, pixel)
     if padding == "reflection":
-        low = op.like(0.0 if align_corners else -0.5, grid)
+        low = op.like(0.0 if align_corners else -0.5, pixel)
         span = op.Sub(count, one) if align_corners else count
         pixel = _reflected(op, pixel, low, span)
     if padding != "zeros":
-        pixel = smallest(op, largest(op, pixel, op.like(0, grid)), op.Sub(count, one))
+        pixel = smallest(op, largest(op, pixel, op.like(0, pixel)), op.Sub(count, one))
     return pixel
 
 
@@ -92,13 +94,42 @@ def _reflected(op: Emitter, pixel: Value, low: Value, span: Value) -> Value:
     return op.Add(smallest(op, rest, op.Sub(op.Mul(safe, two), rest)), low)
 
 
-def _neighbours(op: Emitter, position: Value, mode: str) -> list[tuple[Value, Value | None]]:
-    """The pixel before and the one after with their weights, or the nearest one."""
+def _neighbours(
+    op: Emitter, grid: Value, axis: int, size: Any, mode: str, padding: str, align_corners: bool
+) -> list[tuple[Value, Value | None]]:
+    """The pixels that a sample reads along one axis, with their weights: two, four of a cubic, or the nearest one.
+
+    torch bounds the sample, or each of the four pixels.
+    """
+    count = op.like(size, grid)
+    pixel = _pixel(op, grid, axis, count, align_corners)
+    one = op.like(1, pixel)
+    if mode == "bicubic":
+        before = op.Floor(pixel)
+        part = op.Sub(pixel, before)
+        found: list[tuple[Value, Value | None]] = []
+        for tap in (-1, 0, 1, 2):
+            place = op.Add(before, op.like(tap, pixel))
+            weight = _cubic_weight(op, op.Abs(op.Sub(part, op.like(tap, pixel))), is_near=tap in (0, 1))
+            found.append((_bounded(op, place, count, padding, align_corners), weight))
+        return found
+    position = _bounded(op, pixel, count, padding, align_corners)
     if mode == "nearest":
         return [(op.Round(position), None)]
     before = op.Floor(position)
-    part, one = op.Sub(position, before), op.like(1, position)
+    part = op.Sub(position, before)
     return [(before, op.Sub(one, part)), (op.Add(before, one), part)]
+
+
+def _cubic_weight(op: Emitter, distance: Value, *, is_near: bool) -> Value:
+    """Keys' cubic convolution (1981) with torch's parameter, within a distance of 1 or from there to 2."""
+    a = -0.75
+    # by falling powers of the distance
+    numbers = (a + 2, -(a + 3), 0, 1) if is_near else (a, -5 * a, 8 * a, -4 * a)
+    result = op.like(numbers[0], distance)
+    for number in numbers[1:]:
+        result = op.Add(op.Mul(result, distance), op.like(number, distance))
+    return result
 
 
 def _taken(

@@ -2,7 +2,7 @@
 
 im2col gathers the windows by position, rows first and then columns, so dynamic sizes work. col2im is ONNX Col2Im since
 opset 18. Before, it is a transposed convolution whose weights put each element in its place; there an infinite element
-makes its neighbours NaN, since 0 times infinity is NaN.
+makes its neighbours NaN, since 0 times infinity is NaN. To a computed size the elements are added at their positions.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Any
 import torch
 
 from purexport import dtypes
-from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.nn.pool import batched, size_product_value, unbatched
-from purexport.lowering.support.common import dims_of
+from purexport.lowering.support.common import dims_of, full
 
 
 @lower("aten::im2col")
@@ -84,8 +83,8 @@ def col2im(
             strides=list(stride),
         )
         return unbatched(op, image, self, 1)
-    if any(isinstance(size, Value) for size in output_size):
-        raise UnsupportedForm("to computed sizes needs opset 18 or later", code="opset-too-low")
+    if any(isinstance(op.known(size), Value) for size in output_size):
+        return unbatched(op, _added_up(op, value, output_size, kernel_size, dilation, padding, stride), self, 1)
     places, missing = [], []
     for size, kernel, step, pad, gap in zip(output_size, kernel_size, stride, padding, dilation, strict=True):
         span = gap * (kernel - 1) + 1
@@ -106,3 +105,34 @@ def col2im(
     batch, rows = dims_of(op, value)[:2]
     channels = rows // count if isinstance(rows, int) else op.Div(rows, op.const(count))
     return unbatched(op, op.Reshape(planes, op.ints([batch, channels, *output_size])), self, 1)
+
+
+def _added_up(
+    op: Emitter,
+    value: Value,
+    output_size: Sequence[Any],
+    kernel_size: Sequence[int],
+    dilation: Sequence[int],
+    padding: Sequence[int],
+    stride: Sequence[int],
+) -> Value:
+    """The elements added up at their positions in the padded image, whose padding is then taken away."""
+    sizes = [size_product_value(op, [op.known(size)]) for size in output_size]
+    wide = [op.Add(size, op.const(2 * pad)) for size, pad in zip(sizes, padding, strict=True)]
+    down, across = (
+        _positions(op, size, kernel, step, pad, gap)
+        for size, kernel, step, pad, gap in zip(sizes, kernel_size, stride, padding, dilation, strict=True)
+    )
+    # [kh, kw, oh, ow]
+    rows = op.Mul(op.Unsqueeze(down, [1, 3]), wide[1])
+    places = op.Reshape(op.Add(rows, op.Unsqueeze(across, [0, 2])), [1, -1])
+    batch, depth = dims_of(op, value)[:2]
+    count = kernel_size[0] * kernel_size[1]
+    channels = depth // count if isinstance(depth, int) else op.Div(depth, op.const(count))
+    planes = size_product_value(op, [batch, channels])
+    parts = op.Reshape(value, op.ints([planes, -1]))
+    zeros = full(op, [planes, op.Mul(*wide)], 0, value.dtype or dtypes.FLOAT)
+    added = op.ScatterElements(zeros, op.Expand(places, op.Shape(parts)), parts, axis=1, reduction="add")
+    image = op.Reshape(added, op.ints([batch, channels, *wide]))
+    ends = op.ints([op.Add(size, op.const(pad)) for size, pad in zip(sizes, padding, strict=True)])
+    return op.Slice(image, list(padding), ends, axes=[2, 3])

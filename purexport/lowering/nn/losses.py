@@ -20,7 +20,6 @@ from purexport.lowering.elementwise.arithmetic import log1p
 from purexport.lowering.elementwise.compare import eq
 from purexport.lowering.nn.attention import log_softmax
 from purexport.lowering.support.common import swap_last
-from purexport.lowering.support.kernels import alike
 from purexport.lowering.tensor.create import iota
 
 _NONE, _MEAN, _SUM = 0, 1, 2
@@ -178,7 +177,7 @@ def _nll(
 ) -> tuple[Value, Value]:
     """(loss, sum of the weights of the targets that are not ignored)."""
     axis = 0 if scores.rank == 1 else 1
-    picked = alike(_picked(op, scores, target, ignore_index), scores)
+    picked = _picked(op, scores, target, ignore_index)
     zero = op.like(0, scores)
     weights = op.Where(picked, _class_weights(op, scores, weight), zero)
     each = op.ReduceSum(op.Where(picked, op.Mul(scores, weights), zero), axes=[axis], keepdims=0)
@@ -231,7 +230,7 @@ def cross_entropy_loss(
     The targets are classes, or probabilities of all classes if they are floats.
     """
     axis = 0 if self.rank == 1 else 1
-    scores = alike(log_softmax(op, self, axis), self)
+    scores = log_softmax(op, self, axis)
     if dtypes.is_floating(target.dtype):
         return _soft_cross_entropy(op, scores, target, weight, reduction, label_smoothing)
     loss, total = _nll(op, scores, target, weight, reduction, ignore_index)
@@ -333,9 +332,7 @@ def _scores(op: Emitter, input: Value, weight: Value, bias: Value | None, dtype:
     """[N, C], in the dtype in which the loss is accumulated, or a wider one."""
     code = dtypes.DOUBLE if dtype is torch.float64 else dtypes.FLOAT
     scores = op.MatMul(op.cast(input, code), swap_last(op, op.cast(weight, code)))
-    scores = scores if bias is None else op.Add(scores, op.cast(bias, code))
-    scores.shape = ((input.shape or (None,))[0], (weight.shape or (None,))[0])
-    return scores
+    return scores if bias is None else op.Add(scores, op.cast(bias, code))
 
 
 # Margins ------------------------------------------------------------------------------------------------------------
@@ -458,9 +455,7 @@ def multi_margin_loss(
     single = target.rank == 0
     if self.rank < 2:
         scores: Value = op.Reshape(self, [1, -1])
-        scores.shape = (1, *(self.shape or (1,)))
         self, target = scores, op.Reshape(target, [-1])
-        target.shape = (1,)
     axis = 1
     zero = op.like(0, self)
     picked = _picked(op, self, target, -1)

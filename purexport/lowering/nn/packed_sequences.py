@@ -89,7 +89,6 @@ def _layers(
     stack: Stack,
 ) -> tuple[Value, ...]:
     value, exists = _unpack(op, data, batch_sizes)
-    value.shape = (None, None, data.shape[-1] if data.shape else None)
     lengths = op.cast(_count(op, exists, 0), dtypes.INT32)
     output, *finals = stack.run(op, value, states, stack.weights(params, has_biases), lengths)
     return _pack(op, output, exists, 3), *finals

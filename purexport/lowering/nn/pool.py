@@ -93,9 +93,7 @@ def batched(op: Emitter, value: Value, rank: int) -> Value:
     """`value` with a batch axis in front of channels and spatial axes."""
     if value.rank == rank + 2:
         return value
-    wide = op.Unsqueeze(value, [0])
-    wide.shape = (1, *(value.shape or ()))
-    return wide
+    return op.Unsqueeze(value, [0])
 
 
 def unbatched(op: Emitter, result: Value, value: Value, rank: int) -> Value:
@@ -133,15 +131,12 @@ def _over_windows(
     if any(op.known(item) != 0 for item in padding):
         filler = op.const(_lowest(value), value.dtype or dtypes.FLOAT) if reduction == "ReduceMax" else None
         around = op.ints([*[0] * lead, *padding] * 2)
-        shape = (*(value.shape or ())[:lead], *[None] * rank)
         value = op.Pad(value, around, constant_value=filler, mode="constant")
-        value.shape = shape
         sizes = []
     for axis in range(rank):
         at = lead + axis
         if sizes and kernel[axis] is sizes[axis]:
             value = op.emit(reduction, value, axes=[at], keepdims=1)
-            value.shape = (*[None] * at, 1, *[None] * (rank - 1 - axis))
         else:
             value = op.emit(
                 reduction,
@@ -149,7 +144,6 @@ def _over_windows(
                 axes=[value.rank],
                 keepdims=0,
             )
-            value.shape = (None,) * (lead + rank)
     return value
 
 
@@ -234,7 +228,7 @@ def _positions(op: Emitter, indices: Value, padded: Value, window: _Window, expl
 
 
 def _modulo(op: Emitter, value: Value, divisor: Value) -> Value:
-    return op.Mod(value, divisor) if op.has("Mod") else op.Sub(value, op.Mul(op.Div(value, divisor), divisor))
+    return op.Mod(value, divisor)
 
 
 def size_product_value(op: Emitter, sizes: Sequence[Any]) -> Value:
@@ -256,8 +250,7 @@ def max_unpool(
     lead = dims_of(op, self)[: self.rank - spatial_rank(op)]
     flat = [*[0] * len(lead), -1]
     zeros = full(op, [*lead, size_product_value(op, output_size)], 0, op.result_dtype)
-    write = "ScatterElements" if op.has("ScatterElements") else "Scatter"
-    written = op.emit(write, zeros, op.Reshape(indices, flat), op.Reshape(self, flat), axis=len(lead))
+    written = op.ScatterElements(zeros, op.Reshape(indices, flat), op.Reshape(self, flat), axis=len(lead))
     return op.Reshape(written, op.ints([*flat[:-1], *output_size]))
 
 

@@ -17,18 +17,15 @@ from purexport.lowering.core.registry import Rule, add, lower
 from purexport.lowering.elementwise.arithmetic import log1p
 from purexport.lowering.reduce.sorting import top_k
 from purexport.lowering.support.common import dims_of, full
-from purexport.lowering.support.kernels import alike
 
 
 def _draw(op: Emitter, op_type: str, sizes: Sequence[Any], **parameters: Any) -> Value:
     """float32 numbers in the shape `sizes`; `op_type` is RandomUniform or RandomNormal."""
     shape = op.ints(list(sizes))
     if isinstance(shape, list) and shape:
-        result: Value = op.emit(op_type, shape=shape, dtype=dtypes.FLOAT, **parameters)
-        result.shape = tuple(shape)
-        return result
+        return op.emit(op_type, shape=shape, dtype=dtypes.FLOAT, **parameters)
     like = full(op, list(sizes), 0.0, dtypes.FLOAT)
-    return alike(op.emit(op_type + "Like", like, dtype=dtypes.FLOAT, **parameters), like)
+    return op.emit(op_type + "Like", like, dtype=dtypes.FLOAT, **parameters)
 
 
 def _uniform(op: Emitter, sizes: Sequence[Any], low: float = 0.0, high: float = 1.0) -> Value:
@@ -235,7 +232,7 @@ def multinomial(op: Emitter, self: Value, num_samples: Any, replacement: bool = 
     if not replacement:
         # without replacement: the largest of weights divided by exponential numbers first (the Gumbel-top-k trick)
         waits = op.Neg(log1p(op, op.Neg(op.RandomUniformLike(weights, dtype=dtypes.FLOAT))))
-        return top_k(op, alike(op.Div(weights, waits), weights), num_samples, -1)[1]
+        return top_k(op, op.Div(weights, waits), num_samples, -1)[1]
     row = weights if self.rank == 2 else op.Unsqueeze(weights, axes=[0])
     count = op.known(num_samples)
     found = op.Multinomial(op.Log(row), sample_size=count, dtype=dtypes.INT64)

@@ -4,7 +4,7 @@ torch scales coordinates by the given factor, or by the ratio of sizes where non
 and `sizes`. Where the sizes are known, everything else is a table. Interpolation along one axis is linear, so its
 matrix is what torch's own operator gives for the identity, and the nearest neighbours are what it gives for 0, 1, 2,
 ... Tables serve opsets before 11, dtypes without a kernel, antialiasing, and the rare factor that rounds to another
-size.
+size. Where the sizes are not known, the places and shares of these are computed in the graph.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 from purexport import dtypes
 from purexport.aten.names import operator_of
-from purexport.errors import OpsetError, UnsupportedForm
+from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
@@ -127,10 +127,12 @@ def _same_nearest(method: Method, old: int, new: int, scale: float | None) -> bo
 
 
 def _native(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]) -> Value:
-    if value.dtype == dtypes.DOUBLE and (method.is_nearest or op.has("Resize", "coordinate_transformation_mode")):
-        return _of_doubles(op, value, method, sizes, scales)
-    if not op.has("Resize", "coordinate_transformation_mode"):
-        return _native_before_coordinates(op, value, method, sizes, scales)
+    if not op.has("Resize", "coordinate_transformation_mode") and _is_repeated(op, value, method, sizes, scales):
+        factors = op.const([1.0, 1.0, *scales], dtypes.FLOAT)
+        return op.emit("Resize" if op.has("Resize") else "Upsample", value, factors, mode="nearest")
+    is_new = op.has("Resize", "antialias" if method.antialias else "coordinate_transformation_mode")
+    if value.dtype == dtypes.DOUBLE or not is_new:
+        return _written_out(op, value, method, sizes, scales)
     options: dict[str, Any] = {"mode": method.mode, "coordinate_transformation_mode": method.coordinates}
     if method.nearest:
         options["nearest_mode"] = method.nearest
@@ -147,27 +149,46 @@ def _native(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | No
     return op.Resize(value, nothing, op.const([1.0, 1.0, *scales], dtypes.FLOAT), **options)
 
 
-# Doubles, of which runtimes have no kernel: written out --------------------------------------------------------------
+def _is_repeated(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]) -> bool:
+    """True where Upsample (opset 9) or Resize 10 says it: nearest neighbours by factors that do not shrink."""
+    grows = all(scale is not None and scale >= 1 for scale in scales)
+    by_factors = sizes is None or _all_known(sizes)
+    return method is _NEAREST and value.dtype in _KERNELS and grows and by_factors
 
 
-def _of_doubles(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]) -> Value:
+# Doubles, of which runtimes have no kernel, and opsets before there are such coordinates: written out ----------------
+
+
+def _written_out(
+    op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]
+) -> Value:
     """One axis after the other, where its size is not known: places and shares are computed in the graph."""
-    rank = value.rank
+    rank, dtype = value.rank, value.dtype
+    if dtype in (dtypes.FLOAT16, dtypes.BFLOAT16) and not method.is_nearest:
+        value = op.cast(value, dtypes.FLOAT)
     for axis, scale in enumerate(scales, 2):
-        old, before = op.dim(value, axis), value.shape or ()
+        old = op.dim(value, axis)
         new = _scaled_size(op, old, scale) if sizes is None else op.known(sizes[axis - 2])
         if method.is_nearest:
-            # which element each one is, asked of the numbers 0, 1, 2, ...
-            count = op.Unsqueeze(op.cast(int_range(op, 0, old), dtypes.FLOAT), [0, 1])
-            count.shape = (1, 1, old if isinstance(old, int) else None)
-            places = _native(op, count, method, None if sizes is None else [new], [scale])
-            value = op.Gather(value, op.Reshape(op.Cast(places, to=dtypes.INT64), [-1]), axis=axis)
+            value = op.Gather(value, _places(op, method, old, new, scale), axis=axis)
         elif method.antialias:
-            value = _along(op, value, axis, rank, _filter(op, method, old, new, scale))
+            value = _along(op, value, axis, rank, op.cast(_filter(op, method, old, new, scale), value.dtype))
         else:
             value = _mixed(op, value, axis, method, new, scale)
-        value.shape = (*before[:axis], new if isinstance(new, int) else None, *before[axis + 1 :])
-    return value
+    return op.cast(value, dtype)
+
+
+def _places(op: Emitter, method: Method, old: Any, new: Any, scale: float | None) -> Value:
+    """For each of the `new` elements the position of its nearest neighbour among the `old` ones, in float32 as torch
+    computes it.
+    """
+    sizes = [op.cast(size_value(op, size), dtypes.FLOAT) for size in (old, new)]
+    step = op.Div(sizes[0], sizes[1]) if scale is None else op.const(1 / scale, dtypes.FLOAT)
+    steps = op.cast(int_range(op, 0, new), dtypes.FLOAT)
+    if method is not _NEAREST:
+        steps = op.Add(steps, op.const(0.5, dtypes.FLOAT))
+    found = op.Floor(op.Mul(steps, step))
+    return op.Cast(op.Min(found, op.Sub(sizes[0], op.const(1.0, dtypes.FLOAT))), to=dtypes.INT64)
 
 
 def _scaled_size(op: Emitter, old: Any, scale: float) -> Any:
@@ -209,6 +230,7 @@ def _mixed(op: Emitter, value: Value, axis: int, method: Method, new: Any, scale
         read = op.Gather(value, op.Cast(at, to=dtypes.INT64), axis=axis)
         weight = _weight(op, op.Sub(share, op.const(float(tap), dtypes.DOUBLE)), method.cubic)
         behind = list(range(1, value.rank - axis))
+        weight = op.cast(weight, value.dtype)
         parts.append(op.Mul(read, op.Unsqueeze(weight, behind) if behind else weight))
     result = parts[0]
     for part in parts[1:]:
@@ -243,37 +265,6 @@ def _filter(op: Emitter, method: Method, old: Any, new: Any, scale: float | None
 
 def _all_known(sizes: Sequence[Any]) -> bool:
     return all(isinstance(size, int) for size in sizes)
-
-
-def _native_before_coordinates(
-    op: Emitter, value: Value, method: Method, sizes: Sequence[Any] | None, scales: Sequence[Any]
-) -> Value:
-    """Upsample (opset 9) or Resize 10: nearest neighbours by factors that do not shrink, or that skip a whole number of
-    pixels.
-    """
-    if method is not _NEAREST:
-        raise OpsetError(f"ONNX Resize has no coordinates like {method.coordinates!r} before", 11)
-    shrinks = [scale for scale in scales if scale is not None and scale < 1]
-    if shrinks and not op.has("Resize"):
-        raise OpsetError("ONNX Upsample does not shrink", 10)
-    if any(1 / scale % 1 for scale in shrinks):
-        raise OpsetError("ONNX Resize does not specify which neighbours it takes before", 11)
-    if sizes is None or (_all_known(sizes) and all(scales)):
-        factors = op.const([1.0, 1.0, *scales], dtypes.FLOAT)
-        return op.emit("Resize" if op.has("Resize") else "Upsample", value, factors, mode="nearest")
-    for axis, size in enumerate(sizes, 2):
-        value = op.Gather(value, _places(op, op.dim(value, axis), size), axis=axis)
-    return value
-
-
-def _places(op: Emitter, old: Any, new: Any) -> Value:
-    """For each of the `new` elements the position of its nearest neighbour among the `old` ones, in float32 as torch
-    computes it.
-    """
-    sizes = [op.cast(size_value(op, size), dtypes.FLOAT) for size in (old, new)]
-    steps = op.cast(int_range(op, 0, new), dtypes.FLOAT)
-    found = op.Floor(op.Mul(steps, op.Div(sizes[0], sizes[1])))
-    return op.Cast(op.Min(found, op.Sub(sizes[0], op.const(1.0, dtypes.FLOAT))), to=dtypes.INT64)
 
 
 # Tables -------------------------------------------------------------------------------------------------------------

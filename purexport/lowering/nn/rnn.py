@@ -75,9 +75,7 @@ class Stack:
                 value = dropout_rule(op, value, self.dropout, True)
             first = index * self.directions
             own = [_rows(op, state, first, self.directions, self.layers) for state in states]
-            steps = value.shape[:2] if value.shape else (None, None)
             value, *last = run_layer(op, self.kind, value, own, layer, lengths)
-            value.shape = (*steps, None)
             finals.append(tuple(last))
         together = [items[0] if len(items) == 1 else op.Concat(*items, axis=0) for items in zip(*finals, strict=True)]
         return value, *together
@@ -143,9 +141,7 @@ def _reordered(op: Emitter, value: Value, kind: Kind) -> Value:
         return value
     size = value.sizes[0] // count
     gates = op.multi("Split", value, outputs=count, axis=0, split=[size] * count)
-    result = op.Concat(*(gates[gate] for gate in kind.gates), axis=0)
-    result.shape = value.shape
-    return result
+    return op.Concat(*(gates[gate] for gate in kind.gates), axis=0)
 
 
 def _by_direction(op: Emitter, items: Sequence[Value]) -> Value:
@@ -167,9 +163,7 @@ def _projected(
         h0, c0 = (_rows(op, state, direction, 1, len(weights)) for state in states)
         beside = _at_first_step(op, h0, value, lengths, reverse=direction == 1)
         wide = op.Concat(item.input, item.hidden, axis=1)
-        wide.shape = (item.input.sizes[0], item.input.sizes[1] + item.hidden.sizes[1])
         recurrent = op.MatMul(item.hidden, item.projection)
-        recurrent.shape = (item.hidden.sizes[0], item.projection.sizes[1])
         inner, zeros = Weights(wide, recurrent, item.biases), op.Sub(c0, c0)
         output, last, cell = _node(
             op, kind, op.Concat(value, beside, axis=2), [zeros, c0], [inner], lengths, reverse=direction == 1

@@ -17,7 +17,6 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import dims_of, reshape
-from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.qdq import dequantize, qparam, quantize
 
 _EPSILON = torch.finfo(torch.float32).eps
@@ -218,8 +217,7 @@ def _rounded(op: Emitter, value: Value, scales: Value, zero: Value, low: int, hi
     count = op.Mul(op.cast(value, wide), op.Reciprocal(op.cast(scales, wide)))
     # ONNX Runtime has no Clip for double at older opsets
     count = op.cast(op.Round(op.Add(count, op.cast(zero, wide))), FLOAT)
-    count = op.cast(op.Clip(count, min=float(low), max=float(high)), dtypes.onnx_code(dtype))
-    return alike(count, value)
+    return op.cast(op.Clip(count, min=float(low), max=float(high)), dtypes.onnx_code(dtype))
 
 
 def _spread(op: Emitter, value: Value, scales: Value, zero: Value | None, dtype: int) -> Value:
@@ -227,7 +225,7 @@ def _spread(op: Emitter, value: Value, scales: Value, zero: Value | None, dtype:
     number = op.cast(value, scales.dtype)
     if zero is not None:
         number = op.Sub(number, op.cast(zero, scales.dtype))
-    return alike(op.cast(op.Mul(number, scales), dtype), value)
+    return op.cast(op.Mul(number, scales), dtype)
 
 
 # Parameters from the tensor itself ---------------------------------------------------------------------------------

@@ -100,9 +100,7 @@ def _weight(op: Emitter, weight: Any) -> Value:
     if isinstance(weight, Quantized):
         return dequantized(op, weight)
     assert weight.const is not None
-    half: Value = op.cast(op.const(weight.const.half(), FLOAT16, weight.name), FLOAT)
-    half.shape = weight.shape
-    return half
+    return op.cast(op.const(weight.const.half(), FLOAT16, weight.name), FLOAT)
 
 
 @lower("aten::_weight_int8pack_mm")
@@ -166,7 +164,6 @@ def _convolved(op: Emitter, value: Value, packed: Packed) -> Value:
     flat = value.rank < kernel.rank  # a kernel with one spatial axis is packed with two, the first of size 1
     if flat:
         value = op.Unsqueeze(value, [2])
-        value.shape = (None,) * kernel.rank
     result = convolution(op, value, kernel, bias, stride, padding, dilation, transposed, output_padding, groups)
     return op.Squeeze(result, [2]) if flat else result
 

@@ -21,7 +21,6 @@ from purexport.lowering.reduce.cumulative import running_sum
 from purexport.lowering.reduce.reductions import linalg_vector_norm
 from purexport.lowering.reduce.sorting import top_k
 from purexport.lowering.support.common import axis_of, full, permute, reshape
-from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.positions import int_range, size_product, size_value
 from purexport.lowering.tensor.indexing import nonzero
 from purexport.lowering.tensor.scatter import index_add, scatter_add
@@ -49,12 +48,10 @@ def _runs(op: Emitter, rows: Value, size: Any, wanted: Sequence[bool]) -> tuple[
     if rows.rank > 1:
         differs = op.ReduceMax(op.cast(differs, dtypes.FLOAT), axes=list(range(1, rows.rank)), keepdims=0)
     later = op.cast(differs, dtypes.INT64)
-    later.shape = (None,)
     # the first element, if there is one, starts a run
     first = slice_axis(op, full(op, [size], 1, dtypes.INT64), 0, 0, 1)
     starts = op.Concat(first, later, axis=0)
     places = op.Reshape(op.NonZero(op.cast(starts, dtypes.BOOL)), [-1])
-    places.shape = starts.shape = (None,)
     nothing = op.const([])
     inverse = op.Sub(running_sum(op, starts, 0), op.const(1)) if wanted[0] else nothing
     ends = op.Concat(slice_axis(op, places, 0, 1, _END), op.Reshape(size_value(op, size), [1]), axis=0)
@@ -137,14 +134,9 @@ def bincount(op: Emitter, self: Value, weights: Value | None = None, minlength: 
         op.Concat(places, least if isinstance(least, Value) else op.const(least), axis=0), axes=[0], keepdims=0
     )
     size = op.Add(last, op.const(1))
-    size.shape = ()
     parts = full(op, [op.dim(self, 0)], 1, op.result_dtype) if weights is None else op.cast(weights, op.result_dtype)
-    if op.has("ScatterElements", "reduction"):
-        empty = full(op, [size], 0, op.result_dtype)
-        empty.shape = (None,)
-        return index_add(op, empty, 0, places, parts)
-    hits = op.cast(eq(op, op.Unsqueeze(int_range(op, 0, size), [1]), places), op.result_dtype)
-    return op.ReduceSum(op.Mul(hits, parts), axes=[1], keepdims=0)
+    empty = full(op, [size], 0, op.result_dtype)
+    return index_add(op, empty, 0, places, parts)
 
 
 @lower("aten::one_hot")
@@ -158,10 +150,8 @@ def one_hot(op: Emitter, self: Value, num_classes: int | Value = -1) -> Value:
         numbers = op.Concat(op.cast(_flat(op, self), dtypes.INT64), op.const([0]), axis=0)  # there may be none
         largest = op.ReduceMax(numbers, axes=[0], keepdims=0)
         classes = op.Where(op.Less(num_classes, op.const(0)), op.Add(largest, op.const(1)), num_classes)
-        classes.shape = ()
     elif num_classes < 0:
         classes = op.Add(op.ReduceMax(_flat(op, self), axes=[0], keepdims=0), op.const(1))
-        classes.shape = ()
     column = op.Unsqueeze(op.cast(self, dtypes.INT64), [self.rank])
     return op.cast(eq(op, column, int_range(op, 0, classes)), dtypes.INT64)
 
@@ -191,9 +181,7 @@ def _edges(op: Emitter, value: Value, bins: int, bounds: Sequence[float] | None)
     front = op.const([float(i) for i in range(bins + 1)], value.dtype or dtypes.FLOAT)
     back = op.const([float(bins - i) for i in range(bins + 1)], value.dtype or dtypes.FLOAT)
     is_front = op.const([i < (bins + 1) // 2 for i in range(bins + 1)], dtypes.BOOL)
-    edges = op.Where(is_front, op.Add(low, op.Mul(front, step)), op.Sub(high, op.Mul(back, step)))
-    edges.shape = (bins + 1,)
-    return edges
+    return op.Where(is_front, op.Add(low, op.Mul(front, step)), op.Sub(high, op.Mul(back, step)))
 
 
 def _in_bins(op: Emitter, value: Value, edges: Value) -> Value:
@@ -246,11 +234,7 @@ def histogramdd(
             "with a dynamic number of coordinates has no rule; declare that axis static", code="size-not-known"
         )
     points = reshape(op, self, [-1, width])
-    columns = []
-    for axis in builtins.range(width):
-        column = op.Gather(points, op.const(axis), axis=1)
-        column.shape = (None,)
-        columns.append(column)
+    columns = [op.Gather(points, op.const(axis), axis=1) for axis in builtins.range(width)]
     counts = [bins] * width if isinstance(bins, int) else list(bins)
     edges = [
         item if isinstance(item, Value) else _edges(op, column, item, None if not range else range[2 * i : 2 * i + 2])
@@ -273,7 +257,6 @@ def _histogram(
         boxes *= size
         total = op.Reshape(pairs, [-1, boxes])
     counts = op.Reshape(op.ReduceSum(total, axes=[0], keepdims=0), sizes)
-    counts.shape = tuple(sizes)
     if density:
         everything = op.ReduceSum(counts, axes=list(range(len(sizes))), keepdims=0)
         counts = op.Div(counts, everything)
@@ -395,7 +378,6 @@ def embedding_bag(
     if padding_idx is not None and (padding_idx >= 0 or op.target.endswith(".padding_idx")):
         members = op.And(members, op.Unsqueeze(ne(op, places, _row(op, weight, padding_idx)), [0]))
     rows = op.Gather(weight, places, axis=0)
-    rows.shape = (None, *(weight.shape or ())[1:])
     if per_sample_weights is not None:
         rows = op.Mul(rows, op.Unsqueeze(per_sample_weights, [1]))
     table = op.cast(members, weight.dtype)
@@ -433,7 +415,6 @@ def pdist(op: Emitter, self: Value, p: float = 2.0) -> Value:
     pairs = op.NonZero(before)
     one, other = (op.Gather(self, op.Gather(pairs, op.const(side), axis=0), axis=0) for side in (0, 1))
     difference = op.Sub(one, other)
-    difference.shape = (None, (self.shape or (None, None))[1])
     return linalg_vector_norm(op, difference, p, [1])
 
 
@@ -459,4 +440,4 @@ def max_pool2d_with_indices_backward(
     windows = size_product(op, op.dim(indices, -2), op.dim(indices, -1))
     places, parts = (reshape(op, value, [*front, windows]) for value in (indices, grad_output))
     found = scatter_add(op, full(op, [*front, flat], 0, self.dtype or dtypes.FLOAT), -1, places, parts)
-    return alike(reshape(op, found, [*front, op.dim(self, -2), op.dim(self, -1)]), self)
+    return reshape(op, found, [*front, op.dim(self, -2), op.dim(self, -1)])

@@ -8,7 +8,6 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import beside_product, reshape, swap_last
-from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.matrices import as_column, as_row, diagonal_of, masked
 from purexport.lowering.support.positions import size_value
 
@@ -37,8 +36,8 @@ def _covariance(op: Emitter, self: Value, correction: Any, fweights: Value | Non
     total = count if weight is None else op.ReduceSum(weight, keepdims=0)
     weighted = rows if weight is None else op.Mul(rows, weight)
     middle = op.Div(op.ReduceSum(weighted, axes=[1], keepdims=1), total)
-    spread = alike(op.Sub(rows, middle), rows)
-    product = op.MatMul(spread, swap_last(op, spread if weight is None else alike(op.Mul(spread, weight), rows)))
+    spread = op.Sub(rows, middle)
+    product = op.MatMul(spread, swap_last(op, spread if weight is None else op.Mul(spread, weight)))
     taken = op.like(correction, rows)
     if aweights is not None and weight is not None:
         # each observation is weighted by its share of the total weight
@@ -47,9 +46,7 @@ def _covariance(op: Emitter, self: Value, correction: Any, fweights: Value | Non
     # with too few observations torch divides by 0, not by a negative number
     freedom = op.Sub(total, taken)
     freedom = op.Where(op.Greater(freedom, op.like(0, rows)), freedom, op.like(0, rows))
-    found: Value = op.Div(product, beside_product(op, freedom, swap_last(op, spread)))
-    found.shape = ((rows.shape or ())[0], (rows.shape or ())[0])
-    return found
+    return op.Div(product, beside_product(op, freedom, swap_last(op, spread)))
 
 
 def _squeezed(op: Emitter, value: Value) -> Value:
@@ -65,9 +62,8 @@ def corrcoef(op: Emitter, self: Value) -> Value:
     """
     found = _covariance(op, self, 1, None, None)
     length = op.Sqrt(diagonal_of(op, found))
-    length.shape = (found.shape or ())[:1]
     if (found.shape or ())[0] == 1:
-        return _squeezed(op, alike(op.Div(found, found), found))
+        return _squeezed(op, op.Div(found, found))
     found = op.Div(op.Div(found, as_column(op, length)), as_row(op, length))
     one = op.like(1, found)
     found = masked(op, op.Not(op.Greater(found, one)), found, 1)

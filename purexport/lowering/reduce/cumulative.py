@@ -1,6 +1,6 @@
 """Running sums, products, extremes and logarithms of sums along an axis, and differences.
 
-ONNX has CumSum from opset 11 and CumProd from 26. All others are reductions of a triangle: the axis is repeated as a
+ONNX has CumSum, and CumProd from opset 26. All others are reductions of a triangle: the axis is repeated as a
 second axis, later elements are replaced by the neutral element, and the second axis is reduced. That takes memory of
 the square of the axis.
 """
@@ -17,7 +17,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import INT64_MAX, axis_of
-from purexport.lowering.support.kernels import alike, widened, widened_dtype, widened_where
+from purexport.lowering.support.kernels import widened, widened_dtype, widened_where
 from purexport.lowering.tensor.create import iota
 from purexport.lowering.tensor.slices import slice_axis
 
@@ -39,7 +39,7 @@ def _running(op: Emitter, op_type: str, value: Value, dim: int, neutral: Any) ->
     axis = axis_of(dim, value.rank)
     doubled = op.Unsqueeze(value, axes=[axis])
     masked = widened_where(op, _triangle(op, value, axis), doubled, op.like(neutral, value))
-    return alike(widened(op, op_type, masked, axes=[axis + 1], keepdims=0), value)
+    return widened(op, op_type, masked, axes=[axis + 1], keepdims=0)
 
 
 @lower("aten::cumsum")
@@ -53,10 +53,10 @@ def cumsum(op: Emitter, self: Value, dim: int, dtype: Any = None) -> Value:
 
 def running_sum(op: Emitter, value: Value, dim: int) -> Value:
     """The cumulative sum along `dim`, in the dtype of `value`."""
-    if value.rank and op.has("CumSum"):
-        inside = op.cast(value, widened_dtype(op, "CumSum", value.dtype) or value.dtype)
-        return op.cast(op.CumSum(inside, op.const(axis_of(dim, value.rank))), value.dtype)
-    return _running(op, "ReduceSum", value, dim, 0)
+    if not value.rank:
+        return value
+    inside = op.cast(value, widened_dtype(op, "CumSum", value.dtype) or value.dtype)
+    return op.cast(op.CumSum(inside, op.const(axis_of(dim, value.rank))), value.dtype)
 
 
 @lower("aten::diff", promote="prepend self append")

@@ -15,7 +15,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import axis_of
-from purexport.lowering.support.kernels import alike, widened
+from purexport.lowering.support.kernels import widened
 
 
 def axes_of(value: Value, dim: Any) -> list[int] | None:
@@ -85,7 +85,7 @@ def nansum(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dty
 def _nan_to_zero(op: Emitter, value: Value) -> Value:
     if not dtypes.is_floating(value.dtype):
         return value
-    return alike(op.Where(op.IsNaN(value), op.like(0, value), value), value)
+    return op.Where(op.IsNaN(value), op.like(0, value), value)
 
 
 @lower("aten::nanmean")
@@ -95,7 +95,7 @@ def nanmean(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False, dt
     The mean of the elements that are not NaN; NaN where there is none.
     """
     value = op.cast(self, op.result_dtype)
-    numbers = op.cast(alike(op.Not(op.IsNaN(value)), value), op.result_dtype)
+    numbers = op.cast(op.Not(op.IsNaN(value)), op.result_dtype)
     total = reduce(op, "ReduceSum", _nan_to_zero(op, value), dim, keepdim)
     return op.Div(total, reduce(op, "ReduceSum", numbers, dim, keepdim))
 
@@ -129,10 +129,8 @@ def _squeeze(op: Emitter, value: Value, axes: list[int] | None) -> Value:
     return op.Squeeze(value, axes=axes)
 
 
-def _as_vector(op: Emitter, value: Value, size: int | None = 1) -> Value:
-    vector: Value = op.Reshape(value, [-1])
-    vector.shape = (size,)
-    return vector
+def _as_vector(op: Emitter, value: Value) -> Value:
+    return op.Reshape(value, [-1])
 
 
 @lower("aten::count_nonzero", "aten::count_nonzero.dim_IntList")
@@ -159,7 +157,7 @@ def all_rule(op: Emitter, self: Value, dim: Any = None, keepdim: bool = False) -
 
     True for an empty tensor. The result is bool, but uint8 for uint8 tensors.
     """
-    wrong = _exists(op, alike(op.Not(op.cast(self, dtypes.BOOL)), self), dim, keepdim)
+    wrong = _exists(op, op.Not(op.cast(self, dtypes.BOOL)), dim, keepdim)
     return op.cast(op.Not(wrong), op.result_dtype)
 
 
@@ -196,7 +194,7 @@ def extreme(op: Emitter, op_type: str, value: Value, dim: Any, keepdim: bool) ->
     result = reduce(op, op_type, value, dim, keepdim)
     if value.rank == 0 or not dtypes.is_floating(value.dtype):
         return result
-    missing = _exists(op, alike(op.IsNaN(value), value), dim, keepdim)
+    missing = _exists(op, op.IsNaN(value), dim, keepdim)
     return op.Where(missing, op.like(math.nan, value), result)
 
 
@@ -231,7 +229,7 @@ def _position(op: Emitter, op_type: str, value: Value, dim: int | None, keepdim:
     if value.rank == 0:
         return op.const(0)
     if dim is None:
-        flat = _first(op, op_type, _as_vector(op, value, None), 0, 0)
+        flat = _first(op, op_type, _as_vector(op, value), 0, 0)
         return op.Reshape(flat, [1] * value.rank) if keepdim else flat
     return _first(op, op_type, value, axis_of(dim, value.rank), int(keepdim))
 
@@ -243,7 +241,7 @@ def _first(op: Emitter, op_type: str, value: Value, axis: int, keepdims: int) ->
     found = widened(op, op_type, value, axis=axis, keepdims=keepdims)
     if not dtypes.is_floating(value.dtype):
         return found
-    missing = op.cast(alike(op.IsNaN(value), value), dtypes.FLOAT)
+    missing = op.cast(op.IsNaN(value), dtypes.FLOAT)
     has_nan = op.cast(op.ReduceMax(missing, axes=[axis], keepdims=keepdims), dtypes.BOOL)
     return op.Where(has_nan, op.ArgMax(missing, axis=axis, keepdims=keepdims), found)
 
@@ -375,12 +373,12 @@ def _norm(op: Emitter, value: Value, order: Any, dim: Any, keepdim: bool) -> Val
         return reduce(op, "ReduceL2", value, dim, keepdim)
     if order == 1:
         return reduce(op, "ReduceL1", value, dim, keepdim)
-    size = alike(op.Abs(value), value)
+    size = op.Abs(value)
     if order == 0:
         return reduce(op, "ReduceSum", op.cast(op.cast(size, dtypes.BOOL), value.dtype), dim, keepdim)
     if math.isinf(order):
         return extreme(op, "ReduceMax" if order > 0 else "ReduceMin", size, dim, keepdim)
-    powers = reduce(op, "ReduceSum", alike(op.Pow(size, op.like(order, size)), size), dim, keepdim)
+    powers = reduce(op, "ReduceSum", op.Pow(size, op.like(order, size)), dim, keepdim)
     return op.Pow(powers, op.like(1 / order, size))
 
 
@@ -405,4 +403,4 @@ def dist(op: Emitter, self: Value, other: Value, p: Any = 2) -> Value:
     The p-norm of the difference.
     """
     difference = op.Sub(op.cast(self, op.result_dtype), op.cast(other, op.result_dtype))
-    return _norm(op, _as_vector(op, difference, None), p, None, False)
+    return _norm(op, _as_vector(op, difference), p, None, False)

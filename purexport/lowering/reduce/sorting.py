@@ -1,9 +1,8 @@
 """Order along an axis: sort, topk, k-th values, medians, and positions in sorted sequences.
 
-ONNX TopK puts the lower position first among equal elements, so with k the size of the axis it is a stable sort. Before
-opset 11 it takes floats only and finds the largest only: other dtypes go through double where that is exact, and the
-other order through the sign. NaN is larger than all numbers, as in torch. ONNX does not specify its order, so NaN is
-replaced before the comparison (see `_key`).
+ONNX TopK puts the lower position first among equal elements, so with k the size of the axis it is a stable sort. NaN is
+larger than all numbers, as in torch. ONNX does not specify its order, so NaN is replaced before the comparison (see
+`_key`).
 """
 
 from __future__ import annotations
@@ -20,11 +19,8 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.elementwise.compare import ge, gt, le, lt
 from purexport.lowering.reduce.reductions import extreme
 from purexport.lowering.support.common import axis_of
-from purexport.lowering.support.kernels import alike, largest, widened_dtype
+from purexport.lowering.support.kernels import largest, widened_dtype
 from purexport.lowering.tensor.create import iota
-
-_EXACT_IN_DOUBLE = (dtypes.BOOL, dtypes.UINT8, dtypes.INT8, dtypes.UINT16, dtypes.INT16, dtypes.INT32, dtypes.UINT32)
-
 
 # larger than any float32, float16 or bfloat16 number, and less than infinity
 _ABOVE = torch.finfo(torch.float64).max
@@ -38,49 +34,19 @@ def top_k(
         return value, op.const(0)
     axis, dtype = axis_of(dim, value.rank), value.dtype
     has_key = dtypes.is_floating(dtype)
-    compared = _key(op, value) if has_key else op.cast(value, _compared_in(op, dtype))
-    smallest = not greatest
-    if smallest and not op.has("TopK", "largest"):
-        compared, smallest = alike(op.Neg(compared), value), False
-    count = op.ints([k]) if op.has("TopK", "K") else op.known(k)
-    order: dict[str, Any] = {"largest": int(not smallest), "sorted": int(sorted)} if op.has("TopK", "largest") else {}
-    found, places = op.multi("TopK", compared, count, outputs=2, axis=axis, **order)
-    if not greatest and not order:
-        found = op.Neg(found)
+    compared = _key(op, value) if has_key else op.cast(value, widened_dtype(op, "TopK", dtype) or dtype)
+    found, places = op.multi(
+        "TopK", compared, op.ints([k]), outputs=2, axis=axis, largest=int(greatest), sorted=int(sorted)
+    )
     if has_key:
-        found = _values(op, value, found, places, axis)
-    shape = value.shape and (*value.shape[:axis], k if isinstance(k, int) else None, *value.shape[axis:][1:])
-    found.shape = places.shape = shape
+        found = op.GatherElements(value, places, axis=axis)
     return op.cast(found, dtype), places
 
 
 def _key(op: Emitter, value: Value) -> Value:
     """A double in the order of `value`: infinity for NaN, and the largest double for infinity."""
     wide = op.cast(value, dtypes.DOUBLE)
-    if _is_halved(op, value):
-        wide = op.Mul(wide, op.like(0.5, wide))
-    return alike(op.Where(op.IsNaN(wide), op.like(math.inf, wide), op.Min(wide, op.like(_ABOVE, wide))), value)
-
-
-def _values(op: Emitter, value: Value, keys: Value, places: Value, axis: int) -> Value:
-    """The elements at `places`; computed from their keys, where ONNX does not yet gather along an axis."""
-    if op.has("GatherElements"):
-        return op.GatherElements(value, places, axis=axis)
-    numbers = op.Mul(keys, op.like(2.0, keys)) if _is_halved(op, value) else keys
-    found = op.Where(op.Less(keys, op.like(_ABOVE, keys)), numbers, op.like(math.inf, keys))
-    return op.Where(op.Greater(keys, op.like(_ABOVE, keys)), op.like(math.nan, keys), found)
-
-
-def _is_halved(op: Emitter, value: Value) -> bool:
-    """True of doubles whose keys must be told from infinity's: exact but for the last bit below 2 ** -1022."""
-    return value.dtype == dtypes.DOUBLE and not op.has("GatherElements")
-
-
-def _compared_in(op: Emitter, dtype: int | None) -> int | None:
-    found = widened_dtype(op, "TopK", dtype)
-    if found is None and dtype in _EXACT_IN_DOUBLE:
-        return dtypes.DOUBLE
-    return dtype if found is None else found
+    return op.Where(op.IsNaN(wide), op.like(math.inf, wide), op.Min(wide, op.like(_ABOVE, wide)))
 
 
 # Sorting ------------------------------------------------------------------------------------------------------------
@@ -152,9 +118,7 @@ def _nth(op: Emitter, value: Value, k: int | Value, dim: int, keepdim: bool) -> 
 
 
 def _flat(op: Emitter, value: Value) -> Value:
-    flat: Value = op.Reshape(value, [-1])
-    flat.shape = (math.prod(value.sizes) if value.is_static else None,)
-    return flat
+    return op.Reshape(value, [-1])
 
 
 @lower("aten::median.dim")
@@ -170,7 +134,7 @@ def median_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> tup
     found, places = _nth(op, self, half, dim, keepdim)
     if not dtypes.is_floating(self.dtype):
         return found, places
-    missing = op.cast(alike(op.IsNaN(self), self), dtypes.FLOAT)
+    missing = op.cast(op.IsNaN(self), dtypes.FLOAT)
     axis = axis_of(dim, self.rank)
     has_nan = op.cast(op.ReduceMax(missing, axes=[axis], keepdims=int(keepdim)), dtypes.BOOL)
     where = op.ArgMax(missing, axis=axis, keepdims=int(keepdim))
@@ -195,9 +159,9 @@ def nanmedian_dim(op: Emitter, self: Value, dim: int, keepdim: bool = False) -> 
     if not dtypes.is_floating(self.dtype) or self.rank == 0:
         return median_dim(op, self, dim, keepdim)
     axis = axis_of(dim, self.rank)
-    missing = alike(op.IsNaN(self), self)
+    missing = op.IsNaN(self)
     found, places = top_k(op, self, op.dim(self, axis), axis, greatest=False)
-    count = op.ReduceSum(op.cast(alike(op.Not(missing), self), dtypes.INT64), axes=[axis], keepdims=1)
+    count = op.ReduceSum(op.cast(op.Not(missing), dtypes.INT64), axes=[axis], keepdims=1)
     # where all elements are NaN, the position is 0 and the value NaN
     at = largest(op, op.Sub(op.Div(op.Add(count, op.const(1)), op.const(2)), op.const(1)), op.const(0))
     value, place = op.GatherElements(found, at, axis=axis), op.GatherElements(places, at, axis=axis)
@@ -285,7 +249,7 @@ def searchsorted(
     The number of elements of the sequence before each value, with `right` also those equal to it. NaN comes last.
     """
     if sorter is not None:
-        sorted_sequence = alike(op.GatherElements(sorted_sequence, sorter, axis=-1), sorted_sequence)
+        sorted_sequence = op.GatherElements(sorted_sequence, sorter, axis=-1)
     after = right or side == "right"
     rank = sorted_sequence.rank
     row = op.Unsqueeze(sorted_sequence, axes=[rank - 1]) if rank > 1 else sorted_sequence

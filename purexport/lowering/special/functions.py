@@ -23,7 +23,7 @@ from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import Rule, add, lower
 from purexport.lowering.elementwise.arithmetic import log1p
 from purexport.lowering.elementwise.compare import eq
-from purexport.lowering.support.kernels import alike, largest, smallest
+from purexport.lowering.support.kernels import largest, smallest
 
 Function = Callable[[torch.Tensor], Any]
 special = torch.special
@@ -54,7 +54,7 @@ def _fitted(
     coefficients = op.Gather(op.const(_fit(function, low, high, intervals, degree)), interval, axis=0)
     exponents = op.const([float(power) for power in range(degree + 1)], dtypes.DOUBLE)
     powers = op.Pow(op.Unsqueeze(local, axes=[value.rank]), exponents)
-    return alike(op.ReduceSum(op.Mul(coefficients, powers), axes=[value.rank], keepdims=0), value)
+    return op.ReduceSum(op.Mul(coefficients, powers), axes=[value.rank], keepdims=0)
 
 
 def _in_double(function: Callable[[Emitter, Value], Value], *targets: str, operand: str = "self") -> None:
@@ -69,7 +69,7 @@ def _in_double(function: Callable[[Emitter, Value], Value], *targets: str, opera
 
 
 def _where(op: Emitter, condition: Value, one: Value, other: Value, like: Value) -> Value:
-    return alike(op.Where(condition, one, other), like)
+    return op.Where(condition, one, other)
 
 
 def _number(op: Emitter, number: float) -> Value:
@@ -95,8 +95,8 @@ def _scaled_from_share(share: torch.Tensor) -> Any:
 
 def _erfcx_positive(op: Emitter, x: Value) -> Value:
     """erfcx of x >= 0, as a function of 2 / (2 + x), of which it is smooth and which is bounded."""
-    share = alike(op.Div(_number(op, 2), op.Add(x, _number(op, 2))), x)
-    return alike(op.Mul(share, _fitted(op, share, _scaled_from_share, 0.0, 1.0, intervals=24)), x)
+    share = op.Div(_number(op, 2), op.Add(x, _number(op, 2)))
+    return op.Mul(share, _fitted(op, share, _scaled_from_share, 0.0, 1.0, intervals=24))
 
 
 def _gauss(op: Emitter, x: Value, sign: float = -1.0) -> Value:
@@ -104,13 +104,13 @@ def _gauss(op: Emitter, x: Value, sign: float = -1.0) -> Value:
 
 
 def _erfc(op: Emitter, x: Value) -> Value:
-    size = alike(op.Abs(x), x)
+    size = op.Abs(x)
     positive = op.Mul(_erfcx_positive(op, size), _gauss(op, size))
     return _where(op, _below(op, x, 0), op.Sub(_number(op, 2), positive), positive, x)
 
 
 def _erfcx(op: Emitter, x: Value) -> Value:
-    size = alike(op.Abs(x), x)
+    size = op.Abs(x)
     positive = _erfcx_positive(op, size)
     mirrored = op.Sub(op.Mul(_number(op, 2), _gauss(op, size, 1.0)), positive)
     return _where(op, _below(op, x, 0), mirrored, positive, x)
@@ -125,8 +125,8 @@ def _erfinv_share(w: torch.Tensor) -> Any:
 
 def _erfinv_at(op: Emitter, x: Value, rest: Value) -> Value:
     """erfinv(x), where `rest` is 1 - x * x."""
-    w = alike(op.Neg(op.Log(rest)), x)
-    bounded = alike(op.Min(w, _number(op, 100)), x)
+    w = op.Neg(op.Log(rest))
+    bounded = op.Min(w, _number(op, 100))
     inside = op.Mul(x, _fitted(op, bounded, _erfinv_share, 0.0, 100.0, intervals=100, degree=8))
     edge = op.Mul(x, _number(op, math.inf))
     return _where(op, op.Greater(w, _number(op, 1e4)), edge, inside, x)
@@ -138,21 +138,21 @@ def _erfinv(op: Emitter, x: Value) -> Value:
 
 
 def _ndtri(op: Emitter, p: Value) -> Value:
-    centered = alike(op.Sub(op.Mul(_number(op, 2), p), _number(op, 1)), p)
+    centered = op.Sub(op.Mul(_number(op, 2), p), _number(op, 1))
     rest = op.Mul(op.Mul(_number(op, 4), p), op.Sub(_number(op, 1), p))
     return op.Mul(_number(op, math.sqrt(2)), _erfinv_at(op, centered, rest))
 
 
 def _ndtr(op: Emitter, x: Value) -> Value:
-    scaled = alike(op.Mul(x, _number(op, -math.sqrt(0.5))), x)
+    scaled = op.Mul(x, _number(op, -math.sqrt(0.5)))
     return op.Mul(_number(op, 0.5), _erfc(op, scaled))
 
 
 def _log_ndtr(op: Emitter, x: Value) -> Value:
-    left = alike(op.Mul(x, _number(op, -math.sqrt(0.5))), x)
+    left = op.Mul(x, _number(op, -math.sqrt(0.5)))
     half = _number(op, 0.5)
     tail = op.Sub(op.Log(op.Mul(half, _erfcx(op, left))), op.Mul(left, left))
-    body = log1p(op, op.Neg(op.Mul(half, _erfc(op, alike(op.Neg(left), x)))))
+    body = log1p(op, op.Neg(op.Mul(half, _erfc(op, op.Neg(left)))))
     return op.Where(_below(op, x, -1), tail, body)
 
 
@@ -303,9 +303,9 @@ def _near_and_far(
     op: Emitter, x: Value, near: Function, far: Function, boundary: float, intervals: int = 16
 ) -> tuple[Value, Value, Value]:
     """(whether x < boundary, `near` of x, `far` of boundary / x), for x >= 0."""
-    inverse = alike(op.Div(_number(op, boundary), x), x)
-    low = _fitted(op, alike(op.Min(x, _number(op, boundary)), x), near, 0.0, boundary, intervals)
-    high = _fitted(op, alike(op.Min(inverse, _number(op, 1)), x), far, 0.0, 1.0, intervals)
+    inverse = op.Div(_number(op, boundary), x)
+    low = _fitted(op, op.Min(x, _number(op, boundary)), near, 0.0, boundary, intervals)
+    high = _fitted(op, op.Min(inverse, _number(op, 1)), far, 0.0, 1.0, intervals)
     return _below(op, x, boundary), low, high
 
 
@@ -318,10 +318,10 @@ def _modified(function: Function, odd: bool) -> Callable[[Emitter, Value], Value
         return function(8 / share) * torch.sqrt(8 / share)
 
     def rule(op: Emitter, x: Value) -> Value:
-        size = alike(op.Abs(x), x)
+        size = op.Abs(x)
         is_near, low, high = _near_and_far(op, size, function, far, 8.0)
         value = op.Where(is_near, low, op.Div(high, op.Sqrt(size)))
-        return alike(op.Mul(op.Sign(x), value), x) if odd else alike(value, x)
+        return op.Mul(op.Sign(x), value) if odd else value
 
     return rule
 
@@ -330,7 +330,7 @@ _i0e, _i1e = _modified(special.i0e, False), _modified(special.i1e, True)
 
 
 def _grown(scaled: Callable[[Emitter, Value], Value]) -> Callable[[Emitter, Value], Value]:
-    return lambda op, x: alike(op.Mul(scaled(op, x), op.Exp(op.Abs(x))), x)
+    return lambda op, x: op.Mul(scaled(op, x), op.Exp(op.Abs(x)))
 
 
 bessel_i0, _i1 = _grown(_i0e), _grown(_i1e)
@@ -403,9 +403,9 @@ def _wave(order: int, second: bool) -> Callable[[Emitter, Value], Value]:
     parts = (functools.partial(part, of_sine=False), functools.partial(part, of_sine=True))
 
     def rule(op: Emitter, x: Value) -> Value:
-        size = alike(op.Abs(x), x)
+        size = op.Abs(x)
         is_near, low, even = _near_and_far(op, size, near, parts[0], _WAVES)
-        inverse = alike(op.Min(op.Div(_number(op, _WAVES), size), _number(op, 1)), x)
+        inverse = op.Min(op.Div(_number(op, _WAVES), size), _number(op, 1))
         odd = _fitted(op, inverse, parts[1], 0.0, 1.0)
         angle = op.Sub(size, _number(op, offset))
         sine, cosine = op.Sin(angle), op.Cos(angle)
@@ -414,7 +414,7 @@ def _wave(order: int, second: bool) -> Callable[[Emitter, Value], Value]:
         high = op.Mul(wave, op.Sqrt(op.Div(_number(op, 2 / math.pi), size)))
         if not second:
             value = op.Where(is_near, low, high)
-            return alike(op.Mul(op.Sign(x), value) if order else value, x)
+            return op.Mul(op.Sign(x), value) if order else value
         first = _wave(order, False)(op, size)
         if order:
             low = op.Sub(op.Div(low, size), op.Div(_number(op, 2 / math.pi), size))

@@ -27,9 +27,7 @@ def _double(op: Emitter, number: float) -> Value:
 
 def _any(op: Emitter, flags: Value) -> Value:
     whole = op.ReduceMax(op.cast(op.Reshape(flags, [-1]), dtypes.FLOAT), axes=[0], keepdims=0)
-    result = op.cast(whole, dtypes.BOOL)
-    result.shape = ()
-    return result
+    return op.cast(whole, dtypes.BOOL)
 
 
 def _step_number(op: Emitter, at: Value) -> Value:
@@ -45,7 +43,6 @@ def _lower_series(op: Emitter, a: Value, x: Value) -> Value:
         return _any(op, op.Greater(term, op.Mul(total, _double(op, _ENOUGH)))), term, total
 
     ones = op.Add(op.Mul(op.Add(a, x), _double(op, 0)), _double(op, 1))
-    ones.shape = op.result.shape
     start = op.const(True, dtypes.BOOL)
     return repeat_while(op, _MOST, start, step, ones, ones)[1]
 
@@ -66,8 +63,6 @@ def _upper_fraction(op: Emitter, a: Value, x: Value) -> Value:
     b = op.Sub(op.Add(x, _double(op, 1)), a)
     d = op.Reciprocal(b)
     c = op.Add(op.Mul(b, _double(op, 0)), _double(op, 1e300))
-    for item in (b, c, d):
-        item.shape = op.result.shape
     return repeat_while(op, _MOST, op.const(True, dtypes.BOOL), step, b, c, d, d)[3]
 
 
@@ -77,7 +72,6 @@ def _both(op: Emitter, self: Value, other: Value, upper: bool) -> Value:
     zero, one, end = _double(op, 0), _double(op, 1), _double(op, math.inf)
     regular = op.And(op.And(op.Greater(a, zero), op.Greater(x, zero)), op.And(op.Less(a, end), op.Less(x, end)))
     a, x = op.Where(regular, a, one), op.Where(regular, x, one)
-    a.shape = x.shape = op.result.shape
     far = op.Greater(x, op.Add(a, one))
     scale = op.Exp(op.Sub(op.Sub(op.Mul(a, op.Log(x)), x), lgamma_in_double(op, a)))
     near = op.Mul(op.Div(scale, a), _lower_series(op, a, op.Where(far, zero, x)))

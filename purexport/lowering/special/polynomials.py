@@ -15,7 +15,6 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import Rule, add
 from purexport.lowering.support.common import reshape
-from purexport.lowering.support.kernels import alike
 from purexport.lowering.support.loops import repeat
 
 # (op, k, x) -> value, where k is a value and x in the same dtype
@@ -27,11 +26,11 @@ def _number(op: Emitter, number: float, like: Value) -> Value:
 
 
 def _times(op: Emitter, number: float, value: Value) -> Value:
-    return alike(op.Mul(_number(op, number, value), value), value)
+    return op.Mul(_number(op, number, value), value)
 
 
 def _plus(op: Emitter, value: Value, number: float) -> Value:
-    return alike(op.Add(value, _number(op, number, value)), value)
+    return op.Add(value, _number(op, number, value))
 
 
 def _polynomial(name: str, first: Factor, step: Callable[[Emitter, Value, Value, Value, Value], Value]) -> None:
@@ -45,7 +44,6 @@ def _polynomial(name: str, first: Factor, step: Callable[[Emitter, Value, Value,
         degrees = op.Add(degree, op.cast(_spread(op, op.like(0, x), zero, shape), dtypes.INT64))
         ones = _spread(op, op.like(1, x), zero, shape)
         start = first(op, _number(op, 0, x), at)
-        start.shape = shape
 
         def once(op: Emitter, number: Value, last: Value, this: Value) -> tuple[Value, Value]:
             k = op.cast(op.Add(reshape(op, number, []), op.const(1)), x.dtype)
@@ -65,18 +63,14 @@ def _polynomial(name: str, first: Factor, step: Callable[[Emitter, Value, Value,
 
 def _spread(op: Emitter, value: Value, zero: Value, shape: Any) -> Value:
     """`value` broadcast to the shape of the result."""
-    result: Value = op.Where(op.Not(op.Less(zero, zero)), value, value)
-    result.shape = shape
-    return result
+    return op.Where(op.Not(op.Less(zero, zero)), value, value)
 
 
 def _most(op: Emitter, degree: Value) -> Value:
     """The number of steps for the largest degree."""
     least = op.Reshape(op.Concat(op.Reshape(degree, [-1]), op.const([1]), axis=0), [-1])
     largest = op.cast(op.ReduceMax(op.cast(least, dtypes.INT32), axes=[0], keepdims=0), dtypes.INT64)
-    steps: Value = op.Sub(largest, op.const(1))
-    steps.shape = ()
-    return steps
+    return op.Sub(largest, op.const(1))
 
 
 def _chebyshev(shifted: bool, slope: float, offset: float) -> tuple[Factor, Any]:

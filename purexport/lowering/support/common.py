@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,14 +51,9 @@ def reshape(op: Emitter, value: Value, sizes: Dims) -> Value:
     if 0 in numbers:
         # an empty tensor has no elements to keep; ONNX Reshape would copy the size of the input for a 0
         return full(op, known, 0, value.dtype or dtypes.FLOAT)
-    shape = [size if isinstance(size, int) and size >= 0 else None for size in known]
     if len(computed) == 1 and -1 not in numbers:
         known[computed[0]] = -1  # the one size that Reshape computes from the others
-    result: Value = op.Reshape(value, op.ints(known))
-    if not computed and value.is_static and -1 in numbers:
-        shape[known.index(-1)] = math.prod(value.sizes) // math.prod(size for size in numbers if size >= 0)
-    result.shape = result.shape or tuple(shape)
-    return result
+    return op.Reshape(value, op.ints(known))
 
 
 def reshape_to_result(op: Emitter, value: Value, sizes: Dims | None = None) -> Value:
@@ -105,10 +99,7 @@ def permute(op: Emitter, value: Value, order: Sequence[int]) -> Value:
     """`value` with its axes in another order; `value` itself if the order stays."""
     if list(order) == list(range(len(order))):
         return value
-    result = op.Transpose(value, perm=list(order))
-    if value.shape is not None:
-        result.shape = tuple(value.shape[axis] for axis in order)
-    return result
+    return op.Transpose(value, perm=list(order))
 
 
 def swap_last(op: Emitter, value: Value) -> Value:

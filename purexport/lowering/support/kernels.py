@@ -7,6 +7,7 @@ those of torch do. Floats stay as they are: the runtime itself casts float16, an
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from purexport import dtypes
@@ -33,9 +34,18 @@ _GAPS = {
 }
 
 
+def native_dtype(op: Emitter, op_type: str, dtype: int | None, argument: int = 0) -> int | None:
+    """The narrowest dtype that holds `dtype` and that `op_type` has a kernel for at this opset; None without one."""
+    return _widened(op.takes, op_type, dtype, argument)
+
+
 def widened_dtype(op: Emitter, op_type: str, dtype: int | None, argument: int = 0) -> int | None:
-    """The narrowest dtype that holds `dtype` and that `op_type` has a kernel for; None when there is none."""
-    while dtype is not None and (not op.takes(op_type, dtype, argument) or dtype in _GAPS.get(op_type, ())):
+    """The same, or where this opset has none what the newest version takes, and so its older form."""
+    return native_dtype(op, op_type, dtype, argument) or _widened(op.newest_takes, op_type, dtype, argument)
+
+
+def _widened(takes: Callable[[str, int, int], bool], op_type: str, dtype: int | None, argument: int) -> int | None:
+    while dtype is not None and (not takes(op_type, dtype, argument) or dtype in _GAPS.get(op_type, ())):
         dtype = _WIDER.get(dtype)
     return dtype
 
@@ -53,12 +63,6 @@ def widened(op: Emitter, op_type: str, *values: Value, **named: Any) -> Value:
     return op.cast(result, dtype) if result.dtype == found else result
 
 
-def alike(result: Value, like: Value) -> Value:
-    """`result` with the shape of `like`, which the caller knows to be its shape."""
-    result.shape = like.shape
-    return result
-
-
 def widened_where(op: Emitter, condition: Value, one: Value, other: Value) -> Value:
     """ONNX Where on two values of one dtype, computed in a wider one if necessary."""
     dtype = one.dtype
@@ -70,15 +74,11 @@ def largest(op: Emitter, one: Value, other: Value) -> Value:
     """Elementwise maximum of two values of one dtype; NaN where either is NaN."""
     if one.dtype == dtypes.BOOL:
         return op.Or(one, other)
-    if widened_dtype(op, "Max", one.dtype) is not None:
-        return widened(op, "Max", one, other)
-    return widened_where(op, widened(op, "Less", one, other), other, one)
+    return widened(op, "Max", one, other)
 
 
 def smallest(op: Emitter, one: Value, other: Value) -> Value:
     """Elementwise minimum of two values of one dtype; NaN where either is NaN."""
     if one.dtype == dtypes.BOOL:
         return op.And(one, other)
-    if widened_dtype(op, "Min", one.dtype) is not None:
-        return widened(op, "Min", one, other)
-    return widened_where(op, widened(op, "Less", one, other), one, other)
+    return widened(op, "Min", one, other)

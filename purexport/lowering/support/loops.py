@@ -45,8 +45,11 @@ def parts_of_steps(op: Emitter, numbers: Value, step: Callable[..., Value], axis
     """The parts `step(op, number)`, for each of the computed `numbers` ([n], one at least if `last` is None), and
     `last` behind them, concatenated along `axis`.
 
-    The parts may differ in size along the axis. A Loop collects them in a sequence, which needs opset 13.
+    The parts may differ in size along the axis. A Loop collects them in a sequence, which needs opset 13; before, it
+    concatenates each to those before it.
     """
+    if not op.takes_sequences("Loop"):
+        return _parts_concatenated(op, numbers, step, axis, last)
     at, condition = Value(dtypes.INT64, (), name="step"), Value(dtypes.BOOL, (), name="condition")
     collected = Value(name="collected")
     inside = op.subgraph()
@@ -69,13 +72,34 @@ def parts_of_steps(op: Emitter, numbers: Value, step: Callable[..., Value], axis
     return op.cast(op.ConcatFromSequence(found, axis=axis), part.dtype)
 
 
+def _parts_concatenated(
+    op: Emitter, numbers: Value, step: Callable[..., Value], axis: int, last: Value | None
+) -> Value:
+    """A Loop whose value grows: it begins with nothing of `last`, or with the first part."""
+    count = op.Gather(op.Shape(numbers), op.const(0), axis=0)
+    first = 0 if last is not None else 1
+    start = (
+        step(op, op.Gather(numbers, op.const([0]), axis=0)) if last is None else op.Slice(last, [0], [0], axes=[axis])
+    )
+    at, condition = Value(dtypes.INT64, (), name="step"), Value(dtypes.BOOL, (), name="condition")
+    shape = start.shape and (*start.shape[:axis], None, *start.shape[axis + 1 :])
+    joined = Value(start.dtype, shape, name="joined")
+    inside = op.subgraph()
+    inside.graph.inputs += [at, condition, joined]
+    number = inside.Gather(numbers, inside.Unsqueeze(inside.Add(at, inside.const(first)), [0]), axis=0)
+    longer = inside.Concat(joined, inside.cast(step(inside, number), start.dtype), axis=axis)
+    inside.graph.outputs += [inside.Identity(condition), longer]
+    rest = op.Sub(count, op.const(first))
+    (found,) = op.multi("Loop", rest, op.const(True, dtypes.BOOL), start, outputs=1, body=inside.graph)
+    return found if last is None else op.Concat(found, last, axis=axis)
+
+
 def _loop(op: Emitter, count: Value, going: Value | None, step: Step, carried: Sequence[Value]) -> tuple[Value, ...]:
     number, condition = Value(dtypes.INT64, (), name="step"), Value(dtypes.BOOL, (), name="condition")
     inner = [Value(item.dtype, item.shape, name="carried") for item in carried]
     inside = op.subgraph()
     inside.graph.inputs += [number, condition, *inner]
     at = inside.Unsqueeze(number, [0])
-    at.shape = (1,)
     results = [*([condition] if going is None else []), *step(inside, at, *inner)]
     for result, was in zip(results, [condition, *carried], strict=True):
         _output(inside, result, was)
@@ -92,5 +116,5 @@ def _output(op: Emitter, result: Value, was: Value) -> None:
 
 
 def _in_type(value: Value, was: Value) -> Value:
-    value.dtype, value.shape = was.dtype, was.shape
+    value.dtype = was.dtype
     return value

@@ -14,16 +14,13 @@ from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.support.common import INT64_MAX, dims_of
-from purexport.lowering.support.kernels import alike
+from purexport.lowering.support.kernels import smallest
 from purexport.lowering.support.positions import int_range, size_value
 
 
 def index_range(op: Emitter, size: Any) -> Value:
     """0, 1, ..., size - 1 as int64, [size]."""
-    size = op.known(size)
-    found = int_range(op, 0, size)
-    found.shape = (size if isinstance(size, int) else None,)
-    return found
+    return int_range(op, 0, op.known(size))
 
 
 def row_indices(op: Emitter, value: Value) -> Value:
@@ -38,44 +35,32 @@ def column_indices(op: Emitter, value: Value) -> Value:
 
 def as_column(op: Emitter, vector: Value) -> Value:
     """A vector [..., n] as a column, [..., n, 1]."""
-    found: Value = op.Unsqueeze(vector, [vector.rank])
-    found.shape = (*(vector.shape or ()), 1)
-    return found
+    return op.Unsqueeze(vector, [vector.rank])
 
 
 def as_row(op: Emitter, vector: Value) -> Value:
     """A vector [..., n] as a row, [..., 1, n]."""
-    found: Value = op.Unsqueeze(vector, [vector.rank - 1])
-    found.shape = (*(vector.shape or ())[:-1], 1, (vector.shape or ())[-1])
-    return found
+    return op.Unsqueeze(vector, [vector.rank - 1])
 
 
 def as_vector(op: Emitter, value: Value, axis: int = -1) -> Value:
     """A column (a row, with axis -2) as a vector, [..., n]."""
-    found: Value = op.Squeeze(value, [value.rank + axis])
-    shape = list(value.shape or ())
-    del shape[axis]
-    found.shape = tuple(shape)
-    return found
+    return op.Squeeze(value, [value.rank + axis])
 
 
 def column_at(op: Emitter, value: Value, at: Value) -> Value:
     """Column `at` of [..., n, m], as [..., n, 1]."""
-    found: Value = op.Gather(value, at, axis=value.rank - 1)
-    found.shape = (*(value.shape or ())[:-1], 1)
-    return found
+    return op.Gather(value, at, axis=value.rank - 1)
 
 
 def row_at(op: Emitter, value: Value, at: Value) -> Value:
     """Row `at` of [..., n, m], as [..., 1, m]."""
-    found: Value = op.Gather(value, at, axis=value.rank - 2)
-    found.shape = (*(value.shape or ())[:-2], 1, (value.shape or ())[-1])
-    return found
+    return op.Gather(value, at, axis=value.rank - 2)
 
 
 def masked(op: Emitter, condition: Value, value: Value, other: Any = 0) -> Value:
-    """`value` where the condition holds and `other` elsewhere, in the shape of `value`."""
-    return alike(op.Where(condition, value, op.like(other, value)), value)
+    """`value` where the condition holds and `other` elsewhere."""
+    return op.Where(condition, value, op.like(other, value))
 
 
 def safe_divisor(op: Emitter, value: Value) -> Value:
@@ -89,9 +74,7 @@ def identity_matrix(op: Emitter, rows: Any, columns: Any, like: Value) -> Value:
     if isinstance(rows, int) and isinstance(columns, int):
         return op.const(torch.eye(rows, columns, dtype=dtypes.torch_dtype(like.dtype or dtypes.FLOAT)))
     same = op.Equal(as_column(op, index_range(op, rows)), as_row(op, index_range(op, columns)))
-    result = op.cast(same, like.dtype)
-    result.shape = tuple(size if isinstance(size, int) else None for size in (rows, columns))
-    return result
+    return op.cast(same, like.dtype)
 
 
 def batch_dims(op: Emitter, value: Value) -> list[Any]:
@@ -99,11 +82,9 @@ def batch_dims(op: Emitter, value: Value) -> list[Any]:
     return dims_of(op, value)[:-2]
 
 
-def broadcast_to(op: Emitter, value: Value, sizes: list[Any], shape: Any = None) -> Value:
-    """`value` broadcast to `sizes`; `shape` is what is known about them."""
-    result: Value = op.Expand(value, op.ints(sizes))
-    result.shape = shape if shape is not None else tuple(size if isinstance(size, int) else None for size in sizes)
-    return result
+def broadcast_to(op: Emitter, value: Value, sizes: list[Any]) -> Value:
+    """`value` broadcast to `sizes`."""
+    return op.Expand(value, op.ints(sizes))
 
 
 def broadcast_batch(op: Emitter, value: Value, other: Value) -> Value:
@@ -115,39 +96,20 @@ def broadcast_batch(op: Emitter, value: Value, other: Value) -> Value:
         batch = list(torch.broadcast_shapes(value.sizes[:-2], other.sizes[:-2]))  # type: ignore[no-untyped-call]
         return broadcast_to(op, value, [*batch, *value.sizes[-2:]])
     # ONNX Expand broadcasts in both directions
-    rank = max(len(mine), len(its))
-    shape = tuple(_wider(one, two) for one, two in zip(_padded(mine, rank), _padded(its, rank), strict=True))
-    return broadcast_to(op, value, [*batch_dims(op, other), 1, 1], (*shape, *(value.shape or ())[-2:]))
-
-
-def _padded(shape: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
-    return (*(1,) * (rank - len(shape)), *shape)
-
-
-def _wider(one: Any, other: Any) -> Any:
-    """The size of an axis after broadcasting, as far as it is known."""
-    if one == other:
-        return one
-    known = [size for size in (one, other) if isinstance(size, int)]
-    if len(known) == 2 or 1 not in known:
-        return max(known, default=None)
-    return other if one == 1 else one
+    return broadcast_to(op, value, [*batch_dims(op, other), 1, 1])
 
 
 def min_size(op: Emitter, one: Any, other: Any) -> Any:
     """The smaller of two sizes, an int where both are."""
     if isinstance(one, int) and isinstance(other, int):
         return min(one, other)
-    first, second = size_value(op, one), size_value(op, other)
-    return op.Where(op.Less(first, second), first, second)
+    return smallest(op, size_value(op, one), size_value(op, other))
 
 
 def diagonal_of(op: Emitter, value: Value) -> Value:
     """The diagonal of square matrices, [..., n]."""
     here = op.Equal(row_indices(op, value), column_indices(op, value))
-    found: Value = op.ReduceSum(masked(op, here, value), axes=[value.rank - 1], keepdims=0)
-    found.shape = (value.shape or ())[:-1]
-    return found
+    return op.ReduceSum(masked(op, here, value), axes=[value.rank - 1], keepdims=0)
 
 
 def triangle(op: Emitter, value: Value, upper: bool, offset: int = 0) -> Value:
@@ -161,11 +123,7 @@ def triangle(op: Emitter, value: Value, upper: bool, offset: int = 0) -> Value:
 def slice_along(op: Emitter, value: Value, axis: int, start: Any, end: Any) -> Value:
     """`value[start:end]` along `axis`. Both ends are ints or computed values; None is the end of the axis."""
     axis %= value.rank
-    result: Value = op.Slice(value, op.ints([start]), op.ints([INT64_MAX if end is None else end]), axes=[axis])
-    size = (value.shape or ())[axis] if end is None else end
-    known = size - start if isinstance(start, int) and isinstance(size, int) else None
-    result.shape = (*(value.shape or ())[:axis], known, *(value.shape or ())[axis + 1 :])
-    return result
+    return op.Slice(value, op.ints([start]), op.ints([INT64_MAX if end is None else end]), axes=[axis])
 
 
 def lapack_info(op: Emitter, failed: Value) -> Value:

@@ -20,7 +20,6 @@ from purexport.aten.graph import Dim
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.support.common import dims_of, full
-from purexport.lowering.support.kernels import alike
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,18 +60,13 @@ def part_code(dtype: torch.dtype) -> int:
 def from_interleaved(op: Emitter, interleaved: Value) -> Pair:
     """The pair from a real value whose last axis holds the real and the imaginary part."""
     axis = interleaved.rank - 1
-    pair = Pair(*(op.Gather(interleaved, op.const(place), axis=axis) for place in (0, 1)))
-    assert interleaved.shape is not None
-    pair.real.shape = pair.imag.shape = interleaved.shape[:-1]
-    return pair
+    return Pair(*(op.Gather(interleaved, op.const(place), axis=axis) for place in (0, 1)))
 
 
 def to_interleaved(op: Emitter, pair: Pair) -> Value:
     """A pair as one real value with a last axis of size 2."""
     rank = pair.rank
-    interleaved: Value = op.Concat(*[op.Unsqueeze(part, [rank]) for part in (pair.real, pair.imag)], axis=rank)
-    interleaved.shape = (*(pair.shape or ()), 2)
-    return interleaved
+    return op.Concat(*[op.Unsqueeze(part, [rank]) for part in (pair.real, pair.imag)], axis=rank)
 
 
 def pair_of_constant(op: Emitter, tensor: torch.Tensor, name: str = "") -> Pair:
@@ -88,7 +82,7 @@ def pair_of_number(op: Emitter, value: complex, dtype: int) -> Pair:
 
 def zero_part(op: Emitter, value: Value) -> Value:
     """Zeros in the shape and dtype of `value`."""
-    return alike(full(op, dims_of(op, value), 0, value.dtype or dtypes.FLOAT), value)
+    return full(op, dims_of(op, value), 0, value.dtype or dtypes.FLOAT)
 
 
 def operand(op: Emitter, item: Any, dtype: int) -> Pair | Value:
@@ -99,10 +93,7 @@ def operand(op: Emitter, item: Any, dtype: int) -> Pair | Value:
         return item.map(lambda part: op.cast(part, dtype))
     if isinstance(item, complex):
         return pair_of_number(op, item, dtype)
-    value = op.like(item, Value(dtype))
-    if isinstance(item, Value):
-        value.shape = item.shape
-    return value
+    return op.like(item, Value(dtype))
 
 
 def pair_of(op: Emitter, item: Any, dtype: int) -> Pair:

@@ -40,13 +40,7 @@ def int_range(op: Emitter, start: Any, end: Any) -> Value:
     start, end = op.known(start), op.known(end)
     if isinstance(start, int) and isinstance(end, int):
         return op.const(torch.arange(start, max(end, start)))
-    if op.has("Range"):
-        counted: Value = op.Range(size_value(op, start), size_value(op, end), op.const(1))
-        return counted
-    length = op.Sub(size_value(op, end), size_value(op, start))
-    ones = op.ConstantOfShape(reshape(op, length, [1]), value=torch.ones(1, dtype=torch.int64))
-    result: Value = op.Add(op.Reshape(op.NonZero(ones), [-1]), size_value(op, start))
-    return result
+    return op.Range(size_value(op, start), size_value(op, end), op.const(1))
 
 
 def nonnegative(op: Emitter, positions: Value, size: Any) -> Value:
@@ -59,9 +53,7 @@ def nonnegative(op: Emitter, positions: Value, size: Any) -> Value:
             return positions
         if isinstance(size, int):
             return op.const(torch.where(known < 0, known + size, known))
-    counted = op.Where(op.Less(positions, op.const(0)), op.Add(positions, size_value(op, size)), positions)
-    counted.shape = positions.shape
-    return counted
+    return op.Where(op.Less(positions, op.const(0)), op.Add(positions, size_value(op, size)), positions)
 
 
 def scatter_add_along(op: Emitter, value: Value, axis: int, positions: Value, parts: Value) -> Value:
@@ -93,6 +85,4 @@ def replace_along(
         first = reshape(op, size_value(op, size), [1])
         new = op.Expand(first, op.Shape(positions)) if same_part else op.Add(int_range(op, 0, count), first)
         order = op.ScatterElements(int_range(op, 0, size), positions, new, axis=0)
-    result: Value = op.Gather(op.Concat(value, op.cast(parts, value.dtype), axis=axis), order, axis=axis)
-    result.shape = value.shape
-    return result
+    return op.Gather(op.Concat(value, op.cast(parts, value.dtype), axis=axis), order, axis=axis)

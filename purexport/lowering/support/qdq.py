@@ -21,7 +21,6 @@ from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.support.common import reshape
-from purexport.lowering.support.kernels import alike
 
 Limits = tuple[int, int]
 
@@ -102,11 +101,11 @@ def quantize(
     if limits == whole:
         limits = None
     value = op.cast(value, FLOAT)
-    if op.has("QuantizeLinear") and not _native(op, "QuantizeLinear", dtype, 2, axis):
+    if not _native(op, "QuantizeLinear", dtype, 2, axis):
         return _quantize_by_steps(op, value, scale, zero_point, axis, limits or whole)
     if limits is not None:
         value = _limited(op, value, scale, zero_point, axis, limits)
-    return alike(op.QuantizeLinear(value, scale, zero_point, axis=axis), value)
+    return op.QuantizeLinear(value, scale, zero_point, axis=axis)
 
 
 def dequantize(op: Emitter, integers: Value, scale: Value, zero_point: Value | None, axis: int | None = None) -> Value:
@@ -115,14 +114,12 @@ def dequantize(op: Emitter, integers: Value, scale: Value, zero_point: Value | N
     if dtype in (INT32, INT64) and zero_point is not None and _is_zero(zero_point):
         zero_point = None
     plain = zero_point is None or (dtype != INT32 and zero_point.dtype == dtype)
-    if plain and not op.has("DequantizeLinear"):
-        op.DequantizeLinear(integers, scale, zero_point)  # raises; the next opsets take an axis by the nodes below
     if plain and _native(op, "DequantizeLinear", dtype, 0, axis):
-        return alike(op.DequantizeLinear(integers, scale, zero_point, axis=axis), integers)
+        return op.DequantizeLinear(integers, scale, zero_point, axis=axis)
     number = op.cast(integers, FLOAT)
     if zero_point is not None:
         number = op.Sub(number, _along(op, op.cast(zero_point, FLOAT), axis, integers.rank))
-    return alike(op.Mul(number, _along(op, scale, axis, integers.rank)), integers)
+    return op.Mul(number, _along(op, scale, axis, integers.rank))
 
 
 def dequantized(op: Emitter, tensor: Quantized) -> Value:
@@ -144,13 +141,13 @@ def as_quantized(op: Emitter, value: Value, scale: Any, zero_point: Any, dtype: 
 def quantized_steps(op: Emitter, value: Value, scale: Value, zero_point: Value, axis: int | None = None) -> Value:
     """`round(value / scale) + zero_point` in float32, not clipped to any range."""
     zero = _along(op, op.cast(zero_point, FLOAT), axis, value.rank)
-    return alike(op.Add(_rounded(op, value, scale, axis), zero), value)
+    return op.Add(_rounded(op, value, scale, axis), zero)
 
 
 def _rounded(op: Emitter, value: Value, scale: Value, axis: int | None) -> Value:
     """`round(value / scale)`, as a product with the inverse of the scale as in torch."""
     inverse = op.Reciprocal(scale) if scale.const is None else op.const(1 / scale.const)
-    return alike(op.Round(op.Mul(value, _along(op, inverse, axis, value.rank))), value)
+    return op.Round(op.Mul(value, _along(op, inverse, axis, value.rank)))
 
 
 def _native(op: Emitter, op_type: str, dtype: int | None, argument: int, axis: int | None) -> bool:
@@ -165,22 +162,22 @@ def _quantize_by_steps(
         found = quantized_steps(op, value, scale, zero_point, axis)
         if limits is not None:
             found = op.Clip(found, min=float(limits[0]), max=float(limits[1]))
-        return alike(op.cast(found, dtype), value)
+        return op.cast(found, dtype)
     # float32 does not represent all of these integers
     found = op.cast(_rounded(op, value, scale, axis), INT64)
     found = op.Add(found, _along(op, op.cast(zero_point, INT64), axis, value.rank))
     assert limits is not None
-    return alike(op.cast(op.Min(op.Max(found, limits[0]), limits[1]), INT32), value)
+    return op.cast(op.Min(op.Max(found, limits[0]), limits[1]), INT32)
 
 
 def _limited(op: Emitter, value: Value, scale: Value, zero_point: Value, axis: int | None, limits: Limits) -> Value:
     """`value` clipped to the numbers of the limits: numbers beyond them round to the same integers."""
     if axis is None and scale.const is not None and zero_point.const is not None:
         bounds = [(float(item) - zero_point.const.float()) * scale.const for item in limits]
-        return alike(op.Clip(value, min=op.const(bounds[0]), max=op.const(bounds[1])), value)
+        return op.Clip(value, min=op.const(bounds[0]), max=op.const(bounds[1]))
     zero = op.cast(zero_point, FLOAT)
     low, high = (_along(op, op.Mul(op.Sub(float(item), zero), scale), axis, value.rank) for item in limits)
-    return alike(op.Min(op.Max(value, low), high), value)
+    return op.Min(op.Max(value, low), high)
 
 
 def _is_zero(zero_point: Value) -> bool:

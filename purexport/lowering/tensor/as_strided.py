@@ -29,7 +29,7 @@ def _memory_order(op: Emitter, value: Value) -> list[int]:
     is refused.
     """
     type_ = op.operands["self"]
-    strides = type_.strides if isinstance(type_, TensorType) else None
+    strides = type_.known_strides if isinstance(type_, TensorType) else None
     if strides is None or not value.is_static:
         raise UnsupportedForm(
             "needs known sizes and strides; declare its axes static, or index the elements instead",

@@ -236,20 +236,10 @@ def flipud(op: Emitter, self: Value) -> Value:
 def flip(op: Emitter, self: Value, dims: Sequence[int]) -> Value:
     """aten::flip(Tensor self, int[] dims) -> Tensor
 
-    A Slice with step -1, or a Gather where this opset's Slice has no steps.
+    A Slice with step -1.
     """
     axes = [axis_of(dim, self.rank) for dim in dims]
     if not axes or not self.rank:
         return self
-    if op.has("Slice", "steps"):
-        count = len(axes)
-        result: Value = op.Slice(self, [-1] * count, [-(2**63)] * count, axes=axes, steps=[-1] * count)
-    else:
-        result = self
-        for axis in axes:
-            size = op.dim(self, axis)
-            if not isinstance(size, int):
-                return op.Slice(self, [-1], [-(2**63)], axes=[axis], steps=[-1])  # refused, with the lowest opset
-            result = op.Gather(result, op.const(list(range(size))[::-1]), axis=axis)
-    result.shape = self.shape
-    return result
+    count = len(axes)
+    return op.Slice(self, [-1] * count, [-(2**63)] * count, axes=axes, steps=[-1] * count)

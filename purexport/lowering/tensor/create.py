@@ -126,15 +126,7 @@ def scalar_tensor(op: Emitter, s: Any, dtype: Any = None) -> Value:
 
 def iota(op: Emitter, size: Any) -> Value:
     """The int64 numbers 0, 1, ... below `size`, which is an int or a computed value."""
-    if op.has("Range"):
-        result: Value = op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
-    elif isinstance(size, Value):
-        # nonzero positions of a tensor of ones
-        result = op.Reshape(op.NonZero(full(op, [size], 1, dtypes.INT64)), [-1])
-    else:
-        result = op.const(torch.arange(size))
-    result.shape = (size if isinstance(size, int) else None,)
-    return result
+    return op.Range(op.const(0), size if isinstance(size, Value) else op.const(size), op.const(1))
 
 
 @lower("aten::arange")
@@ -166,7 +158,7 @@ def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = N
             for item in (start, end, step)
         ]
         return _known_steps(op, known)
-    if op.has("Range") and all(map(_is_integer, (start, end, step))):
+    if all(map(_is_integer, (start, end, step))):
         counted = op.Range(*[op.like(item, Value(dtypes.INT64)) for item in (start, end, step)])
         return op.cast(counted, op.result_dtype)
     count = _count(op, start, end, step)
@@ -177,6 +169,20 @@ def arange_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = N
     exact = Value(dtypes.DOUBLE if floats else dtypes.INT64)
     steps = op.Mul(op.cast(iota(op, count), exact.dtype), op.like(step, exact))
     return op.cast(op.Add(steps, op.like(start, exact)), op.result_dtype)
+
+
+@lower("aten::range", "aten::range.step")
+def range_step(op: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None) -> Value:
+    """aten::range.step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None, Layout? layout=None,
+    Device? device=None, bool? pin_memory=None) -> Tensor
+
+    `end` is included where a step meets it.
+    """
+    double = Value(dtypes.DOUBLE)
+    first, last, width = (op.like(item, double) for item in (start, end, step))
+    count = op.Add(op.cast(op.Floor(op.Div(op.Sub(last, first), width)), dtypes.INT64), op.const(1))
+    steps = op.Mul(op.cast(iota(op, op.known(count)), dtypes.DOUBLE), width)
+    return op.cast(op.Add(steps, first), op.result_dtype)
 
 
 def _is_integer(bound: Any) -> bool:

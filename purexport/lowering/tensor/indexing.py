@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from purexport import dtypes
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
@@ -101,12 +99,7 @@ def _set_places(op: Emitter, mask: Value) -> list[Value]:
     if not mask.rank:
         raise UnsupportedForm("with a mask of no axes has no rule; use torch.where", code="form-without-rule")
     places = op.NonZero(op.cast(mask, dtypes.BOOL))
-    columns = []
-    for axis in range(mask.rank):
-        column = op.Gather(places, op.const(axis), axis=0)
-        column.shape = (None,)
-        columns.append(column)
-    return columns
+    return [op.Gather(places, op.const(axis), axis=0) for axis in range(mask.rank)]
 
 
 def _combined(op: Emitter, items: Sequence[Value], sizes: Sequence[Any]) -> Value:
@@ -115,8 +108,6 @@ def _combined(op: Emitter, items: Sequence[Value], sizes: Sequence[Any]) -> Valu
     result = places[0]
     for place, size in zip(places[1:], sizes[1:], strict=True):
         result = op.Add(op.Mul(result, size_value(op, size)), place)
-    if result.shape is None and all(place.shape is not None for place in places):
-        result.shape = (None,) * max(place.rank for place in places)
     return result
 
 
@@ -137,15 +128,12 @@ def index_put(
     shape = op.Concat(_sizes(op, before), op.Shape(found.positions), _sizes(op, after), axis=0)
     wide = op.Expand(values, shape)
     row = op.Reshape(found.positions, op.const([-1]))
-    row.shape = (None,) if found.positions.const is None else row.shape
     one_axis = _merged(op, wide, found, row, _sizes(op, before), _sizes(op, after))
-    one_axis.shape = tuple([None] * (len(before) + 1 + len(after)))
     if accumulate:
         new = _added(op, found.flat, found.axis, row, one_axis)
     else:
         new = replace_along(op, found.flat, found.axis, row, one_axis)
     back = new if found.count == 1 else reshape(op, new, found.dims)
-    back.shape = tuple(self.shape[axis] for axis in found.order) if self.shape is not None else None
     return permute(op, back, [found.order.index(axis) for axis in range(self.rank)])
 
 
@@ -241,21 +229,7 @@ def gather(op: Emitter, self: Value, dim: int, index: Value, sparse_grad: bool =
         return self if not index.rank else op.Expand(self, op.shape(index))
     if not index.rank:
         return reshape(op, gather(op, self, dim, reshape(op, places, [1])), [])
-    if op.has("GatherElements") or not (self.is_static and index.is_static):
-        return op.GatherElements(self, places, axis=axis)
-    return _gathered_flat(op, self, axis, places)
-
-
-def _gathered_flat(op: Emitter, value: Value, axis: int, places: Value) -> Value:
-    """gather on the flattened tensor, for opsets without GatherElements (before 11)."""
-    strides = torch.empty(value.sizes, device="meta").stride()
-    base = torch.zeros((), dtype=torch.int64)
-    for place, size in enumerate(places.sizes):
-        if place != axis:
-            shape = [-1 if other == place else 1 for other in range(value.rank)]
-            base = base + (torch.arange(size) * strides[place]).reshape(shape)
-    positions = op.Add(op.Mul(places, op.const(strides[axis])), op.const(base))
-    return op.Gather(reshape(op, value, [-1]), positions, axis=0)
+    return op.GatherElements(self, places, axis=axis)
 
 
 @lower("aten::take")

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from purexport.aten.graph import TensorType
 from purexport.errors import UnsupportedForm
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
 from purexport.lowering.support.common import axis_of, dims_of, permute, reshape, reshape_to_result, swap_last
+from purexport.lowering.support.sizes import computed_size
 
 
 @lower("aten::view", "aten::_unsafe_view", "aten::_reshape_copy", "aten::view_copy")
@@ -102,7 +104,7 @@ def atleast_1d(op: Emitter, self: Value) -> Value:
 def atleast_2d(op: Emitter, self: Value) -> Value:
     """aten::atleast_2d(Tensor self) -> Tensor"""
     one = atleast_1d(op, self)
-    return _unsqueezed(op, one, 0) if self.rank < 2 else one
+    return op.Unsqueeze(one, [0]) if self.rank < 2 else one
 
 
 @lower("aten::atleast_3d")
@@ -112,15 +114,7 @@ def atleast_3d(op: Emitter, self: Value) -> Value:
     A vector becomes [1, n, 1] and a matrix [n, m, 1].
     """
     two = atleast_2d(op, self)
-    return _unsqueezed(op, two, 2) if self.rank < 3 else two
-
-
-def _unsqueezed(op: Emitter, value: Value, axis: int) -> Value:
-    """Unsqueeze with the shape of the result, which other rules read."""
-    result: Value = op.Unsqueeze(value, [axis])
-    if value.shape is not None:
-        result.shape = (*value.shape[:axis], 1, *value.shape[axis:])
-    return result
+    return op.Unsqueeze(two, [2]) if self.rank < 3 else two
 
 
 @lower("aten::transpose.int", "aten::swapdims", "aten::transpose_copy.int")
@@ -195,6 +189,17 @@ def _list(item: Any) -> list[int]:
 def size_int(op: Emitter, self: Value, dim: int) -> Any:
     """aten::size.int(Tensor self, int dim) -> int"""
     return op.dim(self, dim)
+
+
+@lower("aten::sym_stride.int")
+def sym_stride(op: Emitter, self: Value, dim: int) -> Any:
+    """aten::sym_stride.int(Tensor self, int dim) -> SymInt"""
+    type_ = op.operands["self"]
+    stride = type_.strides[dim] if isinstance(type_, TensorType) and type_.strides is not None else None
+    found = None if stride is None else computed_size(op, stride)
+    if found is None:
+        raise UnsupportedForm("of a tensor whose layout is not known has no rule", code="memory-layout")
+    return found
 
 
 @lower("aten::numel", "aten::sym_numel")

@@ -102,10 +102,7 @@ def _cut(op: Emitter, value: Value, axis: int, begins: list[Any], ends: list[Any
     if start == 0 and stop == INT64_MAX:
         return value
     begins[axis], ends[axis] = 0 if start else begin, 0 if stop < 0 else end
-    result = slice_axis(op, value, axis, start, stop)
-    if result.shape is None and value.shape is not None:
-        result.shape = (*value.shape[:axis], None, *value.shape[axis + 1 :])
-    return result
+    return slice_axis(op, value, axis, start, stop)
 
 
 def _concat_padding(
@@ -120,11 +117,7 @@ def _concat_padding(
             inputs.insert(0, _padding_of(op, value, axis, begins[axis], filler, front=True))
         if ends[axis] != 0:
             inputs.append(_padding_of(op, value, axis, ends[axis], filler, front=False))
-        shape = list(value.shape or ())
         value = op.Concat(*inputs, axis=axis)
-        grown = [shape[axis], begins[axis], ends[axis]]
-        shape[axis] = sum(grown) if all(isinstance(item, int) for item in grown) else None
-        value.shape = tuple(shape)
     return value
 
 
@@ -152,9 +145,7 @@ def _gathered(
             found = [min(max(position, 0), size - 1) for position in positions]
         else:
             found = [size - 1 - abs(size - 1 - abs(position)) for position in positions]
-        shape = value.shape
         value = op.Gather(value, op.const(found), axis=axis)
-        value.shape = shape and (*shape[:axis], len(found), *shape[axis + 1 :])
     return value
 
 
@@ -191,6 +182,7 @@ def _roll_axis(op: Emitter, value: Value, shift: Any, axis: int) -> Value:
         cut = op.Mod(back, largest(op, count, op.const(1)))
     front = slice_axis(op, value, axis, cut, INT64_MAX)
     result = op.Concat(front, slice_axis(op, value, axis, 0, cut), axis=axis)
+    # the two parts are the whole, wherever a computed cut is
     result.shape = value.shape
     return result
 

@@ -75,7 +75,6 @@ def select_scatter(op: Emitter, self: Value, src: Value, dim: int, index: Any) -
     size, position = op.dim(self, axis), op.known(index)
     if not isinstance(position, int):
         place = nonnegative(op, reshape(op, position, [1]), size)
-        place.shape = (1,)
         return replace_along(op, self, axis, place, thick)
     if isinstance(size, int):
         position %= size
@@ -93,12 +92,9 @@ def diagonal_scatter(op: Emitter, self: Value, src: Value, offset: int = 0, dim1
     matrices = permute(op, self, order)
     *batch, rows, columns = dims_of(op, matrices)
     flat = reshape(op, matrices, [*batch, size_product(op, rows, columns)])
-    if flat.shape is None:
-        flat.shape = (*(matrices.shape or ())[:-2], None)
     positions = diagonal_positions(op, rows, columns, offset)
     new = replace_along(op, flat, len(batch), positions, src)
     back = reshape(op, new, [*batch, rows, columns])
-    back.shape = matrices.shape
     return permute(op, back, [order.index(axis) for axis in range(self.rank)])
 
 
@@ -167,6 +163,7 @@ def _places(op: Emitter, self: Value, dim: int, index: Value, source: Value) -> 
         return 0, _row(op, index)
     thin = reshape(op, _row(op, index), [-1 if place == axis else 1 for place in range(self.rank)])
     places = op.Expand(thin, op.shape(source))
+    # torch takes as many slices as there are positions, of which inference may not know
     places.shape = source.shape
     return axis, places
 
@@ -223,9 +220,7 @@ def scatter_reduce(
 
 
 def _everywhere(op: Emitter, self: Value, index: Value, number: Any) -> Value:
-    result = full(op, dims_of(op, index), number, self.dtype or dtypes.FLOAT)
-    result.shape = index.shape
-    return result
+    return full(op, dims_of(op, index), number, self.dtype or dtypes.FLOAT)
 
 
 def _reduced(op: Emitter, self: Value, axis: int, index: Value, src: Value, reduce: str, include_self: bool) -> Value:
@@ -242,7 +237,6 @@ def _reduced(op: Emitter, self: Value, axis: int, index: Value, src: Value, redu
 def _mean(op: Emitter, self: Value, axis: int, index: Value, src: Value, include_self: bool) -> Value:
     """Sums divided by counts; integers are refused."""
     ones = full(op, dims_of(op, self), 1, self.dtype or dtypes.FLOAT)
-    ones.shape = self.shape
     counts = _reduced(op, ones, axis, index, _everywhere(op, self, index, 1), "sum", include_self)
     sums = _reduced(op, self, axis, index, src, "sum", include_self)
     if not dtypes.is_floating(self.dtype):
@@ -278,12 +272,10 @@ def _scattered(op: Emitter, self: Value, axis: int, index: Value, src: Value, re
         if src.shape is not None and index.shape is not None and src.shape[place] != index.shape[place]:
             shape = (*src.shape[:place], index.shape[place], *src.shape[place + 1 :])
             src = slice_axis(op, src, place, 0, extent)
+            # torch takes no `src` that is smaller than `index`, of which inference knows nothing
             src.shape = shape
     index = op.cast(index, dtypes.INT64)
-    name = "Scatter" if reduction is None and not op.has("ScatterElements") else "ScatterElements"
-    result: Value = op.emit(name, self, index, src, axis=axis, reduction=reduction)
-    result.shape = self.shape
-    return result
+    return op.ScatterElements(self, index, src, axis=axis, reduction=reduction)
 
 
 # By masks -----------------------------------------------------------------------------------------------------------
@@ -312,10 +304,7 @@ def put(op: Emitter, self: Value, index: Value, source: Value, accumulate: bool 
     """
     flat = reshape(op, self, [-1])
     size = size_product(op, *dims_of(op, self))
-    flat.shape = (size if isinstance(size, int) else None,)
     positions = nonnegative(op, reshape(op, index, [-1]), size)
     values = reshape(op, source, [-1])
     new = (scatter_add_along if accumulate else replace_along)(op, flat, 0, positions, values)
-    result = reshape(op, new, dims_of(op, self))
-    result.shape = self.shape
-    return result
+    return reshape(op, new, dims_of(op, self))

@@ -1,6 +1,6 @@
 """Operators that take slices of a tensor: slices, chunks, diagonals, windows.
 
-Bounds may be computed. Where this opset's Slice has no steps, the positions are gathered.
+Bounds may be computed.
 """
 
 from __future__ import annotations
@@ -41,17 +41,7 @@ def slice_rule(op: Emitter, self: Value, dim: int = 0, start: Any = None, end: A
 def slice_axis(op: Emitter, value: Value, axis: int, start: Any, end: Any, step: Any = 1) -> Value:
     """`value[start:end:step]` along one axis; bounds may be computed."""
     start, end, step = op.known(start), op.known(end), op.known(step)
-    size = op.dim(value, axis)
-    taken: list[int] | None = None
-    if isinstance(size, int) and all(isinstance(item, int) for item in (start, end, step)):
-        taken = list(range(size)[start:end:step])
-    if step != 1 and taken is not None and not op.has("Slice", "steps"):
-        result: Value = op.Gather(value, op.const(taken), axis=axis)
-    else:
-        result = op.Slice(value, op.ints([start]), op.ints([end]), axes=[axis], steps=None if step == 1 else [step])
-    if taken is not None and value.shape is not None:
-        result.shape = (*value.shape[:axis], len(taken), *value.shape[axis + 1 :])
-    return result
+    return op.Slice(value, op.ints([start]), op.ints([end]), axes=[axis], steps=None if step == 1 else [step])
 
 
 def add_sizes(op: Emitter, one: Any, other: Any) -> Any:
@@ -131,10 +121,6 @@ def split_with_sizes(op: Emitter, self: Value, split_sizes: Sequence[Any], dim: 
         return [self]
     axis = axis_of(dim, self.rank)
     found = op.multi("Split", self, split=op.ints(list(split_sizes)), axis=axis, outputs=len(split_sizes))
-    for item, given in zip(found, split_sizes, strict=True):
-        size = op.known(given)
-        if self.shape is not None and isinstance(size, int):
-            item.shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
     return list(found)
 
 
@@ -232,13 +218,7 @@ def unbind(op: Emitter, self: Value, dim: int = 0) -> list[Value]:
     """aten::unbind.int(Tensor(a -> *) self, int dim=0) -> Tensor(a)[]"""
     size = _known_size(op, self, dim, "unbinds")
     axis = axis_of(dim, self.rank)
-    assert self.shape is not None
-    found = []
-    for index in range(size):
-        item = op.Gather(self, op.const(index), axis=axis)
-        item.shape = (*self.shape[:axis], *self.shape[axis + 1 :])
-        found.append(item)
-    return found
+    return [op.Gather(self, op.const(index), axis=axis) for index in range(size)]
 
 
 # Diagonals and windows ----------------------------------------------------------------------------------------------
@@ -260,9 +240,7 @@ def diagonal_positions(op: Emitter, rows: Any, columns: Any, offset: int) -> Val
     length = largest(op, smallest(op, height, width), op.const(0))
     first = add_sizes(op, size_product(op, columns, down), right)
     steps = op.Mul(int_range(op, 0, length), size_value(op, add_sizes(op, columns, 1)))
-    result: Value = op.Add(steps, size_value(op, first))
-    result.shape = (None,)
-    return result
+    return op.Add(steps, size_value(op, first))
 
 
 @lower("aten::diagonal", "aten::diagonal_copy")

@@ -96,5 +96,4 @@ def _samples(
         axes.append(op.Unsqueeze(grid, [5]))
     grid = reshape(op, op.Concat(*axes[::-1], axis=5), [-1, size_product(op, *taps, wanted[0]), wanted[1], 2])
     images = reshape(op, input, [-1, channels // parts, *sizes])
-    grid.shape = grid.shape or (None, None, None, 2)
     return grid_sampler(op, images, grid, 0, 0, False)

@@ -6,7 +6,8 @@
     def grows(x: Tensor, n: Tensor) -> Tensor: ...
 
 The other arguments take another number of steps, the other side of a branch, or other sizes on the dynamic axes.
-`min_opset` says what the script needs: the opset 11 below it must refuse, naming it.
+`min_opset` says what the script needs: the opset 11 below it must refuse, naming it.  `finish` makes another module of
+the scripted one, such as a frozen one.
 """
 
 from __future__ import annotations
@@ -61,9 +62,11 @@ class Programs:
         axes: Mapping[str, Mapping[int, str]] | None = None,
         min_opset: int = OLDEST,
         remark: str = "",
+        finish: Callable[[Any], Any] | None = None,
     ) -> Callable[[Any], Any]:
         def register(script: Any) -> Any:
-            self.rows.append(Program(script.__name__, lambda: _scripted(script), args, others, axes, min_opset, remark))
+            name = script.__name__ if finish is None else f"{script.__name__}-{finish.__name__}"
+            self.rows.append(Program(name, lambda: _made(script, finish), args, others, axes, min_opset, remark))
             return script
 
         return register
@@ -74,6 +77,11 @@ class Programs:
             for opset in sorted({row.min_opset, NEWER[index % len(NEWER)]}):
                 found.append(pytest.param(row, opset, id=f"{row.name}-{opset}"))
         return found
+
+
+def _made(script: Any, finish: Callable[[Any], Any] | None) -> Any:
+    made = _scripted(script)
+    return made if finish is None else finish(made)
 
 
 def _scripted(script: Any) -> Any:

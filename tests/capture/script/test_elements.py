@@ -19,6 +19,20 @@ SOME = [(X, i64(n)) for n in (1, 2, 5)]
 SIGNS = [(X,), (-X,), (torch.zeros(2, 3),)]
 
 
+# Numbers of tensors ---------------------------------------------------------------------------------------------------
+
+
+@programs.row(torch.tensor([2.5]), torch.tensor([[3]]), others=[(torch.tensor([-1.5]), torch.tensor([[0]]))])
+def numbers_of_any_rank(x: Tensor, n: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    numbers = torch.tensor([float(x), 1.0])
+    return numbers, torch.tensor([[int(n), int(x)]]), torch.tensor([bool(n), bool(x > 0)])
+
+
+@programs.row(X, (X > 0).to(torch.uint8), others=[(-X, (X > 1).to(torch.uint8))])
+def masks_of_bytes(x: Tensor, mask: Tensor) -> Tuple[Tensor, Tensor]:
+    return torch.where(mask, x, -x), torch.where(mask, x, 0.5)
+
+
 # Lists of numbers -----------------------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from purexport.capture.script import handlers
 from purexport.capture.script.registry import COMPUTED, Form, Handler, Handlers
 from tests.capture.script import (
     test_elements,
+    test_frozen,
     test_known,
     test_lists,
     test_loops,
@@ -26,7 +27,7 @@ from tests.capture.script import (
 from tests.capture.script.scripted import Programs
 
 # files of rows; the search begins with those that run the most
-MODULES = (test_python, test_elements, test_objects, test_lists, test_loops, test_known)
+MODULES = (test_frozen, test_python, test_elements, test_objects, test_lists, test_loops, test_known)
 
 # Nodes that no source of today's compiler makes, or that a test elsewhere has.
 TESTED_ELSEWHERE = {

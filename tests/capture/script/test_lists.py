@@ -178,6 +178,14 @@ def a_call_takes_the_list_as_it_was(x: Tensor, n: Tensor) -> Tensor:
 
 
 @programs.row(X, i64(3), others=SOME, min_opset=13)
+def grows_by_plus(x: Tensor, n: Tensor) -> Tensor:
+    parts: List[Tensor] = []
+    for i in range(int(n)):
+        parts += [x * i, x + i]
+    return torch.stack(parts)
+
+
+@programs.row(X, i64(3), others=SOME, min_opset=13)
 def appended_and_stacked(x: Tensor, n: Tensor) -> Tensor:
     out: List[Tensor] = []
     for i in range(int(n)):

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Tuple
+from typing import Any, Dict, List, Tuple
 
 import pytest
 import torch
@@ -420,6 +420,83 @@ def raise_inside_of_a_branch(x: Tensor, n: Tensor) -> Tensor:
             raise ValueError("no")
         y = y * 2
     return y
+
+
+# Loops of many known steps --------------------------------------------------------------------------------------------
+
+STAYING: List[Tuple[Any, int]] = []  # with the number of nodes of the file, bodies not counted
+
+
+def stays(nodes: int) -> Any:
+    def register(script: Any) -> Any:
+        STAYING.append((script, nodes))
+        return script
+
+    return register
+
+
+@stays(1)
+@programs.row(X, others=SIGNS, axes=ROWS)
+def many_known_steps(x: Tensor) -> Tensor:
+    for i in range(5000):
+        x = x * 0.999 + i * 0.001
+    return x
+
+
+@stays(1)
+@programs.row(X, others=SIGNS)
+def many_steps_of_a_while(x: Tensor) -> Tensor:
+    i, scale = 0, 1.0
+    while i < 300:
+        x = x * 0.99 + scale
+        scale *= 0.9
+        i += 1
+    return x
+
+
+@stays(3)
+@programs.row(torch.rand(80, 3), others=[(torch.rand(80, 3),)])
+def many_rows(x: Tensor) -> Tensor:
+    parts: List[Tensor] = []
+    for i in range(x.size(0)):
+        parts.append(x[i] * i)
+    return torch.stack(parts)
+
+
+@stays(1)
+@programs.row(X, others=SIGNS)
+def few_steps_of_many(x: Tensor) -> Tensor:
+    """65 steps of 20: the inner loop alone is unrolled too often."""
+    for i in range(65):
+        for j in range(20):
+            x = x * 0.999 + (i - j)
+    return x
+
+
+@stays(10)
+@programs.row(X, others=SIGNS)
+def left_before_many_steps(x: Tensor) -> Tensor:
+    for i in range(1000):
+        if i == 5:
+            break
+        x = x * 2 + i
+    return x
+
+
+@stays(3)
+@programs.row(X, others=SIGNS)
+def many_steps_that_must_be_unrolled(x: Tensor) -> Tensor:
+    """The keys of a dict must be known at export."""
+    sums: Dict[int, Tensor] = {}
+    for i in range(80):
+        sums[i] = x + i
+    return sums[79] + sums[3]
+
+
+@pytest.mark.parametrize(("script", "nodes"), STAYING, ids=[script.__name__ for script, _ in STAYING])
+def test_many_steps_stay_a_loop(script: Any, nodes: int) -> None:
+    program = purexport.export(torch.jit.script(script), (torch.rand(80, 3),))
+    assert len(program.model_proto.graph.node) == nodes
 
 
 @pytest.mark.parametrize(("program", "opset"), programs.params())

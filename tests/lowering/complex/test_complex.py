@@ -262,12 +262,12 @@ def _narrowed(z: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
 
 
 LATER = [
-    Row("narrow-computed", _narrowed, Z, values(1, torch.int64), min_opset=10, routes=["trace"]),
+    Row("narrow-computed", _narrowed, Z, values(1, torch.int64), routes=["trace"]),
     Row("put", lambda z: z.put(torch.tensor([1, 5]), z[0, 0, :2]), Z),
-    Row("masked_scatter", lambda z, m: z.masked_scatter(m, z * 2), c64(2, 3), boolean(2, 3), min_opset=11),
-    Row("take_along_dim", lambda z, i: torch.take_along_dim(z, i, 2), Z, PLACES, min_opset=11),
-    Row("scatter_add", lambda z, i: z.scatter_add(2, i, z), Z, PLACES, min_opset=16),
-    Row("index_add", lambda z: z.index_add(1, torch.tensor([2]), z[:, :1]), Z, min_opset=16),
+    Row("masked_scatter", lambda z, m: z.masked_scatter(m, z * 2), c64(2, 3), boolean(2, 3)),
+    Row("take_along_dim", lambda z, i: torch.take_along_dim(z, i, 2), Z, PLACES),
+    Row("scatter_add", lambda z, i: z.scatter_add(2, i, z), Z, PLACES),
+    Row("index_add", lambda z: z.index_add(1, torch.tensor([2]), z[:, :1]), Z),
 ]
 
 SIZES = [
@@ -332,7 +332,6 @@ MODELS = [
         f32(2, 5, 3, 8),
         dynamic={0: {0: "batch", 1: "length"}},
         routes=ALL_ROUTES,
-        min_opset=10,
     ),
     Row("recurrence", Recurrence, f32(4, 3), 4, routes=ALL_ROUTES),
     Row("recurrence-dynamic", Recurrence, f32(4, 3), 4, dynamic={0: {0: "length"}}, routes=["script"], opsets=(13, 20)),

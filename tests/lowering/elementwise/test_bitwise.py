@@ -7,13 +7,12 @@ import torch
 
 from tests.harness import Row, boolean, f32, i8, i32, i64, row_params, run_row, u8, values
 
-BITS = 18  # the opset that has the bitwise operators
-ALL = (18, 20, 23)
+ALL = (9, 17, 23)
 
 ROWS = [
-    Row("and", torch.bitwise_and, i64(9), i64(9), min_opset=BITS, opsets=ALL),
-    Row("or", torch.bitwise_or, i32(9), i32(9), min_opset=BITS, opsets=ALL),
-    Row("xor", torch.bitwise_xor, u8(9), u8(9), min_opset=BITS, opsets=ALL),
+    Row("and", torch.bitwise_and, i64(9), i64(9), opsets=ALL),
+    Row("or", torch.bitwise_or, i32(9), i32(9), opsets=ALL),
+    Row("xor", torch.bitwise_xor, u8(9), u8(9), opsets=ALL),
     Row("not", torch.bitwise_not, i64(9)),
     Row("not-int8", torch.bitwise_not, i8(9)),
     Row("not-uint8", torch.bitwise_not, u8(9)),
@@ -22,18 +21,18 @@ ROWS = [
     Row("xor-bool", torch.bitwise_xor, boolean(9), boolean(9)),
     Row("not-bool", torch.bitwise_not, boolean(9)),
     Row("invert-operator", lambda x: ~(x > 0), f32(5)),
-    Row("and-number", lambda x: torch.bitwise_and(x, 6), i64(9), min_opset=BITS, opsets=ALL),
-    Row("or-number", lambda x: torch.bitwise_or(x, 6), i64(9), min_opset=BITS, opsets=ALL),
-    Row("xor-number", lambda x: torch.bitwise_xor(x, 6), i64(9), min_opset=BITS, opsets=ALL),
-    Row("number-and", lambda x: torch.bitwise_and(6, x), i64(9), min_opset=BITS, opsets=ALL),
-    Row("number-or", lambda x: torch.bitwise_or(6, x), i64(9), min_opset=BITS, opsets=ALL),
-    Row("number-xor", lambda x: torch.bitwise_xor(6, x), i64(9), min_opset=BITS, opsets=ALL),
+    Row("and-number", lambda x: torch.bitwise_and(x, 6), i64(9), opsets=ALL),
+    Row("or-number", lambda x: torch.bitwise_or(x, 6), i64(9), opsets=ALL),
+    Row("xor-number", lambda x: torch.bitwise_xor(x, 6), i64(9), opsets=ALL),
+    Row("number-and", lambda x: torch.bitwise_and(6, x), i64(9), opsets=ALL),
+    Row("number-or", lambda x: torch.bitwise_or(6, x), i64(9), opsets=ALL),
+    Row("number-xor", lambda x: torch.bitwise_xor(6, x), i64(9), opsets=ALL),
     Row("and-operator", lambda x, y: x & y, boolean(9), boolean(9)),
     Row("or-operator", lambda x, y: x | y, boolean(9), boolean(9)),
     Row("xor-operator", lambda x, y: x ^ y, boolean(9), boolean(9)),
-    Row("and-operator-number", lambda x: x & 6, i64(9), min_opset=BITS, opsets=ALL),
-    Row("or-operator-number", lambda x: x | 6, i64(9), min_opset=BITS, opsets=ALL),
-    Row("xor-operator-number", lambda x: x ^ 6, i64(9), min_opset=BITS, opsets=ALL),
+    Row("and-operator-number", lambda x: x & 6, i64(9), opsets=ALL),
+    Row("or-operator-number", lambda x: x | 6, i64(9), opsets=ALL),
+    Row("xor-operator-number", lambda x: x ^ 6, i64(9), opsets=ALL),
     Row("left-shift", torch.bitwise_left_shift, i64(9), i64(9, low=0, high=9)),
     Row("left-shift-number", lambda x: torch.bitwise_left_shift(x, 3), i32(9)),
     Row("left-shift-of-number", lambda x: torch.bitwise_left_shift(3, x), i64(9, low=0, high=9)),
@@ -57,7 +56,6 @@ ROWS = [
         torch.gcd,
         values([12, -18, 0, 7], torch.int64),
         values([8, 12, 5, 0], torch.int64),
-        min_opset=10,
         opsets=(20,),
     ),
     Row(
@@ -65,7 +63,6 @@ ROWS = [
         torch.lcm,
         values([12, -18, 0, 7], torch.int32),
         values([8, 12, 5, 0], torch.int32),
-        min_opset=10,
         opsets=(20,),
     ),
     Row("ldexp", torch.ldexp, f32(4), i64(4)),

@@ -19,7 +19,6 @@ SQUARE: dict[str, Any] = {
     "dynamic": {0: {0: "batch", 1: "n", 2: "n"}},
     "sizes": {"batch": 1, "n": 12},
     "opsets": (13, 23),
-    "min_opset": 10,
 }
 ANY: dict[str, Any] = {**SQUARE, "dynamic": {0: {1: "n", 2: "m"}}, "sizes": {"n": 7, "m": 9}}
 SINGLE = {"dynamic": {0: {0: "n", 1: "n"}}, "sizes": {"n": 1}, "opsets": (23,)}

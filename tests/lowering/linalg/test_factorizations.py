@@ -13,7 +13,7 @@ OPSETS = (9, 13, 23)
 BOUNDS: dict[str, Any] = {"opsets": OPSETS}
 # beyond the steps that are written out
 SQUARE: dict[str, Any] = {"dynamic": {0: {0: "batch", 1: "n", 2: "n"}}, "sizes": {"batch": 1, "n": 11}}
-ANY: dict[str, Any] = {"dynamic": {0: {1: "n", 2: "m"}}, "sizes": {"n": 11, "m": 4}, "opsets": OPSETS, "min_opset": 10}
+ANY: dict[str, Any] = {"dynamic": {0: {1: "n", 2: "m"}}, "sizes": {"n": 11, "m": 4}, "opsets": OPSETS}
 TIES = values([[1.0, 2, 3], [-1, 5, 6], [1, 0, 2]])
 
 

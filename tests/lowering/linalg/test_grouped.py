@@ -80,7 +80,7 @@ def _by_counts(states: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
 
 
 ROWS = [
-    Row("grouped_mm", grouped, f32(7, 4), f32(FEW, 4, 8), ends(2, 2, 7), min_opset=10, routes=REFUSED),
+    Row("grouped_mm", grouped, f32(7, 4), f32(FEW, 4, 8), ends(2, 2, 7), routes=REFUSED),
     Row("grouped_mm-half", of_weights, f16(7, 8), f16(FEW, 8, 8), ends(0, 5, 7), opsets=PROGRAM_OPSETS, routes=REFUSED),
     Row("grouped_mm-behind", behind, f32(7, 4), f32(FEW, 4, 8), ends(0, 2, 4), opsets=PROGRAM_OPSETS, routes=REFUSED),
     Row(
@@ -89,7 +89,6 @@ ROWS = [
         f32(14, 4),
         f32(MANY, 4, 4),
         ends(*[0] * 4, *range(2, 16, 2)),
-        min_opset=10,
         routes=REFUSED,
     ),
     Row("grouped_mm-columns", grouped, f32(FEW, 5, 4), f32(4, 8), ends(2, 2, 8), opsets=PROGRAM_OPSETS, routes=REFUSED),
@@ -154,7 +153,6 @@ ROWS = [
         f32(FEW, 3, 5),
         values([1, 0, 2], torch.int32),
         dynamic={1: {0: "groups"}, 2: {0: "groups"}},
-        min_opset=13,
     ),
     Row(
         "routed",
@@ -188,7 +186,6 @@ ROWS = [
         dynamic={0: {0: "rows"}, 1: {0: "rows"}},
         sizes={"rows": 12},
         every=(1,),
-        min_opset=16,
         routes=("trace",),  # elsewhere transformers refuses counts whose number the data may change
     ),
     Row(
@@ -200,7 +197,6 @@ ROWS = [
         dynamic={0: {0: "rows"}, 1: {0: "rows"}},
         sizes={"rows": 12},
         every=(1,),
-        min_opset=16,
     ),
 ]
 

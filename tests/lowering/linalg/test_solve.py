@@ -15,7 +15,6 @@ SQUARE: dict[str, Any] = {
     "dynamic": {0: {0: "batch", 1: "n", 2: "n"}},
     "sizes": {"batch": 1, "n": 11},
     "opsets": (13, 23),
-    "min_opset": 10,
 }
 BESIDE: dict[str, Any] = {**SQUARE, "dynamic": {0: {0: "batch", 1: "n", 2: "n"}, 1: {0: "batch", 1: "n"}}}
 EXCHANGED = values([[0.0, 2, 1], [1, 1, 0], [3, 0, 1]])

@@ -17,7 +17,6 @@ ANY: dict[str, Any] = {
     "dynamic": {0: {0: "batch", 1: "n", 2: "m"}},
     "sizes": {"batch": 1, "n": 7, "m": 9},
     "opsets": (13, 23),
-    "min_opset": 10,
 }
 # torch.export holds the sizes of norms, of conditions and of products of several matrices
 TRACED: dict[str, Any] = {**ANY, "routes": ("trace",)}

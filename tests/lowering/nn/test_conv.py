@@ -84,7 +84,6 @@ TRANSPOSED = [
         f32(1, 2, 9),
         dynamic={0: {2: "n"}, 1: {2: "m"}},
         sizes={"n": 6, "m": 14},
-        min_opset=10,
         routes=CAPTURES,  # torch.jit.trace itself holds the number
     ),
     Row(
@@ -145,7 +144,6 @@ INNER = [
         f32(4, 3, 3),
         dynamic={0: {0: "batch", 2: "length"}, 1: {2: "kernel"}},
         sizes={"kernel": 4},
-        min_opset=11,
         trap="the odd zero goes to the end",
     ),
     Row(
@@ -154,7 +152,6 @@ INNER = [
         f32(2, 3, 9),
         f32(4, 3, 3),
         dynamic={1: {2: "kernel"}},
-        min_opset=11,
         routes=CAPTURES,
         trap="the tracer would hold the padding of the example, and not say so",
     ),
@@ -164,7 +161,6 @@ INNER = [
         f32(2, 3, 8, 9),
         dynamic={0: {2: "height"}},
         sizes={"height": 16},
-        min_opset=11,
         routes=CAPTURES,
     ),
     Row("conv3d-same", layer(nn.Conv3d, 1, 1, 3, padding="same"), f32(1, 1, 3, 3, 3)),

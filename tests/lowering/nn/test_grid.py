@@ -13,7 +13,7 @@ from torch.nn import functional
 from tests.harness import Row, f32, row_params, run_row
 
 aten = torch.ops.aten
-OPSETS = (13, 16, 20, 23)  # without GridSample, for planes, for volumes
+OPSETS = (9, 16, 20, 23)  # without GridSample, for planes, for volumes
 ANY = {0: {0: "batch", 2: "h", 3: "w"}, 1: {0: "batch", 1: "rows", 2: "columns"}}
 
 
@@ -28,8 +28,7 @@ def _rows() -> list[Row]:
         sample = sampled(mode=mode, padding_mode=border, align_corners=align)
         name = f"{mode}-{border}{'-aligned' if align else ''}"
         grid = f32(2, 3, 5, 2, low=-2.5, high=2.5)
-        least = 16 if mode == "bicubic" else None
-        rows.append(Row(name, sample, f32(2, 2, 4, 5), grid, opsets=OPSETS, min_opset=least))
+        rows.append(Row(name, sample, f32(2, 2, 4, 5), grid, opsets=OPSETS))
         if mode != "bicubic":
             volume = f32(1, 2, 3, 2, 3, low=-2.5, high=2.5)
             rows.append(Row(f"{name}-volume", sample, f32(1, 2, 4, 5, 3), volume, opsets=OPSETS))
@@ -40,7 +39,7 @@ SAMPLES = _rows()
 
 MORE = [
     Row("any-size", sampled(align_corners=False), f32(2, 2, 4, 5), f32(2, 3, 5, 2), dynamic=ANY, opsets=OPSETS),
-    Row("lowest", sampled(align_corners=True), f32(2, 2, 4, 5), f32(2, 3, 5, 2), min_opset=11),
+    Row("lowest", sampled(align_corners=True), f32(2, 2, 4, 5), f32(2, 3, 5, 2)),
     Row(
         "grid_sampler_2d",
         lambda x, g: aten.grid_sampler_2d(x, g, 0, 1, True),

@@ -16,7 +16,6 @@ UNFOLD = [
         layer(nn.Unfold, 3, padding=1, stride=2),
         f32(1, 2, 6, 7),
         dynamic={0: {0: "batch", 2: "height", 3: "width"}},
-        min_opset=11,
     ),
     Row("unfold-infinite", layer(nn.Unfold, 2), values([[[[1.0, float("inf")], [2, 3]]]]), trap="no other is touched"),
 ]

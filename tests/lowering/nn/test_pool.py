@@ -36,7 +36,7 @@ MAX = [
     Row("max1d-no-batch", layer(nn.MaxPool1d, 2), f32(3, 7)),
     Row("max2d-no-batch", layer(nn.MaxPool2d, 2), f32(3, 7, 6), dynamic={0: {1: "height"}}),
     Row("max3d-no-batch", layer(nn.MaxPool3d, 2), f32(2, 4, 5, 4)),
-    Row("max-dilated", layer(nn.MaxPool2d, 2, stride=1, dilation=(2, 3)), f32(1, 2, 6, 7), min_opset=10),
+    Row("max-dilated", layer(nn.MaxPool2d, 2, stride=1, dilation=(2, 3)), f32(1, 2, 6, 7)),
 ]
 
 COMPUTED = [
@@ -101,13 +101,13 @@ CEIL = [
         "max-ceil-dilated",
         lambda x: functional.max_pool1d(x, 2, 3, 1, 2, ceil_mode=True),
         f32(1, 2, 8),
-        opsets=(10, 20),
+        opsets=(9, 20),
     ),
     Row(
         "max-ceil-dilated-wide",
         lambda x: functional.max_pool1d(x, 2, 4, 0, 4, ceil_mode=True),
         f32(1, 2, 7),
-        opsets=(10, 20),
+        opsets=(9, 20),
         trap="ONNX Runtime refuses padding as large as the kernel",
     ),
     Row("avg-ceil-2d", lambda x: functional.avg_pool2d(x, (3, 2), (2, 3), (1, 1), ceil_mode=True), f32(1, 2, 6, 6)),
@@ -117,28 +117,24 @@ CEIL = [
         lambda x: functional.max_pool2d(x, 3, 2, 1, ceil_mode=True),
         f32(1, 2, 6, 7),
         dynamic=ANY,
-        min_opset=11,
     ),
     Row(
         "avg-ceil-any-size",
         lambda x: functional.avg_pool2d(x, 3, 2, 1, True),
         f32(1, 2, 6, 7),
         dynamic=ANY,
-        min_opset=11,
     ),
     Row(
         "avg-ceil-any-size-no-pad-count",
         lambda x: functional.avg_pool2d(x, 2, 3, 1, True, False),
         f32(1, 2, 6, 7),
         dynamic=ANY,
-        min_opset=11,
     ),
     Row(
         "avg-ceil-any-size-divisor",
         lambda x: functional.avg_pool2d(x, 3, 2, 1, True, True, 4),
         f32(1, 2, 6, 7),
         dynamic=ANY,
-        min_opset=11,
     ),
 ]
 
@@ -152,7 +148,7 @@ ADAPTIVE = [
         "adaptive-avg2d-keep", layer(nn.AdaptiveAvgPool2d, (None, 2)), f32(1, 2, 3, 5), traced="'Tuple[NoneType, int]'"
     ),
     Row("adaptive-avg2d-same", layer(nn.AdaptiveAvgPool2d, (3, 5)), f32(1, 2, 3, 5)),
-    Row("adaptive-avg2d-any-size", layer(nn.AdaptiveAvgPool2d, (3, 2)), f32(1, 2, 7, 9), dynamic=ANY, min_opset=11),
+    Row("adaptive-avg2d-any-size", layer(nn.AdaptiveAvgPool2d, (3, 2)), f32(1, 2, 7, 9), dynamic=ANY),
     Row(
         "adaptive-avg2d-keep-any-size",
         layer(nn.AdaptiveAvgPool2d, (None, 1)),
@@ -174,7 +170,7 @@ ADAPTIVE = [
     Row("adaptive-max2d-larger", layer(nn.AdaptiveMaxPool2d, 7), f32(1, 2, 3, 5)),
     Row("adaptive-max2d-no-batch", layer(nn.AdaptiveMaxPool2d, (2, 3)), f32(3, 7, 6)),
     Row("adaptive-max3d-uneven", layer(nn.AdaptiveMaxPool3d, (2, 3, 4)), f32(1, 2, 5, 4, 7), opsets=FEW),
-    Row("adaptive-max2d-any-size", layer(nn.AdaptiveMaxPool2d, (3, 2)), f32(1, 2, 7, 9), dynamic=ANY, min_opset=11),
+    Row("adaptive-max2d-any-size", layer(nn.AdaptiveMaxPool2d, (3, 2)), f32(1, 2, 7, 9), dynamic=ANY),
 ]
 
 INDICES = [
@@ -192,7 +188,6 @@ INDICES = [
         lambda x: functional.max_pool2d(x, 3, 2, 1, ceil_mode=True, return_indices=True),
         f32(2, 2, 6, 6),
         dynamic=ANY,
-        min_opset=11,
     ),
     Row("max3d-indices", layer(nn.MaxPool3d, 2, return_indices=True), f32(1, 2, 4, 4, 5)),
     Row("max2d-indices-no-batch", layer(nn.MaxPool2d, 2, return_indices=True), f32(3, 5, 5)),
@@ -243,7 +238,7 @@ INDICES = [
         lambda x, r: aten.fractional_max_pool2d(x, [2, 3], [4, 3], r),
         f32(2, 3, 9, 8),
         f32(2, 3, 2, low=0, high=1),
-        opsets=(11, 13, 20),
+        opsets=(9, 13, 20),
         dynamic="batch",
         trap="the first random number is the width's",
     ),
@@ -252,7 +247,7 @@ INDICES = [
         lambda x, r: aten.fractional_max_pool3d(x, [2, 2, 3], [2, 3, 1], r),
         f32(2, 6, 5, 8),
         f32(1, 2, 3, low=0, high=1),
-        opsets=(11, 13, 20),
+        opsets=(9, 13, 20),
     ),
 ]
 

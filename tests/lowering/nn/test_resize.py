@@ -43,9 +43,8 @@ def _modes() -> list[Row]:
             rows.append(Row(f"{name}-size", interpolate(size=SIZES[rank], **options), f32(*shape), dynamic="batch"))
             rows.append(Row(f"{name}-factor", interpolate(scale_factor=2.0, **options), f32(*shape)))
             axes = {0: {axis: f"n{axis}" for axis in range(2, rank + 2)}}
-            least = None if mode == "nearest" else 11
             any_size = interpolate(scale_factor=2.0, **options)
-            rows.append(Row(f"{name}-any-size", any_size, f32(*shape), dynamic=axes, min_opset=least))
+            rows.append(Row(f"{name}-any-size", any_size, f32(*shape), dynamic=axes))
     return rows
 
 
@@ -66,7 +65,7 @@ FACTORS = [
         f32(1, 1, 7, 5),
         routes=("export",),
     ),
-    Row("factor-shrinks-any-size", interpolate(scale_factor=0.5), f32(1, 1, 6, 4), dynamic={0: {2: "h"}}, min_opset=10),
+    Row("factor-shrinks-any-size", interpolate(scale_factor=0.5), f32(1, 1, 6, 4), dynamic={0: {2: "h"}}),
     Row("factor-by-axis", interpolate(scale_factor=(2.0, 0.5), mode="bilinear"), f32(1, 1, 6, 6)),
     Row(
         "factor-fraction-any-size",
@@ -74,7 +73,6 @@ FACTORS = [
         f32(1, 1, 6, 4),
         dynamic={0: {2: "h", 3: "w"}},
         sizes={"h": 7, "w": 9},
-        min_opset=11,
     ),
     Row(
         "size-of-another",
@@ -89,7 +87,6 @@ FACTORS = [
         f32(1, 1, 4, 4),
         f32(1, 1, 6, 8),
         dynamic={0: {2: "a", 3: "b"}, 1: {2: "h", 3: "w"}},
-        min_opset=11,
     ),
     Row("shrinks-unevenly", interpolate(size=(2, 3)), f32(2, 2, 5, 1), opsets=(9, 10, 11, 13), trap="floor, not ceil"),
     Row(
@@ -106,8 +103,7 @@ FACTORS = [
         interpolate(scale_factor=0.4),
         f32(1, 1, 5, 5),
         dynamic={0: {2: "h"}},
-        opsets=(10, 11, 13),
-        min_opset=11,
+        opsets=(9, 11, 13),
     ),
     Row("size-one", interpolate(size=(1, 4), mode="bilinear"), f32(1, 1, 5, 5)),
     Row("size-one-aligned", interpolate(size=(1, 4), mode="bilinear", align_corners=True), f32(1, 1, 5, 5)),
@@ -122,7 +118,6 @@ DTYPES = [
         interpolate(scale_factor=2.0, mode="bilinear"),
         f64(1, 1, 4, 5),
         dynamic={0: {2: "h"}},
-        min_opset=11,
     ),
     Row("nearest-bytes", lambda x: functional.interpolate(x.to(torch.uint8), size=(7, 3)), i64(1, 1, 4, 5, low=0)),
 ]
@@ -142,7 +137,6 @@ ANTIALIAS = [
             f32(1, 2, 9, 7),
             dynamic={0: {2: "height", 3: "width"}},
             sizes={"height": 13, "width": 5},
-            min_opset=18,
         )
         for mode in ("bilinear", "bicubic")
     ),
@@ -151,7 +145,6 @@ ANTIALIAS = [
         interpolate(scale_factor=0.5, mode="bilinear", antialias=True),
         f32(1, 2, 8, 6),
         dynamic={0: {2: "height", 3: "width"}},
-        min_opset=18,
     ),
     Row("antialias-bicubic", interpolate(size=(3, 4), mode="bicubic", antialias=True), f32(1, 2, 9, 7)),
     Row(

@@ -76,9 +76,7 @@ LAYERS = [
         f32(4, 2, 5),
         trap="the initial state is not the projection of anything",
     ),
-    Row(
-        "lstm-projected-time", layer(nn.LSTM, 3, 5, proj_size=2, bidirectional=True), f32(4, 2, 3), min_opset=11, **TIME
-    ),
+    Row("lstm-projected-time", layer(nn.LSTM, 3, 5, proj_size=2, bidirectional=True), f32(4, 2, 3), **TIME),
     Row("lstm-dropout-in-eval", layer(nn.LSTM, 3, 4, num_layers=2, dropout=0.5), f32(5, 2, 3)),
     Row("gru", layer(nn.GRU, 3, 4), f32(5, 2, 3), dynamic=BATCH),
     Row("gru-deep", layer(nn.GRU, 3, 4, num_layers=2, bidirectional=True), f32(5, 2, 3), **TIME),
@@ -122,8 +120,8 @@ class Packed(nn.Module):
 
 
 LENGTHS = values([4, 3, 1], torch.int64)
-# torch.export does not take pack_padded_sequence; Range and CumSum came with opset 11
-PACKED: dict[str, Any] = {"routes": ("trace", "script"), "min_opset": 11, "unjudged": "it knows no sequence_lens"}
+# torch.export does not take pack_padded_sequence
+PACKED: dict[str, Any] = {"routes": ("trace", "script"), "unjudged": "it knows no sequence_lens"}
 
 VARIABLE = [
     Row("packed-lstm", layer(Packed, nn.LSTM, 3, 4), f32(4, 3, 3), LENGTHS, **PACKED),

@@ -17,7 +17,6 @@ CHANNELS = torch.tensor([0.1, 0.25, 0.5])
 ZEROS = torch.tensor([3, 0, -5])
 QUINT8, QINT8, QINT32 = torch.quint8, torch.qint8, torch.qint32
 Q = torch.ops.quantized_decomposed
-PER_TENSOR = 10  # the opset of QuantizeLinear
 TRACE = ("trace",)  # torch.export has no fakes of these
 SCRIPT = (*TRACE, "script")
 
@@ -48,19 +47,18 @@ class FakeQuant(torch.nn.Module):
 
 
 AFFINE = [
-    Row("quint8", per_tensor(0.1, 128, QUINT8), f32(3, 7), min_opset=PER_TENSOR),
-    Row("qint8", per_tensor(0.03, -5, QINT8), f32(3, 7), min_opset=PER_TENSOR),
-    Row("ties", per_tensor(0.5, 4, QINT8), values(TIES), min_opset=PER_TENSOR, trap="half to even, then the limits"),
-    Row("integers", integers(0.5, 4, QUINT8), values(TIES), min_opset=PER_TENSOR, routes=SCRIPT),
-    Row("qint32", per_tensor(1e-5, 3, QINT32), f32(3, 7), min_opset=12, trap="ONNX has no QuantizeLinear to int32"),
-    Row("qint32-integers", integers(0.25, -7, QINT32), values(TIES), min_opset=12, routes=SCRIPT),
+    Row("quint8", per_tensor(0.1, 128, QUINT8), f32(3, 7)),
+    Row("qint8", per_tensor(0.03, -5, QINT8), f32(3, 7)),
+    Row("ties", per_tensor(0.5, 4, QINT8), values(TIES), trap="half to even, then the limits"),
+    Row("integers", integers(0.5, 4, QUINT8), values(TIES), routes=SCRIPT),
+    Row("qint32", per_tensor(1e-5, 3, QINT32), f32(3, 7), trap="ONNX has no QuantizeLinear to int32"),
+    Row("qint32-integers", integers(0.25, -7, QINT32), values(TIES), routes=SCRIPT),
     Row(
         "tensor-parameters",
         lambda x, s, z: torch.quantize_per_tensor(x, s, z, QUINT8).dequantize(),
         f32(3, 7),
         values(0.125),
         values(5, torch.int32),
-        min_opset=PER_TENSOR,
         routes=TRACE,
     ),
     Row(
@@ -73,7 +71,6 @@ AFFINE = [
         ],
         f32(3, 7),
         f32(2),
-        min_opset=PER_TENSOR,
         routes=TRACE,
     ),
     Row(
@@ -81,22 +78,20 @@ AFFINE = [
         lambda x, y: torch.dequantize([torch.quantize_per_tensor(v, 0.1, 3, QUINT8) for v in (x, y)]),
         f32(3, 7),
         f32(2),
-        min_opset=PER_TENSOR,
         routes=TRACE,
     ),
-    Row("channels", per_channel(0), f32(3, 7), min_opset=11, routes=TRACE, trap="before opset 13 there is no axis"),
-    Row("channels-middle", per_channel(1), f32(2, 3, 4), min_opset=11, routes=TRACE, dynamic="batch"),
-    Row("channels-last", per_channel(1), f32(2, 3), min_opset=11, routes=TRACE),
-    Row("channels-of-one-axis", per_channel(0), f32(3), min_opset=11, routes=TRACE),
+    Row("channels", per_channel(0), f32(3, 7), routes=TRACE, trap="before opset 13 there is no axis"),
+    Row("channels-middle", per_channel(1), f32(2, 3, 4), routes=TRACE, dynamic="batch"),
+    Row("channels-last", per_channel(1), f32(2, 3), routes=TRACE),
+    Row("channels-of-one-axis", per_channel(0), f32(3), routes=TRACE),
     Row(
         "make-quantized",
         lambda x: torch._make_per_tensor_quantized_tensor(x, 0.25, 3).dequantize(),
         u8(3, 4),
-        min_opset=PER_TENSOR,
         routes=TRACE,
     ),
     Row("dequantize-plain", torch.dequantize, f16(3, 4), routes=TRACE),
-    Row("dynamic-batch", per_tensor(0.1, 128, QUINT8), f32(3, 7), min_opset=PER_TENSOR, dynamic="batch", routes=TRACE),
+    Row("dynamic-batch", per_tensor(0.1, 128, QUINT8), f32(3, 7), dynamic="batch", routes=TRACE),
 ]
 
 DYNAMIC = [
@@ -104,7 +99,6 @@ DYNAMIC = [
         f"dynamic-{name}",
         lambda x, dtype=dtype, reduce=reduce: torch.quantize_per_tensor_dynamic(x, dtype, reduce).dequantize(),
         given,
-        min_opset=11,
         opsets=(13, 20),
         routes=TRACE,
     )
@@ -121,36 +115,29 @@ DYNAMIC = [
 ]
 
 FAKE = [
-    Row("fake", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255), f32(3, 7), min_opset=PER_TENSOR),
+    Row("fake", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255), f32(3, 7)),
     Row(
         "fake-odd-ties",
         lambda x: torch.fake_quantize_per_tensor_affine(x, 0.5, 3, 0, 255),
         values(TIES),
-        min_opset=PER_TENSOR,
         trap="the zero point is added after the rounding",
     ),
     Row(
         "fake-narrow",
         lambda x: torch.fake_quantize_per_tensor_affine(x, 0.01, 0, -127, 127),
         f32(3, 7),
-        min_opset=PER_TENSOR,
         trap="-128 must not appear",
     ),
-    Row(
-        "fake-4-bit", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.3, 1, -8, 7), f32(9, 7), min_opset=PER_TENSOR
-    ),
-    Row(
-        "fake-16-bit", lambda x: torch.fake_quantize_per_tensor_affine(x, 1e-4, 9, -32768, 32767), f32(9), min_opset=11
-    ),
-    Row("fake-u16", lambda x: torch.fake_quantize_per_tensor_affine(x, 1e-4, 9, 0, 65535), f32(9), min_opset=11),
-    Row("fake-half", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.125, 3, 0, 255), f16(3, 7), min_opset=10),
+    Row("fake-4-bit", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.3, 1, -8, 7), f32(9, 7)),
+    Row("fake-16-bit", lambda x: torch.fake_quantize_per_tensor_affine(x, 1e-4, 9, -32768, 32767), f32(9)),
+    Row("fake-u16", lambda x: torch.fake_quantize_per_tensor_affine(x, 1e-4, 9, 0, 65535), f32(9)),
+    Row("fake-half", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.125, 3, 0, 255), f16(3, 7)),
     Row(
         "fake-tensor-parameters",
         lambda x, s, z: torch.fake_quantize_per_tensor_affine(x, s, z, 0, 255),
         f32(3, 7),
         values(0.125),
         values(5, torch.int32),
-        min_opset=PER_TENSOR,
     ),
     Row(
         "fake-tensor-parameters-narrow",
@@ -158,31 +145,26 @@ FAKE = [
         f32(3, 7),
         values(0.125),
         values(5, torch.int32),
-        min_opset=PER_TENSOR,
     ),
     Row(
         "fake-channels",
         lambda x: torch.fake_quantize_per_channel_affine(x, CHANNELS, ZEROS.int(), 1, -128, 127),
         f32(2, 3, 4),
-        min_opset=11,
     ),
     Row(
         "fake-channels-narrow",
         lambda x: torch.fake_quantize_per_channel_affine(x, CHANNELS, ZEROS.int(), 0, -7, 7),
         f32(3, 4),
-        min_opset=11,
     ),
     Row(
         "fake-mask",
         lambda x: torch.ops.aten.fake_quantize_per_tensor_affine_cachemask(x, 0.5, 0, -4, 3),
         values([*TIES, 1.5, 1.75, 1.76, -2.25, -2.26]),
-        min_opset=11,
     ),
     Row(
         "fake-channels-mask",
         lambda x: torch.ops.aten.fake_quantize_per_channel_affine_cachemask(x, CHANNELS, ZEROS.int(), 0, -7, 7),
         f32(3, 9),
-        min_opset=11,
     ),
     *(
         Row(
@@ -194,42 +176,38 @@ FAKE = [
             values([0.5]),
             values([1], torch.int32),
             values([on], torch.int64),
-            min_opset=11,
         )
         for on in (0, 1)
     ),
-    Row("fake-module", FakeQuant, f32(3, 8), min_opset=PER_TENSOR, routes=TRACE),
+    Row("fake-module", FakeQuant, f32(3, 8), routes=TRACE),
     *(
-        Row(f"fake-module-{kind}", layer(FakeQuant, kind), f32(3, 8), min_opset=minimum, routes=TRACE)
-        for kind, minimum in [
-            ("default_per_channel_weight_fake_quant", 11),
-            ("default_weight_fake_quant", 10),
-            ("default_fused_act_fake_quant", 10),
-            ("default_fused_wt_fake_quant", 10),
-            ("default_fused_per_channel_wt_fake_quant", 11),
+        Row(f"fake-module-{kind}", layer(FakeQuant, kind), f32(3, 8), routes=TRACE)
+        for kind in [
+            "default_per_channel_weight_fake_quant",
+            "default_weight_fake_quant",
+            "default_fused_act_fake_quant",
+            "default_fused_wt_fake_quant",
+            "default_fused_per_channel_wt_fake_quant",
         ]
     ),
 ]
 
 DECOMPOSED = [
-    Row("d-quantize", lambda x: Q.quantize_per_tensor(x, 0.1, 3, 0, 255, torch.uint8), f32(3, 7), min_opset=PER_TENSOR),
+    Row("d-quantize", lambda x: Q.quantize_per_tensor(x, 0.1, 3, 0, 255, torch.uint8), f32(3, 7)),
     Row(
         "d-quantize-narrow",
         lambda x: Q.quantize_per_tensor(x, 0.01, 0, -127, 127, torch.int8),
         f32(3, 7),
-        min_opset=PER_TENSOR,
     ),
     Row(
         "d-quantize-16-bit",
         lambda x: Q.quantize_per_tensor(x, 1e-4, 0, -32768, 32767, torch.int16),
         f32(3, 7),
-        min_opset=11,
     ),
     Row(
         "d-quantize-32-bit",
         lambda x: Q.quantize_per_tensor(x, 1e-4, 0, -(2**31), 2**31 - 1, torch.int32),
         f32(3, 7),
-        min_opset=12,
         traced="found type 'float'",
     ),
     Row(
@@ -238,7 +216,6 @@ DECOMPOSED = [
             Q.quantize_per_tensor(x, 0.1, 3, -128, 127, torch.int8), 0.1, 3, -128, 127, torch.int8
         ),
         f32(3, 7),
-        min_opset=PER_TENSOR,
         dynamic="batch",
     ),
     Row(
@@ -253,7 +230,6 @@ DECOMPOSED = [
             out_dtype=torch.float16,
         ),
         f16(3, 7),
-        min_opset=PER_TENSOR,
     ),
     Row(
         "d-tensor",
@@ -263,7 +239,6 @@ DECOMPOSED = [
         f32(3, 7),
         values([0.25]),
         values([7], torch.int64),
-        min_opset=PER_TENSOR,
     ),
     Row(
         "d-tensor2",
@@ -271,7 +246,6 @@ DECOMPOSED = [
             Q.quantize_per_tensor.tensor2(x, *D_PARAMETERS, torch.uint8), *D_PARAMETERS, torch.uint8
         ),
         f32(3, 7),
-        min_opset=PER_TENSOR,
         routes=TRACE,
     ),
     Row(
@@ -286,23 +260,18 @@ DECOMPOSED = [
             torch.int8,
         ),
         f32(2, 3, 4),
-        min_opset=11,
     ),
     Row(
         "d-channels-symmetric",
         lambda x: Q.dequantize_per_channel(x, CHANNELS, None, 1, -127, 127, torch.int8),
         i8(2, 3, 4),
-        min_opset=10,
     ),
     Row(
         "d-dequantize-int32",
         lambda x: Q.dequantize_per_tensor(x.int(), 0.1, 0, -9, 9, torch.int32),
         i8(7),
-        min_opset=10,
     ),
-    Row(
-        "d-fake-channels", lambda x: Q.fake_quant_per_channel(x, CHANNELS, ZEROS, 0, -128, 127), f32(3, 4), min_opset=11
-    ),
+    Row("d-fake-channels", lambda x: Q.fake_quant_per_channel(x, CHANNELS, ZEROS, 0, -128, 127), f32(3, 4)),
     Row(
         "d-group",
         lambda x, s, z: Q.dequantize_per_channel_group(
@@ -311,7 +280,6 @@ DECOMPOSED = [
         f32(3, 8),
         f32(3, 2, low=0.1, high=0.2),
         values([[1, 2], [3, -1], [0, 0]], torch.int8),
-        min_opset=11,
     ),
     Row(
         "d-token",
@@ -324,14 +292,12 @@ DECOMPOSED = [
             torch.float32,
         ),
         f32(3, 8),
-        min_opset=11,
     ),
-    Row("d-choose", lambda x: Q.choose_qparams.tensor(x, 0, 255, 1e-6, torch.uint8), f32(3, 8), min_opset=11),
+    Row("d-choose", lambda x: Q.choose_qparams.tensor(x, 0, 255, 1e-6, torch.uint8), f32(3, 8)),
     Row(
         "d-choose-positive",
         lambda x: Q.choose_qparams.tensor(x, -128, 127, 1e-6, torch.int8),
         f32(9, low=1),
-        min_opset=11,
     ),
     Row("d-choose-symmetric", lambda x: Q.choose_qparams_symmetric.tensor(x, -128, 127, 1e-6, torch.int8), f32(3, 8)),
     Row(

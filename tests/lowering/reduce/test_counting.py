@@ -11,7 +11,7 @@ from torch.nn import functional as F  # noqa: N812
 from tests.harness import Row, boolean, f16, f32, i32, i64, row_params, run_row, u8, values
 
 INF, NAN = math.inf, math.nan
-FEW = (11, 13, 20)
+FEW = (9, 13, 20)
 ONE = (20,)
 TWICE = values([3.0, 1.0, 3.0, NAN, 1.0, NAN, 2.0, 2.0])
 RUNS = values([[1, 1, 2], [2, 3, 3], [1, 1, 1]], torch.int64)
@@ -64,7 +64,6 @@ ROWS = [
         lambda x: x.unique(dim=-1),
         values([[1.0, 1, 2], [3, 3, 3]]),
         opsets=FEW,
-        min_opset=11,
         traced="no attribute or method 'unique'",
     ),
     Row("consecutive-nothing", lambda x: torch.unique_consecutive(x, return_counts=True), f32(0), opsets=ONE),

@@ -11,7 +11,7 @@ from tests.harness import Row, boolean, f16, f32, f64, i8, i32, i64, row_params,
 
 INF, NAN = math.inf, math.nan
 FEW = (9, 13, 20)
-LATER = (11, 13, 20)
+FEW = (9, 13, 20)
 BOTH = {0: {0: "rows", 1: "columns"}}
 TIES = values([3.0, 1.0, 3.0, 2.0, 1.0])
 MIXED = values([INF, 1.0, NAN, -INF, 3.4e38, INF, NAN, -2.0])
@@ -20,14 +20,14 @@ SORTING = [
     Row("topk", lambda x: x.topk(2), f32(3, 5)),
     Row("topk-smallest", lambda x: x.topk(2, largest=False), f32(3, 5)),
     Row("topk-axis", lambda x: x.topk(2, dim=0), f32(4, 5), dynamic=BOTH),
-    Row("topk-int64", lambda x: x.topk(2)[0], i64(9), min_opset=11, opsets=LATER),
+    Row("topk-int64", lambda x: x.topk(2)[0], i64(9), opsets=FEW),
     Row("topk-int32", lambda x: x.topk(2)[0], i32(9), opsets=FEW),
     Row("topk-half", lambda x: x.topk(2)[0], f16(9), opsets=FEW),
     Row("topk-zero-dim", lambda x: x.topk(1), f32(), opsets=FEW),
-    Row("topk-computed", lambda x: x.topk(x.shape[1] - 1), f32(3, 5), dynamic=BOTH, min_opset=10),
+    Row("topk-computed", lambda x: x.topk(x.shape[1] - 1), f32(3, 5), dynamic=BOTH),
     Row("sort", lambda x: x.sort(), f32(3, 5)),
     Row("sort-descending", lambda x: x.sort(descending=True), f32(3, 5)),
-    Row("sort-axis-dynamic", lambda x: x.sort(0), f32(4, 5), dynamic=BOTH, min_opset=10),
+    Row("sort-axis-dynamic", lambda x: x.sort(0), f32(4, 5), dynamic=BOTH),
     Row("sort-stable", lambda x: torch.sort(x, stable=True), TIES, trap="equals keep their order"),
     Row(
         "sort-stable-down", lambda x: torch.sort(x, stable=True, descending=True), TIES, trap="equals keep their order"
@@ -41,57 +41,53 @@ SORTING = [
     Row("kthvalue", lambda x: x.kthvalue(2), f32(3, 5)),
     Row("kthvalue-axis", lambda x: x.kthvalue(3, 0, keepdim=True), f32(4, 5), dynamic={0: {0: "rows"}}),
     Row("kthvalue-zero-dim", lambda x: x.kthvalue(1), f32(), opsets=FEW),
-    Row("sort-nan", lambda x: x.sort(0), MIXED, opsets=(9, 11, 20), trap="NaN is larger than infinity"),
-    Row("sort-nan-descending", lambda x: x.sort(0, descending=True), MIXED, opsets=(9, 11, 20), trap="NaN comes first"),
-    Row("sort-nan-double", lambda x: x.double().sort(0), MIXED, opsets=(11, 20)),
-    Row("topk-nan", lambda x: x.topk(3)[0], MIXED, opsets=(9, 11, 20)),
-    Row("topk-nan-smallest", lambda x: x.topk(4, largest=False)[0], MIXED, opsets=(11, 20)),
+    Row("sort-nan", lambda x: x.sort(0), MIXED, opsets=(9, 10, 20), trap="NaN is larger than infinity"),
+    Row("sort-nan-descending", lambda x: x.sort(0, descending=True), MIXED, opsets=(9, 10, 20), trap="NaN comes first"),
+    Row("sort-nan-double", lambda x: x.double().sort(0), MIXED, opsets=(9, 20)),
+    Row("topk-nan", lambda x: x.topk(3)[0], MIXED, opsets=(9, 10, 20)),
+    Row("topk-nan-smallest", lambda x: x.topk(4, largest=False)[0], MIXED, opsets=(9, 20)),
     Row("kthvalue-nan", lambda x: x.kthvalue(6)[0], MIXED, opsets=FEW),
     Row("median", torch.median, f32(3, 4), trap="the lower of two middle values"),
     Row("median-axis", lambda x: x.median(1), f32(3, 4)),
-    Row("median-axis-dynamic", lambda x: x.median(1)[0], f32(3, 4), dynamic=BOTH, min_opset=10),
+    Row("median-axis-dynamic", lambda x: x.median(1)[0], f32(3, 4), dynamic=BOTH),
     Row("median-kept", lambda x: x.median(0, keepdim=True), f32(3, 4), opsets=FEW),
-    Row("median-int", torch.median, i64(5), min_opset=11, opsets=LATER),
+    Row("median-int", torch.median, i64(5), opsets=FEW),
     Row("median-nan", lambda x: x.median(1), values([[1.0, NAN, 2.0], [3.0, 1.0, 2.0]]), trap="NaN where one is"),
-    Row("nanmedian", torch.nanmedian, values([1.0, NAN, 3.0, 2.0, NAN]), min_opset=11, opsets=LATER),
+    Row("nanmedian", torch.nanmedian, values([1.0, NAN, 3.0, 2.0, NAN]), opsets=FEW),
     Row(
         "nanmedian-axis",
         lambda x: x.nanmedian(1)[0],
         values([[1.0, NAN, 2.0], [NAN, NAN, NAN], [3.0, 1.0, 2.0]]),
-        min_opset=11,
-        opsets=LATER,
+        opsets=FEW,
     ),
     Row(
         "nanmedian-kept",
         lambda x: x.nanmedian(1, keepdim=True),
         values([[1.0, NAN, 2.0], [3.0, 1.0, 2.0]]),
-        min_opset=11,
-        opsets=LATER,
+        opsets=FEW,
     ),
-    Row(
-        "mode", lambda x: x.mode()[0], values([[1.0, 2.0, 2.0, 3.0], [4.0, 4.0, 1.0, 1.0]]), min_opset=11, opsets=LATER
-    ),
-    Row("mode-axis", lambda x: x.mode(0, keepdim=True)[0], i64(5, 3, low=0, high=3), min_opset=11, opsets=LATER),
+    Row("mode", lambda x: x.mode()[0], values([[1.0, 2.0, 2.0, 3.0], [4.0, 4.0, 1.0, 1.0]]), opsets=FEW),
+    Row("mode-axis", lambda x: x.mode(0, keepdim=True)[0], i64(5, 3, low=0, high=3), opsets=FEW),
 ]
 
 QUANTILES = [
     Row("quantile", lambda x: x.quantile(0.3), f32(3, 4)),
-    Row("quantile-axis", lambda x: x.quantile(0.3, dim=1), f32(3, 4), opsets=LATER),
-    Row("quantile-kept", lambda x: x.quantile(0.7, dim=0, keepdim=True), f32(3, 4), opsets=LATER),
-    Row("quantile-many", lambda x, q: x.quantile(q, dim=1), f32(3, 4), values([0.0, 0.25, 0.6, 1.0]), opsets=LATER),
+    Row("quantile-axis", lambda x: x.quantile(0.3, dim=1), f32(3, 4), opsets=FEW),
+    Row("quantile-kept", lambda x: x.quantile(0.7, dim=0, keepdim=True), f32(3, 4), opsets=FEW),
+    Row("quantile-many", lambda x, q: x.quantile(q, dim=1), f32(3, 4), values([0.0, 0.25, 0.6, 1.0]), opsets=FEW),
     Row(
         "quantile-many-kept",
         lambda x, q: x.quantile(q, dim=1, keepdim=True),
         f32(3, 4),
         values([0.1, 1.0]),
-        opsets=LATER,
+        opsets=FEW,
     ),
-    Row("quantile-many-flat", lambda x, q: x.quantile(q, keepdim=True), f32(3, 4), values([0.1, 1.0]), opsets=LATER),
-    Row("quantile-zero-dim", lambda x: x.quantile(0.5, dim=0, keepdim=True), f32(), opsets=LATER),
-    Row("quantile-nan", lambda x: x.quantile(0.5, dim=1), values([[1.0, NAN, 2.0], [3.0, 1.0, 2.0]]), opsets=LATER),
-    Row("quantile-dynamic", lambda x: x.quantile(0.3, dim=1), f32(3, 4), dynamic=BOTH, opsets=LATER, min_opset=10),
+    Row("quantile-many-flat", lambda x, q: x.quantile(q, keepdim=True), f32(3, 4), values([0.1, 1.0]), opsets=FEW),
+    Row("quantile-zero-dim", lambda x: x.quantile(0.5, dim=0, keepdim=True), f32(), opsets=FEW),
+    Row("quantile-nan", lambda x: x.quantile(0.5, dim=1), values([[1.0, NAN, 2.0], [3.0, 1.0, 2.0]]), opsets=FEW),
+    Row("quantile-dynamic", lambda x: x.quantile(0.3, dim=1), f32(3, 4), dynamic=BOTH, opsets=FEW),
 ] + [
-    Row(f"quantile-{way}", lambda x, way=way: x.quantile(0.4, dim=1, interpolation=way), f32(3, 4), opsets=LATER)
+    Row(f"quantile-{way}", lambda x, way=way: x.quantile(0.4, dim=1, interpolation=way), f32(3, 4), opsets=FEW)
     for way in ("lower", "higher", "nearest", "midpoint")
 ]
 
@@ -143,8 +139,7 @@ PLACES = [
         lambda s, x: torch.searchsorted(s, x, sorter=s.argsort()),
         f32(5),
         f32(3),
-        min_opset=11,
-        opsets=LATER,
+        opsets=FEW,
     ),
     Row("searchsorted-empty", torch.searchsorted, f32(0), f32(0), opsets=FEW),
     Row("bucketize", torch.bucketize, PROBES, EDGES),

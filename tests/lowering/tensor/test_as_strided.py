@@ -35,6 +35,28 @@ def test_memory_outside_is_refused(what, model, text) -> None:
         purexport.export(model, torch.ones(3, 3), capture="trace")
 
 
+def test_a_view_of_a_part_has_no_known_beginning() -> None:
+    with pytest.raises(purexport.ExportError, match="where its argument begins in memory is not known"):
+        purexport.export(
+            lambda x: (x + 1)[1:].as_strided((2, x.size(1)), (x.size(1), 1)),
+            torch.ones(3, 3),
+            input_names=["x"],
+            dynamic_axes={"x": {1: "n"}},
+            capture="export",
+        )
+
+
+def test_another_order_in_memory_is_not_taken_for_that_of_the_elements() -> None:
+    with pytest.raises(purexport.ExportError, match="does not lie in memory in the order"):
+        purexport.export(
+            lambda x: (x.t() + 1).as_strided((2, x.size(0)), (x.size(0), 1)),
+            torch.ones(1, 3),
+            input_names=["x"],
+            dynamic_axes={"x": {0: "n"}},
+            capture="trace",
+        )
+
+
 def test_dynamic_sizes_are_refused() -> None:
     with pytest.raises(purexport.UnsupportedOperatorError, match="declare its axes static"):
         purexport.export(

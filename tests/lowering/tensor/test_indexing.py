@@ -12,8 +12,7 @@ from torch.nn import functional as F  # noqa: N812  the name everybody knows
 from tests.harness import Row, boolean, check_export, f16, f32, i32, i64, layer, row_params, run_row, values
 
 N = {0: {0: "n"}}
-SINCE_11 = (11, 13, 17, 20, 23)
-SINCE_16 = (16, 17, 18, 20, 23)
+AROUND = (9, 11, 15, 18)  # before ScatterElements, before its reductions, before those of extremes
 PLACES = values([2, 0, -1, 2], torch.int64)
 
 READS = [
@@ -50,7 +49,7 @@ READS = [
         f32(2, 5),
         i64(2, 3, low=0, high=5),
         dynamic={0: {0: "n"}, 1: {0: "n"}},
-        opsets=SINCE_11,
+        opsets=AROUND,
     ),
     Row(
         "gather-first-axis",
@@ -70,15 +69,15 @@ READS = [
         dynamic=N,
         trap="takes negative positions",
     ),
-    Row("take-along-dim", lambda x, i: x.take_along_dim(i, 1), f32(2, 5), i64(2, 3, low=0, high=5), opsets=SINCE_11),
+    Row("take-along-dim", lambda x, i: x.take_along_dim(i, 1), f32(2, 5), i64(2, 3, low=0, high=5), opsets=AROUND),
     Row(
         "take-along-dim-broadcast",
         lambda x, i: x.take_along_dim(i, 1),
         f32(3, 5),
         i64(1, 3, low=0, high=5),
-        opsets=SINCE_11,
+        opsets=AROUND,
     ),
-    Row("take-along-dim-flat", lambda x, i: x.take_along_dim(i), f32(2, 5), i64(3, low=0, high=10), opsets=SINCE_11),
+    Row("take-along-dim-flat", lambda x, i: x.take_along_dim(i), f32(2, 5), i64(3, low=0, high=10), opsets=AROUND),
     Row("repeat-interleave", lambda x: x.repeat_interleave(2, 1), f32(2, 3), dynamic=N),
     Row("repeat-interleave-dynamic", lambda x: x.repeat_interleave(3, 0), f32(2, 3), dynamic=N),
     Row(
@@ -86,7 +85,6 @@ READS = [
         lambda x: x.repeat_interleave(x.shape[0], 1),
         f32(2, 3),
         dynamic=N,
-        min_opset=11,
         routes=("trace",),
     ),
     Row("repeat-interleave-flat", lambda x: x.repeat_interleave(2), f32(2, 3), dynamic=N),
@@ -95,7 +93,7 @@ READS = [
         lambda x, r: x.repeat_interleave(r, 0),
         f32(3, 2),
         values([2, 0, 1], torch.int64),
-        opsets=SINCE_11,
+        opsets=AROUND,
         routes=("trace",),
     ),
     Row(
@@ -103,14 +101,14 @@ READS = [
         lambda x, r: x.repeat_interleave(r, 1),
         f32(3, 2),
         values([2], torch.int64),
-        opsets=SINCE_11,
+        opsets=AROUND,
         routes=("trace",),
     ),
     Row(
         "repeat-interleave-positions",
         lambda r: torch.repeat_interleave(r),
         values([2, 0, 1, 3], torch.int64),
-        opsets=SINCE_11,
+        opsets=AROUND,
         routes=("trace",),
     ),
 ]
@@ -152,9 +150,8 @@ WRITES = [
     Row("put-column-list", put((slice(None), [0, 2])), f32(4, 3), f32(4, 2)),
     Row("put-broadcast", put([0, 2]), f32(4, 3), f32(3)),
     Row("put-number", put((slice(None), [1, 2])), f32(4, 3), f32()),
-    Row("put-two", put(([0, 3], [1, -1])), f32(4, 3), f32(2), opsets=SINCE_11),
-    Row("put-two-at-old-opsets", put(([0, 3], [1, -1])), f32(4, 3), f32(2), opsets=(9,)),
-    Row("put-apart", put(([0, 3], slice(None), [1, 0])), f32(4, 2, 3), f32(2, 2), opsets=SINCE_11),
+    Row("put-two", put(([0, 3], [1, -1])), f32(4, 3), f32(2), opsets=AROUND),
+    Row("put-apart", put(([0, 3], slice(None), [1, 0])), f32(4, 2, 3), f32(2, 2), opsets=AROUND),
     Row(
         "put-computed",
         lambda x, i, v: x.index_put((i,), v),
@@ -162,7 +159,7 @@ WRITES = [
         values([3, -4], torch.int64),
         f32(2, 3),
         dynamic=N,
-        opsets=SINCE_11,
+        opsets=AROUND,
     ),
     Row(
         "put-computed-two",
@@ -170,7 +167,7 @@ WRITES = [
         f32(4, 4),
         values([3, -4], torch.int64),
         f32(2),
-        opsets=SINCE_11,
+        opsets=AROUND,
     ),
     Row(
         "put-computed-column",
@@ -178,7 +175,7 @@ WRITES = [
         f32(3, 4),
         values([3, 1], torch.int64),
         f32(3, 2),
-        opsets=SINCE_11,
+        opsets=AROUND,
     ),
     Row(
         "put-promotes-nothing",
@@ -186,7 +183,7 @@ WRITES = [
         i64(4),
         values([3, 1], torch.int64),
         i64(2),
-        opsets=SINCE_11,
+        opsets=AROUND,
     ),
     Row(
         "put-accumulate",
@@ -194,7 +191,7 @@ WRITES = [
         f32(4, 3),
         values([3, 1, 3, -4], torch.int64),
         f32(4, 3),
-        opsets=SINCE_16,
+        opsets=AROUND,
         trap="equal positions add up",
     ),
     Row(
@@ -203,16 +200,7 @@ WRITES = [
         f32(4, 4),
         values([3, 1, 3], torch.int64),
         f32(),
-        opsets=SINCE_16,
-    ),
-    Row(
-        "put-accumulate-needs-16",
-        lambda x, i, v: x.index_put((i,), v, accumulate=True),
-        f32(4),
-        values([3, 1], torch.int64),
-        f32(2),
-        min_opset=16,
-        opsets=(16,),
+        opsets=AROUND,
     ),
     Row(
         "put-mask-number", lambda x, m: _masked(x, m, 5.0), f32(4, 3), boolean(4, 3), dynamic={0: {0: "n"}, 1: {0: "n"}}
@@ -227,7 +215,7 @@ WRITES = [
         f32(4, 3),
         values([True, False, True, True], torch.bool),
         f32(3, 3),
-        opsets=SINCE_11,
+        opsets=AROUND,
     ),
     Row("put-mask-computed", lambda x: _masked(x, x < 0, 0.0), f32(4, 3), dynamic=N),
     Row(
@@ -242,7 +230,7 @@ WRITES = [
         f32(4),
         values([3, 1], torch.int64),
         f32(2),
-        opsets=SINCE_11,
+        opsets=AROUND,
     ),
 ]
 

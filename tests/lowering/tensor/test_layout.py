@@ -10,7 +10,7 @@ from tests.harness import Row, boolean, export_row, f16, f32, f64, i32, i64, row
 
 # torch.export wants bounds declared for axes that these slice or divide, which a row cannot say
 TRACE = ("trace",)
-SINCE_10 = (10, 13, 17, 20, 23)  # Slice with steps and computed bounds
+AROUND = (9, 11, 17, 20)
 ROW_AND_COLUMN = {0: {0: "rows", 1: "columns"}}
 
 RESHAPES = [
@@ -192,7 +192,7 @@ JOINS = [
 PARTS = [
     Row("slice", lambda x: x[1:3], f32(5, 2)),
     Row("slice-negative", lambda x: x[:, -3:-1], f32(2, 5), dynamic=ROW_AND_COLUMN, routes=TRACE),
-    Row("slice-step", lambda x: x[1::2], f32(5), dynamic="batch", routes=TRACE, opsets=SINCE_10),
+    Row("slice-step", lambda x: x[1::2], f32(5), dynamic="batch", routes=TRACE, opsets=AROUND),
     Row("slice-step-static", lambda x: (x[1::2], x[:, ::3]), f32(5, 7)),
     Row("slice-past-the-end", lambda x: x[2:100], f32(5), dynamic="batch", routes=TRACE, trap="bounds are clamped"),
     Row("slice-before-the-start", lambda x: x[-100:2], f32(5), dynamic="batch", routes=TRACE),
@@ -203,7 +203,7 @@ PARTS = [
         f32(9, 2),
         f32(3),
         dynamic={0: {0: "m"}, 1: {0: "n"}},
-        opsets=SINCE_10,
+        opsets=AROUND,
         routes=TRACE,
     ),
     Row(
@@ -212,11 +212,11 @@ PARTS = [
         f32(9, 2),
         f32(3),
         dynamic={0: {0: "m"}, 1: {0: "n"}},
-        opsets=SINCE_10,
+        opsets=AROUND,
         routes=TRACE,
     ),
     Row("slice-whole", lambda x: x[:] * 2, f32(5), dynamic="batch"),
-    Row("slice-half-axis", lambda x: x[: x.shape[0] // 2], f32(6, 2), dynamic="batch", opsets=SINCE_10, routes=TRACE),
+    Row("slice-half-axis", lambda x: x[: x.shape[0] // 2], f32(6, 2), dynamic="batch", opsets=AROUND, routes=TRACE),
     Row("slice-int", lambda x: x[1:3], i64(5)),
     Row("slice-bool", lambda x: x[1:3], boolean(5)),
     Row("narrow", lambda x: x.narrow(1, 1, 2), f32(2, 4), dynamic="batch"),
@@ -228,7 +228,7 @@ PARTS = [
         f32(9),
         f32(3),
         dynamic={0: {0: "m"}, 1: {0: "n"}},
-        opsets=SINCE_10,
+        opsets=AROUND,
         routes=TRACE,
     ),
     Row(
@@ -236,7 +236,7 @@ PARTS = [
         lambda x, y: torch.narrow(x, 0, y, 2),
         f32(9),
         i64(low=1, high=5),
-        opsets=SINCE_10,
+        opsets=AROUND,
         routes=("trace", "export"),
     ),
     Row(
@@ -244,7 +244,7 @@ PARTS = [
         lambda x, y: torch.narrow(x, 1, y, 2),
         f32(2, 9),
         values(-3, torch.int64),
-        opsets=SINCE_10,
+        opsets=AROUND,
         routes=("export",),
     ),
     Row("narrow-copy", lambda x: torch.narrow_copy(x, 1, 1, 2), f32(2, 4)),
@@ -283,7 +283,6 @@ PARTS = [
         lambda x: torch.cat([x, x]).chunk(2),
         f32(4, 2),
         dynamic="batch",
-        min_opset=13,
     ),
     Row(
         "chunk-dynamic-uneven",
@@ -291,7 +290,6 @@ PARTS = [
         f32(2, 7),
         dynamic={0: {1: "width"}},
         sizes={"width": 11},
-        min_opset=13,
         routes=TRACE,
         trap="11 in 3 chunks is 4, 4, 3",
     ),
@@ -301,7 +299,6 @@ PARTS = [
         f32(2, 7),
         dynamic={0: {1: "width"}},
         sizes={"width": 2},
-        min_opset=13,
         routes=TRACE,
         trap="2 in 3 pieces is 1, 1, 0",
     ),

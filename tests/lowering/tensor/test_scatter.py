@@ -11,10 +11,7 @@ N = {0: {0: "n"}}
 BOTH = {0: {0: "a", 1: "b"}}
 # torch.export wants bounds declared for axes that these slice, which a row cannot say
 TRACE = ("trace",)
-SINCE_11 = (11, 13, 17, 20, 23)
-SINCE_14 = (14, 17, 20, 23)
-SINCE_16 = (16, 18, 20, 23)
-SINCE_18 = (18, 20, 23)
+AROUND = (9, 11, 15, 18)  # before ScatterElements, before its reductions, before those of extremes
 INDEX = values([[0, 2, 1], [1, 0, 2]], torch.int64)
 ONCE = values([[0, 2, 1], [1, 0, 3]], torch.int64)
 
@@ -30,7 +27,7 @@ PARTS = [
         lambda x: torch.slice_scatter(x, x[1:-1] * 2, 0, 1, -1),
         f32(5),
         dynamic=N,
-        opsets=SINCE_11,
+        opsets=AROUND,
         routes=TRACE,
         sizes={"n": 2},
         trap="the slice of two elements is empty",
@@ -40,7 +37,7 @@ PARTS = [
         lambda x: torch.slice_scatter(x, x[1::2] * 2, 0, 1, None, 2),
         f32(5),
         dynamic=N,
-        opsets=SINCE_11,
+        opsets=AROUND,
         routes=TRACE,
     ),
     Row(
@@ -50,7 +47,7 @@ PARTS = [
         dynamic=N,
         routes=TRACE,
         sizes={"n": 1},
-        opsets=(10, 13, 20),
+        opsets=(9, 13, 20),
     ),
     Row(
         "slice-scatter-from-the-end",
@@ -59,7 +56,7 @@ PARTS = [
         dynamic=N,
         routes=TRACE,
         sizes={"n": 1},
-        opsets=(10, 13, 20),
+        opsets=(9, 13, 20),
     ),
     Row(
         "select-scatter",
@@ -76,7 +73,7 @@ PARTS = [
         f32(2),
         f32(3),
         dynamic={0: {0: "m"}, 2: {0: "n"}},
-        opsets=SINCE_11,
+        opsets=AROUND,
         routes=TRACE,
     ),
     Row("diagonal-scatter", lambda x, s: torch.diagonal_scatter(x, s), f32(3, 4), f32(3)),
@@ -92,7 +89,7 @@ PARTS = [
         lambda x: torch.diagonal_scatter(x, x.diagonal(1) * 2, 1),
         f32(3, 4),
         dynamic=BOTH,
-        opsets=SINCE_11,
+        opsets=AROUND,
         routes=TRACE,
         sizes={"a": 6, "b": 5},
     ),
@@ -105,7 +102,7 @@ ALONG = [
         f32(4, 2),
         values([3, 0], torch.int64),
         f32(2, 2),
-        opsets=SINCE_11,
+        opsets=AROUND,
     ),
     Row(
         "index-copy-list",
@@ -114,14 +111,14 @@ ALONG = [
         f32(2, 2),
         dynamic={0: {0: "n"}, 1: {0: "n"}},
         routes=("export",),
-        opsets=(11, 13, 20),
+        opsets=(9, 13, 20),
     ),
     Row(
         "index-fill",
         lambda x, i: x.index_fill(1, i, -1),
         f32(2, 4),
         values([3, 0], torch.int64),
-        opsets=SINCE_11,
+        opsets=AROUND,
         dynamic=N,
     ),
     Row(
@@ -130,7 +127,7 @@ ALONG = [
         f32(4, 2),
         values([3, -4], torch.int64),
         f32(),
-        opsets=SINCE_11,
+        opsets=AROUND,
     ),
     Row(
         "index-add",
@@ -138,7 +135,7 @@ ALONG = [
         f32(4, 2),
         values([3, 0, 3], torch.int64),
         f32(3, 2),
-        opsets=SINCE_16,
+        opsets=AROUND,
         trap="equal positions add up",
     ),
     Row(
@@ -147,17 +144,8 @@ ALONG = [
         f32(2, 4),
         values([3, 0, 3], torch.int64),
         f32(2, 3),
-        opsets=SINCE_16,
+        opsets=AROUND,
         dynamic={0: {0: "n"}, 2: {0: "n"}},
-    ),
-    Row(
-        "index-add-needs-16",
-        lambda x, i, s: x.index_add(0, i, s),
-        f32(4),
-        values([3, 0, 3], torch.int64),
-        f32(3),
-        min_opset=16,
-        opsets=(16,),
     ),
     Row(
         "index-add-zero-dim",
@@ -165,7 +153,7 @@ ALONG = [
         f32(),
         values([0], torch.int64),
         f32(),
-        opsets=SINCE_16,
+        opsets=AROUND,
     ),
     Row(
         "index-reduce-prod",
@@ -173,7 +161,7 @@ ALONG = [
         f32(4, 2),
         values([3, 0, 3], torch.int64),
         f32(3, 2),
-        opsets=SINCE_16,
+        opsets=AROUND,
     ),
     Row(
         "index-reduce-amax",
@@ -181,7 +169,7 @@ ALONG = [
         f32(4),
         values([3, 0, 3], torch.int64),
         f32(3),
-        opsets=SINCE_18,
+        opsets=AROUND,
     ),
     Row(
         "index-reduce-mean",
@@ -189,7 +177,7 @@ ALONG = [
         f32(4),
         values([3, 0, 3], torch.int64),
         f32(3),
-        opsets=SINCE_16,
+        opsets=AROUND,
     ),
 ]
 
@@ -223,14 +211,14 @@ ELEMENTS = [
         f32(2, 4),
         INDEX,
         f32(2, 3),
-        opsets=SINCE_16,
+        opsets=AROUND,
     ),
     Row(
         "scatter-value-multiply",
         lambda x, i: x.scatter(1, i, 2.0, reduce="multiply"),
         f32(2, 4),
         INDEX,
-        opsets=SINCE_16,
+        opsets=AROUND,
     ),
     Row(
         "scatter-add",
@@ -238,26 +226,17 @@ ELEMENTS = [
         f32(2, 4),
         values([[0, 0, 1], [1, 1, 1]], torch.int64),
         f32(2, 3),
-        opsets=SINCE_16,
+        opsets=AROUND,
         dynamic={0: {0: "n"}, 1: {0: "n"}, 2: {0: "n"}},
     ),
-    Row(
-        "scatter-add-needs-16",
-        lambda x, i, s: x.scatter_add(0, i, s),
-        f32(4),
-        values([0, 0], torch.int64),
-        f32(2),
-        min_opset=16,
-        opsets=(16,),
-    ),
-    Row("scatter-add-int", lambda x, i, s: x.scatter_add(1, i, s), i64(2, 4), INDEX, i64(2, 3), opsets=SINCE_16),
+    Row("scatter-add-int", lambda x, i, s: x.scatter_add(1, i, s), i64(2, 4), INDEX, i64(2, 3), opsets=AROUND),
     Row(
         "scatter-sum",
         lambda x, i, s: x.scatter_reduce(0, i, s, "sum"),
         f32(4),
         values([0, 0, 3], torch.int64),
         f32(3),
-        opsets=SINCE_16,
+        opsets=AROUND,
     ),
     Row(
         "scatter-sum-without-self",
@@ -265,7 +244,7 @@ ELEMENTS = [
         f32(4),
         values([0, 0, 3], torch.int64),
         f32(3),
-        opsets=SINCE_16,
+        opsets=AROUND,
     ),
     Row(
         "scatter-prod",
@@ -273,7 +252,7 @@ ELEMENTS = [
         f32(4),
         values([0, 0, 3], torch.int64),
         f32(3),
-        opsets=SINCE_16,
+        opsets=AROUND,
     ),
     Row(
         "scatter-mean",
@@ -281,7 +260,7 @@ ELEMENTS = [
         f32(4),
         values([0, 0, 3], torch.int64),
         f32(3),
-        opsets=SINCE_16,
+        opsets=AROUND,
     ),
     Row(
         "scatter-mean-without-self",
@@ -289,7 +268,7 @@ ELEMENTS = [
         f32(4),
         values([0, 0, 3], torch.int64),
         f32(3),
-        opsets=SINCE_16,
+        opsets=AROUND,
         trap="what nothing is written to keeps its value",
     ),
     Row(
@@ -298,7 +277,7 @@ ELEMENTS = [
         f32(4),
         values([0, 0, 3], torch.int64),
         f32(3),
-        opsets=SINCE_18,
+        opsets=AROUND,
     ),
     Row(
         "scatter-amin-without-self",
@@ -306,7 +285,7 @@ ELEMENTS = [
         f32(4),
         values([0, 0, 3], torch.int64),
         f32(3),
-        opsets=SINCE_18,
+        opsets=AROUND,
     ),
     Row(
         "scatter-amax-int",
@@ -314,7 +293,7 @@ ELEMENTS = [
         i64(4),
         values([0, 0, 3], torch.int64),
         i64(3),
-        opsets=SINCE_18,
+        opsets=AROUND,
     ),
     Row(
         "masked-scatter",
@@ -322,7 +301,7 @@ ELEMENTS = [
         f32(2, 3),
         boolean(2, 3),
         f32(7),
-        opsets=SINCE_11,
+        opsets=AROUND,
         dynamic={0: {0: "n"}, 1: {0: "n"}, 2: {0: "m"}},
         sizes={"n": 3, "m": 9},
     ),
@@ -332,16 +311,16 @@ ELEMENTS = [
         f32(2, 3),
         boolean(3),
         f32(2, 3),
-        opsets=SINCE_11,
+        opsets=AROUND,
     ),
-    Row("put-flat", lambda x, i, s: x.put(i, s), f32(2, 3), values([5, -6], torch.int64), f32(2), opsets=SINCE_11),
+    Row("put-flat", lambda x, i, s: x.put(i, s), f32(2, 3), values([5, -6], torch.int64), f32(2), opsets=AROUND),
     Row(
         "put-flat-accumulate",
         lambda x, i, s: x.put(i, s, accumulate=True),
         f32(2, 3),
         values([5, 0, 5], torch.int64),
         f32(3),
-        opsets=SINCE_16,
+        opsets=AROUND,
     ),
 ]
 
@@ -355,7 +334,7 @@ DIAGONALS = [
         lambda x: x.diagonal(-1),
         f32(3, 4),
         dynamic=BOTH,
-        opsets=SINCE_11,
+        opsets=AROUND,
         sizes={"a": 7, "b": 5},
         routes=TRACE,
     ),
@@ -363,7 +342,7 @@ DIAGONALS = [
     Row("linalg-diagonal", lambda x: torch.linalg.diagonal(x, offset=1), f32(2, 3, 3)),
     Row("diag-embed", lambda x: torch.diag_embed(x), f32(2, 3), dynamic=N),
     Row("diag-embed-offset", lambda x: torch.diag_embed(x, -1, 0, 2), f32(2, 3)),
-    Row("diag-embed-dynamic", lambda x: torch.diag_embed(x, 1), f32(2, 3), dynamic=BOTH, opsets=SINCE_11),
+    Row("diag-embed-dynamic", lambda x: torch.diag_embed(x, 1), f32(2, 3), dynamic=BOTH, opsets=AROUND),
     Row("diag-of-vector", lambda x: torch.diag(x, 1), f32(3)),
     Row("diag-of-matrix", lambda x: torch.diag(x, -1), f32(3, 4)),
     Row("diagflat", lambda x: torch.diagflat(x), f32(2, 2)),
@@ -371,8 +350,8 @@ DIAGONALS = [
     Row("tril", lambda x: x.tril(), f32(3, 4)),
     Row("tril-below", lambda x: x.tril(-1), f32(2, 3, 4)),
     Row("triu", lambda x: x.triu(1), f32(3, 4)),
-    Row("triu-dynamic", lambda x: x.triu(1), f32(3, 4), dynamic=BOTH, opsets=SINCE_14),
-    Row("triu-dynamic-by-comparison", lambda x: x.triu(-1), f32(3, 4), dynamic=BOTH, opsets=(11, 13)),
+    Row("triu-dynamic", lambda x: x.triu(1), f32(3, 4), dynamic=BOTH, opsets=AROUND),
+    Row("triu-dynamic-by-comparison", lambda x: x.triu(-1), f32(3, 4), dynamic=BOTH, opsets=(9, 13)),
     Row("triu-mask", lambda x: torch.triu(torch.ones(4, 4, dtype=torch.bool), 1) & x, boolean(4, 4)),
     Row("tril-int", lambda x: x.tril(), i64(3, 3)),
     Row("tril-int32", lambda x: x.tril(1), i32(3, 3)),
@@ -380,13 +359,13 @@ DIAGONALS = [
     Row("tril-double", lambda x: x.tril(), f64(3, 3)),
     Row("causal-mask", lambda x: torch.full((4, 4), float("-inf")).triu(1) + x, f32(4, 4)),
     Row("unfold", lambda x: x.unfold(1, 3, 2), f32(2, 8), dynamic=N),
-    Row("unfold-dynamic", lambda x: x.unfold(0, 3, 1), f32(5, 2), dynamic=N, opsets=SINCE_11),
+    Row("unfold-dynamic", lambda x: x.unfold(0, 3, 1), f32(5, 2), dynamic=N, opsets=AROUND),
     Row(
         "unfold-part",
         lambda x: x.unfold(1, x.shape[1] // 2, x.shape[1] // 4),
         f32(2, 8),
         dynamic={0: {1: "length"}},
-        opsets=SINCE_11,
+        opsets=AROUND,
         routes=CAPTURES,
     ),
     Row("unfold-zero-dim", lambda x: x.unfold(0, 1, 1), f32()),
@@ -394,7 +373,7 @@ DIAGONALS = [
 ]
 
 TURNS = [
-    Row("flip", lambda x: x.flip(0, -1), f32(2, 3), dynamic=N, opsets=(10, 13, 20)),
+    Row("flip", lambda x: x.flip(0, -1), f32(2, 3), dynamic=N, opsets=(9, 13, 20)),
     Row("flip-static", lambda x: x.flip(1), f32(2, 3)),
     Row("flip-int", lambda x: x.flip(0), i64(3)),
     Row("flip-bool", lambda x: x.flip(0), boolean(3)),

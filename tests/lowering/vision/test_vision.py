@@ -34,28 +34,26 @@ def _nms(threshold: float) -> object:
 
 
 NMS = [
-    Row("nms", _nms(0.4), values(BOXES[:4]), values(SCORES[:4]), min_opset=10),
-    Row("nms-exactly-the-threshold", _nms(0.5), values(BOXES), values(SCORES), min_opset=10, trap="> and not >="),
+    Row("nms", _nms(0.4), values(BOXES[:4]), values(SCORES[:4])),
+    Row("nms-exactly-the-threshold", _nms(0.5), values(BOXES), values(SCORES), trap="> and not >="),
     Row(
         "nms-threshold-between-floats",
         _nms(0.6),
         values([[0.0, 0.0, 10.0, 10.0], [0.0, 0.0, 10.0, 6.0]]),
         values([0.9, 0.8]),
-        min_opset=10,
         trap="6/10 in float32 is more than 0.6",
     ),
-    Row("nms-ties", _nms(0.4), values(BOXES[:5]), values([0.5] * 5), min_opset=10, trap="the first of equals stays"),
-    Row("nms-inside-out", _nms(0.0), values(BOXES), values(SCORES), min_opset=10, trap="such a box overlaps nothing"),
-    Row("nms-negative-scores", _nms(0.4), values(BOXES[:4]), values([-1.0, -2.0, -0.5, 0.0]), min_opset=10),
-    Row("nms-one", _nms(1.0), values(BOXES), values(SCORES), min_opset=10),
-    Row("nms-none", _nms(0.5), f32(0, 4), f32(0), min_opset=10),
+    Row("nms-ties", _nms(0.4), values(BOXES[:5]), values([0.5] * 5), trap="the first of equals stays"),
+    Row("nms-inside-out", _nms(0.0), values(BOXES), values(SCORES), trap="such a box overlaps nothing"),
+    Row("nms-negative-scores", _nms(0.4), values(BOXES[:4]), values([-1.0, -2.0, -0.5, 0.0])),
+    Row("nms-one", _nms(1.0), values(BOXES), values(SCORES)),
+    Row("nms-none", _nms(0.5), f32(0, 4), f32(0)),
     Row(
         "nms-any-count",
         lambda boxes, scores: boxes[ops.nms(boxes, scores, 0.5)],
         f32(8, 4, low=0, high=5),
         f32(8),
         dynamic="batch",
-        min_opset=10,
     ),
     Row(
         "batched-nms",
@@ -63,7 +61,6 @@ NMS = [
         values(BOXES[:5]),
         values(SCORES[:5]),
         values([0, 0, 1, 1, 2], torch.int64),
-        min_opset=10,
     ),
 ]
 
@@ -206,7 +203,7 @@ class Moved(torch.nn.Module):
 DEFORM_OPSETS = (11, 13, 16, 18, 19, 20, 23)
 FAR = {"low": -4.0, "high": 4.0}
 DEFORM = [
-    Row("deform", Deform(), f32(2, 4, 6, 7), f32(2, 12, 4, 6, **FAR), min_opset=11),
+    Row("deform", Deform(), f32(2, 4, 6, 7), f32(2, 12, 4, 6, **FAR)),
     Row("deform-mask", Deform(), f32(2, 4, 6, 7), f32(2, 12, 4, 6, **FAR), f32(2, 6, 4, 6), opsets=DEFORM_OPSETS),
     Row(
         "deform-whole-offsets",

@@ -253,9 +253,10 @@ def _joined(machine: Machine, node: Node, one: ScriptList, other: ScriptList) ->
 
 @list_operator("aten::extend", "aten::add_")
 @by_columns(changes=True)
-def _extend(machine: Machine, node: Node, items: ScriptList, more: ScriptList) -> Any:
+def _extend(machine: Machine, node: Node, items: ScriptList, more: ScriptList) -> ScriptList:
     machine.touch(items, node.source)
     items.become(_joined(machine, node, items, more))
+    return items
 
 
 def _gathered(

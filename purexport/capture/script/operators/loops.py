@@ -1,5 +1,7 @@
 """Loops of a script: they are unrolled where their trip count is known, and become `prim::Loop` where data decides it.
 
+A loop of more known steps than `machine.MOST_COPIES` becomes a `prim::Loop` too, where its body allows that.
+
 The body is interpreted again and again, until all carried variables have the same types before and after a step.  Each
 carried variable begins as a constant of the loop.  A variable that a step changes becomes a value of the graph, in a
 form that fits the change (`loop_slots`).  Lists, dicts and attributes from outside that the body changes are carried in
@@ -28,14 +30,18 @@ _ENDLESS = 2**63 - 1
 def loop(machine: Machine, node: Node, most: Any, condition: Any, *initial: Any) -> Any:
     """`prim::Loop` with its bound, its first condition and its carried variables.
 
-    Steps that were unrolled before the condition became data-dependent stay unrolled.
+    Steps that were unrolled before the condition became data-dependent stay unrolled.  A loop of many known steps is
+    recorded as one that depends on data.
     """
     (body,) = node.torch.blocks()
+    key = next(body.inputs()).unique()
+    stays = machine.kept is not None and key in machine.kept
     step, carried = 0, list(initial)
-    while not isinstance(condition, Value) and not isinstance(most, Value) and step < most and condition:
+    while not stays and not isinstance(condition, Value) and not isinstance(most, Value) and step < most and condition:
+        machine.count_copy(key, step)
         condition, *carried = machine.run_block(body, [step, *carried])
         step += 1
-    if isinstance(condition, Value) or (isinstance(most, Value) and condition):
+    if isinstance(condition, Value) or (condition and (isinstance(most, Value) or step < most)):
         try:
             carried = _by_data(machine, node, most, condition, _Loop(machine, node.source, step, carried))
         except Raised as error:

@@ -8,7 +8,9 @@ from typing import Any
 import torch
 
 from purexport.aten.graph import Source, TensorType, Value
+from purexport.aten.memory import lies_in_order
 from purexport.aten.schema import bind, dtype_from_code
+from purexport.capture.script.by_schema import record_by_schema
 from purexport.capture.script.conversions import cast, literal, to_number
 from purexport.capture.script.kinds import NUMBER_DTYPES, NUMBERS
 from purexport.capture.script.machine import Machine
@@ -89,6 +91,18 @@ def _number_of_elements(machine: Machine, node: Node, tensor: Value) -> Any:
     return reduce(lambda a, b: machine.record("aten::mul.int", {"a": a, "b": b}, node.source, int), sizes, 1)
 
 
+@handles("aten::stride", on=COMPUTED)
+def _stride(machine: Machine, node: Node, tensor: Value, *dim: Any) -> Any:
+    """The strides of what lies in memory in the order of its elements: products of its sizes."""
+    if not lies_in_order(tensor.tensor):
+        return NotImplemented
+    found: list[Any] = [1]
+    for size in reversed(_sizes(machine, tensor, node.source)[1:]):
+        found.append(machine.record("aten::mul.int", {"a": found[-1], "b": size}, node.source, int))
+    found = found[::-1] if tensor.tensor.shape else []
+    return found[dim[0]] if dim else found
+
+
 def _sizes(machine: Machine, tensor: Value, source: Source) -> list[Any]:
     dims = range(machine.fakes[tensor].dim())
     return [machine.record("aten::size.int", {"self": tensor, "dim": dim}, source) for dim in dims]
@@ -108,6 +122,14 @@ def _equal(machine: Machine, node: Node, one: Value, other: Value) -> Any:
             code="script-operator",
         )
     return _all(machine, machine.record("aten::eq.Tensor", {"self": one, "other": other}, node.source), node.source)
+
+
+@handles("aten::where", on=COMPUTED)
+def _where(machine: Machine, node: Node, condition: Any, *rest: Any) -> Any:
+    """Torch takes a mask of bytes too; its shape function and ONNX take booleans alone."""
+    if not isinstance(condition, Value) or machine.fakes[condition].dtype is not torch.uint8:
+        return NotImplemented
+    return record_by_schema(machine, node, [cast(machine, condition, torch.bool, node.source), *rest])
 
 
 @handles("aten::allclose", on=COMPUTED)

@@ -1,0 +1,120 @@
+"""Export with the Python numbers among the arguments as inputs of the file, as a trace of torch.onnx has them.
+
+A number becomes a zero-dim tensor before the stages run: int64, float64 or bool, also in containers of Python's own.
+Where the capture or a later stage refuses that (an axis must be known, Python counts with the number), the number is
+the constant that it was.  Invariant: a model that exports with numbers as constants exports here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Callable, Sequence
+
+import torch
+
+from purexport.capture.choose import takes_numbers
+from purexport.capture.core.request import NumbersHeldError, Request, flatten
+from purexport.capture.core.structures import apart, number_tensor
+from purexport.errors import ExportError
+from purexport.stages.lower import Onnx
+from purexport.stages.run import Run, said
+
+Stages = Callable[[Run], tuple[Run, Onnx]]
+_MOST_APART = 8  # more numbers than these are not tried one after the other
+
+
+def lower_with_numbers(run: Run, stages: Stages) -> tuple[Run, Onnx]:
+    """The graph by `stages` with as many numbers as possible as inputs, and the run that has tensors for them.
+
+    Raises what `stages` raises where all numbers are constants.
+    """
+    places = _places(run)
+    if not places:
+        return stages(run)
+    remarks: list[str] = []
+    done = _tried(run, places, stages, remarks)
+    if done is None:
+        remarks.clear()
+        done = stages(run)  # raises what has nothing to do with the numbers
+        taken: list[int] = []
+        for place in places if 1 < len(places) <= _MOST_APART else ():
+            other = _tried(run, [*taken, place], stages, remarks)
+            if other is not None and len(other[0].numbers) > len(taken):
+                taken, done = [*taken, place], other
+        left = ", ".join(map(repr, _names(run, [place for place in places if place not in taken])))
+        remarks.append(
+            f"the Python numbers {left} among the arguments cannot be inputs of the file, because the model must know "
+            "them at the export; the file has those of the example"
+        )
+    declared, onnx = done
+    onnx.lowered.remarks[:0] = said(list(dict.fromkeys(remarks)))
+    return declared, onnx
+
+
+def _places(run: Run) -> list[int]:
+    """Which leaves of the arguments are numbers that may be inputs; none by a route that has none."""
+    args, kwargs = run.arguments
+    options = run.options
+    request = Request(run.model, args, kwargs, options.capture, dynamic_shapes=options.dynamic_shapes)
+    if run.weights.valueless_tensors or not takes_numbers(request):
+        return []
+    return [place for place, number in enumerate(apart(run.arguments).numbers()) if number]
+
+
+def _tried(run: Run, places: Sequence[int], stages: Stages, remarks: list[str]) -> tuple[Run, Onnx] | None:
+    """The graph with the numbers at these places as inputs, less those that a trace holds; None where it is refused.
+
+    Warnings are shown only if it is not.
+    """
+    taken = list(places)
+    idle: list[int] = []
+    while taken:
+        given, positions = _with_tensors(run, taken, idle)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                done = stages(given)
+            except NumbersHeldError as held:
+                gone = [place for place, position in positions.items() if position in held.positions]
+                taken = [place for place in taken if place not in gone]
+                if held.remark is None:
+                    idle += gone
+                else:
+                    remarks.append(held.remark)
+                continue
+            except ExportError:
+                return None
+        for item in caught:
+            warnings.warn_explicit(item.message, item.category, item.filename, item.lineno)
+        return done
+    return stages(run)
+
+
+def _with_tensors(run: Run, taken: Sequence[int], idle: Sequence[int]) -> tuple[Run, dict[int, int]]:
+    """The run with zero-dim tensors for the numbers at these places, and the position of each among the tensors."""
+    tree = apart(run.arguments)
+    leaves = [leaf for _, leaf in tree.leaves()]
+    places = [place for place, number in enumerate(tree.numbers()) if number or _is_tensor(leaves[place])]
+    tensors = [place for place in places if place in taken or _is_tensor(leaves[place])]
+    fixed = {index: leaves[place] for index, place in enumerate(places) if place not in tensors}
+    free = {index for index, place in enumerate(places) if place in idle}
+    positions = {place: tensors.index(place) for place in taken}
+    args, kwargs = tree.rebuilt(
+        number_tensor(leaf) if place in positions else leaf for place, leaf in enumerate(leaves)
+    )
+    numbers = {position: leaves[place] for place, position in positions.items()}
+    constants = {index: None if index in free else number for index, number in fixed.items()}
+    return dataclasses.replace(run, args=args, kwargs=kwargs, numbers=numbers, constants=constants), positions
+
+
+def _names(run: Run, places: Sequence[int]) -> list[str]:
+    """The names that the numbers at these places would have as inputs."""
+    given, positions = _with_tensors(run, places, [])
+    request = Request(run.model, given.args, given.kwargs)
+    names = flatten(request).names
+    return [names[position] for position in positions.values()]
+
+
+def _is_tensor(leaf: object) -> bool:
+    return isinstance(leaf, torch.Tensor)

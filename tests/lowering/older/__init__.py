@@ -1,0 +1,1 @@
+"""Operator rows for purexport/lowering/core."""
