@@ -48,6 +48,11 @@ def checked(x: Tensor) -> Tensor:
     return x.reshape(x.shape[0] * 2, -1)
 
 
+def scaled_unless_empty(x: Tensor) -> Tensor:
+    rows = x.shape[0]
+    return x * float(rows) if rows else x
+
+
 def written_to(x: Tensor) -> Tensor:
     """The size is the same at the end, whatever it was where Python asked for it."""
     rows = x.shape[0] * 1
@@ -70,7 +75,7 @@ CASES = {
     "a branch on the size": Case(long_or_short, False, branch=(5, 6)),
     "a branch for a size of one": Case(lambda x: -x if x.shape[0] == 1 else x, False, branch=(1,)),
     "a check of the size": Case(checked, False),
-    "a number beside a truth value of the same size": Case(lambda x: x * float(x.shape[0]) if x.shape[0] else x, True),
+    "a number beside a truth value of the same size": Case(scaled_unless_empty, True),
     "a number of a size that is written to": Case(written_to, True),
     "a number in the text of a message": Case(lambda x: x * float(f"{x.shape[0]}"), True),
 }
