@@ -12,14 +12,12 @@ from torch import Tensor
 from purexport.capture.trace import torchscript
 from purexport.capture.trace.replay import Asked, UnfitError
 
-SCALE = torch.ones(4)
-
 
 def _asked(function: Callable[[Tensor], Tensor]) -> Asked:
     def results(*tensors: Tensor) -> list[Tensor]:
         return [function(tensors[0])]
 
-    recorded = torchscript.trace(results, [torch.ones(3, 4)], ["x"], [("buffer", "scale", SCALE)], [], True)
+    recorded = torchscript.trace(results, [torch.ones(3, 4)], ["x"], [], [], True)
     assert recorded.asked is not None
     return recorded.asked
 
@@ -53,5 +51,5 @@ def test_numbers(name: str) -> None:
 def test_what_follows_from_elements_that_were_not_computed_is_not_known() -> None:
     asked = _asked(of_elements)
     assert asked.at([torch.ones(5, 4)]) == [25]
-    with pytest.raises(UnfitError, match="nonzero"):
+    with pytest.raises(UnfitError):
         asked.at([torch.ones(9000, 4)])

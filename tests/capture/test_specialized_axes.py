@@ -60,6 +60,19 @@ def attention_to_twice_as_many(x: Tensor) -> Tensor:
     return torch.nn.functional.scaled_dot_product_attention(rows, keys, keys, is_causal=bool(causal))[0, 0]
 
 
+def scaled_unless_empty(x: Tensor) -> Tensor:
+    rows = x.shape[0]
+    return x * float(rows) if rows else x
+
+
+def written_to(x: Tensor) -> Tensor:
+    """The size is the same at the end, whatever it was where Python asked for it."""
+    rows = x.shape[0] * 1
+    number = float(rows)
+    rows.clamp_(max=3) if isinstance(rows, Tensor) else rows
+    return x * number
+
+
 CASES = {
     "a root of the size": Case(lambda x: x * math.sqrt(x.shape[0]), True),
     "a whole root, which is that of twice the size, too": Case(lambda x: x * int(x.shape[0] ** 0.5), True),
@@ -76,6 +89,9 @@ CASES = {
     "a check of the size": Case(checked, False),
     "causal but for a single query with a single key": Case(attention, False),
     "causal but for a single query with several keys": Case(attention_to_twice_as_many, True),
+    "a number beside a truth value of the same size": Case(scaled_unless_empty, True),
+    "a number of a size that is written to": Case(written_to, True),
+    "a number in the text of a message": Case(lambda x: x * float(f"{x.shape[0]}"), True),
 }
 
 

@@ -89,8 +89,8 @@ class Recorded:
 
     `notes` are the tracer's warnings of numbers that follow from values.  `asks_for_sizes` is True where Python asked
     for a number that follows from sizes alone.  `decisions` are its truth values among those, as (line, result).
-    `results` are those of the run, `held` the inputs whose very numbers Python took, by position with the line.
     `asked` finds out those numbers at other sizes, where that is possible without running the model.
+    `results` are those of the run, `held` the inputs whose very numbers Python took, by position with the line.
     """
 
     script: Any
@@ -99,9 +99,9 @@ class Recorded:
     objects: list[Any]
     asks_for_sizes: bool
     decisions: list[tuple[str, bool]]
+    asked: replay.Asked | None
     results: list[torch.Tensor]
     held: dict[int, str]
-    asked: replay.Asked | None
 
     def idle(self, positions: Collection[int]) -> set[int]:
         """Those of the inputs that no result and no write follows from."""
@@ -148,7 +148,7 @@ def trace(
             def recorded(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
                 visible.takes({position: values[position] for position in numbers})
                 results.extend(function(*values[: len(tensors)]))
-                return (*results, *visible.size_tensors())
+                return (*results, *visible.asked_for())
 
             graph, _ = torch._C._create_graph_by_tracing(
                 recorded,
@@ -176,9 +176,9 @@ def trace(
         visible.packed.objects,
         visible.asks_for_sizes,
         visible.decisions,
+        asked,
         results,
         visible.held,
-        asked,
     )
 
 
@@ -201,18 +201,22 @@ class _Visible:
         self.decisions: list[tuple[str, bool]] = []
         self.numbers: dict[int, int] = {}
         self.held: dict[int, str] = {}
-        self.asked: dict[int, tuple[torch.Tensor, Any]] = {}  # numbers that Python got, with the tensors of sizes
+        # numbers that Python got, by value and kind of number: the tensor, the count of writes to it, the answer
+        self.asked: dict[tuple[int, type], tuple[torch.Tensor, int, Any]] = {}
         self.answers: list[Any] = []
+
+    def asked_for(self) -> list[torch.Tensor]:
+        """The tensors of sizes whose numbers Python asked for, which are then results of the trace, too."""
+        found = list(self.asked.values())
+        if any(tensor.is_inference() or tensor._version != version for tensor, version, _ in found):
+            return []  # one was written to later, and the trace would give what it holds at the end
+        self.answers = [answer for *_, answer in found]
+        return [tensor for tensor, *_ in found]
 
     def takes(self, numbers: Mapping[int, torch.Tensor]) -> None:
         """Learn which tensors of the run stand for Python numbers, by the positions of the inputs."""
         found = {position: torch._C._get_value_trace(tensor) for position, tensor in numbers.items()}  # type: ignore[attr-defined]
         self.numbers = {value.unique(): position for position, value in found.items()}
-
-    def size_tensors(self) -> list[torch.Tensor]:
-        """The tensors of sizes whose numbers Python asked for, which are then results of the trace, too."""
-        self.answers = [answer for _, answer in self.asked.values()]
-        return [tensor for tensor, _ in self.asked.values()]
 
     def refuse_unseen_writes(self) -> None:
         """Raise ExportError for a write to memory with aliasing that the tracer did not see."""
@@ -233,14 +237,14 @@ class _Visible:
         before = len(self.caught)
         result = self._call(function, args, kwargs)
         name = getattr(function, "__name__", "")
-        if name in _NUMBERS and self.numbers:
-            self._hold(name, args[0])
         if name == "__format__" and args[0].dim() == 0 and _is_size(args[0]):  # the text of a message
             with untraced():
                 number = args[0].item()
             self._note(args[0], number)
             self.asks_for_sizes = True
             self._forget(before)
+        if name in _NUMBERS and self.numbers:
+            self._hold(name, args[0])
         if name in _NUMBERS and _is_size(args[0]):
             self.asks_for_sizes = True
             self._note(args[0], result)
@@ -252,6 +256,13 @@ class _Visible:
                 warning.filename, warning.lineno = _users_line()
         return result
 
+    def _note(self, tensor: torch.Tensor, answer: Any) -> None:
+        """Keep a number that Python got, unless it is a constant."""
+        value = torch._C._get_value_trace(tensor) if self.dynamic and tracing_state() is not None else None  # type: ignore[attr-defined]
+        if value is not None and value.node().kind() != "prim::Constant":
+            version = 0 if tensor.is_inference() else tensor._version
+            self.asked.setdefault((value.unique(), type(answer)), (tensor, version, answer))
+
     def _hold(self, name: str, tensor: torch.Tensor) -> None:
         """Note the arguments whose numbers Python takes here.  A truth value that follows from one is a choice of the
         path, of which the tracer warns.
@@ -259,12 +270,6 @@ class _Visible:
         value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
         origins = {value.unique()} if name == "__bool__" else _origins(value)
         self.held |= {self.numbers[one]: "{}:{}".format(*_users_line()) for one in origins & self.numbers.keys()}
-
-    def _note(self, tensor: torch.Tensor, answer: Any) -> None:
-        """Keep a number that Python got, unless it is a constant."""
-        value = torch._C._get_value_trace(tensor) if self.dynamic and tracing_state() is not None else None  # type: ignore[attr-defined]
-        if value is not None and value.node().kind() != "prim::Constant":
-            self.asked.setdefault(value.unique(), (tensor, answer))
 
     def _forget(self, since: int) -> None:
         """Take back what the tracer has warned of."""
