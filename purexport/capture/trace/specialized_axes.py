@@ -285,19 +285,23 @@ class _Difference:
 
     def _compare_by_line(self) -> None:
         groups = [_by_line(taken.graph.calls) for taken in (self.one, self.other)]
-        without_line: list[str] = []
+        without_line: list[tuple[int, str]] = []  # and after how many places
         for key in dict.fromkeys([*groups[0], *groups[1]]):
             mine, theirs = (group.get(key, []) for group in groups)
             place = str((mine or theirs)[0].source)
             if not mine or not theirs:
                 self.first_other = self.first_other or place
             elif len(mine) != len(theirs):  # so many steps, where it is one line
-                (self.places if mine[0].source.line else without_line).append(key[1] or place)
+                if mine[0].source.line:
+                    self.places.append(key[1] or place)
+                else:
+                    without_line.append((len(self.places), key[1] or place))
             else:
                 for one, other in zip(mine, theirs, strict=True):
                     self._compare(one, other, place, None)
         if self.first_other is None:
-            self.places += without_line
+            for position, place in reversed(without_line):
+                self.places.insert(position, place)
 
     def _compare(self, mine: Call, theirs: Call, before: str, origins: Any) -> None:
         """Note the place of two calls with other constants.  A further element of a list comes from the call before."""
