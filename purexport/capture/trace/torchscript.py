@@ -304,7 +304,7 @@ class _Visible:
                 return found
             args, kwargs = int_lists.listed(function, name, args, kwargs)
         if function is functional.group_norm:
-            return _group_norm(*args, **kwargs)
+            return sizes.group_norm(*args, **kwargs)
         result = _SAFE.get(name, function)(*args, **kwargs)
         if name in _UNSEEN_SHARING:
             several = [result] if isinstance(result, torch.Tensor) else result
@@ -403,17 +403,6 @@ def _bools_as_numbers(
     numbers = [key for key in ("fill_value", "value", "alpha") if isinstance(kwargs.get(key), bool)]
     plain = {key: int(kwargs[key]) for key in numbers}
     return tuple(int(item) if isinstance(item, bool) else item for item in args), {**kwargs, **plain}
-
-
-def _group_norm(
-    input: torch.Tensor,
-    num_groups: int,
-    weight: torch.Tensor | None = None,
-    bias: torch.Tensor | None = None,
-    eps: float = 1e-5,
-) -> torch.Tensor:
-    """`group_norm` without its check that there is more than one value, which asks for sizes where we do not see it."""
-    return torch.group_norm(input, num_groups, weight, bias, eps, torch.backends.cudnn.enabled)
 
 
 def _with_axes(tensor: torch.Tensor, count: int) -> torch.Tensor:
