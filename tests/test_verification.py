@@ -119,7 +119,7 @@ def test_a_type_without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any) -> Any:
         raise NoKernel("[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Add(14)")
 
-    monkeypatch.setattr(sessions, "_session", fails)
+    monkeypatch.setattr(sessions, "session_of", fails)
     with pytest.raises(
         purexport.ExportError, match=r"no kernel for one of its operators.*float32 \(.*Add\(14\)"
     ) as told:

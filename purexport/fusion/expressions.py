@@ -62,7 +62,7 @@ class Expressions:
     def _slice(self, call: Call) -> tuple[int, int, int, int, int] | None:
         """(axis from the end, start, end, size, step) of a slice with known bounds."""
         shape = shape_of(call.args["self"])
-        bounds = [self.number(call.args[name]) for name in ("dim", "start", "end", "step")]
+        bounds = [self.number(call.args[name], sizes=True) for name in ("dim", "start", "end", "step")]
         if shape is None:
             return None
         axis, start, end, step = bounds
@@ -72,8 +72,8 @@ class Expressions:
         size = shape[axis]
         if start in (None, 0) and isinstance(end, int) and end >= _END >> 1 and step == 1:
             return (axis, 0, size, size, 1) if isinstance(size, int) else None
-        if not isinstance(size, int) or not all(isinstance(item, int) for item in (start, end)):
-            return None
+        if axis != -1 or not isinstance(size, int) or not all(isinstance(item, int) for item in (start, end)):
+            return None  # a number may be that of a size of the example, which other axes need not have
         start, end, step = slice(start, end, step).indices(size)
         return axis, start, end, size, step
 
@@ -85,8 +85,11 @@ class Expressions:
             call = self.call(value)
         return value
 
-    def number(self, value: Any) -> Any:
-        """A Python number, also one that is computed from sizes; None where it is unknown."""
+    def number(self, value: Any, *, sizes: bool = False) -> Any:
+        """A Python number; None where it is unknown.
+
+        With `sizes` also one that is computed from sizes, which is that of the example: for parts of the last axis.
+        """
         if not isinstance(value, Value):
             return value
         value = self._source(value)
@@ -97,15 +100,15 @@ class Expressions:
         call = self.call(value)
         if call is None:
             return None
-        if call.base == "aten::size" and "dim" in call.args:
-            shape, dim = shape_of(call.args["self"]), self.number(call.args["dim"])
+        if call.base == "aten::size" and "dim" in call.args and sizes:
+            shape, dim = shape_of(call.args["self"]), self.number(call.args["dim"], sizes=True)
             return shape[dim] if shape is not None and isinstance(shape[dim], int) else None
         if call.base in _ON_NUMBERS:
-            operands = [self.number(call.args[name]) for name in ("self", "other") if name in call.args]
+            operands = [self.number(call.args[name], sizes=sizes) for name in ("self", "other") if name in call.args]
             if None not in operands:
                 return _ON_NUMBERS[call.base](*operands)
         if call.base in ("aten::ScalarImplicit", "aten::Int", "aten::IntImplicit"):
-            return self.number(call.args["a"])
+            return self.number(call.args["a"], sizes=sizes)
         return None
 
     def sliced(self, value: Any) -> tuple[Value, int, int, int] | None:
@@ -133,14 +136,14 @@ class Expressions:
         if not isinstance(size, int):
             return None
         if call.base == "aten::chunk":
-            step = -(-size // self.number(call.args["chunks"]))
+            step = -(-size // self.number(call.args["chunks"], sizes=True))
             ends = [*range(0, size, step), size]
         elif call.base == "aten::split":
-            ends = [*range(0, size, self.number(call.args["split_size"])), size]
+            ends = [*range(0, size, self.number(call.args["split_size"], sizes=True)), size]
         elif call.base == "aten::split_with_sizes":
             ends = [0]
             for part in call.args["split_sizes"]:
-                ends.append(ends[-1] + self.number(part))
+                ends.append(ends[-1] + self.number(part, sizes=True))
         else:
             return None
         return self.plain(call.args["self"]), ends[index], ends[index + 1], 1

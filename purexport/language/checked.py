@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import numpy as np
 import torch
 
 from purexport.errors import VerificationError
@@ -16,10 +14,12 @@ STEPS = 16
 PROMPT = 9
 
 
-def check_steps(decoder: Decoder, run: Callable[[dict[str, Any]], Sequence[Any]], steps: int = STEPS) -> float:
+def check_steps(
+    decoder: Decoder, run: Callable[[dict[str, torch.Tensor]], Sequence[torch.Tensor]], steps: int = STEPS
+) -> float:
     """The largest difference of a logit, relative to the largest logit of its step, over a prompt and `steps` tokens.
 
-    `run` takes arrays by the names of inputs and returns the outputs.
+    `run` takes tensors by the names of inputs and returns the outputs.
     Raises VerificationError at the first step whose logits differ by more than rounding.
     """
     args = decoder.args(1, PROMPT, 0, seed=1)
@@ -28,12 +28,12 @@ def check_steps(decoder: Decoder, run: Callable[[dict[str, Any]], Sequence[Any]]
     for count in range(1 + steps):
         with torch.no_grad():
             wanted = decoder.step(*args)
-        found = run({name: _array(item) for name, item in zip(decoder.input_names, args, strict=True)})
-        logits, mine = wanted[0].float().numpy(), np.asarray(found[0], dtype=np.float32)
+        found = run(dict(zip(decoder.input_names, args, strict=True)))
+        logits, mine = wanted[0].float(), found[0].float()
         where = f"step {count}" if count else "the prompt"
         if mine.shape != logits.shape:
-            raise VerificationError(f"{where}: the file gives logits {mine.shape}, torch {logits.shape}")
-        difference = float(np.abs(mine - logits).max() / max(float(np.abs(logits).max()), 1e-6))
+            raise VerificationError(f"{where}: the file gives logits {list(mine.shape)}, torch {list(logits.shape)}")
+        difference = float((mine - logits).abs().max() / logits.abs().max().clamp(min=1e-6))
         if not difference <= rtol:
             raise VerificationError(
                 f"{where}: a logit of the file differs from torch's by {difference:.2g} of the largest logit"
@@ -43,7 +43,3 @@ def check_steps(decoder: Decoder, run: Callable[[dict[str, Any]], Sequence[Any]]
         masks = decoder.masks(1, 1, PROMPT + count)
         args = (token, *masks, *wanted[1:])
     return worst
-
-
-def _array(tensor: torch.Tensor) -> Any:
-    return tensor.detach().contiguous().numpy()

@@ -7,13 +7,13 @@ Invariant: nothing in here, or below it, knows an architecture by name.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from purexport.errors import ExportError
 from purexport.fusion.rewriting import Fused, rewrite
 from purexport.fusion.targets import TARGETS, rows_of
 from purexport.language.attention import attention_recorded
@@ -29,8 +29,10 @@ from purexport.language.folder import (
 )
 from purexport.language.library import library
 from purexport.language.step import BATCH, PAST, SEQ, Decoder, decoder_of
+from purexport.lock import alone
 from purexport.options import Options
 from purexport.program import ONNXProgram
+from purexport.runtime.sessions import run, session_of
 from purexport.stages.build import build_program
 from purexport.stages.capture import capture_model
 from purexport.stages.finish import judge_path
@@ -93,7 +95,8 @@ def language_model(
     """Write a decoder to the folder `out`, with what runtimes need beside it; returns a report.
 
     `model_or_folder` is a model of transformers with a language-model head, or a folder that `save_pretrained` wrote.
-    The weights of a folder are copied from its checkpoint when the file is written, and are never in memory.
+    The weights of a folder are copied from its checkpoint when the file is written, and are not in memory,
+    unless `verify` loads them to compare.
 
     The file takes `input_ids`, `attention_mask` (over past and new tokens), `position_ids` where the model has them,
     and `past_key_values.N.key` and `.value`.  It gives `logits` and `present.N.key` and `.value`.  Batch, new tokens
@@ -106,7 +109,8 @@ def language_model(
     for).  `verify=True` compares the logits of a prompt and 16 greedy steps in onnxruntime with those of torch.
 
     Raises ExportError for what is no such model, and as `export` does; ValueError for an option out of range; OSError
-    where `out` cannot be written to; VerificationError for logits that differ.
+    where `out` cannot be written to; ImportError where onnxruntime is missing for `verify`; VerificationError for
+    logits that differ.
     """
     if target not in TARGETS:
         raise ValueError(f"target={target!r} is not one of {', '.join(map(repr, TARGETS))}")
@@ -118,13 +122,14 @@ def language_model(
     positions = max_length or _positions(model)
     place = Path(out)
     options = _options(decoder, opset_version, weights, external_data, progress)
-    place.mkdir(parents=True, exist_ok=True)
-    judge_path(place / MODEL_FILE, options)
+    if place.exists():
+        judge_path(place / MODEL_FILE, options)
     files = files_beside(folder) if folder is not None else configs_of(model)
     if target == "onnxruntime-genai":
         files |= {"genai_config.json": genai_config(model, decoder, positions)}
     refuse_others(place, files)
     program, report = _exported(model, decoder, options, target, positions)
+    place.mkdir(parents=True, exist_ok=True)
     program.save(place / MODEL_FILE, external_data=external_data)
     write_files(place, files)
     report.files = [MODEL_FILE, *files]
@@ -169,11 +174,11 @@ def _exported(
     model: Any, decoder: Decoder, options: Options, target: str, positions: int
 ) -> tuple[ONNXProgram, LanguageModelReport]:
     example = decoder.args(BATCH, SEQ, PAST)
-    with attention_recorded(model), opened(decoder.step, example, None, options) as run:
-        pure = make_pure(run, capture_model(run))
+    with alone(), attention_recorded(model), opened(decoder.step, example, None, options) as one:
+        pure = make_pure(one, capture_model(one))
         fused = rewrite(pure.graph, rows_of(target, positions))
-        program = build_program(run, lower_to_onnx(run, pure))
-    return program, _report(run, program, decoder, target, fused)
+        program = build_program(one, lower_to_onnx(one, pure))
+    return program, _report(one, program, decoder, target, fused)
 
 
 def _report(run: Run, program: ONNXProgram, decoder: Decoder, target: str, fused: Fused) -> LanguageModelReport:
@@ -193,15 +198,7 @@ def _positions(model: Any) -> int:
 
 def _verified(folder: Path | None, decoder: Decoder, place: Path, last_logits: bool) -> float:
     """Run the written file in onnxruntime, and the model in torch.  Raises VerificationError for a difference."""
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ExportError(
-            "verify=True runs the file in onnxruntime: pip install onnxruntime", code="verify-impossible"
-        ) from error
+    session = session_of(str(place / MODEL_FILE))
     if folder is not None:
         decoder = decoder_of(library().AutoModelForCausalLM.from_pretrained(folder).eval(), last_logits)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(place / MODEL_FILE), options, providers=["CPUExecutionProvider"])
-    return check_steps(decoder, lambda feed: session.run(None, feed))
+    return check_steps(decoder, functools.partial(run, session))

@@ -47,9 +47,9 @@ class Sessions:
             self._folder = tempfile.TemporaryDirectory(prefix="purexport-", ignore_cleanup_errors=True)
             path = str(Path(self._folder.name, "model.onnx"))
             ps.save(model, path, external_data=True)
-            self._session = (initializer or _session)(path)
+            self._session = (initializer or session_of)(path)
         else:
-            self._session = (initializer or _session)(ps.dumps(model))
+            self._session = (initializer or session_of)(ps.dumps(model))
         return self._session
 
     def of(self, model: ps.ModelProto) -> Any:
@@ -64,7 +64,8 @@ class Sessions:
             self._folder = None
 
 
-def _session(model: Any) -> Any:
+def session_of(model: bytes | str) -> Any:
+    """A session on the CPU of the bytes or the path of a model.  Raises ImportError without onnxruntime."""
     onnxruntime: Any = package("onnxruntime", "running a model")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3

@@ -104,6 +104,18 @@ def with_sinks(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tenso
     return own.operator("attention")(query, key, value, mask, None, sinks, 0.3, 0.0, False)  # type: ignore[no-any-return]
 
 
+def biased(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """A bias for each head and key, whatever the query."""
+    bias = torch.linspace(-1, 0, HEADS)[None, :, None, None] * torch.arange(key.shape[2])
+    return own.operator("attention")(query, key, value, mask, bias, None, 0.3, 0.0, False)  # type: ignore[no-any-return]
+
+
+def scaled_by_the_length(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
+    """The factor is another one for each number of keys."""
+    scores = query @ _repeated(key).transpose(-1, -2) * (key.shape[2] * 0.1) + added(mask)
+    return scores.softmax(-1) @ _repeated(value)
+
+
 def scaled_dot_product(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
     return nn.functional.scaled_dot_product_attention(query, _repeated(key), _repeated(value), mask)
 

@@ -23,6 +23,8 @@ ROWS: dict[str, tuple[Any, Any, Any, dict[str, Any], dict[str, int]]] = {
     "interleaved": (parts.powers, parts.next_to_each_other, parts.recorded, {}, {NORM: 1, ROTARY: 2, ATTENTION: 1}),
     "split": (parts.without_weight, parts.part_by_part, parts.capped, {}, {"bare_rms_norm": 1, "split_rotary": 2, ATTENTION: 1}),
     "sinks": (parts.powers, parts.in_halves, parts.with_sinks, {}, {NORM: 1, ROTARY: 2, ATTENTION: 1}),
+    "biased": (parts.powers, parts.in_halves, parts.biased, {}, {NORM: 1, ROTARY: 2, ATTENTION: 1}),
+    "scaled-by-the-length": (parts.powers, parts.in_halves, parts.scaled_by_the_length, {}, {NORM: 1, ROTARY: 2}),
     "scaled-dot-product": (parts.powers, parts.in_halves, parts.scaled_dot_product, {}, {NORM: 1, ROTARY: 2, "fused_attention": 1}),
     "products": (parts.powers, parts.in_halves, parts.products, {}, {NORM: 1, ROTARY: 2, "written_attention": 1}),
     "masked-fill": (parts.powers, parts.in_halves, parts.masked_fill, {}, {NORM: 1, ROTARY: 2, "written_attention": 1}),
@@ -58,14 +60,15 @@ def _run(program: Any, args: Any) -> Any:
     return run_ort(program.model_proto.SerializeToString(), feed)
 
 
-def test_padding_behind_the_tokens() -> None:
+@pytest.mark.parametrize(("attention", "inputs"), [(parts.recorded, 9), (parts.biased, 11)], ids=["plain", "biased"])
+def test_padding_behind_the_tokens(attention: Any, inputs: int) -> None:
     """For onnxruntime-genai only the number of a row's tokens counts, and the kernel knows their positions."""
     torch.manual_seed(0)
-    model = parts.Decoder(*HALVES).eval()
+    model = parts.Decoder(*HALVES[:2], attention).eval()
     program, fused = parts.fused_program(model, "onnxruntime-genai", 21)
     assert fused.counts == {NORM: 1, ROTARY: 2, ATTENTION: 1}
     nodes = [node for node in program.model_proto.graph.node if node.op_type == "GroupQueryAttention"]
-    assert [len(node.input) for node in nodes] == [9]  # the angles, and neither positions nor a bias
+    assert [len(node.input) for node in nodes] == [inputs]  # the angles, no positions, and the model's own bias
     args = parts.arguments(2, 6, 0, holes=[(1, 5), (1, 4)])
     with torch.no_grad():
         expected = model(*args)

@@ -150,6 +150,8 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         purexport.language_model(tmp_path, tmp_path / "out")
     with pytest.raises(ValueError, match="target='tflite' is not one of 'onnx'"):
         purexport.language_model(made("LlamaForCausalLM"), tmp_path / "out", "tflite")
+    with pytest.raises(ExportError, match="Linear is no model of transformers"):
+        purexport.language_model(torch.nn.Linear(2, 2), tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert main(["llm", str(tmp_path), "-o", str(tmp_path / "out")]) == 1
     assert "has no config.json" in capsys.readouterr().err

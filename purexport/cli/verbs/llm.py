@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from purexport.cli.streams import report_stream
 from purexport.cli.terminal import safe_lines
@@ -61,11 +60,8 @@ def run(args: argparse.Namespace) -> int:
         last_logits=args.last_logits,
         verify=args.verify,
     )
-    text = json.dumps(_facts(report), indent=2) if args.json else safe_lines(f"wrote {args.output}\n{report.as_text()}")
+    text = (
+        json.dumps(report.as_dict(), indent=2) if args.json else safe_lines(f"wrote {args.output}\n{report.as_text()}")
+    )
     report_stream(args.output).write(text + "\n")
     return 0
-
-
-def _facts(report: Any) -> dict[str, Any]:
-    facts: dict[str, Any] = report.as_dict()
-    return facts

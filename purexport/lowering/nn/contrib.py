@@ -75,7 +75,7 @@ def group_query_attention(
     else:
         total = op.cast(_value(op, add_sizes(op, past, length)), dtypes.INT32)
         used = op.Expand(op.Sub(total, 1), op.ints([batch]))
-        bias = _with_padding(op, query, padding, bias, length)
+    bias = _with_padding(op, query, None if lengths else padding, bias, length)
     shape = query.shape or (None, None, None)
     whole = tuple(
         (*(item.shape or (None,) * 4)[:2], _sum(item, shape[1]), (item.shape or (None,) * 4)[3])
