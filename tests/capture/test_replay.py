@@ -13,11 +13,14 @@ from purexport.capture.trace import torchscript
 from purexport.capture.trace.replay import Asked, UnfitError
 
 
+OWNED = torch.ones(4)
+
+
 def _asked(function: Callable[[Tensor], Tensor]) -> Asked:
     def results(*tensors: Tensor) -> list[Tensor]:
         return [function(tensors[0])]
 
-    recorded = torchscript.trace(results, [torch.ones(3, 4)], ["x"], [], [], True)
+    recorded = torchscript.trace(results, [torch.ones(3, 4)], ["x"], [("buffer", "owned", OWNED)], [], True)
     assert recorded.asked is not None
     return recorded.asked
 
@@ -53,3 +56,16 @@ def test_what_follows_from_elements_that_were_not_computed_is_not_known() -> Non
     assert asked.at([torch.ones(5, 4)]) == [25]
     with pytest.raises(UnfitError):
         asked.at([torch.ones(9000, 4)])
+
+
+def of_what_it_writes(x: Tensor) -> Tensor:
+    return x * int(OWNED.mul_(1.0).repeat(x.shape[0]).shape[0])
+
+
+def test_what_the_model_owns_is_not_written_to() -> None:
+    before = OWNED._version
+    asked = _asked(of_what_it_writes)
+    assert OWNED._version == before + 1  # the trace itself
+    with pytest.raises(UnfitError, match="mul_"):
+        asked.at([torch.ones(5, 4)])
+    assert OWNED._version == before + 1
