@@ -12,7 +12,6 @@ from torch import Tensor
 from purexport.capture.trace import torchscript
 from purexport.capture.trace.replay import Asked, UnfitError
 
-
 OWNED = torch.ones(4)
 
 

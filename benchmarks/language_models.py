@@ -1,0 +1,115 @@
+"""How many language models `purexport.language_model` writes, whether they are right, and what became of attention.
+
+    python benchmarks/language_models.py [--target onnx onnxruntime] [--opset 23] [--only NAME ...] [--part 1/2]
+
+Every class of transformers' MODEL_FOR_CAUSAL_LM_MAPPING with a tiny random config (tests/models/decoders.py), whose
+heads are 16 wide, as ONNX Runtime's kernels want.  The file is run on a prompt of three rows, one with a hidden token
+in it and one with padding in front, and on 16 greedy steps.  Logits of tokens that are not hidden are compared with
+torch.  One line is printed for each class, then a summary.  Each class runs in a process forked from this one.  Needs
+Linux, transformers and onnxruntime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from purexport.fusion.targets import TARGETS  # noqa: E402
+from purexport.language.model import LanguageModelReport, program_of  # noqa: E402
+from purexport.runtime.sessions import run, session_of  # noqa: E402
+from tests.models import decoders  # noqa: E402
+from tests.torchvision_shim import torchvision  # noqa: E402
+
+STEPS = 16
+HEADS, WIDTH = 4, 16
+BOUND = 1e-3  # of a logit; the largest logits are about 10
+_SMALL = {"mamba_d_state", "state_size", "ssm_state_size", "query_pre_attn_scalar"}
+
+
+def widen_heads() -> None:
+    """Make the heads of the tiny configs as wide as kernels want them."""
+    for name, size in decoders.TINY.items():
+        if size == HEADS * 8:
+            decoders.TINY[name] = HEADS * WIDTH
+        elif size == 8 and name not in _SMALL:
+            decoders.TINY[name] = WIDTH
+
+
+def worst_of(name: str, target: str, opset: int) -> tuple[LanguageModelReport, float]:
+    """The report, and the largest difference of a logit.  Raises LeftOutError for a class that is no case."""
+    model = decoders.made(name).step.model
+    program, decoder, report = program_of(model, target, opset)
+    session = session_of(program.model_proto.SerializeToString())
+    args = list(decoder.args(3, 6, 0, seed=1))
+    args[1][1, 0] = 0
+    args[1][2, :2] = 0
+    worst = 0.0
+    for _ in range(1 + STEPS):
+        length = args[0].shape[1]
+        if decoder.takes_positions:
+            args[2] = (args[1].cumsum(1) - 1).clamp(min=0)[:, -length:].contiguous()
+        with torch.no_grad():
+            wanted = decoder.step(*args)
+        logits = run(session, dict(zip(decoder.input_names, args, strict=True)))[0]
+        shown = args[1][:, -length:].bool()
+        worst = max(worst, float((logits - wanted[0])[shown].abs().max()))
+        mask = torch.cat([args[1], torch.ones(3, 1, dtype=torch.int64)], 1)
+        token = wanted[0][:, -1:].argmax(-1)
+        args = [token, mask, *([token] if decoder.takes_positions else []), *wanted[1:]]
+    return report, worst
+
+
+def line_of(name: str, target: str, opset: int) -> str:
+    """What became of a class, in a line that begins with a word for it."""
+    try:
+        report, worst = worst_of(name, target, opset)
+    except decoders.LeftOutError as error:
+        return f"left    {name}: {error}"
+    except Exception as error:  # whatever happens is the result
+        first = str(error).partition("\n")[0]
+        return f"fails   {name}: {type(error).__name__}: {first}"
+    word = "right" if worst <= BOUND else "WRONG"
+    reason = f"; {report.not_fused[0]}" if report.not_fused else ""
+    return f"{word:7} {name}: {report.attention} of {report.layers} layers, {worst:.1e}{reason}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--target", nargs="+", choices=TARGETS, default=["onnx", "onnxruntime"])
+    parser.add_argument("--opset", type=int, default=23)
+    parser.add_argument("--only", nargs="+")
+    parser.add_argument("--part", default="1/1", help="of the classes, as in 1/2")
+    chosen = parser.parse_args()
+    torchvision()
+    warnings.simplefilter("ignore")
+    widen_heads()
+    place, parts = map(int, chosen.part.split("/"))
+    names = chosen.only or decoders.classes()[place - 1 :: parts]
+    for target in chosen.target:
+        words: Counter[str] = Counter()
+        for name in names:
+            reading, writing = os.pipe()
+            process = os.fork()
+            if not process:
+                os.write(writing, line_of(name, target, chosen.opset).encode())
+                os._exit(0)
+            os.close(writing)
+            with open(reading, "rb") as pipe:
+                said = pipe.read().decode() or f"fails   {name}: the process ended"
+            os.waitpid(process, 0)
+            words[said.split()[0]] += 1
+            print(said, flush=True)
+        print(f"{target}, opset {chosen.opset}: {dict(words)}")
+
+
+if __name__ == "__main__":
+    main()
