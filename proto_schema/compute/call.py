@@ -1,0 +1,120 @@
+"""`Call`: what a row of the table sees of one node beside the values of its inputs.
+
+A tensor is a numpy array of the type that `dtypes.DTYPES[code].numpy` names: the type itself where numpy has it, else
+a wider one that holds every value exactly (float32 for bfloat16 and the smaller floats, int8 or uint8 for the 4- and
+2-bit integers). The code of the type goes beside the array (`dtype`), and whoever runs the row rounds its results to
+the type that the operator's constraints say. So a row computes with plain arrays, and only an operator whose output
+type no constraint tells (Cast, Constant, ...) returns `Typed`. A string tensor is an array of objects that are str.
+A sequence is a list of values, a map a dict, and an optional without an element is `NOTHING`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, TypeAlias
+
+import numpy.typing as npt
+
+from proto_schema.onnx import GraphProto
+from proto_schema.operators import OpSchema
+
+__all__ = ["NOTHING", "Array", "Body", "Call", "MisuseError", "Nothing", "Typed", "Value"]
+
+Array: TypeAlias = npt.NDArray[Any]
+
+
+class Nothing:
+    """The value of an optional that has no element."""
+
+    def __repr__(self) -> str:
+        return "NOTHING"
+
+
+NOTHING: Final = Nothing()
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A result with the code of its data type, for operators whose type constraints do not tell it."""
+
+    array: Array
+    dtype: int
+
+
+Value: TypeAlias = "Array | Typed | list[Any] | dict[Any, Any] | Nothing | None"
+Body: TypeAlias = Callable[[GraphProto, Sequence[Value]], list[Value]]
+"""Runs the graph of an attribute on values for its inputs, in the scope of the node, and gives its outputs."""
+
+
+class MisuseError(ValueError):
+    """The inputs or attributes of a node contradict its specification. Whoever runs the row adds the node's name."""
+
+
+class Call:
+    """One node that is being computed: its operator's version, its attributes, and the types of its inputs."""
+
+    __slots__ = ("attributes", "body", "dtypes", "outputs", "schema")
+
+    def __init__(
+        self,
+        schema: OpSchema,
+        attributes: Mapping[str, Any],
+        dtypes: Sequence[int],
+        outputs: Sequence[bool],
+        body: Body | None = None,
+    ) -> None:
+        """`attributes` holds Python values: numbers, bytes, lists, TensorProto, GraphProto, TypeProto.
+
+        `dtypes` has the code of each input, 0 for one that is absent or no tensor. `outputs` says for each output of
+        the node whether it is wanted (its name is not empty).
+        """
+        self.schema = schema
+        self.attributes = attributes
+        self.dtypes = dtypes
+        self.outputs = outputs
+        self.body = body
+
+    @property
+    def version(self) -> int:
+        """The opset in which this version of the operator appeared."""
+        return self.schema.since_version
+
+    def dtype(self, place: int) -> int:
+        """The code of an input's data type, 0 where it is absent or no tensor."""
+        return self.dtypes[place] if place < len(self.dtypes) else 0
+
+    def wants(self, place: int) -> bool:
+        """Whether the node names that output."""
+        return place < len(self.outputs) and self.outputs[place]
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute: the node's, else the operator's default, else `default`. Text is bytes."""
+        if name in self.attributes:
+            return self.attributes[name]
+        declared = self.schema.attributes.get(name)
+        if declared is None or declared.default is None:
+            return default
+        return list(declared.default) if isinstance(declared.default, tuple) else declared.default
+
+    def text(self, name: str, default: str = "") -> str:
+        """The value of a text attribute."""
+        value = self.attribute(name, default)
+        return value.decode("utf-8", "replace") if isinstance(value, (bytes, bytearray)) else str(value)
+
+    def axis(self, value: int, rank: int) -> int:
+        """An axis counted from the front. Raises MisuseError for one outside of the rank."""
+        if not -rank <= value < rank:
+            self.fail(f"axis {value} is outside of a tensor of rank {rank}")
+        return value % rank if rank else 0
+
+    def run(self, name: str, inputs: Sequence[Value]) -> list[Value]:
+        """The outputs of the graph in attribute `name` for these inputs."""
+        graph = self.attribute(name)
+        if self.body is None or not isinstance(graph, GraphProto):
+            self.fail(f"{self.schema.name} needs a graph in its attribute {name!r}")
+        return self.body(graph, inputs)
+
+    def fail(self, why: str) -> NoReturn:
+        """Raise MisuseError: the node contradicts its specification."""
+        raise MisuseError(why)
