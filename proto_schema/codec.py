@@ -14,7 +14,7 @@ from proto_schema.collection import paused_collection
 from proto_schema.errors import DecodeError, EncodeError
 from proto_schema.fields import Message
 from proto_schema.generate import decoder, encoder, sizer
-from proto_schema.payload import BytesLike, FileMap, Payload, byte_view
+from proto_schema.payload import BytesLike, FileMap, Payload, byte_view, chunks
 from proto_schema.wire import MAX_DEPTH, MAX_LENGTH
 
 WHOLE = 1 << 23  # input up to this size is decoded from one bytes object
@@ -136,6 +136,6 @@ def flattened(parts: Iterable[BytesLike]) -> Iterator[bytes | bytearray | memory
     """The parts with every Payload replaced by its chunks."""
     for part in parts:
         if isinstance(part, Payload):
-            yield from part.chunks()
+            yield from chunks(part)
         else:
             yield part

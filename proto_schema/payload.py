@@ -308,8 +308,21 @@ def nbytes(data: BytesLike) -> int:
 
 
 def chunks(data: BytesLike, limit: int = CHUNK) -> Iterator[memoryview]:
-    """The bytes of a payload or bytes-like object as bounded views."""
-    return data.chunks(limit) if isinstance(data, Payload) else pieces(byte_view(data), limit)
+    """The bytes of a payload or bytes-like object as bounded views. ValueError for a payload of another size."""
+    return _counted(data, limit) if isinstance(data, Payload) else pieces(byte_view(data), limit)
+
+
+def _counted(data: Payload, limit: int) -> Iterator[memoryview]:
+    """Offsets are laid out by sizes, so a payload of another size would shift or overwrite what lies behind it."""
+    made = 0
+    for view in data.chunks(limit):
+        made += view.nbytes
+        if made > data.nbytes:
+            break
+        yield view
+    if made != data.nbytes:
+        more = "more than " if made > data.nbytes else ""
+        raise ValueError(f"{data!r} made {more}{min(made, data.nbytes)} bytes; a payload must make as many as it says")
 
 
 def contiguous(data: BytesLike) -> memoryview | bytes:

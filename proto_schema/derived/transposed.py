@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from proto_schema.derived.cast import CastPayload
-from proto_schema.derived.strided import Array, StridedPayload, blocks, is_contiguous, row_major
+from proto_schema.derived.strided import Array, StridedPayload, blocks, fill, is_contiguous, row_major
 from proto_schema.dtypes import DTYPES
 from proto_schema.payload import CHUNK, FileRange, MemoryPayload, Payload, pieces
 
@@ -83,6 +83,7 @@ class TransposedPayload(Payload):
     def _in_order(self, items: Array, limit: int) -> Iterator[memoryview]:
         for corner, shape in blocks(items.shape, max(limit // self.width, 1)):
             cut = tuple(slice(at, at + extent) for at, extent in zip(corner, shape, strict=True))
-            block = np.ascontiguousarray(items[cut])
+            block = np.empty(shape, items.dtype)
+            fill(block, items[cut])
             if block.size:
                 yield from pieces(block.reshape(-1).view(np.uint8).data, limit)

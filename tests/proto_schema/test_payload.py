@@ -75,6 +75,32 @@ def test_a_lazy_payload_of_another_size_is_refused(made: object) -> None:
         ps.LazyPayload(4, lambda: made).tobytes()
 
 
+class Untrue(ps.Payload):
+    """Says 4 bytes."""
+
+    def __init__(self, made: list[bytes]) -> None:
+        self.made = made
+
+    @property
+    def nbytes(self) -> int:
+        return 4
+
+    def chunks(self, limit: int = payload.CHUNK) -> Iterator[memoryview]:
+        yield from map(memoryview, self.made)
+
+
+@pytest.mark.parametrize("external", [False, True])
+@pytest.mark.parametrize("made", [[b"123"], [b"12", b"345"], []], ids=str)
+def test_a_payload_of_another_size_is_not_written(tmp_path: Path, made: list[bytes], external: bool) -> None:
+    tensor = ps.TensorProto(name="w", data_type=2, dims=[4], raw_data=Untrue(made))
+    model = ps.ModelProto(ir_version=10, graph=ps.GraphProto(name="g", initializer=[tensor]))
+    with pytest.raises(ValueError, match="must make as many as it says"):
+        ps.save(model, tmp_path / "m.onnx", external_data=external, size_threshold=0)
+    with pytest.raises(ValueError, match="must make as many as it says"):
+        ps.dumps(model)
+    assert not list(tmp_path.iterdir())
+
+
 def test_errors_of_sources() -> None:
     with pytest.raises(TypeError):
         ps.LazyPayload(4, lambda: 5).tobytes()

@@ -1,0 +1,120 @@
+"""Elements of pieces: bytes to float32 and back, codes packed into bytes, work done by threads in order."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from proto_schema.dtypes import DTYPES
+from proto_schema.minifloat import bfloat16_codes
+from proto_schema.onnx import TensorProto
+
+Array: TypeAlias = npt.NDArray[Any]
+Floats: TypeAlias = npt.NDArray[np.float32]
+Result = TypeVar("Result")
+
+FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
+_AHEAD = 2  # pieces for each thread that are on the way
+
+
+def singles(data: memoryview, dtype: int) -> Floats:
+    """A copy of elements as float32; `dtype` is one of `FLOATS`. A DOUBLE beyond its range becomes infinite."""
+    row = DTYPES[dtype]
+    if dtype == TensorProto.BFLOAT16:
+        return (np.frombuffer(data, row.codes).astype(np.uint32) << 16).view(np.float32)
+    with np.errstate(over="ignore"):
+        return np.frombuffer(data, row.numpy).astype(np.float32)
+
+
+def stored(values: Floats, dtype: int) -> Array:
+    """Values as the elements that a file holds: of numpy's type, or codes where numpy has none."""
+    if dtype == TensorProto.BFLOAT16:
+        return bfloat16_codes(values).astype("<u2", copy=False)
+    return values.astype(DTYPES[dtype].numpy, copy=False)
+
+
+def packed(codes: npt.NDArray[np.uint8], bits: int) -> bytes:
+    """Codes in their bytes, low bits first; the last byte is filled with zeros."""
+    if bits == 8:
+        return codes.tobytes()
+    lanes = filled(codes.reshape(-1), 8 // bits, 0).reshape(-1, 8 // bits)
+    octets: npt.NDArray[np.uint8] = lanes[:, 0].copy()
+    for place in range(1, 8 // bits):
+        octets |= lanes[:, place] << np.uint8(bits * place)
+    return octets.tobytes()
+
+
+def filled(elements: Array, multiple: int, filler: int) -> Array:
+    """The array with its last axis made longer, to a multiple."""
+    missing = -elements.shape[-1] % multiple
+    if not missing:
+        return elements
+    tail = np.full((*elements.shape[:-1], missing), filler, elements.dtype)
+    return np.concatenate([elements, tail], axis=-1)
+
+
+def extended(values: Floats, axis: int, multiple: int) -> Floats:
+    """The matrix with rows or columns of zeros up to a multiple."""
+    missing = -values.shape[axis] % multiple if multiple else 0
+    if not missing:
+        return values
+    shape = list(values.shape)
+    shape[axis] = missing
+    return np.concatenate([values, np.zeros(shape, np.float32)], axis=axis)
+
+
+def cut(chunks: Iterable[memoryview], sizes: Iterable[int]) -> Iterator[memoryview]:
+    """The bytes of chunks in pieces of these sizes; a piece that a chunk holds is a view. They must sum up alike."""
+    source = iter(chunks)
+    rest = memoryview(b"")
+    for size in sizes:
+        if rest.nbytes < size:
+            held = bytearray(rest)
+            while len(held) < size:
+                chunk = next(source)
+                missing = size - len(held)
+                if not held and chunk.nbytes >= size:
+                    rest, piece = chunk[size:], chunk[:size]
+                    break
+                held += chunk[:missing]
+                rest = chunk[missing:]
+            else:
+                piece = memoryview(held)
+        else:
+            piece, rest = rest[:size], rest[size:]
+        yield piece
+
+
+def in_order(
+    items: Iterable[tuple[memoryview, int]], work: Callable[[memoryview, int], Result], threads: int | None
+) -> Iterator[Result]:
+    """`work` of each item, in the order of the items, with so many threads at once (None: one a core)."""
+    count = threads or _cores()
+    if count == 1:
+        for item in items:
+            yield work(*item)
+        return
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(count, thread_name_prefix="quantize") as pool:
+        try:
+            for item in items:
+                waiting.append(pool.submit(work, *item))
+                if len(waiting) > count * _AHEAD:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

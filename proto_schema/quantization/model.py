@@ -1,0 +1,365 @@
+"""A model whose weights are in fewer bits: the messages that change are copied, all others are shared.
+
+For standard operators a `DequantizeLinear` (or a `Cast`) in front of all other nodes gives the value that the
+initializer gave, so that no other node changes. For ONNX Runtime a product with such a weight becomes a `MatMulNBits`,
+which reads the codes itself, and a table a `GatherBlockQuantized`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from proto_schema import operators
+from proto_schema.datafiles import payload_of
+from proto_schema.derived.cast import CastPayload
+from proto_schema.derived.transposed import permuted
+from proto_schema.dtypes import DTYPES
+from proto_schema.helper import make_attribute, make_node
+from proto_schema.onnx import AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto
+from proto_schema.payload import CHUNK, MemoryPayload, Payload, as_payload, byte_view, file_range
+from proto_schema.quantization.candidates import STANDARD, Use, Weight, candidates, graphs_of, nodes_of
+from proto_schema.quantization.integers import Rounding
+from proto_schema.quantization.scheme import Scheme
+from proto_schema.quantization.streams import Layout, Quantized
+from proto_schema.tensors import to_array
+
+Target: TypeAlias = Literal["onnx", "onnxruntime"]
+TARGETS = ("onnx", "onnxruntime")
+MICROSOFT = "com.microsoft"
+_USUAL = 32  # the block size of MatMulNBits where a type's usual one is a whole channel
+
+
+def quantize(
+    model: ModelProto, scheme: str | Mapping[str, Any] | Scheme = "int4", *, target: Target = "onnx"
+) -> ModelProto:
+    """The model with the weights that the scheme takes in fewer bits. `model` does not change.
+
+    scheme: a name of `TYPES` ("int4", "float8e4m3fn", ...), or a mapping with the fields of `Scheme`. target: "onnx"
+    for `DequantizeLinear`; "onnxruntime" for `MatMulNBits` and `GatherBlockQuantized` where they have the type. The new
+    weights are payloads that read the old ones when they are written, so the sources must stay as they are until then.
+    Raises ValueError where the model's opset has no `DequantizeLinear` of the type, and when the payloads are written,
+    for a weight with a NaN or an infinity.
+    """
+    asked = Scheme.of(scheme)
+    if target not in TARGETS:
+        raise ValueError(f"there is no target {target!r}; it can be {' or '.join(TARGETS)}")
+    weights, _ = candidates(model, asked)
+    if not weights or model.graph is None:
+        return model
+    return Rewriting(model, asked, target).run(weights)
+
+
+class Rewriting:
+    """One quantization of one model."""
+
+    def __init__(self, model: ModelProto, scheme: Scheme, target: Target) -> None:
+        self.model = model
+        self.scheme = scheme
+        self.target = target
+        self.opset = next((item.version or 1 for item in model.opset_import if (item.domain or "") in STANDARD), 1)
+        self._names = _names(model)
+        self._first: list[NodeProto] = []
+        self._made: list[TensorProto] = []
+        self._replaced: dict[int, list[NodeProto]] = {}
+        self._since = 0
+
+    def run(self, weights: Sequence[Weight]) -> ModelProto:
+        """The new model."""
+        graph = self.model.graph
+        assert graph is not None
+        kept = {id(weight.tensor) for weight in weights}
+        for weight in weights:
+            self._quantize(weight)
+        made = copy.copy(self._graph(graph))
+        made.initializer = [item for item in graph.initializer if id(item) not in kept] + self._made
+        made.node = [*self._first, *made.node]
+        model = copy.copy(self.model)
+        model.graph = made
+        model.ir_version = max(model.ir_version or 0, self._since)
+        if self._replaced and all(item.domain != MICROSOFT for item in model.opset_import):
+            model.opset_import = [*model.opset_import, OperatorSetIdProto(domain=MICROSOFT, version=1)]
+        return model
+
+    # -- weights
+
+    def form(self, weight: Weight) -> str:
+        """The operator that reads the weight afterwards."""
+        if self.scheme.kind.family == "cast":
+            return "Cast"
+        if self._as_bits(weight):
+            return "GatherBlockQuantized" if weight.is_table else "MatMulNBits"
+        return "DequantizeLinear"
+
+    def _as_bits(self, weight: Weight) -> bool:
+        """Whether all that reads the weight has a form that reads codes in blocks."""
+        scheme = self.scheme
+        if self.target != "onnxruntime" or scheme.kind.family != "integer" or scheme.block_size == 0:
+            return False
+        if weight.tensor.data_type == TensorProto.BFLOAT16:
+            return False  # ONNX Runtime's CPU kernel has none
+        if weight.is_table:
+            return scheme.kind.bits == 4
+        return len(weight.shape) == 2 and all(_is_product(use) for use in weight.uses)
+
+    def quantized(self, weight: Weight) -> Quantized:
+        """The payloads of a weight that is not merely cast."""
+        scheme, tensor = self.scheme, weight.tensor
+        source, shape = _source(tensor), weight.shape
+        dtype = tensor.data_type or TensorProto.FLOAT
+        if self._as_bits(weight) and not weight.is_table:
+            if weight.axis == 0:
+                source, shape = permuted(source, DTYPES[dtype].bits // 8, shape, (1, 0)), shape[::-1]
+            layout = Layout(shape[0], shape[1], scheme.block or _USUAL, "inside", padded=True)
+        elif weight.axis is None:
+            rest = _product(shape[1:])
+            layout = Layout(shape[0], rest, 0, "even")
+        else:
+            block = (scheme.block or _USUAL) if weight.is_table and self._as_bits(weight) else scheme.block
+            rounding: Rounding = "even" if not block and scheme.kind.bits == 8 else "outside"
+            if weight.axis == len(shape) - 1:
+                layout = Layout(_product(shape[:-1]), shape[-1], block, rounding)
+            else:
+                layout = Layout(shape[-2], shape[-1], block, rounding, across=True, batches=_product(shape[:-2]))
+        return Quantized(weight.name, source, dtype, layout, scheme, dtype)
+
+    def _quantize(self, weight: Weight) -> None:
+        if self.scheme.kind.family == "cast":
+            self._cast(weight)
+        elif self._as_bits(weight):
+            self._in_bits(weight)
+        else:
+            self._dequantized(weight)
+
+    def _cast(self, weight: Weight) -> None:
+        tensor, code = weight.tensor, self.scheme.kind.code
+        if tensor.data_type == code or DTYPES[tensor.data_type or 1].bits <= DTYPES[code].bits:
+            self._made.append(tensor)
+            return
+        self._needs("Cast", code, "T1")
+        payload = CastPayload(_source(tensor), tensor.data_type or 1, code)
+        name = self._tensor(f"{weight.name}_{self.scheme.type}", code, weight.shape, payload)
+        self._first.append(
+            make_node("Cast", [name], [weight.name], self._name(f"{weight.name}_cast"), to=tensor.data_type)
+        )
+
+    def _dequantized(self, weight: Weight) -> None:
+        kind, shape = self.scheme.kind, weight.shape
+        made = self.quantized(weight)
+        block = made.layout.block
+        self._needs("DequantizeLinear", kind.code, "T1", "block_size" if block else "axis")
+        axis = weight.axis
+        if block and axis is not None:
+            scale_shape = tuple(-(-size // block) if place == axis else size for place, size in enumerate(shape))
+        else:
+            axis = 0 if axis is None else len(shape) - 1 if axis == len(shape) - 2 else len(shape) - 2
+            scale_shape = (shape[axis],)
+        names = [self._tensor(f"{weight.name}_quantized", kind.code, shape, made.codes)]
+        scale = self._tensor(f"{weight.name}_scale", made.scale_dtype, scale_shape, made.scales)
+        attributes: dict[str, Any] = {"axis": axis}
+        if block:
+            attributes["block_size"] = block
+        if kind.scales == TensorProto.FLOAT8E8M0:
+            self._needs("DequantizeLinear", kind.scales, "T2")
+            attributes["output_dtype"] = weight.tensor.data_type
+        elif kind.scales:
+            scale = self._scaled_scales(weight, made, scale)
+            if weight.tensor.data_type != TensorProto.FLOAT:
+                self._needs("DequantizeLinear", kind.code, "T1", "output_dtype")
+                attributes["output_dtype"] = weight.tensor.data_type
+        names.append(scale)
+        if made.zeros is not None:
+            names.append(self._tensor(f"{weight.name}_zero_point", kind.code, scale_shape, made.zeros))
+        name = self._name(f"{weight.name}_dequantize")
+        self._first.append(make_node("DequantizeLinear", names, [weight.name], name, **attributes))
+
+    def _scaled_scales(self, weight: Weight, made: Quantized, scales: str) -> str:
+        """The value that E4M3 scales have over the scale of the whole tensor."""
+        whole = self._tensor(f"{weight.name}_scale_of_scales", TensorProto.FLOAT, (), _WholeScale(made))
+        result = self._name(f"{weight.name}_scale_value")
+        name = self._name(f"{weight.name}_scale_dequantize")
+        self._first.append(make_node("DequantizeLinear", [scales, whole], [result], name))
+        return result
+
+    def _in_bits(self, weight: Weight) -> None:
+        made = self.quantized(weight)
+        layout, bits = made.layout, self.scheme.kind.bits
+        dtype = weight.tensor.data_type or TensorProto.FLOAT
+        if weight.is_table:
+            code = self.scheme.kind.code
+            names = [self._tensor(f"{weight.name}_quantized", code, weight.shape, made.codes)]
+            shape: tuple[int, ...] = (layout.rows, layout.blocks)
+            names.append(self._tensor(f"{weight.name}_scale", dtype, shape, made.scales))
+            if made.zeros is not None:
+                names.append(self._tensor(f"{weight.name}_zero_point", code, shape, made.zeros))
+            for use in weight.uses:
+                self._replaced[id(use.node)] = [self._gather(use.node, names, layout.block)]
+            return
+        rows, blocks = layout.rows, layout.blocks
+        shape = (rows, blocks, layout.block * bits // 8)
+        names = [self._tensor(f"{weight.name}_quantized", TensorProto.UINT8, shape, made.codes)]
+        names.append(self._tensor(f"{weight.name}_scale", dtype, (rows, blocks), made.scales))
+        if made.zeros is not None:
+            zeros = (rows, (blocks * bits + 7) // 8)
+            names.append(self._tensor(f"{weight.name}_zero_point", TensorProto.UINT8, zeros, made.zeros))
+        attributes = {"K": layout.length, "N": rows, "bits": bits, "block_size": layout.block}
+        if self.scheme.accuracy_level:
+            attributes["accuracy_level"] = self.scheme.accuracy_level
+        for use in weight.uses:
+            for node in self._products(use):
+                self._replaced[id(node)] = self._bits_product(node, names, attributes)
+
+    def _bits_product(self, node: NodeProto, names: Sequence[str], attributes: Mapping[str, int]) -> list[NodeProto]:
+        """The product in its new form, and the sum with what a `Gemm` adds."""
+        bias = node.input[2] if node.op_type == "Gemm" and len(node.input) > 2 else ""
+        output = self._name(f"{node.output[0]}_product") if bias else node.output[0]
+        name = self._name(f"{node.name}_product") if bias and node.name else node.name
+        made = make_node("MatMulNBits", [node.input[0], *names], [output], name, node.doc_string, MICROSOFT)
+        made.attribute = [make_attribute(key, value) for key, value in attributes.items()]
+        made.metadata_props = node.metadata_props
+        if not bias:
+            return [made]
+        added = make_node("Add", [output, bias], list(node.output), node.name, node.doc_string)
+        added.metadata_props = node.metadata_props
+        return [made, added]
+
+    def _products(self, use: Use) -> list[NodeProto]:
+        """The nodes that read a weight, or its transpose, whose node goes."""
+        if use.kind != "Transpose":
+            return [use.node]
+        self._replaced[id(use.node)] = []
+        assert self.model.graph is not None
+        result = use.node.output[0]
+        return [node for _, node in nodes_of(self.model.graph) if result in node.input]
+
+    def _gather(self, node: NodeProto, names: Sequence[str], block: int) -> NodeProto:
+        inputs = [names[0], node.input[1], *names[1:]]
+        attributes = {"gather_axis": 0, "quantize_axis": 1, "block_size": block}
+        made = make_node("GatherBlockQuantized", inputs, list(node.output), node.name, node.doc_string, MICROSOFT)
+        made.attribute = [make_attribute(key, value) for key, value in attributes.items()]
+        made.metadata_props = node.metadata_props
+        return made
+
+    # -- messages
+
+    def _needs(self, operator: str, code: int, variable: str, attribute: str = "") -> None:
+        """Raises ValueError where the model's opset lacks the operator for the type; notes the IR version it needs."""
+        text = f"tensor({DTYPES[code].text})"
+        self._since = max(self._since, DTYPES[code].since)
+        found = operators.schema(operator, self.opset)
+        if found is not None and _allows(found, text, variable, attribute):
+            return
+        newest = operators.newest_opset()
+        later = next(
+            opset
+            for opset in range(self.opset, newest + 1)
+            if (row := operators.schema(operator, opset)) is not None and _allows(row, text, variable, attribute)
+        )
+        blocks = " in blocks" if attribute == "block_size" else ""
+        runtime = "" if self.scheme.kind.family != "integer" else ", or choose target='onnxruntime'"
+        raise ValueError(
+            f"{self.scheme.type}{blocks} needs opset {later}, where {operator} has it, and the model has opset "
+            f"{self.opset}; export it for opset {later}{runtime}"
+        )
+
+    def _tensor(self, name: str, dtype: int, shape: Sequence[int], payload: Payload) -> str:
+        name = self._name(name)
+        self._made.append(TensorProto(name=name, data_type=dtype, dims=list(shape), raw_data=payload))
+        return name
+
+    def _name(self, wanted: str) -> str:
+        name, number = wanted, 1
+        while name in self._names:
+            name, number = f"{wanted}_{number}", number + 1
+        self._names.add(name)
+        return name
+
+    def _graph(self, graph: GraphProto) -> GraphProto:
+        """The graph with the new nodes in it; itself where nothing changes."""
+        if not self._replaced:
+            return graph
+        nodes: list[NodeProto] = []
+        for node in graph.node:
+            nodes.extend(self._replaced.get(id(node), [self._node(node)]))
+        made = copy.copy(graph)
+        made.node = nodes
+        return made
+
+    def _node(self, node: NodeProto) -> NodeProto:
+        if not any(True for _ in graphs_of(node)):
+            return node
+        made = copy.copy(node)
+        made.attribute = [self._attribute(item) for item in node.attribute]
+        return made
+
+    def _attribute(self, item: AttributeProto) -> AttributeProto:
+        if item.g is None and not item.graphs:
+            return item
+        made = copy.copy(item)
+        if item.g is not None:
+            made.g = self._graph(item.g)
+        if item.graphs:
+            made.graphs = [self._graph(graph) for graph in item.graphs]
+        return made
+
+
+class _WholeScale(Payload):
+    """The scale of the scales of a weight, which is known once the weight was read."""
+
+    def __init__(self, owner: Quantized) -> None:
+        self.owner = owner
+
+    @property
+    def nbytes(self) -> int:
+        return 4
+
+    def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
+        yield byte_view(np.float32(self.owner.whole or 0).tobytes())
+
+
+def _allows(found: operators.OpSchema, text: str, variable: str, attribute: str) -> bool:
+    constraint = found.constraints.get(variable) or found.constraints.get("T", frozenset())
+    return text in constraint and (not attribute or attribute in found.attributes)
+
+
+def _is_product(use: Use) -> bool:
+    """Whether a `MatMulNBits` says the same."""
+    if use.kind in ("MatMul", "Transpose"):
+        return True
+    if use.kind != "Gemm":
+        return False
+    plain = {"alpha": 1.0, "beta": 1.0, "transA": 0}
+    given = {item.name: item.f if item.f is not None else item.i for item in use.node.attribute}
+    return all(given.get(name, usual) == usual for name, usual in plain.items())
+
+
+def _source(tensor: TensorProto) -> Payload:
+    data = payload_of(tensor)
+    if data is None:
+        return MemoryPayload(to_array(tensor).data)
+    return file_range(data) or as_payload(data)
+
+
+def _product(sizes: Sequence[int]) -> int:
+    result = 1
+    for size in sizes:
+        result *= size
+    return result
+
+
+def _names(model: ModelProto) -> set[str]:
+    """All names of values and nodes, in graphs inside too."""
+    graph = model.graph
+    if graph is None:
+        return set()
+    names = {item.name or "" for item in (*graph.input, *graph.output)}
+    names.update(item.name or "" for item in graph.initializer)
+    for _, node in nodes_of(graph):
+        names.update((*node.input, *node.output, node.name or ""))
+        for inner in graphs_of(node):
+            names.update(item.name or "" for item in inner.input)
+            names.update(item.name or "" for item in inner.initializer)
+    return names
