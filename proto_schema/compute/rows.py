@@ -19,6 +19,10 @@ Row: TypeAlias = "Callable[..., Any]"
 _Declared = TypeVar("_Declared", bound=Row)
 
 FILES: tuple[str, ...] = ()
+FILES += (
+    "nn.convolution", "nn.pooling", "nn.products", "nn.normalization", "nn.attention", "nn.linear_attention",
+    "nn.recurrent",
+)  # fmt: skip
 _ROWS: dict[tuple[str, str], Row] = {}
 
 
