@@ -18,7 +18,11 @@ __all__ = ["FILES", "Row", "row", "table"]
 Row: TypeAlias = "Callable[..., Any]"
 _Declared = TypeVar("_Declared", bound=Row)
 
-FILES: tuple[str, ...] = ()
+FILES: tuple[str, ...] = (
+    # elements, places, and control of what runs
+    "elementwise",
+    # themes with an arithmetic of their own
+)
 _ROWS: dict[tuple[str, str], Row] = {}
 
 
