@@ -11,4 +11,5 @@ from proto_schema.compute.rows import row
 @row("Relu")
 def relu(call: Call, x: Array) -> Array:
     """max(x, 0), which keeps NaN."""
-    return np.maximum(x, x.dtype.type(0))
+    result: Array = np.maximum(x, x.dtype.type(0))
+    return result

@@ -1,10 +1,10 @@
 """A graph as a list of steps, made once, and its runs.
 
-`Linker` turns graphs, functions and nodes into a `Program`: it finds what computes each node (a function of the model, an
-operator that the user brings, a row of `proto_schema.compute`), and after which step each value is needed no more.  What
-nothing computes is collected, so that one error names it all before anything runs.  A graph inside of a node is a
-program of its own, which sees the values around it through the `Frame` that it runs in.  A frame is of one run; programs
-hold nothing but the tensors of the file, which are read when a run first needs them.
+`Linker` turns graphs, functions and nodes into a `Program`. It finds what computes each node (a function of the model,
+an operator that the user brings, a row of `proto_schema.compute`), and after which step each value is needed no more.
+What nothing computes is collected, so that one error names it all before anything runs. A graph inside of a node is a
+program of its own, which sees the values around it through the `Frame` that it runs in. A frame is of one run;
+programs hold nothing but the tensors of the file, which are read when a run first needs them.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
@@ -176,9 +178,8 @@ def _computed(step: Step, frame: Frame) -> Sequence[Value]:
             try:
                 found = frame.get(name)
             except LookupError:
-                raise MisuseError(
-                    f"nothing makes its input {name!r} before it; order the nodes topologically"
-                ) from None
+                why = f"nothing makes its input {name!r} before it; order the nodes topologically"
+                raise MisuseError(why) from None
         if isinstance(found, Typed):
             inputs.append(found.array)
             codes.append(found.dtype)
@@ -230,16 +231,12 @@ def _of_row(
 
 
 def _as(result: Typed) -> Any:
-    import numpy as np
-
     array = np.asarray(result.array)
     row = DTYPES[result.dtype]
     return array if array.dtype == row.numpy or not row.bits else array.astype(row.numpy)
 
 
 def _array(result: Any) -> Any:
-    import numpy as np
-
     return np.asarray(result)
 
 
@@ -348,9 +345,8 @@ class Linker:
         elif custom is not None:
             step.custom = custom(node, opsets)
         elif domain not in opsets:
-            self.missing.setdefault(
-                f"{domain or 'ai.onnx'}.{name}", f"{step.name}, whose domain the model does not import"
-            )
+            why = f"{step.name}, whose domain the model does not import"
+            self.missing.setdefault(f"{domain or 'ai.onnx'}.{name}", why)
         else:
             step.schema = operators.schema(name, opsets[domain], domain)
             step.row = table().get((domain, name))

@@ -118,8 +118,8 @@ def given(value: Any, declared: TypeProto | None) -> Value:
     if isinstance(value, dict) or kind == "map_type":
         return {_key(key): np.asarray(item)[()] if np.ndim(item) == 0 else item for key, item in dict(value).items()}
     if kind == "sequence_type" or (kind is None and isinstance(value, (list, tuple))):
-        held = None if declared is None else declared.sequence_type
-        return [given(item, held.elem_type if held is not None else None) for item in value]
+        inner = None if declared is None else declared.sequence_type
+        return [given(item, inner.elem_type if inner is not None else None) for item in value]
     code = 0
     if declared is not None and declared.tensor_type is not None:
         code = declared.tensor_type.elem_type or 0
@@ -181,15 +181,14 @@ def _texts(array: Array) -> Array:
 
 
 def _sequence(value: SequenceProto) -> list[Any]:
-    kinds = {
+    kinds: dict[int, list[Any]] = {
         SequenceProto.TENSOR: value.tensor_values,
         SequenceProto.SPARSE_TENSOR: value.sparse_tensor_values,
         SequenceProto.SEQUENCE: value.sequence_values,
         SequenceProto.MAP: value.map_values,
         SequenceProto.OPTIONAL: value.optional_values,
     }
-    found: list[Any] = kinds.get(value.elem_type or 0, [])
-    return found
+    return kinds.get(value.elem_type or 0, [])
 
 
 def _map(value: MapProto) -> dict[Any, Any]:
