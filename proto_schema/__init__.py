@@ -46,7 +46,18 @@ from proto_schema.onnx import (
 from proto_schema.payload import FileRange, LazyPayload, Payload
 
 if TYPE_CHECKING:
-    from proto_schema import checker, external, helper, numpy_helper, operators, shape_inference, sizes, text, wire
+    from proto_schema import (
+        checker,
+        external,
+        helper,
+        numpy_helper,
+        operators,
+        reference,
+        shape_inference,
+        sizes,
+        text,
+        wire,
+    )
     from proto_schema.files import dumps, load, loads, plan, save
     from proto_schema.sizes import Size
 
@@ -56,6 +67,7 @@ _SUBMODULES = (
     "helper",
     "numpy_helper",
     "operators",
+    "reference",
     "shape_inference",
     "sizes",
     "text",
@@ -125,6 +137,7 @@ __all__ = [
     "numpy_helper",
     "operators",
     "plan",
+    "reference",
     "save",
     "shape_inference",
     "sizes",

@@ -18,8 +18,10 @@ __all__ = ["FILES", "Row", "row", "table"]
 Row: TypeAlias = "Callable[..., Any]"
 _Declared = TypeVar("_Declared", bound=Row)
 
-FILES: tuple[str, ...] = ()
-FILES += (
+FILES: tuple[str, ...] = (
+    # elements, places, and control of what runs
+    "elementwise",
+    # themes with an arithmetic of their own
     "nn.convolution", "nn.pooling", "nn.products", "nn.normalization", "nn.attention", "nn.linear_attention",
     "nn.recurrent",
 )  # fmt: skip
