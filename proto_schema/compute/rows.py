@@ -23,7 +23,7 @@ FILES: tuple[str, ...] = (
     "elementwise",
     # themes with an arithmetic of their own
     "nn.convolution", "nn.pooling", "nn.products", "nn.normalization", "nn.attention", "nn.linear_attention",
-    "nn.recurrent",
+    "nn.recurrent", "nn.quantization", "spectral",
 )  # fmt: skip
 _ROWS: dict[tuple[str, str], Row] = {}
 

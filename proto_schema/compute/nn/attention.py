@@ -59,7 +59,7 @@ def attention(
         call.fail(f"{query.shape[1]} heads of queries cannot share {key.shape[1]} of keys, {value.shape[1]} of values")
     result, scores = _attended(call, query, key, value, _Bias(call, query, key, mask, before, lengths))
     if packed:
-        result = result.transpose(0, 2, 1, 3).reshape(query.shape[0], query.shape[2], -1)
+        result = np.asarray(result.transpose(0, 2, 1, 3).reshape(query.shape[0], query.shape[2], -1))
     return result, key, value, scores
 
 

@@ -9,7 +9,8 @@ from math import sqrt
 
 import numpy as np
 
-from proto_schema.compute.call import Array, Call
+from proto_schema.compute.call import Array, Call, Typed
+from proto_schema.compute.nn.numbers import narrowed
 from proto_schema.compute.rows import row
 
 _RULES = ("linear", "gated", "delta", "gated_delta")
@@ -24,8 +25,11 @@ def linear_attention(
     past: Array | None = None,
     decay: Array | None = None,
     rate: Array | None = None,
-) -> tuple[Array, Array]:
-    """(batch, length, heads * size) to the same; and the state (batch, heads of keys, size of keys, of values)."""
+) -> tuple[Array, Typed]:
+    """(batch, length, heads * size) to the same; and the state (batch, heads of keys, size of keys, of values).
+
+    The state has the type of the one that is given, else the query's.
+    """
     heads, kv_heads = call.attribute("q_num_heads", 0), call.attribute("kv_num_heads", 0)
     rule = call.text("update_rule", "gated_delta")
     if rule not in _RULES:
@@ -48,6 +52,7 @@ def linear_attention(
         call.fail(f"the past state has shape {state.shape}, and {shape} is needed")
     factors = None if decay is None else np.exp(_by_time(decay, kv_heads))
     rates = None if rate is None else _by_time(rate, min(rate.shape[2], kv_heads))
+    code = call.dtype(3) or call.dtype(0)
     result = np.empty((length, batch, kv_heads, heads // kv_heads, made), np.float32)
     for at in range(length):
         if factors is not None:
@@ -57,7 +62,7 @@ def linear_attention(
             added = rates[at] * (added - np.matmul(keys[at][..., None, :], state)[..., 0, :])
         state = state + keys[at][..., :, None] * added[..., None, :]
         np.matmul(queries[at], state, out=result[at])
-    return result.transpose(1, 0, 2, 3, 4).reshape(batch, length, heads * made), state
+    return result.transpose(1, 0, 2, 3, 4).reshape(batch, length, heads * made), Typed(narrowed(state, code), code)
 
 
 def _by_time(values: Array, heads: int) -> Array:

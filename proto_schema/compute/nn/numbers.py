@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from proto_schema.compute.call import Array
+from proto_schema.minifloat import bfloat16_codes
+from proto_schema.onnx import TensorProto
 
-__all__ = ["exact", "rounded_to", "wide"]
+__all__ = ["exact", "narrowed", "rounded_to", "wide"]
 
 _EXACT_IN_SINGLE = 2**24
 
@@ -31,3 +33,14 @@ def rounded_to(values: Array, dtype: np.dtype[Any]) -> Array:
     """Rounded to nearest, ties to even, and saturated to the range of an integer type."""
     limits = np.iinfo(dtype)
     return np.clip(np.rint(values), limits.min, limits.max).astype(dtype)
+
+
+def narrowed(values: Array, code: int) -> Array:
+    """Rounded to the precision of a type, in float32 or wider."""
+    if code == TensorProto.FLOAT16:
+        with np.errstate(over="ignore"):
+            return values.astype(np.float16).astype(np.float32)
+    if code == TensorProto.BFLOAT16:
+        bits: Array = bfloat16_codes(values).astype(np.uint32) << 16
+        return bits.view(np.float32)
+    return values
