@@ -21,6 +21,15 @@ _Declared = TypeVar("_Declared", bound=Row)
 FILES: tuple[str, ...] = (
     # elements, places, and control of what runs
     "elementwise",
+    "activations",
+    "casting",
+    "moving",
+    "slicing",
+    "indexing",
+    "reducing",
+    "making",
+    "control",
+    "sequences",
     # themes with an arithmetic of their own
 )
 _ROWS: dict[tuple[str, str], Row] = {}

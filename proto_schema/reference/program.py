@@ -23,7 +23,8 @@ from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
 from proto_schema.operators import OpSchema
 from proto_schema.reference.failures import EvaluationError
-from proto_schema.reference.values import code_of, dense, described, settled, typed
+from proto_schema.reference.values import code_of, described, settled, typed
+from proto_schema.sparse import dense
 from proto_schema.tensors import to_array
 
 __all__ = ["Frame", "Linker", "Program", "Step"]
