@@ -31,7 +31,9 @@ FILES: tuple[str, ...] = (
     "control",
     "sequences",
     # themes with an arithmetic of their own
-)
+    "nn.convolution", "nn.pooling", "nn.products", "nn.normalization", "nn.attention", "nn.linear_attention",
+    "nn.recurrent", "nn.quantization", "spectral",
+)  # fmt: skip
 _ROWS: dict[tuple[str, str], Row] = {}
 
 
