@@ -15,10 +15,10 @@ __all__ = ["sigmoid", "softmax"]
 
 
 def sigmoid(x: Array) -> Any:
-    """1 / (1 + exp(-x)), which never overflows to NaN."""
-    e = np.exp(-np.abs(x))
-    one = x.dtype.type(1)
-    return np.where(x >= 0, one, e) / (one + e)
+    """1 / (1 + exp(-x)) of an array of floats."""
+    e = np.exp(-x)  # infinite at worst, which gives 0
+    e += 1
+    return np.divide(1, e, out=e)
 
 
 def _number(call: Call, name: str, x: Array) -> Any:
@@ -141,7 +141,11 @@ def gelu(call: Call, x: Array) -> Any:
     if call.text("approximate", "none") == "tanh":
         inner = kind(np.sqrt(2 / np.pi)) * (x + kind(0.044715) * x * x * x)
         return kind(0.5) * x * (1 + np.tanh(inner))
-    return kind(0.5) * x * (1 + erf(x * kind(np.sqrt(0.5))))
+    found = erf(x * kind(np.sqrt(0.5)))
+    found += 1
+    found *= x
+    found *= kind(0.5)
+    return found
 
 
 @row("Shrink")

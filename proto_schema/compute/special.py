@@ -1,7 +1,9 @@
-"""Functions that numpy lacks, by rational approximations that are good to the last digits of float64.
+"""Functions that numpy lacks, by rational approximations.
 
-erf: W. J. Cody, Rational Chebyshev approximations for the error function, Math. Comp. 23 (1969). Three ranges: to
-0.46875 as x times a quotient in x**2, to 4 and above by erfc, as exp(-x**2) times a quotient in x or 1 / x**2.
+erf of float64: W. J. Cody, Rational Chebyshev approximations for the error function, Math. Comp. 23 (1969). Three
+ranges: to 0.46875 as x times a quotient in x**2, to 4 and above by erfc, as exp(-x**2) times a quotient in x or
+1 / x**2. erf of float32: x times one quotient in x**2, fitted on 0 to 4 by weighted least squares, where the largest
+relative error is 2.5e-8 before rounding; behind 4 it is 1.
 """
 
 from __future__ import annotations
@@ -63,9 +65,36 @@ _FAR = (
 )
 
 
+_SINGLE = (
+    (
+        1.986783844897498e-06,
+        0.0002845667619948813,
+        0.0038833648402066185,
+        0.0531018091204307,
+        0.19354549564895543,
+        1.1283791393169793,
+    ),
+    (
+        3.742023612127529e-05,
+        0.0011855769775869444,
+        0.01520729170992283,
+        0.11535018483427016,
+        0.5048577850180417,
+        1.0,
+    ),
+)
+_BLOCK = 1 << 14  # elements that stay in the cache between steps
+
+
 def erf(x: Array) -> Array:
-    """The error function, of the dtype of `x`: within 1e-15 of the true value in float64."""
+    """The error function, of the dtype of `x`: within 1e-15 of the true value in float64, 5e-7 in float32."""
     given = np.asarray(x)
+    if given.dtype.kind == "f" and given.dtype.itemsize <= 4:
+        flat = given.astype(np.float32).reshape(-1)
+        for start in range(0, flat.size, _BLOCK):
+            _erf_of_singles(flat[start : start + _BLOCK])
+        singles: Array = flat.reshape(given.shape).astype(given.dtype, copy=False)
+        return singles
     values = given.astype(np.float64).reshape(-1)
     size = np.abs(values)
     found = np.sign(values)  # of 6 and more, of infinities and of NaN
@@ -79,6 +108,21 @@ def erf(x: Array) -> Array:
     found[far] *= 1 - np.exp(-(size[far] ** 2)) * tail
     result: Array = found.reshape(given.shape).astype(given.dtype if given.dtype.kind == "f" else np.float64)
     return result
+
+
+def _erf_of_singles(x: npt.NDArray[np.float32]) -> None:
+    """Replaces the values by their erf."""
+    np.clip(x, -4, 4, out=x)
+    z = x * x
+    above, below = (np.full_like(x, part[0]) for part in _SINGLE)
+    for upper, lower in zip(_SINGLE[0][1:], _SINGLE[1][1:], strict=True):
+        above *= z
+        above += np.float32(upper)
+        below *= z
+        below += np.float32(lower)
+    x *= above
+    x /= below
+    np.clip(x, -1, 1, out=x)
 
 
 def _quotient(parts: tuple[tuple[float, ...], tuple[float, ...]], x: _Doubles) -> _Doubles:

@@ -54,7 +54,7 @@ class Constant:
             array, code = dense(self.message)
         else:
             array, code = to_array(self.message), self.message.data_type or 0
-        if not array.flags.aligned and array.nbytes <= KEPT:
+        if not array.flags.aligned:  # numpy would copy it in each product
             array = array.copy()
         found = typed(array, code)
         if not isinstance(found, Typed) or array.nbytes <= KEPT:
