@@ -24,7 +24,9 @@ FILES: tuple[str, ...] = (
     "sequences",
     # themes with an arithmetic of their own
     "nn.convolution", "nn.pooling", "nn.products", "nn.normalization", "nn.attention", "nn.linear_attention",
-    "nn.recurrent", "nn.quantization", "spectral",
+    "nn.recurrent", "nn.quantization", "nn.deformed", "spectral",
+    "images.resize", "images.sampling", "images.regions", "images.blocks",
+    "nn.losses", "nn.training", "strings", "ml.labels", "ml.scaling",
 )  # fmt: skip
 _ROWS: dict[tuple[str, str], Row] = {}
 

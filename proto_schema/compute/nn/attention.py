@@ -66,8 +66,8 @@ def attention(
 def _unpacked(call: Call, values: Array, heads: int) -> Array:
     if values.ndim != 3 or heads < 1 or values.shape[2] % heads:
         call.fail(f"a tensor of shape {values.shape} is not (batch, length, size of {heads} heads)")
-    split: Array = values.reshape(*values.shape[:2], heads, -1)
-    return split.transpose(0, 2, 1, 3)
+    split: Array = values.reshape(*values.shape[:2], heads, -1).transpose(0, 2, 1, 3)
+    return split
 
 
 class _Bias:
