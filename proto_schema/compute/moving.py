@@ -157,46 +157,6 @@ def pad(call: Call, x: Array, pads: Array | None = None, value: Array | None = N
     return whole
 
 
-@row("CenterCropPad")
-def center_crop_pad(call: Call, x: Array, shape: Array) -> Any:
-    """The middle of the axes, or zeros around them, so that they have the sizes."""
-    axes = call.attribute("axes")
-    places = list(range(x.ndim)) if axes is None else [call.axis(int(axis), x.ndim) for axis in axes]
-    for place, size in zip(places, shape.reshape(-1).tolist(), strict=True):
-        have = x.shape[place]
-        if have >= size:
-            start = (have - size) // 2
-            x = x[(slice(None),) * place + (slice(start, start + size),)]
-        else:
-            low = (size - have) // 2
-            ends = [(0, 0)] * x.ndim
-            ends[place] = (low, size - have - low)
-            x = np.pad(x, ends)
-    return x
-
-
-@row("DepthToSpace")
-def depth_to_space(call: Call, x: Array) -> Any:
-    """Channels to blocks of pixels, in the order DCR or CRD."""
-    n, c, h, w = x.shape
-    b = call.attribute("blocksize")
-    if call.text("mode", "DCR") == "DCR":
-        moved = x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
-    else:
-        moved = x.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
-    return moved.reshape(n, c // (b * b), h * b, w * b)
-
-
-@row("SpaceToDepth")
-def space_to_depth(call: Call, x: Array) -> Any:
-    """Blocks of pixels to channels; from opset 28 on in the order DCR or CRD."""
-    n, c, h, w = x.shape
-    b = call.attribute("blocksize")
-    blocks = x.reshape(n, c, h // b, b, w // b, b)
-    order = (0, 3, 5, 1, 2, 4) if call.text("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
-    return blocks.transpose(order).reshape(n, c * b * b, h // b, w // b)
-
-
 @row("Trilu")
 def trilu(call: Call, x: Array, k: Array | None = None) -> Any:
     """The upper or lower triangle of matrices."""
