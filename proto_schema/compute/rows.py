@@ -20,7 +20,8 @@ _Declared = TypeVar("_Declared", bound=Row)
 
 FILES: tuple[str, ...] = (
     # elements, places, and control of what runs
-    "elementwise",
+    "elementwise", "activations", "casting", "moving", "slicing", "indexing", "reducing", "making", "control",
+    "sequences",
     # themes with an arithmetic of their own
     "nn.convolution", "nn.pooling", "nn.products", "nn.normalization", "nn.attention", "nn.linear_attention",
     "nn.recurrent", "nn.quantization", "nn.deformed", "spectral",

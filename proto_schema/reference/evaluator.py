@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from proto_schema import operators
-from proto_schema.compute.call import Typed, Value
+from proto_schema.compute.call import NOTHING, Typed, Value
 from proto_schema.fields import Message
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TypeProto
 from proto_schema.reference.failures import EvaluationError, UnsupportedOperatorError
@@ -214,6 +214,10 @@ class ReferenceEvaluator:
                 raise EvaluationError(f"input {name!r} does not fit: {error}") from None
         for name in self._program.inputs:
             if name not in feed and name not in self._program.constants:
+                kind = declared.get(name)
+                if kind is not None and kind.optional_type is not None:
+                    feed[name] = NOTHING
+                    continue
                 if graph is not None:
                     raise EvaluationError(f"the input {name!r} is missing; pass a value for each of {self.input_names}")
                 feed[name] = None

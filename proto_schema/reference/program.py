@@ -23,7 +23,8 @@ from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
 from proto_schema.operators import OpSchema
 from proto_schema.reference.failures import EvaluationError
-from proto_schema.reference.values import code_of, dense, described, settled, typed
+from proto_schema.reference.values import code_of, described, settled, typed
+from proto_schema.sparse import dense
 from proto_schema.tensors import to_array
 
 __all__ = ["Frame", "Linker", "Program", "Step"]
@@ -53,7 +54,7 @@ class Constant:
             array, code = dense(self.message)
         else:
             array, code = to_array(self.message), self.message.data_type or 0
-        if not array.flags.aligned and array.nbytes <= KEPT:
+        if not array.flags.aligned:  # numpy would copy it in each product
             array = array.copy()
         found = typed(array, code)
         if not isinstance(found, Typed) or array.nbytes <= KEPT:

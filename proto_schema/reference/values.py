@@ -1,8 +1,7 @@
 """Values of a run: what a caller gives becomes an array with the code of its type, and a result is brought to its type.
 
 A tensor of a type that numpy lacks is an array of a wider type (`dtypes.DTYPES[code].numpy`) whose values are all
-values of the type. A row of `proto_schema.compute` may compute beyond them, and `settled` rounds its result: to the
-nearest value, ties to even. Integers keep their low bits, as in C.
+values of the type. A row of `proto_schema.compute` may compute beyond them, and `settled` rounds its result.
 """
 
 from __future__ import annotations
@@ -14,13 +13,14 @@ import numpy as np
 
 from proto_schema.compute.call import NOTHING, Array, Nothing, Typed, Value
 from proto_schema.dtypes import DTYPES, by_numpy_name
-from proto_schema.minifloat import FORMATS
 from proto_schema.onnx import MapProto, OptionalProto, SequenceProto, SparseTensorProto, TensorProto, TypeProto
-from proto_schema.tensors import from_array, from_codes, to_array, to_codes
+from proto_schema.rounding import rounded
+from proto_schema.sparse import dense
+from proto_schema.tensors import from_array, to_array
 
-__all__ = ["code_of", "dense", "described", "given", "plain", "rounded", "settled", "typed"]
+__all__ = ["code_of", "described", "given", "plain", "settled", "typed"]
 
-_STRING, _BFLOAT16 = TensorProto.STRING, TensorProto.BFLOAT16
+_STRING = TensorProto.STRING
 _NATIVE: dict[Any, int] = {np.dtype(row.numpy): row.code for row in DTYPES.values() if row.native}
 _TARGET: dict[int, np.dtype[Any]] = {row.code: np.dtype(row.numpy) for row in DTYPES.values()}
 
@@ -53,40 +53,6 @@ def settled(value: Any, code: int) -> Array:
             array = array.real
         array = array.astype(target)
     return array if code in _NATIVE_CODES else rounded(array, code)
-
-
-def rounded(array: Array, code: int) -> Array:
-    """Wide values to the nearest ones of a type that numpy lacks, ties to even; the integers keep their low bits.
-
-    What is out of the range of a small float becomes its largest value, and infinity where the type has it (bfloat16).
-    """
-    row = DTYPES[code]
-    if row.native or code == _STRING:
-        return array
-    if row.numpy[-2] in "iu":
-        spare = 8 - row.bits
-        if row.numpy == "u1":
-            return array & ((1 << row.bits) - 1)
-        shifted: Array = (array << spare).astype(np.int8) >> spare
-        return shifted
-    if code == _BFLOAT16:
-        return _bfloat16(array)
-    if code in FORMATS and FORMATS[code].nan is None:
-        array = np.nan_to_num(array, nan=0.0, posinf=np.inf, neginf=-np.inf)
-    found = to_array(from_codes(to_codes(from_array(array, None, code)), code))
-    return np.where(np.isinf(array), array, found) if row.name == "FLOAT8E5M2" else found
-
-
-def _bfloat16(array: Array) -> Array:
-    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    # adding just below half of the last kept bit, and that bit, carries exactly where the value rounds up
-    nearest = bits + (((bits >> np.uint32(16)) & np.uint32(1)) + np.uint32(0x7FFF))
-    nearest &= np.uint32(0xFFFF0000)
-    result: Array = nearest.view(np.float32).reshape(array.shape)
-    missing = np.isnan(array)
-    if missing.any():
-        result[missing] = np.nan
-    return result
 
 
 _NATIVE_CODES = frozenset(_NATIVE.values())
@@ -206,20 +172,6 @@ def _optional(value: OptionalProto) -> Any:
         value.optional_value,
     )
     return next((item for item in fields if item is not None), None)
-
-
-def dense(sparse: SparseTensorProto) -> tuple[Array, int]:
-    """A sparse tensor as a dense array, and the code of its type."""
-    values = sparse.values if sparse.values is not None else TensorProto(data_type=TensorProto.FLOAT, dims=[0])
-    held = to_array(values)
-    whole = np.zeros(tuple(sparse.dims), held.dtype)
-    if held.size and sparse.indices is not None:
-        places = to_array(sparse.indices)
-        if places.ndim == 2:
-            whole[tuple(places.T)] = held
-        else:
-            whole.reshape(-1)[places] = held
-    return whole, values.data_type or 0
 
 
 def plain(value: Any) -> Any:
