@@ -1,7 +1,8 @@
 """Rows of tree ensembles.
 
 All forms become one: arrays over the nodes of all trees, where leaves lead to themselves. Every row of the data walks
-through all trees at once, one level a step. What the leaves say is added in float64.
+through all trees at once, one level a step. What the leaves say is added tree by tree
+in the type of their weights, as ONNX Runtime does it: ties between classes depend on the rounding.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class _Votes:
     def gathered(self, leaves: Array, targets: int, how: str) -> tuple[Array, Array]:
         """(rows, targets) of all trees together, and whether any leaf said something."""
         start = {"MIN": np.inf, "MAX": -np.inf}.get(how, 0.0)
-        scores = np.full((len(leaves), targets), start)
+        scores = np.full((len(leaves), targets), start, self.weights.dtype)
         said = np.zeros(scores.shape, np.bool_)
         add = {"MIN": np.minimum, "MAX": np.maximum}.get(how, np.add)
         rows = np.broadcast_to(np.arange(len(leaves))[:, None], leaves.shape)
@@ -87,7 +88,7 @@ class _Votes:
             votes = self.starts[leaves[some]] + place
             add.at(scores, (rows[some], self.targets[votes]), self.weights[votes])
             said[rows[some], self.targets[votes]] = True
-        scores = np.where(said, scores, 0.0)
+        scores = np.where(said, scores, scores.dtype.type(0))
         return (scores / max(1, leaves.shape[1]) if how == "AVERAGE" else scores), said
 
 

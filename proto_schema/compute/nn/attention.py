@@ -18,8 +18,8 @@ from proto_schema.compute.call import Array, Call, Typed
 from proto_schema.compute.nn.numbers import wide
 from proto_schema.compute.rows import row
 
-_SCORES = 1 << 23
-"""The most scores that are held at a time: 32 MiB of float32."""
+_SCORES = 1 << 21
+"""The most scores that are held at a time: 8 MiB of float32."""
 _DOUBLE = 11
 
 

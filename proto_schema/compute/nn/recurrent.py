@@ -84,9 +84,14 @@ def _bound(function: Callable[[Array, Any, Any], Array], alpha: Any, beta: Any) 
     return lambda values: function(values, alpha, beta)
 
 
+def _direction(call: Call) -> str:
+    """The attribute, whose default is misspelled in the first versions."""
+    return call.text("direction") if "direction" in call.attributes else "forward"
+
+
 def _layer(call: Call, data: Array, recurrence: Array, lengths: Array | None, names: Sequence[str]) -> _Layer:
     data = wide(data.swapaxes(0, 1) if call.attribute("layout", 0) else data)
-    direction = call.text("direction", "forward")
+    direction = _direction(call)
     if direction not in ("forward", "reverse", "bidirectional"):
         call.fail(f"direction is {direction!r}, and may be forward, reverse or bidirectional")
     count = 2 if direction == "bidirectional" else 1
@@ -117,7 +122,7 @@ def _run(
     """All steps of a direction: the first state at each, and all states at the end."""
     data, lengths = layer.data, layer.lengths
     length, batch = data.shape[:2]
-    backwards = direction == 1 or layer.call.text("direction", "forward") == "reverse"
+    backwards = direction == 1 or _direction(layer.call) == "reverse"
     order: Array | None = None
     if backwards:
         steps = np.arange(length)[:, None]
