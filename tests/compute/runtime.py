@@ -29,7 +29,9 @@ class Node:
 
 
 def array(value: Any) -> Any:
-    """Lists of text as arrays of objects, anything else as numpy has it."""
+    """Lists of text as arrays of objects, a map as it is, anything else as numpy has it."""
+    if isinstance(value, dict):
+        return value
     made = np.asarray(value)
     return made.astype(object) if made.dtype.kind in "US" else made
 
@@ -45,16 +47,22 @@ def model(node: Node) -> tuple[bytes, dict[str, Any]]:
         domain=node.domain,
         **node.attributes,
     )
-    inputs = [
-        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-        for name, value in feed.items()
-    ]
+    inputs = [onnx.helper.make_value_info(name, _type(value)) for name, value in feed.items()]
     outputs = [onnx.ValueInfoProto(name=name) for name in made.output]
     graph = onnx.helper.make_graph([made], "g", inputs, outputs)
     opsets = [onnx.helper.make_opsetid("", 22 if node.domain else node.opset)]
     if node.domain:
         opsets.append(onnx.helper.make_opsetid(node.domain, node.opset))
     return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString(), feed
+
+
+def _type(value: Any) -> onnx.TypeProto:
+    if not isinstance(value, dict):
+        return onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+    key, item = next(iter(value.items()))
+    held = onnx.TensorProto.STRING if isinstance(item, str) else onnx.TensorProto.FLOAT
+    kind = onnx.TensorProto.STRING if isinstance(key, str) else onnx.TensorProto.INT64
+    return onnx.helper.make_map_type_proto(kind, onnx.helper.make_tensor_type_proto(held, []))
 
 
 def wanted(node: Node) -> list[Any]:

@@ -22,6 +22,7 @@ def f32(*shape: int) -> Any:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
+ML = "ai.onnx.ml"
 IMAGE, DATA = f32(1, 4, 6, 5), f32(2, 3, 4)
 TRAINED = [f32(3), f32(3), f32(3), np.abs(f32(3)) + np.float32(1)]
 
@@ -158,6 +159,18 @@ EXACT = [
     Node("NonMaxSuppression", [f32(1, 0, 4), f32(1, 2, 0), np.array([3])], {}, 11, id="no boxes"),
     Node("MatMul", [f32(2, 3).astype(np.float64), f32(3, 4).astype(np.float64)], {}, 13, id="double"),
     Node("StringNormalizer", [array(["a", "A"])], {"stopwords": ["a"], "locale": "C"}, 10, id="nothing left"),
+    Node("CastMap", [{1: 0.5, 0: 2.0}], {"cast_to": "TO_FLOAT"}, 1, domain=ML, id="dense"),
+    Node(
+        "CastMap",
+        [{1: "7", 3: "2"}],
+        {"cast_to": "TO_INT64", "map_form": "SPARSE", "max_map": 5},
+        1,
+        domain=ML,
+        id="sparse",
+    ),
+    Node("CastMap", [{1: 0.5, 0: 2.0}], {"cast_to": "TO_STRING"}, 1, domain=ML, id="text"),
+    Node("DictVectorizer", [{"b": 0.5, "a": 2.0}], {"string_vocabulary": ["a", "z", "b"]}, 1, domain=ML, id="text"),
+    Node("DictVectorizer", [{1: 0.5, 7: 2.0}], {"int64_vocabulary": [7, 9, 1]}, 1, domain=ML, id="numbers"),
     Node("QuantizeLinear", [f32(4) * 900, np.float32(0.5)], {}, 13, id="saturated"),
 ]
 
@@ -167,10 +180,74 @@ def test_as_in_onnx_runtime(node: Node) -> None:
     compare(node)
 
 
+SEQUENCE, INDEX = f32(3, 2, 2), np.array([0, 2])
+FOREST: dict[str, Any] = {
+    "nodes_treeids": [0, 0, 0],
+    "nodes_nodeids": [0, 1, 2],
+    "nodes_featureids": [1, 0, 0],
+    "nodes_modes": ["BRANCH_LT", "LEAF", "LEAF"],
+    "nodes_values": [0.5, 0.0, 0.0],
+    "nodes_truenodeids": [1, 0, 0],
+    "nodes_falsenodeids": [2, 0, 0],
+}
+VOTES = {"treeids": [0, 0], "nodeids": [1, 2], "ids": [0, 1], "weights": [0.25, 0.75]}
+
+# operator, inputs, attributes, domain, opsets: each gives what the last of them gives
+SAME: list[tuple[str, list[Any], dict[str, Any], str, list[int]]] = [
+    ("DeformConv", [IMAGE, f32(2, 4, 2, 2), f32(1, 8, 5, 4)], {}, "", [19, 22]),
+    (
+        "DequantizeLinear",
+        [np.array([[1, 2, 250]], np.uint8), f32(3), np.array([1, 2, 3], np.uint8)],
+        {},
+        "",
+        [13, 19, 21, 23, 24, 25, 28],
+    ),
+    (
+        "QuantizeLinear",
+        [f32(2, 3), np.abs(f32(3)), np.array([1, 2, 3], np.uint8)],
+        {},
+        "",
+        [13, 19, 21, 23, 24, 25, 28],
+    ),
+    ("RNN", [SEQUENCE, f32(1, 3, 2), f32(1, 3, 3)], {"hidden_size": 3}, "", [1, 7, 14, 22]),
+    ("GRU", [SEQUENCE, f32(1, 9, 2), f32(1, 9, 3)], {"hidden_size": 3}, "", [1, 3, 7, 14, 22]),
+    ("LSTM", [SEQUENCE, f32(1, 12, 2), f32(1, 12, 3)], {"hidden_size": 3}, "", [1, 7, 14, 22]),
+    ("Gemm", [f32(2, 3), f32(3, 4), f32(2, 4)], {"alpha": 0.5}, "", [1, 6, 7, 9, 11, 13]),
+    ("MatMul", [f32(2, 3), f32(3, 4)], {}, "", [1, 9, 13]),
+    ("MaxRoiPool", [IMAGE, np.array([[0, 1, 0, 3, 5]], np.float32)], {"pooled_shape": [2, 2]}, "", [1, 22]),
+    ("NegativeLogLikelihoodLoss", [f32(2, 3), INDEX], {}, "", [12, 13, 22]),
+    ("SoftmaxCrossEntropyLoss", [f32(2, 3), INDEX], {}, "", [12, 13]),
+    ("Upsample", [IMAGE, np.array([1, 1, 2, 3], np.float32)], {}, "", [9, 10]),
+    (
+        "TreeEnsembleRegressor",
+        [f32(4, 2)],
+        FOREST | {"n_targets": 2} | {f"target_{name}": item for name, item in VOTES.items()},
+        ML,
+        [1, 3, 5],
+    ),
+    (
+        "TreeEnsembleClassifier",
+        [f32(4, 2)],
+        FOREST | {"classlabels_int64s": [4, 5]} | {f"class_{name}": item for name, item in VOTES.items()},
+        ML,
+        [1, 3, 5],
+    ),
+]
+
+
+@pytest.mark.parametrize("row", SAME, ids=[row[0] for row in SAME])
+def test_opsets_that_compute_the_same(row: Any) -> None:
+    name, inputs, attributes, domain, opsets = row
+    *older, newest = [found(Node(name, inputs, attributes, opset, domain=domain))[0] for opset in opsets]
+    assert newest.size
+    for mine in older:
+        np.testing.assert_array_equal(mine, newest)
+
+
 SMALL = [
-    getattr(ml_dtypes, name)
-    for name in """int4 uint4 int2 uint2 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float4_e2m1fn
-    float6_e2m3fn float6_e3m2fn""".split()
+    *[getattr(ml_dtypes, name) for name in ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")],
+    *[getattr(ml_dtypes, f"float8_{name}") for name in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")],
+    *[getattr(ml_dtypes, f"float6_{name}") for name in ("e2m3fn", "e3m2fn")],
 ]
 
 
@@ -222,7 +299,6 @@ def test_other_floats(node: Node, dtype: Any) -> None:
         np.testing.assert_array_equal(mine.astype(np.float32), wanted.astype(dtype).astype(np.float32))
 
 
-ML = "ai.onnx.ml"
 REFUSED = [
     ("Conv", [IMAGE, f32(2, 3, 3, 3)], {}, "data of 4 channels and a weight of shape (2, 3, 3, 3) do not fit group 1"),
     ("Conv", [IMAGE, f32(2, 4, 9, 9)], {}, "the window of 9 along spatial axis 0 does not fit into 6"),
