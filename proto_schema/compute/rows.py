@@ -26,7 +26,7 @@ FILES: tuple[str, ...] = (
     "nn.convolution", "nn.pooling", "nn.products", "nn.normalization", "nn.attention", "nn.linear_attention",
     "nn.recurrent", "nn.quantization", "nn.deformed", "spectral",
     "images.resize", "images.sampling", "images.regions", "images.blocks",
-    "nn.losses", "nn.training", "strings", "ml.labels", "ml.scaling",
+    "nn.losses", "nn.training", "strings", "ml.labels", "ml.scaling", "ml.linear", "ml.trees",
 )  # fmt: skip
 _ROWS: dict[tuple[str, str], Row] = {}
 

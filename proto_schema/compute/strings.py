@@ -42,7 +42,8 @@ def string_concat(call: Call, one: Array, other: Array) -> Array:
 def string_split(call: Call, data: Array) -> tuple[Array, Array]:
     """The pieces of each string along a new last axis, filled up with empty strings, and how many they are."""
     delimiter, most = call.text("delimiter") or None, call.attribute("maxsplit")
-    pieces = [item.split(delimiter, -1 if most is None else most) for item in data.ravel().tolist()]
+    items = data.ravel().tolist() if delimiter else [item.strip() for item in data.ravel().tolist()]
+    pieces = [item.split(delimiter, -1 if most is None else most) for item in items]
     longest = max(map(len, pieces), default=0)
     result = np.full((data.size, longest), "", object)
     for place, found in enumerate(pieces):

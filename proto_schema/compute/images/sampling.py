@@ -38,9 +38,7 @@ def grid_sample(call: Call, data: Array, grid: Array) -> Array:
     for axis, size in enumerate(sizes):
         at = places[:, :, axes - 1 - axis]
         at = (at + 1) / kind(2) * kind(size - 1) if aligned else ((at + 1) * kind(size) - 1) / kind(2)
-        if padding == "border":
-            at = np.clip(at, 0, size - 1)
-        elif padding == "reflection":
+        if padding == "reflection":
             at = _reflected(at, *_borders(size, aligned))
         coordinates.append(at)
 
