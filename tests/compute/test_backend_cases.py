@@ -41,9 +41,7 @@ def test_sample() -> None:
     for case in sample():
         try:
             cases.run(case)
-        except NotImplementedError:
-            continue
-        except (AssertionError, ValueError) as error:
+        except (AssertionError, ValueError, NotImplementedError) as error:
             found.append(f"{case.name}: {str(error)[:300]}")
     known = {case.name for case in (*cases.node_cases(), *cases.stored_cases())}
     assert {*cases.EXCUSED, *cases.REFUSED} <= known, "an excuse is of no case"
