@@ -82,7 +82,12 @@ def given(value: Any, declared: TypeProto | None) -> Value:
     elif isinstance(value, MapProto):
         value = _map(value)
     if isinstance(value, dict) or kind == "map_type":
-        return {_key(key): np.asarray(item)[()] if np.ndim(item) == 0 else item for key, item in dict(value).items()}
+        member = declared.map_type.value_type if declared is not None and declared.map_type is not None else None
+        code = member.tensor_type.elem_type or 0 if member is not None and member.tensor_type is not None else 0
+        kept = None if code in (0, _STRING) else _TARGET[code]
+        return {
+            _key(key): np.asarray(item, kept)[()] if np.ndim(item) == 0 else item for key, item in dict(value).items()
+        }
     if kind == "sequence_type" or (kind is None and isinstance(value, (list, tuple))):
         inner = None if declared is None else declared.sequence_type
         return [given(item, inner.elem_type if inner is not None else None) for item in value]

@@ -162,8 +162,8 @@ EXACT = [
     Node("CastMap", [{1: 0.5, 0: 2.0}], {"cast_to": "TO_FLOAT"}, 1, domain=ML, id="dense"),
     Node(
         "CastMap",
-        [{1: "7", 3: "2"}],
-        {"cast_to": "TO_INT64", "map_form": "SPARSE", "max_map": 5},
+        [{1: 7.5, 3: 2.0}],
+        {"cast_to": "TO_FLOAT", "map_form": "SPARSE", "max_map": 5},
         1,
         domain=ML,
         id="sparse",

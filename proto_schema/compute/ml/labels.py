@@ -116,7 +116,7 @@ def cast_map(call: Call, data: dict[Any, Any]) -> Array | Typed:
 
 def _cast(value: Any, kind: Any) -> Any:
     if kind is object:
-        return value if isinstance(value, str) else str(float(value))
+        return value if isinstance(value, str) else f"{float(value):f}"
     number = float(value)
     return int(number) if kind is np.int64 else number
 
@@ -127,10 +127,8 @@ def dict_vectorizer(call: Call, data: dict[Any, Any]) -> Array:
     names = call.attribute("string_vocabulary")
     words: Sequence[Any] = texts(names) if names else call.attribute("int64_vocabulary") or ()
     values = [data.get(word) for word in words]
-    found = next((value for value in values if value is not None), 0.0)
+    found = next(iter(data.values()), np.float32(0))
     kind = object if isinstance(found, str) else np.asarray(found).dtype
-    if isinstance(found, float) and not isinstance(found, np.floating):
-        kind = np.dtype(np.float32)
     result = np.full(len(words), "" if kind is object else 0, kind)
     for place, value in enumerate(values):
         if value is not None:
