@@ -14,7 +14,7 @@ from tests.compute.random_nodes import KINDS, Draw
 from tests.compute.runtime import Node, compare, found, wanted
 from tests.tolerances import assert_near
 
-FEW, MANY = 8, 300
+FEW, MANY = 24, 300
 
 
 def run(kind: str, seeds: range) -> None:
