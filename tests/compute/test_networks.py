@@ -23,6 +23,7 @@ def f32(*shape: int) -> Any:
 
 
 ML = "ai.onnx.ml"
+F8 = ml_dtypes.float8_e4m3fn
 IMAGE, DATA = f32(1, 4, 6, 5), f32(2, 3, 4)
 TRAINED = [f32(3), f32(3), f32(3), np.abs(f32(3)) + np.float32(1)]
 
@@ -87,6 +88,17 @@ OLD = [
         [np.zeros((1, 1, 1, 1), np.float32)],
     ),
     ("Attention", [f32(1, 2, 0, 4), f32(1, 2, 3, 4), f32(1, 2, 3, 4)], {}, 23, [f32(1, 2, 0, 4)]),
+    (
+        "QLinearMatMul",
+        [
+            *(np.array([[1, 2.5]], F8), np.float32(1), np.zeros((), F8)),
+            *(np.array([[0.5], [0.25]], F8), np.float32(1), np.zeros((), F8)),
+            *(np.float32(0.5), np.zeros((), F8)),
+        ],
+        {},
+        21,
+        [np.array([[2.25]])],
+    ),
     ("Gemm", WHOLE, {}, 13, [WHOLE[0] @ WHOLE[1]]),
 ]
 
@@ -158,6 +170,13 @@ EXACT = [
     ),
     Node("NonMaxSuppression", [f32(1, 0, 4), f32(1, 2, 0), np.array([3])], {}, 11, id="no boxes"),
     Node("MatMul", [f32(2, 3).astype(np.float64), f32(3, 4).astype(np.float64)], {}, 13, id="double"),
+    Node(
+        "MaxRoiPool",
+        [IMAGE, np.array([[0, -0.5, -1.5, 3.5, 2.5]], np.float32)],
+        {"pooled_shape": [2, 2]},
+        7,
+        id="halves below 0",
+    ),
     Node("StringNormalizer", [array(["a", "A"])], {"stopwords": ["a"], "locale": "C"}, 10, id="nothing left"),
     Node("CastMap", [{1: 0.5, 0: 2.0}], {"cast_to": "TO_FLOAT"}, 1, domain=ML, id="dense"),
     Node(
@@ -178,6 +197,14 @@ EXACT = [
 @pytest.mark.parametrize("node", EXACT, ids=lambda node: f"{node.op_type}-{node.id}")
 def test_as_in_onnx_runtime(node: Node) -> None:
     compare(node)
+
+
+def test_statistics_have_the_type_of_the_stash() -> None:
+    """Mean and deviation of LayerNormalization of doubles are float32, unless `stash_type` says double."""
+    double, inputs = np.float64, [DATA.astype(np.float64), f32(4).astype(np.float64)]
+    for attributes, dtype in (({}, np.float32), ({"stash_type": 11}, double)):
+        results = found(Node("LayerNormalization", inputs, attributes, 17, 3))
+        assert [item.dtype for item in results] == [double, dtype, dtype]
 
 
 SEQUENCE, INDEX = f32(3, 2, 2), np.array([0, 2])

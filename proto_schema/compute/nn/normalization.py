@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from proto_schema.compute.call import Array, Call
-from proto_schema.compute.nn.numbers import wide
+from proto_schema.compute.call import Array, Call, Typed
+from proto_schema.compute.nn.numbers import narrowed, wide
 from proto_schema.compute.rows import row
 
 _DOUBLE = 11
@@ -45,7 +45,7 @@ def batch_normalization(
     axes = (0,) if per_element else (0, *range(2, data.ndim))
     found, spread = data.mean(axis=axes), data.var(axis=axes)
     kind = data.dtype.type
-    rest = kind(1 - momentum) if momentum != 0.9 else kind(1) - kind(0.9)
+    rest = kind(1) - kind(momentum)
     running = found * rest + wide(mean) * kind(momentum)
     running_variance = spread * rest + wide(variance) * kind(momentum)
     result = _normalized(data, scale, bias, found, spread, epsilon, per_element)
@@ -114,15 +114,20 @@ def _stashed(call: Call, data: Array) -> Array:
 
 
 @row("LayerNormalization")
-def layer_normalization(call: Call, data: Array, scale: Array, bias: Array | None = None) -> tuple[Array, Array, Array]:
-    """All axes from `axis` on together; mean and 1 / standard deviation are the other outputs."""
+def layer_normalization(call: Call, data: Array, scale: Array, bias: Array | None = None) -> tuple[Array, Typed, Typed]:
+    """All axes from `axis` on together; mean and 1 / standard deviation are the other outputs, in `stash_type`."""
     axis = call.axis(call.attribute("axis", -1), data.ndim)
     axes = range(axis, data.ndim)
     mean, inverse, values = _standard(_stashed(call, data), axes, call.attribute("epsilon", 1e-5))
     if values.dtype != data.dtype and data.dtype.kind == "f":
         values = values.astype(wide(data).dtype)
     result = values * wide(scale)
-    return (result if bias is None else result + wide(bias)), mean, inverse
+    code = call.attribute("stash_type", 1)
+    held = [
+        Typed(narrowed(item.astype(np.float64 if code == _DOUBLE else np.float32), code), code)
+        for item in (mean, inverse)
+    ]
+    return (result if bias is None else result + wide(bias)), held[0], held[1]
 
 
 @row("RMSNormalization")

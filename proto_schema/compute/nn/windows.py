@@ -115,7 +115,7 @@ def windows(call: Call, sizes: Sequence[int], kernel: Sequence[int]) -> Windows:
 def _places(size: int, before: int, after: int, width: int, stride: int, ceil: bool) -> int:
     room = size + before + after - width
     if room < 0 and not ceil:
-        return 0 if room // stride + 1 == 0 and stride > 1 else -1
+        return -1 if size else 0
     if not ceil:
         return room // stride + 1
     found = -(-room // stride) + 1
