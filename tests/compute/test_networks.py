@@ -122,6 +122,9 @@ EXACT = [
     rnn(activations=["ThresholdedRelu"], activation_alpha=[0.125]),
     rnn(activations=["Softplus"]),
     rnn(activations=["Sigmoid"], clip=0.25),
+    Node("LayerNormalization", [f32(0, 4), f32(4)], {}, 17, id="no rows"),
+    Node("LayerNormalization", [f32(2, 3, 4), f32(1, 3, 4), f32(3, 1)], {"axis": -2}, 17, id="a scale of more axes"),
+    Node("InstanceNormalization", [f32(0, 4, 6), f32(4), f32(4)], {}, 22, id="no images"),
     Node("Conv", [f32(0, 4, 6, 5), f32(2, 4, 3, 3)], {}, 11, id="no images"),
     Node(
         "Conv",
@@ -334,6 +337,7 @@ REFUSED = [
     ("MaxPool", [IMAGE], {"kernel_shape": [2]}, "kernel_shape has 1 numbers, and the data has rank 4"),
     ("MatMul", [f32(2, 3), f32(4, 5)], {}, "shapes (2, 3) and (4, 5) have no product of matrices"),
     ("Einsum", [f32(2, 3)], {"equation": "ij,k->k"}, "equation 'ij,k->k'"),
+    ("LayerNormalization", [DATA, f32(5)], {}, "a scale or bias of shape (5,) does not fit the axes from 2 on"),
     ("GroupNormalization", [DATA, f32(3), f32(3)], {"num_groups": 2}, "3 channels cannot be split into 2 groups"),
     (
         "LSTM",

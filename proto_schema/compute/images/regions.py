@@ -37,10 +37,19 @@ def roi_align(call: Call, data: Array, regions: Array, images: Array) -> Array:
             continue
         image = values[int(images[item])]
         if mode == "avg":
-            result[item] = np.matmul(np.matmul(rows.means(), image), columns.means().T)
+            down, across = rows.means(), columns.means()
+            some, others = _used(down), _used(across)
+            part = np.matmul(image[:, some, others], np.ascontiguousarray(across[:, others].T))
+            result[item] = np.matmul(down[:, some], part)
         else:
             result[item] = _largest(image, rows, columns)
     return result
+
+
+def _used(weights: Array) -> slice:
+    """The pixels from the first to the last that any bin looks at."""
+    found = np.flatnonzero(weights.any(axis=0))
+    return slice(int(found[0]), int(found[-1]) + 1) if found.size else slice(0, 0)
 
 
 class _Samples:

@@ -18,8 +18,9 @@ from proto_schema.compute.call import Array, Call, Typed
 from proto_schema.compute.nn.numbers import wide
 from proto_schema.compute.rows import row
 
-_SCORES = 1 << 21
-"""The most scores that are held at a time: 8 MiB of float32."""
+_SCORES = 1 << 19
+"""The most scores that are held at a time, as far as a few queries allow it: 2 MiB of float32."""
+_QUERIES = 8
 _DOUBLE = 11
 
 
@@ -124,7 +125,7 @@ def _attended(call: Call, query: Array, key: Array, value: Array, bias: _Bias) -
     ready, values = (wide(key) * root).swapaxes(2, 3), wide(value)
     result = np.empty((batch, heads, length, value.shape[3]), kind)
     kept = None if mode is None else np.empty((batch, heads, length, keys), kind)
-    step = max(1, _SCORES // max(1, batch * heads * keys))
+    step = max(_QUERIES, _SCORES // max(1, batch * heads * keys))
     for start in range(0, length, step):
         stop = min(start + step, length)
         some = np.ascontiguousarray(wide(query[:, :, start:stop]) * root)
@@ -136,11 +137,12 @@ def _attended(call: Call, query: Array, key: Array, value: Array, bias: _Bias) -
         found = scores.copy() if mode == 1 else found
         added = bias.of(start, stop)
         if added is not None:
-            scores = scores + added
+            scores += added
         found = scores if mode == 2 else found
-        chances = _softmax(scores.astype(precise)).astype(kind)
+        chances = _softmax(scores.astype(precise, copy=False)).astype(kind, copy=False)
         if added is not None:
-            chances = np.where(np.isneginf(added.max(axis=-1, keepdims=True, initial=-np.inf)), kind.type(0), chances)
+            hidden = np.isneginf(added.max(axis=-1, keepdims=True, initial=-np.inf))
+            chances = np.where(hidden, kind.type(0), chances) if hidden.any() else chances
         if kept is not None:
             kept[:, :, start:stop] = chances if mode == 3 else found
         some = np.matmul(chances.reshape(*rows.shape[:3], keys), values)

@@ -6,7 +6,7 @@ float16 and bfloat16 are computed in float32, as the specification asks of Layer
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from proto_schema.compute.nn.numbers import narrowed, wide
 from proto_schema.compute.rows import row
 
 _DOUBLE = 11
+_CACHED = 1 << 15
+"""The elements of the rows that are normalized at a time."""
 
 
 def _channels(values: Array, rank: int) -> Array:
@@ -68,23 +70,46 @@ def _normalized(
     return result
 
 
-def _standard(values: Array, axes: Sequence[int] | int, epsilon: float) -> tuple[Array, Array, Array]:
-    """Mean, 1 / sqrt(variance + epsilon), and the values less the first times the second."""
-    axes = tuple(axes) if isinstance(axes, Sequence) else axes
-    mean = values.mean(axis=axes, keepdims=True)
-    centred = values - mean
-    variance = np.square(centred).mean(axis=axes, keepdims=True)
-    inverse = np.reciprocal(np.sqrt(variance + values.dtype.type(epsilon)))
-    centred *= inverse
-    return mean, inverse, centred
+def _by_rows(
+    values: Array, epsilon: float, scale: Array | None, bias: Array | None, centred: bool = True
+) -> tuple[Array, Array, Array]:
+    """Each row of (rows, channels, elements) less its mean, by its deviation, times the scale, plus the bias.
+
+    Scale and bias broadcast with the values, by rows of their own or one for all. Some rows are done at a time, whole,
+    so that they stay in a cache. Also gives the means, and the inverses of the deviations, of shape (rows, 1, 1).
+    """
+    rows, kind = len(values), values.dtype
+    result = np.empty_like(values)
+    means, inverses = np.zeros((rows, 1, 1), kind), np.ones((rows, 1, 1), kind)
+    step = max(1, _CACHED // max(1, values.shape[1] * values.shape[2]))
+
+    def of(numbers: Array, some: slice) -> Array:
+        return numbers[some] if len(numbers) > 1 else numbers
+
+    for start in range(0, rows, step):
+        some = slice(start, start + step)
+        part, made = values[some], result[some]
+        if centred:
+            part.mean(axis=(1, 2), keepdims=True, out=means[some])
+            part = np.subtract(part, means[some], out=made)
+        squares = np.square(part).mean(axis=(1, 2), keepdims=True)
+        np.reciprocal(np.sqrt(squares + kind.type(epsilon)), out=inverses[some])
+        np.multiply(part, inverses[some], out=made)
+        if scale is not None:
+            made *= of(scale, some)
+        if bias is not None:
+            made += of(bias, some)
+    return result, means, inverses
 
 
 @row("InstanceNormalization")
 def instance_normalization(call: Call, data: Array, scale: Array, bias: Array) -> Array:
     """Each channel of each image by its own mean and variance."""
-    data = wide(data)
-    result = _standard(data, range(2, data.ndim), call.attribute("epsilon", 1e-5))[2]
-    return np.asarray(result * _channels(scale, data.ndim) + _channels(bias, data.ndim))
+    values = wide(data)
+    channels = values.shape[:2]
+    factor, shift = [np.broadcast_to(wide(item), channels).reshape(prod(channels), 1, 1) for item in (scale, bias)]
+    rows = values.reshape(prod(channels), 1, prod(values.shape[2:]))
+    return _by_rows(rows, call.attribute("epsilon", 1e-5), factor, shift)[0].reshape(data.shape)
 
 
 @row("GroupNormalization")
@@ -96,48 +121,57 @@ def group_normalization(call: Call, data: Array, scale: Array, bias: Array) -> A
     groups, channels = call.attribute("num_groups"), data.shape[1]
     if groups < 1 or channels % groups:
         call.fail(f"{channels} channels cannot be split into {groups} groups")
-    values = _stashed(call, data)
-    parts = values.reshape(data.shape[0], groups, -1)
-    values = _standard(parts, -1, call.attribute("epsilon", 1e-5))[2]
-    if call.version < 21:
-        result = values * wide(scale).reshape(groups, 1) + wide(bias).reshape(groups, 1)
-        return np.asarray(result.reshape(data.shape))
-    values = values.reshape(data.shape)
-    return np.asarray(values * _channels(scale, data.ndim) + _channels(bias, data.ndim))
+    rows, each = data.shape[0] * groups, channels // groups
+    values = _stashed(call, data).reshape(rows, each, prod(data.shape[2:]))
+    count = 1 if call.version < 21 else each  # the numbers of a group
+    factors = []
+    for item in (scale, bias):
+        numbers = wide(item).astype(values.dtype, copy=False).reshape(groups, count)
+        factors.append(np.broadcast_to(numbers, (data.shape[0], groups, count)).reshape(rows, count, 1))
+    return _by_rows(values, call.attribute("epsilon", 1e-5), factors[0], factors[1])[0].reshape(data.shape)
 
 
 def _stashed(call: Call, data: Array) -> Array:
     """In float32, or in double if it is or `stash_type` asks for it."""
     if data.dtype == np.float64:
         return data
-    return data.astype(np.float64 if call.attribute("stash_type", 1) == _DOUBLE else np.float32)
+    return data.astype(np.float64 if call.attribute("stash_type", 1) == _DOUBLE else np.float32, copy=False)
+
+
+def _flat(call: Call, numbers: Array | None, data: Array, axis: int) -> Array | None:
+    """A scale or bias over the axes from `axis` on: (1, 1, elements), or (rows, 1, elements) if it has more axes."""
+    if numbers is None:
+        return None
+    held = wide(numbers).astype(_stashed(call, data).dtype, copy=False)
+    shape = data.shape if held.ndim > data.ndim - axis else data.shape[axis:]
+    try:
+        spread = np.broadcast_to(held, shape)
+    except ValueError:
+        call.fail(f"a scale or bias of shape {numbers.shape} does not fit the axes from {axis} on of {data.shape}")
+    rows = prod(data.shape[:axis]) if len(shape) == data.ndim else 1
+    return np.asarray(spread.reshape(rows, 1, prod(data.shape[axis:])))
 
 
 @row("LayerNormalization")
 def layer_normalization(call: Call, data: Array, scale: Array, bias: Array | None = None) -> tuple[Array, Typed, Typed]:
     """All axes from `axis` on together; mean and 1 / standard deviation are the other outputs, in `stash_type`."""
     axis = call.axis(call.attribute("axis", -1), data.ndim)
-    axes = range(axis, data.ndim)
-    mean, inverse, values = _standard(_stashed(call, data), axes, call.attribute("epsilon", 1e-5))
-    if values.dtype != data.dtype and data.dtype.kind == "f":
-        values = values.astype(wide(data).dtype)
-    result = values * wide(scale)
-    code = call.attribute("stash_type", 1)
-    held = [
-        Typed(narrowed(item.astype(np.float64 if code == _DOUBLE else np.float32), code), code)
-        for item in (mean, inverse)
-    ]
-    return (result if bias is None else result + wide(bias)), held[0], held[1]
+    values = _stashed(call, data).reshape(prod(data.shape[:axis]), 1, prod(data.shape[axis:]))
+    factor, shift = _flat(call, scale, data, axis), _flat(call, bias, data, axis)
+    result, *found = _by_rows(values, call.attribute("epsilon", 1e-5), factor, shift)
+    code, shape = call.attribute("stash_type", 1), (*data.shape[:axis], *(1,) * (data.ndim - axis))
+    kind = np.float64 if code == _DOUBLE else np.float32
+    mean, inverse = [Typed(narrowed(item.reshape(shape).astype(kind), code), code) for item in found]
+    return result.reshape(data.shape), mean, inverse
 
 
 @row("RMSNormalization")
 def rms_normalization(call: Call, data: Array, scale: Array) -> Array:
     """All axes from `axis` on together, divided by the root of the mean of their squares."""
     axis = call.axis(call.attribute("axis", -1), data.ndim)
-    values = _stashed(call, data)
-    squares = np.square(values).mean(axis=tuple(range(axis, data.ndim)), keepdims=True)
-    values = values / np.sqrt(squares + values.dtype.type(call.attribute("epsilon", 1e-5)))
-    return np.asarray(values.astype(wide(data).dtype) * wide(scale))
+    values = _stashed(call, data).reshape(prod(data.shape[:axis]), 1, prod(data.shape[axis:]))
+    made = _by_rows(values, call.attribute("epsilon", 1e-5), _flat(call, scale, data, axis), None, centred=False)[0]
+    return made.reshape(data.shape)
 
 
 @row("LRN")

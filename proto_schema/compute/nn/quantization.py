@@ -66,10 +66,12 @@ def _stored(call: Call, values: Array, zero: Array | None, code: int) -> Array:
         call.fail(f"the data type {code} is not one that tensors are quantized to")
     signed = np.dtype(kind.numpy).kind == "i"
     low, high = (-(1 << (kind.bits - 1)), (1 << (kind.bits - 1)) - 1) if signed else (0, (1 << kind.bits) - 1)
-    rounded = np.rint(values)
+    rounded: Array = np.asarray(np.rint(values))
     if zero is not None:
-        rounded = rounded + zero.astype(rounded.dtype)
-    return np.asarray(np.nan_to_num(np.clip(rounded, low, high), nan=0.0).astype(kind.numpy))
+        rounded += zero.astype(rounded.dtype)
+    # of NaN and a number, these take the number: NaN becomes the lowest
+    rounded = np.asarray(np.fmin(np.fmax(rounded, low, out=rounded), high, out=rounded))
+    return np.asarray(rounded.astype(kind.numpy))
 
 
 def _small(values: Array, code: int, saturate: bool) -> Array:
