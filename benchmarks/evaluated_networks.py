@@ -1,6 +1,6 @@
 """Networks on our evaluator, beside ONNX Runtime on one thread.
 
-    OMP_NUM_THREADS=1 python benchmarks/evaluator.py [--only resnet50 ...] [--rows]
+    OMP_NUM_THREADS=1 python benchmarks/evaluated_networks.py [--only resnet50 ...] [--rows]
 
 A line for each network of torchvision, float32, one image of 224 x 224: processor seconds of one run of the thread (the
 best of five, so that a busy machine changes little), the ratio, and how far the results are apart. The statistics of
