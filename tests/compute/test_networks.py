@@ -181,6 +181,16 @@ EXACT = [
         id="halves below 0",
     ),
     Node("StringNormalizer", [array(["a", "A"])], {"stopwords": ["a"], "locale": "C"}, 10, id="nothing left"),
+    Node(
+        "MatMulInteger", [np.full((2, 999), 255, np.uint8), np.full((999, 3), 253, np.uint8)], {}, 10, id="large sums"
+    ),
+    Node(
+        "ConvInteger",
+        [np.full((1, 999, 2), 255, np.uint8), np.full((2, 999, 1), 253, np.uint8)],
+        {},
+        10,
+        id="large sums",
+    ),
     Node("CastMap", [{1: 0.5, 0: 2.0}], {"cast_to": "TO_FLOAT"}, 1, domain=ML, id="dense"),
     Node(
         "CastMap",

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -227,16 +226,20 @@ def convolution_integer(
 ) -> Array:
     """The convolution of 8-bit integers less their zero points, as int32."""
     kernel = checked_kernel(call, data, weight)
-    kind = exact(prod(weight.shape[1:]))
-    shifted = data.astype(kind) if zero is None else data.astype(kind) - zero.astype(kind)
-    return _convolved(call, shifted, _shifted_weight(weight, weight_zero, kind), kernel).astype(np.int32)
+    return _of_integers(call, data, zero, weight, weight_zero, kernel).astype(np.int32)
 
 
-def _shifted_weight(weight: Array, zero: Array | None, kind: type[np.floating[Any]]) -> Array:
-    if zero is None:
-        return weight.astype(kind)
-    point = zero.astype(kind)
-    return weight.astype(kind) - (point.reshape(-1, *(1,) * (weight.ndim - 1)) if point.ndim else point)
+def _of_integers(
+    call: Call, data: Array, zero: Array | None, weight: Array, weight_zero: Array | None, kernel: Sequence[int]
+) -> Array:
+    """The convolution of integers less their zero points (one, or for the weight one a filter), in floats."""
+    single: Array = data.astype(np.float32)
+    if zero is not None:
+        single -= zero.astype(np.float32).reshape(())
+    filters: Array = weight.astype(np.float32)
+    if weight_zero is not None:
+        filters -= weight_zero.astype(np.float32).reshape(-1, *(1,) * (weight.ndim - 1))
+    return _convolved(call, *exact(single, filters, tuple(range(1, weight.ndim))), kernel)
 
 
 @row("QLinearConv")
@@ -254,10 +257,7 @@ def convolution_quantized(
 ) -> Array:
     """The convolution of quantized tensors. The bias is int32 of scale `scale * weight_scale`."""
     kernel = checked_kernel(call, data, weight)
-    kind = exact(prod(weight.shape[1:]))
-    point: Array = zero.astype(kind).reshape(())
-    shifted = data.astype(kind) - point
-    sums = _convolved(call, shifted, _shifted_weight(weight, weight_zero, kind), kernel).astype(np.float64)
+    sums: Array = _of_integers(call, data, zero, weight, weight_zero, kernel).astype(np.float64)
     sums = biased(sums, None if bias is None else bias.astype(np.float64))
     factor = scale.reshape(()) * weight_scale / made_scale.reshape(())
     factor = factor.reshape(-1, *(1,) * (sums.ndim - 2)) if factor.size > 1 else factor.reshape(())

@@ -24,9 +24,15 @@ def wide(array: Array) -> Array:
     return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
-def exact(terms: int) -> type[np.float32] | type[np.float64]:
-    """The float type that holds a sum of that many products of differences of 8-bit integers."""
-    return np.float32 if terms * 255 * 255 < _EXACT_IN_SINGLE else np.float64
+def exact(one: Array, other: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    """Two float32 arrays of integers, as float64 unless float32 holds every sum of their products exactly.
+
+    `axes` are those of the second over which products are summed.
+    """
+    most = np.abs(other).sum(axis=axes, dtype=np.float64).max(initial=0)
+    if float(np.abs(one).max(initial=0)) * float(most) < _EXACT_IN_SINGLE:
+        return one, other
+    return one.astype(np.float64), other.astype(np.float64)
 
 
 def rounded_to(values: Array, dtype: np.dtype[Any]) -> Array:

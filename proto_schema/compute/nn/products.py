@@ -31,10 +31,14 @@ def matmul_integer(
 ) -> Array:
     """The product of 8-bit integers less their zero points, as int32. The zero points are for rows and for columns."""
     _fitting(call, one, other)
-    kind = exact(one.shape[-1])
-    left = _shifted(one.astype(kind), zero, -1)
-    right = _shifted(other.astype(kind), other_zero, -2)
-    return np.asarray(np.matmul(left, right)).astype(np.int32)
+    return _of_integers(one, zero, other, other_zero).astype(np.int32)
+
+
+def _of_integers(one: Array, zero: Array | None, other: Array, other_zero: Array | None) -> Array:
+    """The product of integers less their zero points, in floats."""
+    left = _shifted(one.astype(np.float32), zero, -1)
+    right = _shifted(other.astype(np.float32), other_zero, -2)
+    return np.asarray(np.matmul(*exact(left, right, (max(right.ndim - 2, 0),))))
 
 
 def _shifted(values: Array, zero: Array | None, axis: int) -> Array:
@@ -64,9 +68,7 @@ def matmul_quantized(
 ) -> Array:
     """The product of quantized matrices, quantized again."""
     _fitting(call, one, other)
-    kind = exact(one.shape[-1])
-    left, right = _shifted(one.astype(kind), zero, -1), _shifted(other.astype(kind), other_zero, -2)
-    sums = np.asarray(np.matmul(left, right))
+    sums = _of_integers(one, zero, other, other_zero)
     factor = wide(_along(scale, -1, sums.ndim)) * wide(_along(other_scale, -2, sums.ndim))
     factor = factor / wide(_along(made_scale, -1, sums.ndim))
     point = _along(made_zero, -1, sums.ndim).astype(np.float32)
