@@ -14,6 +14,7 @@ import pytest
 
 import proto_schema as ps
 from proto_schema.reference import ReferenceEvaluator
+from tests.compute.random_nodes import SUMS
 from tests.compute.runtime import Node, array, compare, found, model
 from tests.tolerances import USUAL, Bounds, assert_near
 
@@ -124,6 +125,9 @@ EXACT = [
     rnn(activations=["Sigmoid"], clip=0.25),
     Node("LayerNormalization", [f32(0, 4), f32(4)], {}, 17, id="no rows"),
     Node("LayerNormalization", [f32(2, 3, 4), f32(1, 3, 4), f32(3, 1)], {"axis": -2}, 17, id="a scale of more axes"),
+    Node("InstanceNormalization", [f32(2, 8, 64, 64), f32(8), f32(8)], {}, 22, bounds=SUMS, id="in blocks"),
+    Node("GroupNormalization", [f32(2, 8, 64, 64), f32(8), f32(8)], {"num_groups": 4}, 21, bounds=SUMS, id="in blocks"),
+    Node("LayerNormalization", [f32(99, 999), f32(999), f32(999)], {}, 17, bounds=SUMS, id="in blocks"),
     Node("InstanceNormalization", [f32(0, 4, 6), f32(4), f32(4)], {}, 22, id="no images"),
     Node("Conv", [f32(0, 4, 6, 5), f32(2, 4, 3, 3)], {}, 11, id="no images"),
     Node(
