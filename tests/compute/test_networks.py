@@ -126,7 +126,9 @@ EXACT = [
     Node("LayerNormalization", [f32(0, 4), f32(4)], {}, 17, id="no rows"),
     Node("LayerNormalization", [f32(2, 3, 4), f32(1, 3, 4), f32(3, 1)], {"axis": -2}, 17, id="a scale of more axes"),
     Node("InstanceNormalization", [f32(1, 12, 64, 64), f32(12), f32(12)], {}, 22, bounds=SUMS, id="in blocks"),
-    Node("GroupNormalization", [f32(1, 12, 64, 64), f32(12), f32(12)], {"num_groups": 6}, 21, bounds=SUMS, id="in blocks"),
+    Node(
+        "GroupNormalization", [f32(1, 12, 64, 64), f32(12), f32(12)], {"num_groups": 6}, 21, bounds=SUMS, id="in blocks"
+    ),
     Node("LayerNormalization", [f32(99, 999), f32(999), f32(999)], {}, 17, bounds=SUMS, id="in blocks"),
     Node("InstanceNormalization", [f32(0, 4, 6), f32(4), f32(4)], {}, 22, id="no images"),
     Node("Conv", [f32(0, 4, 6, 5), f32(2, 4, 3, 3)], {}, 11, id="no images"),
