@@ -192,7 +192,8 @@ def max_roi_pool(call: Call, data: Array, regions: Array) -> Array:
     scale = np.float32(call.attribute("spatial_scale", 1.0))
     result = np.zeros((len(regions), data.shape[1], height, width), data.dtype)
     for item, region in enumerate(regions):
-        left, top, right, bottom = np.floor(wide(region[1:]) * scale + np.float32(0.5)).astype(np.int64)
+        corners = wide(region[1:]) * scale  # halves are rounded away from 0, as by C's round
+        left, top, right, bottom = np.trunc(corners + np.copysign(np.float32(0.5), corners)).astype(np.int64)
         image = data[int(region[0])]
         rows = _bins(int(top), int(bottom), height, data.shape[2])
         columns = _bins(int(left), int(right), width, data.shape[3])
