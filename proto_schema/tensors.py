@@ -250,16 +250,15 @@ def _codes(array: Array, row: DType) -> Array:
 
 
 def _values(found: Array, row: DType) -> Array:
-    """Codes to values of the row's numpy type."""
+    """Codes to values of the row's numpy type. An array of one element stays an array, which numpy's shifts forget."""
     if row.code == BFLOAT16:
-        return (found.astype(np.uint32) << 16).view(np.float32)
+        return np.asarray(found.astype(np.uint32) << 16).view(np.float32)
     if row.numpy == "u1":
         return found
     if row.numpy == "i1":
         spare = 8 - row.bits
-        return (found << spare).astype(np.uint8).view(np.int8) >> spare
-    values: Array = _value_table(row.code)[found]
-    return values
+        return np.asarray(np.asarray(found << spare).astype(np.uint8).view(np.int8) >> spare)
+    return np.asarray(_value_table(row.code)[found])
 
 
 @cache

@@ -5,7 +5,8 @@ a wider one that holds every value exactly (float32 for bfloat16 and the smaller
 2-bit integers). The code of the type goes beside the array (`dtype`), and whoever runs the row rounds its results to
 the type that the operator's constraints say. So a row computes with plain arrays, and only an operator whose output
 type no constraint tells (Cast, Constant, ...) returns `Typed`. A string tensor is an array of objects that are str.
-A sequence is a list of values, a map a dict, and an optional without an element is `NOTHING`.
+A sequence is a list of values (`Typed` where an array does not tell its type), a map a dict, and an optional
+without an element is `NOTHING`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
+from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import GraphProto
 from proto_schema.operators import OpSchema
 
@@ -83,6 +86,13 @@ class Call:
     def dtype(self, place: int) -> int:
         """The code of an input's data type, 0 where it is absent or no tensor."""
         return self.dtypes[place] if place < len(self.dtypes) else 0
+
+    def typed(self, place: int, value: Value) -> Value:
+        """An input with its code where its array does not tell the type: for bodies, sequences and optionals."""
+        code = self.dtype(place)
+        if isinstance(value, np.ndarray) and code and not DTYPES[code].native and DTYPES[code].bits:
+            return Typed(value, code)
+        return value
 
     def wants(self, place: int) -> bool:
         """Whether the node names that output."""

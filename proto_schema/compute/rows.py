@@ -18,7 +18,16 @@ __all__ = ["FILES", "Row", "row", "table"]
 Row: TypeAlias = "Callable[..., Any]"
 _Declared = TypeVar("_Declared", bound=Row)
 
-FILES: tuple[str, ...] = ()
+FILES: tuple[str, ...] = (
+    # elements, places, and control of what runs
+    "elementwise", "activations", "casting", "moving", "slicing", "indexing", "reducing", "making", "control",
+    "sequences",
+    # themes with an arithmetic of their own
+    "nn.convolution", "nn.pooling", "nn.products", "nn.normalization", "nn.attention", "nn.linear_attention",
+    "nn.recurrent", "nn.quantization", "nn.deformed", "spectral",
+    "images.resize", "images.sampling", "images.regions", "images.blocks",
+    "nn.losses", "nn.training", "strings", "ml.labels", "ml.scaling", "ml.linear", "ml.trees",
+)  # fmt: skip
 _ROWS: dict[tuple[str, str], Row] = {}
 
 

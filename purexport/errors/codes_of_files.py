@@ -241,6 +241,20 @@ FAMILIES: tuple[Family, ...] = (
                 "See the node that the message names; `purexport infer` shows what is known of the other values.",
                 "node 'unit' (LpNormalization): axis 9 is out of range for rank 1",
             ),
+            Code(
+                "not-computable",
+                "`EvaluationError`: a node cannot be computed from its inputs, or an input of the run does not fit.",
+                "Compare the inputs that the message lists with the specification of the operator.",
+                "node 'unit' (LpNormalization) cannot be computed: axis 9 is outside of a tensor of rank 1. Its inputs "
+                "are float[3]; compare them with the specification of LpNormalization",
+            ),
+            Code(
+                "operator-unknown",
+                "`UnsupportedOperatorError`: the model has operators that nothing computes.",
+                "Pass `functions=` with what they consist of, or `new_ops=` with classes that compute them.",
+                "1 operators cannot be computed: ai.onnx.Unit (node 'unit' (Unit) at opset 28). Pass functions= with "
+                "what they consist of, or new_ops= with classes that compute them",
+            ),
         ),
     ),
 )

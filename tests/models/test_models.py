@@ -1,21 +1,26 @@
 """The networks of the zoo, whole: exported, judged by onnx, and equal to torch in ONNX Runtime.
 
 The default half runs every network by both routes on small images with a dynamic batch; `pytest -m sweep` runs all.
+Our evaluator runs the files of one route and opset, too.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
-from tests.harness import CAPTURES, OPSETS, check_export
+import proto_schema as ps
+from tests.harness import CAPTURES, OPSETS, check_export, run_ort
 from tests.models.zoo import NETWORKS, Network
-from tests.tolerances import CHAIN
+from tests.tolerances import CHAIN, assert_near
 
 NAMES = [network.name for network in NETWORKS]
 
 
 # Of the networks with hundreds of MB of weights one trace is enough here; the sweep takes them at opset 20, too.
+EVALUATED = ("trace", 20)
 LARGE = ("alexnet", "vgg11_bn", "swin_t", "vit_b_32")
 WAYS = [
     pytest.param(network, route, opset, id=f"{network.name}-{route}-{opset}")
@@ -27,7 +32,9 @@ WAYS = [
 
 @pytest.mark.parametrize(("network", "route", "opset"), WAYS)
 def test_network(network: Network, route: str, opset: int) -> None:
-    check_network(network, route, opset, dynamic=True, full=False)
+    program = check_network(network, route, opset, dynamic=True, full=False)
+    if (route, opset) == EVALUATED:
+        evaluate(program.model_proto, network.example(3))
 
 
 @pytest.mark.sweep
@@ -36,7 +43,16 @@ def test_network(network: Network, route: str, opset: int) -> None:
 @pytest.mark.parametrize("route", CAPTURES)
 @pytest.mark.parametrize("network", NETWORKS, ids=NAMES)
 def test_network_sweep(network: Network, route: str, opset: int, dynamic: bool) -> None:
-    check_network(network, route, opset, dynamic=dynamic, full=True)
+    program = check_network(network, route, opset, dynamic=dynamic, full=True)
+    evaluate(program.model_proto, network.example(2, True))
+
+
+def evaluate(model: Any, images: torch.Tensor) -> None:
+    """Our evaluator computes what ONNX Runtime does."""
+    data = model.SerializeToString()
+    found = ps.reference.ReferenceEvaluator(ps.loads(data)).run(None, {"x0": images.numpy()})
+    for ours, theirs in zip(found, run_ort(data, [images.numpy()]), strict=True):
+        assert_near(ours, theirs, CHAIN)
 
 
 @pytest.mark.parametrize("network", NETWORKS, ids=NAMES)
@@ -48,8 +64,8 @@ def test_network_says_something(network: Network) -> None:
     assert first.abs().max() < 10
 
 
-def check_network(network: Network, route: str, opset: int, *, dynamic: bool, full: bool) -> None:
-    check_export(
+def check_network(network: Network, route: str, opset: int, *, dynamic: bool, full: bool) -> Any:
+    return check_export(
         network.make(full),
         (network.example(2, full),),
         opset=opset,

@@ -1,0 +1,388 @@
+"""A graph as a list of steps, made once, and its runs.
+
+`Linker` turns graphs, functions and nodes into a `Program`. It finds what computes each node (a function of the model,
+an operator that the user brings, a row of `proto_schema.compute`), and after which step each value is needed no more.
+What nothing computes is collected, so that one error names it all before anything runs. A graph inside of a node is a
+program of its own, which sees the values around it through the `Frame` that it runs in. A frame is of one run;
+programs hold nothing but the tensors of the file, which are read when a run first needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from proto_schema import operators
+from proto_schema.attributes import get_attribute_value
+from proto_schema.compute.call import Call, MisuseError, Typed, Value
+from proto_schema.compute.rows import Row, table
+from proto_schema.dtypes import DTYPES
+from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, SparseTensorProto, TensorProto
+from proto_schema.operators import OpSchema
+from proto_schema.reference.failures import EvaluationError
+from proto_schema.reference.values import code_of, described, settled, typed
+from proto_schema.sparse import dense
+from proto_schema.tensors import to_array
+
+__all__ = ["Frame", "Linker", "Program", "Step"]
+
+DEEPEST = 100  # calls of functions inside of one another
+KEPT = 16 << 20  # bytes of a converted tensor of the file that are kept between runs
+_CAUSES = (ValueError, IndexError, KeyError, TypeError, ZeroDivisionError, OverflowError, AttributeError)
+_CODES = {f"tensor({row.text})": row.code for row in DTYPES.values()}
+Watch = Callable[[str, Any], None]
+Custom = Callable[..., Sequence[Any]]
+
+
+class Constant:
+    """A tensor of the file, read when it is first used. Its array is a view of the file where its type allows."""
+
+    __slots__ = ("_held", "message")
+
+    def __init__(self, message: TensorProto | SparseTensorProto) -> None:
+        self.message = message
+        self._held: Value = None
+
+    def value(self) -> Value:
+        """The tensor. Raises what `to_array` raises for one that cannot be read."""
+        if self._held is not None:
+            return self._held
+        if isinstance(self.message, SparseTensorProto):
+            array, code = dense(self.message)
+        else:
+            array, code = to_array(self.message), self.message.data_type or 0
+        if not array.flags.aligned:  # numpy would copy it in each product
+            array = array.copy()
+        found = typed(array, code)
+        if not isinstance(found, Typed) or array.nbytes <= KEPT:
+            self._held = found
+        return found
+
+
+@dataclass(slots=True)
+class Step:
+    """One node and what computes it: a row with its schema, a function's program, or a custom operator."""
+
+    node: NodeProto
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: dict[str, Any]
+    references: tuple[tuple[str, str], ...]
+    opsets: Mapping[str, int]
+    row: Row | None = None
+    schema: OpSchema | None = None
+    function: Program | None = None
+    defaults: dict[str, Any] = field(default_factory=dict)
+    custom: Custom | None = None
+    bodies: dict[int, Program] = field(default_factory=dict)
+    types: tuple[int | tuple[int, ...], ...] = ()
+    done: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The node in words."""
+        node = self.node
+        if node.name:
+            return f"node {node.name!r} ({node.op_type})"
+        made = ", ".join(repr(name) for name in node.output if name) or "nothing"
+        return f"the {node.op_type} that makes {made}"
+
+
+class Frame:
+    """The values of one run of one program; a name that is not here is looked up in the frame around it."""
+
+    __slots__ = ("outer", "references", "values", "watch")
+
+    def __init__(self, outer: Frame | None, references: Mapping[str, Any], watch: Watch | None = None) -> None:
+        self.outer = outer
+        self.references = references
+        self.watch = watch
+        self.values: dict[str, Any] = {}
+
+    def get(self, name: str) -> Value:
+        """The value of a name. Raises LookupError for one that nothing has made."""
+        frame: Frame | None = self
+        while frame is not None:
+            if name in frame.values:
+                found = frame.values[name]
+                if isinstance(found, Constant):
+                    return found.value()
+                result: Value = found
+                return result
+            frame = frame.outer
+        raise LookupError(name)
+
+
+@dataclass(slots=True)
+class Program:
+    """The steps of a graph, function or node."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: dict[str, Constant]
+    steps: list[Step]
+    captures: frozenset[str]
+
+    def run(
+        self,
+        feed: Mapping[str, Value],
+        outputs: Sequence[str],
+        outer: Frame | None = None,
+        references: Mapping[str, Any] | None = None,
+        watch: Watch | None = None,
+    ) -> list[Value]:
+        """The values of `outputs`. Raises EvaluationError, which names the node."""
+        frame = Frame(outer, references or {}, watch)
+        values = frame.values
+        values.update(self.constants)
+        values.update(feed)
+        wanted = set(outputs)
+        for step in self.steps:
+            try:
+                results = _computed(step, frame)
+            except EvaluationError:
+                raise
+            except _CAUSES as error:
+                raise EvaluationError(_failure(step, frame, error)) from error
+            for name, result in zip(step.outputs, results, strict=False):
+                if name:
+                    values[name] = result
+                    if watch is not None:
+                        watch(name, result)
+            for name in step.done:
+                if name not in wanted:
+                    values.pop(name, None)
+        found = []
+        for name in outputs:
+            try:
+                found.append(frame.get(name))
+            except LookupError:
+                raise EvaluationError(f"no node makes the output {name!r}; the graph is not complete") from None
+        return found
+
+
+def _computed(step: Step, frame: Frame) -> Sequence[Value]:
+    """The values of the node's outputs."""
+    values = frame.values
+    inputs: list[Any] = []
+    codes: list[int] = []
+    for name in step.inputs:
+        if not name:
+            inputs.append(None)
+            codes.append(0)
+            continue
+        found = values.get(name)
+        if found is None or isinstance(found, Constant):
+            try:
+                found = frame.get(name)
+            except LookupError:
+                why = f"nothing makes its input {name!r} before it; order the nodes topologically"
+                raise MisuseError(why) from None
+        if isinstance(found, Typed):
+            inputs.append(found.array)
+            codes.append(found.dtype)
+        else:
+            inputs.append(found)
+            codes.append(code_of(found))
+    attributes = step.attributes
+    if step.references:
+        held = frame.references
+        attributes = {**attributes, **{name: held[other] for name, other in step.references if other in held}}
+    if step.function is not None:
+        return _called(step, step.function, attributes, inputs, codes)
+    if step.custom is not None:
+        return [typed(item, 0) for item in step.custom(attributes, inputs, frame)]
+    return _of_row(step, attributes, inputs, codes, frame)
+
+
+def _of_row(
+    step: Step, attributes: Mapping[str, Any], inputs: list[Any], codes: list[int], frame: Frame
+) -> Sequence[Value]:
+    assert step.schema is not None and step.row is not None
+
+    def body(graph: GraphProto, given: Sequence[Value]) -> list[Value]:
+        program = step.bodies.get(id(graph))
+        if program is None:
+            raise MisuseError("a graph that is passed through an attribute of a function is not one of this node")
+        return program.run(dict(zip(program.inputs, given, strict=False)), program.outputs, frame, frame.references)
+
+    call = Call(step.schema, attributes, codes, [bool(name) for name in step.outputs], body if step.bodies else None)
+    while inputs and inputs[-1] is None:
+        inputs.pop()
+    results = step.row(call, *inputs)
+    if not isinstance(results, tuple):
+        results = (results,)
+    settle = []
+    for place, result in enumerate(results[: len(step.outputs)]):
+        if isinstance(result, Typed):
+            settle.append(typed(_as(result), result.dtype))
+            continue
+        if result is None or isinstance(result, (list, dict)) or not hasattr(result, "dtype"):
+            settle.append(result)
+            continue
+        told = step.types[place] if place < len(step.types) else 0
+        code = told if isinstance(told, int) else next((codes[at] for at in told if at < len(codes) and codes[at]), 0)
+        settle.append(typed(settled(result, code), code) if code else _array(result))
+    if len(settle) < len([name for name in step.outputs if name]):
+        raise MisuseError(f"{step.node.op_type} has no more than {len(settle)} outputs here")
+    return settle
+
+
+def _as(result: Typed) -> Any:
+    array = np.asarray(result.array)
+    row = DTYPES[result.dtype]
+    return array if array.dtype == row.numpy or not row.bits else array.astype(row.numpy)
+
+
+def _array(result: Any) -> Any:
+    return np.asarray(result)
+
+
+def _called(
+    step: Step, program: Program, attributes: Mapping[str, Any], inputs: list[Any], codes: list[int]
+) -> Sequence[Value]:
+    feed = {}
+    for place, name in enumerate(program.inputs):
+        if place < len(inputs):
+            feed[name] = typed(inputs[place], codes[place])
+        else:
+            feed[name] = None
+    return program.run(feed, program.outputs, None, {**step.defaults, **attributes})
+
+
+def _failure(step: Step, frame: Frame, error: Exception) -> str:
+    seen = []
+    for name in step.inputs:
+        try:
+            seen.append(described(frame.get(name)) if name else "none")
+        except (LookupError, ValueError, OSError):
+            seen.append("unknown")
+    cause = str(error) if isinstance(error, (MisuseError, ValueError)) else f"{type(error).__name__}: {error}"
+    return (
+        f"{step.name} cannot be computed: {cause}. Its inputs are {', '.join(seen) or 'none'}; "
+        f"compare them with the specification of {step.node.op_type}"
+    )
+
+
+class Linker:
+    """Makes programs. `missing` collects the operators that nothing computes, with a node each."""
+
+    def __init__(
+        self,
+        functions: Mapping[tuple[str, str, str], FunctionProto],
+        custom: Mapping[tuple[str, str], Callable[[NodeProto, Mapping[str, int]], Custom]],
+    ) -> None:
+        self.functions = functions
+        self.custom = custom
+        self.missing: dict[str, str] = {}
+        self._linked: dict[int, Program | None] = {}
+
+    def graph(self, graph: GraphProto, opsets: Mapping[str, int]) -> Program:
+        """The program of a graph."""
+        constants = {tensor.name or "": Constant(tensor) for tensor in graph.initializer}
+        for sparse in graph.sparse_initializer:
+            constants[(sparse.values.name if sparse.values is not None else None) or ""] = Constant(sparse)
+        names = [item.name or "" for item in graph.input]
+        return self.program(names, [item.name or "" for item in graph.output], constants, graph.node, opsets)
+
+    def function(self, function: FunctionProto, opsets: Mapping[str, int]) -> Program:
+        """The program of a function, one for all its calls. `opsets` serve where it imports none."""
+        known = self._linked.get(id(function))
+        if known is not None:
+            return known
+        if id(function) in self._linked:
+            raise EvaluationError(f"the function {function.domain}.{function.name} calls itself, which ONNX forbids")
+        self._linked[id(function)] = None
+        own = {operators.canonical(item.domain or ""): item.version or 0 for item in function.opset_import}
+        made = self.program(function.input, function.output, {}, function.node, own or opsets)
+        self._linked[id(function)] = made
+        return made
+
+    def program(
+        self,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        constants: dict[str, Constant],
+        nodes: Iterable[NodeProto],
+        opsets: Mapping[str, int],
+    ) -> Program:
+        """The program of some nodes."""
+        steps = [self.step(node, opsets) for node in nodes]
+        here = {*inputs, *constants}
+        captures: set[str] = set()
+        used: list[set[str]] = []
+        for step in steps:
+            names = {name for name in step.inputs if name}
+            names.update(*[body.captures for body in step.bodies.values()])
+            used.append(names)
+            captures |= names - here
+            here.update(name for name in step.outputs if name)
+        captures.update(name for name in outputs if name not in here)
+        seen = set(outputs)
+        for step, names in zip(reversed(steps), reversed(used), strict=True):
+            step.done = tuple((names | {name for name in step.outputs if name}) - seen)
+            seen |= names
+        return Program(tuple(inputs), tuple(outputs), constants, steps, frozenset(captures))
+
+    def step(self, node: NodeProto, opsets: Mapping[str, int]) -> Step:
+        """The step of a node; what nothing computes is noted."""
+        attributes, references = _attributes(node.attribute)
+        step = Step(node, tuple(node.input), tuple(node.output), attributes, references, opsets)
+        domain, name = node.domain or "", node.op_type or ""
+        function = self.functions.get((domain, name, node.overload or ""))
+        if function is None:
+            for value in attributes.values():
+                for graph in value if isinstance(value, list) else [value]:
+                    if isinstance(graph, GraphProto):
+                        step.bodies[id(graph)] = self.graph(graph, opsets)
+        domain = operators.canonical(domain)
+        custom = self.custom.get((domain, name))
+        if function is not None:
+            step.function = self.function(function, opsets)
+            step.defaults = {item.name or "": get_attribute_value(item) for item in function.attribute_proto}
+        elif custom is not None:
+            step.custom = custom(node, opsets)
+        elif domain not in opsets:
+            why = f"{step.name}, whose domain the model does not import"
+            self.missing.setdefault(f"{domain or 'ai.onnx'}.{name}", why)
+        else:
+            step.schema = operators.schema(name, opsets[domain], domain)
+            step.row = table().get((domain, name))
+            if step.schema is None or step.row is None:
+                self.missing.setdefault(f"{domain or 'ai.onnx'}.{name}", f"{step.name} at opset {opsets[domain]}")
+            else:
+                step.types = _types(step.schema, len(step.inputs), len(step.outputs))
+        return step
+
+
+def _attributes(given: Sequence[AttributeProto]) -> tuple[dict[str, Any], tuple[tuple[str, str], ...]]:
+    """The attributes with values, and those that name an attribute of the function around the node."""
+    references = tuple((item.name or "", item.ref_attr_name) for item in given if item.ref_attr_name)
+    return {item.name or "": get_attribute_value(item) for item in given if not item.ref_attr_name}, references
+
+
+def _types(schema: OpSchema, inputs: int, outputs: int) -> tuple[int | tuple[int, ...], ...]:
+    """For each output the code of its type, the places of inputs of the same type, or 0 where nothing tells it."""
+    found: list[int | tuple[int, ...]] = []
+    for place in range(outputs):
+        formal = schema.outputs[min(place, len(schema.outputs) - 1)] if schema.outputs else None
+        if formal is None or not formal.homogeneous:
+            found.append(0)
+            continue
+        if formal.type not in schema.constraints:
+            found.append(_CODES.get(formal.type, 0))
+            continue
+        allowed = schema.constraints[formal.type]
+        if len(allowed) == 1:
+            found.append(_CODES.get(next(iter(allowed)), 0))
+            continue
+        places = []
+        for at in range(inputs):
+            taken = schema.inputs[min(at, len(schema.inputs) - 1)] if schema.inputs else None
+            if taken is not None and taken.type == formal.type and taken.homogeneous:
+                places.append(at)
+        found.append(tuple(places) or 0)
+    return tuple(found)
