@@ -241,6 +241,20 @@ FAMILIES: tuple[Family, ...] = (
                 "See the node that the message names; `purexport infer` shows what is known of the other values.",
                 "node 'unit' (LpNormalization): axis 9 is out of range for rank 1",
             ),
+            Code(
+                "not-computable",
+                "`EvaluationError`: a node cannot be computed, or an input does not fit the model.",
+                "Compare the inputs that the message shows with the operator's specification, or with the model.",
+                "node 'flat' (Flatten) cannot be computed: axis 9 is outside of a tensor of rank 1. Its inputs are "
+                "float[2]; compare them with the specification of Flatten",
+            ),
+            Code(
+                "operator-unknown",
+                "`UnsupportedOperatorError`: the model has operators that the evaluator cannot compute.",
+                "Pass the functions that they are made of, or classes that compute them.",
+                "1 operators cannot be computed: ai.onnx.Nope (the Nope that makes 'y' at opset 21). Pass f"
+                "unctions= with what they consist of, or new_ops= with classes that compute them",
+            ),
         ),
     ),
 )
