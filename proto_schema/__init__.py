@@ -46,7 +46,19 @@ from proto_schema.onnx import (
 from proto_schema.payload import FileRange, LazyPayload, Payload
 
 if TYPE_CHECKING:
-    from proto_schema import checker, external, helper, numpy_helper, operators, shape_inference, sizes, text, wire
+    from proto_schema import (
+        checker,
+        external,
+        helper,
+        numpy_helper,
+        operators,
+        parser,
+        printer,
+        shape_inference,
+        sizes,
+        text,
+        wire,
+    )
     from proto_schema.files import dumps, load, loads, plan, save
     from proto_schema.sizes import Size
 
@@ -56,6 +68,8 @@ _SUBMODULES = (
     "helper",
     "numpy_helper",
     "operators",
+    "parser",
+    "printer",
     "shape_inference",
     "sizes",
     "text",
@@ -124,7 +138,9 @@ __all__ = [
     "loads",
     "numpy_helper",
     "operators",
+    "parser",
     "plan",
+    "printer",
     "save",
     "shape_inference",
     "sizes",
