@@ -48,6 +48,7 @@ from proto_schema.payload import FileRange, LazyPayload, Payload
 if TYPE_CHECKING:
     from proto_schema import (
         checker,
+        compose,
         external,
         helper,
         numpy_helper,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         shape_inference,
         sizes,
         text,
+        utils,
         wire,
     )
     from proto_schema.files import dumps, load, loads, plan, save
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
 
 _SUBMODULES = (
     "checker",
+    "compose",
     "external",
     "helper",
     "numpy_helper",
@@ -73,6 +76,7 @@ _SUBMODULES = (
     "shape_inference",
     "sizes",
     "text",
+    "utils",
     "wire",
 )
 _FILE_FUNCTIONS = ("dumps", "load", "loads", "plan", "save")
@@ -131,6 +135,7 @@ __all__ = [
     "ValueInfoProto",
     "Version",
     "checker",
+    "compose",
     "dumps",
     "external",
     "helper",
@@ -145,5 +150,6 @@ __all__ = [
     "shape_inference",
     "sizes",
     "text",
+    "utils",
     "wire",
 ]

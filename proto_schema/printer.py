@@ -37,7 +37,8 @@ _Attr = AttributeProto.AttributeType
 def to_text(proto: ModelProto | FunctionProto | GraphProto | NodeProto) -> str:
     """The message in the textual syntax.
 
-    Raises TypeError for any other message, ValueError for a tensor whose raw data does not have the size of its shape.
+    Raises TypeError for any other message, InferenceError (a ValueError) for a tensor whose raw data does not have the
+    size of its shape.
     """
     for kind, writer in _WRITERS:
         if isinstance(proto, kind):
@@ -225,8 +226,10 @@ def _raw_elements(tensor: TensorProto, dtype: np.dtype[Any]) -> np.ndarray[Any, 
     data = contiguous(tensor.raw_data or b"")
     expected = element_count(tensor.dims) * dtype.itemsize
     if len(data) != expected:
-        needs = f"its shape {list(tensor.dims)} needs {expected}"
-        raise ValueError(f"tensor {tensor.name or ''!r}: raw_data has {len(data)} bytes, {needs}")
+        from proto_schema.inference.walk import InferenceError  # the official printer's error, too
+
+        found = f"raw_data has {len(data)} bytes, its shape {list(tensor.dims)} needs {expected}"
+        raise InferenceError(f"Data size mismatch: tensor {tensor.name or ''!r}: {found}")
     return np.frombuffer(data, dtype=dtype)
 
 
