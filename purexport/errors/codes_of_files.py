@@ -239,7 +239,9 @@ FAMILIES: tuple[Family, ...] = (
                 "not-the-syntax",
                 "`ParseError`: a text is not in the textual syntax of ONNX.",
                 "See the line and column that the message shows, and what it expected there.",
-                "line 1, column 11: expected '(' before the inputs of MatMul, found '['",
+                "line 1, column 11: expected '(' before the inputs of MatMul, found '['\n"
+                "    y = MatMul[X, W]\n"
+                "              ^",
             ),
             Code(
                 "shapes-contradict",
