@@ -38,7 +38,7 @@ def check_model(model: ModelProto, folder: Folder | None, skip_compatibility: bo
         raise Problem("is required, but absent", "graph")
     with inside("graph"):
         check_graph(model.graph, context, None)
-    _check_calls(model)
+    check_calls(model)
     everywhere = dict(opsets)
     for place, function in enumerate(model.functions):
         with inside("functions", place):
@@ -91,7 +91,7 @@ def _functions(model: ModelProto) -> dict[FunctionId, FunctionProto]:
     return found
 
 
-def _check_calls(model: ModelProto) -> None:
+def check_calls(model: ModelProto) -> None:
     """No function calls itself, directly or through others, and no chain of calls is deeper than the limit."""
     places = {function_id(function): place for place, function in enumerate(model.functions)}
     calls = {
