@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from proto_schema import (
         checker,
         compose,
+        defs,
         external,
         helper,
         inliner,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 _SUBMODULES = (
     "checker",
     "compose",
+    "defs",
     "external",
     "helper",
     "inliner",
@@ -138,6 +140,7 @@ __all__ = [
     "Version",
     "checker",
     "compose",
+    "defs",
     "dumps",
     "external",
     "helper",
