@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from proto_schema.graphs.names import as_text, free_names
 from proto_schema.graphs.similar import similar
-from proto_schema.helper import make_tensor_value_info
 from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 __all__ = ["subgraph"]
@@ -100,6 +99,8 @@ def _types(graph: GraphProto) -> dict[str, ValueInfoProto | TensorProto]:
 def _typed(types: Mapping[str, ValueInfoProto | TensorProto], name: str) -> ValueInfoProto:
     found = types.get(name)
     if isinstance(found, TensorProto):
+        from proto_schema.helper import make_tensor_value_info  # it loads numpy
+
         return make_tensor_value_info(name, found.data_type or 0, found.dims)
     if found is None:
         raise ValueError(

@@ -152,6 +152,11 @@ def test_json_and_sarif(capsys: pytest.CaptureFixture[str]) -> None:
     assert {result["level"] for result in run["results"]} <= {"note", "warning", "error"}
 
 
+def test_one_form_of_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scan", "m.onnx", "--json", "--sarif"]) == 2
+    assert "--json and --sarif are two forms of the answer" in capsys.readouterr().err
+
+
 def test_findings_of_one_rule_are_counted_past_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanning, "MOST", 2)
     _write(_text(doc_string=" ".join(f"http://a.b/{place}" for place in range(5))))

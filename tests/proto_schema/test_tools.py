@@ -46,8 +46,10 @@ def test_sizes_that_are_refused(inputs: Any, outputs: Any, error: type[Exception
 
 def _run(model: ps.ModelProto) -> Any:
     onnx.checker.check_model(model.SerializeToString(), full_check=True)
-    feed = {"x": np.zeros((10, 20), np.float32)}
-    return ReferenceEvaluator(onnx.load_from_string(model.SerializeToString())).run(None, feed)[0]
+    results: Any = ReferenceEvaluator(onnx.load_from_string(model.SerializeToString())).run(
+        None, {"x": np.zeros((10, 20), np.float32)}
+    )
+    return results[0]
 
 
 def _model(place: str) -> ps.ModelProto:

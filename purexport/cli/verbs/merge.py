@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import proto_schema as ps
-from proto_schema.external import tensors
-from proto_schema.onnx import TensorProto
 from proto_schema.units import size_text
 from purexport.cli.describe import describe
 from purexport.cli.errors import UsageError
@@ -75,12 +73,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _save(model: ps.ModelProto, args: argparse.Namespace) -> None:
+    from proto_schema.external import tensors
     from proto_schema.owned import files_of
     from proto_schema.targets import judge
 
     for source in (args.first, args.second):
         judge(os.fspath(args.output), "model", files_of(os.fspath(source)), args.force)
-    external = any(tensor.data_location == TensorProto.EXTERNAL for tensor in tensors(model))
+    external = any(tensor.data_location == ps.TensorProto.EXTERNAL for tensor in tensors(model))
     ps.save(model, args.output, external_data="reference" if external else None, overwrite=args.force)
 
 

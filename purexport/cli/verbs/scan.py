@@ -7,14 +7,17 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from purexport.cli.errors import UsageError
 from purexport.cli.terminal import line, titled
 from purexport.cli.verbs.show import table
-from purexport.inspect.scan import RULES, SEVERITIES, Scan, sarif, scan
 from purexport.version import VERSION
 
+if TYPE_CHECKING:
+    from purexport.inspect.scan import Scan
+
+_SEVERITIES = "info, low, medium, high, critical"
 _NEVER = "never"
 _SHOWN = 20
 
@@ -35,7 +38,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "--fail-on",
         metavar="SEVERITY",
         default="high",
-        help=f"the least severity that makes the exit status 1: {', '.join(SEVERITIES)}, or {_NEVER} (default: high)",
+        help=f"the least severity that makes the exit status 1: {_SEVERITIES}, or {_NEVER} (default: high)",
     )
     add("--json", action="store_true", help="the same as JSON")
     add("--sarif", action="store_true", help="the same as SARIF 2.1.0, for code hosts and editors")
@@ -44,6 +47,9 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 
 def run(args: argparse.Namespace) -> int:
     """Print what was found.  Returns 1 where it is as grave as asked."""
+    # it loads numpy, which the help of all verbs does not need
+    from purexport.inspect.scan import SEVERITIES, sarif, scan
+
     if args.fail_on not in (*SEVERITIES, _NEVER):
         raise UsageError(f"--fail-on {args.fail_on}: write one of {', '.join(SEVERITIES)}, {_NEVER}")
     if args.json and args.sarif:
@@ -73,6 +79,8 @@ def _facts(made: Scan, worst: str | None, fails: bool) -> dict[str, Any]:
 
 
 def _lines(made: Scan, worst: str | None) -> Iterator[str]:
+    from purexport.inspect.scan import RULES, SEVERITIES
+
     total = sum(made.counts.values())
     yield f"{made.file}: " + ("nothing found" if worst is None else f"{total:,} findings, the gravest is {worst}")
     for name, (severity, title) in sorted(RULES.items(), key=lambda row: -SEVERITIES.index(row[1][0])):
