@@ -103,12 +103,13 @@ def merge_graphs(
     made.input = [*g1.input, *(value for value in g2.input if value.name not in source)]
     made.output = [*g1.output, *g2.output]
     if inputs:
-        made.input = [value for value in made.input if value.name in set(inputs)]
-    made.output = [
-        value
-        for place, value in enumerate(made.output)
-        if (value.name in set(outputs) if outputs else place >= len(g1.output) or value.name not in feeding)
-    ]
+        kept = set(inputs)
+        made.input = [value for value in made.input if value.name in kept]
+    if outputs:
+        kept = set(outputs)
+        made.output = [value for value in made.output if value.name in kept]
+    else:
+        made.output = [*(value for value in g1.output if value.name not in feeding), *g2.output]
     made.node = [*g1.node, *_connected(g2, source)]
     made.initializer = [*g1.initializer, *(tensor for tensor in g2.initializer if tensor.name not in source)]
     made.sparse_initializer = [
@@ -227,7 +228,8 @@ def _check_overlap(g1: GraphProto, g2: GraphProto, io_map: Pairs) -> None:
             f"both graphs have these {kind} names: {shown}. Give one of them a prefix: prefix2='second_', or "
             "add_prefix before"
         )
-    both = _common(defined(g1), (name for name in defined(g2) if name not in {second for _, second in io_map}))
+    joined = {second for _, second in io_map}
+    both = _common(defined(g1), (name for name in defined(g2) if name not in joined))
     if both:
         raise ValueError(f"both graphs define {', '.join(both[:10])}: give one of them a prefix")
 
