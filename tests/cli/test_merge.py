@@ -15,7 +15,7 @@ from purexport.cli.main import main
 
 HEAD = '<ir_version: 10, opset_import: ["": 21]> '
 FIRST = HEAD + "one (float[N, 2] x) => (float[N, 2] y, float[N, 2] z) { y = Relu(x) z = Neg(x) }"
-SECOND = HEAD + "two (float[N, 2] x) => (float[N, 4] y) <float[2, 4] w = {1, 2, 3, 4, 5, 6, 7, 8}> { y = MatMul(x, w) }"
+SECOND = HEAD + "two (float[N, 2] x) => (float[N, 256] y) { y = MatMul(x, w) }"
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     ps.save(parse_model(FIRST), "a.onnx")
     second = parse_model(SECOND)
-    second.graph.initializer = [ps.numpy_helper.from_array(np.arange(1, 9, dtype=np.float32).reshape(2, 4), "w")]
+    second.graph.initializer = [ps.numpy_helper.from_array(np.arange(512, dtype=np.float32).reshape(2, 256), "w")]
     ps.save(second, "b.onnx", external_data=True, size_threshold=0)
 
 
@@ -31,11 +31,12 @@ def test_one_model_of_two(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["merge", "a.onnx", "b.onnx", "--map", "y:x", "--prefix", "a/", "--prefix", "b/", "-o", "m.onnx"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.startswith("wrote m.onnx, ") and head.endswith(": 3 nodes")
-    assert lines == ["  input  a/x  float32[N, 2]", "  output  a/z  float32[N, 2]", "  output  b/y  float32[N, 4]"]
+    assert lines == ["  input  a/x  float32[N, 2]", "  output  a/z  float32[N, 2]", "  output  b/y  float32[N, 256]"]
     onnx.checker.check_model("m.onnx", full_check=True)
     model = ps.load("m.onnx")
+    assert model.graph.initializer[0].data_location == ps.TensorProto.EXTERNAL
     assert sorted(path.name for path in Path().iterdir()) == ["a.onnx", "b.onnx", "b.onnx.data", "m.onnx"]
-    assert ps.numpy_helper.to_array(model.graph.initializer[0]).tolist()[1] == [5, 6, 7, 8]
+    assert ps.numpy_helper.to_array(model.graph.initializer[0]).tolist()[1][:2] == [256, 257]
 
 
 def test_dry_run_and_json(capsys: pytest.CaptureFixture[str]) -> None:

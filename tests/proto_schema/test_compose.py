@@ -90,6 +90,16 @@ def test_in_place() -> None:
     assert compose.add_prefix_graph(model.graph, "q", inplace=True) is model.graph
 
 
+def test_what_is_given_shares_no_nodes_with_the_result() -> None:
+    first, second = parse_model(FIRST).graph, parse_model(SECOND).graph
+    before = first.SerializeToString(), second.SerializeToString()
+    made = compose.merge_graphs(first, second, [("c", "x")])
+    prefixed = compose.add_prefix_graph(first, "p")
+    for node in (*made.node, *prefixed.node):
+        node.op_type, node.input[0] = "Changed", "changed"
+    assert (first.SerializeToString(), second.SerializeToString()) == before
+
+
 def test_names_in_branches_follow_their_scope() -> None:
     """The official package leaves names in branches as they are where nodes keep theirs, which breaks the model."""
     model = parse_model(BRANCHES)

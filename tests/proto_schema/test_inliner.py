@@ -60,6 +60,12 @@ ROWS_OF_MODELS = {
         BAR,
         ends="(bool q, float[3] x) => (float[3] y)",
     ),
+    "branches with names that are taken": _model(
+        "t = d.bar(x) y = If <then_branch = t () => (float[3] t__1) { t__1 = Neg(t) }, else_branch = e () => "
+        "(float[3] s) { s = Neg(x) }> (q)",
+        BAR,
+        ends="(bool q, float[3] x) => (float[3] y)",
+    ),
     "types of values": _model("y = d.f(x)", "f (float[3] a) => (float[3] y) <float[3] t> { t = Neg(a) y = Relu(t) }"),
 }
 
@@ -78,7 +84,11 @@ def test_the_numbers_stay_and_the_functions_go(name: str) -> None:
     assert model.SerializeToString() == before
     theirs = onnx.inliner.inline_local_functions(onnx.load_from_string(before))
     assert [node.op_type for node in made.graph.node] == [node.op_type for node in theirs.graph.node]
-    if name not in ("names that are taken", "branches"):  # numbers at the ends of names are counted otherwise there
+    if name not in (
+        "names that are taken",
+        "branches",
+        "branches with names that are taken",
+    ):  # numbers at the ends of names are counted otherwise there
         assert [list(node.output) for node in made.graph.node] == [list(node.output) for node in theirs.graph.node]
 
 
