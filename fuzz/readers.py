@@ -170,6 +170,8 @@ READERS: dict[str, Reader] = {
     ),
     "salvage": verb("salvage", "{model}", "-o", "{out}"),
     "infer": verb("infer", "{model}", "-o", "{out}"),
+    "scan": verb("scan", "{model}", "--sarif"),
+    "merge": verb("merge", "{model}", "{model}", "--prefix", "a/", "-o", "{out}"),
     "html": verb("html", "{model}", "-o", "{out}"),
     "html --histograms all": verb("html", "{model}", "-o", "{out}", "--histograms", "all"),
 }

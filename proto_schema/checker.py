@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from proto_schema.checking import checksums, graphs, models, nodes, tensors, types
-from proto_schema.checking.context import Context, Scope, domain_of
+from proto_schema.checking.context import Context, Registry, Scope, domain_of
 from proto_schema.checking.place import Problem
 from proto_schema.errors import CheckError
 from proto_schema.external import Folder
@@ -74,13 +74,16 @@ def check_model(
     full_check: bool = False,
     skip_opset_compatibility_check: bool = False,
     check_custom_domain: bool = False,
+    *,
+    registry: Registry | None = None,
 ) -> None:
     """Raises CheckError for the first rule that the model breaks.
 
     `model`: a message, its encoding, or a path; then external data must be there, too, and the files for which the
     model has a checksum are read. `full_check` adds the types and the shapes of all values, as they are inferred.
     `skip_opset_compatibility_check` lets functions use other versions of operators than
-    the model. `check_custom_domain` refuses operators of unknown domains. Raises DecodeError for what is no model.
+    the model. `check_custom_domain` refuses operators of unknown domains. `registry`, a
+    `defs.Registry`, has schemas of operators beside those of the standard. Raises DecodeError for what is no model.
     """
     folder = None
     if isinstance(model, (str, os.PathLike)):
@@ -95,10 +98,10 @@ def check_model(
             )
     elif not isinstance(model, ModelProto):
         model = ModelProto.FromString(model)
-    _reported(models.check_model, model, folder, skip_opset_compatibility_check, check_custom_domain)
+    _reported(models.check_model, model, folder, skip_opset_compatibility_check, check_custom_domain, registry)
     _reported(checksums.check_checksums, model, folder)
     if full_check:
-        _reported(types.check_types, model)
+        _reported(types.check_types, model, registry)
         _check_shapes(model)
 
 

@@ -19,8 +19,10 @@ __all__ = [
     "Attribute",
     "Formal",
     "OpSchema",
+    "arity",
     "domains",
     "ir_version_for",
+    "names",
     "newest_opset",
     "operators",
     "schema",
@@ -61,7 +63,11 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class OpSchema:
-    """One version of one operator. `constraints` maps "T" to the type strings it allows ("seq(tensor(float))")."""
+    """One version of one operator. `constraints` maps "T" to the type strings it allows ("seq(tensor(float))").
+
+    `is_function`: other operators define it, `context_dependent` if they depend on the node. `deterministic` is None
+    where the standard does not say.
+    """
 
     name: str
     domain: str
@@ -76,6 +82,9 @@ class OpSchema:
     min_output: int
     max_output: int
     is_function: bool
+    context_dependent: bool = False
+    deterministic: bool | None = True
+    experimental: bool = False
 
 
 def schema(op_type: str, opset: int, domain: str = "") -> OpSchema | None:
@@ -93,6 +102,11 @@ def operators(opset: int, domain: str = "") -> tuple[str, ...]:
     """The names of the operators that exist at this opset and are not deprecated there, sorted."""
     found = ((name, schema(name, opset, domain)) for name in _versions(canonical(domain)))
     return tuple(name for name, entry in found if entry is not None and not entry.deprecated)
+
+
+def names(domain: str = "") -> tuple[str, ...]:
+    """The names of all operators of the domain, at whatever opset they exist."""
+    return tuple(_versions(canonical(domain)))
 
 
 def domains() -> tuple[str, ...]:
@@ -162,8 +176,8 @@ def _parsed(op_type: str, domain: str, position: int) -> OpSchema:
     since, flags, inputs, outputs, attributes, constraints = _data()["operators"][domain][op_type][position]
     formals_in = tuple(map(_formal, inputs))
     formals_out = tuple(map(_formal, outputs))
-    min_input, max_input = _arity(formals_in)
-    min_output, max_output = _arity(formals_out)
+    min_input, max_input = arity(formals_in)
+    min_output, max_output = arity(formals_out)
     return OpSchema(
         name=op_type,
         domain=domain,
@@ -178,6 +192,9 @@ def _parsed(op_type: str, domain: str, position: int) -> OpSchema:
         min_output=min_output,
         max_output=max_output,
         is_function=bool(flags & 2),
+        context_dependent=bool(flags & 4),
+        deterministic=None if flags & 16 else not flags & 8,
+        experimental=bool(flags & 32),
     )
 
 
@@ -206,7 +223,7 @@ def _default(value: Any) -> Default:
     return result
 
 
-def _arity(formals: tuple[Formal, ...]) -> tuple[int, int]:
+def arity(formals: tuple[Formal, ...]) -> tuple[int, int]:
     """Least and most number of values: trailing optional ones may miss, those before a variadic one may not."""
     low = high = 0
     for position, formal in enumerate(formals):

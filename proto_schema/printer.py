@@ -1,7 +1,8 @@
 """The textual syntax of ONNX (docs/Syntax.md), as onnx.printer.to_text writes it.
 
 `<ir_version: 10, ...> name (float[N,3] x) => (float[N,3] y) <initializers> { y = Relu (x) }`. One generator a construct
-yields pieces of text, and the whole is joined once. The text equals the official printer's, blanks included.
+yields pieces of text, and the whole is joined once. The text equals the official printer's, blanks included, but for
+operators, domains and attributes whose names are no words: these are quoted here, so that `parser` reads them back.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _Attr = AttributeProto.AttributeType
 def to_text(proto: ModelProto | FunctionProto | GraphProto | NodeProto) -> str:
     """The message in the textual syntax.
 
-    Raises TypeError for any other message, ValueError for a tensor whose raw data does not have the size of its shape.
+    Raises TypeError for any other message, InferenceError (a ValueError) for a tensor whose raw data does not have the
+    size of its shape.
     """
     for kind, writer in _WRITERS:
         if isinstance(proto, kind):
@@ -104,10 +106,10 @@ def _node(node: NodeProto, indent: int = _INDENT) -> Iterator[str]:
         yield f"[{_name(node.name)}] "
     yield _names("", node.output, " = ")
     if node.domain:
-        yield f"{readable(node.domain)}."
-    yield readable(node.op_type)
+        yield f"{_dotted(node.domain)}."
+    yield _name(node.op_type) if node.op_type else ""
     if node.overload:
-        yield f":{readable(node.overload)}"
+        yield f":{_name(node.overload)}"
     attributes = _between(" <", ", ", ">", (_attribute(item, indent) for item in node.attribute))
     attributes = attributes if node.attribute else ""
     inputs = _names(" (", node.input, ")")
@@ -118,9 +120,9 @@ def _node(node: NodeProto, indent: int = _INDENT) -> Iterator[str]:
 def _attribute(attribute: AttributeProto, indent: int) -> str:
     code = attribute.type or 0
     kind = _Attr(code).name.lower()
-    start = f"{readable(attribute.name)}: {kind} = "
+    start = f"{_name(attribute.name)}: {kind} = "
     if attribute.ref_attr_name is not None:
-        return f"{start}@{readable(attribute.ref_attr_name)}"
+        return f"{start}@{_name(attribute.ref_attr_name)}"
     if code in (_Attr.GRAPH, _Attr.GRAPHS):
         inner = [attribute.g or GraphProto()] if code == _Attr.GRAPH else attribute.graphs
         shown = ["".join(_graph(graph, indent + _INDENT)) for graph in inner]
@@ -170,8 +172,8 @@ def _type(proto: TypeProto) -> str:
         sparse = proto.sparse_tensor_type
         return f"sparse_tensor({_dtype(sparse.elem_type)}{_dims(sparse.shape)})"
     if proto.opaque_type is not None:
-        parts = [readable(proto.opaque_type.domain) + ","] if proto.opaque_type.domain else []
-        return f"opaque({''.join(parts)}{readable(proto.opaque_type.name)})"
+        domain = f"{_dotted(proto.opaque_type.domain)}," if proto.opaque_type.domain else ""
+        return f"opaque({domain}{_dotted(proto.opaque_type.name) if proto.opaque_type.name else ''})"
     return ""
 
 
@@ -224,8 +226,10 @@ def _raw_elements(tensor: TensorProto, dtype: np.dtype[Any]) -> np.ndarray[Any, 
     data = contiguous(tensor.raw_data or b"")
     expected = element_count(tensor.dims) * dtype.itemsize
     if len(data) != expected:
-        needs = f"its shape {list(tensor.dims)} needs {expected}"
-        raise ValueError(f"tensor {tensor.name or ''!r}: raw_data has {len(data)} bytes, {needs}")
+        from proto_schema.inference.walk import InferenceError  # the official printer's error, too
+
+        found = f"raw_data has {len(data)} bytes, its shape {list(tensor.dims)} needs {expected}"
+        raise InferenceError(f"Data size mismatch: tensor {tensor.name or ''!r}: {found}")
     return np.frombuffer(data, dtype=dtype)
 
 
@@ -250,9 +254,16 @@ def _between(start: str, separator: str, end: str, items: Iterable[str]) -> str:
 
 def _name(text: str | bytes | None) -> str:
     """An identifier as it is, anything else quoted."""
-    shown = readable(text)
-    plain = shown.isascii() and shown.isidentifier()
-    return shown if plain else _quoted(text)
+    return readable(text) if _plain(readable(text)) else _quoted(text)
+
+
+def _dotted(text: str | bytes) -> str:
+    """Identifiers with dots between as they are, anything else quoted."""
+    return readable(text) if all(_plain(part) for part in readable(text).split(".")) else _quoted(text)
+
+
+def _plain(text: str) -> bool:
+    return text.isascii() and text.isidentifier()
 
 
 def _quoted_or_none(text: str | None) -> str | None:

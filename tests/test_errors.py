@@ -24,6 +24,7 @@ from proto_schema.checker import check_model
 from proto_schema.helper import make_graph, make_model, make_node, make_tensor_value_info
 from proto_schema.numpy_helper import to_array
 from proto_schema.onnx import ModelProto, NodeProto, StringStringEntryProto, TensorProto
+from proto_schema.parser import parse_node
 from proto_schema.reference import ReferenceEvaluator
 from proto_schema.shape_inference import infer_shapes
 from purexport.errors import DistributedError, ExportError, Gap, UnsupportedForm, UnsupportedOperatorError, WeightsError
@@ -206,6 +207,7 @@ TOOLKIT: dict[str, Callable[[], Any]] = {
         model_of(make_node("LpNormalization", ["x"], ["y"], name="unit", axis=9))
     ).run(None, {"x": np.ones(3, np.float32)}),
     "operator-unknown": lambda: ReferenceEvaluator(model_of(make_node("Unit", ["x"], ["y"], name="unit"))),
+    "not-the-syntax": lambda: parse_node("y = MatMul[X, W]"),
     "external-data": lambda: to_array(
         TensorProto(
             name="w",

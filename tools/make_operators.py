@@ -13,7 +13,8 @@ The file depends on the installed `onnx` alone: every list is sorted, so the sam
     operators     domain -> operator -> one line a version, ascending:
                   [since_version, flags, inputs, outputs, attributes, constraints]
 
-where flags is 1 for deprecated plus 2 for having a function body; a formal is "name type", followed by " ?" for an
+where flags is the sum of 1 for deprecated, 2 for having a function body, 4 where that depends on the node, 8 for not
+deterministic, 16 where that is not known, 32 for experimental; a formal is "name type", followed by " ?" for an
 optional one, " *n" for a variadic one of at least n homogeneous values, " ~n" for a heterogeneous one; an attribute is
 its type code, negative when required, or [code, default]; a constraint is an index into `sets`.
 """
@@ -68,10 +69,18 @@ def attribute(declared: defs.OpSchema.Attribute) -> int | list[Any]:
 
 def version_line(schema: defs.OpSchema, sets: Interned) -> list[Any]:
     """One version of one operator, as the row of the data file."""
-    has_body = schema.has_function or schema.has_context_dependent_function
+    determinism = defs.OpSchema.NodeDeterminism
+    facts = {
+        1: schema.deprecated,
+        2: schema.has_function or schema.has_context_dependent_function,
+        4: schema.has_context_dependent_function,
+        8: schema.node_determinism == determinism.NonDeterministic,
+        16: schema.node_determinism == determinism.Unknown,
+        32: schema.support_level == defs.OpSchema.SupportType.EXPERIMENTAL,
+    }
     return [
         schema.since_version,
-        (1 if schema.deprecated else 0) + (2 if has_body else 0),
+        sum(flag for flag, holds in facts.items() if holds),
         [formal(parameter) for parameter in schema.inputs],
         [formal(parameter) for parameter in schema.outputs],
         {name: attribute(schema.attributes[name]) for name in sorted(schema.attributes)},

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from proto_schema.checking.place import Problem
 from proto_schema.external import Folder
 from proto_schema.onnx import FunctionProto, NodeProto, OperatorSetIdProto
+from proto_schema.operators import OpSchema
 
 FunctionId = tuple[str, str, str]
 """Domain, name, overload."""
@@ -39,13 +41,21 @@ def imported(opset_import: list[OperatorSetIdProto]) -> dict[str, int]:
     return {domain_of(entry.domain): entry.version or 0 for entry in opset_import}
 
 
+class Registry(Protocol):
+    """Where schemas of users' own operators are found: `defs.Registry`."""
+
+    def find(self, op_type: str, opset: int, domain: str) -> OpSchema | None:
+        """The schema in force at this opset of the domain."""
+        ...
+
+
 @dataclass(frozen=True)
 class Context:
     """The surroundings of a check.
 
     `opsets`: domain -> version. `main_graph`: whether value infos must have types. `in_function`: whether attributes
     may refer to those of a function. `folder`: where external data lies, else where a tensor was loaded from; without
-    either its presence is not checked.
+    either its presence is not checked. `registry`: schemas of users' own operators.
     """
 
     ir_version: int
@@ -56,6 +66,7 @@ class Context:
     folder: Folder | None = None
     check_custom_domain: bool = False
     skip_opset_compatibility_check: bool = False
+    registry: Registry | None = None
     known_attributes: dict[int, frozenset[str | None]] = field(default_factory=dict)
 
     def attributes_of(self, function: FunctionProto) -> frozenset[str | None]:

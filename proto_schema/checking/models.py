@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from proto_schema.checking.context import Context, FunctionId, callee, function_id, imported
+from proto_schema.checking.context import Context, FunctionId, Registry, callee, function_id, imported
 from proto_schema.checking.graphs import check_function, check_graph
 from proto_schema.checking.place import Problem, inside
 from proto_schema.external import Folder
@@ -18,7 +18,13 @@ MOST_FUNCTIONS = 10_000
 DEEPEST_CALLS = 100
 
 
-def check_model(model: ModelProto, folder: Folder | None, skip_compatibility: bool, custom_domains: bool) -> None:
+def check_model(
+    model: ModelProto,
+    folder: Folder | None,
+    skip_compatibility: bool,
+    custom_domains: bool,
+    registry: Registry | None = None,
+) -> None:
     """Everything but the types of values."""
     ir_version = _checked_ir_version(model)
     _check_metadata(model)
@@ -33,12 +39,13 @@ def check_model(model: ModelProto, folder: Folder | None, skip_compatibility: bo
         folder=folder,
         check_custom_domain=custom_domains,
         skip_opset_compatibility_check=skip_compatibility,
+        registry=registry,
     )
     if model.graph is None:
         raise Problem("is required, but absent", "graph")
     with inside("graph"):
         check_graph(model.graph, context, None)
-    _check_calls(model)
+    check_calls(model)
     everywhere = dict(opsets)
     for place, function in enumerate(model.functions):
         with inside("functions", place):
@@ -91,7 +98,7 @@ def _functions(model: ModelProto) -> dict[FunctionId, FunctionProto]:
     return found
 
 
-def _check_calls(model: ModelProto) -> None:
+def check_calls(model: ModelProto) -> None:
     """No function calls itself, directly or through others, and no chain of calls is deeper than the limit."""
     places = {function_id(function): place for place, function in enumerate(model.functions)}
     calls = {

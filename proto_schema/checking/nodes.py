@@ -135,6 +135,8 @@ def check_node(node: NodeProto, context: Context, scope: Scope) -> None:
 def _check_against_definition(node: NodeProto, domain: str, context: Context) -> None:
     opset = context.opsets[domain]
     schema = operators.schema(node.op_type or "", opset, domain)
+    if schema is None and context.registry is not None:
+        schema = context.registry.find(node.op_type or "", opset, domain)
     function = context.functions.get(callee(node))
     if schema is None and function is not None and domain not in CLOSED_DOMAINS:
         _check_call(node, function, context.attributes_of(function))

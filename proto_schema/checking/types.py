@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
-from proto_schema.checking.context import callee, domain_of, function_id, imported
+from proto_schema.checking.context import Registry, callee, domain_of, function_id, imported
 from proto_schema.checking.place import Problem, inside
 from proto_schema.inference import rows
 from proto_schema.inference.site import ABSENT, Misfit, Scope, Site
@@ -44,16 +44,16 @@ Type: TypeAlias = "Known | None"
 """A type without shapes, all of whose parts are said."""
 
 
-def check_types(model: ModelProto) -> None:
+def check_types(model: ModelProto, registry: Registry | None = None) -> None:
     """Every node of the graph and of the functions has inputs, outputs and declared values of types that fit."""
     functions = {function_id(function) for function in model.functions}
     if model.graph is not None:
         with inside("graph"):
-            _Types(imported(model.opset_import) or {"": 1}, functions).graph(model.graph, None)
+            _Types(imported(model.opset_import) or {"": 1}, functions, registry).graph(model.graph, None)
     for place, function in enumerate(model.functions):
         with inside("functions", place):
             values = dict.fromkeys(function.input)
-            types = _Types(imported(function.opset_import), functions)
+            types = _Types(imported(function.opset_import), functions, registry)
             types.nodes(function.node, _Values(None, values), _declared(function.value_info))
 
 
@@ -76,9 +76,10 @@ class _Values:
 class _Types:
     """The walk, at one set of opset imports."""
 
-    def __init__(self, opsets: dict[str, int], functions: set[tuple[str, str, str]]) -> None:
+    def __init__(self, opsets: dict[str, int], functions: set[tuple[str, str, str]], registry: Registry | None) -> None:
         self.opsets = opsets
         self.functions = functions
+        self.registry = registry
 
     def graph(self, graph: GraphProto, outer: _Values | None, given: Iterable[Type] = ()) -> list[Type]:
         """The types of the graph's outputs. `given`: those of its inputs, where an operator passes them."""
@@ -129,7 +130,10 @@ class _Types:
         """The types of the node's outputs, after a check of its inputs."""
         domain = domain_of(node.domain)
         inputs = [values[name] if name else None for name in node.input]
-        schema = operators.schema(node.op_type or "", self.opsets.get(domain, 0), domain)
+        opset = self.opsets.get(domain, 0)
+        schema = operators.schema(node.op_type or "", opset, domain)
+        if schema is None and self.registry is not None:
+            schema = self.registry.find(node.op_type or "", opset, domain)
         rule = RULES.get(node.op_type or "") if domain == "" else None
         if rule is None or schema is None:
             self._inner_graphs(node, values)

@@ -13,7 +13,7 @@ from typing import Any
 import proto_schema as ps
 from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.external import entries
-from purexport.inspect.values import as_text
+from proto_schema.graphs.names import as_text
 
 _LONGEST_VALUE = 60
 

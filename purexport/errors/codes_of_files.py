@@ -236,6 +236,14 @@ FAMILIES: tuple[Family, ...] = (
                 "graph.node[0].input: Relu (as of opset 14) has 2 inputs; it takes 1",
             ),
             Code(
+                "not-the-syntax",
+                "`ParseError`: a text is not in the textual syntax of ONNX.",
+                "See the line and column that the message shows, and what it expected there.",
+                "line 1, column 11: expected '(' before the inputs of MatMul, found '['\n"
+                "    y = MatMul[X, W]\n"
+                "              ^",
+            ),
+            Code(
                 "shapes-contradict",
                 "`InferenceError`: the inputs of a node, or what is declared of a value, contradict what is inferred.",
                 "See the node that the message names; `purexport infer` shows what is known of the other values.",

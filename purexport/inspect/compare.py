@@ -23,13 +23,13 @@ from proto_schema.datafiles import payload_of
 from proto_schema.dtypes import DTYPES, element_count, type_name
 from proto_schema.external import entries, origin
 from proto_schema.fields import MESSAGE, Field, Message
+from proto_schema.graphs.names import as_text
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 from proto_schema.payload import BytesLike, chunks, nbytes, went_past
 from purexport.inspect.align import aligned
 from purexport.inspect.elements import Bytes
 from purexport.inspect.locate import locate
 from purexport.inspect.places import Readings, place_of
-from purexport.inspect.values import as_text
 
 IGNORABLE = {
     "metadata": frozenset({"metadata_props", "producer_name", "producer_version", "model_version"}),

@@ -10,20 +10,20 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import proto_schema as ps
 from proto_schema.commit import replacing
 from proto_schema.datafiles import payload_of
 from proto_schema.dtypes import DTYPES, element_count, type_name
-from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from proto_schema.graphs.names import as_text
+from proto_schema.graphs.similar import similar
+from proto_schema.graphs.subgraphs import subgraph
+from proto_schema.onnx import GraphProto, ModelProto, TensorProto
 from proto_schema.owned import files_of
 from proto_schema.payload import BytesLike, byte_view, nbytes
 from proto_schema.targets import judge
-from purexport.inspect.similar import similar
-from purexport.inspect.values import as_text
 
 Path: TypeAlias = "str | os.PathLike[str]"
 
@@ -141,53 +141,6 @@ def _little_endian(tensor: TensorProto) -> BytesLike:
 # Subgraphs ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Cut:
-    """The parts of a subgraph, found by going back from its outputs."""
-
-    nodes: set[int]
-    used: set[str]
-    open: list[str]
-
-
-def subgraph(model: ModelProto, outputs: Sequence[str], inputs: Sequence[str] | None = None) -> ModelProto:
-    """A model of the nodes between named values: all that `outputs` need, back to `inputs` (default: the graph's own).
-
-    Weights are shared with `model`. Raises ValueError for names that are not in the graph, inputs that are missing,
-    and values whose type the file does not say.
-    """
-    graph = model.graph or GraphProto()
-    makers = {name: at for at, node in enumerate(graph.node) for name in map(as_text, node.output) if name}
-    constants = {as_text(tensor.name) for tensor in graph.initializer}
-    constants |= {as_text(row.values.name) for row in graph.sparse_initializer if row.values is not None}
-    own = [as_text(value.name) for value in graph.input if as_text(value.name) not in constants]
-    known = {*makers, *constants, *(as_text(value.name) for value in graph.input)}
-    for name in [*outputs, *(inputs or ())]:
-        if name not in known:
-            close = similar(name, known)
-            raise ValueError(f"the graph has no value {name!r}{'; it has ' if close else ''}{', '.join(close)}")
-    starts = list(own if inputs is None else inputs)
-    begin = set(starts)
-    cut = _cut(graph.node, outputs, begin, makers, constants)
-    missing = [name for name in cut.open if name not in begin]
-    if missing:
-        raise ValueError(f"{', '.join(outputs)} also need {', '.join(missing)}: name it among the inputs")
-    starts = [name for name in starts if name in cut.used]
-    made = GraphProto(name=graph.name or "subgraph", node=[graph.node[at] for at in sorted(cut.nodes)])
-    kept = cut.used - begin
-    made.initializer = [tensor for tensor in graph.initializer if as_text(tensor.name) in kept]
-    made.sparse_initializer = [
-        row for row in graph.sparse_initializer if row.values and as_text(row.values.name) in kept
-    ]
-    types = _types(graph)
-    made.input = [_typed(types, name) for name in starts]
-    made.output = [_typed(types, name) for name in outputs]
-    inner = {as_text(name) for node in made.node for name in node.output} - set(outputs)
-    made.value_info = [value for value in graph.value_info if as_text(value.name) in inner]
-    rest = {row.name: getattr(model, row.name) for row in ModelProto.FIELDS if row.name not in ("graph",)}
-    return ModelProto(graph=made, **{name: value for name, value in rest.items() if value})
-
-
 def extract_subgraph(
     path: Path,
     target: Path,
@@ -204,61 +157,6 @@ def extract_subgraph(
     judge(os.fspath(target), "model", files_of(os.fspath(path)), overwrite)
     ps.save(made, target, overwrite=overwrite)
     return len(made.graph.node) if made.graph is not None else 0
-
-
-def _cut(
-    nodes: Sequence[NodeProto], outputs: Sequence[str], starts: set[str], makers: dict[str, int], constants: set[str]
-) -> _Cut:
-    cut = _Cut(set(), set(), [])
-    todo = list(outputs)
-    while todo:
-        name = todo.pop()
-        if name in cut.used:
-            continue
-        cut.used.add(name)
-        if name in starts or name in constants:
-            continue
-        if name not in makers:
-            cut.open.append(name)
-        elif makers[name] not in cut.nodes:
-            cut.nodes.add(makers[name])
-            todo += free_names(nodes[makers[name]])
-    return cut
-
-
-def free_names(node: NodeProto) -> Iterator[str]:
-    """The values that a node uses, including those that its subgraphs take from outside."""
-    yield from (as_text(name) for name in node.input if name)
-    for attribute in node.attribute:
-        for graph in [*([attribute.g] if attribute.g is not None else []), *attribute.graphs]:
-            inside = {as_text(value.name) for value in graph.input}
-            inside.update(as_text(tensor.name) for tensor in graph.initializer)
-            for inner in graph.node:
-                yield from (name for name in free_names(inner) if name not in inside)
-                inside.update(map(as_text, inner.output))
-            yield from (name for value in graph.output if (name := as_text(value.name)) and name not in inside)
-
-
-def _types(graph: GraphProto) -> dict[str, ValueInfoProto | TensorProto]:
-    """What says the type of each value: the first entry that has it, else the tensor."""
-    found: dict[str, ValueInfoProto | TensorProto] = {}
-    for value in [*graph.input, *graph.output, *graph.value_info]:
-        if value.type is not None:
-            found.setdefault(as_text(value.name), value)
-    for tensor in graph.initializer:
-        found.setdefault(as_text(tensor.name), tensor)
-    return found
-
-
-def _typed(types: Mapping[str, ValueInfoProto | TensorProto], name: str) -> ValueInfoProto:
-    found = types.get(name)
-    if isinstance(found, TensorProto):
-        return ps.helper.make_tensor_value_info(name, found.data_type or 0, found.dims)
-    if found is None:
-        raise ValueError(
-            f"the file does not say the type of {name!r}: infer shapes first, or cut where the type is known"
-        )
-    return found
 
 
 __all__ = [

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import proto_schema as ps
 from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.external import entries, tensors
+from proto_schema.graphs.names import as_text
 from proto_schema.onnx import TensorProto
 from purexport.inspect.elements import Bytes, Element
-from purexport.inspect.values import as_text, type_and_dims
+from purexport.inspect.values import type_and_dims
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from proto_schema.checking.context import domain_of
 from proto_schema.codec import decode
 from proto_schema.fields import STRING, Field, Message, field_of
 from proto_schema.generate import finder
+from proto_schema.graphs.names import as_text
+from proto_schema.graphs.similar import similar
 from proto_schema.onnx import (
     FunctionProto,
     GraphProto,
@@ -30,8 +32,7 @@ from proto_schema.wire import LEN, MASK64, VARINT, varint
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.paths import find, parse
 from purexport.inspect.rewrite import DIM, NODE, VALUE, Orders, Piece, Rewriter
-from purexport.inspect.similar import similar
-from purexport.inspect.values import as_text, value_of
+from purexport.inspect.values import value_of
 
 MODEL_FIELDS = ("ir_version", "producer_name", "producer_version", "domain", "model_version", "doc_string")
 """Fields of a model that can be set by their name alone."""

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from proto_schema.fields import Message, field_of
+from proto_schema.graphs.similar import similar
 from purexport.inspect.elements import Bytes, Element
-from purexport.inspect.similar import similar
 from purexport.inspect.values import items, keys_of
 
 _STEP = re.compile(

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from proto_schema.fields import MESSAGE, Field, Message, field_of, message_class, reachable
+from proto_schema.graphs.names import as_text
 from proto_schema.onnx import (
     AttributeProto,
     FunctionProto,
@@ -36,7 +37,6 @@ from proto_schema.onnx import (
 from proto_schema.payload import went_past
 from proto_schema.wire import LEN, MAX_LENGTH, Span, varint, walk
 from purexport.inspect.elements import accepts
-from purexport.inspect.values import as_text
 
 Piece: TypeAlias = "tuple[int, int] | bytes"
 """Bytes `start` to `stop` of the source, or new ones."""

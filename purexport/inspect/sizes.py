@@ -19,10 +19,10 @@ from proto_schema.dtypes import DTYPES, element_count, type_name
 from proto_schema.errors import ExternalDataError
 from proto_schema.external import Entries, entries, tensors
 from proto_schema.fields import STRING
+from proto_schema.graphs.names import as_text
 from proto_schema.onnx import AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto, TensorProto
 from proto_schema.payload import chunks, nbytes
 from purexport.inspect.elements import Bytes, Element
-from purexport.inspect.values import as_text
 
 _TYPES = {"ValueInfoProto", "TypeProto", "TensorShapeProto"}
 _SAMPLE = 4096

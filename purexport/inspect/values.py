@@ -49,11 +49,6 @@ def value_of(source: Bytes, element: Element, limit: int | None = LIMIT) -> Any:
     return unpack(field.kind, data, element.body) if element.wire_type == LEN else READ_FLOAT[field.kind.name](data)
 
 
-def as_text(value: str | bytes | None) -> str:
-    """Text of a decoded message, where text that is no UTF-8 is bytes and is escaped here; empty if absent."""
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value or ""
-
-
 def items(source: Bytes, element: Element) -> Iterator[Element]:
     """The numbers of a packed field as elements without headers. Raises DecodeError if one is malformed."""
     field = element.field

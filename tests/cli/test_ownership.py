@@ -64,6 +64,7 @@ def to(target: str) -> list[list[str]]:
     return [
         ["canonicalize", "m.onnx", "-o", target],
         ["infer", "m.onnx", "-o", target],
+        ["merge", "m.onnx", "m.onnx", "--prefix", "a/", "-o", target],
         ["salvage", "m.onnx", "-o", target],
         ["html", "m.onnx", "-o", target],
         ["extract", "m.onnx", "--tensor", "w1", "-o", target],
@@ -245,6 +246,7 @@ said("done")
 TO_STREAMS = {
     "canonicalize": ["canonicalize", "i.onnx"],
     "infer": ["infer", "i.onnx"],
+    "merge": ["merge", "i.onnx", "i.onnx", "--prefix", "a/"],
     "salvage": ["salvage", "i.onnx"],
     "html": ["html", "i.onnx"],
     "edit": ["edit", "i.onnx", "--metadata", "a=b"],

@@ -48,7 +48,14 @@ def _official(schema: defs.OpSchema) -> dict[str, object]:
         "min_output": schema.min_output,
         "max_output": schema.max_output,
         "is_function": schema.has_function or schema.has_context_dependent_function,
+        "context_dependent": bool(schema.has_context_dependent_function),
+        "deterministic": {"Deterministic": True, "NonDeterministic": False}.get(_word(schema.node_determinism)),
+        "experimental": _word(schema.support_level) == "EXPERIMENTAL",
     }
+
+
+def _word(member: object) -> str:
+    return str(member).rpartition(".")[2]
 
 
 def _ours(schema: OpSchema) -> dict[str, object]:

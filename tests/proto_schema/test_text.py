@@ -153,11 +153,11 @@ def _function() -> ps.FunctionProto:
     reference = helper.make_attribute_ref("alpha", ps.AttributeProto.FLOAT, ref_attr_name="a")
     node = ps.NodeProto(op_type="Elu", input=["x"], output=["y"], attribute=[reference])
     imports = [helper.make_opsetid("", 18), helper.make_opsetid("d", 1)]
-    return helper.make_function("my.domain", "my-fn", ["x"], ["y"], [node], imports, ["a", "b"], overload="o")
+    return helper.make_function("my.domain", "my_fn", ["x"], ["y"], [node], imports, ["a", "b"], overload="o")
 
 
 def _model() -> ps.ModelProto:
-    call = helper.make_node("my-fn", ["x"], ["y"], domain="my.domain", overload="o")
+    call = helper.make_node("my_fn", ["x"], ["y"], domain="my.domain", overload="o")
     model = helper.make_model(
         _graph(call),
         opset_imports=[helper.make_opsetid("", 18), helper.make_opsetid("my.domain", 1)],

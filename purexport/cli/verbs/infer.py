@@ -35,6 +35,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     )
     parser.add_argument("file", metavar="FILE", help="the .onnx file")
     parser.add_argument("-o", "--output", metavar="FILE", help="write the model with all shapes; may be the same file")
+    parser.add_argument("--dry-run", action="store_true", help="with -o: say what would be written, and write nothing")
     parser.add_argument("--strict", action="store_true", help="stop at the first contradiction, and write no file")
     add_force(parser)
     parser.add_argument("--json", action="store_true", help="the same as JSON")
@@ -53,8 +54,10 @@ def run(args: argparse.Namespace) -> int:
         args.output = None
     facts = _facts(args.file, model, problems)
     if args.output:
-        save_inferred(model, args.file, args.output, args.force)
+        facts["dry_run"] = args.dry_run
         facts["output"] = args.output
+        if not args.dry_run:
+            save_inferred(model, args.file, args.output, args.force)
     if args.json:
         text = json.dumps(facts, indent=2)
     else:
@@ -113,4 +116,4 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
         if len(problems) > _SHOWN:
             yield f"  ... {len(problems) - _SHOWN} more (--json shows all)"
     if "output" in facts:
-        yield f"\nwrote {Path(facts['output'])}"
+        yield f"\n{'would write' if facts['dry_run'] else 'wrote'} {Path(facts['output'])}"

@@ -1,0 +1,1 @@
+"""Small tools with the names of `onnx.tools`: `update_model_dims`, `replace_constants`."""

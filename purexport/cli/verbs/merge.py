@@ -1,0 +1,115 @@
+"""`purexport merge a.onnx b.onnx --map out:in -o m.onnx`: one model of two."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import proto_schema as ps
+from proto_schema.units import size_text
+from purexport.cli.describe import describe
+from purexport.cli.errors import UsageError
+from purexport.cli.streams import add_force, report_stream
+from purexport.cli.terminal import safe
+
+_EXAMPLES = """\
+examples:
+  purexport merge encoder.onnx head.onnx --map features:x -o model.onnx
+  purexport merge a.onnx b.onnx --map y:x --prefix a_ --prefix b_ -o both.onnx
+"""
+
+
+def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """The options of the verb."""
+    parser = verbs.add_parser(
+        "merge",
+        help="one model of two: outputs of the first feed inputs of the second",
+        description="Join two models. External data in the folder of the new model, or below it, stays where it is, "
+        "and the new model refers to it there.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("first", metavar="FIRST", help="the model whose outputs are taken")
+    add("second", metavar="SECOND", help="the model whose inputs they feed")
+    add("--map", metavar="OUT:IN", action="append", default=[], help="an output of FIRST and an input of SECOND")
+    add("--prefix", action="append", default=[], help="goes before the names of FIRST, and if given again of SECOND")
+    add("--inputs", metavar="NAMES", help="keep these inputs only, with commas between")
+    add("--outputs", metavar="NAMES", help="keep these outputs only, with commas between")
+    add("-o", "--output", metavar="FILE", required=True, help="the file to write")
+    add("--dry-run", action="store_true", help="say what the model would be, and write nothing")
+    add_force(parser)
+    add("--json", action="store_true", help="report as JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Join, write, report."""
+    pairs = [_pair(text) for text in args.map]
+    if len(args.prefix) > 2:
+        raise UsageError("--prefix: give it once for the first model, and once more for the second")
+    prefixes = [*args.prefix, None, None]
+    merged = ps.compose.merge_models(
+        ps.load(args.first),
+        ps.load(args.second),
+        pairs,
+        inputs=_names(args.inputs),
+        outputs=_names(args.outputs),
+        prefix1=prefixes[0],
+        prefix2=prefixes[1],
+        producer_name="purexport",
+        producer_version=None,
+    )
+    facts = _facts(merged, args.output, args.dry_run)
+    if not args.dry_run:
+        _save(merged, args)
+        facts["bytes"] = os.path.getsize(args.output)
+    text = json.dumps(facts, indent=2) if args.json else "\n".join(map(safe, _lines(facts)))
+    report_stream(args.output).write(text + "\n")
+    return 0
+
+
+def _save(model: ps.ModelProto, args: argparse.Namespace) -> None:
+    from proto_schema.external import tensors
+    from proto_schema.owned import files_of
+    from proto_schema.targets import judge
+
+    for source in (args.first, args.second):
+        judge(os.fspath(args.output), "model", files_of(os.fspath(source)), args.force)
+    external = any(tensor.data_location == ps.TensorProto.EXTERNAL for tensor in tensors(model))
+    ps.save(model, args.output, external_data="reference" if external else None, overwrite=args.force)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    """The names before and after the colon. A colon in a name is written `\\:`."""
+    parts = text.replace("\\:", "\0").split(":")
+    if len(parts) != 2 or not all(parts):
+        raise UsageError(f"--map {text}: write an output and an input with a colon between, as in features:x")
+    return parts[0].replace("\0", ":"), parts[1].replace("\0", ":")
+
+
+def _names(text: str | None) -> Sequence[str] | None:
+    return None if text is None else [name for name in text.split(",") if name]
+
+
+def _facts(model: ps.ModelProto, target: str, dry_run: bool) -> dict[str, Any]:
+    described = describe(model)
+    return {
+        "file": target,
+        "dry_run": dry_run,
+        "nodes": len(described["nodes"]),
+        "inputs": described["inputs"],
+        "outputs": described["outputs"],
+    }
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    verb = "would write" if facts["dry_run"] else "wrote"
+    size = "" if facts["dry_run"] else f", {size_text(facts['bytes'])}"
+    lines = [f"{verb} {facts['file']}{size}: {facts['nodes']} nodes"]
+    for title in ("inputs", "outputs"):
+        lines += [f"  {title[:-1]}  {value['name']}  {value['type']}" for value in facts[title]]
+    return lines

@@ -1,0 +1,343 @@
+"""What a security reviewer wants to know of a file before somebody loads it.
+
+Strategy: one row a rule in RULES, with its severity. Three walks find what they are about: over the bytes (where
+readers disagree, bytes that no schema knows), over the messages (texts, names, nesting, tensors), and over graphs and
+functions (domains, operators, calls). Nothing is executed or decoded beyond protobuf, weights are not read, and no
+data file is opened: only its size and kind are asked for. A finding is a question to the reviewer, no verdict.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import proto_schema as ps
+from proto_schema.checking.context import callee, domain_of, function_id
+from proto_schema.checking.models import check_calls
+from proto_schema.checking.place import Problem
+from proto_schema.datafiles import expected_size
+from proto_schema.errors import DecodeError, ExternalDataError
+from proto_schema.external import entries
+from proto_schema.fields import MESSAGE, Message, present
+from proto_schema.graphs.names import as_text
+from proto_schema.inlining.engine import refuse_too_many
+from proto_schema.inlining.versions import all_nodes
+from proto_schema.onnx import ModelProto, NodeProto, TensorProto
+from proto_schema.payload import byte_view, nbytes
+from purexport.inspect.elements import Bytes
+from purexport.inspect.forms import DISAGREE, REFUSED, findings
+
+SEVERITIES = ("info", "low", "medium", "high", "critical")
+
+RULES: dict[str, tuple[str, str]] = {
+    "external-path-escapes": ("critical", "external data outside of the model's folder"),
+    "executable-bytes": ("critical", "bytes that begin like a program, an archive or a pickle"),
+    "unreadable": ("high", "bytes that every reader refuses"),
+    "readers-disagree": ("high", "bytes that readers take for different models"),
+    "external-link": ("high", "external data behind a link or in what is no regular file"),
+    "external-claim": ("high", "external data that is shorter than the model says, or said in no proper way"),
+    "tensor-claim": ("high", "a shape that does not fit the data"),
+    "recursive-functions": ("high", "functions that call themselves"),
+    "call-expansion": ("high", "function calls that multiply beyond any real model"),
+    "script-in-text": ("high", "a text that looks like a script"),
+    "repeated-field": ("medium", "a field that is there twice, of which readers take one"),
+    "unknown-bytes": ("medium", "bytes of no known field"),
+    "unknown-operator": ("medium", "an operator that the standard does not have"),
+    "unknown-domain": ("medium", "operators that a runtime must get from elsewhere"),
+    "deceptive-text": ("medium", "invisible or control characters in a name"),
+    "deep-nesting": ("medium", "graphs in graphs, deeper than models are"),
+    "external-missing": ("medium", "external data that is not there"),
+    "url-in-text": ("low", "an address in a text"),
+    "runtime-domain": ("low", "operators of one runtime"),
+    "unusual-form": ("info", "bytes that a usual writer would choose otherwise"),
+    "external-data": ("info", "data files that belong to the model"),
+}
+"""Rule -> (severity, title)."""
+
+MOST = 1000
+"""Findings of one rule that are kept; the others are counted."""
+
+_NESTED = 8
+_RUNTIME_DOMAINS = ("com.microsoft", "com.ms.internal.nhwc", "ai.onnxruntime", "org.pytorch.aten", "com.nvidia")
+_SCRIPT = re.compile(
+    r"<script|javascript:|vbscript:|\beval\s*\(|\bexec\s*\(|__import__|__reduce__|\bos\.system|\bsubprocess\b|\bpowershell\b"
+    r"|/bin/(?:ba)?sh\b|^#!|\bimport\s+(?:os|sys|socket|pickle)\b|\$\(|\bcurl\s+-|\bwget\s+",
+    re.IGNORECASE,
+)
+_URL = re.compile(r"\b(?:https?|ftp|file|data|s3|gs)://[^\s\"'<>]{1,200}|\\\\[\w.-]+\\", re.IGNORECASE)
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+_MAGIC = {
+    b"\x7fELF": "an ELF program",
+    b"MZ\x90": "a Windows program",
+    b"\xcf\xfa\xed\xfe": "a macOS program",
+    b"PK\x03\x04": "a zip archive",
+    b"\x1f\x8b\x08": "a gzip archive",
+    b"\x80\x02}": "a pickle",
+    b"\x80\x03}": "a pickle",
+    b"\x80\x04\x95": "a pickle",
+    b"\x80\x05\x95": "a pickle",
+    b"#!/": "a script",
+}
+_NAMES = frozenset(("name", "op_type", "domain", "input", "output", "overload", "ref_attr_name", "dim_param", "key"))
+
+
+@dataclass(frozen=True)
+class Risk:
+    """One finding: `path` is where, by fields; `offset` the byte in the file, where one is to blame."""
+
+    rule: str
+    severity: str
+    path: str
+    offset: int | None
+    text: str
+
+
+@dataclass
+class Scan:
+    """What was found. `counts` has all, also those past MOST of a rule."""
+
+    file: str
+    risks: list[Risk] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, rule: str, path: str, text: str, offset: int | None = None) -> None:
+        """Note a finding."""
+        self.counts[rule] += 1
+        if self.counts[rule] <= MOST:
+            self.risks.append(Risk(rule, RULES[rule][0], path, offset, text))
+
+    def worst(self) -> str | None:
+        """The greatest severity; None without findings."""
+        return max((risk.severity for risk in self.risks), key=SEVERITIES.index, default=None)
+
+
+def scan(path: str | os.PathLike[str]) -> Scan:
+    """What is to be said of the model at `path`, gravest first. OSError if the file cannot be read."""
+    made = Scan(os.fspath(path))
+    _scan_bytes(made, Bytes(made.file))
+    try:
+        model = ps.load(made.file)
+    except DecodeError as error:
+        if not made.counts["unreadable"]:
+            made.add("unreadable", error.path, error.reason, error.offset)
+    else:
+        _scan_messages(made, model)
+        _scan_calls(made, model)
+    made.risks.sort(key=lambda risk: -SEVERITIES.index(risk.severity))
+    return made
+
+
+# -- bytes -------------------------------------------------------------------------------------------------------------
+
+
+def _scan_bytes(made: Scan, source: Bytes) -> None:
+    for finding in findings(source):
+        if finding.kind == REFUSED:
+            rule = "unreadable"
+        elif finding.kind == DISAGREE:
+            rule = "readers-disagree"
+        elif "is there again" in finding.text or "takes the place of" in finding.text:
+            rule = "repeated-field"
+        else:
+            rule = "unusual-form"
+        made.add(rule, finding.path, finding.text, finding.offset)
+    todo = [source.whole()]
+    while todo:
+        for child in source.children(todo.pop()):
+            if child.message is not None:
+                todo.append(child)
+            elif child.field is None and not child.problem:
+                made.add(
+                    "unknown-bytes", child.path, f"{child.stop - child.start} bytes of an unknown field", child.start
+                )
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def _scan_messages(made: Scan, model: ModelProto) -> None:
+    folder = os.path.dirname(os.path.abspath(made.file))
+    data_files: dict[str, int] = {}
+    todo: list[tuple[Message, str, int]] = [(model, "", 0)]
+    while todo:
+        message, path, depth = todo.pop()
+        if isinstance(message, TensorProto):
+            _scan_tensor(made, message, path, folder, data_files)
+        for row, value in present(message):
+            place = f"{path}.{row.name}" if path else row.name
+            values = enumerate(value) if row.repeated else ((None, value),)
+            if row.kind is not MESSAGE and row.kind.name not in ("string", "bytes"):
+                continue
+            for index, item in values:
+                where = place if index is None else f"{place}[{index}]"
+                if row.kind is MESSAGE:
+                    inner = depth + (row.message == "GraphProto")
+                    if inner == _NESTED + 1 and row.message == "GraphProto":
+                        made.add("deep-nesting", where, f"{inner - 1} graphs around this one")
+                    todo.append((item, where, inner))
+                else:
+                    _scan_text(made, item, row.name, where)
+    for name, count in data_files.items():
+        made.add("external-data", name, f"{count} tensors have their data in it")
+
+
+def _scan_text(made: Scan, value: str | bytes, name: str, where: str) -> None:
+    if isinstance(value, bytes):
+        _scan_magic(made, value[:8], where)
+    text = as_text(value)
+    if name in _NAMES and (hidden := _HIDDEN.search(text)):
+        made.add("deceptive-text", where, f"the character U+{ord(hidden.group()):04X} in {text[:80]!a}")
+    if script := _SCRIPT.search(text):
+        made.add("script-in-text", where, f"{script.group()!a} in {_around(text, script.start())!a}")
+    for url in islice(_URL.finditer(text), 20):
+        made.add("url-in-text", where, ascii(url.group()))
+
+
+def _around(text: str, at: int) -> str:
+    return text[max(0, at - 30) : at + 50]
+
+
+def _scan_magic(made: Scan, head: bytes, where: str) -> None:
+    for magic, what in _MAGIC.items():
+        if head.startswith(magic):
+            made.add("executable-bytes", where, f"begins like {what}")
+
+
+def _scan_tensor(made: Scan, tensor: TensorProto, path: str, folder: str, data_files: dict[str, int]) -> None:
+    name = as_text(tensor.name)
+    if tensor.data_location == TensorProto.EXTERNAL:
+        _scan_external(made, tensor, path, folder, data_files)
+        return
+    if any(size < 0 for size in tensor.dims):
+        made.add("tensor-claim", path, f"{name!r} has a negative size in its shape {tensor.dims[:8]}")
+    elif tensor.raw_data is not None:
+        size = expected_size(tensor)
+        there = nbytes(tensor.raw_data)
+        if size is not None and size != there:
+            made.add("tensor-claim", path, f"{name!r}: its shape needs {size:,} bytes, and {there:,} are there")
+        if tensor.data_type in (TensorProto.UINT8, TensorProto.INT8):
+            _scan_magic(made, bytes(byte_view(tensor.raw_data)[:8]), path)
+
+
+def _scan_external(made: Scan, tensor: TensorProto, path: str, folder: str, data_files: dict[str, int]) -> None:
+    name = as_text(tensor.name)
+    try:
+        entry = entries(tensor)
+    except ExternalDataError as error:
+        made.add("external-path-escapes" if _escapes(tensor) else "external-claim", path, str(error))
+        return
+    data_files[entry.location] = data_files.get(entry.location, 0) + 1
+    place = os.path.join(folder, entry.location)
+    if any(os.path.islink(part) for part in _steps(folder, entry.location)):
+        made.add("external-link", path, f"{name!r}: a link is on the way to {entry.location!r}")
+        return
+    try:
+        found = os.lstat(place)
+    except OSError as error:
+        made.add("external-missing", path, f"{name!r}: {entry.location!r}: {error.strerror}")
+        return
+    size = expected_size(tensor)
+    if not stat.S_ISREG(found.st_mode):
+        made.add("external-link", path, f"{name!r}: {entry.location!r} is no regular file")
+    elif entry.offset + (entry.length or 0) > found.st_size:
+        end = entry.offset + (entry.length or 0)
+        made.add(
+            "external-claim", path, f"{name!r}: bytes up to {end:,} of {entry.location!r}, which has {found.st_size:,}"
+        )
+    elif size is not None and size != (found.st_size - entry.offset if entry.length is None else entry.length):
+        made.add("tensor-claim", path, f"{name!r}: its shape needs {size:,} bytes, and {entry.length or 0:,} are named")
+
+
+def _escapes(tensor: TensorProto) -> bool:
+    """Whether a location by itself is one that must not be."""
+    for entry in tensor.external_data:
+        if entry.key == "location":
+            try:
+                entries(TensorProto(external_data=[entry]))
+            except ExternalDataError:
+                return True
+    return False
+
+
+def _steps(folder: str, location: str) -> Iterator[str]:
+    place = folder
+    for step in location.split("/"):
+        place = os.path.join(place, step)
+        yield place
+
+
+# -- operators ---------------------------------------------------------------------------------------------------------
+
+
+def _scan_calls(made: Scan, model: ModelProto) -> None:
+    functions = {function_id(function): function for function in model.functions}
+    official = set(ps.operators.domains())
+    used: dict[tuple[str, str], tuple[int, str]] = {}
+    owners: list[tuple[str, list[NodeProto]]] = [("graph.node", model.graph.node if model.graph is not None else [])]
+    owners += [(f"functions[{place}].node", function.node) for place, function in enumerate(model.functions)]
+    for path, nodes in owners:
+        for place, node in enumerate(nodes):
+            for inner in all_nodes([node]):
+                if callee(inner) not in functions:
+                    key = domain_of(inner.domain), as_text(inner.op_type)
+                    count, first = used.get(key, (0, f"{path}[{place}]"))
+                    used[key] = count + 1, first
+    for (domain, name), (count, first) in used.items():
+        times = f"{count} node{'' if count == 1 else 's'}"
+        if domain in official:
+            if not ps.operators.versions(name, domain):
+                made.add("unknown-operator", first, f"{name!r} of the domain {domain or 'ai.onnx'!r}, {times}")
+        else:
+            rule = "runtime-domain" if domain in _RUNTIME_DOMAINS else "unknown-domain"
+            made.add(rule, first, f"{name!r} of the domain {domain!r}, {times}")
+    try:
+        check_calls(model)
+    except Problem as problem:
+        made.add("recursive-functions", "functions", problem.reason)
+        return
+    try:
+        refuse_too_many(owners[0][1], lambda node: functions.get(callee(node)))
+    except ValueError as error:
+        made.add("call-expansion", "graph", str(error).partition(":")[0])
+
+
+# -- SARIF -------------------------------------------------------------------------------------------------------------
+
+_LEVELS = {"info": "note", "low": "note", "medium": "warning", "high": "error", "critical": "error"}
+_SCORES = {"info": "0.0", "low": "3.0", "medium": "5.5", "high": "8.0", "critical": "9.5"}
+
+
+def sarif(made: Scan, version: str) -> dict[str, Any]:
+    """The findings as SARIF 2.1.0, which code hosts and editors show."""
+    rules = [
+        {
+            "id": name,
+            "shortDescription": {"text": title},
+            "defaultConfiguration": {"level": _LEVELS[severity]},
+            "properties": {"security-severity": _SCORES[severity], "tags": ["security"]},
+        }
+        for name, (severity, title) in RULES.items()
+    ]
+    results = []
+    for risk in made.risks:
+        physical: dict[str, Any] = {"artifactLocation": {"uri": made.file.replace(os.sep, "/")}}
+        if risk.offset is not None:
+            physical["region"] = {"byteOffset": risk.offset}
+        place = {"physicalLocation": physical, "logicalLocations": [{"fullyQualifiedName": risk.path}]}
+        level = _LEVELS[risk.severity]
+        results.append({"ruleId": risk.rule, "level": level, "message": {"text": risk.text}, "locations": [place]})
+    driver = {"name": "purexport", "version": version, "rules": rules}
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+
+
+__all__ = ["MOST", "RULES", "SEVERITIES", "Risk", "Scan", "sarif", "scan"]
