@@ -46,14 +46,30 @@ from proto_schema.onnx import (
 from proto_schema.payload import FileRange, LazyPayload, Payload
 
 if TYPE_CHECKING:
-    from proto_schema import checker, external, helper, numpy_helper, operators, shape_inference, sizes, text, wire
+    from proto_schema import (
+        checker,
+        compat,
+        external,
+        external_data_helper,
+        helper,
+        model_container,
+        numpy_helper,
+        operators,
+        shape_inference,
+        sizes,
+        text,
+        wire,
+    )
     from proto_schema.files import dumps, load, loads, plan, save
     from proto_schema.sizes import Size
 
 _SUBMODULES = (
     "checker",
+    "compat",
     "external",
+    "external_data_helper",
     "helper",
+    "model_container",
     "numpy_helper",
     "operators",
     "shape_inference",
@@ -117,11 +133,14 @@ __all__ = [
     "ValueInfoProto",
     "Version",
     "checker",
+    "compat",
     "dumps",
     "external",
+    "external_data_helper",
     "helper",
     "load",
     "loads",
+    "model_container",
     "numpy_helper",
     "operators",
     "plan",

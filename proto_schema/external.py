@@ -151,6 +151,11 @@ class Folder:
             return FileRange(data.source, entry.offset, stop - entry.offset, data.stamp)
         return data[entry.offset : stop]
 
+    def whole(self, tensor: TensorProto, location: str) -> memoryview | FileRange:
+        """The whole file of that name, for a reader who goes by other entries than `entries`; opened as safely."""
+        _check_location(tensor, location)
+        return self._found(tensor, location)
+
     def file(self, location: str) -> str:
         """The path of a data file, for messages."""
         return os.path.join(self.path, *location.split("/"))
@@ -224,9 +229,8 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
 def _open_beneath(root: str, steps: list[str], path: str) -> int:
     """Opens root/steps without following a link in any step. `path` is for messages."""
     steps = [step for step in steps if step not in ("", ".")] or ["."]
-    if not _BENEATH:  # Windows: the path as a whole must have no links
-        if os.path.realpath(os.path.join(root, *steps)) != os.path.join(os.path.realpath(root), *steps):
-            raise ExternalDataError(_link_refusal(path))
+    if not _BENEATH:  # Windows
+        _open_beneath_without_links(root, steps, path)
         return os.open(path, os.O_RDONLY | _FILE)
     at = os.open(root, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     try:
@@ -239,9 +243,47 @@ def _open_beneath(root: str, steps: list[str], path: str) -> int:
         os.close(at)
 
 
+def open_to_append(root: str, tensor: TensorProto, location: str) -> int:
+    """Opens root/location for reading and writing, made if it is not there; no step of it may be a link.
+
+    What is there already must be a regular file without links from elsewhere. ExternalDataError says what is not so.
+    """
+    _check_location(tensor, location)
+    path = os.path.join(root, *location.split("/"))
+    *folders, name = [step for step in location.split("/") if step not in ("", ".")] or ["."]
+    with _told(tensor, path):
+        if not _BENEATH:
+            _open_beneath_without_links(root, [*folders, name], path)
+            return _checked(os.open(path, os.O_RDWR | os.O_CREAT | _FILE, 0o666), path)
+        at = os.open(root, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        try:
+            for step in folders:
+                inner = _open_step(step, _FOLDER, at, path)
+                os.close(at)
+                at = inner
+            return _checked(_open_step(name, _FILE | os.O_RDWR | os.O_CREAT, at, path), path)
+        finally:
+            os.close(at)
+
+
+def _checked(descriptor: int, path: str) -> int:
+    """The descriptor, if it is that of a regular file without other names; otherwise it is closed."""
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        return descriptor
+    os.close(descriptor)
+    raise ExternalDataError(f"{path} is not a regular file, or has other names (hard links)")
+
+
+def _open_beneath_without_links(root: str, steps: list[str], path: str) -> None:
+    """Where folders cannot be opened: the path as a whole must have no links."""
+    if os.path.realpath(os.path.join(root, *steps)) != os.path.join(os.path.realpath(root), *steps):
+        raise ExternalDataError(_link_refusal(path))
+
+
 def _open_step(step: str, flags: int, folder: int, path: str) -> int:
     try:
-        return os.open(step, os.O_RDONLY | flags, dir_fd=folder)
+        return os.open(step, os.O_RDONLY | flags, 0o666, dir_fd=folder)
     except OSError as error:
         if stat.S_ISLNK(os.stat(step, dir_fd=folder, follow_symlinks=False).st_mode):
             raise ExternalDataError(_link_refusal(path)) from error
