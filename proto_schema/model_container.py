@@ -71,9 +71,7 @@ class ModelContainer:
     @property
     def model_proto(self) -> ModelProto:
         """The model. RuntimeError while there is none."""
-        if self.model_proto_ is None:
-            raise RuntimeError("the ModelContainer is empty; set model_proto or load a file")
-        return self.model_proto_
+        return self._model()
 
     @model_proto.setter
     def model_proto(self, model_proto: ModelProto) -> None:
@@ -87,11 +85,11 @@ class ModelContainer:
 
     def check_model(self) -> None:
         """Raises CheckError where the model breaks a rule of ONNX."""
-        check_model(self.model_proto)
+        check_model(self._model())
 
     def enumerate_graph_protos(self) -> Iterator[GraphProto]:
         """The main graph, and every graph in its nodes."""
-        graph = self.model_proto.graph or GraphProto()
+        graph = self._model().graph or GraphProto()
         yield graph
         yield from _subgraphs(graph)
 
@@ -108,7 +106,7 @@ class ModelContainer:
 
     def check_large_initializers(self) -> None:
         """RuntimeError for a large tensor without a location, or whose array is missing."""
-        for tensor in self._large(self.model_proto):
+        for tensor in self._large(self._model()):
             self._array(tensor)
 
     def save(self, file_path: str | os.PathLike[str], all_tensors_to_one_file: bool = False) -> ModelProto:
@@ -121,7 +119,7 @@ class ModelContainer:
         folder, base = os.path.split(path)
         if folder and not os.path.isdir(folder):
             raise FileNotFoundError(f"the folder {folder!r} does not exist")
-        model = deepcopy(self.model_proto)
+        model = deepcopy(self._model())
         large = [(tensor, _bytes_of(self._array(tensor))) for tensor in self._large(model)]
         if all_tensors_to_one_file and large:
             for tensor, data in large:
@@ -145,12 +143,17 @@ class ModelContainer:
         base_dir = os.path.dirname(os.fspath(file_path))
         folder = Folder(base_dir or ".")
         self.large_initializers = {}
-        for place, tensor in enumerate(all_tensors(self.model_proto)):
+        for place, tensor in enumerate(all_tensors(self._model())):
             if uses_external_data(tensor):
                 data = read_external_data(tensor, base_dir, folder)
                 inside = TensorProto(data_type=tensor.data_type, dims=list(tensor.dims), raw_data=data)
                 self.large_initializers[f"#t{place}"] = to_array(inside)
                 mark_external(tensor, f"#t{place}")
+
+    def _model(self) -> ModelProto:
+        if self.model_proto_ is None:
+            raise RuntimeError("the ModelContainer is empty; set model_proto or load a file")
+        return self.model_proto_
 
     def _large(self, model: ModelProto) -> Iterator[TensorProto]:
         return (tensor for tensor in all_tensors(model) if uses_external_data(tensor))

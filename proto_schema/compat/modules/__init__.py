@@ -12,7 +12,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import IO, Any, TypeAlias
 
+from proto_schema.compat.absent import AbsentModule, is_inner
 from proto_schema.compat.messages import PROTOS
+from proto_schema.compat.mirrors import mirror
 from proto_schema.compat.modules import serialization
 from proto_schema.compat.modules.external_data_helper import (
     convert_model_to_external_data,
@@ -23,18 +25,35 @@ from proto_schema.compat.modules.external_data_helper import (
 __version__ = "1.23.2"
 """The release whose names and results are followed."""
 
-FILES = (
-    "checker",
-    "external_data_helper",
-    "helper",
-    "hub",
-    "mapping",
-    "model_container",
-    "numpy_helper",
-    "serialization",
-    "shape_inference",
-)
-MIRRORS = ("compose", "defs", "inliner", "parser", "printer", "reference", "tools", "utils", "version_converter")
+FILES = {  # name below onnx -> file of this folder
+    "_mapping": "mapping",
+    "backend": "backend",
+    "backend.base": "backend.base",
+    "checker": "checker",
+    "external_data_helper": "external_data_helper",
+    "gen_proto": "gen_proto",
+    "helper": "helper",
+    "hub": "hub",
+    "mapping": "mapping",
+    "model_container": "model_container",
+    "numpy_helper": "numpy_helper",
+    "onnx_data_pb": "protos",
+    "onnx_data_pb2": "protos",
+    "onnx_ml_pb2": "protos",
+    "onnx_operators_ml_pb2": "protos",
+    "onnx_operators_pb": "protos",
+    "onnx_pb": "protos",
+    "reference": "reference",
+    "reference.op_run": "reference.op_run",
+    "reference.ops": "reference.ops",
+    "reference.ops._op_list": "reference.op_list",
+    "reference.ops.aionnxml.op_tree_ensemble": "reference.tree_ensemble",
+    "reference.reference_evaluator": "reference.evaluator",
+    "reference.shape_annotation_checker": "reference.shape_annotation_checker",
+    "serialization": "serialization",
+    "shape_inference": "shape_inference",
+}
+MIRRORS = ("compose", "defs", "inliner", "parser", "printer", "tools", "utils", "version_converter")
 Source: TypeAlias = "IO[bytes] | str | os.PathLike[str]"
 
 ONNX_ML = True
@@ -44,17 +63,21 @@ globals().update((name, number) for name, number in (*Version.items(), *Operator
 
 
 def __getattr__(name: str) -> Any:
-    if name in FILES or name in MIRRORS or name == "gen_proto":
+    if name in FILES or name in MIRRORS or name in ("backend", "onnx_cpp2py_export"):
         return submodule(name)
     raise AttributeError(f"module 'onnx' (of proto_schema.compat) has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *(name for name in (*FILES, *MIRRORS) if "." not in name)})
 
 
 def submodule(name: str) -> ModuleType:
     """The module `onnx.NAME`. ModuleNotFoundError where there is none."""
     if name in FILES:
-        return import_module(f"{__name__}.{name}")
-    from proto_schema.compat.mirrors import mirror
-
+        return import_module(f"{__name__}.{FILES[name]}")
+    if is_inner(name) and name.partition(".")[0] not in MIRRORS:
+        return AbsentModule(name)
     return mirror(name)
 
 

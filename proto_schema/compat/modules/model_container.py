@@ -20,7 +20,7 @@ class ModelContainer(ours.ModelContainer):
 
     @property
     def model_proto(self) -> Any:
-        return mannered(super().model_proto)
+        return mannered(self._model())
 
     @model_proto.setter
     def model_proto(self, model_proto: Any) -> None:
