@@ -243,36 +243,29 @@ def _open_beneath(root: str, steps: list[str], path: str) -> int:
         os.close(at)
 
 
-def open_to_append(root: str, tensor: TensorProto, location: str) -> int:
-    """Opens root/location for reading and writing, made if it is not there; no step of it may be a link.
+@contextmanager
+def folder_beneath(root: str, tensor: TensorProto, location: str) -> Iterator[int | None]:
+    """A handle of the folder of root/location, which is reached without following a link; None where there are none.
 
-    What is there already must be a regular file without links from elsewhere. ExternalDataError says what is not so.
+    Raises ExternalDataError, which names the tensor, for a location that leaves the folder and for links on the way.
     """
     _check_location(tensor, location)
     path = os.path.join(root, *location.split("/"))
-    *folders, name = [step for step in location.split("/") if step not in ("", ".")] or ["."]
+    folders = [step for step in location.split("/")[:-1] if step not in ("", ".")]
     with _told(tensor, path):
         if not _BENEATH:
-            _open_beneath_without_links(root, [*folders, name], path)
-            return _checked(os.open(path, os.O_RDWR | os.O_CREAT | _FILE, 0o666), path)
+            _open_beneath_without_links(root, [*folders, location.rsplit("/", maxsplit=1)[-1]], path)
+            yield None
+            return
         at = os.open(root, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         try:
             for step in folders:
                 inner = _open_step(step, _FOLDER, at, path)
                 os.close(at)
                 at = inner
-            return _checked(_open_step(name, _FILE | os.O_RDWR | os.O_CREAT, at, path), path)
+            yield at
         finally:
             os.close(at)
-
-
-def _checked(descriptor: int, path: str) -> int:
-    """The descriptor, if it is that of a regular file without other names; otherwise it is closed."""
-    status = os.fstat(descriptor)
-    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-        return descriptor
-    os.close(descriptor)
-    raise ExternalDataError(f"{path} is not a regular file, or has other names (hard links)")
 
 
 def _open_beneath_without_links(root: str, steps: list[str], path: str) -> None:
@@ -283,7 +276,7 @@ def _open_beneath_without_links(root: str, steps: list[str], path: str) -> None:
 
 def _open_step(step: str, flags: int, folder: int, path: str) -> int:
     try:
-        return os.open(step, os.O_RDONLY | flags, 0o666, dir_fd=folder)
+        return os.open(step, os.O_RDONLY | flags, dir_fd=folder)
     except OSError as error:
         if stat.S_ISLNK(os.stat(step, dir_fd=folder, follow_symlinks=False).st_mode):
             raise ExternalDataError(_link_refusal(path)) from error
@@ -304,6 +297,12 @@ def origin(tensor: TensorProto) -> Folder | None:
     """The folder that the tensor was loaded from, if it was."""
     found: Folder | None = getattr(tensor, "origin", None)
     return found
+
+
+def forget_origin(tensor: TensorProto) -> None:
+    """The tensor's data is no longer that of a file."""
+    if origin(tensor) is not None:
+        object.__delattr__(tensor, "origin")
 
 
 def set_origin(found: Iterable[Message], folder: Folder) -> None:

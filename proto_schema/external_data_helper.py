@@ -1,7 +1,7 @@
 """External data by hand, with the names and arguments of onnx.external_data_helper.
 
-`ps.load` and `ps.save` do all of this themselves, without reading the data. These functions are for code that is written
-for the official package: it marks tensors as external, writes them, and reads them into the model.
+`ps.load` and `ps.save` do all of this themselves, without reading the data. These functions are for code that is
+written for the official package: it marks tensors as external, writes them, and reads them into the model.
 Reading and writing is as safe as in `external`: locations are relative paths below the folder, no step of them is a
 link, a file has no other names, and sizes are compared with what is there before anything is read. A tensor is only
 ever written behind the end of a file.
@@ -17,9 +17,9 @@ import uuid
 import warnings
 from collections.abc import Iterator
 
-from proto_schema.durable import write_all
+from proto_schema.durable import open_to_append, write_all
 from proto_schema.errors import ExternalDataError
-from proto_schema.external import KEYS, Folder, open_to_append
+from proto_schema.external import KEYS, Folder, folder_beneath
 from proto_schema.onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, StringStringEntryProto, TensorProto
 from proto_schema.payload import chunks, nbytes
 
@@ -79,7 +79,7 @@ def _number(tensor: TensorProto, key: str, text: str | None) -> int | None:
     return int(text)
 
 
-# -- which tensors ------------------------------------------------------------------------------------------------------
+# -- which tensors
 
 
 def uses_external_data(tensor: TensorProto) -> bool:
@@ -129,7 +129,7 @@ def _graphs(attribute: AttributeProto) -> Iterator[GraphProto]:
         yield from attribute.graphs
 
 
-# -- reading ------------------------------------------------------------------------------------------------------------
+# -- reading
 
 
 def read_external_data(tensor: TensorProto, base_dir: str | os.PathLike[str], folder: Folder | None = None) -> bytes:
@@ -156,7 +156,7 @@ def read_external_data(tensor: TensorProto, base_dir: str | os.PathLike[str], fo
 def load_external_data_for_tensor(
     tensor: TensorProto, base_dir: str | os.PathLike[str], folder: Folder | None = None
 ) -> None:
-    """Reads the data of an external tensor into `raw_data`; it is external no longer. Raises as `read_external_data`."""
+    """Reads the data of an external tensor into `raw_data`, and marks it as that of the tensor itself."""
     tensor.raw_data = read_external_data(tensor, base_dir, folder)
     tensor.data_location = TensorProto.DEFAULT
     tensor.external_data = []
@@ -170,7 +170,7 @@ def load_external_data_for_model(model: ModelProto, base_dir: str | os.PathLike[
             load_external_data_for_tensor(tensor, base_dir, folder)
 
 
-# -- marking ------------------------------------------------------------------------------------------------------------
+# -- marking
 
 
 def set_external_data(
@@ -223,10 +223,13 @@ def convert_model_to_external_data(
     """Marks the tensors with raw data as external, in one file (`location`, or a name that nobody has) or one each.
 
     Only initializers, unless `convert_attribute`. As in onnx, `size_threshold` is the size of a Python bytes object,
-    which is 33 bytes more than its content. ValueError for an absolute location, FileExistsError for one that is there.
+    which is 33 bytes more than its content. ValueError for an absolute location, FileExistsError for a file that is
+    there.
     """
     found = all_tensors(model) if convert_attribute else initializer_tensors(model)
-    chosen = [item for item in found if item.raw_data is not None and nbytes(item.raw_data) + _OVERHEAD >= size_threshold]
+    chosen = [
+        item for item in found if item.raw_data is not None and nbytes(item.raw_data) + _OVERHEAD >= size_threshold
+    ]
     if not all_tensors_to_one_file:
         for tensor in chosen:
             name = tensor.name or ""
@@ -250,7 +253,7 @@ def convert_model_from_external_data(model: ModelProto) -> None:
             tensor.data_location = TensorProto.DEFAULT
 
 
-# -- writing ------------------------------------------------------------------------------------------------------------
+# -- writing
 
 
 def save_external_data(tensor: TensorProto, base_path: str | os.PathLike[str]) -> None:
@@ -262,7 +265,9 @@ def save_external_data(tensor: TensorProto, base_path: str | os.PathLike[str]) -
     info = ExternalDataInfo(tensor)
     if tensor.raw_data is None:
         raise _error(tensor, "raw_data field doesn't exist")
-    descriptor = open_to_append(os.fspath(base_path) or ".", tensor, info.location)
+    root = os.fspath(base_path) or "."
+    with folder_beneath(root, tensor, info.location) as folder:
+        descriptor = open_to_append(os.path.join(root, *info.location.split("/")), folder)
     with os.fdopen(descriptor, "r+b", buffering=0) as file:
         end = file.seek(0, os.SEEK_END)
         offset = end if info.offset is None else info.offset

@@ -2,8 +2,8 @@
 
     container = make_large_model(graph, {"#weight": array})     # make_large_tensor_proto("#weight", ...) in the graph
 
-The arrays are shared, never copied; they are written by `save`, piece by piece. `ps.load` and `ps.save` handle models of
-any size by themselves: this is for code that is written for the official package.
+The arrays are shared, never copied; they are written by `save`, piece by piece. `ps.load` and `ps.save` handle models
+of any size by themselves: this is for code that is written for the official package.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from proto_schema.checker import check_model
 from proto_schema.durable import write_new
-from proto_schema.external import Folder
+from proto_schema.external import Folder, forget_origin
 from proto_schema.external_data_helper import (
     ExternalDataInfo,
     all_tensors,
@@ -37,9 +37,7 @@ __all__ = ["ModelContainer", "make_large_model", "make_large_tensor_proto"]
 _NOT_IN_NAMES = ":/\\;,!"
 
 
-def make_large_tensor_proto(
-    location: str, tensor_name: str, tensor_type: int, shape: tuple[int, ...]
-) -> TensorProto:
+def make_large_tensor_proto(location: str, tensor_name: str, tensor_type: int, shape: tuple[int, ...]) -> TensorProto:
     """A tensor whose data a ModelContainer has under the key `location`, which begins with `#`."""
     tensor = TensorProto(name=tensor_name, data_type=tensor_type, dims=[int(size) for size in shape])
     mark_external(tensor, location)
@@ -149,6 +147,7 @@ class ModelContainer:
                 inside = TensorProto(data_type=tensor.data_type, dims=list(tensor.dims), raw_data=data)
                 self.large_initializers[f"#t{place}"] = to_array(inside)
                 mark_external(tensor, f"#t{place}")
+                forget_origin(tensor)
 
     def _model(self) -> ModelProto:
         if self.model_proto_ is None:
@@ -164,7 +163,9 @@ class ModelContainer:
             raise RuntimeError(f"tensor {tensor.name or ''!r} is external, but has no location")
         if key not in self.large_initializers:
             known = sorted(self.large_initializers)
-            raise RuntimeError(f"tensor {tensor.name or ''!r}: there is no array for its location {key!r} among {known}")
+            raise RuntimeError(
+                f"tensor {tensor.name or ''!r}: there is no array for its location {key!r} among {known}"
+            )
         return self.large_initializers[key]
 
 
@@ -181,7 +182,7 @@ def _bytes_of(array: npt.NDArray[Any]) -> BytesLike:
     little = np.asarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
     if little.flags.c_contiguous:
         return byte_view(little.reshape(-1).view(np.uint8).data)
-    return LazyPayload(little.nbytes, lambda: little.tobytes(), description="a strided array")
+    return LazyPayload(little.nbytes, little.tobytes, description="a strided array")
 
 
 def _clean(name: str) -> str:

@@ -12,10 +12,18 @@ import copy
 import os
 
 from proto_schema.collection import paused_collection
+from proto_schema.inference.alone import infer_function_output_types, infer_node_outputs
 from proto_schema.inference.walk import InferenceError, Walk
 from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-__all__ = ["InferenceError", "infer_shapes", "infer_shapes_path", "infer_with_problems"]
+__all__ = [
+    "InferenceError",
+    "infer_function_output_types",
+    "infer_node_outputs",
+    "infer_shapes",
+    "infer_shapes_path",
+    "infer_with_problems",
+]
 
 
 def infer_shapes(

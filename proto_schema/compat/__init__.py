@@ -7,9 +7,10 @@
     python -m proto_schema.compat SCRIPT [ARGUMENTS]
 
 Strategy: `proto_schema`'s own messages are plain (an absent field is None). Protobuf's manners are a layer here:
-`messages` makes, from the same field rows, classes whose objects are faces of plain messages. `crossing` turns functions
-of `proto_schema` into functions of such faces, `modules` has the modules of onnx, `installing` the import. So nothing of
-the toolkit knows of this folder, nothing is converted, and `plain(message)` hands any message to `proto_schema` itself.
+`messages` makes, from the same field rows, classes whose objects are faces of plain messages. `crossing` turns
+functions of `proto_schema` into functions of such faces, `modules` has the modules of onnx, `installing` the import.
+So the toolkit knows nothing of this folder, nothing is converted, and `plain(message)` hands any message to
+`proto_schema` itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Arrays of the types that numpy lacks: of the package ml_dtypes where it is installed, as in onnx.
 
-Without that package they have the types of `proto_schema`, which hold every value exactly (see `dtypes`). The package is
-looked for when the first such array is made. `proto_schema` itself never needs it.
+Without that package they have the types of `proto_schema`, which hold every value exactly (see `dtypes`). The package
+is looked for when the first such array is made. `proto_schema` itself never needs it.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ def unpacked(data: Array, bits: int, dims: Any) -> npt.NDArray[np.uint8]:
     count = int(np.prod(np.asarray(dims, np.int64)))
     octets = np.asarray(data).reshape(-1).view(np.uint8)
     if octets.size * 8 < count * bits:
-        raise ValueError(f"{octets.size} bytes of {bits}-bit elements are too small for the declared shape {list(dims)}")
+        raise ValueError(
+            f"{octets.size} bytes of {bits}-bit elements are too small for the declared shape {list(dims)}"
+        )
     spread = np.unpackbits(octets, bitorder="little")[: count * bits].reshape(count, bits)
     return np.packbits(spread, axis=1, bitorder="little").reshape(tuple(dims))

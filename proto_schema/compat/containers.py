@@ -8,13 +8,10 @@ What is put in is copied, as protobuf does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableSequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from proto_schema.compat.assigning import Check, shown
 from proto_schema.fields import Field, Message
-
-if TYPE_CHECKING:
-    from proto_schema.compat.messages import Mannered
 
 
 class _Repeated(MutableSequence[Any]):
@@ -22,7 +19,7 @@ class _Repeated(MutableSequence[Any]):
 
     __slots__ = ("_field", "_items", "_owner")
 
-    def __init__(self, owner: Mannered, field: Field) -> None:
+    def __init__(self, owner: Any, field: Field) -> None:
         self._owner = owner
         self._field = field
         self._items: list[Any] = getattr(owner._core, field.name)
@@ -59,7 +56,7 @@ class RepeatedScalars(_Repeated):
 
     __slots__ = ("_check",)
 
-    def __init__(self, owner: Mannered, field: Field, check: Check) -> None:
+    def __init__(self, owner: Any, field: Field, check: Check) -> None:
         super().__init__(owner, field)
         self._check = check
 
@@ -98,6 +95,8 @@ class RepeatedScalars(_Repeated):
     def sort(self, *, key: Callable[[Any], Any] | None = None, reverse: bool = False) -> None:
         self._items.sort(key=key, reverse=reverse)
 
+    __hash__ = None
+
     def __eq__(self, other: object) -> bool:
         if isinstance(other, RepeatedScalars):
             return self._items == other._items
@@ -112,12 +111,13 @@ class RepeatedMessages(_Repeated):
 
     __slots__ = ("_kind",)
 
-    def __init__(self, owner: Mannered, field: Field, kind: type[Mannered]) -> None:
+    def __init__(self, owner: Any, field: Field, kind: Any) -> None:
         super().__init__(owner, field)
         self._kind = kind
 
     def _copied(self, value: Any) -> Message:
-        return self._kind._core_of(value, "append").__deepcopy__({})
+        copied: Message = self._kind._core_of(value, "append").__deepcopy__({})
+        return copied
 
     def __getitem__(self, at: Any) -> Any:
         found = self._items[at]
@@ -157,14 +157,18 @@ class RepeatedMessages(_Repeated):
         self.extend(other)
 
     def sort(self, *, key: Callable[[Any], Any] | None = None, reverse: bool = False) -> None:
+        if key is None:
+            raise TypeError(f"messages have no order: sorting the field {self._field.name} needs a key")
         over = self._kind._over
-        self._items.sort(key=over if key is None else lambda item: key(over(item)), reverse=reverse)
+        self._items.sort(key=lambda item: key(over(item)), reverse=reverse)
 
     def pop(self, index: int = -1) -> Any:
         return self._kind._over(self._items.pop(index))
 
     def remove(self, value: Any) -> None:
         self._items.remove(self._kind._core_of(value, "remove"))
+
+    __hash__ = None
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, RepeatedMessages):

@@ -15,9 +15,6 @@ from proto_schema import onnx as schema
 from proto_schema.compat.assigning import default_of
 from proto_schema.fields import ENUM, MESSAGE, Enum, Field, Message, message_class
 
-if TYPE_CHECKING:
-    from proto_schema.compat.messages import Mannered
-
 PACKAGE = "onnx"
 _OPERATORS = ("OperatorProto", "OperatorSetProto", "OperatorStatus")
 _DATA = ("SequenceProto", "MapProto", "OptionalProto")
@@ -116,6 +113,7 @@ class Descriptor(_Described):
         self.name = core.__name__
         self.full_name = f"{PACKAGE}.{core.__qualname__}"
         self.file = _file_of(core.__qualname__)
+        self._concrete_class: Any = None  # set by `messages`, which makes the class
 
     @cached_property
     def fields(self) -> list[FieldDescriptor]:
@@ -181,12 +179,6 @@ class Descriptor(_Described):
         """The message that declares this one."""
         outer, _, _ = self.core.__qualname__.rpartition(".")
         return descriptor_of(getattr(schema, outer)) if outer else None
-
-    @property
-    def _concrete_class(self) -> type[Mannered]:
-        from proto_schema.compat.messages import mannered_class
-
-        return mannered_class(self.core)
 
 
 class FieldDescriptor(_Described):

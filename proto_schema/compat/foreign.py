@@ -17,11 +17,11 @@ class TextError(ValueError):
 
 
 @cache
-def _both(ours: type[Exception], theirs: type[Exception]) -> type[Exception]:
+def _both(ours: Any, theirs: Any) -> type[Exception]:
     return type(ours.__name__, (ours, theirs), {"__module__": ours.__module__, "__doc__": ours.__doc__})
 
 
-def _theirs(module: str, name: str) -> type[Exception] | None:
+def _theirs(module: str, name: str) -> Any:
     return getattr(sys.modules.get(module), name, None)
 
 
@@ -30,12 +30,13 @@ def decode_error(error: DecodeError) -> Exception:
     theirs = _theirs("google.protobuf.message", "DecodeError")
     if theirs is None or isinstance(error, theirs):
         return error
-    both: Any = _both(type(error), theirs)
+    kind: Any = DecodeError
+    both: Any = _both(kind, theirs)
     made: Exception = both(error.reason, error.offset, error.path, error.file)
     return made
 
 
 def text_error(text: str, module: str) -> Exception:
     """The error for a text that is no message; `module` is text_format or json_format."""
-    theirs = _theirs(f"google.protobuf.{module}", "ParseError")
+    theirs: Any = _theirs(f"google.protobuf.{module}", "ParseError")
     return TextError(text) if theirs is None else _both(TextError, theirs)(text)

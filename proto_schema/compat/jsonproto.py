@@ -1,7 +1,7 @@
 """Core messages as JSON and back, as protobuf maps them.
 
-64-bit integers are texts, bytes are base64, enums are names, numbers that JSON lacks are "NaN" and "Infinity". Names are
-those of the schema when written (as onnx does), and those or their camelCase forms when read.
+64-bit integers are texts, bytes are base64, enums are names, numbers that JSON lacks are "NaN" and "Infinity". Names
+are those of the schema when written (as onnx does), and those or their camelCase forms when read.
 https://protobuf.dev/programming-guides/json/
 """
 

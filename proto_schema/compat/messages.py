@@ -16,7 +16,7 @@ Invariant: as long as somebody holds the face of a core, there is no second one,
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 from weakref import WeakValueDictionary
 
 from proto_schema import onnx as schema
@@ -39,9 +39,9 @@ class Mannered:
     CORE: ClassVar[type[Message]]
     DESCRIPTOR: ClassVar[Descriptor]
 
-    _core: Message
+    _core: Any
     _parent: tuple[Mannered, str] | None
-    _read: dict[str, Mannered] | None
+    _read: WeakValueDictionary[str, Mannered] | None
 
     def __init__(self, **values: Any) -> None:
         core = type(self).CORE()
@@ -79,7 +79,7 @@ class Mannered:
         """The face of a core message of this class."""
         found = _FACES.get(id(core))
         if found is not None and found._core is core:
-            return found  # type: ignore[return-value]
+            return cast("T", found)
         made = cls.__new__(cls)
         _set(made, "_core", core)
         _set(made, "_parent", None)
@@ -91,9 +91,9 @@ class Mannered:
     def _core_of(cls, value: Any, method: str) -> Message:
         """The core of a message of just this class. TypeError for anything else."""
         if type(value) is cls:
-            return value._core  # type: ignore[no-any-return]
+            return cast("Message", value._core)
         if type(value) is cls.CORE:
-            return value  # type: ignore[no-any-return]
+            return value
         expected = cls.DESCRIPTOR.full_name
         raise TypeError(
             f"the parameter of {method}() must be an instance of the same class: expected {expected}, got "
@@ -107,9 +107,8 @@ class Mannered:
             return mannered_class(type(held))._over(held)
         read = self._read
         if read is None:
-            read = WeakValueDictionary()  # type: ignore[assignment]
+            read = WeakValueDictionary()
             _set(self, "_read", read)
-        assert read is not None
         found = read.get(field.name)
         if found is None or found._parent is None:
             found = read[field.name] = _CLASSES[message_class(type(self).CORE, field)]()
@@ -129,7 +128,7 @@ class Mannered:
     # -- what protobuf's messages have
 
     def ParseFromString(self, data: Any) -> int:  # noqa: N802
-        """Replaces this message by the one in `data`; returns the number of bytes. DecodeError where it is malformed."""
+        """Replaces this message by the one in `data`; returns the number of bytes. DecodeError where that is none."""
         self.SetInParent()
         return self._parsed(self._core.ParseFromString, data)
 
@@ -177,18 +176,19 @@ class Mannered:
 
     def HasField(self, field_name: str) -> bool:  # noqa: N802
         """Whether an optional field, or a member of a oneof, is there. ValueError for other names."""
-        return self._core.HasField(field_name)
+        return bool(self._core.HasField(field_name))
 
     def WhichOneof(self, oneof_group: str) -> str | None:  # noqa: N802
         """The member of a oneof that is there."""
-        return self._core.WhichOneof(oneof_group)
+        found: str | None = self._core.WhichOneof(oneof_group)
+        return found
 
     def ClearField(self, field_name: str) -> None:  # noqa: N802
         """Makes a field absent. What was read from it stays with its reader."""
         self.SetInParent()
         self._core.ClearField(field_name)
 
-    def Clear(self) -> None:
+    def Clear(self) -> None:  # noqa: N802
         """Makes all fields absent."""
         self.SetInParent()
         self._core.Clear()
@@ -275,9 +275,8 @@ def _refuse(field: Field) -> Any:
         # `m.field += [...]` and `m.field[:] = ...` have done their work when they come here with the container
         if isinstance(value, _Repeated) and value._owner is self and value._field is field:
             return
-        raise AttributeError(
-            f'assignment not allowed to message, map, or repeated field "{field.name}" in protocol message object: {way}'
-        )
+        what = f'assignment not allowed to message, map, or repeated field "{field.name}" in protocol message object'
+        raise AttributeError(f"{what}; {way}")
 
     return assign
 
@@ -324,7 +323,8 @@ def _make(core: type[Message]) -> type[Mannered]:
         space[field.name] = _property(field, core)
         space[f"{field.name.upper()}_FIELD_NUMBER"] = field.number
     space["DESCRIPTOR"] = descriptor_of(core)
-    made = type(core.__name__, (Mannered,), space)
+    made: type[Mannered] = type(core.__name__, (Mannered,), space)
+    made.DESCRIPTOR._concrete_class = made
     _CLASSES[core] = made
     _FIELDS[core] = {field.name: field for field in core.FIELDS}
     return made
@@ -400,8 +400,8 @@ def _model(model: Any) -> str:
 
 
 def _graph(graph: Any) -> str:
-    counts = [_counted(graph, name) for name in ("input", "output", "initializer", "node", "value_info")]
-    return f"GraphProto({', '.join([repr(graph.name), *sum(counts, [])])})"
+    named = ("input", "output", "initializer", "node", "value_info")
+    return f"GraphProto({', '.join([repr(graph.name), *(text for name in named for text in _counted(graph, name))])})"
 
 
 def _function(function: Any) -> str:

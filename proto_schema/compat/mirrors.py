@@ -52,7 +52,9 @@ class Mirror(ModuleType):
 def mirror(name: str) -> ModuleType:
     """The module `onnx.NAME`. ModuleNotFoundError where `proto_schema` has none of that name."""
     if not _exists(f"{OURS}.{name}"):
-        raise ModuleNotFoundError(f"onnx.{name} is not in proto_schema.compat: there is no {OURS}.{name}", name=f"onnx.{name}")
+        raise ModuleNotFoundError(
+            f"onnx.{name} is not in proto_schema.compat: there is no {OURS}.{name}", name=f"onnx.{name}"
+        )
     return Mirror(name)
 
 

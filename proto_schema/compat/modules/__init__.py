@@ -12,6 +12,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import IO, Any, TypeAlias
 
+from proto_schema.commit import replacing
 from proto_schema.compat.absent import AbsentModule, is_inner
 from proto_schema.compat.messages import PROTOS
 from proto_schema.compat.mirrors import mirror
@@ -92,8 +93,8 @@ def _write(content: bytes, f: Any) -> None:
     if hasattr(f, "write"):
         f.write(content)
         return
-    with open(f, "wb") as file:
-        file.write(content)
+    with replacing(os.fspath(f), "file", overwrite=True) as target:
+        target.write([content], len(content))
 
 
 def _path_of(f: Any) -> str | None:
@@ -103,16 +104,16 @@ def _path_of(f: Any) -> str | None:
     return os.path.abspath(name) if isinstance(name, (str, os.PathLike)) else None
 
 
-def _serializer(format: str | None, f: Any = None) -> Any:  # noqa: A002
+def _serializer(format: str | None, f: Any = None) -> Any:
     """The one that is asked for, or that goes with the extension of the file; else that of encoded messages."""
     if format is None:
         path = _path_of(f)
         extension = os.path.splitext(path)[1] if path else ""
-        format = serialization.registry.get_format_from_file_extension(extension) or "protobuf"  # noqa: A001
+        format = serialization.registry.get_format_from_file_extension(extension) or "protobuf"
     return serialization.registry.get(format)
 
 
-def load_model(f: Source, format: str | None = None, load_external_data: bool = True) -> Any:  # noqa: A002
+def load_model(f: Source, format: str | None = None, load_external_data: bool = True) -> Any:
     """The ModelProto in a file: a path or an object with `read`.
 
     `format`: "protobuf", "textproto", "json", "onnxtxt", or one that was registered; by default that of the extension.
@@ -127,17 +128,17 @@ def load_model(f: Source, format: str | None = None, load_external_data: bool = 
     return model
 
 
-def load_tensor(f: Source, format: str | None = None) -> Any:  # noqa: A002
+def load_tensor(f: Source, format: str | None = None) -> Any:
     """The TensorProto in a file, as `load_model` reads models."""
     return _serializer(format, f).deserialize_proto(_content(f), PROTOS["TensorProto"]())
 
 
-def load_model_from_string(s: bytes | str, format: str = "protobuf") -> Any:  # noqa: A002
+def load_model_from_string(s: bytes | str, format: str = "protobuf") -> Any:
     """The ModelProto in bytes, or in a text for the formats that are texts."""
     return _serializer(format).deserialize_proto(s, PROTOS["ModelProto"]())
 
 
-def load_tensor_from_string(s: bytes, format: str = "protobuf") -> Any:  # noqa: A002
+def load_tensor_from_string(s: bytes, format: str = "protobuf") -> Any:
     """The TensorProto in bytes, or in a text for the formats that are texts."""
     return _serializer(format).deserialize_proto(s, PROTOS["TensorProto"]())
 
@@ -145,7 +146,7 @@ def load_tensor_from_string(s: bytes, format: str = "protobuf") -> Any:  # noqa:
 def save_model(
     proto: Any,
     f: Source,
-    format: str | None = None,  # noqa: A002
+    format: str | None = None,
     *,
     save_as_external_data: bool = False,
     all_tensors_to_one_file: bool = True,
@@ -170,7 +171,7 @@ def save_model(
     _write(_serializer(format, f).serialize_proto(proto), f)
 
 
-def save_tensor(proto: Any, f: Source, format: str | None = None) -> None:  # noqa: A002
+def save_tensor(proto: Any, f: Source, format: str | None = None) -> None:
     """Writes a TensorProto to a path or to an object with `write`."""
     _write(_serializer(format, f).serialize_proto(proto), f)
 
@@ -178,7 +179,6 @@ def save_tensor(proto: Any, f: Source, format: str | None = None) -> None:  # no
 load, load_from_string, save = load_model, load_model_from_string, save_model
 
 __all__ = [
-    *[name for name in PROTOS if name != "Enum"],
     "EXPERIMENTAL",
     "IR_VERSION",
     "ONNX_ML",
@@ -206,3 +206,4 @@ __all__ = [
     "version_converter",
     "write_external_data_tensors",
 ]
+__all__ += list(PROTOS)

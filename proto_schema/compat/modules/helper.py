@@ -1,12 +1,12 @@
 """onnx.helper: `proto_schema.helper`, with messages as protobuf has them, and what onnx does otherwise.
 
-What a maker is given is copied into what it makes. Data types that numpy lacks are those of ml_dtypes where that package
-is installed.
+What a maker is given is copied into what it makes. Data types that numpy lacks are those of ml_dtypes where that
+package is installed.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,13 @@ from proto_schema.dtypes import DTYPES
 from proto_schema.payload import byte_view
 
 globals().update(crossed(ours))
-__all__ = ["OP_SET_ID_VERSION_MAP", "VERSION_TABLE", *ours.__all__]
+__all__ = ["OP_SET_ID_VERSION_MAP", "VERSION_TABLE"]
+__all__ += ours.__all__
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...
+
 
 # release, IR version, and the opsets of ai.onnx, ai.onnx.ml and (later) ai.onnx.training
 # https://github.com/onnx/onnx/blob/main/docs/Versioning.md#released-versions
@@ -93,5 +99,3 @@ def get_all_tensor_dtypes() -> Any:
 def _attr_type_to_str(attr_type: int) -> str:
     kinds = PROTOS["AttributeProto"].AttributeType
     return str(kinds.Name(attr_type)) if attr_type in kinds.values() else str(kinds.Name(0))
-
-

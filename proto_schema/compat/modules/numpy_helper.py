@@ -164,7 +164,9 @@ def saturate_cast(x: Array, dtype: Any) -> Array:
     wanted = np.dtype(dtype)
     row = by_numpy_name().get(wanted.name)
     if row is not None and row.bits in (2, 4) and row.numpy in ("i1", "u1"):
-        lowest, highest = (-(1 << row.bits - 1), (1 << row.bits - 1) - 1) if row.numpy == "i1" else (0, (1 << row.bits) - 1)
+        lowest, highest = (
+            (-(1 << row.bits - 1), (1 << row.bits - 1) - 1) if row.numpy == "i1" else (0, (1 << row.bits) - 1)
+        )
         return np.clip(np.round(x), lowest, highest).astype(wanted)
     if wanted.kind in "iu":
         limits: Any = np.iinfo(wanted)
@@ -218,5 +220,3 @@ def create_random_int(input_shape: tuple[int, ...], dtype: Any, seed: int = 1) -
     np.random.seed(seed)  # as onnx does, so that the numbers are the same
     limits, most = np.iinfo(wanted), np.iinfo(np.int32)
     return np.random.randint(max(limits.min, most.min), min(limits.max, most.max), size=input_shape).astype(wanted)
-
-

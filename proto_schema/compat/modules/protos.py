@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from proto_schema.compat.descriptors import descriptor_of
 from proto_schema.compat.messages import PROTOS
 from proto_schema.onnx import ModelProto

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from proto_schema.compat.jsonproto import merge_json, to_json
 from proto_schema.compat.messages import PROTOS, plain
+from proto_schema.compat.mirrors import mirror
 from proto_schema.compat.textproto import merge_text
 from proto_schema.text import text_format
 
@@ -102,18 +103,14 @@ class _Textual(ProtoSerializer):
     file_extensions = frozenset({".onnxtxt", ".onnxtext"})
 
     def serialize_proto(self, proto: Any) -> bytes:
-        from proto_schema.compat.modules import submodule
-
-        made: str = submodule("printer").to_text(proto)
+        made: str = mirror("printer").to_text(proto)
         return made.encode()
 
     def deserialize_proto(self, serialized: Any, proto: Any) -> Any:
-        from proto_schema.compat.modules import submodule
-
         warnings.warn("the onnxtxt format is experimental", stacklevel=2)
         for name in ("model", "graph", "function", "node"):
             if isinstance(proto, PROTOS[f"{name.capitalize()}Proto"]):
-                return getattr(submodule("parser"), f"parse_{name}")(_text(serialized))
+                return getattr(mirror("parser"), f"parse_{name}")(_text(serialized))
         raise ValueError(f"unsupported proto type: {type(proto)}")
 
 

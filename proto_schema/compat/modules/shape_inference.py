@@ -1,8 +1,7 @@
 """onnx.shape_inference: `proto_schema.shape_inference`, with messages as protobuf has them.
 
-Two things are as in onnx. An initializer that is also an input counts as a constant, although whoever runs the model may
-give another value. And the content of constants is always used: without `data_prop` onnx follows it not through nodes,
-here it is followed nevertheless, so more sizes are known.
+As in onnx, an initializer that is also an input counts as a constant, although whoever runs the model may give another
+value. The content of constants is followed through nodes without `data_prop`, too, so more sizes are known.
 """
 
 from __future__ import annotations
@@ -11,16 +10,17 @@ import os
 from typing import Any
 
 from proto_schema import shape_inference as ours
+from proto_schema.compat.crossing import crossing
 from proto_schema.compat.messages import PROTOS, mannered, plain
+from proto_schema.compat.modules.checker import FullCheckError
 
-__all__ = ["InferenceError", "infer_shapes", "infer_shapes_path"]
+__all__ = ["InferenceError", "infer_function_output_types", "infer_node_outputs", "infer_shapes", "infer_shapes_path"]
 
 InferenceError = ours.InferenceError
+infer_function_output_types = crossing(ours.infer_function_output_types)
 
 
-def infer_shapes(
-    model: Any, check_type: bool = False, strict_mode: bool = False, data_prop: bool = False
-) -> Any:
+def infer_shapes(model: Any, check_type: bool = False, strict_mode: bool = False, data_prop: bool = False) -> Any:
     """A copy of the model with the types and shapes of its values; see `proto_schema.shape_inference`.
 
     TypeError for anything but a ModelProto or its encoding.
@@ -44,3 +44,14 @@ def infer_shapes_path(
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(f"infer_shapes_path only accepts paths, incorrect type: {type(path)}")
     ours.infer_shapes_path(model_path, output_path, check_type, strict_mode, data_prop)
+
+
+def infer_node_outputs(schema: Any, node: Any, input_types: Any, *others: Any, **named: Any) -> Any:
+    """The types of a node's outputs by name; see `proto_schema.shape_inference`.
+
+    What contradicts is an InferenceError, and a ValidationError too.
+    """
+    try:
+        return crossing(ours.infer_node_outputs)(schema, node, input_types, *others, **named)
+    except InferenceError as error:
+        raise FullCheckError(str(error)) from error

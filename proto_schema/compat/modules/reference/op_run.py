@@ -1,14 +1,17 @@
-"""onnx.reference.op_run: the base class of operators that users bring, whose nodes are messages as protobuf has them."""
+"""onnx.reference.op_run: the base class of operators that users bring, with nodes as protobuf has messages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from proto_schema.compat.messages import mannered
-from proto_schema.reference.op_run import OpRun as Ours
 
 __all__ = ["OpRun", "OpRunExpand", "RuntimeContextError", "RuntimeImplementationError", "RuntimeTypeError"]
+
+
+_ours: Any = import_module("proto_schema.reference.op_run")
 
 
 class RuntimeTypeError(RuntimeError):
@@ -23,7 +26,7 @@ class RuntimeImplementationError(NotImplementedError):
     """Nothing computes an operator."""
 
 
-class OpRun(Ours):
+class OpRun(_ours.OpRun):  # type: ignore[misc]
     """The base of an operator's class; see `proto_schema.reference.op_run`."""
 
     def __init__(self, onnx_node: Any, run_params: Mapping[str, Any] | None = None, schema: Any = None) -> None:
