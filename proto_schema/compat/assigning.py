@@ -50,7 +50,7 @@ def shown(field: Field, value: Any) -> Any:
 
 
 def _integer(name: str, lowest: int, highest: int, value: Any) -> int:
-    if isinstance(value, (float, str, bytes)):
+    if isinstance(value, (bool, float, str, bytes)):
         raise TypeError(f"field {name}: {value!r} has type {type(value).__name__}, but an integer is expected")
     number = index(value)
     if not lowest <= number <= highest:

@@ -14,6 +14,9 @@ from proto_schema.compat.assigning import Check, shown
 from proto_schema.fields import Field, Message
 
 
+_ARRAYS = {"int32": "i4", "int64": "i8", "uint64": "u8", "float": "f4", "double": "f8"}  # kind -> type in numpy
+
+
 class _Repeated(MutableSequence[Any]):
     """What both kinds of repeated fields have."""
 
@@ -72,6 +75,13 @@ class RepeatedScalars(_Repeated):
     def __iter__(self) -> Iterator[Any]:
         return iter(self._items)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """An array of the field's own type."""
+        import numpy as np
+
+        own = _ARRAYS.get(self._field.kind.name)
+        return np.array(self._items, dtype=own if dtype is None else dtype)
+
     def insert(self, index: int, value: Any) -> None:
         self._items.insert(index, self._check(value))
         self._touch()
@@ -84,9 +94,8 @@ class RepeatedScalars(_Repeated):
         if values is None:  # protobuf lets it pass
             return
         checked = list(map(self._check, values))
-        if checked:
-            self._items.extend(checked)
-            self._touch()
+        self._items.extend(checked)
+        self._touch()
 
     def MergeFrom(self, other: Iterable[Any]) -> None:  # noqa: N802
         """Appends the items of another container."""
@@ -148,9 +157,8 @@ class RepeatedMessages(_Repeated):
         if values is None:
             return
         copied = [self._copied(value) for value in values]
-        if copied:
-            self._items.extend(copied)
-            self._touch()
+        self._items.extend(copied)
+        self._touch()
 
     def MergeFrom(self, other: Iterable[Any]) -> None:  # noqa: N802
         """Appends copies of the items of another container."""

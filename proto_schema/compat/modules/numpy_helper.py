@@ -18,6 +18,7 @@ from proto_schema.compat.modules.external_data_helper import _read_external_data
 from proto_schema.dtypes import by_numpy_name, dtype_of
 from proto_schema.fields import Message
 from proto_schema.onnx import MapProto, OptionalProto, SequenceProto, TensorProto
+from proto_schema.tensor_helper import np_dtype_to_tensor_dtype
 
 __all__ = [
     "create_random_int",
@@ -78,6 +79,7 @@ def from_array(array: Array, /, name: str | None = None) -> Any:
         for item in array.flat:
             if not isinstance(item, (str, bytes)):
                 raise NotImplementedError(f"a string tensor takes str and bytes, not {type(item).__name__}")
+    np_dtype_to_tensor_dtype(array.dtype)  # ValueError for a type that ONNX lacks
     return mannered(_owning(ours.from_array(array, name)))
 
 
