@@ -13,7 +13,6 @@ from typing import Any
 from proto_schema.compat.assigning import Check, shown
 from proto_schema.fields import Field, Message
 
-
 _ARRAYS = {"int32": "i4", "int64": "i8", "uint64": "u8", "float": "f4", "double": "f8"}  # kind -> type in numpy
 
 
