@@ -1,4 +1,4 @@
-"""`import onnx` where there is no onnx: scripts give what they give with onnx, and install leaves an installed one alone.
+"""`import onnx` where there is no onnx: scripts give what they give with onnx; install leaves an installed one alone.
 
 The processes of these tests have no onnx, protobuf or ml_dtypes: a `sitecustomize` says that there are none.
 """
