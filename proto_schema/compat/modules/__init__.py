@@ -53,8 +53,10 @@ FILES = {  # name below onnx -> file of this folder
     "reference.shape_annotation_checker": "reference.shape_annotation_checker",
     "serialization": "serialization",
     "shape_inference": "shape_inference",
+    "utils": "utils",
+    "version_converter": "version_converter",
 }
-MIRRORS = ("compose", "defs", "inliner", "parser", "printer", "tools", "utils", "version_converter")
+MIRRORS = ("compose", "defs", "inliner", "parser", "printer", "tools")
 Source: TypeAlias = "IO[bytes] | str | os.PathLike[str]"
 
 ONNX_ML = True
