@@ -9,7 +9,7 @@ from typing import Any
 from proto_schema.compat.messages import mannered, plain
 from proto_schema.compat.mirrors import mirror
 
-__all__ = ["Extractor", "extract_model"]
+__all__ = ["Extractor"]
 
 
 class Extractor:
