@@ -39,4 +39,4 @@ def decode_error(error: DecodeError) -> Exception:
 def text_error(text: str, module: str) -> Exception:
     """The error for a text that is no message; `module` is text_format or json_format."""
     theirs: Any = _theirs(f"google.protobuf.{module}", "ParseError")
-    return TextError(text) if theirs is None else _both(TextError, theirs)(text)
+    return TextError(text) if theirs in (None, TextError) else _both(TextError, theirs)(text)

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 SCRIPTS = Path(__file__).parent / "scripts"
-WITHOUT = "import sys\nfor name in ('onnx', 'google', 'google.protobuf', 'ml_dtypes'):\n    sys.modules[name] = None\n"
+WITHOUT = "import sys\nfor name in ('onnx', 'google', 'ml_dtypes'):\n    sys.modules[name] = None\n"
 
 
 def run(folder: Path, *arguments: str, without: bool) -> str:
@@ -90,11 +90,30 @@ try:
     _im2col()
 except NotImplementedError as error:
     assert "inner part" in str(error)
+from google.protobuf import json_format, text_format
+from google.protobuf.message import DecodeError, Message
+node = onnx.helper.make_node("Relu", ["x"], ["y"], op_kind=1)
+assert isinstance(node, Message) and text_format.MessageToString(node) == str(node)
+assert text_format.Parse(str(node), onnx.NodeProto()) == node
+assert json_format.Parse(json_format.MessageToJson(node), onnx.NodeProto()) == node
+assert json_format.MessageToDict(node)["opType"] == "Relu"
+for call, kind in ((lambda: onnx.load_from_string(b"\\xff"), DecodeError),
+                   (lambda: text_format.Parse("nonsense: 1", node), text_format.ParseError)):
+    try:
+        call()
+    except kind:
+        pass
+    else:
+        raise SystemExit(kind)
 assert ps.compat.uninstall() is True and ps.compat.uninstall() is False
-try:
-    import onnx
-except ImportError:
-    print("gone")
+for name in ("onnx", "google.protobuf"):
+    try:
+        __import__(name)
+    except ImportError:
+        pass
+    else:
+        raise SystemExit(name)
+print("gone")
 """
 
 PRESENT = """
