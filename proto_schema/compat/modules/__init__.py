@@ -31,6 +31,7 @@ FILES = {  # name below onnx -> file of this folder
     "backend": "backend",
     "backend.base": "backend.base",
     "checker": "checker",
+    "defs": "defs",
     "external_data_helper": "external_data_helper",
     "gen_proto": "gen_proto",
     "helper": "helper",
@@ -56,7 +57,7 @@ FILES = {  # name below onnx -> file of this folder
     "utils": "utils",
     "version_converter": "version_converter",
 }
-MIRRORS = ("compose", "defs", "inliner", "parser", "printer", "tools")
+MIRRORS = ("compose", "inliner", "parser", "printer", "tools")
 Source: TypeAlias = "IO[bytes] | str | os.PathLike[str]"
 
 ONNX_ML = True

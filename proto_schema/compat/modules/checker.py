@@ -7,6 +7,8 @@ ValidationError.
 from __future__ import annotations
 
 import os
+import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -126,6 +128,15 @@ def check_graph(
     ours.check_graph(_core(graph, "GraphProto"), _context(ctx))  # type: ignore[arg-type]
 
 
+_check_model: Any = ours.check_model
+
+
+def _registered() -> dict[str, Any]:
+    """The registry of `onnx.defs`, if the program has imported that."""
+    defs = sys.modules.get("proto_schema.compat.modules.defs")
+    return {} if defs is None else {"registry": vars(defs)["_registry"]}
+
+
 def check_model(
     model: Any,
     full_check: bool = False,
@@ -140,9 +151,10 @@ def check_model(
     if isinstance(model, bytes) and len(model) > MAXIMUM_PROTOBUF:
         raise ValueError(f"the model has {len(model)} bytes, past {MAXIMUM_PROTOBUF}: check it by its path")
     core: Any = model if isinstance(model, (str, bytes, os.PathLike)) else _core(model, "ModelProto")
-    ours.check_model(core, False, skip_opset_compatibility_check, check_custom_domain)
+    check = partial(_check_model, **_registered())
+    check(core, False, skip_opset_compatibility_check, check_custom_domain)
     if full_check:
         try:
-            ours.check_model(core, True, skip_opset_compatibility_check, check_custom_domain)
+            check(core, True, skip_opset_compatibility_check, check_custom_domain)
         except CheckError as error:
             raise FullCheckError(str(error)) from error
