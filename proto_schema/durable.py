@@ -98,6 +98,23 @@ def write_new(
         os.fsync(descriptor)
 
 
+def open_to_append(path: str, folder: int | None) -> int:
+    """Opens a file for reading and writing, made if it is not there; `folder` is a handle of its folder, if any.
+
+    OSError for a link, and for what is no regular file or has other names: its content may be somebody else's. What is
+    in the file stays: a caller writes behind its end only.
+    """
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    flags |= getattr(os, "O_NONBLOCK", 0)  # so that opening a pipe does not wait
+    where = path if folder is None else os.path.basename(path)
+    descriptor = os.open(where, flags, 0o666, dir_fd=folder)
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EPERM, "it is no regular file, or has other names (hard links)", path)
+
+
 def create(path: str, size: int, like: Sequence[str]) -> None:
     """Makes the new file `path` of `size` zeros, their space reserved, for others to write to; removed on failure."""
     with _made(path, size, like) as descriptor:

@@ -151,6 +151,11 @@ class Folder:
             return FileRange(data.source, entry.offset, stop - entry.offset, data.stamp)
         return data[entry.offset : stop]
 
+    def whole(self, tensor: TensorProto, location: str) -> memoryview | FileRange:
+        """The whole file of that name, for a reader who goes by other entries than `entries`; opened as safely."""
+        _check_location(tensor, location)
+        return self._found(tensor, location)
+
     def file(self, location: str) -> str:
         """The path of a data file, for messages."""
         return os.path.join(self.path, *location.split("/"))
@@ -224,9 +229,8 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
 def _open_beneath(root: str, steps: list[str], path: str) -> int:
     """Opens root/steps without following a link in any step. `path` is for messages."""
     steps = [step for step in steps if step not in ("", ".")] or ["."]
-    if not _BENEATH:  # Windows: the path as a whole must have no links
-        if os.path.realpath(os.path.join(root, *steps)) != os.path.join(os.path.realpath(root), *steps):
-            raise ExternalDataError(_link_refusal(path))
+    if not _BENEATH:  # Windows
+        _open_beneath_without_links(root, steps, path)
         return os.open(path, os.O_RDONLY | _FILE)
     at = os.open(root, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
     try:
@@ -237,6 +241,37 @@ def _open_beneath(root: str, steps: list[str], path: str) -> int:
         return _open_step(steps[-1], _FILE, at, path)
     finally:
         os.close(at)
+
+
+@contextmanager
+def folder_beneath(root: str, tensor: TensorProto, location: str) -> Iterator[int | None]:
+    """A handle of the folder of root/location, which is reached without following a link; None where there are none.
+
+    Raises ExternalDataError, which names the tensor, for a location that leaves the folder and for links on the way.
+    """
+    _check_location(tensor, location)
+    path = os.path.join(root, *location.split("/"))
+    folders = [step for step in location.split("/")[:-1] if step not in ("", ".")]
+    with _told(tensor, path):
+        if not _BENEATH:
+            _open_beneath_without_links(root, [*folders, location.rsplit("/", maxsplit=1)[-1]], path)
+            yield None
+            return
+        at = os.open(root, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        try:
+            for step in folders:
+                inner = _open_step(step, _FOLDER, at, path)
+                os.close(at)
+                at = inner
+            yield at
+        finally:
+            os.close(at)
+
+
+def _open_beneath_without_links(root: str, steps: list[str], path: str) -> None:
+    """Where folders cannot be opened: the path as a whole must have no links."""
+    if os.path.realpath(os.path.join(root, *steps)) != os.path.join(os.path.realpath(root), *steps):
+        raise ExternalDataError(_link_refusal(path))
 
 
 def _open_step(step: str, flags: int, folder: int, path: str) -> int:
@@ -262,6 +297,12 @@ def origin(tensor: TensorProto) -> Folder | None:
     """The folder that the tensor was loaded from, if it was."""
     found: Folder | None = getattr(tensor, "origin", None)
     return found
+
+
+def forget_origin(tensor: TensorProto) -> None:
+    """The tensor's data is no longer that of a file."""
+    if origin(tensor) is not None:
+        object.__delattr__(tensor, "origin")
 
 
 def set_origin(found: Iterable[Message], folder: Folder) -> None:

@@ -12,10 +12,18 @@ import copy
 import os
 
 from proto_schema.collection import paused_collection
+from proto_schema.inference.alone import infer_function_output_types, infer_node_outputs
 from proto_schema.inference.walk import InferenceError, Walk
 from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
-__all__ = ["InferenceError", "infer_shapes", "infer_shapes_path", "infer_with_problems"]
+__all__ = [
+    "InferenceError",
+    "infer_function_output_types",
+    "infer_node_outputs",
+    "infer_shapes",
+    "infer_shapes_path",
+    "infer_with_problems",
+]
 
 
 def infer_shapes(
@@ -23,15 +31,18 @@ def infer_shapes(
     check_type: bool = False,
     strict_mode: bool = False,
     data_prop: bool = True,
+    *,
+    use_defaults: bool = False,
 ) -> ModelProto:
     """The model with the types and shapes of its values declared in `value_info` and in its outputs.
 
     `model`: a message, which is not changed, its encoding, or a path.  With `strict_mode`, a node or declaration that
     contradicts what is inferred raises InferenceError; otherwise its values stay as they are declared.  `check_type`
     does so for the types of the inputs of nodes.  Without `data_prop` the content of small tensors is not followed.
-    Raises DecodeError for what is no model.
+    With `use_defaults` an initializer that is also an input counts as a constant, as in onnx: what is inferred is wrong
+    for another value of that input.  Raises DecodeError for what is no model.
     """
-    return infer_with_problems(model, check_type, strict_mode, data_prop)[0]
+    return infer_with_problems(model, check_type, strict_mode, data_prop, use_defaults=use_defaults)[0]
 
 
 def infer_with_problems(
@@ -39,6 +50,8 @@ def infer_with_problems(
     check_type: bool = False,
     strict_mode: bool = False,
     data_prop: bool = True,
+    *,
+    use_defaults: bool = False,
 ) -> tuple[ModelProto, list[str]]:
     """As `infer_shapes`, and what contradicts, a line each.  With `strict_mode` the first is raised instead."""
     from proto_schema.files import load
@@ -49,7 +62,7 @@ def infer_with_problems(
         model = ModelProto.FromString(model)
     else:
         model = _sharing(model)
-    walk = Walk(model, strict=strict_mode, check=check_type, propagate=data_prop)
+    walk = Walk(model, strict=strict_mode, check=check_type, propagate=data_prop, defaults=use_defaults)
     with paused_collection():
         walk.run()
     return model, walk.problems

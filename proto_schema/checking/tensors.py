@@ -64,7 +64,7 @@ def _check_raw(tensor: TensorProto, row: DType, count: int) -> None:
         raise Problem(f"has {nbytes(data)} bytes; {needs}", "raw_data")
     spare = row.nbytes(count) * 8 - count * row.bits
     if row.bits == 6 and spare and contiguous(data)[-1] >> (8 - spare):
-        raise Problem("has bits set after the last element", "raw_data")
+        raise Problem("has non-zero padding bits after the last element", "raw_data")
 
 
 def _check_list(tensor: TensorProto, row: DType, count: int, field: str) -> None:
@@ -75,7 +75,7 @@ def _check_list(tensor: TensorProto, row: DType, count: int, field: str) -> None
     if len(values) != needed:
         raise Problem(f"has {len(values)} entries; {row.name} {tensor.dims} needs {needed}", field)
     if row.bits == 6 and not all(0 <= value < 64 for value in values):
-        raise Problem("has a value of more than 6 bits", field)
+        raise Problem("has a value of more than 6 bits; its elements must use only bits 0-5", field)
 
 
 def _entries(row: DType, count: int) -> int:

@@ -11,6 +11,7 @@ from proto_schema.inference.rows import row
 from proto_schema.inference.site import Outputs, Site
 from proto_schema.inference.types import Shape, Type
 from proto_schema.sizes import Dim
+from proto_schema.sizes.size import equals
 
 
 def _unpacked(site: Site, place: int) -> Shape:
@@ -111,11 +112,30 @@ def linear_attention(site: Site) -> Outputs:
     query, key, value = (_unpacked(site, place) for place in range(3))
     past = site.shape_of_rank(3, 4)
     _check(site, query, key, value)
+    _check_gates(site, heads, key[3] if key is not None else None)
     batch = _first(site, (query, 0), (key, 0), (value, 0), (past, 0))
     length = _first(site, (query, 2), (key, 2), (value, 2))
     value_size = _first(site, (past, 3), (value, 3))
     state = (batch, heads, _first(site, (past, 2), (query, 3), (key, 3)), value_size)
     return [site.out((batch, length, value_size * query_heads)), site.out(state, site.dtype(3) or site.dtype(0))]
+
+
+_GATES = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
+"""update_rule -> whether it takes (decay, beta)."""
+
+
+def _check_gates(site: Site, heads: Dim, key_size: Dim | None) -> None:
+    rule = site.text("update_rule", "gated_delta")
+    if rule not in _GATES:
+        site.fail(f"update_rule is {rule!r}, and must be one of {', '.join(_GATES)}")
+    for place, name, taken in zip((4, 5), ("decay", "beta"), _GATES[rule], strict=True):
+        if site.has(place) != taken:
+            site.fail(f"update_rule {rule!r} {'needs' if taken else 'takes no'} {name}")
+    wide = site.fresh() if key_size is None else heads * key_size
+    for place, other in ((4, wide), (5, 1)):
+        shape = site.shape_of_rank(place, 3)
+        if shape is not None and equals(shape[2], heads) is False and equals(shape[2], other) is False:
+            site.fail(f"the last size of input {place} is {shape[2]}, and must be {heads} or {other}")
 
 
 @row("RotaryEmbedding")

@@ -38,8 +38,10 @@ class Windows:
             return [default] * count
         if len(given) != count:
             self.site.fail(f"{name} has {len(given)} numbers, and {count} are needed")
-        if name != "pads" and min(given) < 1:
-            self.site.fail(f"{name} are {list(given)}, and must be above 0")
+        if min(given) < (0 if name == "pads" else 1):
+            self.site.fail(
+                f"{name} are {list(given)}, and must {'not be negative' if name == 'pads' else 'be above 0'}"
+            )
         return list(given)
 
     def width(self, axis: int) -> Dim:
@@ -89,6 +91,8 @@ def _kernel(site: Site, axes: int | None, weight: Shape = None) -> tuple[Dim, ..
         count = axes if axes is not None else len(kernel) if kernel is not None else len(said)
         if len(said) != count:
             site.fail(f"kernel_shape has {len(said)} numbers, and there are {count} spatial axes")
+        if min(said) < 1:
+            site.fail(f"kernel_shape is {list(said)}, and must be above 0")
         if kernel is not None:
             for axis, size in enumerate(said):
                 site.same(size, kernel[axis], f"kernel_shape and the kernel along spatial axis {axis}")
@@ -164,6 +168,8 @@ def convolution_transpose(site: Site) -> Type | None:
     group = site.attribute("group", 1)
     if data is not None and weight is not None:
         site.same(data[1], weight[0], "the channels of the data and of the weight")
+    if weight is not None and isinstance(weight[0], int) and group > 0 and weight[0] % group:
+        site.fail(f"input channels C must be divisible by group: C is {weight[0]}, group is {group}")
     channels = weight[1] * group if weight is not None else site.fresh()
     if weight is not None:
         _check_bias(site, channels)
@@ -180,6 +186,8 @@ def convolution_transpose(site: Site) -> Type | None:
     extra = site.attribute("output_padding") or [0] * (rank - 2)
     if len(extra) != rank - 2:
         site.fail(f"output_padding has {len(extra)} numbers, and there are {rank - 2} spatial axes")
+    if extra and min(extra) < 0:
+        site.fail(f"output_padding is {list(extra)}, and must not be negative")
     return site.out(
         (batch, channels, *[_spread(windows, axis, size, extra[axis]) for axis, size in enumerate(data[2:])])
     )

@@ -32,6 +32,8 @@ _KEEPING = (
 def keep_shape(site: Site) -> Type | None:
     """The shape of the first input."""
     dtype = int(site.attribute("dtype", 0)) or site.dtype(0) if site.schema.name == "Bernoulli" else 0
+    if site.shape(0) == () and site.schema.name in ("Hardmax", "LogSoftmax", "Softmax"):
+        site.fail(f"{site.schema.name} has an axis, and its input has rank 0")
     return site.out(site.shape(0), dtype)
 
 

@@ -373,6 +373,8 @@ def split(site: Site) -> Outputs:
     if shape is None:
         return [site.out(None) for _ in range(site.outputs)]
     axis = site.axis(axis, len(shape))
+    if not site.outputs:
+        site.fail("it has at least one output, and here none")
     sizes = _part_sizes(site, shape[axis])
     if len(sizes) != site.outputs:
         site.fail(f"there are {len(sizes)} parts, and {site.outputs} outputs")

@@ -87,13 +87,17 @@ class Walk:
     `strict`: an error of a node ends it; otherwise the node's outputs are unknown, and `problems` says why.
     `check`: an input of a type that its operator does not take is such an error, strict or not.
     `propagate`: the content of small integer tensors is followed.
+    `defaults`: an initializer counts as the value of its input, though another one may be given.
     """
 
-    def __init__(self, model: ModelProto, *, strict: bool, check: bool, propagate: bool) -> None:
+    def __init__(
+        self, model: ModelProto, *, strict: bool, check: bool, propagate: bool, defaults: bool = False
+    ) -> None:
         self.model = model
         self.strict = strict
         self.check = check
         self.propagate = propagate
+        self.defaults = defaults
         self.scope = Scope()
         self.called: dict[Any, list[Type | None]] = {}
         self.problems: list[str] = []
@@ -139,7 +143,7 @@ class Walk:
             held = self.constant(tensor)
             if name in values.types:
                 # an initializer of an input is only its default; before IR 4 all initializers are inputs
-                if (self.model.ir_version or 0) >= _DEFAULTS:
+                if (self.model.ir_version or 0) >= _DEFAULTS and not self.defaults:
                     held = Tensor(held.dtype, held.shape)
                 step = f"initializer[{place}]"
                 values.types[name] = self.agreed(values.types[name], held, f"initializer {name!r}", step)

@@ -1,4 +1,4 @@
-"""The Python blocks of docs/cookbook.md and docs/coming-from-torch-onnx.md run, from the first to the last."""
+"""The Python blocks of docs/cookbook.md and of the pages on coming from other packages run, first to last."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("page", "count"), [("cookbook.md", 18), ("coming-from-torch-onnx.md", 4)])
+@pytest.mark.parametrize(
+    ("page", "count"), [("cookbook.md", 18), ("coming-from-torch-onnx.md", 4), ("coming-from-onnx.md", 2)]
+)
 def test_page(page: str, count: int, tmp_path: Path) -> None:
     """From a file, because scripts need their source."""
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)

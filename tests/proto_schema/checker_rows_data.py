@@ -71,7 +71,7 @@ TENSORS: list[Row] = [
     (
         "raw 6-bit data with a rest",
         typed(T.FLOAT6E2M3, [1], raw_data=b"\xff"),
-        "graph.initializer[2].raw_data: has bits set",
+        "graph.initializer[2].raw_data: has non-zero padding bits",
     ),
     (
         "6-bit value too large",
