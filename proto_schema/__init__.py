@@ -46,7 +46,18 @@ from proto_schema.onnx import (
 from proto_schema.payload import FileRange, LazyPayload, Payload
 
 if TYPE_CHECKING:
-    from proto_schema import checker, external, helper, numpy_helper, operators, shape_inference, sizes, text, wire
+    from proto_schema import (
+        checker,
+        external,
+        helper,
+        numpy_helper,
+        operators,
+        shape_inference,
+        sizes,
+        text,
+        version_converter,
+        wire,
+    )
     from proto_schema.files import dumps, load, loads, plan, save
     from proto_schema.sizes import Size
 
@@ -59,6 +70,7 @@ _SUBMODULES = (
     "shape_inference",
     "sizes",
     "text",
+    "version_converter",
     "wire",
 )
 _FILE_FUNCTIONS = ("dumps", "load", "loads", "plan", "save")
@@ -129,5 +141,6 @@ __all__ = [
     "shape_inference",
     "sizes",
     "text",
+    "version_converter",
     "wire",
 ]

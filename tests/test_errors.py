@@ -24,6 +24,7 @@ from proto_schema.helper import make_graph, make_model, make_node, make_tensor_v
 from proto_schema.numpy_helper import to_array
 from proto_schema.onnx import ModelProto, NodeProto, StringStringEntryProto, TensorProto
 from proto_schema.shape_inference import infer_shapes
+from proto_schema.version_converter import convert_version
 from purexport.errors import DistributedError, ExportError, Gap, UnsupportedForm, UnsupportedOperatorError, WeightsError
 from purexport.errors.codes import CODES, FAMILIES
 from tests import imports
@@ -200,6 +201,7 @@ TOOLKIT: dict[str, Callable[[], Any]] = {
     "shapes-contradict": lambda: infer_shapes(
         model_of(make_node("LpNormalization", ["x"], ["y"], name="unit", axis=9)), strict_mode=True
     ),
+    "cannot-convert": lambda: convert_version(model_of(make_node("StringConcat", ["x", "x"], ["y"], name="join")), 13),
     "external-data": lambda: to_array(
         TensorProto(
             name="w",

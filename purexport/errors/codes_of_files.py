@@ -241,6 +241,13 @@ FAMILIES: tuple[Family, ...] = (
                 "See the node that the message names; `purexport infer` shows what is known of the other values.",
                 "node 'unit' (LpNormalization): axis 9 is out of range for rank 1",
             ),
+            Code(
+                "cannot-convert",
+                "`ConversionError`: the operators of the opset that was asked for cannot say what a node computes.",
+                "Convert to the opset that the message names, or replace the node.",
+                "cannot convert to opset 13: node 'join' (StringConcat): the operator StringConcat does not exist before "
+                "opset 20; opset 20 can say it",
+            ),
         ),
     ),
 )
