@@ -245,8 +245,8 @@ FAMILIES: tuple[Family, ...] = (
                 "cannot-convert",
                 "`ConversionError`: the operators of the opset that was asked for cannot say what a node computes.",
                 "Convert to the opset that the message names, or replace the node.",
-                "cannot convert to opset 13: node 'join' (StringConcat): the operator StringConcat does not exist before "
-                "opset 20; opset 20 can say it",
+                "cannot convert to opset 13: node 'join' (StringConcat): the operator StringConcat does not exist "
+                "before opset 20; opset 20 can say it",
             ),
         ),
     ),
