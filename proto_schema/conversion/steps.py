@@ -15,6 +15,8 @@ from proto_schema.conversion.drafts import Draft, RefusedError
 from proto_schema.onnx import AttributeProto
 from proto_schema.operators import OpSchema
 
+_HINTS = ("consumed_inputs", "is_test")
+"""Attributes of the first opsets that say nothing about results at inference, and that later ones withdrew."""
 _EMPTY = (AttributeProto.INTS, AttributeProto.FLOATS, AttributeProto.STRINGS)
 
 
@@ -54,6 +56,9 @@ def fitted(draft: Draft, into: OpSchema, opset: int) -> Draft:
     made = draft
     for name in list(draft.attributes):
         if name in into.attributes:
+            continue
+        if name in _HINTS and into.since_version > given.since_version:
+            made = made.with_(drop=name)
             continue
         declared = given.attributes.get(name)
         default = declared.default if declared is not None else None

@@ -340,3 +340,34 @@ def test_external_weights_stay_in_their_file(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == before | {"o.onnx"}
     assert opset(ps.load(tmp_path / "o.onnx")) == 13
     ps.checker.check_model(tmp_path / "o.onnx")
+
+
+# The first opsets, which are converted from ---------------------------------------------------------------------------
+
+# nodes of opset 6 or before, what they become at opset 13
+OLD = [
+    ("Add", 6, {"broadcast": 1, "axis": 1}, [(2, 3, 4), (3,)], ["Constant", "Unsqueeze", "Add"]),
+    ("Mul", 6, {"broadcast": 1}, [(2, 3), (3,)], ["Mul"]),
+    ("Relu", 1, {"consumed_inputs": [0]}, [(2, 3)], ["Relu"]),
+    ("Reshape", 4, {"shape": [3, 2]}, [(2, 3)], ["Constant", "Reshape"]),
+]
+
+
+@pytest.mark.parametrize(("name", "version", "attributes", "shapes", "wanted"), OLD)
+def test_the_first_opsets(
+    name: str, version: int, attributes: dict[str, Any], shapes: list[tuple[int, ...]], wanted: list[str]
+) -> None:
+    names = [f"x{place}" for place in range(len(shapes))]
+    inputs = [ps.helper.make_tensor_value_info(key, 1, shape) for key, shape in zip(names, shapes, strict=True)]
+    node = ps.helper.make_node(name, names, ["y"], **attributes)
+    graph = ps.helper.make_graph([node], "g", inputs, [ps.helper.make_tensor_value_info("y", 1, None)])
+    model = ps.helper.make_model(graph, opset_imports=[ps.helper.make_opsetid("", version)])
+    made = convert_version(model, 13)
+    assert sorted(operators_of(made)) == sorted(wanted)
+    values = [np.arange(np.prod(shape), dtype=np.float32).reshape(shape) for shape in shapes]
+    found = run_in_runtime(lowered(made).SerializeToString(), dict(zip(names, values, strict=True)))
+    assert found is not None
+    if name == "Add":
+        np.testing.assert_array_equal(found[0], values[0] + values[1][:, None])
+    if name == "Reshape":
+        assert found[0].shape == (3, 2)

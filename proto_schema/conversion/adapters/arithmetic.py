@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from proto_schema.conversion.drafts import Draft, RefusedError, Value
-from proto_schema.conversion.rows import Result, Row, down
+from proto_schema.conversion.rows import Result, Row, down, up
 from proto_schema.conversion.writer import BOOL, INT64, Writer, is_float, is_integer, is_unsigned
 from proto_schema.dtypes import DTYPES
 from proto_schema.inference.types import Tensor
@@ -81,6 +81,19 @@ def same_shapes(node: Draft, op: Writer) -> Result:
         raise RefusedError("its operands broadcast")
     shape = np.broadcast_shapes(*[item for item in known if item is not None])
     return node.with_(inputs=[item if item.sizes == shape else op.Expand(item, list(shape)) for item in values])
+
+
+@up("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "PRelu", "Sub", "Xor", version=7)
+def broadcast_by_rank(node: Draft, op: Writer) -> Result:
+    """The second operand was laid beside an axis by attributes, and is laid beside the last axes now."""
+    axis = node.attribute("axis")
+    if axis is None or not node.attribute("broadcast"):
+        return node.with_(drop="axis broadcast")
+    rank, own = node.need_rank(0), node.need_rank(1)
+    axis = axis + rank if axis < 0 else axis
+    behind = rank - axis - own
+    other = op.Unsqueeze(node[1], list(range(own, own + behind))) if behind > 0 else node[1]
+    return node.with_(inputs=[node[0], other], drop="axis broadcast")
 
 
 # Powers and remainders ------------------------------------------------------------------------------------------------

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from proto_schema.conversion.adapters.axes import positive
 from proto_schema.conversion.drafts import Draft, RefusedError, Value
 from proto_schema.conversion.rows import Result, down, up
-from proto_schema.conversion.writer import INT64, Writer, is_integer, is_unsigned
+from proto_schema.conversion.writer import BOOL, INT64, Writer, is_integer, is_unsigned
+from proto_schema.inference.types import Tensor
 from proto_schema.onnx import TensorProto
 
 # Gather ---------------------------------------------------------------------------------------------------------------
@@ -159,7 +158,7 @@ _REDUCED = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
 
 
 def _one_by_one(node: Draft, op: Writer) -> Value:
-    """Each update in its turn, on the flattened tensor, in a Scan: what comes before is known then."""
+    """Each update in its turn, on the flattened tensor, in a Loop: there may be no update at all."""
     x, rank = node[0], node.need_rank(0)
     axis = positive([node.attribute("axis")], rank)[0]
     places = op.Reshape(_places(op, x, op.cast(node[1], INT64), axis, rank), [-1, 1])
@@ -180,19 +179,20 @@ def _rows_one_by_one(node: Draft, op: Writer) -> Value:
 
 
 def _scanned(node: Draft, op: Writer, rows: Value, places: Value, updates: Value) -> Value:
-    from proto_schema.inference.types import Tensor
-
     reduced = _REDUCED[node.text("reduction")]
     rank = len(rows.shape or ())
-    types: list[Any] = [rows.type, Tensor(INT64, (1,)), Tensor(rows.dtype, (1, *(rows.shape or ())[1:]))]
-    with op.body(("rows", types[0]), ("place", types[1]), ("update", types[2])) as body:
-        now, place, update = body.inputs
+    count = _number(op, op.size(places, 0))
+    with op.body(("turn", Tensor(INT64, ())), ("go", Tensor(BOOL, ())), ("rows", rows.type)) as body:
+        turn, go, now = body.inputs
+        at = op.Reshape(turn, [1])
+        place, update = op.Gather(places, at, axis=0), op.Gather(updates, at, axis=0)
+        place, update = op.Reshape(place, [1]), op.Squeeze(update, [1])
         after = getattr(op, reduced)(op.Gather(now, place, axis=0), update)
         index = op.Reshape(place, [1] * rank)
         if rank > 1:
             index = op.Expand(index, op.shape(update))
-        body.outputs = [op.ScatterElements(now, index, after, axis=0)]
-    made = op.looped("Scan", [rows, places, updates], [rows.type], body=body.graph, num_scan_inputs=2)[0]
+        body.outputs = [go, op.ScatterElements(now, index, after, axis=0)]
+    made = op.looped("Loop", [count, op.const(np.array(True)), rows], [rows.type], body=body.graph)[0]
     return op.Reshape(made, op.shape(node[0]))
 
 

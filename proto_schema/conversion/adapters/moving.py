@@ -173,10 +173,25 @@ def bounds_as_attributes(node: Draft, op: Writer) -> Result:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         size = x.dim(axis)
         if not isinstance(size, int):
-            raise RefusedError("it has steps, and the size of the axis is not known")
+            x = _stepped(op, x, start, end, axis, step)
+            continue
         places = list(range(size))[slice(*_bounds(start, end, step, size))]
         x = op.Gather(x, op.ints(places), axis=axis)
     return x
+
+
+def _stepped(op: Writer, x: Value, start: int, end: int, axis: int, step: int) -> Value:
+    """Each `step`-th element of an axis of unknown size, backwards for a negative step, by Gather."""
+    if step < 0:
+        if end == -1 or (start >= 0 and start < END >> 31):
+            raise RefusedError("it goes backwards between bounds, and the size of the axis is not known")
+        # from behind the end to the start, both included on the other side
+        start, end = (0 if end < -(1 << 30) else end + 1), (END if start == -1 or start > 0 else start + 1)
+    part = op.Slice(x, [start], [end], [axis]) if (start, end) != (0, END) else x
+    size = op.size(part, axis)
+    count = op.Div(op.Add(size, op.ints([abs(step) - 1])), op.ints([abs(step)]))
+    steps = op.Mul(op.Reshape(op.NonZero(op.Expand(op.scalar(1), count)), [-1]), op.ints([abs(step)]))
+    return op.Gather(part, steps if step > 0 else op.Sub(op.Sub(size, op.ints([1])), steps), axis=axis)
 
 
 def _bounds(start: int, end: int, step: int, size: int) -> tuple[int | None, int | None, int]:
@@ -291,6 +306,12 @@ def zeros_copy(node: Draft, op: Writer) -> Result:
         # a tensor without elements: any such of that shape is the same
         return op.Expand(op.like(0, node[0]), op.ints(shape))
     raise RefusedError("a size of 0 in its shape means 0, which older versions cannot say")
+
+
+@up("Reshape", version=5)
+def shape_as_input(node: Draft, op: Writer) -> Result:
+    """The shape becomes an input."""
+    return node.with_(inputs=[node[0], op.ints(node.attribute("shape"))], drop="shape")
 
 
 @down("Expand", version=8)
@@ -435,8 +456,9 @@ def triangle(node: Draft, op: Writer) -> Result:
         differences = op.Sub(op.Unsqueeze(lines[1], [0]), op.Unsqueeze(lines[0], [1]))
         edge = op.cast(node[1], INT64) if node.has(1) else op.scalar(0)
         mask = (op.GreaterOrEqual if upper else op.LessOrEqual)(differences, edge)
-    zero = op.const(np.array(0), node.need_dtype(0))
-    return op.Where(mask, x, zero)
+    if node.need_dtype(0) == BOOL:
+        return op.And(x, mask)
+    return op.Where(mask, x, op.const(np.array(0), x.dtype))
 
 
 @down("CenterCropPad", version=18)
