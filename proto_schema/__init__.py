@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         sizes,
         text,
         utils,
+        version_converter,
         wire,
     )
     from proto_schema.files import dumps, load, loads, plan, save
@@ -91,6 +92,7 @@ _SUBMODULES = (
     "sizes",
     "text",
     "utils",
+    "version_converter",
     "wire",
 )
 _FILE_FUNCTIONS = ("dumps", "load", "loads", "plan", "save")
@@ -172,5 +174,6 @@ __all__ = [
     "sizes",
     "text",
     "utils",
+    "version_converter",
     "wire",
 ]

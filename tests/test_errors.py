@@ -27,6 +27,7 @@ from proto_schema.onnx import ModelProto, NodeProto, StringStringEntryProto, Ten
 from proto_schema.parser import parse_node
 from proto_schema.reference import ReferenceEvaluator
 from proto_schema.shape_inference import infer_shapes
+from proto_schema.version_converter import convert_version
 from purexport.errors import DistributedError, ExportError, Gap, UnsupportedForm, UnsupportedOperatorError, WeightsError
 from purexport.errors.codes import CODES, FAMILIES
 from tests import imports
@@ -208,6 +209,7 @@ TOOLKIT: dict[str, Callable[[], Any]] = {
     ).run(None, {"x": np.ones(3, np.float32)}),
     "operator-unknown": lambda: ReferenceEvaluator(model_of(make_node("Unit", ["x"], ["y"], name="unit"))),
     "not-the-syntax": lambda: parse_node("y = MatMul[X, W]"),
+    "cannot-convert": lambda: convert_version(model_of(make_node("StringConcat", ["x", "x"], ["y"], name="join")), 13),
     "external-data": lambda: to_array(
         TensorProto(
             name="w",

@@ -263,6 +263,13 @@ FAMILIES: tuple[Family, ...] = (
                 "1 operators cannot be computed: ai.onnx.Unit (node 'unit' (Unit) at opset 28). Pass functions= with "
                 "what they consist of, or new_ops= with classes that compute them",
             ),
+            Code(
+                "cannot-convert",
+                "`ConversionError`: the operators of the opset that was asked for cannot say what a node computes.",
+                "Convert to the opset that the message names, or replace the node.",
+                "cannot convert to opset 13: node 'join' (StringConcat): the operator StringConcat does not exist "
+                "before opset 20; opset 20 can say it",
+            ),
         ),
     ),
 )

@@ -65,6 +65,7 @@ def to(target: str) -> list[list[str]]:
         ["canonicalize", "m.onnx", "-o", target],
         ["infer", "m.onnx", "-o", target],
         ["merge", "m.onnx", "m.onnx", "--prefix", "a/", "-o", target],
+        ["convert", "m.onnx", "--opset", "21", "-o", target],
         ["salvage", "m.onnx", "-o", target],
         ["html", "m.onnx", "-o", target],
         ["extract", "m.onnx", "--tensor", "w1", "-o", target],
@@ -146,6 +147,7 @@ def test_the_data_that_two_models_share(folder: Path, capsys: pytest.CaptureFixt
 KEEPING = {  # verbs that replace m.onnx, or another file with --force
     "canonicalize": ["canonicalize", "m.onnx", "-o", "m.onnx"],
     "infer": ["infer", "damaged.onnx", "-o", "m.onnx", "--force"],
+    "convert": ["convert", "damaged.onnx", "--opset", "21", "-o", "m.onnx", "--force"],
     "edit": ["edit", "m.onnx", "--metadata", "a=b"],
     "edit --append": ["edit", "m.onnx", "--metadata", "a=b", "--append"],
     "salvage": ["salvage", "damaged.onnx", "-o", "m.onnx", "--force"],
@@ -247,6 +249,7 @@ TO_STREAMS = {
     "canonicalize": ["canonicalize", "i.onnx"],
     "infer": ["infer", "i.onnx"],
     "merge": ["merge", "i.onnx", "i.onnx", "--prefix", "a/"],
+    "convert": ["convert", "i.onnx", "--opset", "21"],
     "salvage": ["salvage", "i.onnx"],
     "html": ["html", "i.onnx"],
     "edit": ["edit", "i.onnx", "--metadata", "a=b"],

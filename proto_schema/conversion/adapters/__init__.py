@@ -1,0 +1,1 @@
+"""The rows, one file a theme; `conversion.rows` lists the files."""

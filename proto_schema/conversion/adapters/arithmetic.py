@@ -1,0 +1,396 @@
+"""Rows of arithmetic and comparison: types that came later, bits, remainders, running sums, products by letters."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from proto_schema.conversion.drafts import Draft, RefusedError, Value
+from proto_schema.conversion.rows import Result, Row, down, up
+from proto_schema.conversion.writer import BOOL, INT64, Writer, is_float, is_integer, is_unsigned
+from proto_schema.dtypes import DTYPES
+from proto_schema.inference.types import Tensor
+from proto_schema.onnx import TensorProto
+
+INT32, UINT32, UINT64, DOUBLE = TensorProto.INT32, TensorProto.UINT32, TensorProto.UINT64, TensorProto.DOUBLE
+
+# Comparison -----------------------------------------------------------------------------------------------------------
+
+
+def _or_equal(strict: str) -> Row:
+    def row(node: Draft, op: Writer) -> Result:
+        one, other = node[0], node[1]
+        if is_integer(node.need_dtype(0)):
+            opposite = "Less" if strict == "Greater" else "Greater"
+            return op.Not(getattr(op, opposite)(one, other))
+        return op.Or(getattr(op, strict)(one, other), op.Equal(one, other))
+
+    return row
+
+
+down("GreaterOrEqual", version=12)(_or_equal("Greater"))
+down("LessOrEqual", version=12)(_or_equal("Less"))
+
+
+@down("Equal", version=11)
+def equal_floats(node: Draft, op: Writer) -> Result:
+    """Floats: neither is less, and neither is NaN."""
+    one, other = node[0], node[1]
+    if not is_float(node.need_dtype(0)):
+        return None
+    differs = op.Or(op.Or(op.Less(one, other), op.Greater(one, other)), op.Or(op.IsNaN(one), op.IsNaN(other)))
+    return op.Not(differs)
+
+
+def _extreme(comparison: str) -> Row:
+    def row(node: Draft, op: Writer) -> Result:
+        if not is_integer(node.need_dtype(0)):
+            return None
+
+        def one_of(one: Value, other: Value) -> Value:
+            return op.Where(getattr(op, comparison)(one, other), one, other)
+
+        values = [item for item in node.inputs if item is not None]
+        return functools.reduce(one_of, values) if len(values) > 1 else op.Identity(values[0])
+
+    return row
+
+
+down("Max", version=12)(_extreme("Greater"))
+down("Min", version=12)(_extreme("Less"))
+
+
+@down("Max", "Mean", "Min", "Sum", version=8)
+def same_shapes(node: Draft, op: Writer) -> Result:
+    """Operands of one shape: before opset 8 they do not broadcast."""
+    values = [item for item in node.inputs if item is not None]
+    shapes = [item.shape for item in values]
+    if len(values) == 1 or all(shape is not None and shape == shapes[0] for shape in shapes):
+        return None
+    if node.schema.name == "Sum":
+        return functools.reduce(op.Add, values)
+    if node.schema.name == "Mean":
+        total = functools.reduce(op.Add, values)
+        return op.Div(total, float(len(values)))
+    known = [item.sizes for item in values]
+    if any(item is None for item in known):
+        raise RefusedError("its operands broadcast")
+    shape = np.broadcast_shapes(*[item for item in known if item is not None])
+    return node.with_(inputs=[item if item.sizes == shape else op.Expand(item, list(shape)) for item in values])
+
+
+@up("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "PRelu", "Sub", "Xor", version=7)
+def broadcast_by_rank(node: Draft, op: Writer) -> Result:
+    """The second operand was laid beside an axis by attributes, and is laid beside the last axes now."""
+    axis = node.attribute("axis")
+    if axis is None or not node.attribute("broadcast"):
+        return node.with_(drop="axis broadcast")
+    rank, own = node.need_rank(0), node.need_rank(1)
+    axis = axis + rank if axis < 0 else axis
+    behind = rank - axis - own
+    other = op.Unsqueeze(node[1], list(range(own, own + behind))) if behind > 0 else node[1]
+    return node.with_(inputs=[node[0], other], drop="axis broadcast")
+
+
+# Powers and remainders ------------------------------------------------------------------------------------------------
+
+
+@down("Pow", version=12)
+def power(node: Draft, op: Writer) -> Result:
+    """An exponent of the base's type. Powers of integers are products, or exact in double precision."""
+    base, exponent = node[0], node[1]
+    dtype = node.need_dtype(0)
+    if is_float(dtype):
+        if exponent.dtype == dtype:
+            return None
+        if dtype == TensorProto.DOUBLE or not is_float(node.need_dtype(1)):
+            return node.with_(inputs=[base, op.cast(exponent, dtype)])
+        wide = op.Pow(op.cast(base, DOUBLE), op.cast(exponent, DOUBLE))
+        return op.cast(wide, dtype)
+    number = exponent.number()
+    if number is not None and not exponent.rank and float(number).is_integer() and 1 <= number <= 8:
+        return functools.reduce(op.Mul, [base] * int(number))
+    if dtype == INT64:
+        raise RefusedError("powers of int64 numbers are not exact in older operators")
+    return op.cast(op.Pow(op.cast(base, DOUBLE), op.cast(exponent, DOUBLE)), dtype)
+
+
+@down("Mod", version=28)
+def floored_floats(node: Draft, op: Writer) -> Result:
+    """Floats whose remainder has the sign of the divisor: fmod, and the divisor once more where signs differ."""
+    if node.attribute("fmod") or not is_float(node.need_dtype(0)):
+        return None
+    x, y = node[0], node[1]
+    left = op.Mod(x, y, fmod=1)
+    there = op.Not(op.Equal(left, 0.0))
+    differs = op.And(there, op.Xor(op.Less(left, 0.0), op.Less(y, 0.0)))
+    return op.Where(differs, op.Add(left, y), left)
+
+
+@down("Mod", version=10)
+def modulo(node: Draft, op: Writer) -> Result:
+    """Integers: what is left of the quotient, with the sign that is asked for."""
+    x, y = node[0], node[1]
+    if is_float(node.need_dtype(0)):
+        raise RefusedError("the remainder of floats is not exact in older operators")
+    left = op.Sub(x, op.Mul(op.Div(x, y), y))
+    if node.attribute("fmod") or is_unsigned(x.dtype):
+        return left
+    differs = op.And(op.Xor(op.Less(left, 0), op.Less(y, 0)), op.cast(left, BOOL))
+    return op.Where(differs, op.Add(left, y), left)
+
+
+# Bits -----------------------------------------------------------------------------------------------------------------
+
+
+def _bitwise(logical: str) -> Row:
+    def row(node: Draft, op: Writer) -> Result:
+        dtype = node.need_dtype(0)
+        rank = max(node.need_rank(0), node.need_rank(1))
+        signed = not is_unsigned(dtype) or dtype == UINT64
+        bits = DTYPES[dtype].bits - signed
+        least = -(1 << bits)
+        weights = op.ints([1 << place for place in range(bits)])
+        wide = [op.cast(item, INT64) for item in (node[0], node[1])]
+        negative = [op.Less(item, 0) for item in wide]
+        if signed:  # without its sign bit, a negative number is what it is more than the least one
+            wide = [op.Where(sign, op.Sub(x, op.scalar(least)), x) for sign, x in zip(negative, wide, strict=True)]
+        apart = []
+        for x in wide:
+            own = len(x.shape or ())
+            places = op.Div(op.Unsqueeze(x, [own]), weights)  # an axis of bits behind the others
+            apart.append(op.cast(op.Sub(places, op.Mul(op.Div(places, 2), 2)), BOOL))
+        both = op.Mul(op.cast(getattr(op, logical)(*apart), INT64), weights)
+        made = op.ReduceSum(both, [rank], keepdims=0)
+        if signed:
+            made = op.Add(made, op.Mul(op.cast(getattr(op, logical)(*negative), INT64), op.scalar(least)))
+        return op.cast(made, dtype)
+
+    return row
+
+
+down("BitwiseAnd", version=18)(_bitwise("And"))
+down("BitwiseOr", version=18)(_bitwise("Or"))
+down("BitwiseXor", version=18)(_bitwise("Xor"))
+
+
+@down("BitwiseNot", version=18)
+def bitwise_not(node: Draft, op: Writer) -> Result:
+    """-1 - x, and the largest number less x without a sign."""
+    dtype = node.need_dtype(0)
+    most = -1 if not is_unsigned(dtype) else (1 << DTYPES[dtype].bits) - 1
+    return op.Sub(op.const(np.array(most, DTYPES[dtype].numpy)), node[0])
+
+
+@down("BitShift", version=28)
+def shift_signed(node: Draft, op: Writer) -> Result:
+    """Numbers with a sign: products, and quotients that are rounded down."""
+    x, dtype = node[0], node.need_dtype(0)
+    if is_unsigned(dtype):
+        return None
+    bits = DTYPES[dtype].bits
+    places, wide = op.cast(node[1], INT64), op.cast(x, INT64)
+    left = node.text("direction") == "LEFT"
+    # a negative number of places counts as too many
+    past = op.Or(op.Less(places, 0), op.Greater(places, bits - 1 if left else bits - 2))
+    with np.errstate(over="ignore"):
+        powers = np.left_shift(np.int64(1), np.arange(64, dtype=np.int64))
+    power = op.Gather(op.const(powers), op.Where(past, op.scalar(0), places))
+    if left:
+        return op.cast(op.Where(past, op.scalar(0), op.Mul(wide, power)), dtype)
+    quotient = op.Div(wide, power)
+    rest = op.Less(op.Sub(wide, op.Mul(quotient, power)), 0)
+    below = op.Sub(quotient, op.cast(rest, INT64))
+    return op.cast(op.Where(past, op.Neg(op.cast(op.Less(wide, 0), INT64)), below), dtype)
+
+
+@down("BitShift", version=11)
+def shift(node: Draft, op: Writer) -> Result:
+    """The product with a power of two, or the quotient."""
+    dtype = node.need_dtype(0)
+    wide = UINT64 if dtype == UINT64 else UINT32
+    bits = DTYPES[dtype].bits
+    places = op.cast(node[1], INT64)
+    past = op.Greater(places, bits - 1)
+    table = op.const(np.array([1 << place for place in range(bits)], DTYPES[wide].numpy))
+    power = op.Gather(table, op.Where(past, op.scalar(0), places))
+    shifted = getattr(op, "Mul" if node.text("direction") == "LEFT" else "Div")(op.cast(node[0], wide), power)
+    return op.cast(op.Where(past, op.const(np.array(0), wide), shifted), dtype)
+
+
+@down("BitCast", version=26)
+def same_bits(node: Draft, op: Writer) -> Result:
+    """Integers of one width, which a cast takes modulo a power of two, too."""
+    given, wanted = node.need_dtype(0), node.attribute("to")
+    if given == wanted:
+        return op.Identity(node[0])
+    if is_integer(given) and is_integer(wanted) and DTYPES[given].bits == DTYPES[wanted].bits:
+        return op.cast(node[0], wanted)
+    raise RefusedError("older operators do not look at the bits of numbers")
+
+
+# Running sums and products --------------------------------------------------------------------------------------------
+
+
+def _running(op_type: str, start: float) -> Row:
+    def row(node: Draft, op: Writer) -> Result:
+        x, dtype = node[0], node.need_dtype(0)
+        rank, axes = node.need_rank(0), node.need_ints(1)
+        axis = axes[0] + rank if axes[0] < 0 else axes[0]
+        sizes = [op.size(x, place) for place in range(rank) if place != axis]
+        first = op.like(start, x)
+        if sizes:
+            first = op.Expand(first, op.joined(*sizes))
+        left = tuple(size for place, size in enumerate(x.shape or ()) if place != axis)
+        with op.body(("total", Tensor(dtype, left)), ("item", Tensor(dtype, left))) as body:
+            total, item = body.inputs
+            after = getattr(op, op_type)(total, item)
+            shown = op.Identity(total) if node.attribute("exclusive") else op.Identity(after)
+            body.outputs = [after, shown]
+        backwards = int(bool(node.attribute("reverse")))
+        types = [Tensor(dtype, left), x.type]
+        made = op.looped(
+            "Scan", [first, x], types, body=body.graph, num_scan_inputs=1, scan_input_axes=[axis],
+            scan_output_axes=[axis], scan_input_directions=[backwards], scan_output_directions=[backwards],
+        )  # fmt: skip
+        return made[1]
+
+    return row
+
+
+down("CumSum", version=11)(_running("Add", 0))
+down("CumProd", version=26)(_running("Mul", 1))
+
+
+# Products by letters --------------------------------------------------------------------------------------------------
+
+
+@down("Einsum", version=12)
+def einsum(node: Draft, op: Writer) -> Result:
+    """One operand after the other: axes in one order, a matrix product over what both have and the result has not."""
+    equation = node.text("equation").replace(" ", "")
+    values = [item for item in node.inputs if item is not None]
+    ranks = [node.need_rank(place) for place in range(len(values))]
+    terms, result = _letters(equation, ranks)
+    operands = [_once(op, value, term) for value, term in zip(values, terms, strict=True)]
+    value, letters = operands[0]
+    for place in range(1, len(operands)):
+        later = {letter for _, term in operands[place + 1 :] for letter in term} | set(result)
+        value, letters = _product(op, (value, letters), operands[place], later)
+    value, letters = _summed(op, value, letters, set(result))
+    order = [letters.index(letter) for letter in result]
+    if order != list(range(len(order))):
+        value = op.Transpose(value, perm=order)
+    return value
+
+
+def _letters(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
+    """The names of the axes of each operand and of the result; axes of an ellipsis have numbers, from behind."""
+    left, arrow, right = equation.partition("->")
+    terms = []
+    widest = 0
+    for term, rank in zip(left.split(","), ranks, strict=True):
+        head, dots, tail = term.partition("...")
+        hidden = rank - len(head) - len(tail) if dots else 0
+        widest = max(widest, hidden)
+        terms.append([*head, *[str(place) for place in range(hidden - 1, -1, -1)], *tail])
+    ellipsis = [str(place) for place in range(widest - 1, -1, -1)]
+    if arrow:
+        head, dots, tail = right.partition("...")
+        return terms, [*head, *(ellipsis if dots else []), *tail]
+    count = [letter for term in terms for letter in term if not letter.isdigit()]
+    return terms, [*ellipsis, *sorted(letter for letter in set(count) if count.count(letter) == 1)]
+
+
+def _once(op: Writer, value: Value, term: list[str]) -> tuple[Value, list[str]]:
+    """The diagonal, where a letter names several axes."""
+    letters = list(term)
+    while len(set(letters)) < len(letters):
+        letter = next(item for item in letters if letters.count(item) > 1)
+        first, second = [place for place, item in enumerate(letters) if item == letter][:2]
+        size = value.dim(first)
+        if not isinstance(size, int):
+            raise RefusedError("a letter names two axes whose size is not known")
+        form = [1] * len(letters)
+        form[first] = form[second] = size
+        mask = op.const(np.eye(size, dtype=np.bool_).reshape(form))
+        value = op.ReduceSum(op.Where(mask, value, op.like(0, value)), [second], keepdims=0)
+        del letters[second]
+    return value, letters
+
+
+def _summed(op: Writer, value: Value, letters: list[str], kept: set[str]) -> tuple[Value, list[str]]:
+    axes = [place for place, letter in enumerate(letters) if letter not in kept]
+    if not axes:
+        return value, letters
+    return op.ReduceSum(value, axes, keepdims=0), [letter for letter in letters if letter in kept]
+
+
+def _product(
+    op: Writer, one: tuple[Value, list[str]], other: tuple[Value, list[str]], later: set[str]
+) -> tuple[Value, list[str]]:
+    """The product of two operands, summed over the letters that nobody needs any more."""
+    left, left_letters = _summed(op, *one, later | set(other[1]))
+    right, right_letters = _summed(op, *other, later | set(left_letters))
+    shared = [letter for letter in left_letters if letter in right_letters]
+    batch = [letter for letter in shared if letter in later]
+    inner = [letter for letter in shared if letter not in later]
+    rows = [letter for letter in left_letters if letter not in shared]
+    columns = [letter for letter in right_letters if letter not in shared]
+    if not inner:
+        order = [*batch, *rows, *columns]
+        return op.Mul(_spread(op, left, left_letters, order), _spread(op, right, right_letters, order)), order
+    made = op.MatMul(
+        _matrix(op, left, left_letters, batch, rows, inner), _matrix(op, right, right_letters, batch, inner, columns)
+    )
+    sizes: list[Any] = [_size(op, letter, (left, left_letters), (right, right_letters)) for letter in batch]
+    sizes += [op.size(left, left_letters.index(letter)) for letter in rows]
+    sizes += [op.size(right, right_letters.index(letter)) for letter in columns]
+    if len(rows) != 1 or len(columns) != 1:
+        made = op.Reshape(made, op.joined(*sizes) if sizes else op.ints([]))
+    return made, [*batch, *rows, *columns]
+
+
+def _size(op: Writer, letter: str, *operands: tuple[Value, list[str]]) -> Value:
+    """The size of an axis of both, one of which may be 1."""
+    found = [op.size(value, letters.index(letter)) for value, letters in operands]
+    known = [item.ints() for item in found]
+    if known[0] is not None and known[0] != [1]:
+        return found[0]
+    if known[1] is not None and known[1] != [1]:
+        return found[1]
+    return found[0] if known[1] == [1] else found[1] if known[0] == [1] else op.Max(*found)
+
+
+def _spread(op: Writer, value: Value, letters: list[str], order: list[str]) -> Value:
+    """The axes in that order, with axes of size 1 for what is not there."""
+    own = [letter for letter in order if letter in letters]
+    places = [letters.index(letter) for letter in own]
+    if places != list(range(len(places))):
+        value = op.Transpose(value, perm=places)
+    missing = [place for place, letter in enumerate(order) if letter not in letters]
+    return op.Unsqueeze(value, missing) if missing else value
+
+
+def _matrix(
+    op: Writer, value: Value, letters: list[str], batch: list[str], rows: list[str], columns: list[str]
+) -> Value:
+    """The axes of the batch, then one of all rows and one of all columns."""
+    order = [letters.index(letter) for letter in (*batch, *rows, *columns)]
+    if order != list(range(len(order))):
+        value = op.Transpose(value, perm=order)
+    if len(rows) == 1 and len(columns) == 1:
+        return value
+    parts: list[Any] = [op.size(value, place) for place in range(len(batch))]
+    for start, group in ((len(batch), rows), (len(batch) + len(rows), columns)):
+        sizes = [op.size(value, start + place) for place in range(len(group))]
+        known = [item.ints() for item in sizes]
+        if all(item is not None for item in known):
+            parts.append(math.prod(item[0] for item in known if item))
+        else:
+            parts.append(functools.reduce(op.Mul, sizes))
+    return op.Reshape(value, op.joined(*parts))

@@ -1,0 +1,481 @@
+"""Rows of operators that move elements: Pad, Slice, Split, Expand, Reshape, Constant, Cast, blocks and triangles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from proto_schema.conversion.adapters.axes import positive
+from proto_schema.conversion.drafts import Draft, RefusedError, Value
+from proto_schema.conversion.rows import Result, down, up
+from proto_schema.conversion.writer import BOOL, FLOAT, INT64, Writer, is_float
+from proto_schema.onnx import TensorProto
+
+END = 1 << 62
+
+# Pad ------------------------------------------------------------------------------------------------------------------
+
+
+@up("Pad", version=11)
+def pads_as_input(node: Draft, op: Writer) -> Result:
+    """Pads and value become inputs."""
+    value = op.like(node.attribute("value"), node[0]) if node.given("value") else None
+    return node.with_(inputs=[node[0], op.ints(node.attribute("pads")), value], drop="pads value")
+
+
+@down("Pad", version=19)
+def pad_around(node: Draft, op: Writer) -> Result:
+    """Around the edge: the elements of the other end, by Concat."""
+    if node.text("mode") != "wrap":
+        return None
+    x = node[0]
+    rank = node.need_rank(0)
+    pads, axes = node.need_ints(1), _axes_of_pad(node, rank)
+    for place, axis in enumerate(axes):
+        before, after = pads[place], pads[place + len(axes)]
+        size = x.dim(axis)
+        if not isinstance(size, int) or before > size or after > size or before < 0 or after < 0:
+            raise RefusedError("it pads around the edge by more than there is, or by what is not known")
+        parts = [x]
+        if before:
+            parts.insert(0, op.Slice(x, [size - before], [END], [axis]))
+        if after:
+            parts.append(op.Slice(x, [0], [after], [axis]))
+        x = op.Concat(*parts, axis=axis) if len(parts) > 1 else x
+    return x
+
+
+def _axes_of_pad(node: Draft, rank: int) -> list[int]:
+    axes = node.need_ints(3) if node.has(3) else list(range(rank))
+    return positive(axes, rank)
+
+
+@down("Pad", version=18)
+def pads_of_all_axes(node: Draft, op: Writer) -> Result:
+    """Pads of some axes among zeros."""
+    if not node.has(3):
+        return None
+    rank = node.need_rank(0)
+    axes = _axes_of_pad(node, rank)
+    known = node.ints(1)
+    if known is not None:
+        full = [0] * (2 * rank)
+        for place, axis in enumerate(axes):
+            full[axis], full[rank + axis] = known[place], known[place + len(axes)]
+        return node.with_(inputs=[node[0], op.ints(full), node.input(2)])
+    chosen = np.full(2 * rank, 2 * len(axes), np.int64)
+    for place, axis in enumerate(axes):
+        chosen[axis], chosen[rank + axis] = place, place + len(axes)
+    full_pads = op.Gather(op.joined(node[1], [0]), op.const(chosen))
+    return node.with_(inputs=[node[0], full_pads, node.input(2)])
+
+
+@down("Pad", version=13)
+def pad_all_types(node: Draft, op: Writer) -> Result:
+    """Truth values as numbers."""
+    if node[0].dtype != BOOL:
+        return None
+    value = op.Cast(node[2], to=TensorProto.INT32) if node.has(2) else None
+    made = op.Pad(op.Cast(node[0], to=TensorProto.INT32), node[1], value, mode=node.text("mode"))
+    return op.cast(made, BOOL)
+
+
+@down("Pad", version=11)
+def pads_as_attribute(node: Draft, op: Writer) -> Result:
+    """Pads and value as attributes where they are known; integers in a type that holds them."""
+    dtype, mode = node.need_dtype(0), node.text("mode")
+    if not is_float(dtype):
+        wide = TensorProto.DOUBLE if dtype in (TensorProto.INT32, TensorProto.UINT32) else FLOAT
+        if dtype in (INT64, TensorProto.UINT64, TensorProto.STRING):
+            return _pad_by_concat(node, op)
+        value = op.cast(node[2], wide) if node.has(2) else None
+        return op.cast(op.Pad(op.cast(node[0], wide), node[1], value, mode=mode), dtype)
+    pads = node.ints(1)
+    number = node[2].number() if node.has(2) else 0.0
+    if pads is None or number is None:
+        if mode != "constant":
+            raise RefusedError("its pads are computed when the model runs")
+        return _pad_by_concat(node, op)
+    if dtype == TensorProto.DOUBLE and float(np.float32(number)) != number:
+        return _pad_by_concat(node, op)
+    return node.with_(inputs=[node[0]], pads=pads, value=float(number))
+
+
+def _pad_by_concat(node: Draft, op: Writer) -> Value:
+    """Constant pads, one axis after the other: filled parts before and behind; a negative pad takes elements away."""
+    x, rank = node[0], node.need_rank(0)
+    if node.text("mode") != "constant":
+        raise RefusedError("its elements are of a type that is padded with constants only")
+    fill = op.Reshape(node[2], op.ints([])) if node.has(2) else op.like(0, x)
+    known = node.ints(1)
+    for axis in range(rank):
+        parts: list[Value] = []
+        for end in (axis, axis + rank):
+            amount = op.Slice(node[1], [end], [end + 1], [0]) if known is None else op.ints([known[end]])
+            if known is not None and known[end] == 0:
+                continue
+            sizes = [op.size(x, place) for place in range(rank)]
+            sizes[axis] = amount if known is None else op.ints([max(known[end], 0)])
+            if known is None:
+                sizes[axis] = op.Max(amount, op.ints([0]))
+            elif known[end] < 0:
+                begin, finish = ([-known[end]], [END]) if end == axis else ([0], [known[end]])
+                x = op.Slice(x, begin, finish, [axis])
+                continue
+            if known is None:
+                taken = op.Max(op.Neg(amount), op.ints([0]))
+                if end == axis:
+                    x = op.Slice(x, taken, [END], [axis])
+                else:
+                    x = op.Slice(x, [0], op.Sub(op.size(x, axis), taken), [axis])
+            parts.append(op.Expand(fill, op.joined(*sizes)))
+            x = op.Concat(parts[-1], x, axis=axis) if end == axis else op.Concat(x, parts[-1], axis=axis)
+    return x
+
+
+# Slice and Split ------------------------------------------------------------------------------------------------------
+
+
+@up("Slice", version=10)
+def bounds_as_inputs(node: Draft, op: Writer) -> Result:
+    """Bounds and axes become inputs."""
+    axes = op.ints(node.attribute("axes")) if node.given("axes") else None
+    bounds = [op.ints(node.attribute(name)) for name in ("starts", "ends")]
+    return node.with_(inputs=[node[0], *bounds, axes], drop="starts ends axes")
+
+
+@down("Slice", version=11)
+def slice_axes(node: Draft, op: Writer) -> Result:
+    """Negative axes, counted from the front."""
+    axes = node.ints(3)
+    if axes is None or min(axes, default=0) >= 0:
+        return None
+    rest = node.inputs[4:]
+    return node.with_(inputs=[*node.inputs[:3], op.ints(positive(axes, node[0].rank)), *rest])
+
+
+@down("Slice", version=10)
+def bounds_as_attributes(node: Draft, op: Writer) -> Result:
+    """Known bounds as attributes. Steps are taken by Gather, and so are computed bounds."""
+    starts, ends = node.ints(1), node.ints(2)
+    count = node[1].dim(0)
+    axes = node.ints(3) if node.has(3) else list(range(count)) if isinstance(count, int) else None
+    steps = node.ints(4) if node.has(4) else None if axes is None else [1] * len(axes)
+    if axes is None or steps is None:
+        raise RefusedError("its axes or steps are computed when the model runs")
+    if starts is not None and ends is not None and all(step == 1 for step in steps):
+        return node.with_(inputs=[node[0]], starts=starts, ends=ends, axes=positive(axes, node[0].rank))
+    x = node[0]
+    if starts is None or ends is None:
+        return _computed_slice(node, op, axes, steps)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        size = x.dim(axis)
+        if not isinstance(size, int):
+            x = _stepped(op, x, start, end, axis, step)
+            continue
+        places = list(range(size))[slice(*_bounds(start, end, step, size))]
+        x = op.Gather(x, op.ints(places), axis=axis)
+    return x
+
+
+def _stepped(op: Writer, x: Value, start: int, end: int, axis: int, step: int) -> Value:
+    """Each `step`-th element of an axis of unknown size, backwards for a negative step, by Gather."""
+    if step < 0:
+        if end == -1 or (start >= 0 and start < END >> 31):
+            raise RefusedError("it goes backwards between bounds, and the size of the axis is not known")
+        # from behind the end to the start, both included on the other side
+        start, end = (0 if end < -(1 << 30) else end + 1), (END if start == -1 or start > 0 else start + 1)
+    part = op.Slice(x, [start], [end], [axis]) if (start, end) != (0, END) else x
+    size = op.size(part, axis)
+    count = op.Div(op.Add(size, op.ints([abs(step) - 1])), op.ints([abs(step)]))
+    steps = op.Mul(op.Reshape(op.NonZero(op.Expand(op.scalar(1), count)), [-1]), op.ints([abs(step)]))
+    return op.Gather(part, steps if step > 0 else op.Sub(op.Sub(size, op.ints([1])), steps), axis=axis)
+
+
+def _bounds(start: int, end: int, step: int, size: int) -> tuple[int | None, int | None, int]:
+    """The bounds as Python has them, where the end of a backward slice may lie before the first element."""
+    if step > 0:
+        return start, end, step
+    end = end + size if -size <= end < 0 else end
+    start = start + size if start < 0 else start
+    return max(min(start, size - 1), -1) if start >= 0 else 0, None if end < 0 else end, step
+
+
+def _computed_slice(node: Draft, op: Writer, axes: Sequence[int], steps: Sequence[int]) -> Value:
+    """Bounds that are computed: a table of the places of each axis, cut by comparison."""
+    x = node[0]
+    if any(step != 1 for step in steps):
+        raise RefusedError("it has steps, and its bounds are computed when the model runs")
+    for place, axis in enumerate(axes):
+        size = op.size(x, axis)
+        bounds = []
+        for item in (node[1], node[2]):
+            bound = op.cast(op.Gather(item, [place], axis=0), INT64)
+            bounds.append(op.Where(op.Less(bound, 0), op.Add(bound, size), bound))
+        every = op.Transpose(op.NonZero(op.Expand(op.scalar(1), size)), perm=[1, 0])
+        every = op.Reshape(every, [-1])
+        inside = op.And(op.Not(op.Less(every, bounds[0])), op.Less(every, bounds[1]))
+        x = op.Compress(x, inside, axis=axis)
+    return x
+
+
+@up("Split", version=13)
+def split_as_input(node: Draft, op: Writer) -> Result:
+    """The sizes become an input."""
+    sizes = op.ints(node.attribute("split")) if node.given("split") else None
+    return node.with_(inputs=[node[0], sizes], drop="split")
+
+
+@down("Split", version=13)
+def split_as_attribute(node: Draft, op: Writer) -> Result:
+    """Known sizes as an attribute; computed ones by Slice."""
+    if not node.has(1):
+        return None
+    known = node.ints(1)
+    if known is not None:
+        return node.with_(inputs=[node[0]], split=known)
+    axis = node.attribute("axis")
+    made: list[Value | None] = []
+    begin = op.ints([0])
+    for place in range(len(node.outputs)):
+        end = op.Add(begin, op.cast(op.Slice(node[1], [place], [place + 1], [0]), INT64))
+        made.append(op.Slice(node[0], begin, end, [axis]))
+        begin = end
+    return made
+
+
+@up("Split", version=18)
+def count_of_parts(node: Draft, op: Writer) -> Result:
+    """Equal parts are counted."""
+    return None if node.has(1) else node.with_(num_outputs=len(node.outputs))
+
+
+@down("Split", version=18)
+def uneven_parts(node: Draft, op: Writer) -> Result:
+    """Equal parts, of which the last may be smaller."""
+    count = node.attribute("num_outputs")
+    if node.has(1) or count is None:
+        return None
+    axis = node.attribute("axis")
+    size = node[0].dim(axis)
+    if isinstance(size, int):
+        if size % count == 0:
+            return node.with_(drop="num_outputs")
+        each = -(-size // count)
+        return node.with_(
+            inputs=[node[0], op.ints([*[each] * (count - 1), size - each * (count - 1)])], drop="num_outputs"
+        )
+    whole = op.size(node[0], axis)
+    each_size = op.Div(op.Add(whole, op.ints([count - 1])), op.ints([count]))
+    last = op.Sub(whole, op.Mul(each_size, op.ints([count - 1])))
+    return node.with_(inputs=[node[0], op.joined(*[each_size] * (count - 1), last)], drop="num_outputs")
+
+
+# Shapes ---------------------------------------------------------------------------------------------------------------
+
+
+@down("Shape", version=15)
+def part_of_shape(node: Draft, op: Writer) -> Result:
+    """Part of the shape, by Slice."""
+    if not node.attribute("start") and not node.given("end"):
+        return None
+    whole = op.Shape(node[0])
+    return op.Slice(whole, [node.attribute("start")], [node.attribute("end", END)], [0])
+
+
+@down("Reshape", version=14)
+def zeros_copy(node: Draft, op: Writer) -> Result:
+    """A size of 0 that means 0: allowed where the shape has none, or where it can be said otherwise."""
+    if not node.attribute("allowzero"):
+        return None
+    shape = node.ints(1)
+    if shape is None:
+        raise RefusedError("a size of 0 in its computed shape would mean another size")
+    if 0 not in shape:
+        return node.with_(drop="allowzero")
+    sizes = node[0].sizes
+    if (
+        -1 not in shape
+        and sizes is not None
+        and all(item != 0 or (place < len(sizes) and sizes[place] == 0) for place, item in enumerate(shape))
+    ):
+        return node.with_(drop="allowzero")
+    if -1 not in shape:
+        # a tensor without elements: any such of that shape is the same
+        return op.Expand(op.like(0, node[0]), op.ints(shape))
+    raise RefusedError("a size of 0 in its shape means 0, which older versions cannot say")
+
+
+@up("Reshape", version=5)
+def shape_as_input(node: Draft, op: Writer) -> Result:
+    """The shape becomes an input."""
+    return node.with_(inputs=[node[0], op.ints(node.attribute("shape"))], drop="shape")
+
+
+@down("Expand", version=8)
+def expand(node: Draft, op: Writer) -> Result:
+    """Known shapes: repeated by Tile."""
+    sizes, wanted = node[0].sizes, node.ints(1)
+    if sizes is None or wanted is None:
+        raise RefusedError("the shapes that it broadcasts are not known")
+    shape = np.broadcast_shapes(sizes, tuple(wanted))
+    held = node[0].array()
+    if held is not None:
+        return op.const(np.broadcast_to(held, shape), node.need_dtype(0))
+    padded = [1] * (len(shape) - len(sizes)) + list(sizes)
+    made = op.Reshape(node[0], padded) if len(padded) > len(sizes) else node[0]
+    repeats = [size if own == 1 else 1 for own, size in zip(padded, shape, strict=True)]
+    return op.Tile(made, repeats)
+
+
+@down("ConstantOfShape", version=9)
+def constant_of_shape(node: Draft, op: Writer) -> Result:
+    """Known shapes: a constant."""
+    from proto_schema.numpy_helper import to_array
+
+    shape = node.need_ints(0)
+    tensor = node.attribute("value")
+    value, dtype = (to_array(tensor), tensor.data_type) if tensor is not None else (np.zeros(1, np.float32), FLOAT)
+    if np.prod(shape) > 1 << 20:
+        raise RefusedError("its constant would be large")
+    return op.const(np.full(shape, value.reshape(-1)[0]), dtype)
+
+
+# Constants and casts --------------------------------------------------------------------------------------------------
+
+
+@down("Constant", version=12)
+def plain_constant(node: Draft, op: Writer) -> Result:
+    """Numbers and text as a tensor."""
+    for name, code in _OF_NUMBERS.items():
+        if node.given(name):
+            value = node.attribute(name)
+            if code == TensorProto.STRING:
+                items = [item.decode() if isinstance(item, bytes) else item for item in np.atleast_1d(value).tolist()]
+                form = () if name == "value_string" else (len(items),)
+                return op.const(np.array(items, object).reshape(form), code)
+            return op.const(np.array(value), code)
+    return None
+
+
+_OF_NUMBERS = {
+    "value_float": FLOAT,
+    "value_floats": FLOAT,
+    "value_int": INT64,
+    "value_ints": INT64,
+    "value_string": TensorProto.STRING,
+    "value_strings": TensorProto.STRING,
+}
+
+
+@down("Constant", version=11)
+def dense_constant(node: Draft, op: Writer) -> Result:
+    """A sparse constant as a dense one: before, no operator takes another."""
+    sparse = node.attribute("sparse_value")
+    if sparse is None:
+        return None
+    from proto_schema.numpy_helper import to_array
+
+    if np.prod(list(sparse.dims)) > 1 << 24:
+        raise RefusedError("its sparse constant would be large")
+    values, places = to_array(sparse.values), to_array(sparse.indices)
+    dense = np.zeros(tuple(sparse.dims), values.dtype)
+    if places.ndim == 1:
+        dense.reshape(-1)[places] = values
+    else:
+        dense[tuple(places.T)] = values
+    return op.const(dense, sparse.values.data_type or 0)
+
+
+@down("CastLike", version=15)
+def cast_like(node: Draft, op: Writer) -> Result:
+    """A cast to the type that is known."""
+    return op.Cast(
+        node[0], to=node.need_dtype(1), saturate=node.attribute("saturate"), round_mode=node.attribute("round_mode")
+    )
+
+
+@down("Cast", "CastLike", version=24)
+def round_mode(node: Draft, op: Writer) -> Result:
+    """How to round to the one type that was new."""
+    wanted = node.attribute("to", 0) if node.schema.name == "Cast" else node.need_dtype(1)
+    return None if wanted == TensorProto.FLOAT8E8M0 else node.with_(drop="round_mode")
+
+
+@down("Cast", "CastLike", version=19)
+def saturate(node: Draft, op: Writer) -> Result:
+    """Only the types that were new saturate."""
+    wanted = node.attribute("to", 0) if node.schema.name == "Cast" else node.need_dtype(1)
+    return node.with_(drop="saturate") if wanted < TensorProto.FLOAT8E4M3FN else None
+
+
+# Blocks and triangles -------------------------------------------------------------------------------------------------
+
+
+@down("SpaceToDepth", version=28)
+def space_to_depth(node: Draft, op: Writer) -> Result:
+    """The other order of blocks, by Reshape and Transpose."""
+    if node.text("mode") != "CRD":
+        return None
+    x, size = node[0], node.attribute("blocksize")
+    parts = [op.size(x, 0), op.size(x, 1)]
+    for axis in (2, 3):
+        parts += [op.Div(op.size(x, axis), op.ints([size])), op.ints([size])]
+    apart = op.Transpose(op.Reshape(x, op.joined(*parts)), perm=[0, 1, 3, 5, 2, 4])
+    return op.Reshape(apart, op.joined(parts[0], op.Mul(parts[1], op.ints([size * size])), parts[2], parts[4]))
+
+
+@down("DepthToSpace", version=11)
+def depth_to_space(node: Draft, op: Writer) -> Result:
+    """The other order of blocks, by Reshape and Transpose."""
+    if node.text("mode") != "CRD":
+        return node.with_(drop="mode")
+    x, size = node[0], node.attribute("blocksize")
+    channels = op.Div(op.size(x, 1), op.ints([size * size]))
+    height, width = op.size(x, 2), op.size(x, 3)
+    apart = op.Reshape(x, op.joined(op.size(x, 0), channels, [size, size], height, width))
+    moved = op.Transpose(apart, perm=[0, 1, 4, 2, 5, 3])
+    by = op.ints([size])
+    return op.Reshape(moved, op.joined(op.size(x, 0), channels, op.Mul(height, by), op.Mul(width, by)))
+
+
+@down("Trilu", version=14)
+def triangle(node: Draft, op: Writer) -> Result:
+    """A mask of places, and Where."""
+    x, rank = node[0], node.need_rank(0)
+    rows, columns = x.dim(-2), x.dim(-1)
+    upper = node.attribute("upper")
+    shift = node[1].number() if node.has(1) else 0
+    if isinstance(rows, int) and isinstance(columns, int) and shift is not None:
+        places = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+        mask: Any = op.const(places >= int(shift) if upper else places <= int(shift))
+    else:
+        lines = [op.Range(op.scalar(0), op.Squeeze(op.size(x, rank - back), [0]), op.scalar(1)) for back in (2, 1)]
+        differences = op.Sub(op.Unsqueeze(lines[1], [0]), op.Unsqueeze(lines[0], [1]))
+        edge = op.cast(node[1], INT64) if node.has(1) else op.scalar(0)
+        mask = (op.GreaterOrEqual if upper else op.LessOrEqual)(differences, edge)
+    if node.need_dtype(0) == BOOL:
+        return op.And(x, mask)
+    return op.Where(mask, x, op.const(np.array(0), x.dtype))
+
+
+@down("CenterCropPad", version=18)
+def center_crop_pad(node: Draft, op: Writer) -> Result:
+    """Slice, then Pad, so that the middle stays in the middle."""
+    x, rank = node[0], node.need_rank(0)
+    axes = node.attribute("axes")
+    axes = list(range(rank)) if axes is None else positive(axes, rank)
+    wanted = node.need_ints(1)
+    starts, ends, pads = [], [], [0] * (2 * rank)
+    for axis, size in zip(axes, wanted, strict=True):
+        own = x.dim(axis)
+        if not isinstance(own, int):
+            raise RefusedError("the size of an axis is not known")
+        starts.append(max(own - size, 0) // 2)
+        ends.append(starts[-1] + min(own, size))
+        pads[axis] = max(size - own, 0) // 2
+        pads[axis + rank] = max(size - own, 0) - pads[axis]
+    cut = op.Slice(x, starts, ends, axes)
+    return op.Pad(cut, pads) if any(pads) else cut

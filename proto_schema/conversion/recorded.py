@@ -1,0 +1,139 @@
+"""What inference says of every value, kept for a conversion.
+
+The graph of the model and those inside of its nodes are recorded as inference leaves them. The body of a function is
+inferred once for each kind of call; what all calls have in common is known of its values.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from proto_schema import operators
+from proto_schema.collection import paused_collection
+from proto_schema.inference.types import OptionalOf, SequenceOf, Tensor, Type
+from proto_schema.inference.walk import Values, Walk
+from proto_schema.onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+
+
+class Recorder(Walk):
+    """Inference that keeps what it finds, by the identity of the list of nodes."""
+
+    def __init__(self, model: ModelProto) -> None:
+        super().__init__(model, strict=False, check=False, propagate=True)
+        self.kept: dict[int, list[Values]] = {}
+
+    def run(self) -> None:
+        """Infer the whole model."""
+        with paused_collection():
+            super().run()
+
+    def nodes(
+        self,
+        nodes: Sequence[NodeProto],
+        values: Values,
+        declared: Mapping[str, ValueInfoProto],
+        opsets: Mapping[str, int],
+        references: Mapping[str, Any],
+        depth: int,
+        declare: bool,
+    ) -> None:
+        """The same, recorded. Only the last of several tries of a body counts."""
+        super().nodes(nodes, values, declared, opsets, references, depth, declare)
+        if depth:
+            self.kept.setdefault(id(nodes), []).append(values)
+        elif declare:
+            self.kept[id(nodes)] = [values]
+        else:
+            self.kept.setdefault(id(nodes), [values])
+
+    @staticmethod
+    def _declare_values(graph: GraphProto, values: Values) -> None:
+        """A conversion declares nothing that was not declared."""
+
+    def names_of_values(self) -> set[str]:
+        """All names of values and nodes of the model, its functions and the graphs inside of nodes."""
+        found: set[str] = set()
+        for function in self.model.functions:
+            found.update(function.input, function.output)
+            for node in function.node:
+                _names(node, found)
+        if self.model.graph is not None:
+            _names_in(self.model.graph, found)
+        return found
+
+
+def _names_in(graph: GraphProto, found: set[str]) -> None:
+    found.update(item.name or "" for item in (*graph.input, *graph.output, *graph.value_info))
+    found.update(item.name or "" for item in graph.initializer)
+    found.update(item.values.name or "" for item in graph.sparse_initializer if item.values is not None)
+    for node in graph.node:
+        _names(node, found)
+
+
+def _names(node: NodeProto, found: set[str]) -> None:
+    found.update(node.input)
+    found.update(node.output)
+    found.add(node.name or "")
+    for item in node.attribute:
+        if item.g is not None:
+            _names_in(item.g, found)
+
+
+def frame_type(known: Sequence[Values], name: str) -> Type | None:
+    """What all calls have in common of a value's type."""
+    first = known[0].get(name)
+    for values in known[1:]:
+        first = common(first, values.get(name))
+    return first
+
+
+def common(one: Type | None, other: Type | None) -> Type | None:
+    """What is known of a value that is of one type in one call and of the other in the next."""
+    if one is None or other is None or one == other:
+        return one if one == other else None
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        if one.dtype != other.dtype:
+            return None
+        shape = None
+        if one.shape is not None and other.shape is not None and one.shape == other.shape:
+            shape = one.shape
+        return Tensor(one.dtype, shape)
+    if isinstance(one, SequenceOf) and isinstance(other, SequenceOf):
+        return SequenceOf(common(one.element, other.element))
+    if isinstance(one, OptionalOf) and isinstance(other, OptionalOf):
+        return OptionalOf(common(one.element, other.element))
+    return None
+
+
+def opset_of(imports: Sequence[Any], domain: str) -> int:
+    """The version that a model or function imports of a domain, 0 where it imports none."""
+    return next((item.version or 0 for item in imports if operators.canonical(item.domain or "") == domain), 0)
+
+
+def sharing(model: ModelProto) -> ModelProto:
+    """A copy that shares with the model all that neither inference nor conversion changes."""
+    made = copy.copy(model)
+    if made.graph is not None:
+        made.graph = _graph(made.graph)
+    made.functions = [copy.copy(item) for item in model.functions]
+    return made
+
+
+def _graph(graph: GraphProto) -> GraphProto:
+    made = copy.copy(graph)
+    made.output = [copy.copy(item) for item in graph.output]
+    made.initializer = list(graph.initializer)
+    made.value_info = [copy.copy(item) for item in graph.value_info]
+    made.node = [_node(node) if any(item.g is not None for item in node.attribute) else node for node in graph.node]
+    return made
+
+
+def _node(node: NodeProto) -> NodeProto:
+    made = copy.copy(node)
+    made.attribute = [copy.copy(item) for item in node.attribute]
+    for item in made.attribute:
+        if item.g is not None:
+            item.g = _graph(item.g)
+    return made

@@ -1,0 +1,246 @@
+"""`Writer`: what rows write nodes and constants with.
+
+    half = op.Mul(x, 0.5)                        # a number becomes a constant of the data type of x
+    y, count = op.several("TopK", 2, x, [3], axis=1)
+    z = op.Reshape(y, [0, -1])                   # a list becomes an int64 constant of one axis
+
+An operator is written in the form of its newest version; `op.at(12).Softmax(x)` writes that of opset 12. Whatever is
+written is converted to the target in its turn, so a row need not know which opset that is. Types and shapes are
+inferred as nodes are made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from proto_schema import operators
+from proto_schema.conversion.drafts import RefusedError, Value
+from proto_schema.dtypes import DTYPES
+from proto_schema.inference.types import SequenceOf, Tensor, Type
+from proto_schema.onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
+
+Operand: TypeAlias = "Value | int | float | bool | list[int] | None"
+
+INT64, BOOL, FLOAT = TensorProto.INT64, TensorProto.BOOL, TensorProto.FLOAT
+
+
+class Written(Protocol):
+    """A graph that is being written: the types of its values, its nodes, and the names that these make."""
+
+    types: dict[str, Type | None]
+    nodes: list[NodeProto]
+    made: set[str]
+
+
+class Target(Protocol):
+    """Where nodes are written to: the engine."""
+
+    target: int
+
+    def write(
+        self,
+        op_type: str,
+        domain: str,
+        version: int | None,
+        inputs: list[Value | None],
+        attributes: Mapping[str, Any],
+        outputs: int,
+        types: list[Type | None] | None = None,
+    ) -> list[Value]: ...
+
+    def constant(self, array: Any, dtype: int) -> Value: ...
+
+    def fresh(self, base: str) -> str: ...
+
+    def inside(self) -> AbstractContextManager[Written]: ...
+
+    def inlined(self, graph: GraphProto, items: Sequence[Value]) -> list[Value]: ...
+
+
+class Writer:
+    """Writes nodes into the graph that is being converted."""
+
+    def __init__(self, graphs: Target, domain: str, version: int | None = None) -> None:
+        self._graphs = graphs
+        self._domain = domain
+        self._version = version
+
+    def at(self, version: int) -> Writer:
+        """A writer of the forms that operators have at an opset."""
+        return Writer(self._graphs, self._domain, version)
+
+    def of(self, domain: str) -> Writer:
+        """A writer of the operators of another domain."""
+        return Writer(self._graphs, domain)
+
+    @property
+    def target(self) -> int:
+        """The opset that is converted to. A row asks it only where several forms are exact and differ in cost."""
+        return self._graphs.target
+
+    def __getattr__(self, op_type: str) -> Callable[..., Value]:
+        if not op_type[:1].isupper():
+            raise AttributeError(op_type)
+
+        def write(*operands: Operand, **attributes: Any) -> Value:
+            return self.several(op_type, 1, *operands, **attributes)[0]
+
+        return write
+
+    def several(self, op_type: str, outputs: int, *operands: Operand, **attributes: Any) -> list[Value]:
+        """An operator of several outputs. Attributes that are None are left out."""
+        return self._graphs.write(op_type, self._domain, self._version, self.values(operands), attributes, outputs)
+
+    # -- constants
+
+    def values(self, operands: Sequence[Operand]) -> list[Value | None]:
+        """The operands as values: a number takes the data type of the first that has one."""
+        model = next((item for item in operands if isinstance(item, Value)), None)
+        found: list[Value | None] = []
+        for item in operands:
+            if item is None or isinstance(item, Value):
+                found.append(item)
+            elif isinstance(item, (list, tuple)):
+                found.append(self.ints(item))
+            elif model is None:
+                raise TypeError("an operator of numbers alone has no data type")
+            else:
+                found.append(self.like(item, model))
+        return found
+
+    def ints(self, items: Sequence[int]) -> Value:
+        """An int64 constant of one axis."""
+        return self.const(np.array(list(items), np.int64))
+
+    def scalar(self, number: int) -> Value:
+        """An int64 constant without axes."""
+        return self.const(np.array(number, np.int64))
+
+    def like(self, number: float, value: Value) -> Value:
+        """A constant without axes, of the data type of a value. Raises RefusedError where that is not known."""
+        if not value.dtype:
+            raise RefusedError(f"the data type of {value.name!r} is not known")
+        return self.const(np.array(number), value.dtype)
+
+    def const(self, array: Any, dtype: int = 0) -> Value:
+        """A constant of an array, rounded to the data type `dtype`, or to the array's own."""
+        return self._graphs.constant(np.asarray(array), dtype)
+
+    # -- sizes
+
+    def size(self, value: Value, axis: int) -> Value:
+        """One size of a value, as an int64 tensor of one element; a constant where it is known."""
+        known = value.dim(axis)
+        if isinstance(known, int):
+            return self.ints([known])
+        if axis < 0:
+            if value.rank is None:
+                return self.Slice(self.Shape(value), [axis], [axis + 1 or 1 << 62], [0])
+            axis += value.rank
+        return self.Slice(self.Shape(value), [axis], [axis + 1], [0])
+
+    def shape(self, value: Value) -> Value:
+        """The shape of a value, a constant where it is known."""
+        sizes = value.sizes
+        return self.Shape(value) if sizes is None else self.ints(sizes)
+
+    def joined(self, *parts: Operand) -> Value:
+        """A list of sizes: numbers, lists, and int64 values of one axis, one after the other."""
+        flat: list[Value | list[int]] = []
+        for part in parts:
+            items = part if isinstance(part, list) else [part] if isinstance(part, int) else None
+            known = part.ints() if isinstance(part, Value) else items
+            if known is not None and flat and isinstance(flat[-1], list):
+                flat[-1].extend(known)
+            elif known is not None:
+                flat.append(list(known))
+            elif isinstance(part, Value):
+                flat.append(part)
+        values = [self.ints(item) if isinstance(item, list) else item for item in flat]
+        return values[0] if len(values) == 1 else self.Concat(*values, axis=0)
+
+    def cast(self, value: Value, dtype: int) -> Value:
+        """The value in another data type; itself where it has that."""
+        if value.dtype == dtype:
+            return value
+        return self.Cast(value, to=dtype)
+
+    # -- graphs inside of nodes
+
+    @contextmanager
+    def body(self, *inputs: tuple[str, Type | None]) -> Iterator[Body]:
+        """The graph of a Loop, Scan or If that is written in the block: names for its inputs, and their types."""
+        with self._graphs.inside() as frame:
+            made = [Value(self._graphs.fresh(name), type_) for name, type_ in inputs]
+            for item in made:
+                frame.types[item.name] = item.type
+            body = Body(made)
+            yield body
+            outputs = [
+                self.Identity(item) if item in made or item.name not in frame.made else item for item in body.outputs
+            ]
+            body.graph = GraphProto(
+                name=self._graphs.fresh("body"),
+                node=frame.nodes,
+                input=[_info(item) for item in made],
+                output=[_info(item) for item in outputs],
+            )
+            body.types = [item.type for item in outputs]
+
+    def inlined(self, graph: GraphProto, items: Sequence[Value]) -> list[Value]:
+        """The nodes of a graph of the file, which is converted, on values for its inputs."""
+        return self._graphs.inlined(graph, items)
+
+    def looped(
+        self, op_type: str, operands: Sequence[Value | None], types: Sequence[Type | None], **attributes: Any
+    ) -> list[Value]:
+        """A node with bodies that were written here, and the types of its outputs."""
+        return self._graphs.write(
+            op_type, self._domain, self._version, list(operands), attributes, len(types), list(types)
+        )
+
+
+class Body:
+    """A graph that is being written: `inputs` are its values, `outputs` are set by who writes it."""
+
+    def __init__(self, inputs: list[Value]) -> None:
+        self.inputs = inputs
+        self.outputs: list[Value] = []
+        self.graph = GraphProto()
+        self.types: list[Type | None] = []
+
+
+def _info(value: Value) -> ValueInfoProto:
+    from proto_schema.inference.types import to_proto
+
+    type_ = value.type
+    if isinstance(type_, Tensor):  # sizes may differ from one iteration to the next
+        type_ = Tensor(type_.dtype, None if type_.shape is None else type_.shape)
+    return ValueInfoProto(name=value.name, type=to_proto(type_))
+
+
+def is_float(dtype: int) -> bool:
+    """Whether a data type is a floating-point one of 16 bits or more."""
+    return dtype in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+
+
+def is_integer(dtype: int) -> bool:
+    """Whether a data type is an integer."""
+    return dtype in DTYPES and "INT" in DTYPES[dtype].name
+
+
+def is_unsigned(dtype: int) -> bool:
+    """Whether a data type is an unsigned integer."""
+    return dtype in DTYPES and DTYPES[dtype].name.startswith("UINT")
+
+
+def sequence_of(dtype: int) -> SequenceOf:
+    """The type of a sequence of tensors of any shapes."""
+    return SequenceOf(Tensor(dtype))
+
+
+__all__ = ["BOOL", "FLOAT", "INT64", "Body", "Operand", "Writer", "is_float", "is_integer", "is_unsigned", "operators"]

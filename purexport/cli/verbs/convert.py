@@ -1,0 +1,127 @@
+"""`purexport convert m.onnx --opset 12 -o out.onnx`: a model in another opset, with the weights where they are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from typing import Any
+
+import proto_schema as ps
+from purexport.cli.errors import UsageError
+from purexport.cli.streams import add_force, report_stream
+from purexport.cli.terminal import titled
+
+_EXAMPLES = """\
+examples:
+  purexport convert m.onnx --opset 12 -o old.onnx
+  purexport convert m.onnx --opset ai.onnx.ml=3 -o old.onnx
+  purexport convert m.onnx --opset 9 --ir-version 4 --dry-run
+"""
+
+
+def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """The options of the verb."""
+    parser = verbs.add_parser(
+        "convert",
+        help="another opset version, older or newer, with every operator converted",
+        description="Convert a model to another opset, both ways. What the opset's operators cannot say is written\n"
+        "out in them; what cannot be written out is named, with the nearest opset that can say it,\n"
+        "and the exit status is 1. Weights are not read: they are copied by the kernel, or stay in\n"
+        "their files.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("file", metavar="FILE", help="the .onnx file")
+    add("--opset", metavar="[DOMAIN=]N", action="append", default=[], help="the opset version to convert to")
+    add("--ir-version", metavar="N", type=int, help="the IR version of the result; older runtimes need an older one")
+    add("-o", "--output", metavar="FILE", help="the file to write; may be the same")
+    add("--dry-run", action="store_true", help="say what would be done, and write nothing")
+    add_force(parser)
+    add("--json", action="store_true", help="report as JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Convert, write, report. Returns 1 where nodes cannot be converted."""
+    from proto_schema.version_converter import ConversionError, convert_ir, convert_version, save_converted
+
+    wanted = dict(_opset(text) for text in args.opset)
+    if not wanted and args.ir_version is None:
+        raise UsageError("say which version to convert to, as in --opset 12")
+    if args.output is None and not args.dry_run:
+        raise UsageError("say where to write the result, as in -o out.onnx, or --dry-run to write nothing")
+    model = made = ps.load(args.file)
+    facts: dict[str, Any] = {"file": args.file, "output": args.output, "dry_run": args.dry_run, "refused": []}
+    try:
+        for domain, version in wanted.items():
+            made = convert_version(made, version, domain)
+        if args.ir_version is not None:
+            made = convert_ir(made, args.ir_version)
+    except ConversionError as error:
+        rows = [{"node": row.node, "reason": row.reason, "needs": row.needs} for row in error.refusals]
+        facts |= {"converts": False, "refused": rows, "needs": error.needs, "error": str(error)}
+        report_stream("").write(
+            (json.dumps(facts, indent=2) if args.json else _refused(error.needs, str(error))) + "\n"
+        )
+        return 1
+    facts |= {"converts": True, "opsets": _opsets(made), "ir_version": made.ir_version} | _changes(model, made)
+    if not args.dry_run:
+        save_converted(made, args.file, args.output, args.force)
+    text = json.dumps(facts, indent=2) if args.json else "\n".join(titled(item) for item in _lines(facts))
+    report_stream(args.output or "").write(text + "\n")
+    return 0
+
+
+def _opset(text: str) -> tuple[str, int]:
+    domain, _, version = text.rpartition("=")
+    if not version.isascii() or not version.isdigit():
+        raise UsageError(f"--opset {text}: write a version, as in 12, or a domain with one, as in ai.onnx.ml=3")
+    return domain, int(version)
+
+
+def _refused(needs: int, text: str) -> str:
+    hint = f"\nopset {needs} is the nearest to which the whole model converts" if needs else ""
+    return text + hint
+
+
+def _opsets(model: ps.ModelProto) -> dict[str, int]:
+    return {item.domain or "ai.onnx": item.version or 0 for item in model.opset_import}
+
+
+def _changes(model: ps.ModelProto, made: ps.ModelProto) -> dict[str, Any]:
+    """How many nodes of each operator there were and are; what did not change is left out."""
+    before, after = _operators(model), _operators(made)
+    names = sorted({name for name in before | after if before[name] != after[name]})
+    return {
+        "nodes": [sum(before.values()), sum(after.values())],
+        "operators": {name: [before[name], after[name]] for name in names},
+    }
+
+
+def _operators(model: ps.ModelProto) -> Counter[str]:
+    count: Counter[str] = Counter()
+
+    def nodes(items: list[ps.NodeProto]) -> None:
+        for node in items:
+            count[node.op_type or ""] += 1
+            for attribute in node.attribute:
+                if attribute.g is not None:
+                    nodes(attribute.g.node)
+
+    nodes(model.graph.node if model.graph is not None else [])
+    for function in model.functions:
+        nodes(function.node)
+    return count
+
+
+def _lines(facts: dict[str, Any]) -> list[str]:
+    opsets = ", ".join(f"{domain} {version}" for domain, version in facts["opsets"].items())
+    would = "would be" if facts["dry_run"] else "is"
+    target = facts["output"] or "the result"
+    before, after = facts["nodes"]
+    versions = f"opset {opsets}, IR version {facts['ir_version']}"
+    lines = [f"{target} {would} of {versions}; {after:,} nodes (before: {before:,})"]
+    lines += [f"  {name}: {old:,} -> {new:,}" for name, (old, new) in facts["operators"].items()]
+    return lines
