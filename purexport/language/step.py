@@ -118,7 +118,7 @@ def decoder_of(model: Any, last_logits: bool = False) -> Decoder:
     ids = torch.zeros(3, 5, dtype=torch.int64)
     asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "past_key_values": cache, "use_cache": True}
     with torch.no_grad():
-        result = _called(model, asked)
+        result = called(model, asked)
     kinds = {type(layer).__name__ for layer in cache.layers if type(layer) is not caches.DynamicLayer}
     tensors = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
     if kinds or not tensors or any(tensor is None or tensor.shape[::2] != (3, 5) for tensor in tensors):
@@ -133,7 +133,7 @@ def decoder_of(model: Any, last_logits: bool = False) -> Decoder:
     return Decoder(Step(model, takes, last_logits).eval(), shapes, takes, tensors[0].dtype, result.logits.shape[-1])
 
 
-def _called(model: Any, asked: dict[str, Any]) -> Any:
+def called(model: Any, asked: dict[str, Any]) -> Any:
     """The result of a model; one whose parameters have no values runs on tensors that have none."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     if not any(tensor.is_meta for tensor in tensors.values()):
