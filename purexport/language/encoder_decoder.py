@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from purexport.errors import ExportError
-from purexport.language.checked import STEPS, Run, bound_of, compared
+from purexport.language.checked import STEPS, Written, bound_of, compared
 from purexport.language.examples import ports_of
 from purexport.language.library import library
 from purexport.language.parts import BATCH, Part, Port, layers_of
@@ -43,26 +43,39 @@ class Encode(nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """The last hidden state, and the keys and values of each layer's cross attention."""
-        given = dict(zip(self._names, tensors, strict=True))
-        start = torch.zeros((tensors[0].shape[0], 1), dtype=torch.int64, device=tensors[0].device)
-        result = self.model(**given, decoder_input_ids=start, past_key_values=_empty(), use_cache=True)
-        cross = result.past_key_values.cross_attention_cache
-        return (result.encoder_last_hidden_state, *_held(cross))
+        encoded, result = _started(self.model, dict(zip(self._names, tensors, strict=True)))
+        return (encoded.last_hidden_state, *_held(result.past_key_values.cross_attention_cache))
+
+
+def _started(model: Any, given: Mapping[str, Tensor], count: int = 1) -> tuple[Any, Any]:
+    """The result of the encoder, as `generate` calls it, and that of the decoder for `count` tokens."""
+    encoder = model.get_encoder()
+    taken = inspect.signature(encoder.forward).parameters
+    every = any(item.kind is item.VAR_KEYWORD for item in taken.values())
+    encoded = encoder(**{name: item for name, item in given.items() if every or name in taken}, return_dict=True)
+    batch = encoded.last_hidden_state.shape[0]
+    start = torch.zeros((batch, count), dtype=torch.int64, device=encoded.last_hidden_state.device)
+    return encoded, _stepped(model, encoded, start, _empty(), given.get("attention_mask"))
+
+
+def _stepped(model: Any, encoded: Any, ids: Tensor, cache: Any, mask: Tensor | None) -> Any:
+    masks = {} if mask is None else {"attention_mask": mask}
+    return model(encoder_outputs=encoded, decoder_input_ids=ids, past_key_values=cache, use_cache=True, **masks)
 
 
 class Decode(nn.Module):
     """One step of the decoder."""
 
-    def __init__(self, model: nn.Module, masked: bool, width: int, last_logits: bool) -> None:
+    def __init__(self, model: nn.Module, encoded: Any, masked: bool, width: int, last_logits: bool) -> None:
         super().__init__()
         self.model = model
+        self._encoded = encoded  # the class of the encoder's result
         self._masked = masked
         self._width = width
         self._last = last_logits
 
     def forward(self, input_ids: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         """The logits, and the cache of self-attention after these tokens."""
-        given = {"attention_mask": rest[0]} if self._masked else {}
         past = rest[1:] if self._masked else rest
         cache = _empty()
         for layer in range(len(past) // 4):
@@ -72,10 +85,8 @@ class Decode(nn.Module):
             cache.is_updated[layer] = True
         # of the encoder's result only its sizes count
         hidden = past[2].new_zeros((past[2].shape[0], past[2].shape[2], self._width))
-        encoded = library("modeling_outputs").BaseModelOutput(last_hidden_state=hidden)
-        result = self.model(
-            encoder_outputs=encoded, decoder_input_ids=input_ids, past_key_values=cache, use_cache=True, **given
-        )
+        encoded = self._encoded(last_hidden_state=hidden)
+        result = _stepped(self.model, encoded, input_ids, cache, rest[0] if self._masked else None)
         logits = result.logits[:, -1:] if self._last else result.logits
         return (logits, *_held(cache.self_attention_cache))
 
@@ -95,27 +106,42 @@ def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor]
     Raises ExportError for a model that does not keep keys and values of self- and cross-attention for each layer, or
     whose inputs cannot be found.
     """
-    results: list[Any] = []
+    results: list[tuple[Any, Any]] = []
     errors: list[Exception] = []
+    count = 3
+
+    def trial(**tensors: Tensor) -> tuple[Any, Any]:
+        encoded, result = _started(model, tensors, count)
+        again = torch.zeros_like(result.logits[..., 0], dtype=torch.int64)
+        return encoded, _stepped(model, encoded, again, result.past_key_values, tensors.get("attention_mask"))
 
     def runs(tensors: Mapping[str, Tensor]) -> bool:
-        start = torch.zeros((next(iter(tensors.values())).shape[0], 1), dtype=torch.int64)
-        asked = {"decoder_input_ids": start, "past_key_values": _empty(), "use_cache": True}
         try:
             with torch.no_grad():
-                results.append(called(model, {**tensors, **asked}))
+                results.append(called(model, dict(tensors), trial))
         except Exception as error:  # whatever a model says of sizes that are not its own
             errors.append(error)
             return False
         return True
 
-    ports, sizes = ports_of(model, runs, inputs)
+    try:
+        ports, sizes = ports_of(model, runs, inputs)
+    except ExportError as error:
+        count = 1  # some decoders with a cache take single tokens
+        try:
+            ports, sizes = ports_of(model, runs, inputs)
+        except ExportError:
+            raise error from (errors[0] if errors else None)
     tensors = {port.name: port.example(sizes, torch.Generator().manual_seed(0)) for port in ports}
-    if not runs(tensors):
-        raise ExportError(f"{type(model).__name__} does not run: {errors[-1]}", code="not-a-decoder") from errors[-1]
-    result = results[-1]
+    runs(tensors)
+    encoded, result = results[-1]
+    if result.logits.dim() != 3 or result.logits.shape[1] != count:
+        raise ExportError(
+            f"{type(model).__name__} gives logits {list(result.logits.shape)} for {count} tokens of a row",
+            code="not-a-decoder",
+        )
     own, cross = (_shapes(model, result, name, sizes) for name in ("self_attention_cache", "cross_attention_cache"))
-    hidden = result.encoder_last_hidden_state
+    hidden = encoded.last_hidden_state
     length = _label(ports, sizes, hidden.shape[1])
     sizes |= {length: hidden.shape[1]} if isinstance(length, str) else {}
     encoder = Part(
@@ -125,11 +151,9 @@ def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor]
         ["last_hidden_state", *layers_of("present", len(cross), "encoder.")],
         sizes,
     )
-    masked = "attention_mask" in inspect.signature(model.forward).parameters
-    masks = [port for port in ports if port.name == "attention_mask"]
-    mask = masks[0].shape if masks else (BATCH, length)
-    decoder_inputs = [Port("input_ids", (BATCH, _NEW), torch.int64, result.logits.shape[-1])]
-    decoder_inputs += [Port("encoder_attention_mask", mask, torch.int64)] if masked else []
+    masks = [Port("encoder_attention_mask", port.shape, port.dtype) for port in ports if port.name == "attention_mask"]
+    new = _NEW if count > 1 else 1
+    decoder_inputs = [Port("input_ids", (BATCH, new), torch.int64, result.logits.shape[-1]), *masks]
     for layer, (mine, theirs) in enumerate(zip(own, cross, strict=True)):
         for kind, at, (heads, size, value_size) in (("decoder", _PAST, mine), ("encoder", length, theirs)):
             for part, width in (("key", size), ("value", value_size)):
@@ -137,7 +161,7 @@ def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor]
                 decoder_inputs.append(Port(name, (BATCH, heads, at, width), hidden.dtype))
     decoder = Part(
         DECODER,
-        Decode(model, masked, hidden.shape[-1], last_logits).eval(),
+        Decode(model, type(encoded), bool(masks), hidden.shape[-1], last_logits).eval(),
         decoder_inputs,
         ["logits", *layers_of("present", len(own), "decoder.")],
         sizes,
@@ -170,7 +194,7 @@ def _shapes(model: Any, result: Any, name: str, sizes: Mapping[str, int]) -> lis
     return found
 
 
-def check(model: Any, parts: Sequence[Part], runs: Mapping[str, Run], steps: int = STEPS) -> float:
+def check(model: Any, parts: Sequence[Part], runs: Mapping[str, Written], steps: int = STEPS) -> float:
     """The largest difference of a logit, relative to the largest one of its step, over a start and `steps` tokens.
 
     The batch and the lengths are not those of the export, and rows have padding behind them where the model takes a
@@ -178,29 +202,33 @@ def check(model: Any, parts: Sequence[Part], runs: Mapping[str, Run], steps: int
     Raises VerificationError at the first step whose logits differ by more than rounding.
     """
     encoder, decoder = parts
-    sizes = {name: size + 4 for name, size in encoder.sizes.items() if isinstance(size, int)} | {BATCH: 3}
+    held = {name: size for one in runs.values() for name, size in one.held.items()}
+    sizes = {name: size + 4 for name, size in encoder.sizes.items()} | {BATCH: 3, _PAST: 0} | held
     tensors = dict(zip(encoder.input_names, encoder.args(1, **sizes), strict=True))
-    if "attention_mask" in tensors and encoder.inputs[0].name == "input_ids":
-        for row in (1, 2):
-            tensors["attention_mask"][row, -2 * row :] = 0
-    present = dict(zip(encoder.output_names, runs[encoder.file](tensors), strict=True))
-    past = {
-        port.name: port.example(dict(decoder.sizes) | {BATCH: 3, _PAST: 0}, torch.Generator())
-        for port in decoder.inputs
-    }
-    past = {name: present.get(name.replace("past_key_values", "present"), item) for name, item in past.items()}
+    batch = sizes[BATCH]
+    if "attention_mask" in tensors:
+        hidden = max(tensors["attention_mask"].shape[1] // 8, 1)
+        for row in range(1, batch):
+            tensors["attention_mask"][row, -hidden * row :] = 0
+    present = runs[encoder.file](tensors)
+    past = dict(zip(decoder.input_names, decoder.args(1, **sizes), strict=True))
+    past |= {_past_of(name): item for name, item in present.items() if _past_of(name) in past}
     if "attention_mask" in tensors:
         past["encoder_attention_mask"] = tensors["attention_mask"]
-    ids = torch.randint(0, decoder.inputs[0].below, (3, 3), generator=torch.Generator().manual_seed(2))
+    start = 3 if decoder.inputs[0].shape[1] == _NEW else 1
+    ids = torch.randint(0, decoder.inputs[0].below, (batch, start), generator=torch.Generator().manual_seed(2))
     new, worst = ids, 0.0
     for count in range(1 + steps):
         with torch.no_grad():
             wanted = model(**tensors, decoder_input_ids=ids, use_cache=False).logits[:, -new.shape[1] :]
-        feed = past | {"input_ids": new}
-        found = dict(zip(decoder.output_names, runs[decoder.file](feed), strict=True))
+        found = runs[decoder.file](past | {"input_ids": new})
         wanted = wanted[:, -found["logits"].shape[1] :]
         worst = max(worst, compared(wanted, found["logits"], count, bound_of(wanted.dtype)))
-        past |= {name.replace("present", "past_key_values"): item for name, item in found.items() if name != "logits"}
+        past |= {_past_of(name): item for name, item in found.items() if name != "logits"}
         new = wanted[:, -1:].argmax(-1)
         ids = torch.cat([ids, new], 1)
     return worst
+
+
+def _past_of(name: str) -> str:
+    return name.replace("present", "past_key_values")

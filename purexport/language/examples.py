@@ -47,11 +47,11 @@ def ports_of(
         found = sizes | more
         if not runs(_tensors(ports, found)):
             continue
-        masked = [*ports, Port("attention_mask", ports[0].shape[:2], torch.int64)]
+        length = next((size for size in ports[0].shape[1:] if isinstance(size, str)), None)
+        masked = [*ports, Port("attention_mask", (BATCH, length or 1), torch.int64)]
         takes = "attention_mask" in inspect.signature(model.forward).parameters
-        if takes and ports[0].name in _TOKENS and len(ports) == 1:
-            return masked, found
-        return _varying(ports, found, runs), found
+        fits = takes and length and len(ports) == 1 and runs(_tensors(masked, found))
+        return _varying(masked if fits else ports, found, runs), found
     raise ExportError(
         f"no {main} were found that {type(model).__name__} runs on; give what its processor makes, as inputs={{...}}",
         code="not-a-decoder",

@@ -17,13 +17,16 @@ from torch import Tensor
 import proto_schema as ps
 from purexport.errors import ExportError
 from purexport.language import encoder_decoder
-from purexport.language.checked import Run
+from purexport.language.checked import Written
 from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of
 from purexport.language.folder import refuse_others, write_files
-from purexport.language.parts import Part
+from purexport.language.parts import BATCH, Part
 from purexport.options import Options
-from purexport.runtime.sessions import run, session_of
+from purexport.runtime.sessions import session_of
 from purexport.stages.finish import judge_path
+
+
+_OPEN = (BATCH, "sequence_length", "past_sequence_length", "total_sequence_length")
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Graphs:
     """The graphs of a model, and how their files are compared with torch: (model, files by name) -> difference."""
 
     parts: Sequence[Part]
-    check: Callable[[Any, Mapping[str, Run]], float]
+    check: Callable[[Any, Mapping[str, Written]], float]
 
 
 def graphs_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor] | None = None) -> Graphs | None:
@@ -88,6 +91,7 @@ def programs_of(
         )
         program, found = exported(model, part.module, part.args(), mine, target, positions or positions_of(model))
         files[part.file] = _without_unused(program.model_proto)
+        _refuse_held(part, files[part.file])
         nodes += nodes_of(program)
         fused.update(found.counts)
         reasons += [f"{part.file}: {reason}" for reason in found.reasons]
@@ -98,6 +102,20 @@ def programs_of(
         target, options.opset, dict(nodes), layers, attention, dict(fused), reasons, warnings=warnings
     )
     return files, report
+
+
+def _refuse_held(part: Part, model: ps.ModelProto) -> None:
+    """ExportError where an axis that a loop of generation needs open has one size."""
+    for item in model.graph.input if model.graph is not None else ():
+        shape = item.type.tensor_type.shape if item.type is not None and item.type.tensor_type is not None else None
+        for at, dim in enumerate(shape.dim if shape is not None else ()):
+            name = part.axes.get(item.name or "", {}).get(at)
+            if name in _OPEN and dim.dim_value is not None:
+                raise ExportError(
+                    f"{part.file}: the model holds {name} at {dim.dim_value}, the size of the example, so that no text "
+                    f"can be generated with it",
+                    code="not-a-decoder",
+                )
 
 
 def _without_unused(model: ps.ModelProto) -> ps.ModelProto:
@@ -113,11 +131,6 @@ def _without_unused(model: ps.ModelProto) -> ps.ModelProto:
     return model
 
 
-def runs_of(place: Path, graphs: Graphs) -> dict[str, Run]:
-    """The written files in onnxruntime, by name; each takes what it has an input for.  ImportError without it."""
-
-    def running(session: Any) -> Run:
-        taken = {item.name for item in session.get_inputs()}
-        return lambda feed: run(session, {name: item for name, item in feed.items() if name in taken})
-
-    return {part.file: running(session_of(str(place / part.file))) for part in graphs.parts}
+def runs_of(place: Path, graphs: Graphs) -> dict[str, Written]:
+    """The written files in onnxruntime, by name.  Raises ImportError without it."""
+    return {part.file: Written(part, session_of(str(place / part.file))) for part in graphs.parts}
