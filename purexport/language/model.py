@@ -84,18 +84,18 @@ def language_model(
         raise ValueError(f"cache={cache!r} is not supported yet; 'dynamic' is")
     folder = Path(model_or_folder) if isinstance(model_or_folder, (str, os.PathLike)) else None
     model, weights = read_folder(folder) if folder is not None else (model_or_folder, None)
-    positions = max_length or positions_of(model)
     place = Path(out)
     graphs = graphs_of(model, last_logits, inputs)
     if graphs is not None:
         opset = _OPSET if opset_version is None else opset_version
         plain = Options(opset_version=opset, capture="trace", weights=weights, progress=progress)
         beside = files_beside(folder) if folder is not None else configs_of(model)
-        report = write_graphs(model, graphs, place, beside, plain, target, positions)
+        report = write_graphs(model, graphs, place, beside, plain, target, max_length)
         if verify:
             report.difference = graphs.check(_loaded(folder, model), runs_of(place, graphs))
         return report
     decoder = decoder_of(model, last_logits)
+    positions = max_length or positions_of(model)
     options = _options(decoder, opset_version, weights, external_data, progress)
     if place.exists():
         judge_path(place / MODEL_FILE, options)

@@ -25,7 +25,6 @@ from purexport.options import Options
 from purexport.runtime.sessions import session_of
 from purexport.stages.finish import judge_path
 
-
 _OPEN = (BATCH, "sequence_length", "past_sequence_length", "total_sequence_length")
 
 
@@ -48,7 +47,13 @@ def graphs_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor
 
 
 def write_graphs(
-    model: Any, graphs: Graphs, place: Path, beside: Mapping[str, bytes], options: Options, target: str, positions: int
+    model: Any,
+    graphs: Graphs,
+    place: Path,
+    beside: Mapping[str, bytes],
+    options: Options,
+    target: str,
+    positions: int | None,
 ) -> LanguageModelReport:
     """Export the graphs, and write their files and those `beside` them to a folder.
 

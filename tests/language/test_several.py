@@ -68,7 +68,7 @@ def test_encoder_decoder(name: str, target: str, opset: int, attention: int, tmp
     assert report.difference is not None and (report.attention, report.layers) == (attention, 6)
     assert report.files[:3] == ["encoder.onnx", "decoder.onnx", "model.onnx.data"]
     whole = sum(parameter.numel() * 4 for parameter in model.parameters())  # tied ones are one parameter
-    # the angles and positions that are computed at the export are more than the weights
+    # each of them begins at a multiple of 4096
     assert (tmp_path / "model.onnx.data").stat().st_size < whole + 60 * 4096
     inputs = inputs_of(tmp_path / "decoder.onnx")
     cache = ["batch_size", 4, "past_sequence_length", 16]
