@@ -17,6 +17,8 @@ from purexport.aten.own_operators import ROTARY
 from purexport.fusion.expressions import Expressions, shape_of
 from purexport.fusion.rewriting import Site, tensor
 
+_AXES = 4  # batch, heads, tokens, elements: what the operators turn
+
 
 def rotary(site: Site) -> Sequence[Value] | None:
     """x * cos + (-b, a) * sin."""
@@ -26,7 +28,7 @@ def rotary(site: Site) -> Sequence[Value] | None:
         for x, cos in _products(known, straight):
             for turned, sin in _products(known, crossed):
                 interleaved = _turned(known, turned, x)
-                if interleaved is None:
+                if interleaved is None or len(shape_of(x) or ()) != _AXES:
                     continue
                 halves = [_each_angle_once(site, item, x, interleaved) for item in (cos, sin)]
                 if None in halves:
@@ -52,7 +54,7 @@ def split_rotary(site: Site) -> Sequence[Value] | None:
             if {frozenset(next(iter(_products(known, item)), ())) for item in more} != both:
                 continue
             x = _halves(known, a, b)
-            if x is not None:
+            if x is not None and len(shape_of(x) or ()) == _AXES:
                 type_ = site.call.outputs[0].tensor
                 return site.write(ROTARY, [type_], x=x, cos=cos, sin=sin, interleaved=False)
     return None

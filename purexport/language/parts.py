@@ -27,17 +27,20 @@ SIZES = {
 class Port:
     """An input: its name, its shape and dtype.
 
-    Integers are below `below`, or all one if that is 0: a mask.
+    Integers are below `below`, or all one if that is 0: a mask.  `only` is the one value that an example may have.
     """
 
     name: str
     shape: tuple[int | str, ...]
     dtype: torch.dtype
     below: int = 0
+    only: Tensor | None = None
 
     def example(self, sizes: Mapping[str, int], generator: torch.Generator) -> Tensor:
         """A random tensor, with these sizes for the names in the shape."""
         shape = [sizes[size] if isinstance(size, str) else size for size in self.shape]
+        if self.only is not None:
+            return self.only.clone()
         if self.dtype.is_floating_point:
             return torch.randn(shape, generator=generator).to(self.dtype)
         if not self.below:

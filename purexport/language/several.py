@@ -16,7 +16,7 @@ from torch import Tensor
 
 import proto_schema as ps
 from purexport.errors import ExportError
-from purexport.language import encoder_decoder, state
+from purexport.language import encoder_decoder, state, vision
 from purexport.language.checked import Written
 from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of
 from purexport.language.folder import refuse_others, write_files
@@ -47,6 +47,8 @@ def graphs_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor
     if encoder_decoder.is_encoder_decoder(model):
         parts = encoder_decoder.parts_of(model, last_logits, inputs)
         return Graphs(parts, encoder_decoder.check)
+    if vision.has_pictures(model):
+        return Graphs(vision.parts_of(model, last_logits, inputs), vision.check)
     slots = state.slots_of(model)
     if slots:
         single = state.parts_of(model, slots, last_logits, single=True)

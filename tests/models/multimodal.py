@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from purexport.language.state import slots_of
+from purexport.language.vision import has_pictures
 from tests.models import decoders
 from tests.models.decoders import LeftOutError, line
 
@@ -63,12 +64,15 @@ def made(name: str, kind: str) -> tuple[Any, dict[str, torch.Tensor] | None]:
         model_class = getattr(decoders.library(), name)
         config = _config(model_class)
         model = decoders.tiny_model(model_class, config)
+        keeps = kind == "state" and bool(slots_of(model))
     except LeftOutError:
         raise
     except Exception as error:  # whatever a class needs that is not here
-        raise LeftOutError(f"no tiny model: {line(error)}") from error
-    if kind == "state" and not slots_of(model):
+        raise LeftOutError(f"no tiny model that runs: {line(error)}") from error
+    if kind == "state" and not keeps:
         raise LeftOutError("keeps nothing but keys and values")
+    if kind == "vision" and not has_pictures(model):
+        raise LeftOutError("has no get_image_features, or no token for pictures")
     if kind == "encoder-decoder" and not getattr(model.config, "is_encoder_decoder", False):
         raise LeftOutError("is no encoder-decoder")
     return model, None
