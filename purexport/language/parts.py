@@ -27,7 +27,7 @@ SIZES = {
 class Port:
     """An input: its name, its shape and dtype.
 
-    Integers are below `below`, or all one if that is 0: a mask.  `only` is the one value that an example may have.
+    Integers are below `below`, or all one if that is 0: a mask.  `only` is the one value that is taken.
     """
 
     name: str

@@ -6,6 +6,8 @@ decoder.onnx: (inputs_embeds, attention_mask, position_ids, ..., past_key_values
 (logits, present.N.key, present.N.value, ...)
 
 The structure is that of transformers: `get_image_features`, `get_input_embeddings`, `get_decoder`, `image_token_id`.
+A graph of vision takes one picture of one size: how a model cuts pictures into patches is written for numbers that it
+reads from the sizes (`image_grid_thw`), so these are no inputs.
 What the decoder is called with beside embeddings, mask, positions and cache is looked at in a call of the whole model:
 where that is more than the graphs can hand on, the model is refused.
 """
@@ -50,15 +52,17 @@ def _token_of(model: Any) -> int | None:
 class See(nn.Module):
     """Pictures to features."""
 
-    def __init__(self, model: nn.Module, names: Sequence[str], source: str) -> None:
+    def __init__(self, model: nn.Module, ports: Sequence[Port], source: str) -> None:
         super().__init__()
         self.model = model
-        self._names = list(names)
+        self._names = [port.name for port in ports if port.only is None]
+        self.fixed = {port.name: port.only for port in ports if port.only is not None}
         self._source = source
 
     def forward(self, *tensors: Tensor) -> Tensor:
         """[places in the text, hidden size]"""
-        given = dict(zip(self._names, tensors, strict=True))
+        fixed = {name: item.to(tensors[0].device) for name, item in self.fixed.items()}
+        given = dict(zip(self._names, tensors, strict=True)) | fixed
         found = _until(self.model, self._source, given) if self._source else _features(self.model, given)
         return found.reshape(-1, found.shape[-1])
 
@@ -231,13 +235,14 @@ def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor]
         for part, size in zip(("key", "value"), sizes, strict=True)
     ]
     sizes = SIZES | {_FEATURES: 5}
+    pixels = [port for port in ports if port.only is None]
     embedding = [
         Port("input_ids", (BATCH, _NEW), torch.int64, words),
         Port("image_features", (_FEATURES, width), dtype),
     ]
     decoder = Decode(model, [port.name for port in given], last_logits).eval()
     return [
-        Part(VISION, See(model, [port.name for port in ports], source).eval(), ports, ["image_features"], sizes),
+        Part(VISION, See(model, ports, source).eval(), pixels, ["image_features"], sizes),
         Part(EMBEDDING, Embed(model, token).eval(), embedding, ["inputs_embeds"], sizes),
         Part(DECODER, decoder, [*given, *past], ["logits", *layers_of("present", len(shapes), "")], sizes),
     ]
@@ -308,6 +313,7 @@ def check(model: Any, parts: Sequence[Part], runs: Mapping[str, Written], steps:
     token = int(_token_of(model) or 0)
     pictures = dict(zip(vision.input_names, vision.args(2), strict=True))
     features = runs[VISION](pictures)["image_features"]
+    pictures |= getattr(vision.module, "fixed", {})
     given = _prompt(model, pictures, features.shape[0], token)
     state = dict(zip(decoder.input_names, decoder.args(**{BATCH: 1, _PAST: 0}), strict=True))
     new, worst = given["input_ids"], 0.0
