@@ -17,7 +17,7 @@ import proto_schema as ps
 import purexport
 from purexport.cli.main import main
 from purexport.errors import ExportError, VerificationError
-from purexport.language import encoder_decoder
+from purexport.language import encoder_decoder, state
 from tests.torchvision_shim import torchvision
 
 torchvision()  # transformers imports it where it is installed
@@ -146,3 +146,78 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"no input_ids were found .*give what its processor makes"):
         purexport.language_model(model, tmp_path, inputs={"input_ids": torch.zeros(2, 3, 4)})
     assert not list(tmp_path.iterdir())
+
+
+WORDS = {"vocab_size": 99, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
+WORDS |= {"num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 128, "pad_token_id": 0}
+PICTURE = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
+PICTURE |= {"image_size": 16, "patch_size": 8}
+PATCHES = {"depth": 1, "embed_dim": 32, "hidden_size": 64, "num_heads": 4, "mlp_ratio": 2, "patch_size": 4}
+ANGLES = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
+
+
+def _pictures(name: str) -> Any:
+    """The config of a model that reads pictures."""
+    if name == "LlavaForConditionalGeneration":
+        text = transformers.LlamaConfig(**WORDS)
+        return transformers.LlavaConfig(
+            vision_config=transformers.CLIPVisionConfig(**PICTURE), text_config=text, image_token_index=98
+        )
+    if name == "Gemma3ForConditionalGeneration":
+        text = transformers.Gemma3TextConfig(**WORDS, sliding_window=8, query_pre_attn_scalar=16)
+        vision = transformers.SiglipVisionConfig(**PICTURE)
+        return transformers.Gemma3Config(vision_config=vision, text_config=text, mm_tokens_per_image=4, image_token_id=98)
+    text = WORDS | {"rope_parameters": ANGLES}
+    return transformers.Qwen2VLConfig(
+        text_config=text, vision_config=PATCHES, image_token_id=98, video_token_id=97, vision_start_token_id=96
+    )
+
+
+def _random(model: Any) -> Any:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.15) if parameter.dim() > 1 else parameter.add_(0.1)
+    return model.eval()
+
+
+# Gemma 3 sees all of a picture at once, and Qwen2-VL has three positions for a token
+@pytest.mark.parametrize("name", ["LlavaForConditionalGeneration", "Gemma3ForConditionalGeneration", "Qwen2VLForConditionalGeneration"])  # fmt: skip  # noqa: E501
+def test_pictures(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = _random(getattr(transformers, name)(_pictures(name)))
+    report = purexport.language_model(model, tmp_path, verify=True)
+    assert report.difference is not None and report.attention == report.layers
+    assert report.files[:4] == ["vision.onnx", "embedding.onnx", "decoder.onnx", "model.onnx.data"]
+    assert list(inputs_of(tmp_path / "vision.onnx")) == ["pixel_values"]
+    decoder = inputs_of(tmp_path / "decoder.onnx")
+    assert ("token_type_ids" in decoder) == name.startswith("Gemma3")
+    assert len(decoder["position_ids"]) == (3 if name.startswith("Qwen2VL") else 2)
+
+
+STATES: list[tuple[str, dict[str, Any], list[str], Any]] = [
+    ("MambaForCausalLM", {"state_size": 8, "expand": 2}, ["0.conv_state", "0.recurrent_state"], 1),
+    ("Lfm2ForCausalLM", {"layer_types": ["conv", "full_attention"]}, ["0.conv_state", "1.key"], "sequence_length"),
+]
+
+
+@pytest.mark.parametrize(("name", "more", "slots", "length"), STATES, ids=[row[0] for row in STATES])
+def test_state(name: str, more: dict[str, Any], slots: list[str], length: Any, tmp_path: Path) -> None:
+    """State is an input and an output; where a model loops over tokens the file takes them one by one."""
+    kind = getattr(transformers, name)
+    torch.manual_seed(0)
+    model = _random(kind(kind.config_class(**WORDS, **more)))
+    report = purexport.language_model(model, tmp_path, verify=True)
+    assert report.difference is not None
+    inputs = inputs_of(tmp_path / "model.onnx")
+    assert {f"past_key_values.{slot}" for slot in slots} <= set(inputs)
+    assert inputs["input_ids"] == ["batch_size", length]
+
+
+def test_a_loop_over_chunks_is_found() -> None:
+    """A model that cuts a text into chunks would be written for the number of chunks of the example."""
+    linear = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8}
+    linear |= {"linear_value_head_dim": 8, "layer_types": ["linear_attention", "full_attention"], "num_experts": 0}
+    model = transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(**WORDS, **linear)).eval()
+    slots = state.slots_of(model)
+    assert {slot.attribute for slot in slots} == {"keys", "values", "conv_states", "recurrent_states"}
+    assert not state.takes_any_length(model, slots)

@@ -35,6 +35,9 @@ SIZES: dict[str, Any] = {
     "num_global_layers": 1,
     "relative_attention_num_buckets": 8,
     "decoder_start_token_id": 1,
+    **dict.fromkeys(("image_token_id", "image_token_index"), 98),
+    **dict.fromkeys(("video_token_id", "video_token_index"), 97),
+    "vision_start_token_id": 96,
     "image_size": 32,
     "patch_size": 8,
 }
