@@ -166,7 +166,9 @@ def _pictures(name: str) -> Any:
     if name == "Gemma3ForConditionalGeneration":
         text = transformers.Gemma3TextConfig(**WORDS, sliding_window=8, query_pre_attn_scalar=16)
         vision = transformers.SiglipVisionConfig(**PICTURE)
-        return transformers.Gemma3Config(vision_config=vision, text_config=text, mm_tokens_per_image=4, image_token_id=98)
+        return transformers.Gemma3Config(
+            vision_config=vision, text_config=text, mm_tokens_per_image=4, image_token_id=98
+        )
     text = WORDS | {"rope_parameters": ANGLES}
     return transformers.Qwen2VLConfig(
         text_config=text, vision_config=PATCHES, image_token_id=98, video_token_id=97, vision_start_token_id=96
