@@ -28,7 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from purexport.fusion.targets import TARGETS  # noqa: E402
-from purexport.language.model import LanguageModelReport, language_model, program_of  # noqa: E402
+from purexport.language.exported import LanguageModelReport  # noqa: E402
+from purexport.language.model import language_model, program_of  # noqa: E402
 from purexport.runtime.sessions import run, session_of  # noqa: E402
 from tests.models import decoders  # noqa: E402
 from tests.torchvision_shim import torchvision  # noqa: E402

@@ -48,6 +48,7 @@ from proto_schema.payload import FileRange, LazyPayload, Payload
 if TYPE_CHECKING:
     from proto_schema import checker, external, helper, numpy_helper, operators, shape_inference, sizes, text, wire
     from proto_schema.files import dumps, load, loads, plan, save
+    from proto_schema.sharing import share
     from proto_schema.sizes import Size
 
 _SUBMODULES = (
@@ -61,7 +62,7 @@ _SUBMODULES = (
     "text",
     "wire",
 )
-_FILE_FUNCTIONS = ("dumps", "load", "loads", "plan", "save")
+_FILE_FUNCTIONS = {**dict.fromkeys(("dumps", "load", "loads", "plan", "save"), "files"), "share": "sharing"}
 
 
 def __getattr__(name: str) -> Any:
@@ -70,7 +71,7 @@ def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return import_module(f"proto_schema.{name}")
     if name in _FILE_FUNCTIONS:
-        value = globals()[name] = getattr(import_module("proto_schema.files"), name)
+        value = globals()[name] = getattr(import_module(f"proto_schema.{_FILE_FUNCTIONS[name]}"), name)
         return value
     raise AttributeError(f"module 'proto_schema' has no attribute {name!r}")
 
@@ -127,6 +128,7 @@ __all__ = [
     "plan",
     "save",
     "shape_inference",
+    "share",
     "sizes",
     "text",
     "wire",

@@ -26,7 +26,7 @@ from purexport.version import VERSION
 
 VERBS = (
     *("demo", "export", "show", "inspect", "locate", "stat", "check", "infer", "canonicalize", "diff", "edit"),
-    *("extract", "salvage", "html", "llm", "completion"),
+    *("extract", "salvage", "html", "share", "llm", "completion"),
 )
 """The modules of `verbs`, in the order of the help."""
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from purexport.aten import own_operators as own
 from purexport.aten.graph import Arg, AtenGraph, Block, Call, Dim, Input, TensorType, Value, map_values, values_in
 from purexport.fusion.expressions import Expressions
 
@@ -27,6 +28,7 @@ class Fused:
 
     counts: dict[str, int] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
+    attention: int = 0  # calls of attention in the end, whatever they became
 
 
 class Site:
@@ -68,6 +70,7 @@ def rewrite(graph: AtenGraph, rows: Sequence[Row]) -> Fused:
     fused = Fused()
     for row in rows:
         _rewrite_by(graph, row, fused)
+    fused.attention = _attention_in(graph)
     return fused
 
 
@@ -111,6 +114,17 @@ def _used(calls: Sequence[Call], outputs: Sequence[Arg]) -> list[Call]:
             needed.update(call.inputs())
             found.append(call)
     return found[::-1]
+
+
+def _attention_in(graph: AtenGraph) -> int:
+    """How many calls of attention the outputs need; what only gives a size is not computed."""
+    needed = set(values_in(graph.outputs))
+    count = 0
+    for call in reversed(graph.calls):
+        if needed.intersection(call.outputs) and call.base != "aten::size":
+            needed.update(call.inputs())
+            count += call.target in (own.ATTENTION, own.GROUP_QUERY_ATTENTION)
+    return count
 
 
 def _use(call: Call, current: Callable[[Value], Value]) -> None:

@@ -47,8 +47,25 @@ def read_folder(folder: Path) -> tuple[Any, Checkpoint]:
     transformers = library()
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     with parameters_without_values():
-        model = transformers.AutoModelForCausalLM.from_config(config)
+        model = class_of(config)._from_config(config)
     return model.eval(), Checkpoint(weights, rename={"": "model."}, strict=False)
+
+
+def class_of(config: Any) -> Any:
+    """The class of transformers that a config was saved with; one with a language-model head where it names none.
+
+    Raises ExportError where there is none.
+    """
+    transformers = library()
+    for name in getattr(config, "architectures", None) or ():
+        if hasattr(transformers, name):
+            return getattr(transformers, name)
+    mappings = library("models.auto.modeling_auto")
+    for kind in ("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_TEXT_TO_TEXT"):
+        mapping = getattr(mappings, f"MODEL_FOR_{kind}_MAPPING")
+        if type(config) in mapping:
+            return mapping[type(config)]
+    raise ExportError(f"{type(config).__name__} is of no model that generates text", code="not-a-decoder")
 
 
 def files_beside(source: Path) -> dict[str, bytes]:

@@ -1,0 +1,68 @@
+"""Language models of transformers with more than one graph: encoder-decoders, other state, pictures.
+
+A case is a class with a tiny random config, and the inputs that a processor would make, where the model needs more
+than its config says.  transformers is imported where it is needed, so this module may be imported without it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tests.models import decoders
+from tests.models.decoders import LeftOutError, line
+
+# what the configs of encoders need beside the sizes of decoders, by the name of an argument
+SIZES: dict[str, Any] = {
+    **dict.fromkeys(("num_mel_bins", "input_feat_per_channel"), 20),
+    **dict.fromkeys(("encoder_num_hidden_layers", "decoder_num_hidden_layers", "speech_encoder_layers"), 2),
+    **dict.fromkeys(("encoder_num_attention_heads", "decoder_num_attention_heads"), 4),
+    **dict.fromkeys(("encoder_num_key_value_heads", "decoder_num_key_value_heads"), 4),
+    **dict.fromkeys(("speech_encoder_attention_heads", "conformer_num_attention_heads"), 4),
+    **dict.fromkeys(("d_kv", "kv_dim"), 8),
+    **dict.fromkeys(("d_ff", "speech_encoder_intermediate_size", "t2u_encoder_ffn_dim", "t2u_decoder_ffn_dim"), 48),
+    **dict.fromkeys(("t2u_encoder_layers", "t2u_decoder_layers", "adaptor_kernel_size", "num_adapter_layers"), 2),
+    **dict.fromkeys(("t2u_encoder_attention_heads", "t2u_decoder_attention_heads"), 4),
+    "feature_projection_input_dim": 20,
+    "src_vocab_size": 99,
+    "tgt_vocab_size": 99,
+    "decoder_vocab_size": 99,
+    "conv_channels": 32,
+    "attention_window": 4,
+    "num_global_layers": 1,
+    "relative_attention_num_buckets": 8,
+    "decoder_start_token_id": 1,
+    "image_size": 32,
+    "patch_size": 8,
+}
+OVERRIDES: dict[str, dict[str, Any]] = {}
+_WITHOUT_HEADS = ("is_decoder",)  # what tells a decoder alone
+
+
+def made(name: str, kind: str) -> tuple[Any, dict[str, torch.Tensor] | None]:
+    """The model of a class, and inputs or None.  Raises LeftOutError with the reason where it is no case."""
+    try:
+        model_class = getattr(decoders.library(), name)
+        config = _config(model_class)
+        model = decoders.tiny_model(model_class, config)
+    except LeftOutError:
+        raise
+    except Exception as error:  # whatever a class needs that is not here
+        raise LeftOutError(f"no tiny model: {line(error)}") from error
+    if kind == "encoder-decoder" and not getattr(model.config, "is_encoder_decoder", False):
+        raise LeftOutError("is no encoder-decoder")
+    return model, None
+
+
+def _config(model_class: Any) -> Any:
+    before, overrides = dict(decoders.TINY), dict(decoders.OVERRIDES)
+    decoders.TINY.update(SIZES)
+    decoders.OVERRIDES.update(OVERRIDES)
+    try:
+        return decoders.tiny_config(model_class.config_class, _WITHOUT_HEADS)
+    finally:
+        decoders.TINY.clear()
+        decoders.TINY.update(before)
+        decoders.OVERRIDES.clear()
+        decoders.OVERRIDES.update(overrides)
