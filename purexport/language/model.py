@@ -29,7 +29,7 @@ from purexport.language.folder import (
     write_files,
 )
 from purexport.language.library import library
-from purexport.language.several import graphs_of, runs_of, write_graphs
+from purexport.language.several import check_graphs, graphs_of, write_graphs
 from purexport.language.step import BATCH, PAST, SEQ, Decoder, decoder_of
 from purexport.options import Options
 from purexport.program import ONNXProgram
@@ -90,9 +90,9 @@ def language_model(
         opset = _OPSET if opset_version is None else opset_version
         plain = Options(opset_version=opset, capture="trace", weights=weights, progress=progress)
         beside = files_beside(folder) if folder is not None else configs_of(model)
-        report = write_graphs(model, graphs, place, beside, plain, target, max_length)
+        report, graphs = write_graphs(model, graphs, place, beside, plain, target, max_length)
         if verify:
-            report.difference = graphs.check(_loaded(folder, model), runs_of(place, graphs))
+            report.difference = check_graphs(_loaded(folder, model), graphs, place)
         return report
     decoder = decoder_of(model, last_logits)
     positions = max_length or positions_of(model)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 import proto_schema as ps
 from purexport.errors import ExportError
-from purexport.language import encoder_decoder
+from purexport.language import encoder_decoder, state
 from purexport.language.checked import Written
 from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of
 from purexport.language.folder import refuse_others, write_files
@@ -30,10 +30,14 @@ _OPEN = (BATCH, "sequence_length", "past_sequence_length", "total_sequence_lengt
 
 @dataclass(frozen=True)
 class Graphs:
-    """The graphs of a model, and how their files are compared with torch: (model, files by name) -> difference."""
+    """The graphs of a model, and how their files are compared with torch: (model, parts, files by name) -> difference.
+
+    `others` are what is tried where the model holds an axis of `parts`.
+    """
 
     parts: Sequence[Part]
-    check: Callable[[Any, Mapping[str, Written]], float]
+    compare: Callable[[Any, Sequence[Part], Mapping[str, Written]], float]
+    others: Sequence[Part] = ()
 
 
 def graphs_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor] | None = None) -> Graphs | None:
@@ -42,7 +46,13 @@ def graphs_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor
         return None
     if encoder_decoder.is_encoder_decoder(model):
         parts = encoder_decoder.parts_of(model, last_logits, inputs)
-        return Graphs(parts, lambda loaded, runs: encoder_decoder.check(loaded, parts, runs))
+        return Graphs(parts, encoder_decoder.check)
+    slots = state.slots_of(model)
+    if slots:
+        single = state.parts_of(model, slots, last_logits, single=True)
+        if not state.takes_any_length(model, slots):
+            return Graphs(single, state.check)
+        return Graphs(state.parts_of(model, slots, last_logits), state.check, single)
     return None
 
 
@@ -54,27 +64,39 @@ def write_graphs(
     options: Options,
     target: str,
     positions: int | None,
-) -> LanguageModelReport:
-    """Export the graphs, and write their files and those `beside` them to a folder.
+) -> tuple[LanguageModelReport, Graphs]:
+    """Export the graphs, and write their files and those `beside` them to a folder; the report, and what was written.
 
     Raises as `export` does; ExportError for a target that runs single decoders only; OSError.
     """
     if target == "onnxruntime-genai":
         raise ExportError(
-            "onnxruntime-genai is given single decoders only; write this model for target='onnxruntime'",
+            "onnxruntime-genai is given decoders of keys and values only; write this model for target='onnxruntime'",
             code="not-a-decoder",
         )
     if place.exists():
         for part in graphs.parts:
             judge_path(place / part.file, options)
     refuse_others(place, beside)
-    files, report = programs_of(model, graphs.parts, options, target, positions)
+    try:
+        files, report = programs_of(model, graphs.parts, options, target, positions)
+    except ExportError:
+        if not graphs.others:
+            raise
+        graphs = replace(graphs, parts=graphs.others, others=())
+        files, report = programs_of(model, graphs.parts, options, target, positions)
     place.mkdir(parents=True, exist_ok=True)
     plan = ps.share(files, place, progress=options.progress)
     write_files(place, beside)
     report.files = [*files, *([Path(plan.data).name] if plan.data else []), *beside]
     report.bytes = sum((place / name).stat().st_size for name in report.files)
-    return report
+    return report, graphs
+
+
+def check_graphs(model: Any, graphs: Graphs, place: Path) -> float:
+    """How far the written files are from the model.  Raises VerificationError, ImportError without onnxruntime."""
+    runs = {part.file: Written(part, session_of(str(place / part.file))) for part in graphs.parts}
+    return graphs.compare(model, graphs.parts, runs)
 
 
 def programs_of(
@@ -134,8 +156,3 @@ def _without_unused(model: ps.ModelProto) -> ps.ModelProto:
             inner += [attribute.g for node in body.node for attribute in node.attribute if attribute.g is not None]
         graph.input = [item for item in graph.input if item.name in used]
     return model
-
-
-def runs_of(place: Path, graphs: Graphs) -> dict[str, Written]:
-    """The written files in onnxruntime, by name.  Raises ImportError without it."""
-    return {part.file: Written(part, session_of(str(place / part.file))) for part in graphs.parts}

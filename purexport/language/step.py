@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from purexport.errors import ExportError
 from purexport.language.library import library
@@ -133,10 +134,13 @@ def decoder_of(model: Any, last_logits: bool = False) -> Decoder:
     return Decoder(Step(model, takes, last_logits).eval(), shapes, takes, tensors[0].dtype, result.logits.shape[-1])
 
 
-def called(model: Any, asked: dict[str, Any], function: Callable[..., Any] | None = None) -> Any:
-    """The result of a model, or of a function that calls it; without values of parameters also that has none."""
+def called(model: Any, asked: dict[str, Any], function: Callable[..., Any] | None = None, values: bool = True) -> Any:
+    """The result of a model, or of a function that calls it.
+
+    It has no values where the model's parameters have none, or without `values`: then only shapes are computed.
+    """
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    if not any(tensor.is_meta for tensor in tensors.values()):
+    if values and not any(tensor.is_meta for tensor in tensors.values()):
         return (function or model)(**asked)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fakes = {
@@ -145,7 +149,17 @@ def called(model: Any, asked: dict[str, Any], function: Callable[..., Any] | Non
         }
         given = {name: mode.from_tensor(item) if isinstance(item, Tensor) else item for name, item in asked.items()}
         named = {f"model.{name}": tensor for name, tensor in fakes.items()}
-        return torch.func.functional_call(_Calling(model, function or model), named, (), given, tie_weights=True)
+        with _GroupedProducts():  # type: ignore[no-untyped-call]
+            return torch.func.functional_call(_Calling(model, function or model), named, (), given, tie_weights=True)
+
+
+class _GroupedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Gives products of grouped rows their shape where torch, asked for shapes only, refuses all but bfloat16."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._grouped_mm.default and (args[0].dim(), args[1].dim()) == (2, 3):
+            return args[0].new_empty(args[0].shape[0], args[1].shape[2])
+        return func(*args, **(kwargs or {}))
 
 
 class _Calling(torch.nn.Module):

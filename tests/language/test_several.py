@@ -141,7 +141,7 @@ def test_verify_finds(place: str, fault: Any, tmp_path: Path, monkeypatch: pytes
 
 def test_refusals(tmp_path: Path) -> None:
     model = made("T5ForConditionalGeneration")
-    with pytest.raises(ExportError, match="onnxruntime-genai is given single decoders only"):
+    with pytest.raises(ExportError, match="onnxruntime-genai is given decoders of keys and values only"):
         purexport.language_model(model, tmp_path, "onnxruntime-genai")
     with pytest.raises(ExportError, match=r"no input_ids were found .*give what its processor makes"):
         purexport.language_model(model, tmp_path, inputs={"input_ids": torch.zeros(2, 3, 4)})

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from purexport.language.state import slots_of
 from tests.models import decoders
 from tests.models.decoders import LeftOutError, line
 
@@ -36,7 +37,23 @@ SIZES: dict[str, Any] = {
     "image_size": 32,
     "patch_size": 8,
 }
-OVERRIDES: dict[str, dict[str, Any]] = {}
+_SSM = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_expand": 2, "mamba_n_groups": 1, "mamba_chunk_size": 16}
+_MIXED = {"layer_types": ["linear_attention", "full_attention"]}
+_LINEAR = {f"linear_{name}": size for name, size in (("num_key_heads", 2), ("num_value_heads", 4))}
+_LINEAR |= {f"linear_{name}_head_dim": 8 for name in ("key", "value")}
+# what single configs need beside that, by model type
+OVERRIDES: dict[str, dict[str, Any]] = {
+    "bamba": {**_SSM, "attn_layer_indices": [1]},
+    "granitemoehybrid": {**_SSM, "layer_types": ["mamba", "attention"]},
+    "falcon_h1": {**_SSM, "mamba_d_ssm": 64, "mamba_d_head": 8},
+    "mamba2": {"num_heads": 8, "head_dim": 8, "expand": 2, "n_groups": 1, "chunk_size": 16},
+    "nemotron_h": {"mamba_num_heads": 8, "mamba_head_dim": 8, "chunk_size": 16, "n_groups": 1},
+    **{name: {**_LINEAR, **_MIXED} for name in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "olmo_hybrid")},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "expert_layer_period": 2, "expert_layer_offset": 1},
+    "lfm3": {"layer_types": ["conv", "full_attention"]},
+    "kimi_linear": {"layer_types": ["linear_attention", "full_attention"], "num_key_value_heads": 4},
+    "bailing_hybrid": {"layer_types": ["linear_attention", "full_attention"]},
+}
 _WITHOUT_HEADS = ("is_decoder",)  # what tells a decoder alone
 
 
@@ -50,6 +67,8 @@ def made(name: str, kind: str) -> tuple[Any, dict[str, torch.Tensor] | None]:
         raise
     except Exception as error:  # whatever a class needs that is not here
         raise LeftOutError(f"no tiny model: {line(error)}") from error
+    if kind == "state" and not slots_of(model):
+        raise LeftOutError("keeps nothing but keys and values")
     if kind == "encoder-decoder" and not getattr(model.config, "is_encoder_decoder", False):
         raise LeftOutError("is no encoder-decoder")
     return model, None
