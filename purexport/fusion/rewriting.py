@@ -40,13 +40,14 @@ class Site:
         self.call = call
         self.before: list[Call] = []
         self.instead: dict[Value, Value] = {}  # of values that other calls make, for the outputs of the graph
+        self.behind: dict[Value, Value] = {}  # the same for the calls behind this one, and for the outputs
         self._fused = fused
 
     def write(self, target: str, types: Iterable[TensorType], /, **args: Arg) -> list[Value]:
         """The results of a new call."""
         outputs = [Value(type_) for type_ in types]
         self.before.append(Call(target, args, outputs, self.call.source))
-        return outputs
+        return list(outputs)
 
     def constant(self, tensor: torch.Tensor, name: str) -> Value:
         """A constant; the same one for the same tensor."""
@@ -77,11 +78,13 @@ def _rewrite_by(graph: AtenGraph, row: Row, fused: Fused) -> None:
     known = Expressions(graph)
     instead: dict[Value, Value] = {}
     outputs: dict[Value, Value] = {}
+    behind: dict[Call, dict[Value, Value]] = {}  # by the call behind which they count
     calls: list[Call] = []
+    passed: dict[Value, Value] = {}
 
     def current(value: Value) -> Value:
-        while value in instead:
-            value = instead[value]
+        while value in instead or value in passed:
+            value = instead[value] if value in instead else passed[value]
         return value
 
     for call in graph.calls:
@@ -93,9 +96,11 @@ def _rewrite_by(graph: AtenGraph, row: Row, fused: Fused) -> None:
             calls += site.before
             instead.update(zip(call.outputs, found, strict=True))
             outputs.update(site.instead)
+            behind[call] = site.behind
         calls.append(call)
     for call in calls:
         _use(call, current)
+        passed.update(behind.get(call, {}))
     graph.outputs = [map_values(item, lambda value: current(outputs.get(value, value))) for item in graph.outputs]
     graph.calls = _used(calls, graph.outputs)
 

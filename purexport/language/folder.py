@@ -102,8 +102,11 @@ def write_files(out: Path, files: Mapping[str, bytes]) -> None:
                 file.write([content], len(content))
 
 
-def genai_config(model: Any, decoder: Decoder, positions: int) -> bytes:
-    """What onnxruntime-genai reads: the names of inputs and outputs, sizes, and how to search."""
+def genai_config(model: Any, decoder: Decoder, positions: int, *, one_buffer: bool) -> bytes:
+    """What onnxruntime-genai reads: the names of inputs and outputs, sizes, and how to search.
+
+    With `one_buffer` it gives the file one buffer for the past and the present of a layer, as long as the text may get.
+    """
     config, generation = model.config.get_text_config(), getattr(model, "generation_config", None)
 
     def token(name: str) -> Any:
@@ -145,7 +148,7 @@ def genai_config(model: Any, decoder: Decoder, positions: int) -> bytes:
         "num_beams": 1,
         "num_return_sequences": 1,
     }
-    search |= {"past_present_share_buffer": True, "repetition_penalty": 1.0, "temperature": 1.0}
+    search |= {"past_present_share_buffer": one_buffer, "repetition_penalty": 1.0, "temperature": 1.0}
     known = {name: item for name, item in whole.items() if item is not None}
     return (json.dumps({"model": known, "search": search}, indent=2) + "\n").encode()
 

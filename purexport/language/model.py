@@ -100,10 +100,12 @@ def language_model(
     if place.exists():
         judge_path(place / MODEL_FILE, options)
     files = files_beside(folder) if folder is not None else configs_of(model)
-    if target == "onnxruntime-genai":
-        files |= {"genai_config.json": genai_config(model, decoder, positions)}
     refuse_others(place, files)
     program, report = _exported(model, decoder, options, target, positions)
+    if target == "onnxruntime-genai":
+        one_buffer = _takes_one_buffer(program, decoder)
+        files |= {"genai_config.json": genai_config(model, decoder, positions, one_buffer=one_buffer)}
+        refuse_others(place, files)
     place.mkdir(parents=True, exist_ok=True)
     program.save(place / MODEL_FILE, external_data=external_data)
     write_files(place, files)
@@ -155,6 +157,14 @@ def _exported(
     return program, LanguageModelReport(
         target, opset, dict(nodes), decoder.layers, attention, fused.counts, fused.reasons, warnings=warnings
     )
+
+
+def _takes_one_buffer(program: ONNXProgram, decoder: Decoder) -> bool:
+    """Whether the past may be a buffer that is longer than what is in it: only GroupQueryAttention looks at it."""
+    graph = program.model_proto.graph
+    past = set(decoder.input_names[-2 * decoder.layers :])
+    nodes = graph.node if graph is not None else ()
+    return all(node.op_type == "GroupQueryAttention" or past.isdisjoint(node.input) for node in nodes)
 
 
 def _verified(folder: Path | None, decoder: Decoder, place: Path, last_logits: bool) -> float:

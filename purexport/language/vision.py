@@ -181,7 +181,11 @@ def _pictures_of(model: Any, given: Mapping[str, Tensor] | None) -> Iterator[lis
         yield [pixels, Port("image_grid_thw", (1, 3), torch.int64, 1, grid)]
     size = getattr(vision, "image_size", 224)
     high, wide = size if isinstance(size, (list, tuple)) else (size, size)
-    yield [Port("pixel_values", (1, channels, high, wide), dtype)]
+    whole = torch.tensor([[high, wide]])
+    more = [Port("image_sizes", (1, 2), torch.int64, 1, whole)] if "image_sizes" in taken else []
+    for shape in ((1, channels, high, wide), (1, 1, channels, high, wide)):
+        pixels = Port("pixel_values", shape, dtype)
+        yield from ([pixels, *extra] for extra in ((more, []) if more else ([],)))
 
 
 def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor] | None = None) -> list[Part]:
@@ -205,7 +209,7 @@ def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor]
             continue
         break
     else:
-        reason = f": {failed[-1]}".partition("\n")[0] if failed else ""
+        reason = f" ({failed[0]})".partition("\n")[0] if failed else ""
         raise ExportError(
             f"{name} does not run on pictures as its config has them; give what its processor makes, as inputs={{...}}"
             + reason,

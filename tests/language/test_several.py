@@ -217,7 +217,7 @@ def test_state(name: str, more: dict[str, Any], slots: list[str], length: Any, t
 
 def test_a_loop_over_chunks_is_found() -> None:
     """A model that cuts a text into chunks would be written for the number of chunks of the example."""
-    linear = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8}
+    linear: dict[str, Any] = {"linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8}
     linear |= {"linear_value_head_dim": 8, "layer_types": ["linear_attention", "full_attention"], "num_experts": 0}
     model = transformers.Qwen3NextForCausalLM(transformers.Qwen3NextConfig(**WORDS, **linear)).eval()
     slots = state.slots_of(model)

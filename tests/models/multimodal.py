@@ -47,6 +47,7 @@ _LINEAR = {f"linear_{name}": size for name, size in (("num_key_heads", 2), ("num
 _LINEAR |= {f"linear_{name}_head_dim": 8 for name in ("key", "value")}
 # what single configs need beside that, by model type
 OVERRIDES: dict[str, dict[str, Any]] = {
+    "gemma3": {"mm_tokens_per_image": 4},
     "bamba": {**_SSM, "attn_layer_indices": [1]},
     "granitemoehybrid": {**_SSM, "layer_types": ["mamba", "attention"]},
     "falcon_h1": {**_SSM, "mamba_d_ssm": 64, "mamba_d_head": 8},
