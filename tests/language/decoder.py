@@ -56,6 +56,13 @@ def first_part_only(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((in_halves(x[..., :width], cos, sin), x[..., width:]), -1)
 
 
+def without_batch(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The angles have an axis less than what they turn."""
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), -1)
+    return x * torch.cat((cos, cos), -1)[0] + turned * torch.cat((sin, sin), -1)[0]
+
+
 def with_a_mistake(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Nearly a rotary embedding: the sign of the other half is turned."""
     half = x.shape[-1] // 2

@@ -31,6 +31,7 @@ ROWS: dict[str, tuple[Any, Any, Any, dict[str, Any], dict[str, int]]] = {
     "masked-fill": (parts.powers, parts.in_halves, parts.masked_fill, {}, {NORM: 1, ROTARY: 2, "written_attention": 1}),
     "no-norm": (parts.mean_of_another, parts.in_halves, parts.recorded, {}, {ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
     "no-rotary": (parts.powers, parts.with_a_mistake, parts.recorded, {}, {NORM: 1, ATTENTION: 1, TOKENS: 1}),
+    "angles-without-batch": (parts.powers, parts.without_batch, parts.recorded, {}, {NORM: 1, ATTENTION: 1, TOKENS: 1}),
     "unequal-angles": (parts.powers, parts.unequal_angles, parts.recorded, {}, {NORM: 1, ATTENTION: 1, TOKENS: 1}),
     "no-biases": (*HALVES, {"biases": False}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
     "behind-a-sum": (*HALVES, {"behind": parts.norm_of_a_sum}, {NORM: 2, ROTARY: 2, ATTENTION: 1, SKIP: 1, TOKENS: 1}),
