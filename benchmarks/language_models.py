@@ -12,11 +12,15 @@ Linux, transformers and onnxruntime.
 from __future__ import annotations
 
 import argparse
+import importlib
+import logging
 import os
 import sys
+import tempfile
 import warnings
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -24,13 +28,17 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from purexport.fusion.targets import TARGETS  # noqa: E402
-from purexport.language.model import LanguageModelReport, program_of  # noqa: E402
+from purexport.language.exported import LanguageModelReport  # noqa: E402
+from purexport.language.model import language_model, program_of  # noqa: E402
 from purexport.runtime.sessions import run, session_of  # noqa: E402
 from tests.models import decoders  # noqa: E402
 from tests.torchvision_shim import torchvision  # noqa: E402
 
 STEPS = 16
 HEADS, WIDTH = 4, 16
+PROMPT, TOKENS, POSITIONS = 9, 64, 128
+SEEDS = 30  # of prompts, until one has no near ties
+CLEAR = 1e-3  # between the two largest logits, of the largest
 BOUND = 1e-3  # of a logit; the largest logits are about 10
 _SMALL = {"mamba_d_state", "state_size", "ssm_state_size", "query_pre_attn_scalar"}
 
@@ -42,6 +50,8 @@ def widen_heads() -> None:
             decoders.TINY[name] = HEADS * WIDTH
         elif size == 8 and name not in _SMALL:
             decoders.TINY[name] = WIDTH
+        elif size == 64:
+            decoders.TINY[name] = POSITIONS
 
 
 def worst_of(name: str, target: str, opset: int) -> tuple[LanguageModelReport, float]:
@@ -68,18 +78,65 @@ def worst_of(name: str, target: str, opset: int) -> tuple[LanguageModelReport, f
     return report, worst
 
 
+def same_tokens(name: str, folder: str, opset: int) -> tuple[LanguageModelReport, str]:
+    """The report, and "" where onnxruntime-genai generates the 64 tokens that `generate` does, otherwise what it does.
+
+    A prompt is taken whose largest logits are clear, and which does not end before.
+    """
+    model = decoders.made(name).step.model
+    report = language_model(model, folder, "onnxruntime-genai", opset)
+    model.generation_config.forced_eos_token_id = None  # what some say at the end of any text
+    ids, wanted = clear_prompt(model)
+    found = generated(folder, ids)
+    if found == wanted:
+        return report, ""
+    count = next((place for place, pair in enumerate(zip(found, wanted, strict=False)) if pair[0] != pair[1]), None)
+    return report, f"token {count} of {len(wanted)} differs" if count is not None else f"{len(found)} tokens"
+
+
+def clear_prompt(model: Any) -> tuple[torch.Tensor, list[int]]:
+    """Tokens, and what `generate` makes of them."""
+    for seed in range(SEEDS):
+        ids = torch.randint(3, 90, (1, PROMPT), generator=torch.Generator().manual_seed(seed))
+        options = {"max_new_tokens": TOKENS, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+        result = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+        logits = torch.cat(result.logits)
+        best = logits.topk(2).values
+        if len(best) == TOKENS and (best[:, 0] - best[:, 1]).min() > CLEAR * logits.abs().max():
+            return ids, result.sequences[0].tolist()
+    raise decoders.LeftOutError(f"{SEEDS} prompts end early or have near ties")
+
+
+def generated(folder: str, ids: torch.Tensor) -> list[int]:
+    """The tokens of onnxruntime-genai."""
+    runtime = importlib.import_module("onnxruntime_genai")
+    loaded = runtime.Model(folder)
+    parameters = runtime.GeneratorParams(loaded)
+    parameters.set_search_options(max_length=PROMPT + TOKENS, do_sample=False)
+    generator = runtime.Generator(loaded, parameters)
+    generator.append_tokens(ids.numpy().astype("int32"))
+    while not generator.is_done():
+        generator.generate_next_token()
+    return [int(token) for token in generator.get_sequence(0)]
+
+
 def line_of(name: str, target: str, opset: int) -> str:
     """What became of a class, in a line that begins with a word for it."""
     try:
-        report, worst = worst_of(name, target, opset)
+        if target == "onnxruntime-genai":
+            with tempfile.TemporaryDirectory() as folder:
+                report, difference = same_tokens(name, folder, opset)
+            word, said = "WRONG" if difference else "right", difference or f"{TOKENS} tokens"
+        else:
+            report, worst = worst_of(name, target, opset)
+            word, said = "right" if worst <= BOUND else "WRONG", f"{worst:.1e}"
     except decoders.LeftOutError as error:
         return f"left    {name}: {error}"
     except Exception as error:  # whatever happens is the result
         first = str(error).partition("\n")[0]
         return f"fails   {name}: {type(error).__name__}: {first}"
-    word = "right" if worst <= BOUND else "WRONG"
     reason = f"; {report.not_fused[0]}" if report.not_fused else ""
-    return f"{word:7} {name}: {report.attention} of {report.layers} layers, {worst:.1e}{reason}"
+    return f"{word:7} {name}: {report.attention} of {report.layers} layers, {said}{reason}"
 
 
 def main() -> None:
@@ -91,6 +148,7 @@ def main() -> None:
     chosen = parser.parse_args()
     torchvision()
     warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
     widen_heads()
     place, parts = map(int, chosen.part.split("/"))
     names = chosen.only or decoders.classes()[place - 1 :: parts]

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         wire,
     )
     from proto_schema.files import dumps, load, loads, plan, save
+    from proto_schema.sharing import share
     from proto_schema.sizes import Size
 
 _SUBMODULES = (
@@ -95,7 +96,7 @@ _SUBMODULES = (
     "version_converter",
     "wire",
 )
-_FILE_FUNCTIONS = ("dumps", "load", "loads", "plan", "save")
+_FILE_FUNCTIONS = {**dict.fromkeys(("dumps", "load", "loads", "plan", "save"), "files"), "share": "sharing"}
 
 
 def __getattr__(name: str) -> Any:
@@ -104,7 +105,7 @@ def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return import_module(f"proto_schema.{name}")
     if name in _FILE_FUNCTIONS:
-        value = globals()[name] = getattr(import_module("proto_schema.files"), name)
+        value = globals()[name] = getattr(import_module(f"proto_schema.{_FILE_FUNCTIONS[name]}"), name)
         return value
     raise AttributeError(f"module 'proto_schema' has no attribute {name!r}")
 
@@ -171,6 +172,7 @@ __all__ = [
     "reference",
     "save",
     "shape_inference",
+    "share",
     "sizes",
     "text",
     "utils",

@@ -133,9 +133,13 @@ class Commit:
         """Says which data files the model of that temporary name refers to."""
         self._models[model] = data_files
 
-    def settle(self) -> Surroundings:
-        """Locks the folder, and returns what is in it; data of the old model goes when the context ends."""
-        self.lock_folder()
+    def settle(self, locking: bool = True) -> Surroundings:
+        """Locks the folder, and returns what is in it; data of the old model goes when the context ends.
+
+        Of several commits in a folder only the one that ends last is `locking`.
+        """
+        if locking:
+            self.lock_folder()
         self._before = Surroundings(self.path, searching=self.lock.found)
         _ = self._before.data  # as long as the old model is there
         return self._before
@@ -144,6 +148,12 @@ class Commit:
         """Gives a file its name; for the model that is the commit."""
         self._renamed.append((temporary, target))
         os.replace(temporary, target)
+
+    def name_too(self, path: str, target: str) -> None:
+        """Gives a file another name besides. OSError where the file system has no links."""
+        link = self.temporary()
+        os.link(path, link)
+        self.rename(link, target)
 
 
 DataWriter: TypeAlias = Callable[[Commit, str, DataFile], str]
@@ -222,9 +232,7 @@ class DataCommit:
         with suppress(OSError):
             model = self._write_model(commit, names)
             for old, new in zip(self._paths(fresh), self._paths(names), strict=True):
-                link = commit.temporary()
-                os.link(old, link)
-                commit.rename(link, new)
+                commit.name_too(old, new)
             sync_folder(self.path)
             commit.rename(model, self.path)
 

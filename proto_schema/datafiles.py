@@ -69,10 +69,10 @@ class Plan:
     files: list[DataFile]
     places: dict[int, tuple[int, int, int]]
 
-    def mark(self, names: Sequence[str], model: str) -> None:
-        """Marks the files, which are to have these names, as those of the model in a file of that name."""
+    def mark(self, names: Sequence[str], *models: str) -> None:
+        """Marks the files, which are to have these names, as those of the models in files of those names."""
         for name, file in zip(names, self.files, strict=True):
-            file.mark = mark(name, model, file.size)
+            file.mark = mark(name, models, file.size)
 
 
 def payload_of(tensor: TensorProto) -> BytesLike | None:
@@ -100,7 +100,7 @@ def plan(found: Iterable[tuple[TensorProto, BytesLike]], threshold: int, alignme
         size = nbytes(data)
         if size < max(threshold, 1):
             continue
-        key = _identity(data)
+        key = identity(data)
         if key not in stored:
             full = shard is not None and result.files and result.files[-1].size + size > shard
             if full or not result.files:
@@ -135,7 +135,7 @@ def lies_already(layout: Plan, found: Iterable[tuple[TensorProto, BytesLike]], f
     return all(size_of_data(os.path.join(path, name)) == content.size for name, content in sizes)
 
 
-def _identity(data: BytesLike) -> object:
+def identity(data: BytesLike) -> object:
     """A key that two payloads share only if they are the same bytes. The payloads stay alive as long as it is used."""
     if isinstance(data, Payload):
         return id(data) if data.identity is None else (type(data), data.identity)

@@ -1,17 +1,17 @@
 """How a file shows that it was written here, and for which model.
 
 A data file ends in a mark: a line of ASCII text after the last tensor, with the number of bytes before it, its own name
-and that of the model's file. Readers of external data look at ranges, so it is in nobody's way. The journal of an
-interrupted save begins with such a line. Only what bears the mark of a model is replaced or removed with that model:
-what a model says of files is no reason to touch them. A copy under another name bears a mark that is not its own, so it
-belongs to who made it.
+and that of the model's file, or those of all models that were written together with it. Readers of external data look
+at ranges, so it is in nobody's way. The journal of an interrupted save begins with such a line. Only what bears the
+mark of a model is replaced or removed with that model: what a model says of files is no reason to touch them. A copy
+under another name bears a mark that is not its own, so it belongs to who made it.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 _DATA = b"\n#proto_schema data, "
@@ -19,9 +19,18 @@ _JOURNAL = b"#proto_schema journal, of "
 _LONGEST = 8192  # bytes that are searched: two names of at most 255 bytes, with ten characters for each here
 
 
-def mark(name: str, model: str, size: int) -> bytes:
-    """The mark of a data file of that name with `size` bytes of data, for the model in a file of the other name."""
-    return _DATA + b"%d bytes, %s of %s\n" % (size, _plain(name), _plain(model))
+def mark(name: str, models: Sequence[str], size: int) -> bytes:
+    """The mark of a data file of that name with `size` bytes of data, for the models in files of the other names.
+
+    Where they are too many for a mark, it has the first ones.
+    """
+    line = _DATA + b"%d bytes, %s of %s" % (size, _plain(name), _plain(models[0]))
+    for model in models[1:]:
+        longer = line + b", " + _plain(model)
+        if len(longer) >= _LONGEST:
+            break
+        line = longer
+    return line + b"\n"
 
 
 def journal_mark(model: str) -> bytes:
@@ -30,10 +39,13 @@ def journal_mark(model: str) -> bytes:
 
 
 def is_marked(path: str, names: Iterable[str], model: str) -> bool:
-    """Whether the file at `path` is regular and ends in the mark of one of the names, for that model."""
+    """Whether the file at `path` is regular and ends in the mark of one of the names, for that model or several."""
     with suppress(OSError):
         size, found = _marked(path)
-        return found in [mark(name, model, size) for name in names]
+        for name in names:
+            start = _DATA + b"%d bytes, %s of " % (size, _plain(name))
+            if found.startswith(start) and found.endswith(b"\n"):
+                return _plain(model) in found[len(start) : -1].split(b", ")
     return False
 
 

@@ -40,12 +40,14 @@ def is_checkpoint(name: str) -> bool:
 class Surroundings:
     """The folder of a model that is to be replaced, as it is now: the data files of that model, and the other models.
 
-    `searching`: a save that was killed may have left files of any name.
+    `searching`: a save that was killed may have left files of any name. `together` are the names of models that are
+    replaced at the same time, so that they are no other models.
     """
 
-    def __init__(self, path: str, searching: bool = False) -> None:
+    def __init__(self, path: str, searching: bool = False, together: Collection[str] = ()) -> None:
         self.path = path
         self._searching = searching
+        self._together = together
         self.folder, self.name = os.path.split(path)
 
     @cached_property
@@ -126,7 +128,7 @@ class Surroundings:
                 found.update(dict.fromkeys((name.removeprefix(prefix) for name in places), f"../{model}"))
         for model in self._names:
             # what is being written looks again, under the folder's lock, at what it refers to
-            if model == self.name or is_any_temporary(model):
+            if model == self.name or model in self._together or is_any_temporary(model):
                 continue
             # a link to a model is one, as hubs have them; other links are not followed
             if model.endswith(".onnx") or not os.path.islink(self._path(model)):

@@ -131,12 +131,7 @@ class Work:
 
     def free(self) -> int | None:
         """The free space of the target's disk; None for a stream, and if the system does not say."""
-        if self.path is None or not self.renames:
-            return None
-        with suppress(OSError):
-            usage = shutil.disk_usage(self.folder or ".")
-            return usage.free if usage.total else None
-        return None
+        return free_space(self.folder) if self.path is not None and self.renames else None
 
     def objection(self, around: Surroundings, name: str) -> str:
         """Why the file of that name beside the target must not be replaced by a data file; '' if it may be."""
@@ -362,10 +357,20 @@ def _commit(work: Work, lock: Lock, progress: Progress | None, writer: DataWrite
 
 
 def _refuse_full(work: Work) -> None:
-    free = work.free()
-    if free is not None and work.needed > free:
-        amount = (
-            f"{size_text(work.needed)} are to be written, and the disk of {work.folder or '.'} has {size_text(free)}"
-        )
-        old = " (the old model stays until the new one is whole)" if os.path.lexists(work.path or "") else ""
+    refuse_full(work.folder, work.needed, os.path.lexists(work.path or ""), work.free())
+
+
+def refuse_full(folder: str, needed: int, replaces: bool, free: int | None) -> None:
+    """OSError where more is to be written to a folder than its disk has `free`, if that is known."""
+    if free is not None and needed > free:
+        amount = f"{size_text(needed)} are to be written, and the disk of {folder or '.'} has {size_text(free)}"
+        old = " (the old model stays until the new one is whole)" if replaces else ""
         raise OSError(errno.ENOSPC, f"{amount} free{old}: make room, or save elsewhere")
+
+
+def free_space(folder: str) -> int | None:
+    """The free space of a folder's disk; None if the system does not say."""
+    with suppress(OSError):
+        usage = shutil.disk_usage(folder or ".")
+        return usage.free if usage.total else None
+    return None

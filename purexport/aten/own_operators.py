@@ -24,6 +24,7 @@ ROTARY = f"{NAMESPACE}::rotary"
 # these have no kernel: they are made by `fusion` only
 ROTARY_EMBEDDING = f"{NAMESPACE}::rotary_embedding"
 GROUP_QUERY_ATTENTION = f"{NAMESPACE}::group_query_attention"
+SKIP_NORM = f"{NAMESPACE}::skip_norm"
 
 CAUSAL, WINDOW, FULL, OTHER = "causal", "window", "full", "other"  # the patterns of `visible`
 

@@ -1,13 +1,18 @@
-"""Rows for normalizations that models write out."""
+"""Rows for normalizations that models write out, and for those that come behind a sum."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
+from purexport.aten import own_operators as own
 from purexport.aten.graph import Value
 from purexport.fusion.expressions import Expressions, shape_of
-from purexport.fusion.rewriting import Site
+from purexport.fusion.rewriting import Site, tensor
+
+_KINDS = {torch.float32, torch.float16}
 
 
 def rms_norm(site: Site) -> Sequence[Value] | None:
@@ -36,6 +41,37 @@ def bare_rms_norm(site: Site) -> Sequence[Value] | None:
         return None
     found = _scaled(site.known, call.outputs[0])
     return _written(site, found, None, call.outputs[0]) if found is not None else None
+
+
+def skip_norm(site: Site) -> Sequence[Value] | None:
+    """rms_norm(x + skip) or layer_norm(x + skip), as one operator that gives the sum too."""
+    call, known = site.call, site.known
+    if call.base not in ("aten::rms_norm", "aten::layer_norm") or len(call.args["normalized_shape"]) != 1:
+        return None
+    weight, bias, eps = call.args["weight"], call.args.get("bias"), call.args["eps"]
+    total, result = call.args["input"], call.outputs[0]
+    terms = known.operands(total, "aten::add")
+    shapes = [shape_of(item) for item in (*(terms or ()), total, result)]
+    if terms is None or weight is None or eps is None or any(shape != shapes[0] for shape in shapes):
+        return None
+    if shapes[0] is None or len(shapes[0]) != 3:  # what the kernel takes
+        return None
+    added = known.plain(total)
+    kinds = {item.tensor.dtype for item in (*terms, total, added, weight, result, *([bias] if bias else []))}
+    if len(kinds) != 1 or not kinds <= _KINDS:
+        return None
+    normal, both = site.write(
+        own.SKIP_NORM,
+        [result.tensor, tensor(added, *shapes[0])],
+        x=terms[0],
+        skip=terms[1],
+        weight=weight,
+        bias=bias,
+        eps=eps,
+        centered=call.base == "aten::layer_norm",
+    )
+    site.behind[added] = both
+    return [normal]
 
 
 def _written(site: Site, found: tuple[Value, float], weight: Value | None, result: Value) -> Sequence[Value]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from purexport.aten import own_operators as own
 from purexport.aten.graph import Arg, AtenGraph, Block, Call, Dim, Input, TensorType, Value, map_values, values_in
 from purexport.fusion.expressions import Expressions
 
@@ -27,6 +28,7 @@ class Fused:
 
     counts: dict[str, int] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
+    attention: int = 0  # calls of attention in the end, whatever they became
 
 
 class Site:
@@ -38,13 +40,14 @@ class Site:
         self.call = call
         self.before: list[Call] = []
         self.instead: dict[Value, Value] = {}  # of values that other calls make, for the outputs of the graph
+        self.behind: dict[Value, Value] = {}  # the same for the calls behind this one, and for the outputs
         self._fused = fused
 
     def write(self, target: str, types: Iterable[TensorType], /, **args: Arg) -> list[Value]:
         """The results of a new call."""
         outputs = [Value(type_) for type_ in types]
         self.before.append(Call(target, args, outputs, self.call.source))
-        return outputs
+        return list(outputs)
 
     def constant(self, tensor: torch.Tensor, name: str) -> Value:
         """A constant; the same one for the same tensor."""
@@ -67,6 +70,7 @@ def rewrite(graph: AtenGraph, rows: Sequence[Row]) -> Fused:
     fused = Fused()
     for row in rows:
         _rewrite_by(graph, row, fused)
+    fused.attention = _attention_in(graph)
     return fused
 
 
@@ -74,11 +78,13 @@ def _rewrite_by(graph: AtenGraph, row: Row, fused: Fused) -> None:
     known = Expressions(graph)
     instead: dict[Value, Value] = {}
     outputs: dict[Value, Value] = {}
+    behind: dict[Call, dict[Value, Value]] = {}  # by the call behind which they count
     calls: list[Call] = []
+    passed: dict[Value, Value] = {}
 
     def current(value: Value) -> Value:
-        while value in instead:
-            value = instead[value]
+        while value in instead or value in passed:
+            value = instead[value] if value in instead else passed[value]
         return value
 
     for call in graph.calls:
@@ -90,9 +96,11 @@ def _rewrite_by(graph: AtenGraph, row: Row, fused: Fused) -> None:
             calls += site.before
             instead.update(zip(call.outputs, found, strict=True))
             outputs.update(site.instead)
+            behind[call] = site.behind
         calls.append(call)
     for call in calls:
         _use(call, current)
+        passed.update(behind.get(call, {}))
     graph.outputs = [map_values(item, lambda value: current(outputs.get(value, value))) for item in graph.outputs]
     graph.calls = _used(calls, graph.outputs)
 
@@ -106,6 +114,17 @@ def _used(calls: Sequence[Call], outputs: Sequence[Arg]) -> list[Call]:
             needed.update(call.inputs())
             found.append(call)
     return found[::-1]
+
+
+def _attention_in(graph: AtenGraph) -> int:
+    """How many calls of attention the outputs need; what only gives a size is not computed."""
+    needed = set(values_in(graph.outputs))
+    count = 0
+    for call in reversed(graph.calls):
+        if needed.intersection(call.outputs) and call.base != "aten::size":
+            needed.update(call.inputs())
+            count += call.target in (own.ATTENTION, own.GROUP_QUERY_ATTENTION)
+    return count
 
 
 def _use(call: Call, current: Callable[[Value], Value]) -> None:

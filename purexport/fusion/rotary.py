@@ -17,6 +17,8 @@ from purexport.aten.own_operators import ROTARY
 from purexport.fusion.expressions import Expressions, shape_of
 from purexport.fusion.rewriting import Site, tensor
 
+_AXES = 4  # batch, heads, tokens, elements: what is turned, and of angles, has these axes
+
 
 def rotary(site: Site) -> Sequence[Value] | None:
     """x * cos + (-b, a) * sin."""
@@ -26,7 +28,7 @@ def rotary(site: Site) -> Sequence[Value] | None:
         for x, cos in _products(known, straight):
             for turned, sin in _products(known, crossed):
                 interleaved = _turned(known, turned, x)
-                if interleaved is None:
+                if interleaved is None or len(shape_of(x) or ()) != _AXES:
                     continue
                 halves = [_each_angle_once(site, item, x, interleaved) for item in (cos, sin)]
                 if None in halves:
@@ -52,7 +54,7 @@ def split_rotary(site: Site) -> Sequence[Value] | None:
             if {frozenset(next(iter(_products(known, item)), ())) for item in more} != both:
                 continue
             x = _halves(known, a, b)
-            if x is not None:
+            if all(item is not None and len(shape_of(item) or ()) == _AXES for item in (x, cos, sin)):
                 type_ = site.call.outputs[0].tensor
                 return site.write(ROTARY, [type_], x=x, cos=cos, sin=sin, interleaved=False)
     return None
@@ -125,7 +127,13 @@ def _halves(known: Expressions, first: Any, second: Any) -> Any:
 def _each_angle_once(site: Site, value: Any, x: Any, interleaved: bool) -> Value | None:
     """`value` has each angle twice, in halves or next to each other; a value that has them once."""
     shape, wanted = shape_of(value), shape_of(x)
-    if shape is None or wanted is None or shape[-1] != wanted[-1] or not _has_pairs(site.known, value, interleaved):
+    if (
+        shape is None
+        or len(shape) != _AXES
+        or wanted is None
+        or shape[-1] != wanted[-1]
+        or not _has_pairs(site.known, value, interleaved)
+    ):
         return None
     half = shape[-1] // 2
     bounds = {"start": 0, "end": shape[-1], "step": 2} if interleaved else {"start": 0, "end": half, "step": 1}

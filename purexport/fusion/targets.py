@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from purexport.fusion.attention import group_query_attention
-from purexport.fusion.norms import bare_rms_norm, rms_norm
+from purexport.fusion.norms import bare_rms_norm, rms_norm, skip_norm
 from purexport.fusion.products import fused_attention, written_attention
 from purexport.fusion.rewriting import Row
 from purexport.fusion.rotary import partial_rotary, rotary, split_rotary
+from purexport.fusion.views import tokens_first
 
 TARGETS = ("onnx", "onnxruntime", "onnxruntime-genai")
 _PATTERNS: tuple[Row, ...] = (
@@ -26,4 +27,9 @@ def rows_of(target: str, positions: int) -> Sequence[Row]:
     """The rows of a target, in the order in which they are applied; tables of angles have so many `positions`."""
     if target == "onnx":
         return _PATTERNS
-    return (*_PATTERNS, group_query_attention(positions, lengths=target == "onnxruntime-genai"))
+    return (
+        *_PATTERNS,
+        group_query_attention(positions, lengths=target == "onnxruntime-genai"),
+        skip_norm,
+        tokens_first,
+    )

@@ -117,7 +117,8 @@ def _mask(
     """The mask function: [batch, 1, queries, keys], true where a key is visible."""
     masks = library("masking_utils")
     function = mask_function or masks.causal_mask_function
-    others |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+    # functions that look into tensors are asked with indices that broadcast: a trace records no vmap
+    others |= {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": False, "use_vmap": False}
     found = masks.sdpa_mask(
         batch_size, q_length, kv_length, q_offset, kv_offset, function, attention_mask, local_size, **others
     )

@@ -47,8 +47,25 @@ def read_folder(folder: Path) -> tuple[Any, Checkpoint]:
     transformers = library()
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     with parameters_without_values():
-        model = transformers.AutoModelForCausalLM.from_config(config)
+        model = class_of(config)._from_config(config)
     return model.eval(), Checkpoint(weights, rename={"": "model."}, strict=False)
+
+
+def class_of(config: Any) -> Any:
+    """The class of transformers that a config was saved with; one with a language-model head where it names none.
+
+    Raises ExportError where there is none.
+    """
+    transformers = library()
+    for name in getattr(config, "architectures", None) or ():
+        if hasattr(transformers, name):
+            return getattr(transformers, name)
+    mappings = library("models.auto.modeling_auto")
+    for kind in ("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_TEXT_TO_TEXT"):
+        mapping = getattr(mappings, f"MODEL_FOR_{kind}_MAPPING")
+        if type(config) in mapping:
+            return mapping[type(config)]
+    raise ExportError(f"{type(config).__name__} is of no model that generates text", code="not-a-decoder")
 
 
 def files_beside(source: Path) -> dict[str, bytes]:
@@ -85,8 +102,11 @@ def write_files(out: Path, files: Mapping[str, bytes]) -> None:
                 file.write([content], len(content))
 
 
-def genai_config(model: Any, decoder: Decoder, positions: int) -> bytes:
-    """What onnxruntime-genai reads: the names of inputs and outputs, sizes, and how to search."""
+def genai_config(model: Any, decoder: Decoder, positions: int, *, one_buffer: bool) -> bytes:
+    """What onnxruntime-genai reads: the names of inputs and outputs, sizes, and how to search.
+
+    With `one_buffer` it gives the file one buffer for the past and the present of a layer, as long as the text may get.
+    """
     config, generation = model.config.get_text_config(), getattr(model, "generation_config", None)
 
     def token(name: str) -> Any:
@@ -128,7 +148,7 @@ def genai_config(model: Any, decoder: Decoder, positions: int) -> bytes:
         "num_beams": 1,
         "num_return_sequences": 1,
     }
-    search |= {"past_present_share_buffer": True, "repetition_penalty": 1.0, "temperature": 1.0}
+    search |= {"past_present_share_buffer": one_buffer, "repetition_penalty": 1.0, "temperature": 1.0}
     known = {name: item for name, item in whole.items() if item is not None}
     return (json.dumps({"model": known, "search": search}, indent=2) + "\n").encode()
 

@@ -7,12 +7,13 @@ present.0.key, present.0.value, ...).  The cache of the model is made of the pas
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from purexport.errors import ExportError
 from purexport.language.library import library
@@ -118,7 +119,7 @@ def decoder_of(model: Any, last_logits: bool = False) -> Decoder:
     ids = torch.zeros(3, 5, dtype=torch.int64)
     asked = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "past_key_values": cache, "use_cache": True}
     with torch.no_grad():
-        result = _called(model, asked)
+        result = called(model, asked)
     kinds = {type(layer).__name__ for layer in cache.layers if type(layer) is not caches.DynamicLayer}
     tensors = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
     if kinds or not tensors or any(tensor is None or tensor.shape[::2] != (3, 5) for tensor in tensors):
@@ -133,15 +134,41 @@ def decoder_of(model: Any, last_logits: bool = False) -> Decoder:
     return Decoder(Step(model, takes, last_logits).eval(), shapes, takes, tensors[0].dtype, result.logits.shape[-1])
 
 
-def _called(model: Any, asked: dict[str, Any]) -> Any:
-    """The result of a model; one whose parameters have no values runs on tensors that have none."""
+def called(model: Any, asked: dict[str, Any], function: Callable[..., Any] | None = None, values: bool = True) -> Any:
+    """The result of a model, or of a function that calls it.
+
+    It has no values where the model's parameters have none, or without `values`: then only shapes are computed.
+    """
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    if not any(tensor.is_meta for tensor in tensors.values()):
-        return model(**asked)
+    if values and not any(tensor.is_meta for tensor in tensors.values()):
+        return (function or model)(**asked)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fakes = {
             name: torch.empty(tensor.shape, dtype=tensor.dtype) if tensor.is_meta else mode.from_tensor(tensor)
             for name, tensor in tensors.items()
         }
         given = {name: mode.from_tensor(item) if isinstance(item, Tensor) else item for name, item in asked.items()}
-        return torch.func.functional_call(model, fakes, (), given, tie_weights=True)
+        named = {f"model.{name}": tensor for name, tensor in fakes.items()}
+        with _GroupedProducts():  # type: ignore[no-untyped-call]
+            return torch.func.functional_call(_Calling(model, function or model), named, (), given, tie_weights=True)
+
+
+class _GroupedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Gives products of grouped rows their shape where torch, asked for shapes only, refuses all but bfloat16."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._grouped_mm.default and (args[0].dim(), args[1].dim()) == (2, 3):
+            return args[0].new_empty(args[0].shape[0], args[1].shape[2])
+        return func(*args, **(kwargs or {}))
+
+
+class _Calling(torch.nn.Module):
+    """A function that calls a model, as a module that holds the model."""
+
+    def __init__(self, model: torch.nn.Module, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.model = model
+        self._calls = [function]  # in a list: a module would be a second name of the model
+
+    def forward(self, **asked: Any) -> Any:
+        return self._calls[0](**asked)

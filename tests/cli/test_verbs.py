@@ -267,6 +267,11 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["edit", "net.py", "--opset", "ai.onnx.ml"], "write a version"),
     (["edit", "net.py", "--remove", "domain", "--append", "-o", "out.onnx"], "leave out the name"),
     (["extract", "net.py", "--tensors", "-o", "out"], "net.py: "),
+    (["share", "none.onnx", "-o", "out"], "none.onnx: No such file"),
+    (["share", "net.py"], "required: -o"),
+    (["share", "net.py", "./net.py", "-o", "out"], "two files are called net.py"),
+    (["share", "net.py", "-o", "."], "is in that folder itself"),
+    (["share", "net.py", "-o", "out"], "net.py: "),
     (["stat", "net.py"], "net.py: "),
     (["stat", "none.onnx"], "none.onnx: No such file"),
     (["demo", "--capture", "magic"], "'magic'"),
@@ -631,3 +636,21 @@ ATTRIBUTES = [
 @pytest.mark.parametrize(("value", "text"), ATTRIBUTES, ids=[text for _, text in ATTRIBUTES])
 def test_show_writes_strings_as_python_does(value: bytes | list[bytes], text: str) -> None:
     assert attribute_text(ps.helper.make_attribute("a", value)) == text
+
+
+def test_share(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan says what is written then; a folder that was made for nothing is gone."""
+    tensor = ps.numpy_helper.from_array(np.arange(5000, dtype=np.float32), "w")
+    for name in ("a.onnx", "b.onnx"):
+        graph = ps.GraphProto(name="g", initializer=[tensor])
+        ps.save(ps.ModelProto(ir_version=8, graph=graph), tmp_path / name)
+    words = ["share", str(tmp_path / "a.onnx"), str(tmp_path / "b.onnx"), "-o", str(tmp_path / "out"), "--json"]
+    assert main([*words, "--dry-run"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert not (tmp_path / "out").exists() and (planned["tensors"], planned["stored"]) == (2, 1)
+    assert main(words) == 0 and json.loads(capsys.readouterr().out) == planned
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.onnx", "b.onnx", "model.onnx.data"]
+    assert main([*words[:3], "-o", str(tmp_path / "new"), "--location", ".."]) == 2
+    assert not (tmp_path / "new").exists()
+    assert main([*words[:3], "-o", str(tmp_path), "--force"]) == 0
+    assert (tmp_path / "model.onnx.data").exists()

@@ -56,6 +56,13 @@ def first_part_only(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((in_halves(x[..., :width], cos, sin), x[..., width:]), -1)
 
 
+def without_batch(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """The angles have an axis less than what they turn."""
+    half = x.shape[-1] // 2
+    turned = torch.cat((-x[..., half:], x[..., :half]), -1)
+    return x * torch.cat((cos, cos), -1)[0] + turned * torch.cat((sin, sin), -1)[0]
+
+
 def with_a_mistake(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Nearly a rotary embedding: the sign of the other half is turned."""
     half = x.shape[-1] // 2
@@ -85,6 +92,20 @@ def without_weight(x: Tensor, weight: Tensor) -> Tensor:
 def mean_of_another(x: Tensor, weight: Tensor) -> Tensor:
     """Scaled by the mean square of something else."""
     return weight * (x * torch.rsqrt((x + 1).pow(2).mean(-1, keepdim=True) + 1e-5))
+
+
+def norm_of_a_sum(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    return root_mean_square(x + y, weight) + (x + y)
+
+
+def layer_norm_of_a_sum(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    total = x + y
+    return nn.functional.layer_norm(total, weight.shape, weight, 2 * weight) * total
+
+
+def norm_of_a_row_added(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    """The sum has the rows of one operand only."""
+    return root_mean_square(x[:1] + y, weight)
 
 
 def _repeated(item: Tensor) -> Tensor:
@@ -137,29 +158,41 @@ def masked_fill(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tens
 class Decoder(nn.Module):
     """One layer of attention behind a norm."""
 
-    def __init__(self, norm: Any, rotary: Any, attention: Any, *, pairs: int = WIDTH // 2, window: int = 0) -> None:
+    def __init__(
+        self,
+        norm: Any,
+        rotary: Any,
+        attention: Any,
+        *,
+        pairs: int = WIDTH // 2,
+        window: int = 0,
+        behind: Any = None,
+        biases: bool = True,
+    ) -> None:
         super().__init__()
         size = HEADS * WIDTH
         self.norm, self.rotary, self.attention, self.window = norm, rotary, attention, window
+        self.behind = behind
         self.weight = nn.Parameter(torch.rand(size) + 0.5)
         self.q, self.k, self.v = (
-            nn.Linear(size, size),
-            nn.Linear(size, KV_HEADS * WIDTH),
-            nn.Linear(size, KV_HEADS * WIDTH),
+            nn.Linear(size, size, biases),
+            nn.Linear(size, KV_HEADS * WIDTH, biases),
+            nn.Linear(size, KV_HEADS * WIDTH, biases),
         )
         self.o = nn.Linear(size, size)
         self.register_buffer("frequencies", 1 / 100 ** (torch.arange(pairs) / pairs))
 
     def forward(self, x: Tensor, mask: Tensor, at: Tensor, past_key: Tensor, past_value: Tensor) -> tuple[Tensor, ...]:
         batch, length, _ = x.shape
-        x = self.norm(x, self.weight)
+        given, x = x, self.norm(x, self.weight)
         angles = (at[:, :, None].float() * self.frequencies)[:, None]
         query = self.q(x).view(batch, length, HEADS, WIDTH).transpose(1, 2)
         key, value = (item.view(batch, length, KV_HEADS, WIDTH).transpose(1, 2) for item in (self.k(x), self.v(x)))
         query, key = (self.rotary(item, angles.cos(), angles.sin()) for item in (query, key))
         key, value = torch.cat((past_key, key), 2), torch.cat((past_value, value), 2)
         seen = self.attention(query, key, value, self._mask(mask.bool(), length, past_key.shape[2]))
-        return self.o(seen.transpose(1, 2).reshape(batch, length, -1)), key, value
+        result = self.o(seen.transpose(1, 2).reshape(batch, length, -1))
+        return result if self.behind is None else self.behind(given, result, self.weight), key, value
 
     def _mask(self, padding: Tensor, length: int, past: int) -> Tensor:
         rows, columns = torch.arange(length)[:, None] + past, torch.arange(past + length)

@@ -11,26 +11,32 @@ from tests.harness import run_ort
 from tests.language import decoder as parts
 from tests.tolerances import CHAIN, assert_near
 
-NORM, ROTARY, ATTENTION = "rms_norm", "rotary", "group_query_attention"
+NORM, ROTARY, ATTENTION, SKIP, TOKENS = "rms_norm", "rotary", "group_query_attention", "skip_norm", "tokens_first"
+OF_RUNTIME = {ATTENTION, SKIP, TOKENS}  # rows that the standard has not
 HALVES = (parts.root_mean_square, parts.in_halves, parts.recorded)
 
 # id: (norm, rotary embedding, attention, options of the decoder, what the rows find for onnxruntime)
 # ruff: noqa: E501
 ROWS: dict[str, tuple[Any, Any, Any, dict[str, Any], dict[str, int]]] = {
-    "halves": (*HALVES, {}, {NORM: 1, ROTARY: 2, ATTENTION: 1}),
-    "window": (*HALVES, {"window": 3}, {NORM: 1, ROTARY: 2, ATTENTION: 1}),
-    "pairs-not-of-the-kernel": (*HALVES[:1], parts.first_part_only, parts.recorded, {"pairs": 3}, {NORM: 1, ROTARY: 2, "partial_rotary": 2, ATTENTION: 1}),
-    "interleaved": (parts.powers, parts.next_to_each_other, parts.recorded, {}, {NORM: 1, ROTARY: 2, ATTENTION: 1}),
-    "split": (parts.without_weight, parts.part_by_part, parts.capped, {}, {"bare_rms_norm": 1, "split_rotary": 2, ATTENTION: 1}),
-    "sinks": (parts.powers, parts.in_halves, parts.with_sinks, {}, {NORM: 1, ROTARY: 2, ATTENTION: 1}),
-    "biased": (parts.powers, parts.in_halves, parts.biased, {}, {NORM: 1, ROTARY: 2, ATTENTION: 1}),
+    "halves": (*HALVES, {}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
+    "window": (*HALVES, {"window": 3}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
+    "pairs-not-of-the-kernel": (*HALVES[:1], parts.first_part_only, parts.recorded, {"pairs": 3}, {NORM: 1, ROTARY: 2, "partial_rotary": 2, ATTENTION: 1, TOKENS: 1}),
+    "interleaved": (parts.powers, parts.next_to_each_other, parts.recorded, {}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
+    "split": (parts.without_weight, parts.part_by_part, parts.capped, {}, {"bare_rms_norm": 1, "split_rotary": 2, ATTENTION: 1, TOKENS: 1}),
+    "sinks": (parts.powers, parts.in_halves, parts.with_sinks, {}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
+    "biased": (parts.powers, parts.in_halves, parts.biased, {}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
     "scaled-by-the-length": (parts.powers, parts.in_halves, parts.scaled_by_the_length, {}, {NORM: 1, ROTARY: 2}),
     "scaled-dot-product": (parts.powers, parts.in_halves, parts.scaled_dot_product, {}, {NORM: 1, ROTARY: 2, "fused_attention": 1}),
     "products": (parts.powers, parts.in_halves, parts.products, {}, {NORM: 1, ROTARY: 2, "written_attention": 1}),
     "masked-fill": (parts.powers, parts.in_halves, parts.masked_fill, {}, {NORM: 1, ROTARY: 2, "written_attention": 1}),
-    "no-norm": (parts.mean_of_another, parts.in_halves, parts.recorded, {}, {ROTARY: 2, ATTENTION: 1}),
-    "no-rotary": (parts.powers, parts.with_a_mistake, parts.recorded, {}, {NORM: 1, ATTENTION: 1}),
-    "unequal-angles": (parts.powers, parts.unequal_angles, parts.recorded, {}, {NORM: 1, ATTENTION: 1}),
+    "no-norm": (parts.mean_of_another, parts.in_halves, parts.recorded, {}, {ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
+    "no-rotary": (parts.powers, parts.with_a_mistake, parts.recorded, {}, {NORM: 1, ATTENTION: 1, TOKENS: 1}),
+    "angles-without-batch": (parts.powers, parts.without_batch, parts.recorded, {}, {NORM: 1, ATTENTION: 1, TOKENS: 1}),
+    "unequal-angles": (parts.powers, parts.unequal_angles, parts.recorded, {}, {NORM: 1, ATTENTION: 1, TOKENS: 1}),
+    "no-biases": (*HALVES, {"biases": False}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
+    "behind-a-sum": (*HALVES, {"behind": parts.norm_of_a_sum}, {NORM: 2, ROTARY: 2, ATTENTION: 1, SKIP: 1, TOKENS: 1}),
+    "layer-norm-behind-a-sum": (*HALVES, {"behind": parts.layer_norm_of_a_sum}, {NORM: 1, ROTARY: 2, ATTENTION: 1, SKIP: 1, TOKENS: 1}),
+    "behind-a-row-added": (*HALVES, {"behind": parts.norm_of_a_row_added}, {NORM: 2, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
 }  # fmt: skip
 # the kernel takes several rows either without a past or with one new token each
 SIZES = [((2, 6, 0), [(1, 5), (1, 4)]), ((3, 1, 4), [(0, 0), (2, 0), (2, 1)]), ((1, 4, 3), [(0, 0)])]
@@ -43,7 +49,7 @@ def test_row(name: str, target: str, opset: int) -> None:
     torch.manual_seed(0)
     model = parts.Decoder(norm, rotary, attention, **options).eval()
     program, fused = parts.fused_program(model, target, opset)
-    assert fused.counts == {row: count for row, count in wanted.items() if target != "onnx" or row != ATTENTION}
+    assert fused.counts == {row: count for row, count in wanted.items() if target != "onnx" or row not in OF_RUNTIME}
     for sizes, holes in SIZES:
         args = parts.arguments(*sizes, holes=holes)
         with torch.no_grad():
@@ -66,7 +72,7 @@ def test_padding_behind_the_tokens(attention: Any, inputs: int) -> None:
     torch.manual_seed(0)
     model = parts.Decoder(*HALVES[:2], attention).eval()
     program, fused = parts.fused_program(model, "onnxruntime-genai", 21)
-    assert fused.counts == {NORM: 1, ROTARY: 2, ATTENTION: 1}
+    assert fused.counts == {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}
     nodes = [node for node in program.model_proto.graph.node if node.op_type == "GroupQueryAttention"]
     assert [len(node.input) for node in nodes] == [inputs]  # the angles, no positions, and the model's own bias
     args = parts.arguments(2, 6, 0, holes=[(1, 5), (1, 4)])

@@ -10,6 +10,8 @@ from __future__ import annotations
 from purexport.aten.unique_names import UniqueNames
 from purexport.graph.ir import Graph, Node, Value
 
+_LEFT_OUT = 0  # the dtype UNDEFINED: an optional output that is not asked for, whose name is empty
+
 
 def assign_names(graph: Graph) -> None:
     """Name everything in `graph` in place."""
@@ -32,7 +34,7 @@ def _name_nodes(graph: Graph, names: UniqueNames, node_names: UniqueNames, named
     for node in graph.nodes:
         node.name = node_names.unique(_wish(node))
         for index, value in enumerate(node.outputs):
-            if value not in named:
+            if value not in named and value.dtype != _LEFT_OUT:
                 suffix = f"_output_{index}" if len(node.outputs) > 1 else "_output"
                 value.name = names.unique(node.name + suffix)
                 named.add(value)

@@ -15,6 +15,7 @@ from purexport.lowering.core.registry import lower
 from purexport.lowering.tensor.slices import add_sizes
 
 DOMAIN = "com.microsoft"
+UNDEFINED = 0  # the dtype of an output that is left out
 
 
 @lower("purexport_llm::rotary_embedding")
@@ -39,12 +40,28 @@ def rotary_embedding(
     )[0]
 
 
+@lower("purexport_llm::skip_norm")
+def skip_norm(
+    op: Emitter, x: Value, skip: Value, weight: Value, bias: Value | None, eps: float, centered: bool
+) -> tuple[Value, ...]:
+    """purexport_llm::skip_norm(Tensor x, Tensor skip, Tensor weight, Tensor? bias, float eps, bool centered)
+    -> (Tensor, Tensor)
+
+    The normalized sum of the first two, and the sum.  `centered` is a layer norm, otherwise it is a root mean square.
+    """
+    kind = "SkipLayerNormalization" if centered else "SkipSimplifiedLayerNormalization"
+    type_, left_out = (x.dtype, x.shape), (UNDEFINED, None)
+    results = [type_, left_out, left_out, type_]
+    found = node(op, kind, [x, skip, weight, bias], results, epsilon=eps)
+    return found[0], found[3]
+
+
 @lower("purexport_llm::group_query_attention")
 def group_query_attention(
     op: Emitter,
     query: Value,
-    key: Value,
-    value: Value,
+    key: Value | None,
+    value: Value | None,
     past_key: Value,
     past_value: Value,
     cos: Value | None,
@@ -60,12 +77,12 @@ def group_query_attention(
     interleaved: bool,
     lengths: bool,
 ) -> tuple[Value, ...]:
-    """purexport_llm::group_query_attention(Tensor query, Tensor key, Tensor value, Tensor past_key, Tensor past_value,
-    Tensor? cos, Tensor? sin, Tensor? padding, Tensor? bias, Tensor? sinks, int heads, int kv_heads, float scale,
-    float softcap, int window, bool interleaved, bool lengths) -> (Tensor, Tensor, Tensor)
+    """purexport_llm::group_query_attention(Tensor query, Tensor? key, Tensor? value, Tensor past_key,
+    Tensor past_value, Tensor? cos, Tensor? sin, Tensor? padding, Tensor? bias, Tensor? sinks, int heads, int kv_heads,
+    float scale, float softcap, int window, bool interleaved, bool lengths) -> (Tensor, Tensor, Tensor)
 
-    com.microsoft GroupQueryAttention. With `lengths` the padding of a row is behind its tokens, and only their number
-    counts. Otherwise what the padding hides is added as a bias.
+    com.microsoft GroupQueryAttention. Without keys and values each query has them behind it. With `lengths` the padding
+    of a row is behind its tokens, and only their number counts. Otherwise what the padding hides is added as a bias.
     """
     batch, length, past = op.dim(query, 0), op.dim(query, 1), op.dim(past_key, 2)
     if lengths and padding is not None:
@@ -77,6 +94,8 @@ def group_query_attention(
         used = op.Expand(op.Sub(total, 1), op.ints([batch]))
     bias = _with_padding(op, query, None if lengths else padding, bias, length)
     shape = query.shape or (None, None, None)
+    size = (past_key.shape or (None,) * 4)[3]
+    shape = (*shape[:2], size * heads if isinstance(size, int) else None)
     whole = tuple(
         (*(item.shape or (None,) * 4)[:2], _sum(item, shape[1]), (item.shape or (None,) * 4)[3])
         for item in (past_key, past_value)
@@ -123,7 +142,7 @@ def node(
     results: Sequence[tuple[int | None, tuple[Dim, ...] | None]],
     **attributes: Any,
 ) -> tuple[Value, ...]:
-    """The results of a node of this domain, whose dtypes and shapes the caller knows."""
+    """The results of a node of this domain, whose dtypes and shapes the caller knows; UNDEFINED ones have no name."""
     given = list(inputs)
     while given and given[-1] is None:
         given.pop()

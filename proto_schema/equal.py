@@ -1,0 +1,55 @@
+"""Which payloads have the same bytes, found without comparing each with each.
+
+Those of one size are told apart by their first bytes, and what is left by a digest of all bytes, so that a file is read
+whole only where there is reason to. Payloads that a function computes are the same only as objects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+
+from proto_schema.datafiles import identity
+from proto_schema.payload import BytesLike, LazyPayload, chunks, nbytes
+
+_SAMPLE = 1 << 12
+
+
+def first_equal(payloads: Sequence[BytesLike], least: int = 1) -> list[BytesLike]:
+    """For each payload the first one that has the same bytes: itself, often; also where it has fewer than `least`.
+
+    Raises ExternalDataError where a file that a payload lies in cannot be read, or has changed.
+    """
+    firsts: dict[object, BytesLike] = {}
+    keys = [identity(data) for data in payloads]
+    for key, data in zip(keys, payloads, strict=True):
+        firsts.setdefault(key, data)
+    groups = [[key for key, data in firsts.items() if nbytes(data) >= least and not isinstance(data, LazyPayload)]]
+    for tell in (nbytes, _sample, _digest):
+        groups = [part for group in groups for part in _apart(group, firsts, tell)]
+    for group in groups:
+        for key in group[1:]:
+            firsts[key] = firsts[group[0]]
+    return [firsts[key] for key in keys]
+
+
+def _apart(
+    group: Sequence[object], payloads: dict[object, BytesLike], tell: Callable[[BytesLike], Hashable]
+) -> list[list[object]]:
+    """The members of a group by what `tell` says of their payloads; those that are alone are left out."""
+    parts: dict[Hashable, list[object]] = defaultdict(list)
+    for key in group:
+        parts[tell(payloads[key])].append(key)
+    return [part for part in parts.values() if len(part) > 1]
+
+
+def _sample(data: BytesLike) -> bytes:
+    return bytes(next(iter(chunks(data, _SAMPLE))))
+
+
+def _digest(data: BytesLike) -> bytes:
+    digest = hashlib.blake2b(digest_size=32)
+    for chunk in chunks(data):
+        digest.update(chunk)
+    return digest.digest()

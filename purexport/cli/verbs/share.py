@@ -1,0 +1,66 @@
+"""`purexport share a.onnx b.onnx -o folder`: several models with one data file, in which equal tensors lie once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import proto_schema as ps
+from purexport.cli.errors import UsageError
+from purexport.cli.streams import add_force, report_stream
+from purexport.cli.terminal import safe_lines
+
+_EXAMPLES = """\
+Tensors of at least 1 kB go to one data file, those with equal bytes once.  The models are streamed and not loaded.
+
+examples:
+  purexport share encoder.onnx decoder.onnx -o folder
+  purexport share prefill.onnx step.onnx -o folder --location weights.data --dry-run
+"""
+
+
+def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """The options of the verb."""
+    parser = verbs.add_parser(
+        "share",
+        help="one data file for several models",
+        description="Write several models to a folder, with one data file in which equal tensors lie once.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("files", metavar="FILE", nargs="+", help="the .onnx files")
+    add("-o", "--output", metavar="FOLDER", required=True, help="the folder to write to; it is made if need be")
+    add("--location", metavar="NAME", help="the name of the data file (default: model.onnx.data)")
+    add("--dry-run", action="store_true", help="only say what would be written")
+    add_force(parser)
+    add("--json", action="store_true", help="report as JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the models, report."""
+    names = [os.path.basename(file) for file in args.files]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"two files are called {twice}; all models go to one folder, so rename one of them")
+    for file, name in zip(args.files, names, strict=True):
+        target = os.path.join(args.output, name)
+        if not args.force and os.path.exists(target) and os.path.samefile(file, target):
+            raise UsageError(f"{file} is in that folder itself; name another folder, or replace it with --force")
+    models = {name: ps.load(file) for file, name in zip(args.files, names, strict=True)}
+    made = not args.dry_run and not os.path.isdir(args.output)
+    if made:
+        Path(args.output).mkdir()
+    try:
+        plan = ps.share(models, args.output, args.location, overwrite=args.force, dry_run=args.dry_run)
+    except BaseException:
+        if made and not os.listdir(args.output):
+            Path(args.output).rmdir()
+        raise
+    head = "would write" if args.dry_run else "wrote"
+    text = json.dumps(plan.as_dict(), indent=2) if args.json else safe_lines(f"{head}\n{plan.as_text()}")
+    report_stream(args.output).write(text + "\n")
+    return 0

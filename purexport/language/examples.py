@@ -1,0 +1,121 @@
+"""Inputs that a model of transformers runs on, where only its config is known.
+
+What a model takes first is said by its `main_input_name`: tokens, sounds, or pictures. The sizes of sounds and pictures
+follow from numbers in configs, in a few layouts; the first that the model runs on is taken. A processor says more: its
+outputs may be given instead.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from purexport.errors import ExportError
+from purexport.language.parts import BATCH, SIZES, Port
+
+_TOKENS = ("input_ids",)
+# the fields of configs that say how many numbers a frame of sound has, and how long a sound is
+_FRAMES = (
+    "num_mel_bins",
+    "input_feat_per_channel",
+    "feature_projection_input_dim",
+    "feature_size",
+    "d_model",
+    "hidden_size",
+)
+_LENGTHS = ("max_source_positions", "max_position_embeddings")
+_LENGTH = "encoder_input_length"
+
+Runs = Callable[[Mapping[str, torch.Tensor]], bool]
+
+
+def ports_of(
+    model: Any, runs: Runs, given: Mapping[str, torch.Tensor] | None = None
+) -> tuple[list[Port], dict[str, int]]:
+    """The inputs of an encoder, and the sizes of an example; `runs` says whether the model runs on tensors.
+
+    `given` is what a processor made. Raises ExportError where nothing is found that the model runs on.
+    """
+    dtype = next((item.dtype for item in model.parameters() if item.is_floating_point()), torch.float32)
+    main = str(getattr(model, "main_input_name", "input_ids"))
+    candidates = _of_given(given, dtype) if given is not None else _of_config(model, main, dtype)
+    sizes = dict(SIZES)
+    for ports, more in candidates:
+        found = sizes | more
+        if not runs(_tensors(ports, found)):
+            continue
+        length = next((size for size in ports[0].shape[1:] if isinstance(size, str)), None)
+        masked = [*ports, Port("attention_mask", (BATCH, length or 1), torch.int64)]
+        takes = "attention_mask" in inspect.signature(model.forward).parameters
+        fits = takes and length and len(ports) == 1 and runs(_tensors(masked, found))
+        return _varying(masked if fits else ports, found, runs), found
+    raise ExportError(
+        f"no {main} were found that {type(model).__name__} runs on; give what its processor makes, as inputs={{...}}",
+        code="not-a-decoder",
+    )
+
+
+def _tensors(ports: list[Port], sizes: Mapping[str, int]) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {port.name: port.example(sizes, generator) for port in ports}
+
+
+def _varying(ports: list[Port], sizes: dict[str, int], runs: Runs) -> list[Port]:
+    """The inputs, with numbers instead of the names of axes that the model wants at one size."""
+    names = {size for port in ports for size in port.shape if isinstance(size, str) and size != BATCH}
+    for name in sorted(names):
+        if not runs(_tensors(ports, sizes | {name: 2 * sizes[name]})):
+            ports = [
+                Port(p.name, tuple(sizes[name] if size == name else size for size in p.shape), p.dtype, p.below)
+                for p in ports
+            ]
+    return ports
+
+
+def _of_given(given: Mapping[str, torch.Tensor], dtype: torch.dtype) -> Iterator[tuple[list[Port], dict[str, int]]]:
+    """The tensors of a processor: their first axis is the batch, and the longest other one may vary."""
+    ports, sizes = [], {}
+    for name, item in given.items():
+        shape: list[int | str] = [BATCH, *item.shape[1:]]
+        if item.dim() > 1:
+            at = max(range(1, item.dim()), key=lambda axis: item.shape[axis])
+            shape[at] = "encoder_sequence_length" if name in (*_TOKENS, "attention_mask") else f"{name}_length"
+            sizes[str(shape[at])] = int(item.shape[at])
+        kind = dtype if item.is_floating_point() else item.dtype
+        ports.append(Port(name, tuple(shape), kind, 0 if "mask" in name else int(item.max()) + 1))
+    yield ports, sizes
+
+
+def _of_config(model: Any, main: str, dtype: torch.dtype) -> Iterator[tuple[list[Port], dict[str, int]]]:
+    config = model.config
+    if main in _TOKENS:
+        words = int(getattr(config, "vocab_size", None) or config.get_text_config().vocab_size)
+        yield [Port(main, (BATCH, "encoder_sequence_length"), torch.int64, words)], {}
+        return
+    fields = list(_fields(config))
+    if main.startswith("pixel"):
+        for name, size in fields:
+            if name == "image_size":
+                high, wide = size if isinstance(size, (list, tuple)) else (size, size)
+                channels = next((item for key, item in fields if key in ("num_channels", "in_channels")), 3)
+                yield [Port(main, (BATCH, channels, "height", "width"), dtype)], {"height": high, "width": wide}
+    lengths = [2 * item for name, item in fields if name in _LENGTHS and isinstance(item, int)]
+    for length in (*dict.fromkeys(lengths), 64, 3000):
+        for wanted in _FRAMES:
+            for count in dict.fromkeys(item for name, item in fields if name == wanted and isinstance(item, int)):
+                for shape in ((BATCH, count, _LENGTH), (BATCH, _LENGTH, count)):
+                    yield [Port(main, shape, dtype)], {_LENGTH: length}
+    for length in (1600, 16000):
+        yield [Port(main, (BATCH, _LENGTH), dtype)], {_LENGTH: length}
+
+
+def _fields(config: Any) -> Iterator[tuple[str, Any]]:
+    """The fields of a config and of those in it."""
+    for name, item in vars(config).items():
+        if hasattr(item, "to_dict"):
+            yield from _fields(item)
+        elif isinstance(item, (int, list, tuple)):
+            yield name, item

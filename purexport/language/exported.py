@@ -1,0 +1,84 @@
+"""A module with tensors in and out, captured with its attention as one call, rewritten for a target, and lowered.
+
+The stages are those of `export`.  What is different: attention is captured as one call (`attention`), and rows of the
+target rewrite the neutral graph (`purexport/fusion/`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from purexport.fusion.rewriting import Fused, rewrite
+from purexport.fusion.targets import rows_of
+from purexport.language.attention import attention_recorded
+from purexport.lock import alone
+from purexport.options import Options
+from purexport.program import ONNXProgram
+from purexport.stages.build import build_program
+from purexport.stages.capture import capture_model
+from purexport.stages.functionalize import make_pure
+from purexport.stages.lower import lower_to_onnx
+from purexport.stages.run import opened
+
+ATTENTION = ("Attention", "GroupQueryAttention", "MultiHeadAttention")
+_POSITIONS = 4096  # of a model that does not say how many it was made for
+
+
+@dataclass
+class LanguageModelReport:
+    """What became of a language model: nodes by kind, layers with attention as one operator, and what was not fused."""
+
+    target: str
+    opset: int
+    nodes: dict[str, int]
+    layers: int
+    attention: int
+    fused: dict[str, int]
+    not_fused: list[str]
+    files: list[str] = field(default_factory=list)
+    bytes: int = 0
+    difference: float | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as a dict that JSON can represent."""
+        return asdict(self)
+
+    def as_text(self) -> str:
+        """The report as text for people."""
+        kinds = ", ".join(f"{name} {count}" for name, count in sorted(self.nodes.items(), key=lambda item: -item[1]))
+        lines = [f"target: {self.target}, opset {self.opset}", f"nodes: {sum(self.nodes.values())} ({kinds})"]
+        lines.append(f"attention as one operator: {self.attention} of {self.layers} layers")
+        lines += [f"not fused: {reason}" for reason in self.not_fused]
+        if self.files:
+            lines.append(f"files: {', '.join(self.files)}, {self.bytes} bytes in all")
+        if self.difference is not None:
+            lines.append(f"verified: logits differ by at most {self.difference:.2g} of the largest")
+        return "\n".join([*lines, *(f"warning: {remark}" for remark in self.warnings)])
+
+
+def exported(
+    model: Any, module: nn.Module, args: Sequence[Tensor], options: Options, target: str, positions: int
+) -> tuple[ONNXProgram, Fused]:
+    """The file of a module that calls `model`, not yet written, and which rows applied.  Raises as `export` does."""
+    with alone(), attention_recorded(model), opened(module, tuple(args), None, options) as run:
+        pure = make_pure(run, capture_model(run))
+        fused = rewrite(pure.graph, rows_of(target, positions))
+        program = build_program(run, lower_to_onnx(run, pure))
+    return program, fused
+
+
+def nodes_of(program: ONNXProgram) -> Counter[str]:
+    """The nodes of the file by kind."""
+    graph = program.model_proto.graph
+    return Counter(node.op_type or "" for node in (graph.node if graph is not None else ()))
+
+
+def positions_of(model: Any) -> int:
+    """How many positions the model was made for."""
+    return int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or _POSITIONS)

@@ -1,0 +1,160 @@
+"""Language models of several graphs, to a folder: a file for each, and one data file for all of them.
+
+A weight that several graphs use is stored once (`proto_schema/sharing.py`).  The parts say what the graphs are; nothing
+in here knows which kind of model they came from.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+import proto_schema as ps
+from purexport.errors import ExportError
+from purexport.language import encoder_decoder, state, vision
+from purexport.language.checked import Written
+from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of
+from purexport.language.folder import refuse_others, write_files
+from purexport.language.parts import BATCH, Part
+from purexport.options import Options
+from purexport.runtime.sessions import session_of
+from purexport.stages.finish import judge_path
+
+_OPEN = (BATCH, "sequence_length", "past_sequence_length", "total_sequence_length")
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """The graphs of a model, and how their files are compared with torch: (model, parts, files by name) -> difference.
+
+    `others` are what is tried where the model holds an axis of `parts`.
+    """
+
+    parts: Sequence[Part]
+    compare: Callable[[Any, Sequence[Part], Mapping[str, Written]], float]
+    others: Sequence[Part] = ()
+
+
+def graphs_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor] | None = None) -> Graphs | None:
+    """The graphs of a model that has several; None for other models.  Raises ExportError as the parts' modules do."""
+    if not hasattr(getattr(model, "config", None), "get_text_config"):
+        return None
+    if encoder_decoder.is_encoder_decoder(model):
+        parts = encoder_decoder.parts_of(model, last_logits, inputs)
+        return Graphs(parts, encoder_decoder.check)
+    if vision.has_pictures(model):
+        return Graphs(vision.parts_of(model, last_logits, inputs), vision.check)
+    slots = state.slots_of(model)
+    if slots:
+        single = state.parts_of(model, slots, last_logits, single=True)
+        if not state.takes_any_length(model, slots):
+            return Graphs(single, state.check)
+        return Graphs(state.parts_of(model, slots, last_logits), state.check, single)
+    return None
+
+
+def write_graphs(
+    model: Any,
+    graphs: Graphs,
+    place: Path,
+    beside: Mapping[str, bytes],
+    options: Options,
+    target: str,
+    positions: int | None,
+) -> tuple[LanguageModelReport, Graphs]:
+    """Export the graphs, and write their files and those `beside` them to a folder; the report, and what was written.
+
+    Raises as `export` does; ExportError for a target that runs single decoders only; OSError.
+    """
+    if target == "onnxruntime-genai":
+        raise ExportError(
+            "onnxruntime-genai is given decoders of keys and values only; write this model for target='onnxruntime'",
+            code="not-a-decoder",
+        )
+    if place.exists():
+        for part in graphs.parts:
+            judge_path(place / part.file, options)
+    refuse_others(place, beside)
+    try:
+        files, report = programs_of(model, graphs.parts, options, target, positions)
+    except ExportError:
+        if not graphs.others:
+            raise
+        graphs = replace(graphs, parts=graphs.others, others=())
+        files, report = programs_of(model, graphs.parts, options, target, positions)
+    place.mkdir(parents=True, exist_ok=True)
+    plan = ps.share(files, place, progress=options.progress)
+    write_files(place, beside)
+    report.files = [*files, *([Path(plan.data).name] if plan.data else []), *beside]
+    report.bytes = sum((place / name).stat().st_size for name in report.files)
+    return report, graphs
+
+
+def check_graphs(model: Any, graphs: Graphs, place: Path) -> float:
+    """How far the written files are from the model.  Raises VerificationError, ImportError without onnxruntime."""
+    runs = {part.file: Written(part, session_of(str(place / part.file))) for part in graphs.parts}
+    return graphs.compare(model, graphs.parts, runs)
+
+
+def programs_of(
+    model: Any, parts: Sequence[Part], options: Options, target: str, positions: int | None = None
+) -> tuple[dict[str, ps.ModelProto], LanguageModelReport]:
+    """The files of the parts, by name and not yet written, and a report on all of them.  Raises as `export` does.
+
+    An input that no node of a file uses is left out of it.
+    """
+    nodes: Counter[str] = Counter()
+    fused: Counter[str] = Counter()
+    reasons: list[str] = []
+    warnings: list[str] = []
+    layers = 0
+    files = {}
+    for part in parts:
+        mine = replace(
+            options, input_names=part.input_names, output_names=list(part.output_names), dynamic_axes=part.axes
+        )
+        program, found = exported(model, part.module, part.args(), mine, target, positions or positions_of(model))
+        files[part.file] = _without_unused(program.model_proto)
+        _refuse_held(part, files[part.file])
+        nodes += nodes_of(program)
+        fused.update(found.counts)
+        reasons += [f"{part.file}: {reason}" for reason in found.reasons]
+        warnings += [f"{part.file}: {remark}" for remark in program.report.warnings]
+        layers += found.attention
+    attention = sum(nodes[name] for name in ATTENTION)
+    report = LanguageModelReport(
+        target, options.opset, dict(nodes), layers, attention, dict(fused), reasons, warnings=warnings
+    )
+    return files, report
+
+
+def _refuse_held(part: Part, model: ps.ModelProto) -> None:
+    """ExportError where an axis that a loop of generation needs open has one size."""
+    for item in model.graph.input if model.graph is not None else ():
+        shape = item.type.tensor_type.shape if item.type is not None and item.type.tensor_type is not None else None
+        for at, dim in enumerate(shape.dim if shape is not None else ()):
+            name = part.axes.get(item.name or "", {}).get(at)
+            if name in _OPEN and dim.dim_value is not None:
+                raise ExportError(
+                    f"{part.file}: the model holds {name} at {dim.dim_value}, the size of the example, so that no text "
+                    f"can be generated with it",
+                    code="not-a-decoder",
+                )
+
+
+def _without_unused(model: ps.ModelProto) -> ps.ModelProto:
+    graph = model.graph
+    if graph is not None:
+        used = {name for node in graph.node for name in node.input} | {item.name for item in graph.output}
+        inner = [attribute.g for node in graph.node for attribute in node.attribute if attribute.g is not None]
+        while inner:
+            body = inner.pop()
+            used |= {name for node in body.node for name in node.input} | {item.name for item in body.output}
+            inner += [attribute.g for node in body.node for attribute in node.attribute if attribute.g is not None]
+        graph.input = [item for item in graph.input if item.name in used]
+    return model

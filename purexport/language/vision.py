@@ -1,0 +1,344 @@
+"""Models that read pictures and text, as three graphs.
+
+vision.onnx: (pixel_values, ...) -> (image_features), one row for each place that pictures take in the text
+embedding.onnx: (input_ids, image_features) -> (inputs_embeds), with the features at the places of the picture's token
+decoder.onnx: (inputs_embeds, attention_mask, position_ids, ..., past_key_values.N.key, past_key_values.N.value, ...) ->
+(logits, present.N.key, present.N.value, ...)
+
+The structure is that of transformers: `get_image_features`, `get_input_embeddings`, `get_decoder`, `image_token_id`.
+A graph of vision takes one picture of one size: how a model cuts pictures into patches is written for numbers that it
+reads from the sizes (`image_grid_thw`), so these are no inputs.
+What the decoder is called with beside embeddings, mask, positions and cache is looked at in a call of the whole model:
+where that is more than the graphs can hand on, the model is refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from purexport.errors import ExportError
+from purexport.language.checked import STEPS, Written, bound_of, compared
+from purexport.language.library import library
+from purexport.language.parts import BATCH, SIZES, Part, Port, layers_of
+from purexport.language.step import called
+
+VISION, EMBEDDING, DECODER = "vision.onnx", "embedding.onnx", "decoder.onnx"
+_PAST, _NEW, _WHOLE, _FEATURES = "past_sequence_length", "sequence_length", "total_sequence_length", "image_tokens"
+# one for each token: whether it stands for a picture
+_TOKEN_KINDS = ("token_type_ids", "mm_token_type_ids")
+_HANDED_ON = {"inputs_embeds", "attention_mask", "position_ids", "past_key_values", "input_ids", "cache_position"}
+
+
+def has_pictures(model: Any) -> bool:
+    """Whether a model of transformers reads pictures, and places what it sees among the embeddings of a text."""
+    return hasattr(model, "get_image_features") and _token_of(model) is not None
+
+
+def _token_of(model: Any) -> int | None:
+    config = model.config
+    for name in ("image_token_id", "image_token_index"):
+        found = getattr(config, name, None)
+        if isinstance(found, int):
+            return found
+    return None
+
+
+class See(nn.Module):
+    """Pictures to features."""
+
+    def __init__(self, model: nn.Module, ports: Sequence[Port], source: str) -> None:
+        super().__init__()
+        self.model = model
+        self._names = [port.name for port in ports if port.only is None]
+        self.fixed = {port.name: port.only for port in ports if port.only is not None}
+        self._source = source
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        """[places in the text, hidden size]"""
+        fixed = {name: item.to(tensors[0].device) for name, item in self.fixed.items()}
+        given = dict(zip(self._names, tensors, strict=True)) | fixed
+        found = _until(self.model, self._source, given) if self._source else _features(self.model, given)
+        return found.reshape(-1, found.shape[-1])
+
+
+class _ReachedError(Exception):
+    """The features are there; what is behind them only takes them apart."""
+
+    def __init__(self, features: Tensor) -> None:
+        super().__init__()
+        self.features = features
+
+
+def _until(model: Any, source: str, given: Mapping[str, Tensor]) -> Tensor:
+    """The features as the submodule `source` gives them."""
+
+    def reached(_: Any, __: Any, result: Any) -> None:
+        raise _ReachedError(_tensor_in(result))
+
+    hook = model.get_submodule(source).register_forward_hook(reached)
+    try:
+        return _features(model, given)
+    except _ReachedError as found:
+        return found.features
+    finally:
+        hook.remove()
+
+
+def _tensor_in(result: Any) -> Any:
+    """The tensor that a module gives as its features; None for other results."""
+    found = result if isinstance(result, Tensor) else getattr(result, "pooler_output", None)
+    return found if isinstance(found, Tensor) else None
+
+
+def _features(model: Any, given: Mapping[str, Tensor]) -> Tensor:
+    result = model.get_image_features(**given, return_dict=True)
+    found = getattr(result, "pooler_output", result)
+    return (
+        torch.cat([item.reshape(-1, item.shape[-1]) for item in found]) if isinstance(found, (list, tuple)) else found
+    )
+
+
+class Embed(nn.Module):
+    """Tokens and features to embeddings."""
+
+    def __init__(self, model: Any, token: int) -> None:
+        super().__init__()
+        self.model = model
+        self._token = token
+
+    def forward(self, input_ids: Tensor, image_features: Tensor) -> Tensor:
+        """[batch, tokens, hidden size]"""
+        here = input_ids == self._token
+        embedded = self.model.get_input_embeddings()(input_ids.masked_fill(here, 0))
+        # the first row stands for tokens that are no picture's, so that there may be no features at all
+        rows = torch.cat([image_features.new_zeros(1, image_features.shape[1]), image_features]).to(embedded.dtype)
+        places = here.reshape(-1).long().cumsum(0).reshape(here.shape) * here
+        return torch.where(here.unsqueeze(-1), rows[places], embedded)
+
+
+class Decode(nn.Module):
+    """One step of the decoder, from embeddings."""
+
+    def __init__(self, model: nn.Module, names: Sequence[str], last_logits: bool) -> None:
+        super().__init__()
+        self.model = model
+        self._names = list(names)
+        self._last = last_logits
+
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The logits, and the cache after these tokens."""
+        given = dict(zip(self._names, tensors, strict=False))
+        past = tensors[len(self._names) :]
+        cache = library("cache_utils").DynamicCache()
+        for layer, (key, value) in enumerate(zip(past[::2], past[1::2], strict=True)):
+            cache.update(key, value, layer)
+        result = self.model(**given, past_key_values=cache, use_cache=True)
+        logits = result.logits[:, -1:] if self._last else result.logits
+        return (logits, *(tensor for layer in cache.layers for tensor in (layer.keys, layer.values)))
+
+
+@contextmanager
+def _decoder_heard(model: Any) -> Iterator[list[dict[str, Any]]]:
+    """The arguments of each call of the decoder inside of a model, by name."""
+    heard: list[dict[str, Any]] = []
+    hook = model.get_decoder().register_forward_pre_hook(
+        lambda _, __, kwargs: heard.append(dict(kwargs)), with_kwargs=True
+    )
+    try:
+        yield heard
+    finally:
+        hook.remove()
+
+
+def _pictures_of(model: Any, given: Mapping[str, Tensor] | None) -> Iterator[list[Port]]:
+    """What a model may take as one picture, the likeliest first, and examples of it."""
+    taken = inspect.signature(model.get_image_features).parameters
+    dtype = next((item.dtype for item in model.parameters() if item.is_floating_point()), torch.float32)
+    if given is not None:
+        ports = []
+        for name, item in given.items():
+            if name in taken:
+                kind = dtype if item.is_floating_point() else item.dtype
+                ports.append(Port(name, tuple(item.shape), kind, 1, None if item.is_floating_point() else item))
+        yield ports
+        return
+    vision = getattr(model.config, "vision_config", model.config)
+
+    def number(*names: str, default: int) -> int:
+        return next((value for name in names if isinstance(value := getattr(vision, name, None), int)), default)
+
+    channels, patch = number("in_channels", "in_chans", "num_channels", default=3), number("patch_size", default=14)
+    if "image_grid_thw" in taken:
+        merge, deep = number("spatial_merge_size", default=2), number("temporal_patch_size", default=2)
+        grid = torch.tensor([[1, 2 * merge, 3 * merge]])
+        pixels = Port("pixel_values", (int(grid.prod()), channels * deep * patch * patch), dtype)
+        yield [pixels, Port("image_grid_thw", (1, 3), torch.int64, 1, grid)]
+    size = getattr(vision, "image_size", 224)
+    high, wide = size if isinstance(size, (list, tuple)) else (size, size)
+    whole = torch.tensor([[high, wide]])
+    more = [Port("image_sizes", (1, 2), torch.int64, 1, whole)] if "image_sizes" in taken else []
+    for shape in ((1, channels, high, wide), (1, 1, channels, high, wide)):
+        pixels = Port("pixel_values", shape, dtype)
+        yield from ([pixels, *extra] for extra in ((more, []) if more else ([],)))
+
+
+def parts_of(model: Any, last_logits: bool = False, inputs: Mapping[str, Tensor] | None = None) -> list[Part]:
+    """The graphs of a model; `inputs` is what a processor made of one picture.
+
+    Raises ExportError for a model that does not run, or whose decoder is given more than the graphs hand on.
+    """
+    name, token = type(model).__name__, int(_token_of(model) or 0)
+    failed: list[Exception] = []
+    for ports in _pictures_of(model, inputs):
+        tensors = {port.name: port.example({}, torch.Generator().manual_seed(0)) for port in ports}
+        try:
+            with torch.no_grad():
+                found = called(model, tensors, lambda **given: _seen(model, given))
+                count, width, source = found
+                heard, cache = called(
+                    model, _prompt(model, tensors, count, token), lambda **given: _heard(model, given)
+                )
+        except Exception as error:  # whatever a model says of pictures that are not its own
+            failed.append(error)
+            continue
+        break
+    else:
+        reason = f" ({failed[0]})".partition("\n")[0] if failed else ""
+        raise ExportError(
+            f"{name} does not run on pictures as its config has them; give what its processor makes, as inputs={{...}}"
+            + reason,
+            code="not-a-decoder",
+        )
+    more = {key for key, item in heard.items() if isinstance(item, (Tensor, list, tuple)) and key not in _HANDED_ON}
+    if more:
+        raise ExportError(
+            f"the decoder of {name} is given {', '.join(sorted(more))} beside embeddings, which no graph hands on",
+            code="not-a-decoder",
+        )
+    shapes = [_shapes(name, layer) for layer in cache.layers]
+    dtype = heard["inputs_embeds"].dtype
+    words = int(model.config.get_text_config().vocab_size)
+    taken = inspect.signature(model.forward).parameters
+    positions = heard.get("position_ids")
+    rows: tuple[int | str, ...] = (positions.shape[0],) if positions is not None and positions.dim() == 3 else ()
+    given = [
+        Port("inputs_embeds", (BATCH, _NEW, width), dtype),
+        Port("attention_mask", (BATCH, _WHOLE), torch.int64),
+        Port("position_ids", (*rows, BATCH, _NEW), torch.int64, 2),
+    ]
+    given += [Port("token_type_ids", (BATCH, _NEW), torch.int64, 2)] if "token_type_ids" in taken else []
+    past = [
+        Port(f"past_key_values.{layer}.{part}", (BATCH, heads, _PAST, size), dtype)
+        for layer, (heads, *sizes) in enumerate(shapes)
+        for part, size in zip(("key", "value"), sizes, strict=True)
+    ]
+    sizes = SIZES | {_FEATURES: 5}
+    pixels = [port for port in ports if port.only is None]
+    embedding = [
+        Port("input_ids", (BATCH, _NEW), torch.int64, words),
+        Port("image_features", (_FEATURES, width), dtype),
+    ]
+    decoder = Decode(model, [port.name for port in given], last_logits).eval()
+    return [
+        Part(VISION, See(model, ports, source).eval(), pixels, ["image_features"], sizes),
+        Part(EMBEDDING, Embed(model, token).eval(), embedding, ["inputs_embeds"], sizes),
+        Part(DECODER, decoder, [*given, *past], ["logits", *layers_of("present", len(shapes), "")], sizes),
+    ]
+
+
+def _shapes(name: str, layer: Any) -> tuple[int, int, int]:
+    if type(layer) is not library("cache_utils").DynamicLayer or layer.keys is None or layer.keys.dim() != 4:
+        raise ExportError(
+            f"{name} keeps {type(layer).__name__} in its cache; a language model with keys and values, [batch, heads, "
+            "length, size] each, is needed here",
+            code="not-a-decoder",
+        )
+    return layer.keys.shape[1], layer.keys.shape[3], layer.values.shape[3]
+
+
+def _seen(model: Any, given: Mapping[str, Tensor]) -> tuple[int, int, str]:
+    """(places in the text, hidden size, the submodule that gives the features, '' where none does)."""
+    made: list[tuple[str, Tensor]] = []
+    hooks = [
+        module.register_forward_hook(lambda _, __, result, name=name: made.append((name, _tensor_in(result))))
+        for name, module in model.named_modules()
+        if name
+    ]
+    try:
+        result = model.get_image_features(**given, return_dict=True)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    found = getattr(result, "pooler_output", result)
+    whole = _features(model, given)
+    if not isinstance(found, (list, tuple)):
+        return whole.numel() // whole.shape[-1], whole.shape[-1], ""
+    storages = {item.untyped_storage()._cdata for item in found}
+    sources = [
+        name
+        for name, item in made
+        if item is not None and {item.untyped_storage()._cdata} == storages and item.numel() == whole.numel()
+    ]
+    return whole.numel() // whole.shape[-1], whole.shape[-1], sources[-1] if sources else ""
+
+
+def _prompt(model: Any, pictures: Mapping[str, Tensor], count: int, token: int) -> dict[str, Tensor]:
+    """A text with a picture in it, as a processor makes it."""
+    taken = inspect.signature(model.forward).parameters
+    words = int(model.config.get_text_config().vocab_size)
+    ids = torch.randint(0, words, (1, count + 6), generator=torch.Generator().manual_seed(3))
+    ids[ids == token] = (token + 1) % words
+    ids[:, 2 : count + 2] = token
+    prompt = {**pictures, "input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return prompt | {name: (ids == token).long() for name in _TOKEN_KINDS if name in taken}
+
+
+def _heard(model: Any, given: Mapping[str, Tensor]) -> tuple[dict[str, Any], Any]:
+    """What the decoder is given in a call of the whole model, and the cache afterwards."""
+    cache = library("cache_utils").DynamicCache()
+    with _decoder_heard(model) as heard:
+        model(**given, past_key_values=cache, use_cache=True)
+    return heard[0], cache
+
+
+def check(model: Any, parts: Sequence[Part], runs: Mapping[str, Written], steps: int = STEPS) -> float:
+    """The largest difference of a logit, relative to the largest one of its step, over a prompt and `steps` tokens.
+
+    The prompt is a text with a picture.  torch gets the picture and all tokens anew at each step, without a cache.
+    Raises VerificationError at the first step whose logits differ by more than rounding.
+    """
+    vision, _, decoder = parts
+    token = int(_token_of(model) or 0)
+    pictures = dict(zip(vision.input_names, vision.args(2), strict=True))
+    features = runs[VISION](pictures)["image_features"]
+    pictures |= getattr(vision.module, "fixed", {})
+    given = _prompt(model, pictures, features.shape[0], token)
+    state = dict(zip(decoder.input_names, decoder.args(**{BATCH: 1, _PAST: 0}), strict=True))
+    new, worst = given["input_ids"], 0.0
+    for count in range(1 + steps):
+        with torch.no_grad(), _decoder_heard(model) as heard:
+            wanted = model(**given, use_cache=False).logits[:, -new.shape[1] :]
+        positions = heard[0].get("position_ids")
+        if positions is None:
+            positions = torch.arange(given["input_ids"].shape[1])[None]
+        rows = features if not count else features[:0]
+        embedded = runs[EMBEDDING]({"input_ids": new, "image_features": rows})["inputs_embeds"]
+        feed = {"inputs_embeds": embedded, "attention_mask": given["attention_mask"]}
+        feed["position_ids"] = positions[..., -new.shape[1] :].contiguous()
+        feed["token_type_ids"] = (new == token).long()
+        found = runs[DECODER](state | feed)
+        wanted = wanted[:, -found["logits"].shape[1] :]
+        worst = max(worst, compared(wanted, found["logits"], count, bound_of(wanted.dtype)))
+        state |= {name.replace("present", "past_key_values"): item for name, item in found.items() if name != "logits"}
+        new = wanted[:, -1:].argmax(-1)
+        new[new == token] = token - 1 if token else 1
+        given["input_ids"] = torch.cat([given["input_ids"], new], 1)
+        given["attention_mask"] = torch.ones_like(given["input_ids"])
+        given |= {name: (given["input_ids"] == token).long() for name in _TOKEN_KINDS if name in given}
+    return worst

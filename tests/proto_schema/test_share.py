@@ -1,0 +1,207 @@
+"""Several models with one data file: equal bytes lie once, and whatever stops the save leaves each model whole."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import proto_schema as ps
+from proto_schema.marks import is_marked, mark
+from proto_schema.numpy_helper import from_array, to_array
+from proto_schema.owned import data_of
+from tests.proto_schema.decoys import Watched, lay_out_few
+from tests.proto_schema.faults import FAULTS, Disk, Fault
+
+NAMES = ("a.onnx", "b.onnx")
+X, Y, SMALL = np.arange(20_000, dtype=np.float32), np.full(9000, 2, np.float32), np.ones(3, np.float32)
+OLD = {"a.onnx": [X - 1, Y - 1], "b.onnx": [X - 1, SMALL]}
+NEW = {"a.onnx": [X, Y, X.copy()], "b.onnx": [X.copy(), Y + 1, SMALL]}
+
+
+def models(arrays: dict[str, list[Any]]) -> dict[str, ps.ModelProto]:
+    """Models with initializers of these values."""
+    found = {}
+    for name, values in arrays.items():
+        tensors = [from_array(value, f"w{place}") for place, value in enumerate(values)]
+        found[name] = ps.ModelProto(ir_version=8, graph=ps.GraphProto(name="g", initializer=tensors))
+    return found
+
+
+def is_held(path: Path, wanted: list[Any]) -> bool:
+    """Whether the model that lies there has these values."""
+    if not path.exists():
+        return False
+    graph = ps.load(path).graph
+    found = [to_array(tensor) for tensor in graph.initializer] if graph is not None else []
+    return len(found) == len(wanted) and all(map(np.array_equal, found, wanted))
+
+
+def loaded(folder: Path, **options: Any) -> dict[str, ps.ModelProto]:
+    """The new models from files of their own."""
+    folder.mkdir()
+    for name, model in models(NEW).items():
+        ps.save(model, folder / name, **options)
+    return {name: ps.load(folder / name) for name in NAMES}
+
+
+@pytest.mark.parametrize("options", [{"external_data": False}, {"external_data": True}, {"shard_size": 50_000}])
+def test_equal_bytes_lie_once(options: dict[str, Any], tmp_path: Path) -> None:
+    """Of one model or two, in memory or in files; a small tensor stays in its model."""
+    given = loaded(tmp_path / "from", **{"external_data": True, **options})
+    folder = tmp_path / "to"
+    folder.mkdir()
+    told: list[int] = []
+    planned = ps.share(given, folder, dry_run=True)
+    assert not list(folder.iterdir())
+    done = ps.share(given, folder, progress=lambda at, total: told.append(at))
+    assert done == planned and told[-1] == done.data_size + sum(done.models.values())
+    assert (done.tensors, done.stored, done.apart) == (5, 3, 3 * X.nbytes + 2 * Y.nbytes)
+    assert sorted(os.listdir(folder)) == ["a.onnx", "b.onnx", "model.onnx.data"]
+    data = folder / "model.onnx.data"
+    assert data.stat().st_size == done.data_size < X.nbytes + 2 * Y.nbytes + 3 * 4096
+    assert all(is_held(folder / name, NEW[name]) for name in NAMES)
+    assert all(is_marked(str(data), {"model.onnx.data"}, name) for name in NAMES)
+    assert not is_marked(str(data), {"model.onnx.data"}, "c.onnx")
+    before = data.read_bytes()
+    ps.share(given, folder)
+    assert sorted(os.listdir(folder)) == ["a.onnx", "b.onnx", "model.onnx.data"] and data.read_bytes() == before
+
+
+def test_data_goes_with_its_last_model(tmp_path: Path) -> None:
+    """A save of one model leaves the data to the other one."""
+    ps.share(models(NEW), tmp_path, "w.bin")
+    ps.save(models(OLD)["a.onnx"], tmp_path / "a.onnx")
+    assert sorted(os.listdir(tmp_path)) == ["a.onnx", "b.onnx", "w.bin"] and is_held(tmp_path / "b.onnx", NEW["b.onnx"])
+    ps.save(models(OLD)["b.onnx"], tmp_path / "b.onnx", external_data=True)
+    assert sorted(os.listdir(tmp_path)) == ["a.onnx", "b.onnx", "b.onnx.data"]
+    assert is_held(tmp_path / "a.onnx", OLD["a.onnx"])
+
+
+def test_in_place(tmp_path: Path) -> None:
+    """Models are replaced by those that share; data that another model needs, or nobody wrote, stays."""
+    given = loaded(tmp_path / "m", external_data=True)
+    (tmp_path / "m" / "copy.onnx").write_bytes((tmp_path / "m" / "b.onnx").read_bytes())
+    (tmp_path / "m" / "model.onnx.data").write_bytes(b"mine")
+    ps.share(given, tmp_path / "m")
+    names = ["a.onnx", "b.onnx", "b.onnx.data", "copy.onnx", "model.onnx.1.data", "model.onnx.data"]
+    assert sorted(os.listdir(tmp_path / "m")) == names
+    assert (tmp_path / "m" / "model.onnx.data").read_bytes() == b"mine"
+    assert all(is_held(tmp_path / "m" / name, NEW[name]) for name in NAMES)
+    assert is_held(tmp_path / "m" / "copy.onnx", NEW["b.onnx"])
+    with pytest.raises(FileExistsError, match="it was not written for"):
+        ps.share(given, tmp_path / "m", "model.onnx.data")
+
+
+REFUSALS: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+    ({}, {}, ValueError, "no model is given"),
+    ({"x/a.onnx": None}, {}, ValueError, "must be the bare name"),
+    ({"a.onnx": None}, {"location": ".."}, ValueError, "must be the bare name"),
+    ({"a.onnx": None}, {"location": "a.onnx"}, ValueError, "is the name of a model"),
+    ({"a.onnx": None}, {"alignment": 0}, ValueError, "alignment must be at least 1"),
+    ({"notes.txt": None}, {}, FileExistsError, "is not an ONNX model"),
+    ({"a.onnx": None}, {"location": "notes.txt"}, FileExistsError, "it was not written for"),
+]
+
+
+@pytest.mark.parametrize(("given", "options", "error", "text"), REFUSALS, ids=lambda value: str(value)[:30])
+def test_refusals(given: Any, options: dict[str, Any], error: type[Exception], text: str, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(error, match=text):
+        ps.share({name: models(NEW)["a.onnx"] for name in given}, tmp_path, **options)
+    assert os.listdir(tmp_path) == ["notes.txt"] and (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_a_mark_has_the_models_that_fit() -> None:
+    line = mark("d", [f"{number}.onnx" for number in range(5000)], 3)
+    assert len(line) <= 8192 and line.startswith(b"\n#proto_schema data, 3 bytes, d of 0.onnx, 1.onnx, ")
+
+
+def test_changed_sources(tmp_path: Path) -> None:
+    """A data file that is another by the time it is read is an error, and nothing is written."""
+    given = loaded(tmp_path / "from", external_data=True)
+    (tmp_path / "from" / "a.onnx.data").write_bytes(bytes(200_000))
+    (tmp_path / "to").mkdir()
+    with pytest.raises(ps.ExternalDataError, match="has changed or been replaced"):
+        ps.share(given, tmp_path / "to")
+    assert not list((tmp_path / "to").iterdir())
+
+
+BEFORE = ("nothing", "models-of-their-own", "models-that-share")
+
+
+_DEFAULT = ("interrupted after", "killed", "power")
+WALKS = [
+    pytest.param(before, fault, marks=() if before != "nothing" and fault.kind in _DEFAULT else pytest.mark.sweep)
+    for before in BEFORE
+    for fault in FAULTS
+]
+
+
+@pytest.mark.parametrize(("before", "fault"), WALKS, ids=str)
+def test_every_call(before: str, fault: Fault, quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault at each call of the system in turn: each model is the old or the new one, and nothing else is left."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # counted all the same
+    folder = quick_folder / "folder"
+    folder.mkdir()
+    if before == "models-that-share":
+        ps.share(models(OLD), folder)
+    elif before == "models-of-their-own":
+        for name, model in models(OLD).items():
+            ps.save(model, folder / name, external_data=True)
+    content = {path.name: path.read_bytes() for path in folder.iterdir()}
+    lay_out_few(folder)
+    others = Watched(folder, content)
+    new = models(NEW)
+    for at in range(1, 200):
+        lost = 0
+        while True:
+            for name in set(os.listdir(folder)) - others.names:
+                (folder / name).unlink()
+            for name, data in content.items():
+                (folder / name).write_bytes(data)
+            disk = Disk(folder, at, fault, lost)
+            done = False
+            with disk.mounted():
+                try:
+                    ps.share(new, folder)
+                    done = True
+                except (OSError, KeyboardInterrupt):
+                    assert fault.kind not in ("short", "killed", "torn", "power")
+            disk.close()
+            _check(folder, others, disk, done, bool(content), new)
+            if fault.kind != "power" or disk.undone < lost or lost > 20:
+                break
+            lost += 1
+        if not disk.met:
+            assert others.changes() == []
+            return
+    raise AssertionError("it makes more calls than this test walks through")
+
+
+def _check(folder: Path, others: Watched, disk: Disk, done: bool, had: bool, new: dict[str, ps.ModelProto]) -> None:
+    where = f"{disk.fault} at call {disk.at} ({disk.log[-1]}), {disk.lost} names lost"
+    for name in NAMES:
+        path = folder / name
+        old = is_held(path, OLD[name]) if had else not path.exists()
+        assert is_held(path, NEW[name]) or (old and not done), f"{where}: {name} is neither the old nor the new one"
+    extra = _unused(folder, others)
+    if disk.stopped:
+        ps.share(new, folder)
+        assert all(is_held(folder / name, NEW[name]) for name in NAMES), f"{where}: the next one"
+        assert not _unused(folder, others), f"{where}: {_unused(folder, others)} is left by the next one"
+    elif disk.fault.kind != "error" or disk.log[disk.at - 1 :][:1] != ["unlink"]:  # else removing itself failed
+        assert not extra, f"{where}: {extra} is left behind"
+    assert others.changes(whole=False) == [], where
+
+
+def _unused(folder: Path, others: Watched) -> set[str]:
+    """What is neither another's, nor a model, nor data of one."""
+    used = {*others.names, *NAMES}
+    for name in NAMES:
+        if (folder / name).exists():
+            used.update(map(os.path.basename, data_of(str(folder / name))))
+    return set(os.listdir(folder)) - used
