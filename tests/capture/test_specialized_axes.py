@@ -117,6 +117,24 @@ def test_held(name: str) -> None:
             assert same == (rows not in case.branch)
 
 
+LARGE = {
+    "nothing": (lambda x: x * 2, False),
+    "a root of the size": (lambda x: x * math.sqrt(x.shape[0]), True),
+    "a number of larger sizes": (lambda x: x * float(max(int(x.shape[0]), 640)), True),
+    "a number of smaller sizes": (lambda x: x * float(min(int(x.shape[0]), 640)), True),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", LARGE)
+def test_held_by_a_large_example(name: str) -> None:
+    """A large example is halved, not doubled."""
+    function, held = LARGE[name]
+    program = purexport.export(function, (torch.zeros(640, 1024),), dynamic_axes={"x": {0: "n"}}, capture="trace")
+    said = [text for text in program.report.warnings if "axis 'n' was declared dynamic, but the model holds it" in text]
+    assert len(said) == held
+
+
 def cached(new: Tensor, mask: Tensor, past: Tensor) -> Tensor:
     """A step with a cache: the mask is as long as the cache and the new rows together, and the model compares them."""
     keys = torch.cat([past, new])
