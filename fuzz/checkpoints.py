@@ -21,10 +21,9 @@ from pathlib import Path
 from fuzz.bounds import bounded, folder
 from fuzz.harness import Harness, Violation
 from fuzz.seeds import models
-from proto_schema.payload import FileRange, Payload
+from proto_schema.derived.strided import StridedPayload
+from proto_schema.payload import FileRange, MemoryPayload, Payload
 from purexport.weights import Stored, WeightsError, open_weights, torchlegacy
-from purexport.weights.arrays import MemoryPayload
-from purexport.weights.strided import StridedPayload
 
 READ = 1 << 16  # bytes of a tensor that is read
 WHOLE, PART, CHOICES = range(3)

@@ -206,6 +206,33 @@ def address(view: memoryview) -> int:
     return place
 
 
+class MemoryPayload(Payload):
+    """Bytes in memory, which stay alive with it. Two of them at one place are the same bytes."""
+
+    def __init__(self, data: object) -> None:
+        self.view = byte_view(data)
+
+    @property
+    def nbytes(self) -> int:
+        return self.view.nbytes
+
+    @property
+    def place(self) -> str:
+        return "memory"
+
+    @property
+    def identity(self) -> object:
+        return (address(self.view), self.view.nbytes) if self.view.nbytes else None
+
+    def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
+        return pieces(self.view, limit)
+
+
+def as_payload(data: BytesLike) -> Payload:
+    """The payload of bytes that may be in memory."""
+    return data if isinstance(data, Payload) else MemoryPayload(data)
+
+
 class LazyPayload(Payload):
     """`size` bytes that `function` makes when they are written: one bytes-like object, or an iterable of them.
 
@@ -302,3 +329,14 @@ def _even(data: BytesLike, size: int = 1 << 16) -> Iterator[bytes]:
             del held[:size]
     if held:
         yield bytes(held)
+
+
+def whole(source: Payload, size: int, width: int) -> Iterator[memoryview]:
+    """The bytes of a payload in pieces of at most `size` that hold whole elements, however the source cuts them."""
+    rest = b""
+    for chunk in source.chunks(size):
+        data = memoryview(rest + bytes(chunk)) if rest else chunk
+        end = data.nbytes // width * width
+        if end:
+            yield data[:end]
+        rest = bytes(data[end:])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -23,6 +24,15 @@ def _arange(*, end: Any, start: Any = 0, step: Any = 1, dtype: torch.dtype | Non
     if not any(isinstance(item, torch.SymFloat) for item in (start, end, step)):
         return torch.arange(start, end, step, dtype=dtype)
     return torch.empty(unknown_size(), dtype=dtype)
+
+
+def _range(*, start: Any, end: Any, step: Any = 1, dtype: torch.dtype | None = None, **_: Any) -> torch.Tensor:
+    """torch's own function fixes the bounds.  `end` is included where a step meets it."""
+    bounds = (start, end, step)
+    if not any(isinstance(item, (torch.SymInt, torch.SymFloat)) for item in bounds):
+        return torch.empty(math.floor((end - start) / step) + 1, dtype=dtype)
+    whole = all(isinstance(item, (int, torch.SymInt)) for item in bounds)
+    return torch.empty((end - start) // step + 1 if whole else unknown_size(), dtype=dtype)
 
 
 def _spaced(*, start: Any, end: Any, steps: Any, dtype: torch.dtype | None = None, **_: Any) -> torch.Tensor:
@@ -66,6 +76,7 @@ FACTS = (
     *alike("Int IntImplicit Float Bool", Fact("aten::", reads_number=True)),
     *alike("scalar_tensor zeros ones full", Fact("aten::", makes_constant=True)),
     Fact("aten::arange", makes_constant=True, shapes=_arange),
+    Fact("aten::range", shapes=_range),
     *alike("linspace logspace", Fact("aten::", shapes=_spaced)),
     *alike("hann_window hamming_window blackman_window bartlett_window kaiser_window", Fact("aten::", shapes=_window)),
     Fact("aten::tril_indices", shapes=_tril),

@@ -25,6 +25,7 @@ from purexport.torch_patches.calls import functions_handed_to, operators_handed_
 from purexport.torch_patches.empty import parameters_without_values
 from purexport.torch_patches.flexible_attention import flexible_attention, plain_flexible_attention
 from purexport.torch_patches.quiet import quiet_torch
+from purexport.torch_patches.ranges import range_of_torch, range_recorded
 from purexport.torch_patches.rounding import rounding_of_tensors, rounding_recorded
 from purexport.torch_patches.sizes import (
     conditions_handed_to,
@@ -109,6 +110,13 @@ PATCHES = (
         "under the tracer a size is a tensor, of which Python would round the example's number only",
         (2, 0),
         rounding_of_tensors,
+    ),
+    Patch(
+        range_recorded,
+        "torch.range",
+        "the only maker of tensors that no mode hands on, and it would record the example's number of a size",
+        (2, 0),
+        range_of_torch,
     ),
     Patch(
         plain_attention,

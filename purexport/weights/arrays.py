@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -20,37 +20,10 @@ from proto_schema import datafiles
 from proto_schema.dtypes import DTYPES, by_numpy_name, type_name
 from proto_schema.errors import DecodeError, ExternalDataError
 from proto_schema.onnx import TensorProto
-from proto_schema.payload import CHUNK, BytesLike, FileRange, Payload, address, byte_view, file_range, pieces, stamp_of
+from proto_schema.payload import BytesLike, FileRange, as_payload, file_range, stamp_of
 from proto_schema.tensors import from_array, from_codes, to_codes
 from purexport.errors import WeightsError
 from purexport.weights.stored import Stored, shown
-
-
-class MemoryPayload(Payload):
-    """Bytes in memory, which stay alive with it. Two of them at one place are the same bytes."""
-
-    def __init__(self, data: object) -> None:
-        self.view = byte_view(data)
-
-    @property
-    def nbytes(self) -> int:
-        return self.view.nbytes
-
-    @property
-    def place(self) -> str:
-        return "memory"
-
-    @property
-    def identity(self) -> object:
-        return (address(self.view), self.view.nbytes) if self.view.nbytes else None
-
-    def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
-        return pieces(self.view, limit)
-
-
-def payload_of(data: BytesLike) -> Payload:
-    """The payload of bytes that may be in memory."""
-    return data if isinstance(data, Payload) else MemoryPayload(data)
 
 
 def stored(name: str, value: object, origin: str, mappings: Mappings) -> Stored:
@@ -86,7 +59,7 @@ def of_array(name: str, array: np.ndarray[Any, Any], origin: str, mappings: Mapp
     data: BytesLike | None = mappings.range_of(array) if row.native and array.dtype.str[0] != ">" else None
     if data is None:
         data = from_array(array).raw_data
-    return Stored(name, row.code, array.shape, payload_of(b"" if data is None else data), origin)
+    return Stored(name, row.code, array.shape, as_payload(b"" if data is None else data), origin)
 
 
 def of_tensor(name: str, tensor: TensorProto, origin: str) -> Stored:
@@ -102,7 +75,7 @@ def of_tensor(name: str, tensor: TensorProto, origin: str) -> Stored:
         data: BytesLike | None = datafiles.payload_of(tensor)
         if data is None:
             data = from_codes(to_codes(tensor), row.code).raw_data
-        payload = file_range(data or b"") or payload_of(data or b"")
+        payload = file_range(data or b"") or as_payload(data or b"")
         return Stored(name, row.code, tuple(tensor.dims), payload, origin)
     except (DecodeError, ExternalDataError, WeightsError) as error:
         raise WeightsError(f"{origin}: the tensor {shown(name)} cannot be read: {error}") from None

@@ -11,11 +11,11 @@ import re
 
 import numpy as np
 
+from proto_schema.derived.strided import StridedPayload, row_major
 from proto_schema.dtypes import DTYPES, by_numpy_name
 from proto_schema.payload import Payload
 from purexport.errors import WeightsError
 from purexport.weights.stored import CheckpointFile, Stored, shown, size_of
-from purexport.weights.strided import StridedPayload, row_major
 from purexport.weights.ziparchive import Archive
 
 MAGIC = b"\x93NUMPY"

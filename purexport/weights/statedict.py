@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from proto_schema.derived.strided import StridedPayload, is_contiguous
 from proto_schema.dtypes import DTYPES
 from purexport.weights.budget import ROW
 from purexport.weights.stored import CheckpointFile, Stored, listed, shown, size_of
-from purexport.weights.strided import StridedPayload, is_contiguous
 from purexport.weights.torchvalues import Storage, Tensor
 
 USUAL = ("state_dict", "model_state_dict", "model")

@@ -339,4 +339,5 @@ EXAMPLES: list[Example] = [
     *(example(f"aten::{name}", [2]) for name in ("zeros", "ones")),
     example("aten::full", [2], 3.0),
     *(example(f"aten::{name}", *args) for name, args in [("arange", (3,)), ("arange.start", (1, 3))]),
+    *(example(f"aten::{name}", *args) for name, args in [("range", (1, 3)), ("range.step", (0.5, 2, 0.5))]),
 ]

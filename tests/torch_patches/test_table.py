@@ -38,6 +38,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "module_paths": ({torch.nn.ReLU(): "a.b"},),
     "applied_by": (handler,),
     "rounding_recorded": (lambda tensor: True,),
+    "range_recorded": (lambda tensor: True,),
     "left_whole_by_dynamo": ([Twice],),
 }
 

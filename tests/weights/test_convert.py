@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 import torch
 
+from proto_schema.derived import transposed as transposing
+from proto_schema.derived.cast import CastPayload
+from proto_schema.derived.strided import StridedPayload
 from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import TensorProto
 from proto_schema.payload import LazyPayload, Payload
 from purexport.dtypes import torch_dtype
 from purexport.weights import Stored, WeightsError, cast, convert, open_weights, transposed
-from purexport.weights.strided import StridedPayload
 from tests.weights import made
 
 RNG = np.random.default_rng(7)
@@ -93,7 +95,7 @@ SOURCES: list[tuple[str, Callable[[Path], Stored]]] = [
 @pytest.mark.parametrize("held", [1 << 20, 0])
 @pytest.mark.parametrize("make", [row[1] for row in SOURCES], ids=[row[0] for row in SOURCES])
 def test_transposed(make: Callable[[Path], Stored], held: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(convert, "HELD", held)
+    monkeypatch.setattr(transposing, "HELD", held)
     stored = make(tmp_path)
     for axes in permutations(range(3)):
         once = transposed(stored, axes)
@@ -111,7 +113,7 @@ def test_conversions_stay_in_the_file(tmp_path: Path) -> None:
     stored = open_weights(made.of_arrays(tmp_path / "m.safetensors", {"w": GRID}))["w"]
     one = transposed(cast(stored, TensorProto.BFLOAT16), (2, 1, 0))
     other = cast(transposed(stored, (2, 1, 0)), TensorProto.BFLOAT16)
-    assert isinstance(one.payload, convert.CastPayload) and isinstance(one.payload.source, StridedPayload)
+    assert isinstance(one.payload, CastPayload) and isinstance(one.payload.source, StridedPayload)
     assert one.payload.identity == other.payload.identity is not None
     assert one.payload == other.payload and one.payload.identity != cast(stored, TensorProto.BFLOAT16).payload.identity
 

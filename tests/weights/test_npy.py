@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from proto_schema.derived.strided import StridedPayload
 from proto_schema.dtypes import DTYPES
 from proto_schema.payload import FileRange
 from purexport.weights import WeightsError, open_weights
-from purexport.weights.strided import StridedPayload
 from tests.weights import made
 
 GRID = np.arange(24).reshape(2, 3, 4)

@@ -16,11 +16,11 @@ import pytest
 import torch
 
 from proto_schema import ExternalDataError
+from proto_schema.derived.strided import StridedPayload
 from proto_schema.payload import FileRange
 from purexport.dtypes import onnx_code
 from purexport.weights import WeightsError, open_weights, torchzip
 from purexport.weights.budget import Budget
-from purexport.weights.strided import StridedPayload
 from tests.weights import made
 
 GRID = torch.arange(24.0).reshape(2, 3, 4)

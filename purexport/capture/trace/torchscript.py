@@ -41,6 +41,7 @@ from purexport.capture.core.frames import traced_frames
 from purexport.capture.trace import int_lists, onnx_operators, replay, setitem, sizes
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
+from purexport.torch_patches.ranges import range_recorded
 from purexport.torch_patches.rounding import rounding_recorded
 from purexport.torch_patches.tracer import module_paths, tracing_state, untraced
 
@@ -143,7 +144,8 @@ def trace(
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         warnings.simplefilter("always", category=jit_trace.TracerWarning)
         visible = _Visible(dynamic, caught)
-        with functions_handed_to(visible.call), module_paths(scopes), rounding_recorded(visible.may_change):
+        sized = visible.may_change
+        with functions_handed_to(visible.call), module_paths(scopes), rounding_recorded(sized), range_recorded(sized):
 
             def recorded(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
                 visible.takes({position: values[position] for position in numbers})

@@ -16,12 +16,11 @@ from typing import Any
 
 import torch
 
-from proto_schema.payload import FileRange, byte_view, chunks, opened
+from proto_schema.payload import FileRange, MemoryPayload, byte_view, chunks, opened
 from purexport import dtypes
 from purexport.errors import UnsupportedDtypeError
 from purexport.graph.origins import Origins
 from purexport.graph.payloads import TensorPayload
-from purexport.weights.arrays import MemoryPayload
 from purexport.weights.stored import Stored
 
 ARENA = 1 << 30

@@ -52,6 +52,7 @@ FILLED = [
     Row("constant", lambda x: x + torch.tensor([1.0, 2.0, 3.0]), f32(3), opsets=FEW),
 ]
 
+HELD = ("trace", "script")  # of torch.range, torch.export holds the size
 POSITIONS = [
     Row("arange", lambda x: torch.arange(5) + x, i64(5)),
     Row("arange-dynamic", lambda x: torch.arange(x.shape[0]), f32(3, 4), dynamic=BOTH),
@@ -62,6 +63,13 @@ POSITIONS = [
     Row("arange-step", lambda x: torch.arange(1, x.shape[0], 2), f32(7, 4), dynamic=BOTH),
     Row("arange-down", lambda x: torch.arange(x.shape[0], 0, -2), f32(7, 4), dynamic=BOTH),
     Row("arange-half-steps", lambda x: torch.arange(0, x.shape[0], 0.5), f32(3, 4), dynamic=BOTH),
+    Row("range", lambda x: torch.range(1, 4) + x, f32(4), opsets=FEW),
+    Row("range-default", lambda x: torch.ops.aten.range.default(1, 4) + x, f32(4), opsets=FEW, routes=CAPTURES),
+    Row("range-step", lambda x: torch.range(0.5, 2, 0.5) + x, f32(4), opsets=FEW),
+    Row("range-of-a-size", lambda x: x * torch.range(1, x.shape[0])[:, None], f32(3, 4), dynamic=BOTH, routes=HELD),
+    Row("range-down-a-size", lambda x: torch.range(x.shape[0], 0, -0.75), f32(3, 4), dynamic=BOTH, routes=HELD),
+    Row("range-of-type", lambda x: torch.range(0, x.shape[1], dtype=torch.int64), f32(3, 4), dynamic=BOTH, routes=HELD),
+    Row("convert-element-type", lambda x: torch.ops.prims.convert_element_type(x, torch.float64), f32(3)),
     Row("arange-known-start", lambda x: torch.arange(2, 7) + x, i64(5), opsets=FEW),
     Row("arange-tenths", lambda x: torch.arange(0, 1, 0.1) + x, f32(10), trap="counted in double"),
     Row("arange-large", lambda x: torch.arange(1000) + x, i64(1000)),

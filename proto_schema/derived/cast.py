@@ -1,0 +1,50 @@
+"""The elements of a payload in another float type, made when they are written, in bounded pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from proto_schema.dtypes import DTYPES
+from proto_schema.minifloat import bfloat16_codes
+from proto_schema.onnx import TensorProto
+from proto_schema.payload import CHUNK, Payload, pieces, whole
+from proto_schema.tensors import to_array
+
+BFLOAT16, FLOAT16 = TensorProto.BFLOAT16, TensorProto.FLOAT16
+STEP = 1 << 18  # elements that are converted at once
+
+
+class CastPayload(Payload):
+    """The elements of a payload, each as another type; as many bytes at a time as `STEP` elements have."""
+
+    def __init__(self, source: Payload, before: int, after: int) -> None:
+        self.source = source
+        self.before = before
+        self.after = after
+
+    @property
+    def nbytes(self) -> int:
+        return self.source.nbytes // (DTYPES[self.before].bits // 8) * (DTYPES[self.after].bits // 8)
+
+    @property
+    def identity(self) -> object:
+        source = self.source.identity
+        return None if source is None else (type(self.source), source, self.before, self.after)
+
+    def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
+        width = DTYPES[self.before].bits // 8
+        for part in whole(self.source, STEP * width, width):
+            yield from pieces(_converted(part, self.before, self.after), limit)
+
+
+def _converted(data: memoryview, before: int, after: int) -> memoryview:
+    count = data.nbytes // (DTYPES[before].bits // 8)
+    values = to_array(TensorProto(data_type=before, dims=[count], raw_data=data))
+    with np.errstate(over="ignore", invalid="ignore"):
+        if after == BFLOAT16:
+            return bfloat16_codes(values).astype("<u2", copy=False).view(np.uint8).data
+        if values.dtype.itemsize == 8 and after == FLOAT16:
+            values = values.astype(np.float32)
+        return values.astype(DTYPES[after].numpy, copy=False).view(np.uint8).data

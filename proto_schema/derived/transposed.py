@@ -1,0 +1,88 @@
+"""The elements of a payload with the axes of its tensor in another order, made when they are written.
+
+A range of a file is gathered (`strided`), and memory is viewed in another order. A source that can only be read from
+its beginning is held in memory if it is small, and in a temporary file otherwise. A transposition of a cast becomes a
+cast of a transposition, so that the rules above apply to the innermost source.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from proto_schema.derived.cast import CastPayload
+from proto_schema.derived.strided import Array, StridedPayload, blocks, is_contiguous, row_major
+from proto_schema.dtypes import DTYPES
+from proto_schema.payload import CHUNK, FileRange, MemoryPayload, Payload, pieces
+
+HELD = 1 << 24  # bytes of a source that is held in memory to be read in another order
+
+
+def permuted(source: Payload, width: int, shape: tuple[int, ...], axes: tuple[int, ...]) -> Payload:
+    """A tensor of items of `width` bytes, in row-major order of `shape`, with axis `i` being its axis `axes[i]`."""
+    if isinstance(source, CastPayload):
+        inner = permuted(source.source, DTYPES[source.before].bits // 8, shape, axes)
+        return CastPayload(inner, source.before, source.after)
+    own: Callable[[Sequence[int]], Payload] | None = getattr(source, "permuted", None)
+    if own is not None and getattr(source, "shape", None) == shape:
+        return own(axes)
+    steps = row_major(shape)
+    if is_contiguous([shape[axis] for axis in axes], [steps[axis] for axis in axes]):
+        return source
+    if isinstance(source, FileRange) and isinstance(source.source, str):
+        return StridedPayload(source, width, shape, steps).permuted(axes)
+    return TransposedPayload(source, width, shape, axes)
+
+
+class TransposedPayload(Payload):
+    """The elements of a payload that is read from its beginning, with the axes of `shape` in another order."""
+
+    def __init__(self, source: Payload, width: int, shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+        self.source = source
+        self.width = width
+        self.source_shape = shape
+        self.axes = axes
+
+    @property
+    def nbytes(self) -> int:
+        return self.source.nbytes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the result."""
+        return tuple(self.source_shape[axis] for axis in self.axes)
+
+    @property
+    def identity(self) -> object:
+        source = self.source.identity
+        return None if source is None else (type(self.source), source, self.width, self.source_shape, self.axes)
+
+    def permuted(self, permutation: Sequence[int]) -> TransposedPayload:
+        """The same with its axes in another order once more."""
+        axes = tuple(self.axes[axis] for axis in permutation)
+        return TransposedPayload(self.source, self.width, self.source_shape, axes)
+
+    def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
+        held = self.source.view if isinstance(self.source, MemoryPayload) else None
+        if held is None and self.nbytes <= HELD:
+            held = memoryview(self.source.tobytes())
+        if held is not None:
+            items = np.frombuffer(held, f"V{self.width}")
+            yield from self._in_order(items.reshape(self.source_shape).transpose(self.axes), limit)
+            return
+        with tempfile.NamedTemporaryFile(prefix="purexport-") as file:
+            for chunk in self.source.chunks():
+                file.write(chunk)
+            file.flush()
+            base = FileRange(file.name, 0, self.nbytes)
+            whole = StridedPayload(base, self.width, self.source_shape, row_major(self.source_shape))
+            yield from whole.permuted(self.axes).chunks(limit)
+
+    def _in_order(self, items: Array, limit: int) -> Iterator[memoryview]:
+        for corner, shape in blocks(items.shape, max(limit // self.width, 1)):
+            cut = tuple(slice(at, at + extent) for at, extent in zip(corner, shape, strict=True))
+            block = np.ascontiguousarray(items[cut])
+            if block.size:
+                yield from pieces(block.reshape(-1).view(np.uint8).data, limit)
