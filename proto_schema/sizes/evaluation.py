@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from proto_schema.sizes.size import Atom, Dim, Least, Quotient, Size, Symbol
+from proto_schema.sizes.size import Atom, Dim, Least, Quotient, Size
+from proto_schema.sizes.symbols import Symbol
 
 
 def evaluated(

@@ -84,6 +84,18 @@ def without(terms: Mapping[tuple[F, ...], int], number: int, factors: tuple[F, .
     return {product: count for product, count in divided.items() if product is not None}
 
 
+def reduced(
+    above: dict[tuple[F, ...], int], below: dict[tuple[F, ...], int]
+) -> tuple[dict[tuple[F, ...], int], dict[tuple[F, ...], int]]:
+    """Both sums without the number and the factors that are in every one of their products; `below` leads above 0."""
+    number, factors = common(above, below)
+    if below[max(below, key=rank)] < 0:
+        number = -number
+    if number == 1 and not factors:
+        return above, below
+    return without(above, number, factors), without(below, number, factors)
+
+
 def _divided(one: tuple[F, ...], other: tuple[F, ...]) -> tuple[F, ...] | None:
     left = list(one)
     for factor in other:

@@ -29,36 +29,12 @@ from typing import TypeAlias
 
 from proto_schema.sizes import products, ranges
 from proto_schema.sizes.ranges import Bound, Span
+from proto_schema.sizes.symbols import Symbol
 
 LONGEST = 2000
 """Characters, about, of the longest expression that is written out."""
 
 _MOST_ITEMS = 16  # of a minimum or maximum that is made by moving sums into it
-
-
-class Symbol:
-    """A size with a name.  The name is any text; two symbols of one name are one symbol."""
-
-    __slots__ = ("high", "low", "name", "names", "order", "weight")
-
-    def __init__(self, name: str, low: Bound = 0, high: Bound = None) -> None:
-        self.name = name
-        self.low = low
-        self.high = high
-        self.order = (0, name)
-        self.names = frozenset((name,))
-        self.weight = len(name) + 3
-
-    @property
-    def digest(self) -> str:
-        """What says the content; here that is short."""
-        return f"{self.name!r}"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Symbol) and self.name == other.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
 
 
 class _Function:
@@ -519,7 +495,7 @@ def _divided(one: Dim, other: Dim) -> Dim:
     exact = products.quotient(_terms(one), other.terms)
     if exact is not None:
         return _made(exact)
-    one, other = _without_common_factor(one, other)
+    one, other = map(_made, products.reduced(_terms(one), other.terms))
     if not isinstance(other, Size):
         return _divided(one, other)
     low, high = bounds(one)
@@ -570,17 +546,6 @@ def _nested(inner: Size, number: int) -> Dim | None:
         return None
     numerator = atom.numerator + inner.terms.get((), 0) * atom.denominator
     return _divided(numerator, atom.denominator * number)
-
-
-def _without_common_factor(one: Dim, other: Size) -> tuple[Dim, Dim]:
-    """Both sizes, without the number and the factors that are in every one of their products."""
-    number, factors = products.common(_terms(one), other.terms)
-    if other.terms[max(other.terms, key=products.rank)] < 0:
-        number = -number
-    if number == 1 and not factors:
-        return one, other
-    above, below = (products.without(terms, number, factors) for terms in (_terms(one), other.terms))
-    return _made(above), _made(below)
 
 
 # Minimum and maximum -------------------------------------------------------------------------------------------------
