@@ -16,7 +16,8 @@ from proto_schema.inference.rows import row
 from proto_schema.inference.site import Site
 from proto_schema.inference.types import Element, Type
 from proto_schema.sizes import Dim, Size, maximum, minimum
-from proto_schema.sizes.size import Symbol, less
+from proto_schema.sizes.size import less
+from proto_schema.sizes.symbols import Symbol
 
 _FAR = 2**31 - 1  # a bound that stands for the end of an axis
 _FEW = 4  # the largest number that a symbolic bound may lie below 0 for its values to be tried

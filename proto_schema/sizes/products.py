@@ -5,6 +5,7 @@ A product is a sorted tuple of factors.  Of a factor only its `order` counts her
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
@@ -17,6 +18,10 @@ class Factor(Protocol):
     def order(self) -> tuple[int, str]:
         """Its place among the factors of a product."""
 
+    @property
+    def digest(self) -> str:
+        """A short text that says its content."""
+
 
 F = TypeVar("F", bound=Factor)
 
@@ -24,6 +29,17 @@ F = TypeVar("F", bound=Factor)
 def rank(product: tuple[Any, ...]) -> tuple[int, list[tuple[int, str]]]:
     """The order of products by which one of them is the leading one."""
     return len(product), [factor.order for factor in product]
+
+
+def content(terms: Mapping[tuple[F, ...], int]) -> str:
+    """A text that says a sum, as long as it has factors."""
+    parts = ((" ".join(factor.digest for factor in product), count) for product, count in terms.items())
+    return "+".join(f"{count} {product}" for product, count in sorted(parts))
+
+
+def hashed(text: str) -> str:
+    """32 hexadecimal digits, which no two texts share."""
+    return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=16).hexdigest()
 
 
 def quotient(above: Mapping[tuple[F, ...], int], below: Mapping[tuple[F, ...], int]) -> dict[tuple[F, ...], int] | None:
@@ -66,6 +82,18 @@ def without(terms: Mapping[tuple[F, ...], int], number: int, factors: tuple[F, .
     """The sum without a number and factors that are in each of its products."""
     divided = {_divided(product, factors): count // number for product, count in terms.items()}
     return {product: count for product, count in divided.items() if product is not None}
+
+
+def reduced(
+    above: dict[tuple[F, ...], int], below: dict[tuple[F, ...], int]
+) -> tuple[dict[tuple[F, ...], int], dict[tuple[F, ...], int]]:
+    """Both sums without the number and the factors that are in every one of their products; `below` leads above 0."""
+    number, factors = common(above, below)
+    if below[max(below, key=rank)] < 0:
+        number = -number
+    if number == 1 and not factors:
+        return above, below
+    return without(above, number, factors), without(below, number, factors)
 
 
 def _divided(one: tuple[F, ...], other: tuple[F, ...]) -> tuple[F, ...] | None:

@@ -14,66 +14,107 @@ invariants of the form, by which equal sizes are mostly equal objects:
 
 A symbol has a range, which is that of a size unless said otherwise: 0 and upwards.  Comparison answers True, False or
 None (unknown) from the ranges.
+
+Sizes share what they are made of, so that an expression may be small as a graph and very large as a text.  Whatever
+walks an expression meets each distinct part once.  A part whose text would be longer than `LONGEST` is ordered,
+compared and written by a digest of its content instead.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import TypeAlias
 
 from proto_schema.sizes import products, ranges
 from proto_schema.sizes.ranges import Bound, Span
+from proto_schema.sizes.symbols import Symbol
+
+LONGEST = 2000
+"""Characters, about, of the longest expression that is written out."""
+
+_MOST_ITEMS = 16  # of a minimum or maximum that is made by moving sums into it
 
 
-class Symbol:
-    """A size with a name.  The name is any text; two symbols of one name are one symbol."""
+class _Function:
+    """What the functions of sizes share.
 
-    __slots__ = ("high", "low", "name", "order")
+    `names`: those of the symbols inside.  `weight`: about how many characters it has as a text.
+    """
 
-    def __init__(self, name: str, low: Bound = 0, high: Bound = None) -> None:
-        self.name = name
-        self.low = low
-        self.high = high
-        self.order = (0, name)
+    __slots__ = ("_digest", "_hash", "high", "low", "names", "order", "weight")
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Symbol) and self.name == other.name
+    _hash: int
+    low: Bound
+    high: Bound
+    order: tuple[int, str]
+    weight: int
 
-    def __hash__(self) -> int:
-        return hash(self.name)
+    def __init__(self, parts: tuple[Dim, ...]) -> None:
+        self._digest: str | None = None
+        atoms = [atom for part in parts for product in _terms(part) for atom in product]
+        self.names: frozenset[str] = frozenset().union(*(atom.names for atom in atoms))
+        self.weight = 6 * (1 + len(parts)) + sum(atom.weight for atom in atoms)
 
+    @property
+    def parts(self) -> tuple[Dim, ...]:
+        """The sizes that it is a function of; a minimum's and maximum's have no order."""
+        raise NotImplementedError
 
-class Quotient:
-    """`numerator // denominator`, rounded down."""
+    @property
+    def digest(self) -> str:
+        """A short text that says the content: two functions of one digest are the same."""
+        if self._digest is None:
+            parts = [products.content(_terms(part)) for part in self.parts]
+            parts = parts if isinstance(self, Quotient) else sorted(parts)
+            self._digest = products.hashed(f"{type(self).__name__}({';'.join(parts)})")
+        return self._digest
 
-    __slots__ = ("_hash", "denominator", "high", "low", "numerator", "order")
-
-    def __init__(self, numerator: Dim, denominator: Dim) -> None:
-        self.numerator = numerator
-        self.denominator = denominator
-        self.low, self.high = _bounds_of_quotient(numerator, denominator)
-        self.order = (1, f"{numerator}//{denominator}")
-        self._hash = hash(("//", numerator, denominator))
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Quotient) and self.numerator == other.numerator and self.denominator == other.denominator
-        )
+    def _is(self, other: _Function) -> bool:
+        """Whether both have the same parts, told by the digests where those are long."""
+        if self._hash != other._hash:
+            return False
+        return self.digest == other.digest if self.weight > LONGEST else self.parts == other.parts
 
     def __hash__(self) -> int:
         return self._hash
 
 
-class _Choice:
+class Quotient(_Function):
+    """`numerator // denominator`, rounded down."""
+
+    __slots__ = ("denominator", "numerator")
+
+    def __init__(self, numerator: Dim, denominator: Dim) -> None:
+        super().__init__((numerator, denominator))
+        self.numerator = numerator
+        self.denominator = denominator
+        self._hash = hash(("//", numerator, denominator))
+        self.low, self.high = _bounds_of_quotient(numerator, denominator)
+        self.order = (1, self.digest if self.weight > LONGEST else f"{numerator}//{denominator}")
+
+    @property
+    def parts(self) -> tuple[Dim, ...]:
+        return self.numerator, self.denominator
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Quotient) and self._is(other))
+
+    __hash__ = _Function.__hash__
+
+
+class _Choice(_Function):
     """What `Least` and `Greatest` share: the smallest or the largest of several sizes."""
 
-    __slots__ = ("_hash", "high", "items", "low", "order")
+    __slots__ = ("items",)
 
     def __init__(self, items: frozenset[Dim]) -> None:
+        super().__init__(tuple(items))
         self.items = items
         self._hash = hash((type(self).__name__, items))
-        self.order = (2, type(self).__name__ + ",".join(sorted(map(str, items))))
+        text = self.digest if self.weight > LONGEST else ",".join(sorted(map(str, items)))
+        self.order = (2, type(self).__name__ + text)
         lows, highs = zip(*(bounds(item) for item in items), strict=True)
         self.low, self.high = self._range(lows, highs)
 
@@ -81,11 +122,21 @@ class _Choice:
     def _range(lows: tuple[Bound, ...], highs: tuple[Bound, ...]) -> Span:
         raise NotImplementedError
 
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and isinstance(other, _Choice) and self.items == other.items
+    @property
+    def parts(self) -> tuple[Dim, ...]:
+        return tuple(self.items)
 
-    def __hash__(self) -> int:
-        return self._hash
+    def _is(self, other: _Function) -> bool:
+        if self._hash != other._hash:
+            return False
+        if self.weight > LONGEST:
+            return self.digest == other.digest
+        return isinstance(other, _Choice) and self.items == other.items
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (type(self) is type(other) and isinstance(other, _Choice) and self._is(other))
+
+    __hash__ = _Function.__hash__
 
 
 class Least(_Choice):
@@ -151,7 +202,9 @@ class Size:
         if self._text is None:
             from proto_schema.sizes.text import written
 
-            self._text = written(self)
+            weights: Iterable[int] = (atom.weight for product in self.terms for atom in product)
+            long = sum(weights) > LONGEST
+            self._text = f"size_{products.hashed(products.content(self.terms))[:16]}" if long else written(self)
         return self._text
 
     def __repr__(self) -> str:
@@ -222,18 +275,7 @@ class Size:
     @property
     def symbols(self) -> frozenset[str]:
         """The names of all symbols in the expression."""
-        return frozenset(item.name for item in self._symbols())
-
-    def _symbols(self) -> Iterable[Symbol]:
-        for product in self.terms:
-            for atom in product:
-                if isinstance(atom, Symbol):
-                    yield atom
-                    continue
-                inner = (atom.numerator, atom.denominator) if isinstance(atom, Quotient) else atom.items
-                for item in inner:
-                    if isinstance(item, Size):
-                        yield from item._symbols()
+        return frozenset().union(*(atom.names for product in self.terms for atom in product))
 
     @property
     def low(self) -> int | None:
@@ -276,47 +318,10 @@ class Size:
 
     def replaced(self, values: Mapping[str, Dim]) -> Dim:
         """The size with sizes or numbers in place of the symbols that `values` names."""
-        if not any(item.name in values for item in self._symbols()):
-            return self
-        total: Dim = 0
-        for product, count in self.terms.items():
-            part: Dim = count
-            for atom in product:
-                part = part * _replaced(atom, values)
-            total = total + part
-        return total
+        return _Replacing(values).of(self)
 
 
 Dim: TypeAlias = int | Size
-
-
-def evaluated(
-    size: Dim, symbol_of: Callable[[str], Any], least: Callable[..., Any], greatest: Callable[..., Any]
-) -> Any:
-    """The value of a size where symbols are objects with Python's arithmetic: `symbol_of` gives the one of a name.
-
-    `least` and `greatest` are minimum and maximum of such objects.
-    """
-    if not isinstance(size, Size):
-        return size
-
-    def of(atom: Atom) -> Any:
-        if isinstance(atom, Symbol):
-            return symbol_of(atom.name)
-        if isinstance(atom, Quotient):
-            above, below = (evaluated(item, symbol_of, least, greatest) for item in (atom.numerator, atom.denominator))
-            return above // below
-        items = [evaluated(item, symbol_of, least, greatest) for item in sorted(atom.items, key=str)]
-        return (least if isinstance(atom, Least) else greatest)(*items)
-
-    total: Any = None
-    for product, count in size.terms.items():
-        part: Any = None
-        for atom in product:
-            part = of(atom) if part is None else part * of(atom)
-        part = count if part is None else part if count == 1 else part * count
-        total = part if total is None else total + part
-    return total
 
 
 # Making --------------------------------------------------------------------------------------------------------------
@@ -363,16 +368,42 @@ def _atom(atom: Atom) -> Size:
     return Size({(atom,): 1})
 
 
-def _replaced(atom: Atom, values: Mapping[str, Dim]) -> Dim:
-    if isinstance(atom, Symbol):
-        return values.get(atom.name, _atom(atom))
-    if isinstance(atom, Quotient):
-        return _divided(_inside(atom.numerator, values), _inside(atom.denominator, values))
-    return _chosen(type(atom), [_inside(item, values) for item in atom.items])
+class _Replacing:
+    """One replacement of symbols, which meets each distinct part of an expression once."""
 
+    def __init__(self, values: Mapping[str, Dim]) -> None:
+        self.values = values
+        self.found: dict[int, Dim] = {}  # by the identity of the atom, which the size keeps alive
 
-def _inside(size: Dim, values: Mapping[str, Dim]) -> Dim:
-    return size.replaced(values) if isinstance(size, Size) else size
+    def of(self, size: Dim) -> Dim:
+        """The size with the symbols replaced."""
+        if not isinstance(size, Size) or not any(
+            name in self.values for product in size.terms for atom in product for name in atom.names
+        ):
+            return size
+        total: Dim = 0
+        for product, count in size.terms.items():
+            part: Dim = count
+            for atom in product:
+                part = part * self._of_atom(atom)
+            total = total + part
+        return total
+
+    def _of_atom(self, atom: Atom) -> Dim:
+        found = self.found.get(id(atom))
+        if found is None:
+            found = self.found[id(atom)] = self._made(atom)
+        return found
+
+    def _made(self, atom: Atom) -> Dim:
+        if isinstance(atom, Symbol):
+            found = self.values.get(atom.name)
+            return _atom(atom) if found is None else found
+        if self.values.keys().isdisjoint(atom.names):
+            return _atom(atom)
+        if isinstance(atom, Quotient):
+            return _divided(self.of(atom.numerator), self.of(atom.denominator))
+        return _chosen(type(atom), [self.of(item) for item in atom.items])
 
 
 # Comparison ----------------------------------------------------------------------------------------------------------
@@ -464,7 +495,7 @@ def _divided(one: Dim, other: Dim) -> Dim:
     exact = products.quotient(_terms(one), other.terms)
     if exact is not None:
         return _made(exact)
-    one, other = _without_common_factor(one, other)
+    one, other = map(_made, products.reduced(_terms(one), other.terms))
     if not isinstance(other, Size):
         return _divided(one, other)
     low, high = bounds(one)
@@ -517,22 +548,14 @@ def _nested(inner: Size, number: int) -> Dim | None:
     return _divided(numerator, atom.denominator * number)
 
 
-def _without_common_factor(one: Dim, other: Size) -> tuple[Dim, Dim]:
-    """Both sizes, without the number and the factors that are in every one of their products."""
-    number, factors = products.common(_terms(one), other.terms)
-    if other.terms[max(other.terms, key=products.rank)] < 0:
-        number = -number
-    if number == 1 and not factors:
-        return one, other
-    above, below = (products.without(terms, number, factors) for terms in (_terms(one), other.terms))
-    return _made(above), _made(below)
-
-
 # Minimum and maximum -------------------------------------------------------------------------------------------------
 
 
 def _chosen(kind: type[Least] | type[Greatest], given: Iterable[Dim]) -> Dim:
-    items = list(dict.fromkeys(_flat(kind, given)))
+    given = tuple(given)
+    # a sum of several minima has as many items as there are ways to choose one of each
+    flat = list(islice(_flat(kind, given), _MOST_ITEMS + 1))
+    items = list(dict.fromkeys(given if len(flat) > _MOST_ITEMS else flat))
     wins = less if kind is Least else lambda one, other: less(other, one)
     kept: list[Dim] = []
     for place, item in enumerate(items):

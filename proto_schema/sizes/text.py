@@ -13,7 +13,8 @@ import ast
 import keyword
 from collections.abc import Callable, Iterable
 
-from proto_schema.sizes.size import Atom, Dim, Product, Quotient, Size, Symbol, maximum, minimum, symbol
+from proto_schema.sizes.size import Atom, Dim, Product, Quotient, Size, maximum, minimum, symbol
+from proto_schema.sizes.symbols import Symbol
 
 _CHOICES = {"Least": "min", "Greatest": "max"}
 _DEEPEST = 64  # levels of an expression that is read

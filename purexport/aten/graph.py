@@ -133,19 +133,22 @@ def users_frame(frames: Iterable[Frame]) -> Frame | None:
 
 
 class Source:
-    """Where a call comes from: the user's line and the module path.  The frames are parsed only when asked for."""
+    """Where a call comes from: the user's line and the module path.  The frames are parsed when first asked for."""
 
-    __slots__ = ("_frames", "scope")
+    __slots__ = ("_frames", "_line", "scope")
 
-    def __init__(self, scope: str = "", frames: Callable[[], list[Frame]] | None = None) -> None:
+    def __init__(self, scope: str = "", frames: Callable[[], Iterable[Frame]] | None = None) -> None:
         self.scope = scope
         self._frames = frames
+        self._line: str | None = None
 
     @property
     def line(self) -> str:
         """`model.py:42`: the model's line as `users_frame` finds it; empty when nothing was recorded."""
-        found = users_frame(self._frames()) if self._frames else None
-        return f"{found[0]}:{found[1]}" if found else ""
+        if self._line is None:
+            found = users_frame(self._frames()) if self._frames else None
+            self._line = f"{found[0]}:{found[1]}" if found else ""
+        return self._line
 
     def within(self, path: str) -> Source:
         """The same place, as the module at `path` sees it."""

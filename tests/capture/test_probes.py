@@ -36,6 +36,17 @@ def test_doubled() -> None:
     assert list(probes.doubled({"a": 4, "b": 4}, "a", classes=False)) == [{"a": 8, "b": 4}, {"a": 8, "b": 8}]
 
 
+def test_half() -> None:
+    assert probes.half(CACHE | {"width": 64, "odd": 33}) == {
+        "batch": 4,
+        "seq": 6,
+        "past": 12,
+        "total": 18,
+        "width": 32,
+        "odd": 66,
+    }
+
+
 def test_smallest() -> None:
     assert probes.smallest(CACHE, CACHE) == {"batch": 1, "seq": 1, "past": 1, "total": 2}
     assert probes.smallest(CACHE, ["past"]) == {**CACHE, "past": 1, "total": 4}

@@ -73,6 +73,11 @@ def written_to(x: Tensor) -> Tensor:
     return x * number
 
 
+@torch.jit.script
+def times(x: Tensor, number: int) -> Tensor:
+    return x * number
+
+
 CASES = {
     "a root of the size": Case(lambda x: x * math.sqrt(x.shape[0]), True),
     "a whole root, which is that of twice the size, too": Case(lambda x: x * int(x.shape[0] ** 0.5), True),
@@ -91,6 +96,10 @@ CASES = {
     "causal but for a single query with several keys": Case(attention_to_twice_as_many, True),
     "a number beside a truth value of the same size": Case(scaled_unless_empty, True),
     "a number of a size that is written to": Case(written_to, True),
+    "a size that a script takes as a number": Case(lambda x: times(x, x.size(0)), True),
+    "a number of the size beside a script": Case(lambda x: times(x, 2) * float(x.shape[0]), True),
+    "another size that a script takes": Case(lambda x: times(x, x.size(1)), False),
+    "a size beside a script": Case(lambda x: times(x, 2).reshape(x.shape[0] * 2, -1), False),
     "a number in the text of a message": Case(lambda x: x * float(f"{x.shape[0]}"), True),
 }
 
@@ -115,6 +124,24 @@ def test_held(name: str) -> None:
         else:
             same = np.allclose(run_ort(data, [x.numpy()])[0], case.function(x))
             assert same == (rows not in case.branch)
+
+
+LARGE = {
+    "nothing": (lambda x: x * 2, False),
+    "a root of the size": (lambda x: x * math.sqrt(x.shape[0]), True),
+    "a number of larger sizes": (lambda x: x * float(max(int(x.shape[0]), 640)), True),
+    "a number of smaller sizes": (lambda x: x * float(min(int(x.shape[0]), 640)), True),
+}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", LARGE)
+def test_held_by_a_large_example(name: str) -> None:
+    """A large example is halved, not doubled."""
+    function, held = LARGE[name]
+    program = purexport.export(function, (torch.zeros(640, 1024),), dynamic_axes={"x": {0: "n"}}, capture="trace")
+    said = [text for text in program.report.warnings if "axis 'n' was declared dynamic, but the model holds it" in text]
+    assert len(said) == held
 
 
 def cached(new: Tensor, mask: Tensor, past: Tensor) -> Tensor:

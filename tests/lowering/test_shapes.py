@@ -20,6 +20,7 @@ ALLOWED = {
     ("older/places", "result"): "NonZero of ones finds them all, and inference follows no content of a computed size",
     ("tensor/padding", "result"): "the two parts of what is rolled are the whole, wherever a computed cut is",
     ("tensor/scatter", "places"): "torch takes as many slices as there are positions",
+    ("tensor/scatter", "written"): "torch takes a source of the size of the slice that it replaces",
     ("tensor/scatter", "src"): "torch takes no source that is smaller than the index",
 }
 """(file, what the value is called there): why inference cannot say it."""

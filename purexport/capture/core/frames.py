@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from purexport.aten.graph import Frame
 
 _FRAME = re.compile(r"^(.*)\((\d+)\): .*$", re.MULTILINE)
 
 
-def traced_frames(place: str) -> list[Frame]:
+def traced_frames(place: str) -> Iterator[Frame]:
     """The frames of a traced node's `sourceRange()`, innermost first."""
-    return [(path, int(line)) for path, line in _FRAME.findall(place)]
+    return ((found[1], int(found[2])) for found in _FRAME.finditer(place))

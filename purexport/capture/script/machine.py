@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from purexport.aten.graph import Frame, Source, Value
@@ -117,7 +117,7 @@ class Machine(Recorder):
         scope = scope or next((self.owner(item) for item in operands if self.owner(item)), "")
         script = self._script  # the node lives as long as its graph
 
-        def frames() -> list[Frame]:
+        def frames() -> Iterable[Frame]:
             assert script is not None
             place = node.sourceRange()  # of a trace that calls scripts, either form
             return [(path, int(line)) for path, line in reversed(_FRAME.findall(place))] or traced_frames(place)

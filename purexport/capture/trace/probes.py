@@ -37,6 +37,13 @@ def twice(sizes: Mapping[str, int]) -> Sizes:
     return {label: 2 * size for label, size in sizes.items()}
 
 
+def half(sizes: Mapping[str, int]) -> Sizes:
+    """Every size halved if it is even and not small, else doubled; sums of sizes still sums."""
+    return _changed(
+        sizes, {label: size // 2 if size >= 16 and size % 2 == 0 else 2 * size for label, size in sizes.items()}
+    )
+
+
 def smallest(sizes: Mapping[str, int], changed: Iterable[str]) -> Sizes:
     """Some of the labels at 1, and sums of sizes still sums."""
     return _changed(sizes, {label: min(sizes[label], 1) for label in changed})

@@ -20,6 +20,8 @@ from purexport.torch_patches.calls import operators_handed_to
 
 # elements of all operands, from which on an operator is costly
 COSTLY = 1 << 14
+# numbers that are found out before all others: most models look at their sizes first
+HEAD = 8
 _FOLLOWS_VALUES = frozenset([torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output])
 # of which the interpreter knows nothing, or which run the user's code
 _UNKNOWN = ("prim::PythonOp", "prim::CallFunction")
@@ -51,9 +53,17 @@ class Asked:
             raise UnfitError(kernels.refused or str(error)) from error  # the interpreter may lose the words
         return [type(was)(tensor.item()) for tensor, was in zip(found, self.numbers, strict=True)]
 
+    @functools.cached_property
     def half(self) -> Asked | None:
         """The first half of the numbers, rounded down; None where that is none."""
-        count = len(self.numbers) // 2
+        return self._first(len(self.numbers) // 2)
+
+    @functools.cached_property
+    def head(self) -> Asked | None:
+        """The first few numbers, which cost little to find out; None where that is not much less than all."""
+        return self._first(HEAD) if len(self.numbers) >= 4 * HEAD else None
+
+    def _first(self, count: int) -> Asked | None:
         return Asked(_of_results(self.graph.copy(), range(count)), self.state, self.numbers[:count]) if count else None
 
 
@@ -88,6 +98,7 @@ class _Kernels:
         self.state = {tensor.untyped_storage()._cdata for tensor in state}
         self.refused = ""
         self.unwritten: dict[int, Any] = {}  # storages whose elements mean nothing; kept, so that no other gets the key
+        self.shapes: dict[Any, Any] = {}  # results on the meta device, by operator and arguments: layers are alike
 
     def run(self, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of an operator."""
@@ -99,7 +110,7 @@ class _Kernels:
             self.refused = f"{overload} takes what is not known"
             raise UnfitError(self.refused)
         if makes and _is_costly(tensors) and "device" not in kwargs:
-            result = _of_shapes(overload, args, kwargs)
+            result = self._of_shapes(overload, args, kwargs)
             unknown = True
         else:
             result = overload(*args, **kwargs)
@@ -107,6 +118,13 @@ class _Kernels:
             written = (storage for tensor in _tensors(result) for storage in [tensor.untyped_storage()])
             self.unwritten |= {storage._cdata: storage for storage in written}
         return result
+
+    def _of_shapes(self, overload: Any, args: Any, kwargs: Any) -> Any:
+        key = overload, _described(args), *((name, _described(item)) for name, item in kwargs.items())
+        if key not in self.shapes:
+            others = {name: _placed(item, "meta") for name, item in kwargs.items()}
+            self.shapes[key] = overload(*_placed(args, "meta"), **others)
+        return _placed(self.shapes[key], "cpu")
 
 
 @functools.cache
@@ -130,10 +148,13 @@ def _tensors(item: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(part)
 
 
-def _of_shapes(overload: Any, args: Any, kwargs: Any) -> Any:
-    return _placed(
-        overload(*_placed(args, "meta"), **{name: _placed(item, "meta") for name, item in kwargs.items()}), "cpu"
-    )
+def _described(item: Any) -> Any:
+    """What the shape of a result may follow from: the tensors without elements, and numbers with their types."""
+    if isinstance(item, torch.Tensor):
+        return item.size(), item.stride(), item.dtype, item.requires_grad
+    if isinstance(item, (list, tuple)):
+        return tuple(map(_described, item))
+    return type(item), item
 
 
 def _placed(item: Any, device: str) -> Any:

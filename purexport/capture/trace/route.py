@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from purexport.aten.axes import Axes
 from purexport.aten.graph import Assigned, AtenGraph, tensor_type
 from purexport.capture.core.attributes import Buffers, attributes_kept
 from purexport.capture.core.request import (
@@ -94,21 +95,56 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
             _hold(captured, specialized_axes(taken, again, flat.tensors, flat.names, axes))
         _name_outputs(graph, *names)
         return captured
+    captured = _interpreted(request, flat, recorded, record, axes)
+    captured.listed = listed[0]
+    _name_outputs(captured.graph, paths, assigned)
+    return captured
+
+
+def _interpreted(
+    request: Request,
+    flat: Flat,
+    recorded: torchscript.Recorded,
+    record: Callable[[Sequence[torch.Tensor]], torchscript.Recorded],
+    axes: dict[str, Axes],
+) -> Captured:
+    """The graph of a trace that calls scripts, which are interpreted.
+
+    A script may take a number that follows from a size, and the tracer says nothing of that.  So the model is traced
+    at other sizes whenever axes are dynamic.
+    """
     from purexport.capture.script import interpreter  # it loads sympy, and most traces call no scripts
 
-    types = [tensor_type(tensor) for tensor in (*flat.tensors, *(tensor for _, _, tensor in state))]
-    lists = request.loops_carry_lists
-    found = interpreter.interpret_trace(recorded.script, recorded.inputs, types, axes, lists=lists)
-    found.graph.outputs = list(found.result)
-    _name_outputs(found.graph, paths, assigned)
-    return Captured(
+    tensors = [tensor for item in recorded.inputs if (tensor := item.tensor) is not None]
+
+    def interpret(trace: torchscript.Recorded, given: Sequence[torch.Tensor], named: dict[str, Axes]) -> Any:
+        types = [tensor_type(tensor) for tensor in (*given, *tensors)]
+        script = trace.script.copy()
+        found = interpreter.interpret_trace(script, trace.inputs, types, named, lists=request.loops_carry_lists)
+        found.graph.outputs = list(found.result)
+        return found
+
+    def again(given: Sequence[torch.Tensor]) -> Taken:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            other = record(given)
+        return Taken(interpret(other, given, axes).graph, other.decisions)
+
+    found = interpret(recorded, flat.tensors, axes)
+    captured = Captured(
         found.graph,
+        axes,
         notes=recorded.notes,
         remarks=found.remarks,
         types_hold_for_all_sizes=True,
         scripted=True,
-        listed=listed[0],
     )
+    if axes:
+        _hold(captured, specialized_axes(Taken(found.graph, recorded.decisions), again, flat.tensors, flat.names, axes))
+        if captured.axes != axes:
+            captured.graph = interpret(recorded, flat.tensors, captured.axes).graph
+    captured.axes = {}  # the inputs of the graph have them
+    return captured
 
 
 def _hold_numbers(request: Request, flat: Flat, recorded: torchscript.Recorded, random: torch.Tensor) -> None:

@@ -17,13 +17,14 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from purexport.aten.axes import Axes, Specialised
-from purexport.aten.graph import AtenGraph, Call, Value
+from purexport.aten.graph import AtenGraph, Call, Source, Value
 from purexport.capture.trace import probes
 from purexport.capture.trace.probes import Sizes
 from purexport.capture.trace.replay import Asked, UnfitError
@@ -81,6 +82,7 @@ def specialized_axes(
     search.become_large()
     search.become_small()
     search.change_rests()
+    search.become_half()
     for label in (label for label in search.labels if not search.sizes[label]):
         search.note(search.first_that_fits(probes.grown(search.sizes, label)))
     notes = [
@@ -116,12 +118,30 @@ class _Search:
         self.branches: list[str] = []
         # the numbers with which other paths begin that were seen
         self.paths: set[tuple[int, Any]] = set()
+        self.is_large = not any(True for _ in self.longer())
+        self.has_grown = False
 
     def become_large(self) -> None:
         """Change all sizes at once; where that shows a difference, change them label by label."""
+        if self.is_large:
+            return
         together = self.first_that_fits(self.longer())
         if together is None or together.places or together.branch is not None:
-            self.label_by_label(together, lambda label: probes.doubled(self.sizes, label, classes=not self.few))
+            self.double_one_by_one(together)
+        self.note(together)
+
+    def double_one_by_one(self, together: _Probe | None) -> None:
+        self.label_by_label(together, lambda label: probes.doubled(self.sizes, label, classes=not self.few))
+
+    def become_half(self) -> None:
+        """For an example that is large already: halve all sizes.  Without a doubt left after that, and after all sizes
+        have become a little larger, nothing need be doubled, which would cost the most.
+        """
+        if not self.is_large:
+            return
+        together = self.first_that_fits([probes.half(self.sizes)]) if self.has_grown else None
+        if together is None or together.places or together.branch is not None:
+            self.double_one_by_one(None)
         self.note(together)
 
     def become_small(self) -> None:
@@ -136,6 +156,7 @@ class _Search:
         for step in STEPS:
             together = self.first_that_fits([probes.beside(self.sizes, self.sizes, step)])
             if together is not None:
+                self.has_grown = not together.places and together.branch is None
                 if together.places:
                     self.label_by_label(together, functools.partial(self._beside, step))
                 self.note(together)
@@ -206,15 +227,19 @@ class _Search:
         """The first number that Python gets and that is not the example's, with its place among them."""
         if self.first.asked is None:
             return _UNKNOWN
+        head = self.first.asked.head
+        if head is not None:
+            with suppress(UnfitError):
+                differs = _first_other(head, tensors)
+                if differs is not None:
+                    return differs
         asked: Asked | None = self.first.asked
         while asked is not None:
             try:
-                found = asked.at(tensors)
+                differs = _first_other(asked, tensors)
             except UnfitError:  # beyond a number that differs, the calls may not fit the sizes
-                asked = asked.half()
+                asked = asked.half
                 continue
-            numbers = enumerate(zip(asked.numbers, found, strict=True))
-            differs = next(((place, other) for place, (mine, other) in numbers if not _is_same(mine, other)), None)
             return differs if differs is not None or asked is self.first.asked else _UNKNOWN
         return _UNKNOWN
 
@@ -240,6 +265,12 @@ class _Search:
         return found
 
 
+def _first_other(asked: Asked, tensors: Sequence[torch.Tensor]) -> tuple[int, Any] | None:
+    """The first of the numbers that is not the example's.  Raises UnfitError where they cannot be found out."""
+    numbers = enumerate(zip(asked.numbers, asked.at(tensors), strict=True))
+    return next(((place, other) for place, (mine, other) in numbers if not _is_same(mine, other)), None)
+
+
 class _Difference:
     """What differs between two traces of one model.
 
@@ -255,10 +286,10 @@ class _Difference:
         calls = one.graph.calls, other.graph.calls
         if [call.target for call in calls[0]] == [call.target for call in calls[1]]:
             origins = [_origins(one.graph), _origins(other.graph)]
-            before = "the model"
+            before = Source()
             for mine, theirs in zip(*calls, strict=True):
                 self._compare(mine, theirs, before, origins)
-                before = before if mine.target == "prim::getitem" else str(mine.source)
+                before = before if mine.target == "prim::getitem" else mine.source
             ends = [list(one.graph.outputs), list(other.graph.outputs)]
             if not self._same(ends[0], ends[1], origins):
                 self.places.append("the model's results")
@@ -288,7 +319,8 @@ class _Difference:
         without_line: list[tuple[int, str]] = []  # and after how many places
         for key in dict.fromkeys([*groups[0], *groups[1]]):
             mine, theirs = (group.get(key, []) for group in groups)
-            place = str((mine or theirs)[0].source)
+            source = (mine or theirs)[0].source
+            place = str(source)
             if not mine or not theirs:
                 self.first_other = self.first_other or place
             elif len(mine) != len(theirs):  # so many steps, where it is one line
@@ -298,17 +330,17 @@ class _Difference:
                     without_line.append((len(self.places), key[1] or place))
             else:
                 for one, other in zip(mine, theirs, strict=True):
-                    self._compare(one, other, place, None)
+                    self._compare(one, other, source, None)
         if self.first_other is None:
             for position, place in reversed(without_line):
                 self.places.insert(position, place)
 
-    def _compare(self, mine: Call, theirs: Call, before: str, origins: Any) -> None:
+    def _compare(self, mine: Call, theirs: Call, before: Source, origins: Any) -> None:
         """Note the place of two calls with other constants.  A further element of a list comes from the call before."""
         without = _without_effect(theirs)
         args = [[arg for name, arg in call.args.items() if name not in without] for call in (mine, theirs)]
         if not self._same(args[0], args[1], origins):
-            self.places.append(before if theirs.target == "prim::getitem" else str(mine.source))
+            self.places.append(str(before if theirs.target == "prim::getitem" else mine.source))
 
     def _same(self, one: Any, other: Any, origins: Any) -> bool:
         if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):

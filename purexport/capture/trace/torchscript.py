@@ -462,7 +462,7 @@ class Reader:
         scope = node.scopeName().rpartition("/")[2]
         graph = self.script  # the node belongs to it
 
-        def frames() -> list[Frame]:
+        def frames() -> Iterator[Frame]:
             assert graph is not None
             return traced_frames(node.sourceRange())
 

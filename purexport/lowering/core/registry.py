@@ -71,11 +71,22 @@ def lower(*targets: str, promote: str = "", to_float: bool = False) -> Callable[
     """Register the decorated function as the rule of each ATen name (with its overload)."""
 
     def register(function: Function) -> Function:
-        parameters = tuple(inspect.signature(function).parameters)[1:]
-        add(Rule(function, parameters, tuple(promote.split()), to_float), *targets)
+        add(Rule(function, _parameters(function)[1:], tuple(promote.split()), to_float), *targets)
         return function
 
     return register
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names that `inspect.signature` gives, read from the code where that says them: 700 rules are 10 ms."""
+    code = getattr(function, "__code__", None)
+    if (
+        code is None
+        or hasattr(function, "__wrapped__")
+        or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    ):
+        return tuple(inspect.signature(function).parameters)
+    return tuple(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
 
 
 def lower_quantized(*targets: str) -> Callable[[Function], Function]:

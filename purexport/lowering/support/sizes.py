@@ -10,7 +10,8 @@ from functools import reduce
 from typing import Any
 
 from proto_schema.sizes import Dim, Size
-from proto_schema.sizes.size import Atom, Least, Product, Quotient, Symbol
+from proto_schema.sizes.size import Atom, Least, Product, Quotient
+from proto_schema.sizes.symbols import Symbol
 from purexport.lowering.core.emitter import Emitter
 
 

@@ -61,7 +61,12 @@ def _concat(op: Emitter, value: Value, src: Value, axis: int, begin: Any, stop: 
     inputs.append(src)
     if stop not in (size, INT64_MAX):
         inputs.append(slice_axis(op, value, axis, stop, INT64_MAX))
-    return inputs[0] if len(inputs) == 1 else op.Concat(*inputs, axis=axis)
+    if len(inputs) == 1:
+        return src
+    written = op.Concat(*inputs, axis=axis)
+    # torch takes a source of exactly the size that is left out, wherever the slices are cut
+    written.shape = value.shape
+    return written
 
 
 @lower("aten::select_scatter")
