@@ -26,7 +26,7 @@ from purexport.version import VERSION
 
 VERBS = (
     *("demo", "export", "show", "inspect", "locate", "stat", "check", "infer", "convert", "canonicalize", "diff"),
-    *("edit", "merge", "scan", "extract", "salvage", "html", "share", "llm", "completion"),
+    *("edit", "merge", "scan", "extract", "salvage", "html", "quantize", "share", "llm", "completion"),
 )
 """The modules of `verbs`, in the order of the help."""
 

@@ -1,0 +1,80 @@
+"""`purexport quantize`: what it writes and says."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import proto_schema as ps
+from proto_schema import helper
+from purexport.cli.main import main
+
+RNG = np.random.default_rng(3)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model of two products, and one with its weights in a file of their own."""
+    monkeypatch.chdir(tmp_path)
+    nodes = [helper.make_node("MatMul", ["x", "up"], ["h"]), helper.make_node("MatMul", ["h", "down"], ["y"])]
+    shapes = {"up": (64, 96), "down": (96, 32)}
+    weights = [
+        ps.numpy_helper.from_array(RNG.standard_normal(shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    given, made = (helper.make_tensor_value_info(name, 1, ["n", size]) for name, size in (("x", 64), ("y", 32)))
+    graph = helper.make_graph(nodes, "g", [given], [made], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    ps.save(model, "m.onnx")
+    ps.save(model, "e.onnx", external_data=True)
+    return tmp_path
+
+
+def results(name: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    x = np.linspace(-1, 1, 3 * 64, dtype=np.float32).reshape(3, 64)
+    return np.asarray(onnxruntime.InferenceSession(name).run(None, {"x": x})[0])
+
+
+@pytest.mark.parametrize("source", ["m", "e"])
+@pytest.mark.parametrize("target", ["onnx", "onnxruntime"])
+def test_a_file_computes_nearly_the_same(source: str, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["quantize", f"{source}.onnx", "-o", "q.onnx", "--type", "int8", "--block-size", "32", "--target", target]
+    assert main(words) == 0
+    form = "MatMulNBits" if target == "onnxruntime" else "DequantizeLinear"
+    *rows, total = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows] == ["up", "down"] and all(row.endswith(form) for row in rows)
+    assert total.startswith("2 of 2 to int8: 36.9 kB -> ")
+    wanted, found = results("m.onnx"), results("q.onnx")
+    assert 0 < np.linalg.norm(wanted - found) / np.linalg.norm(wanted) < 0.02
+    assert os.path.exists("q.onnx.data") is (source == "e")
+
+
+def test_a_file_may_be_replaced_by_its_own(folder: Path) -> None:
+    wanted = results("m.onnx")
+    for name in ("m.onnx", "e.onnx"):
+        assert main(["quantize", name, "-o", name, "--type", "float16"]) == 0
+        assert 0 < np.linalg.norm(results(name) - wanted) / np.linalg.norm(wanted) < 1e-3
+    assert sorted(os.listdir(folder)) == ["e.onnx", "e.onnx.data", "m.onnx"]
+    assert os.path.getsize("e.onnx.data") < 19000
+
+
+def test_a_dry_run_tells_errors_and_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(os.listdir(folder))
+    assert main(["quantize", "m.onnx", "--type", "uint4", "--exclude", "d*", "--dry-run", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    left, taken = sorted(facts["entries"], key=lambda row: str(row["name"]))
+    assert left["form"] == "" and left["reason"] == "is left out by the patterns" and left["error"] is None
+    assert taken["form"] == "DequantizeLinear" and 0.05 < taken["error"] < 0.1
+    assert facts["after"] == taken["after"] + left["before"] < facts["before"]
+    assert sorted(os.listdir(folder)) == before
+
+
+def test_an_opset_without_the_type(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    assert main(["quantize", "m.onnx", "-o", "q.onnx", "--type", "nvfp4"]) == 2
+    assert "nvfp4 in blocks needs opset 23" in capsys.readouterr().err
+    assert not (folder / "q.onnx").exists()
