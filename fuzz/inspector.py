@@ -83,6 +83,7 @@ class _Files:
 def _files() -> _Files:
     """The paths, after each tool has run: what it imports is no memory of its own."""
     files, small = _Files(), models()[1]
+    ps.shape_inference.infer_shapes(ps.loads(small))  # which loads the rows of all operators
     for tool, documented in TOOLS:
         files.model.write_bytes(small)
         files.out.unlink(missing_ok=True)
@@ -280,7 +281,8 @@ def _canonical(files: _Files, content: bytes, _: Choices) -> str:
     size = inspect.canonicalize(files.model, files.out)
     written = files.out.read_bytes()
     _expect(len(written) == size and written == ps.dumps(ps.loads(content)), "it is not the model's encoding")
-    _expect(not list(inspect.findings(Bytes(written))), "what canonicalize wrote is not canonical")
+    left = [row for row in inspect.findings(Bytes(written)) if "in an unknown group" not in row.text]
+    _expect(not left, "what canonicalize wrote is not canonical")  # what is in unknown groups is kept as it is
     return f"{written == content}"
 
 
