@@ -25,6 +25,7 @@ from fuzz.mutate import mutated
 from proto_schema import codec, external, fields, generate, interpret, payload, scalars, tensors, wire
 from proto_schema.checking import graphs, models, nodes, types
 from proto_schema.checking import tensors as checking_tensors
+from proto_schema.derived import strided
 from purexport.weights import (
     index,
     jsontext,
@@ -32,7 +33,6 @@ from purexport.weights import (
     safetensors,
     statedict,
     stored,
-    strided,
     torchlegacy,
     torchvalues,
     torchzip,
