@@ -2,8 +2,8 @@
 
 Strategy: one row per form, judged on elements. The verdicts of readers were measured with onnx 1.23.2 (whose Python
 side is upb, and whose checker is the C++ parser) and onnxruntime 1.31.1.
-Invariant: a file without findings is canonical, equal to its own encoding to the byte. `canonicalize` writes such files,
-except that groups in unknown fields stay as they are, whatever readers make of them.
+Invariant: a file without findings is canonical, equal to its own encoding to the byte. `canonicalize` writes such
+files, except that groups in unknown fields stay as they are, whatever readers make of them.
 """
 
 from __future__ import annotations

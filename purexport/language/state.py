@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from purexport.language.checked import PROMPT, STEPS, Written, bound_of, compared
 from purexport.language.library import library
 from purexport.language.parts import BATCH, SIZES, Part, Port
 from purexport.language.step import called
+from purexport.torch_patches.calls import operators_handed_to
 
 FILE = "model.onnx"
 _PAST, _NEW, _WHOLE = "past_sequence_length", "sequence_length", "total_sequence_length"
@@ -151,18 +151,6 @@ def slots_of(model: Any) -> list[Slot]:
     return found
 
 
-class _Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the calls of torch's operators, by name."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.counts: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.counts[str(func)] += 1
-        return func(*args, **(kwargs or {}))
-
-
 def takes_any_length(model: Any, slots: Sequence[Slot]) -> bool:
     """Whether the model goes on from a state with the same calls, however many tokens it is given.
 
@@ -173,10 +161,14 @@ def takes_any_length(model: Any, slots: Sequence[Slot]) -> bool:
     for length in _LENGTHS:
         args = part.args(**{_NEW: length, _WHOLE: SIZES[_PAST] + length})
         given = {f"tensor_{at}": tensor for at, tensor in enumerate(args)}
-        calls = _Calls()
+        count: Counter[str] = Counter()
 
-        def stepped(calls: _Calls = calls, **tensors: Tensor) -> Any:
-            with calls:
+        def counted(overload: Any, args: Any, kwargs: Any, count: Counter[str] = count) -> Any:
+            count[str(overload)] += 1
+            return overload(*args, **kwargs)
+
+        def stepped(handler: Any = counted, **tensors: Tensor) -> Any:
+            with operators_handed_to(handler):
                 return part.module(*tensors.values())
 
         try:
@@ -184,7 +176,7 @@ def takes_any_length(model: Any, slots: Sequence[Slot]) -> bool:
                 called(model, given, stepped, values=False)
         except Exception:  # what needs values, or refuses a state with several tokens
             return False
-        counts.append(calls.counts)
+        counts.append(count)
     return counts[0] == counts[1]
 
 

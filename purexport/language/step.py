@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from purexport.errors import ExportError
 from purexport.language.library import library
+from purexport.torch_patches.calls import operators_handed_to
 
 Tensor = torch.Tensor
 
@@ -149,17 +149,15 @@ def called(model: Any, asked: dict[str, Any], function: Callable[..., Any] | Non
         }
         given = {name: mode.from_tensor(item) if isinstance(item, Tensor) else item for name, item in asked.items()}
         named = {f"model.{name}": tensor for name, tensor in fakes.items()}
-        with _GroupedProducts():  # type: ignore[no-untyped-call]
+        with operators_handed_to(_grouped_products):
             return torch.func.functional_call(_Calling(model, function or model), named, (), given, tie_weights=True)
 
 
-class _GroupedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
+def _grouped_products(overload: Any, args: Any, kwargs: Any) -> Any:
     """Gives products of grouped rows their shape where torch, asked for shapes only, refuses all but bfloat16."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten._grouped_mm.default and (args[0].dim(), args[1].dim()) == (2, 3):
-            return args[0].new_empty(args[0].shape[0], args[1].shape[2])
-        return func(*args, **(kwargs or {}))
+    if overload is torch.ops.aten._grouped_mm.default and (args[0].dim(), args[1].dim()) == (2, 3):
+        return args[0].new_empty(args[0].shape[0], args[1].shape[2])
+    return overload(*args, **kwargs)
 
 
 class _Calling(torch.nn.Module):

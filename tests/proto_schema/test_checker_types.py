@@ -106,7 +106,7 @@ def _model(node: ps.NodeProto) -> ps.ModelProto:
 
 def _carried(model: ps.ModelProto) -> list[str | None]:
     assert model.graph is not None
-    return [text_of(found) for found in _Types(imported(model.opset_import), set()).graph(model.graph, None)]
+    return [text_of(found) for found in _Types(imported(model.opset_import), set(), None).graph(model.graph, None)]
 
 
 def _text(proto: ps.TypeProto | None) -> str | None:
