@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import pkgutil
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeAlias
@@ -18,6 +19,7 @@ from typing import Any, Literal, TypeAlias
 __all__ = [
     "Attribute",
     "Formal",
+    "Occurrence",
     "OpSchema",
     "arity",
     "domains",
@@ -85,6 +87,33 @@ class OpSchema:
     context_dependent: bool = False
     deterministic: bool | None = True
     experimental: bool = False
+
+
+class Occurrence:
+    """A node of one version of an operator: its attributes as Python values, with the defaults of the operator."""
+
+    __slots__ = ()
+    schema: OpSchema
+    attributes: Mapping[str, Any]
+
+    @property
+    def version(self) -> int:
+        """The opset in which this version of the operator appeared."""
+        return self.schema.since_version
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """The value of an attribute: the node's, else the operator's default, else `default`. Text is bytes."""
+        if name in self.attributes:
+            return self.attributes[name]
+        declared = self.schema.attributes.get(name)
+        if declared is None or declared.default is None:
+            return default
+        return list(declared.default) if isinstance(declared.default, tuple) else declared.default
+
+    def text(self, name: str, default: str = "") -> str:
+        """The value of a text attribute."""
+        value = self.attribute(name, default)
+        return value.decode("utf-8", "replace") if isinstance(value, (bytes, bytearray)) else str(value)
 
 
 def schema(op_type: str, opset: int, domain: str = "") -> OpSchema | None:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import GraphProto
-from proto_schema.operators import OpSchema
+from proto_schema.operators import Occurrence, OpSchema
 
 __all__ = ["NOTHING", "Array", "Body", "Call", "MisuseError", "Nothing", "Typed", "Value"]
 
@@ -54,7 +54,7 @@ class MisuseError(ValueError):
     """The inputs or attributes of a node contradict its specification. Whoever runs the row adds the node's name."""
 
 
-class Call:
+class Call(Occurrence):
     """One node that is being computed: its operator's version, its attributes, and the types of its inputs."""
 
     __slots__ = ("attributes", "body", "dtypes", "outputs", "schema")
@@ -78,11 +78,6 @@ class Call:
         self.outputs = outputs
         self.body = body
 
-    @property
-    def version(self) -> int:
-        """The opset in which this version of the operator appeared."""
-        return self.schema.since_version
-
     def dtype(self, place: int) -> int:
         """The code of an input's data type, 0 where it is absent or no tensor."""
         return self.dtypes[place] if place < len(self.dtypes) else 0
@@ -97,20 +92,6 @@ class Call:
     def wants(self, place: int) -> bool:
         """Whether the node names that output."""
         return place < len(self.outputs) and self.outputs[place]
-
-    def attribute(self, name: str, default: Any = None) -> Any:
-        """The value of an attribute: the node's, else the operator's default, else `default`. Text is bytes."""
-        if name in self.attributes:
-            return self.attributes[name]
-        declared = self.schema.attributes.get(name)
-        if declared is None or declared.default is None:
-            return default
-        return list(declared.default) if isinstance(declared.default, tuple) else declared.default
-
-    def text(self, name: str, default: str = "") -> str:
-        """The value of a text attribute."""
-        value = self.attribute(name, default)
-        return value.decode("utf-8", "replace") if isinstance(value, (bytes, bytearray)) else str(value)
 
     def axis(self, value: int, rank: int) -> int:
         """An axis counted from the front. Raises MisuseError for one outside of the rank."""

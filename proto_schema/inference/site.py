@@ -27,7 +27,7 @@ from proto_schema.inference.types import (
     text_of,
 )
 from proto_schema.onnx import AttributeProto, TensorProto
-from proto_schema.operators import UNBOUNDED, OpSchema
+from proto_schema.operators import UNBOUNDED, Occurrence, OpSchema
 from proto_schema.sizes import ContradictionError, Dim, Equations, Size, minimum, symbol
 from proto_schema.sizes.size import equals, less
 
@@ -83,7 +83,7 @@ class Scope:
         return self.fresh() if name in self.taken else symbol(name)
 
 
-class Site:
+class Site(Occurrence):
     """One node: its operator's version, its inputs and attributes."""
 
     __slots__ = ("attributes", "body", "inputs", "outputs", "schema", "scope")
@@ -109,11 +109,6 @@ class Site:
         self.body = body
 
     # -- inputs
-
-    @property
-    def version(self) -> int:
-        """The opset in which this version of the operator appeared."""
-        return self.schema.since_version
 
     def has(self, place: int) -> bool:
         """Whether the node has that input."""
@@ -180,20 +175,6 @@ class Site:
         return found if len(found) == len(content) else None
 
     # -- attributes
-
-    def attribute(self, name: str, default: Any = None) -> Any:
-        """The value of an attribute: the node's, else the operator's default, else `default`.  Text is bytes."""
-        if name in self.attributes:
-            return self.attributes[name]
-        declared = self.schema.attributes.get(name)
-        if declared is None or declared.default is None:
-            return default
-        return list(declared.default) if isinstance(declared.default, tuple) else declared.default
-
-    def text(self, name: str, default: str = "") -> str:
-        """The value of a text attribute."""
-        value = self.attribute(name, default)
-        return value.decode("utf-8", "replace") if isinstance(value, (bytes, bytearray)) else str(value)
 
     def axis(self, value: int, rank: int, *, past_end: bool = False) -> int:
         """An axis counted from the front.  With `past_end`, the rank itself is an axis too."""
