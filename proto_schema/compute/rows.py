@@ -9,14 +9,13 @@ the output, or a tuple of outputs. It never writes into an input. What contradic
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
+
+from proto_schema.rowtable import RowTable
 
 __all__ = ["FILES", "Row", "row", "table"]
 
 Row: TypeAlias = "Callable[..., Any]"
-_Declared = TypeVar("_Declared", bound=Row)
 
 FILES: tuple[str, ...] = (
     # elements, places, and control of what runs
@@ -28,25 +27,6 @@ FILES: tuple[str, ...] = (
     "images.resize", "images.sampling", "images.regions", "images.blocks",
     "nn.losses", "nn.training", "strings", "ml.labels", "ml.scaling", "ml.linear", "ml.trees",
 )  # fmt: skip
-_ROWS: dict[tuple[str, str], Row] = {}
-
-
-def row(*names: str, domain: str = "") -> Callable[[_Declared], _Declared]:
-    """Declare a function as the row of these operators. Raises ValueError for an operator that has a row."""
-
-    def declare(function: _Declared) -> _Declared:
-        for name in names:
-            if (domain, name) in _ROWS:
-                raise ValueError(f"{domain or 'ai.onnx'}.{name} has two rows of what it computes")
-            _ROWS[domain, name] = function
-        return function
-
-    return declare
-
-
-@cache
-def table() -> dict[tuple[str, str], Row]:
-    """All rows, by domain and operator."""
-    for name in FILES:
-        import_module(f"proto_schema.compute.{name}")
-    return _ROWS
+_TABLE: RowTable[Row] = RowTable("proto_schema.compute", FILES, "rows of what it computes")
+row = _TABLE.declare
+table = _TABLE.all

@@ -8,12 +8,11 @@ list leaves out are such, too.  The dtypes that the type constraints say are fil
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from importlib import import_module
 from typing import TypeAlias
 
 from proto_schema.inference.site import Site, check_form, completed
 from proto_schema.inference.types import Tensor, Type
+from proto_schema.rowtable import RowTable
 
 Row: TypeAlias = "Callable[[Site], Type | list[Type | None] | None]"
 
@@ -22,28 +21,9 @@ FILES = (
     "sequences", "strings", "convolution", "normalization", "attention", "recurrent", "quantization", "spectral", "ml",
     "training",
 )  # fmt: skip
-_ROWS: dict[tuple[str, str], Row] = {}
-
-
-def row(*names: str, domain: str = "") -> Callable[[Row], Row]:
-    """Declare a function as the row of these operators.  Raises ValueError for an operator that has a row."""
-
-    def declare(function: Row) -> Row:
-        for name in names:
-            if (domain, name) in _ROWS:
-                raise ValueError(f"{domain or 'ai.onnx'}.{name} has two inference rows")
-            _ROWS[domain, name] = function
-        return function
-
-    return declare
-
-
-@cache
-def table() -> dict[tuple[str, str], Row]:
-    """All rows, by domain and operator."""
-    for name in FILES:
-        import_module(f"proto_schema.inference.{name}")
-    return _ROWS
+_TABLE: RowTable[Row] = RowTable("proto_schema.inference", FILES, "inference rows")
+row = _TABLE.declare
+table = _TABLE.all
 
 
 def infer(site: Site) -> list[Type | None]:
