@@ -17,21 +17,25 @@ from purexport.version import VERSION as __version__  # noqa: N811
 if TYPE_CHECKING:
     from purexport import distributed, operators, symbolic_helper
     from purexport.capture.core.mode import is_in_onnx_export, select_model_mode_for_export
+    from purexport.comparison.result import Comparison
     from purexport.compat.patch.substitutes import patch
     from purexport.compat.symbolic.registry import register_custom_op_symbolic, unregister_custom_op_symbolic
     from purexport.language.model import language_model
     from purexport.options import OperatorExportTypes, TrainingMode
     from purexport.pipeline import export, export_to_pretty_string
     from purexport.program import ONNXProgram, Report
+    from purexport.side_by_side import compare
     from purexport.weights.checkpoint import Checkpoint
 
 # each name and its module, which is imported when the name is first used
 _ROOMS = {
     "Checkpoint": "weights.checkpoint",
+    "Comparison": "comparison.result",
     "ONNXProgram": "program",
     "OperatorExportTypes": "options",
     "Report": "program",
     "TrainingMode": "options",
+    "compare": "side_by_side",
     "export": "pipeline",
     "export_to_pretty_string": "pipeline",
     "is_in_onnx_export": "capture.core.mode",
@@ -45,6 +49,7 @@ _MODULES = ("distributed", "operators", "symbolic_helper")
 
 __all__ = [
     "Checkpoint",
+    "Comparison",
     "ExportError",
     "ONNXProgram",
     "OperatorExportTypes",
@@ -54,6 +59,7 @@ __all__ = [
     "VerificationError",
     "WeightsError",
     "__version__",
+    "compare",
     "distributed",
     "export",
     "export_to_pretty_string",

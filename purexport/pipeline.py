@@ -180,18 +180,19 @@ def export(
         declared, onnx = lower_with_numbers(run, _at_asked_sizes)
         program = build_program(declared, onnx)
     if options.verifies:
-        verify_program(run, program)
+        verify_program(run, program, onnx)
     if f is not None:
         save_program(run, program, f)
     return program
 
 
 def _at_asked_sizes(run: Run) -> tuple[Run, Onnx]:
-    stages = _captured_and_lowered
+    stages = captured_and_lowered
     return lower_at_any_size(run, stages) if run.options.dynamic else (run, stages(run))
 
 
-def _captured_and_lowered(run: Run) -> Onnx:
+def captured_and_lowered(run: Run) -> Onnx:
+    """The stages of one export from the model to the ONNX graph."""
     captured = capture_model(run)
     pure = make_pure(run, captured)
     return lower_to_onnx(run, pure)

@@ -224,12 +224,12 @@ class ONNXProgram:
         Raises ImportError when onnxruntime is not installed, ValueError for a number other than the one in the file.
         """
         proto = self.model_proto
-        return tuple(sessions.run(self._sessions.of(proto), self._feed(proto, args, kwargs)))
+        return tuple(sessions.run(self._sessions.of(proto), self.feed(proto, args, kwargs)))
 
     def call_reference(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """The same by onnx's reference evaluator.  Raises ImportError when onnx is not installed."""
         proto = self.model_proto
-        return tuple(sessions.run_reference(proto, self._feed(proto, args, kwargs)))
+        return tuple(sessions.run_reference(proto, self.feed(proto, args, kwargs)))
 
     def compute_values(
         self, value_names: Sequence[str], args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -240,7 +240,7 @@ class ONNXProgram:
         """
         proto = forms.with_outputs(self.model_proto, value_names)
         with sessions.Sessions() as opened:
-            return tuple(sessions.run(opened.open(proto), self._feed(proto, args, kwargs or {})))
+            return tuple(sessions.run(opened.open(proto), self.feed(proto, args, kwargs or {})))
 
     def initialize_inference_session(self, initializer: Callable[[str | bytes], Any] | None = None) -> None:
         """Make the session that calls use: `initializer` makes it of the model's bytes, or of a path where it is large.
@@ -253,8 +253,11 @@ class ONNXProgram:
         """Let go of the session of onnxruntime; the next call makes a new one."""
         self._sessions.close()
 
-    def _feed(self, proto: ps.ModelProto, args: Any, kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """The inputs by name.  Raises ValueError for too few or too many of them."""
+    def feed(self, proto: ps.ModelProto, args: Any, kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """The inputs of `proto` by name, for the arguments of a call; `proto` is the program's message, or like it.
+
+        Raises ValueError for too few or too many of them.
+        """
         held = {item.name for item in proto.graph.initializer}
         types = {item.name or "": item.type for item in proto.graph.input if item.name not in held}
         given = self._given((tuple(args), kwargs))

@@ -42,14 +42,15 @@ LAYERS: dict[str, tuple[str, str]] = {
     "weights.model": ("weights.model", "capture weights graph fx shapes facts aten base toolkit"),
     "distributed": ("distributed", "weights graph base toolkit"),
     "program": ("program runtime", "graph capture fx shapes facts aten base toolkit"),
+    "comparison": ("comparison", "program lowering capture graph functionalize fx shapes facts aten base toolkit"),
     "compat": ("compat", "program lowering capture graph functionalize fx shapes facts aten base toolkit"),
     "pipeline": (
-        "pipeline stages",
-        "compat program weights.model lowering capture weights graph functionalize fx shapes facts aten base toolkit",
+        "pipeline stages side_by_side",
+        "compat comparison program weights.model lowering capture weights graph functionalize fx shapes facts aten base toolkit",
     ),
     "language": (
         "language",
-        "pipeline fusion compat program weights.model lowering capture weights graph functionalize fx shapes facts "
+        "pipeline fusion compat comparison program weights.model lowering capture weights graph functionalize fx shapes facts "
         "aten base toolkit",
     ),
     "models": ("operators", ""),
@@ -59,13 +60,13 @@ LAYERS: dict[str, tuple[str, str]] = {
     ),
     "public": (
         "purexport compat.patch",
-        "language fusion models helpers pipeline compat distributed program weights.model lowering capture weights "
-        "graph functionalize fx shapes facts aten base toolkit",
+        "language fusion models helpers pipeline compat comparison distributed program weights.model lowering capture "
+        "weights graph functionalize fx shapes facts aten base toolkit",
     ),
     "command line": (
         "cli __main__",
-        "public language fusion models helpers pipeline compat distributed program weights.model lowering capture "
-        "weights inspect graph functionalize fx shapes facts aten base toolkit",
+        "public language fusion models helpers pipeline compat comparison distributed program weights.model lowering "
+        "capture weights inspect graph functionalize fx shapes facts aten base toolkit",
     ),
 }
 

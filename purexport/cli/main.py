@@ -25,8 +25,8 @@ from purexport.errors import ExportError, UnsupportedOperatorError, WeightsError
 from purexport.version import VERSION
 
 VERBS = (
-    *("demo", "export", "show", "inspect", "locate", "stat", "check", "infer", "convert", "canonicalize", "diff"),
-    *("edit", "merge", "scan", "extract", "salvage", "html", "quantize", "share", "llm", "completion"),
+    *("demo", "export", "compare", "show", "inspect", "locate", "stat", "check", "infer", "convert", "canonicalize"),
+    *("diff", "edit", "merge", "scan", "extract", "salvage", "html", "quantize", "share", "llm", "completion"),
 )
 """The modules of `verbs`, in the order of the help."""
 

@@ -7,12 +7,13 @@ numbers in each run.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from proto_schema.dtypes import DTYPES as ROWS
 from proto_schema.dtypes import MOST_ELEMENTS, element_count
@@ -154,6 +155,19 @@ def parse_size(text: str | None) -> int | None:
     if count < 1:
         raise UsageError(f"--shard-size {text!r}: write a size, as in 2GB, 1.5GiB or 500MB")
     return count
+
+
+def parse_kwargs(text: str | None) -> dict[str, Any]:
+    """`{"scale": 2}` as a dict.  Raises UsageError that says how to write it."""
+    if text is None:
+        return {}
+    try:
+        kwargs = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--kwargs: not JSON ({error}); write an object as in '{{\"scale\": 2}}'") from error
+    if not isinstance(kwargs, dict):
+        raise UsageError("--kwargs: write a JSON object as in '{\"scale\": 2}'")
+    return kwargs
 
 
 def _memory() -> float:

@@ -171,6 +171,12 @@ FAMILIES: tuple[Family, ...] = (
                 "verify=True runs the model, and args have no values; pass real tensors",
             ),
             Code(
+                "nothing-at-fault",
+                "A reproducer was asked for, and no node of the file is at fault, or it cannot be cut out.",
+                "Compare a file that differs from its model, and see what the report says.",
+                "there is nothing to reproduce: no node is at fault; compare a file that differs",
+            ),
+            Code(
                 "other-process-failed",
                 "Another process of the group failed; no process has written anything that stays.",
                 "See the error of that process.",

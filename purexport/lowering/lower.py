@@ -52,7 +52,10 @@ NOT_QUANTIZED = "takes no quantized tensors here; dequantize them before it"
 
 @dataclass
 class Lowered:
-    """The ONNX graph, the ATen names whose rules ran, those that were decomposed, and what rules remark."""
+    """The ONNX graph, the ATen names whose rules ran, those that were decomposed, and what rules remark.
+
+    `stands` says what stands in the graph for each neutral value.
+    """
 
     graph: Graph
     rules: set[str] = field(default_factory=set)
@@ -61,6 +64,7 @@ class Lowered:
     findings: list[str] = field(
         default_factory=list
     )  # what users are warned of: axes that are held or merged, and more
+    stands: dict[AtenValue, Any] = field(default_factory=dict)
 
 
 def lower_graph(
@@ -145,6 +149,7 @@ def _lowered(
         fallthrough.name_controls(op.graph)
     walk.result.remarks += op.builder.remarks
     walk.result.findings += dict.fromkeys(op.builder.warnings)
+    walk.result.stands = walk.state.env
     return walk.result
 
 

@@ -6,6 +6,7 @@ Nothing here is loaded by an export.  The packages are loaded by name at the cal
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
 
@@ -16,3 +17,8 @@ def package(name: str, purpose: str) -> ModuleType:
     except ImportError as error:
         wheel = name.partition(".")[0].replace("onnx_ir", "onnx-ir")
         raise ImportError(f"{purpose} needs {wheel}: pip install {wheel}") from error
+
+
+def installed(name: str) -> bool:
+    """Whether there is such a package; it is not loaded."""
+    return find_spec(name) is not None

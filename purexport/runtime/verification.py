@@ -86,14 +86,8 @@ def verify(
     Raises VerificationError, which names the first output that differs, by how much, and where; ExportError where
     onnxruntime cannot run the file.
     """
-    copies, keywords = copied((args, dict(kwargs)))
-    graph = program.model_proto.graph
-    names = [item.name or "" for item in graph.output]
-    with torch.no_grad(), preserved(model):
-        expected = [torch.as_tensor(leaf) for _, leaf in results_in(model(*copies, **keywords))]
-        given, inputs = program.tensors((copies, keywords)), [item.name or "" for item in graph.input]
-        expected += _state_after(model, given, inputs, program.written)
-    expected = [as_real(tensor).cpu() for tensor in expected]
+    names = [item.name or "" for item in program.model_proto.graph.output]
+    expected = expected_of(program, model, args, kwargs)
     got = _results(program, args, kwargs, where)
     for name, mine, theirs in _pairs(names, got, expected, where):
         if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
@@ -109,6 +103,16 @@ def verify(
                 f"{mine[place].item()} in onnxruntime, {theirs[place].item()} in torch"
                 f"{_bounds_text(bounds) if mine.is_floating_point() else ''}"
             )
+
+
+def expected_of(program: Program, model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """What the file's outputs should be: the results of the model, and the state that the file returns behind them."""
+    copies, keywords = copied((args, dict(kwargs)))
+    with torch.no_grad(), preserved(model):
+        expected = [torch.as_tensor(leaf) for _, leaf in results_in(model(*copies, **keywords))]
+        inputs = [item.name or "" for item in program.model_proto.graph.input]
+        expected += _state_after(model, program.tensors((copies, keywords)), inputs, program.written)
+    return [as_real(tensor).cpu() for tensor in expected]
 
 
 def _bounds_text(bounds: Tolerance) -> str:

@@ -7,31 +7,72 @@ from typing import Any
 
 from proto_schema.durable import blamed_on, takes_rename
 from proto_schema.targets import judge
-from purexport.capture.core.mode import select_model_mode_for_export
+from purexport.capture.core.mode import copied, select_model_mode_for_export
+from purexport.comparison.compared import compared
+from purexport.comparison.torch_values import anchors, torch_values
 from purexport.compat.past_options import arguments_of
+from purexport.errors import VerificationError
 from purexport.lock import alone
 from purexport.options import Options
 from purexport.program import ONNXProgram
-from purexport.runtime.verification import tolerance, verify
+from purexport.runtime.verification import Tolerance, expected_of, tolerance, verify
+from purexport.stages.lower import Onnx
 from purexport.stages.run import Run
 
 
-def verify_program(run: Run, program: ONNXProgram) -> ONNXProgram:
+def verify_program(run: Run, program: ONNXProgram, onnx: Onnx) -> ONNXProgram:
     """The program, after a check that it gives the model's results on the run's arguments, and on those of `verify`.
 
-    Raises VerificationError when the results differ.
+    Raises VerificationError when the results differ, which names the first node that is wrong and torch's line.
     """
     run.progress.at("verify")
     options = run.options
     mode = select_model_mode_for_export(run.model, options.training)
     bounds = tolerance(program.model_proto, options.rtol, options.atol)
     with alone(), mode, run.weights.swapped(valued=True):
-        verify(program, run.model, run.args, run.kwargs, bounds)
+        _verified(run, program, onnx, (run.args, run.kwargs), bounds)
         for place, given in enumerate(options.verified_arguments):
-            args, kwargs = arguments_of(run.model, given, None)
-            verify(program, run.model, args, kwargs, bounds, f"verify[{place}]: ")
+            _verified(run, program, onnx, arguments_of(run.model, given, None), bounds, f"verify[{place}]: ")
     program.release()
     return program
+
+
+def _verified(
+    run: Run,
+    program: ONNXProgram,
+    onnx: Onnx,
+    arguments: tuple[tuple[Any, ...], dict[str, Any]],
+    bounds: Tolerance,
+    where: str = "",
+) -> None:
+    args, kwargs = arguments
+    try:
+        verify(program, run.model, args, kwargs, bounds, where)
+    except VerificationError as error:
+        cause = _cause(run, program, onnx, arguments, bounds)
+        if not cause:
+            raise
+        raise VerificationError(f"{error}; {cause}") from None
+
+
+def _cause(
+    run: Run, program: ONNXProgram, onnx: Onnx, arguments: tuple[tuple[Any, ...], dict[str, Any]], bounds: Tolerance
+) -> str:
+    """What is at fault for a difference; empty where that is not found."""
+    args, kwargs = arguments
+    proto, graph = program.model_proto, onnx.pure.graph
+    try:
+        known = torch_values(graph, program.tensors(copied(arguments)))
+        expected = expected_of(program, run.model, args, kwargs)
+        feed = program.feed(proto, args, kwargs)
+        found = compared(proto, feed, expected, anchors(graph, known, onnx.lowered.stands), bounds, proto)
+    except Exception:
+        # the difference itself is the error; a search that fails must not hide it
+        return ""
+    if found.agrees or not found.cause:
+        return ""
+    line = f", {found.torchs}" if found.torchs else ""
+    return f"at fault: {found.cause}{line}"
 
 
 def save_program(run: Run, program: ONNXProgram, f: Any) -> ONNXProgram:

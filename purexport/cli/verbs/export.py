@@ -17,7 +17,7 @@ from proto_schema.targets import judge
 from purexport.cli.errors import UsageError
 from purexport.cli.progress import shown
 from purexport.cli.source import load_example, load_model, running
-from purexport.cli.specs import ALL, DTYPES, InputSpec, parse_dynamic, parse_input, parse_size
+from purexport.cli.specs import ALL, DTYPES, InputSpec, parse_dynamic, parse_input, parse_kwargs, parse_size
 from purexport.cli.streams import add_force, model_to_stdout, report_stream
 from purexport.cli.terminal import safe, safe_lines
 from purexport.cli.weights import parse_weights
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         if bound is not None and not args.verify:
             raise UsageError(f"--{option} is about --verify, which is not given")
     dynamic = parse_dynamic(args.dynamic, None if args.example else names)
-    kwargs = _parse_kwargs(args.kwargs)
+    kwargs = parse_kwargs(args.kwargs)
     shard = parse_size(args.shard_size)
     stored: dict[str, Any] = {"external_data": _PLACES[args.external_data or ("file" if shard else None)]}
     stored |= {"shard_size": shard, "archive": "tar" if args.tar else None, "resume": args.resume}
@@ -230,15 +230,3 @@ def _text(facts: dict[str, Any]) -> str:
     if facts["verified"]:
         lines.append("verified  onnxruntime computes what torch computes on the example")
     return "\n".join(map(safe, lines))
-
-
-def _parse_kwargs(text: str | None) -> dict[str, Any]:
-    if text is None:
-        return {}
-    try:
-        kwargs = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"--kwargs: not JSON ({error}); write an object as in '{{\"scale\": 2}}'") from error
-    if not isinstance(kwargs, dict):
-        raise UsageError("--kwargs: write a JSON object as in '{\"scale\": 2}'")
-    return kwargs

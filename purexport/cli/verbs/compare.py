@@ -1,0 +1,94 @@
+"""`purexport compare net.py:Net m.onnx --input x=float32[1,8]`: the first node of a file that is wrong, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import Any
+
+from proto_schema.owned import files_of
+from proto_schema.targets import judge
+from purexport.cli.errors import UsageError
+from purexport.cli.source import load_example, load_model, running
+from purexport.cli.specs import parse_input, parse_kwargs
+from purexport.cli.streams import add_force, report_stream
+from purexport.cli.terminal import safe_lines
+
+_EXAMPLES = """\
+examples:
+  purexport compare net.py:Net net.onnx --input x=float32[1,3,224,224]
+  purexport compare net.py:Net net.onnx --example net.py:step --repro repro
+  purexport compare net.onnx converted.onnx --input x=float32[1,3,224,224]
+  purexport compare net.onnx net.onnx --input x=@image.npy      our evaluator beside ONNX Runtime
+
+--input and --example are those of `purexport export`.
+"""
+
+
+def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    """The options of the verb."""
+    parser = verbs.add_parser(
+        "compare",
+        help="where a file differs from the model: the first wrong node, torch's line, and why",
+        description="Run a model in torch and its file in ONNX Runtime (else in our evaluator) on the same inputs.\n"
+        "Where an output differs, name the node at fault, torch's line behind it, and how the error grows;\n"
+        "the exit status is then 1. MODEL can also be another file, which our evaluator runs. Files of\n"
+        "other exporters are matched by their values.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("source", metavar="MODEL", help="what the file was exported from, as in net.py:Net; or another .onnx file")
+    add("file", metavar="FILE", help="the .onnx file")
+    add("--input", action="append", default=[], metavar="SPEC", help="an example input, in the model's order")
+    add("--example", metavar="MODULE:NAME", help="a function that returns the example arguments, instead of --input")
+    add("--kwargs", metavar="JSON", help="further keyword arguments, as in '{\"scale\": 2}'")
+    add("--rtol", type=float, metavar="R", help="how far a result may be from torch's, relative to it")
+    add(
+        "--atol", type=float, metavar="A", help="and absolute; without these it follows from the data types of the file"
+    )
+    add("--repro", metavar="FOLDER", help="write the node at fault there: a model, its inputs, a script")
+    add_force(parser)
+    add("--json", action="store_true", help="report as JSON")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare, report. Returns 1 where the file is wrong. Raises UsageError, OSError or ExportError."""
+    import torch
+
+    import purexport
+
+    specs = [parse_input(text) for text in args.input]
+    if args.example and specs:
+        raise UsageError("--example gives all arguments; leave --input out")
+    if not args.example and not specs:
+        raise UsageError("say what to compare on, as in --input x=float32[1,3,224,224], or with --example")
+    kwargs = parse_kwargs(args.kwargs)
+    files = args.source.endswith(".onnx") or os.path.isfile(args.source)
+    model: Any = args.source if files else load_model(args.source)
+    generator = torch.Generator().manual_seed(0)
+    inputs: Any = tuple(spec.make(generator) for spec in specs)
+    if args.example:
+        inputs, keywords = load_example(args.example)
+        kwargs = {**keywords, **kwargs}
+    elif files:
+        inputs = {spec.name: tensor for spec, tensor in zip(specs, inputs, strict=True)}
+    with running(f"the comparison of {args.source}"):
+        found = purexport.compare(model, inputs, args.file, kwargs, args.rtol, args.atol)
+    facts = found.as_dict()
+    lines = [found.as_text()]
+    if args.repro and found.blamed is not None:
+        if os.path.isdir(args.repro):
+            judge(os.path.join(args.repro, "model.onnx"), "model", _read_files(args), args.force)
+        facts["written"] = found.write_reproducer(args.repro, args.force)
+        lines += [f"wrote {name}" for name in facts["written"]]
+    report_stream("").write((json.dumps(facts, indent=2) if args.json else safe_lines("\n".join(lines))) + "\n")
+    return 0 if found.agrees else 1
+
+
+def _read_files(args: argparse.Namespace) -> list[str]:
+    """The models that the command reads, with their data."""
+    models = [name for name in (args.source, args.file) if os.path.isfile(name)]
+    return [file for name in models for file in files_of(name)]

@@ -1,0 +1,108 @@
+"""In what a node of the file differs from the same node of a new export, or of another file, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import proto_schema as ps
+from proto_schema.attributes import get_attribute_value
+
+TORCH = "torch"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What differs: `attribute 'axis'`, with what the file has and what an export writes."""
+
+    what: str
+    mine: str
+    theirs: str
+
+    def against(self, other: str) -> str:
+        """In words; `other` is what the file is compared with."""
+        writes = "an export of the model writes" if other == TORCH else f"{other} has"
+        return f"its {self.what} is {self.mine}, and {writes} {self.theirs}"
+
+
+def change_of(
+    node: ps.NodeProto,
+    other: ps.NodeProto | None,
+    constants: Mapping[str, ps.TensorProto],
+    others: Mapping[str, ps.TensorProto],
+) -> Change | None:
+    """The first thing in which `node` is not `other`, the tensors of the file that it takes included; else None."""
+    if other is None:
+        return Change("place", "one where an export has no node", "nothing")
+    if (node.op_type, node.domain or "") != (other.op_type, other.domain or ""):
+        return Change("operator", _operator(node), _operator(other))
+    if _names(node.input) != _names(other.input):
+        return Change("list of inputs", _listed(node.input), _listed(other.input))
+    mine = {item.name or "": item for item in node.attribute}
+    theirs = {item.name or "": item for item in other.attribute}
+    for name in dict.fromkeys([*theirs, *mine]):
+        one, another = mine.get(name), theirs.get(name)
+        if one is None or another is None or one.SerializeToString() != another.SerializeToString():
+            return Change(f"attribute {name!r}", _attribute(one), _attribute(another))
+    for name in node.input:
+        if name in constants or name in others:
+            said = _tensors_differ(constants.get(name), others.get(name))
+            if said is not None:
+                return Change(f"input {name!r}, a tensor of the file,", *said)
+    return None
+
+
+def _names(names: list[str]) -> list[str]:
+    """Without the empty names at the end, which say nothing."""
+    kept = list(names)
+    while kept and not kept[-1]:
+        kept.pop()
+    return kept
+
+
+def _operator(node: ps.NodeProto) -> str:
+    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type or ""
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(repr(name) if name else "none" for name in names) or "empty"
+
+
+def _attribute(attribute: ps.AttributeProto | None) -> str:
+    if attribute is None:
+        return "absent"
+    value: Any = get_attribute_value(attribute)
+    if isinstance(value, ps.TensorProto):
+        return _tensor(value)
+    if isinstance(value, ps.GraphProto):
+        return f"a graph of {len(value.node)} nodes"
+    text = repr(value.decode(errors="replace") if isinstance(value, bytes) else value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _tensors_differ(mine: ps.TensorProto | None, theirs: ps.TensorProto | None) -> tuple[str, str] | None:
+    if mine is None or theirs is None:
+        return ("absent" if mine is None else _tensor(mine), "absent" if theirs is None else _tensor(theirs))
+    if (mine.data_type, list(mine.dims)) != (theirs.data_type, list(theirs.dims)):
+        return _tensor(mine), _tensor(theirs)
+    one, other = ps.numpy_helper.to_array(mine), ps.numpy_helper.to_array(theirs)
+    if one.dtype.kind not in "biufc":
+        return None if np.array_equal(one, other) else ("another text", "this text")
+    apart = (_bits(one) != _bits(other)).any(axis=1).reshape(one.shape)
+    if not apart.any():
+        return None
+    place = tuple(int(at) for at in np.argwhere(apart)[0]) if one.ndim else ()
+    at = f" at {place}" if place else ""
+    return f"{one[place]}{at} ({int(apart.sum())} of {one.size} elements differ)", f"{other[place]}"
+
+
+def _bits(array: Any) -> Any:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, array.dtype.itemsize)
+
+
+def _tensor(tensor: ps.TensorProto) -> str:
+    array = ps.numpy_helper.to_array(tensor)
+    return f"{array.tolist()}" if array.size <= 8 else f"{array.dtype}{list(array.shape)}"
