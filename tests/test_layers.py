@@ -46,12 +46,13 @@ LAYERS: dict[str, tuple[str, str]] = {
     "compat": ("compat", "program lowering capture graph functionalize fx shapes facts aten base toolkit"),
     "pipeline": (
         "pipeline stages side_by_side",
-        "compat comparison program weights.model lowering capture weights graph functionalize fx shapes facts aten base toolkit",
+        "compat comparison program weights.model lowering capture weights graph functionalize fx shapes facts aten "
+        "base toolkit",
     ),
     "language": (
         "language",
-        "pipeline fusion compat comparison program weights.model lowering capture weights graph functionalize fx shapes facts "
-        "aten base toolkit",
+        "pipeline fusion compat comparison program weights.model lowering capture weights graph functionalize fx "
+        "shapes facts aten base toolkit",
     ),
     "models": ("operators", ""),
     "helpers": (

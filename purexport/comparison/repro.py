@@ -43,7 +43,8 @@ def write_reproducer(
     """
     out = Path(folder)
     if not overwrite and out.is_dir() and any(out.iterdir()):
-        raise FileExistsError(errno.EEXIST, "it is not empty; give another folder, or overwrite=True, --force", str(out))
+        said = "it is not empty; give another folder, or overwrite=True, --force"
+        raise FileExistsError(errno.EEXIST, said, str(out))
     places = sorted({blame.place, *(blame.nodes if blame.at_fault == "rule" else ())})
     nodes = [evidence.file.graph.node[place] for place in places]
     names = [name for name in evidence.file.graph.node[blame.place].output if name]
