@@ -1,3 +1,5 @@
-"""The version, in a module of its own so that reading it imports nothing."""
+"""The version, which both packages of the wheel have."""
 
-VERSION = "0.1.0"
+from proto_schema.version import VERSION
+
+__all__ = ["VERSION"]

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -83,6 +85,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _parsed(argv: Sequence[str]) -> argparse.Namespace | int:
     """The options; the exit status where argparse has already printed the help, or one line about a mistake."""
+    if not argv:
+        build_parser().print_help()
+        return 0
     try:
         # the modules of other verbs are not even imported
         return build_parser(argv[:1] if argv and argv[0] in VERBS else VERBS).parse_args(argv)
@@ -123,18 +128,52 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
+        verb = _NO_VERB.match(message)
+        if verb:
+            message = f"{verb[1]} is no verb{_meant(verb[1], VERBS)}"
+        option = _NO_OPTION.match(message)
+        if option:
+            known = [word for action in self._options() for word in action.option_strings]
+            message += _meant(option[1].partition("=")[0], known)
         self.exit(2, f"{self.prog}: {shown(message)} ({self.prog} --help explains)\n")
+
+    def _options(self) -> Iterator[argparse.Action]:
+        """Those of the verbs, too: the parser around them finds the words that no verb knows."""
+        for action in self._actions:
+            yield action
+            if isinstance(action, argparse._SubParsersAction):
+                for inner in action.choices.values():
+                    yield from inner._actions
+
+
+_NO_VERB = re.compile(r"argument VERB: invalid choice: ('[^']*')")
+_NO_OPTION = re.compile(r"unrecognized arguments: (--[^ ]+)")
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    """The nearest of the known words as a question; empty where none is near."""
+    near = get_close_matches(word.strip("'"), list(known), 1, 0.6)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def _judge(error: Exception) -> tuple[int, str]:
     """(exit status, text) of an error that ended a verb.  ValueErrors are bad options and unreadable files."""
     if isinstance(error, (ExportError, CheckError)):
         return 1, "\n".join(map(shown, str(error).split("\n")))
+    if isinstance(error, WeightsError):
+        return 2, "\n".join(map(shown, str(error).split("\n")))
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return 2, "torch is not installed, and this verb needs it: pip install 'purexport[torch]'"
     if isinstance(error, (UsageError, ValueError)):
         return 2, _one_line(str(error))
     if isinstance(error, OSError):
         return 2, _one_line(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    return 2, f"{_one_line(f'{type(error).__name__}: {error}')} (--traceback shows where)"
+    lines = str(error).strip().split("\n")
+    if len(lines) > 1:  # torch's errors have a line for each tensor or checkpoint key; an answer of one line hides them
+        return 2, "\n".join(
+            [f"{type(error).__name__}: {_one_line(lines[0])}", *map(_kept, lines[1:_MOST_LINES]), _WHERE]
+        )
+    return 2, f"{_one_line(f'{type(error).__name__}: {error}')} {_WHERE}"
 
 
 def _code(error: Exception) -> str | None:
@@ -154,6 +193,14 @@ def _facts(error: Exception) -> dict[str, Any]:
     """The facts of an error that a program may want to know."""
     gaps = [asdict(gap) for gap in error.gaps] if isinstance(error, UnsupportedOperatorError) else []
     return {"code": _code(error), "type": type(error).__name__, "message": str(error), "gaps": gaps}
+
+
+_MOST_LINES = 40
+_WHERE = "(--traceback shows where)"
+
+
+def _kept(line: str) -> str:
+    return bounded(shown(line.rstrip()))
 
 
 def _one_line(text: str) -> str:

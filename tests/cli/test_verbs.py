@@ -220,8 +220,9 @@ BOMB = b"\x80\x02}N" + b"".join(b"q%ch%c\x86" % (level, level) for level in rang
 MISTAKES: list[tuple[Sequence[str], str]] = [
     (["export", "net:Net", *X, "--rtol", "0.1"], "--rtol is about --verify, which is not given"),
     (["export", "net:Net", *X, "--verify", "--atol", "-1"], "atol=-1.0 is no number from 0 on"),
-    ([], "required: VERB"),
-    (["nope"], "invalid choice: 'nope'"),
+    (["nope"], "'nope' is no verb (purexport --help explains)"),
+    (["shwo", "net.py"], "'shwo' is no verb; did you mean 'show'?"),
+    (["export", "net:Net", "--inptu", "x=float32[1,4]"], "--inptu x=float32[1,4]; did you mean '--input'?"),
     (["show"], "required: FILE"),
     (["show", "none.onnx"], "none.onnx: No such file"),
     (["show", "."], "Is a directory"),
@@ -350,9 +351,43 @@ def _make_hostile(folder: Path) -> None:
         os.mkfifo(pipe)
 
 
+def test_without_a_verb_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 0
+    streams = capsys.readouterr()
+    assert streams.out.startswith("usage: purexport") and "first steps:" in streams.out and streams.err == ""
+
+
+def test_the_lines_of_an_error_stay(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """torch's errors, and a checkpoint that does not fit, have a line for each finding."""
+    code = "def net(x):\n    raise RuntimeError('one\\n  two \\x1b[2J\\n  three')\n\n\ndef made():\n    return net\n"
+    (folder / "lines.py").write_text(code)
+    assert run("export", "net:Net", *X, "-o", "net.onnx") == 0
+    capsys.readouterr()
+    assert run("compare", "lines.py:made", "net.onnx", *X) == 2
+    assert capsys.readouterr().err.splitlines()[:3] == [
+        "purexport compare: RuntimeError: one",
+        "  two \\x1b[2J",
+        "  three",
+    ]
+    torch.save({"linear.weight": torch.zeros(3, 4), "other": torch.zeros(1)}, "w.pt")
+    assert run("export", "net:Net", *X, "--weights", "w.pt") == 2
+    assert len(capsys.readouterr().err.splitlines()) > 2
+
+
+def test_torch_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def missing(*given: object) -> None:
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr("purexport.cli.verbs.export.parse_input", missing)
+    assert run("export", "net:Net", *X) == 2
+    assert capsys.readouterr().err == (
+        "purexport export: torch is not installed, and this verb needs it: pip install 'purexport[torch]'\n"
+    )
+
+
 @pytest.mark.parametrize(("argv", "text"), MISTAKES, ids=[" ".join(argv) or "nothing" for argv, _ in MISTAKES])
 def test_mistake(argv: Sequence[str], text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Exit status 2, one line that helps, nothing on stdout, no file made."""
+    """Exit status 2, one line that helps and one for each tensor, nothing on stdout, no file made."""
     torch.save({"linear.weight": torch.zeros(2, 4)}, "weights.pt")
     (folder / "pickle").write_bytes(b"\x80\x02no")
     _make_hostile(folder)
@@ -360,7 +395,9 @@ def test_mistake(argv: Sequence[str], text: str, folder: Path, capsys: pytest.Ca
     assert run(*argv) == 2
     streams = capsys.readouterr()
     assert streams.out == ""
-    assert streams.err.count("\n") == 1 and streams.err.startswith("purexport")
+    first, *others = streams.err.splitlines()
+    assert first.startswith("purexport") and not any(line.startswith("purexport") for line in others)
+    assert not others or "checkpoint" in first or "the model has no values" in first  # these list tensors
     assert text in streams.err
     assert "--traceback" not in streams.err  # no error took the way of the unforeseen ones
     assert [name for name in sorted(os.listdir(folder)) if name != "__pycache__"] == before
