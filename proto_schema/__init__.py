@@ -44,7 +44,7 @@ from proto_schema.onnx import (
     Version,
 )
 from proto_schema.payload import FileRange, LazyPayload, Payload
-from proto_schema.version import VERSION as __version__  # noqa: N811
+from proto_schema.version import VERSION as __version__  # noqa: F401, N811
 
 if TYPE_CHECKING:
     from proto_schema import (
