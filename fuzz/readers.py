@@ -172,6 +172,8 @@ READERS: dict[str, Reader] = {
     "infer": verb("infer", "{model}", "-o", "{out}"),
     "scan": verb("scan", "{model}", "--sarif"),
     "convert": verb("convert", "{model}", "--opset", "13", "--dry-run"),
+    "simplify": verb("simplify", "{model}", "-o", "{out}"),
+    "run": verb("run", "{model}"),
     "quantize": verb("quantize", "{model}", "--type", "float16", "-o", "{out}"),
     "share": verb("share", "{model}", "-o", "{out}", "--dry-run"),
     "merge": verb("merge", "{model}", "{model}", "--prefix", "a/", "-o", "{out}"),

@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     )
     from proto_schema.files import dumps, load, loads, plan, save
     from proto_schema.sharing import share
+    from proto_schema.simplification import simplify
     from proto_schema.sizes import Size
 
 _SUBMODULES = (
@@ -97,7 +98,11 @@ _SUBMODULES = (
     "version_converter",
     "wire",
 )
-_FILE_FUNCTIONS = {**dict.fromkeys(("dumps", "load", "loads", "plan", "save"), "files"), "share": "sharing"}
+_FILE_FUNCTIONS = {
+    **dict.fromkeys(("dumps", "load", "loads", "plan", "save"), "files"),
+    "share": "sharing",
+    "simplify": "simplification",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -174,6 +179,7 @@ __all__ = [
     "save",
     "shape_inference",
     "share",
+    "simplify",
     "sizes",
     "text",
     "utils",

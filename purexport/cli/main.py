@@ -28,7 +28,21 @@ from purexport.version import VERSION
 
 VERBS = (
     *("demo", "export", "compare", "show", "inspect", "locate", "stat", "check", "infer", "convert", "canonicalize"),
-    *("diff", "edit", "merge", "scan", "extract", "salvage", "html", "quantize", "share", "llm", "completion"),
+    *(
+        "diff",
+        "edit",
+        "merge",
+        "run",
+        "scan",
+        "simplify",
+        "extract",
+        "salvage",
+        "html",
+        "quantize",
+        "share",
+        "llm",
+        "completion",
+    ),
 )
 """The modules of `verbs`, in the order of the help."""
 

@@ -144,7 +144,7 @@ def parse_dynamic(texts: Sequence[str], names: Sequence[str] | None) -> dict[str
     return axes
 
 
-def parse_size(text: str | None) -> int | None:
+def parse_size(text: str | None, option: str = "--shard-size") -> int | None:
     """`2GB`, `1.5 GiB`, `500MB` or `4096` -> bytes; decimal units, binary with an i.  Raises UsageError."""
     if text is None:
         return None
@@ -153,7 +153,7 @@ def parse_size(text: str | None) -> int | None:
     if match is not None:
         count = int(float(match[1]) * (1024 if match[3] else 1000) ** " kmgt".index(match[2] or " "))
     if count < 1:
-        raise UsageError(f"--shard-size {text!r}: write a size, as in 2GB, 1.5GiB or 500MB")
+        raise UsageError(f"{option} {text!r}: write a size, as in 2GB, 1.5GiB or 500MB")
     return count
 
 

@@ -62,6 +62,8 @@ ANSWERS = [
     ("check bad.onnx", 1),
     ("infer good.onnx", 0),
     ("convert good.onnx --opset 21 --dry-run", 0),
+    ("simplify good.onnx --dry-run", 0),
+    ("run good.onnx --trace", 0),
     ("quantize good.onnx --dry-run", 0),
     ("check bad.onnx --json", 1),
     ("check broken.onnx --parsers", 1),

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.compute import cases
+from tests.compute import cases, simplifying
 
+SIMPLIFIED = 10  # every tenth goes through `ps.simplify`, too
 FEWEST = 2_000  # the cases of the package, so that none gets lost
 
 
@@ -32,11 +33,15 @@ def test_case(case: cases.Case) -> None:
 
 def test_every_case() -> None:
     found, known = [], every()
-    for case in known:
+    folded = 0
+    for at, case in enumerate(known):
         try:
             cases.run(case)
+            if at % SIMPLIFIED == 0 and case.name not in (*cases.REFUSED, *cases.EXCUSED):
+                folded += simplifying.check(case)
         except (AssertionError, ValueError, NotImplementedError) as error:
             found.append(f"{case.name}: {str(error)[:300]}")
     assert len(known) >= FEWEST
     assert {*cases.EXCUSED, *cases.REFUSED} <= {case.name for case in known}, "an excuse is of no case"
+    assert folded > 60
     assert not found, f"{len(found)} cases fail:\n" + "\n".join(found)

@@ -1,0 +1,279 @@
+"""`ps.simplify`: each row of rewrites fires where it may and stays away where it must, and results stay what they are.
+
+The official cases go through it in `tests/compute/test_backend_cases.py`, which has them loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import proto_schema as ps
+from proto_schema.parser import parse_model
+from proto_schema.simplification import ProofError, engine, rewrites
+
+HEAD = '<ir_version: 9, opset_import: ["" : %d]>\n'
+
+
+def model(text: str, opset: int = 17) -> ps.ModelProto:
+    return parse_model(HEAD % opset + text)
+
+
+def operators(given: ps.ModelProto) -> list[str]:
+    assert given.graph is not None
+    return [node.op_type or "" for node in given.graph.node]
+
+
+# name, the graph, the operators that are left
+ROWS: list[tuple[str, str, list[str]]] = [
+    ("identity", "g (float[2] x) => (float[2] y) { a = Identity(x) y = Relu(a) }", ["Relu"]),
+    ("identity, output", "g (float[2] x) => (float[2] y) { a = Relu(x) y = Identity(a) }", ["Relu"]),
+    ("identity of an input stays", "g (float[2] x) => (float[2] y) { y = Identity(x) }", ["Identity"]),
+    (
+        "identity of an output stays",
+        "g (float[2] x) => (float[2] y, float[2] z) { y = Relu(x) z = Identity(y) }",
+        ["Relu", "Identity"],
+    ),
+    (
+        "identity, of which another node takes the source",
+        "g (float[2] x) => (float[2] y, float[2] z) { a = Relu(x) b = Neg(a) y = Identity(a) z = Exp(b) }",
+        ["Relu", "Neg", "Exp"],
+    ),
+    ("dropout", "g (float[2] x) => (float[2] y) { a = Dropout(x) y = Relu(a) }", ["Relu"]),
+    (
+        "dropout with a mask stays",
+        "g (float[2] x) => (float[2] y, bool[2] m) { a, m = Dropout(x) y = Relu(a) }",
+        ["Dropout", "Relu"],
+    ),
+    (
+        "dropout in training stays",
+        "g (float[2] x, bool t) => (float[2] y) { r = Constant<value_float: float = 0.5>() a = Dropout(x, r, t)"
+        " y = Relu(a) }",
+        ["Dropout", "Relu"],
+    ),
+    ("cast", "g (float[2] x) => (float[2] y) { a = Cast<to: int = 1>(x) y = Relu(a) }", ["Relu"]),
+    ("cast to another", "g (float[2] x) => (double[2] y) { a = Cast<to: int = 11>(x) y = Neg(a) }", ["Cast", "Neg"]),
+    ("one input", "g (float[2] x) => (float[2] y) { a = Concat<axis: int = 0>(x) b = Sum(a) y = Relu(b) }", ["Relu"]),
+    (
+        "reshape to the same",
+        "g (float[n, 3] x) => (float[n, 3] y) { s = Shape(x) a = Reshape(x, s) y = Relu(a) }",
+        ["Relu"],
+    ),
+    (
+        "expand to the same",
+        "g (float[2, 3] x) => (float[2, 3] y) { s = Shape(x) a = Expand(x, s) y = Relu(a) }",
+        ["Relu"],
+    ),
+    (
+        "expand to more",
+        "g (float[1, 3] x) => (float[2, 3] y) <int64[2] s = {2, 3}> { a = Expand(x, s) y = Relu(a) }",
+        ["Expand", "Relu"],
+    ),
+    ("add 0 of ints", "g (int64[2] x) => (int64[2] y) <int64 z = {0}> { a = Add(z, x) y = Neg(a) }", ["Neg"]),
+    (
+        "add 0.0 stays, because of -0.0",
+        "g (float[2] x) => (float[2] y) <float z = {0.0}> { a = Add(x, z) y = Neg(a) }",
+        ["Add", "Neg"],
+    ),
+    ("add -0.0", "g (float[2] x) => (float[2] y) <float z = {-0.0}> { a = Add(x, z) y = Neg(a) }", ["Neg"]),
+    ("subtract 0.0", "g (float[2] x) => (float[2] y) <float z = {0.0}> { a = Sub(x, z) y = Neg(a) }", ["Neg"]),
+    ("0.0 - x", "g (float[2] x) => (float[2] y) <float z = {0.0}> { a = Sub(z, x) y = Neg(a) }", ["Sub", "Neg"]),
+    ("times 1", "g (float[2] x) => (float[2] y) <float[1] z = {1.0}> { a = Mul(z, x) y = Neg(a) }", ["Neg"]),
+    (
+        "times 1 with more axes",
+        "g (float[2] x) => (float[1, 2] y) <float[1, 1] z = {1.0}> { a = Mul(z, x) y = Neg(a) }",
+        ["Mul", "Neg"],
+    ),
+    ("by 1", "g (float[2] x) => (float[2] y) <float z = {1.0}> { a = Div(x, z) b = Pow(a, z) y = Neg(b) }", ["Neg"]),
+    ("1 / x", "g (float[2] x) => (float[2] y) <float z = {1.0}> { a = Div(z, x) y = Neg(a) }", ["Div", "Neg"]),
+    (
+        "pad by nothing",
+        "g (float[2, 3] x) => (float[2, 3] y) <int64[4] p = {0, 0, 0, 0}> { a = Pad(x, p) y = Relu(a) }",
+        ["Relu"],
+    ),
+    (
+        "slice of all",
+        "g (float[2] x) => (float[2] y) <int64[1] s = {0}, int64[1] e = {9}> { a = Slice(x, s, e) y = Relu(a) }",
+        ["Relu"],
+    ),
+    (
+        "slice backwards",
+        "g (float[2] x) => (float[2] y) <int64[1] s = {-1}, int64[1] e = {-9}, int64[1] a = {0}> "
+        "{ b = Slice(x, s, e, a, s) y = Relu(b) }",
+        ["Slice", "Relu"],
+    ),
+    (
+        "transposes that cancel",
+        "g (float[2, 3] x) => (float[2, 3] y) { a = Transpose(x) b = Transpose<perm: ints = [1, 0]>(a) y = Relu(b) }",
+        ["Relu"],
+    ),
+    (
+        "transposes that join",
+        "g (float[2, 3, 4] x) => (float[4, 2, 3] y) { a = Transpose<perm: ints = [1, 2, 0]>(x) "
+        "b = Transpose<perm: ints = [1, 2, 0]>(a) y = Relu(b) }",
+        ["Transpose", "Relu"],
+    ),
+    (
+        "reshape of reshape",
+        "g (float[2, 6] x) => (float[3, 4] y) <int64[3] s = {2, 3, 2}, int64[2] t = {3, 4}> "
+        "{ a = Reshape(x, s) b = Reshape(a, t) y = Relu(b) }",
+        ["Reshape", "Relu"],
+    ),
+    (
+        "reshape of reshape with a 0",
+        "g (float[2, n] x, int64[2] s) => (float[p, q, 1] y) <int64[3] t = {0, -1, 1}> "
+        "{ a = Reshape(x, s) b = Reshape(a, t) y = Relu(b) }",
+        ["Reshape", "Reshape", "Relu"],
+    ),
+    (
+        "squeeze of unsqueeze",
+        "g (float[2, 3] x) => (float[2, 3] y) <int64[1] a = {1}> { b = Unsqueeze(x, a) c = Squeeze(b, a) y = Relu(c) }",
+        ["Relu"],
+    ),
+    ("not of not", "g (bool[2] x) => (bool[2] y) { a = Not(x) b = Not(a) c = And(b, x) y = Not(c) }", ["And", "Not"]),
+    ("equal nodes", "g (float[2] x) => (float[2] y) { a = Exp(x) b = Exp(x) y = Add(a, b) }", ["Exp", "Add"]),
+    (
+        "equal nodes with other attributes",
+        "g (float[2] x) => (float[2] y) { a = Elu<alpha: float = 1.0>(x) b = Elu<alpha: float = 2.0>(x) "
+        "y = Add(a, b) }",
+        ["Elu", "Elu", "Add"],
+    ),
+    (
+        "random numbers are never equal",
+        "g (float[2] x) => (float[2] y) { a = RandomNormalLike(x) b = RandomNormalLike(x) y = Add(a, b) }",
+        ["RandomNormalLike", "RandomNormalLike", "Add"],
+    ),
+    ("what nothing needs", "g (float[2] x) => (float[2] y) { a = Exp(x) b = Neg(a) y = Relu(x) }", ["Relu"]),
+    (
+        "constants",
+        "g (float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}> { a = Exp(w) b = Add(a, w) y = Mul(x, b) }",
+        ["Mul"],
+    ),
+    ("a constant output", "g (float[2] x) => (int64[1] y) { y = Shape(x) }", ["Constant"]),
+    (
+        "sizes of dynamic axes stay",
+        "g (float[n, 3] x) => (int64[2] y) { s = Shape(x) y = Add(s, s) }",
+        ["Shape", "Add"],
+    ),
+    (
+        "a known size of a dynamic shape",
+        "g (float[n, 3] x) => (int64 y) <int64 i = {1}> { s = Shape(x) t = Gather(s, i) y = Add(t, t) }",
+        ["Constant"],
+    ),
+    (
+        "a quantized weight stays",
+        "g (float[2] x) => (float[2] y) <int8[2] w = {1, 2}, float s = {0.5}> "
+        "{ a = DequantizeLinear(w, s) y = Add(x, a) }",
+        ["DequantizeLinear", "Add"],
+    ),
+    (
+        "what a body takes",
+        "g (float[2] x, bool c) => (float[2] y) { a = Identity(x) y = If(c) <then_branch = t () => (float[2] p) "
+        "{ p = Relu(a) }, else_branch = e () => (float[2] q) { q = Neg(a) }> }",
+        ["Identity", "If"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "left"), ROWS, ids=[row[0] for row in ROWS])
+def test_row(name: str, text: str, left: list[str]) -> None:
+    given = model(text)
+    before = given.SerializeToString()
+    made = ps.simplify(given)
+    assert operators(made) == left
+    assert given.SerializeToString() == before
+    ps.checker.check_model(made)
+    if "random" not in name and "training" not in name and " with a 0" not in name:
+        from proto_schema.simplification.proof import proven
+
+        proven(given, made, 2)
+
+
+def test_every_rewrite_has_a_row() -> None:
+    used = {node.op_type for _, text, _ in ROWS for node in model(text).graph.node}
+    others = {"CastLike", "Flatten", "Max", "Mean", "Min", "Tile"}  # which have the function of one that has a row
+    assert set(rewrites.REWRITES) - used == others
+    known = {rewrites.REWRITES[name] for name in rewrites.REWRITES.keys() - others}
+    assert {rewrites.REWRITES[name] for name in others} <= known
+
+
+NORM = (
+    "g (float[2, 3, 5, 5] x, float[4, 3, 3, 3] w, float[4] s, float[4] b, float[4] m, float[4] v) "
+    "=> (float[2, 4, 3, 3] y) { a = Conv(x, w%s) y = BatchNormalization(a, s, b, m, v) }"
+)
+
+
+@pytest.mark.parametrize("bias", ["", ", b"])
+def test_normalization_goes_into_the_convolution(bias: str) -> None:
+    draw = np.random.default_rng(0)
+    given = parse_model(HEAD % 17 + NORM % bias)
+    image, *parameters = given.graph.input
+    given.graph.input = [image]
+    for item in parameters:
+        sizes = [dim.dim_value or 0 for dim in item.type.tensor_type.shape.dim]
+        array = draw.uniform(0.5, 2, sizes).astype(np.float32)
+        given.graph.initializer.append(ps.numpy_helper.from_array(array, item.name))
+    made = ps.simplify(given, prove=3)
+    assert operators(made) == ["Conv"]
+    feed = {"x": draw.standard_normal((2, 3, 5, 5)).astype(np.float32)}
+    wanted, found = (onnxruntime.InferenceSession(item.SerializeToString()).run(None, feed) for item in (given, made))
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-4, atol=1e-5)
+    assert operators(ps.simplify(given, fold_bytes=64)) == ["Conv", "BatchNormalization"]
+
+
+class Unread(ps.Payload):
+    """Bytes of a weight, which nobody asks for."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    @property
+    def nbytes(self) -> int:
+        return self.size
+
+    def chunks(self, limit: int = 1) -> Iterator[memoryview]:
+        raise AssertionError("a large weight was read")
+
+
+def test_large_weights_are_not_read() -> None:
+    given = model("g (float[2, 4] x) => (float[2, 4] y) { a = Transpose(w) b = Identity(x) y = MatMul(b, a) }")
+    size = 1 << 16
+    tensor = ps.TensorProto(name="w", data_type=1, dims=[size, size], raw_data=Unread(4 * size * size))
+    given.graph.initializer.append(tensor)
+    made = ps.simplify(given)
+    assert operators(made) == ["Transpose", "MatMul"]
+    assert made.graph.initializer[0].raw_data is tensor.raw_data
+
+
+def test_an_old_file_gets_nodes_for_its_constants() -> None:
+    given = model(
+        "g (float[2] x) => (float[2] y) { a = Constant<value_float: float = 2.0>() b = Exp(a) y = Mul(x, b) }"
+    )
+    given.ir_version = 3
+    made = ps.simplify(given)
+    assert operators(made) == ["Constant", "Mul"]
+    ps.checker.check_model(made)
+
+
+def test_a_wrong_rewrite_is_found_by_the_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "g (float[2] x) => (float[2] y) { a = Exp(x) y = Neg(a) }"
+    wrong = {**rewrites.REWRITES, "Exp": lambda draft, node: node.input[0]}
+    monkeypatch.setattr(engine, "REWRITES", wrong)
+    assert operators(ps.simplify(model(text))) == ["Neg"]
+    with pytest.raises(ProofError, match="output 'y' of the simplified model differs on inputs 0; please report it"):
+        ps.simplify(model(text), prove=1)
+    with pytest.raises(ProofError, match="nothing is proven: the input 'x' is missing"):
+        ps.simplify(model(text), prove=[{}])
+
+
+def test_paths_bytes_and_arguments(tmp_path: Path) -> None:
+    given = model("g (float[2] x) => (float[2] y) { a = Identity(x) y = Relu(a) }")
+    ps.save(given, tmp_path / "m.onnx")
+    for form in (str(tmp_path / "m.onnx"), given.SerializeToString()):
+        assert operators(ps.simplify(form)) == ["Relu"]
+    with pytest.raises(ValueError, match="fold_bytes=-1 must be 0 or more"):
+        ps.simplify(given, fold_bytes=-1)
