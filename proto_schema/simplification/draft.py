@@ -106,7 +106,9 @@ class Draft:
         if found is None or found.content is None or found.shape is None or found.dtype not in PLAIN:
             return None
         sizes = known_shape(found.shape)
-        if sizes is None or not all(isinstance(item, (bool, int, float)) for item in found.content):
+        if sizes is None or self.nbytes(found.dtype, sizes) > self.limit:
+            return None
+        if not all(isinstance(item, (bool, int, float)) for item in found.content):
             return None
         try:
             return np.array(found.content, dtype=DTYPES[found.dtype].numpy).reshape(sizes)

@@ -86,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
         evaluator = ReferenceEvaluator(model)
         found = evaluator.run(None, feed, intermediate=note if args.trace else False)
     except (EvaluationError, UnsupportedOperatorError) as error:
+        if str(error).startswith(("input ", "the input ")):
+            raise UsageError(str(error)) from error
         sys.stderr.write(f"purexport run: {safe(str(error))}\n")
         return 1
     results = dict(zip(evaluator.output_names, found, strict=True))
