@@ -39,6 +39,7 @@ from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, single_calls
 from purexport.capture.core.frames import traced_frames
 from purexport.capture.trace import int_lists, onnx_operators, replay, setitem, sizes
+from purexport.capture.trace.nodes import inputs_of, is_size, origins, outputs_of
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.ranges import range_recorded
@@ -70,7 +71,6 @@ _FILLING = frozenset(
     ]
 )
 _AT_LEAST = {"atleast_1d": 1, "atleast_2d": 2, "atleast_3d": 3}
-_SIZES = frozenset(["aten::size", "aten::numel", "aten::dim", "prim::Constant"])
 # where Python gets a number out of a tensor
 _NUMBERS = frozenset(["__bool__", "__int__", "__float__", "__index__", "item"])
 _UNSEEN_SHARING = frozenset(["broadcast_tensors", "meshgrid", "_reshape_from_tensor"])
@@ -232,14 +232,14 @@ class _Visible:
 
     def may_change(self, tensor: torch.Tensor) -> bool:
         """Whether a number follows from sizes, of which some are dynamic."""
-        return self.dynamic and _is_size(tensor)
+        return self.dynamic and is_size(tensor)
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of `function`, recorded in a form that shows its writes and its aliasing."""
         before = len(self.caught)
         result = self._call(function, args, kwargs)
         name = getattr(function, "__name__", "")
-        if name == "__format__" and args[0].dim() == 0 and _is_size(args[0]):  # the text of a message
+        if name == "__format__" and args[0].dim() == 0 and is_size(args[0]):  # the text of a message
             with untraced():
                 number = args[0].item()
             self._note(args[0], number)
@@ -247,7 +247,7 @@ class _Visible:
             self._forget(before)
         if name in _NUMBERS and self.numbers:
             self._hold(name, args[0])
-        if name in _NUMBERS and _is_size(args[0]):
+        if name in _NUMBERS and is_size(args[0]):
             self.asks_for_sizes = True
             self._note(args[0], result)
             if name == "__bool__":
@@ -270,7 +270,7 @@ class _Visible:
         path, of which the tracer warns.
         """
         value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
-        origins = {value.unique()} if name == "__bool__" else _origins(value)
+        origins = {value.unique()} if name == "__bool__" else origins(value)
         self.held |= {self.numbers[one]: "{}:{}".format(*_users_line()) for one in origins & self.numbers.keys()}
 
     def _forget(self, since: int) -> None:
@@ -292,7 +292,7 @@ class _Visible:
         name = getattr(function, "__name__", "")
         if name in _FILLING:
             args, kwargs = _bools_as_numbers(name, args, kwargs)
-        if name == "__index__" and (self.dynamic or not _is_size(args[0])):
+        if name == "__index__" and (self.dynamic or not is_size(args[0])):
             _warn_of_index()
         if name in _DROPOUTS and args and not _drops(args, kwargs):
             return args[0]
@@ -301,7 +301,7 @@ class _Visible:
         if name == "__setitem__" and self.dynamic and setitem.written(*args):
             return None
         if self.dynamic:
-            found = sizes.recorded(function, args, kwargs, _is_size)
+            found = sizes.recorded(function, args, kwargs, is_size)
             if found is not None:
                 return found
             args, kwargs = int_lists.listed(function, name, args, kwargs)
@@ -325,35 +325,6 @@ def _is_tracers(warning: warnings.WarningMessage) -> bool:
 
 def _has_tensor(item: Any) -> bool:
     return isinstance(item, torch.Tensor) or (isinstance(item, (list, tuple)) and any(map(_has_tensor, item)))
-
-
-def _is_size(tensor: torch.Tensor) -> bool:
-    """Whether a number follows from sizes and constants only."""
-    value = torch._C._get_value_trace(tensor) if torch._C._is_tracing() else None  # type: ignore[attr-defined]
-    values, seen = [] if value is None else [value], set()
-    while values:
-        value = values.pop()
-        node = value.node()
-        if node.kind() == "prim::Param":
-            return False
-        if node.kind() not in _SIZES and value.unique() not in seen:
-            seen.add(value.unique())
-            values += node.inputs()
-    return True
-
-
-def _origins(value: Any) -> set[int]:
-    """The inputs that a number follows from, sizes left out."""
-    values, seen, found = [value], set(), set()
-    while values:
-        value = values.pop()
-        node = value.node()
-        if node.kind() == "prim::Param":
-            found.add(value.unique())
-        elif node.kind() not in _SIZES and value.unique() not in seen:
-            seen.add(value.unique())
-            values += node.inputs()
-    return found
 
 
 def _users_line() -> Frame:
@@ -455,7 +426,7 @@ class Reader:
                 self._call(node)
 
     def _args(self, node: Any) -> list[Any]:
-        return [self.env[value.unique()] for value in node.inputs()]
+        return [self.env[value.unique()] for value in inputs_of(node)]
 
     def _source(self, node: Any) -> Source:
         # "(root)/l/l.0": the last element is the module's whole path
@@ -470,7 +441,7 @@ class Reader:
 
     def _emit(self, node: Any, target: str, args: dict[str, Any]) -> None:
         outputs = []
-        for output in node.outputs():
+        for output in outputs_of(node):
             value = Value(_type(output.type()))
             self.env[output.unique()] = value
             outputs.append(value)
@@ -531,8 +502,8 @@ class Reader:
         self.env[node.output().unique()] = self._args(node)
 
     def _unpack(self, node: Any) -> None:
-        container = self.env[next(node.inputs()).unique()]
-        for index, output in enumerate(node.outputs()):
+        container = self.env[node.inputsAt(0).unique()]
+        for index, output in enumerate(outputs_of(node)):
             if isinstance(container, list):
                 self.env[output.unique()] = container[index]
                 continue
@@ -542,7 +513,7 @@ class Reader:
             self.graph.calls.append(Call("prim::getitem", args, [value], self._source(node)))
 
     def _alias(self, node: Any) -> None:
-        self.env[node.output().unique()] = self.env[next(node.inputs()).unique()]
+        self.env[node.output().unique()] = self.env[node.inputsAt(0).unique()]
 
     def _python(self, node: Any) -> None:
         """An autograd Function is replaced by its recorded inner graph."""
@@ -555,7 +526,7 @@ class Reader:
         self._block(inner)
         results = [self.env[value.unique()] for value in inner.outputs()]
         self.env = outer
-        outputs = list(node.outputs())
+        outputs = outputs_of(node)
         if len(outputs) == 1 and len(results) > 1:  # a tuple, which the next node takes apart
             results = [results]
         self.env |= {output.unique(): result for output, result in zip(outputs, results, strict=True)}
