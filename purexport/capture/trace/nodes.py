@@ -38,7 +38,7 @@ def is_size(tensor: torch.Tensor) -> bool:
     return True
 
 
-def origins(value: Any) -> set[int]:
+def inputs_behind(value: Any) -> set[int]:
     """The inputs of the graph that a number follows from, sizes left out."""
     values, seen, found = [value], set(), set()
     while values:

@@ -8,6 +8,7 @@ type promotion and constant folding must know that they are numbers.
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -39,7 +40,7 @@ from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, single_calls
 from purexport.capture.core.frames import traced_frames
 from purexport.capture.trace import int_lists, onnx_operators, replay, setitem, sizes
-from purexport.capture.trace.nodes import inputs_of, is_size, origins, outputs_of
+from purexport.capture.trace.nodes import inputs_behind, inputs_of, is_size, outputs_of
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.ranges import range_recorded
@@ -82,6 +83,8 @@ _SAFE: dict[str, Callable[..., Any]] = {
 }
 _DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 _CASTS |= {"aten::FloatImplicit": float}
+_OTHER_FORMS = _FILLING | _DROPOUTS | _UNSEEN_SHARING | _AT_LEAST.keys() | _SAFE.keys() | {"__index__", "__setitem__"}
+_OTHER_FORMS |= sizes.NAMES | int_lists.NAMES
 
 
 @dataclass
@@ -129,12 +132,13 @@ def trace(
     modules: Sequence[tuple[str, torch.nn.Module]],
     dynamic: bool = False,
     numbers: Collection[int] = (),
+    probe: bool = False,
 ) -> Recorded:
     """Trace `function(*tensors)`, which returns a flat tuple of tensors.
 
     `state` lists the model's tensors as `(kind, name, tensor)`, `modules` its modules by path.  With `dynamic` some
     sizes may change.  Each warning concerns a value that is a constant in the trace.  The tensors at the positions
-    `numbers` stand for Python numbers.
+    `numbers` stand for Python numbers.  A `probe` is only compared, and has no `asked`.
     """
     scopes: dict[torch.nn.Module, str] = {}
     for path, module in modules:
@@ -150,7 +154,7 @@ def trace(
             def recorded(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
                 visible.takes({position: values[position] for position in numbers})
                 results.extend(function(*values[: len(tensors)]))
-                return (*results, *visible.asked_for())
+                return (*results, *(() if probe else visible.asked_for()))
 
             graph, _ = torch._C._create_graph_by_tracing(
                 recorded,
@@ -197,6 +201,7 @@ class _Visible:
     def __init__(self, dynamic: bool, caught: list[warnings.WarningMessage]) -> None:
         self.caught = caught
         self.packed = prepacked.Recorder()
+        self.has_other_form = functools.cache(_has_other_form)  # a model calls the same few functions again and again
         self.dynamic = dynamic
         self.shared: list[tuple[str, torch.Tensor, int]] = []
         self.asks_for_sizes = False
@@ -237,8 +242,11 @@ class _Visible:
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of `function`, recorded in a form that shows its writes and its aliasing."""
         before = len(self.caught)
-        result = self._call(function, args, kwargs)
         name = getattr(function, "__name__", "")
+        if self.has_other_form(function, name) or prepacked.holds_object((*args, *kwargs.values())):
+            result = self._call(function, name, args, kwargs)
+        else:  # torch writes down every frame for every operator, so one frame less is a gain
+            result = function(*args, **kwargs)
         if name == "__format__" and args[0].dim() == 0 and is_size(args[0]):  # the text of a message
             with untraced():
                 number = args[0].item()
@@ -270,14 +278,14 @@ class _Visible:
         path, of which the tracer warns.
         """
         value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
-        origins = {value.unique()} if name == "__bool__" else origins(value)
+        origins = {value.unique()} if name == "__bool__" else inputs_behind(value)
         self.held |= {self.numbers[one]: "{}:{}".format(*_users_line()) for one in origins & self.numbers.keys()}
 
     def _forget(self, since: int) -> None:
         """Take back what the tracer has warned of."""
         self.caught[since:] = [item for item in self.caught[since:] if not _is_tracers(item)]
 
-    def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before = len(self.caught)
         if prepacked.holds_object((*args, *kwargs.values())):
             return self.packed.call(function, args, kwargs)
@@ -289,7 +297,6 @@ class _Visible:
             return onnx_operators.called(function, args, kwargs)
         if function in single_calls.VERDICTS:  # a Python bool would be the example's, and the tracer would not warn
             return single_calls.VERDICTS[function](*args, **kwargs)
-        name = getattr(function, "__name__", "")
         if name in _FILLING:
             args, kwargs = _bools_as_numbers(name, args, kwargs)
         if name == "__index__" and (self.dynamic or not is_size(args[0])):
@@ -317,6 +324,16 @@ class _Visible:
                 self._forget(before)
             return result.clone()
         return result
+
+
+def _has_other_form(function: Any, name: str) -> bool:
+    """Whether a function may be recorded in another way than torch does it: those that `_Visible._call` asks for."""
+    return (
+        name in _OTHER_FORMS
+        or function in (torch.fused_moving_avg_obs_fake_quant, _DATA, functional.group_norm, *_LITERALS)
+        or function in single_calls.VERDICTS
+        or onnx_operators.is_symbolic(function)
+    )
 
 
 def _is_tracers(warning: warnings.WarningMessage) -> bool:
