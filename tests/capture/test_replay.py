@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from purexport.capture.trace import torchscript
-from purexport.capture.trace.replay import SHAPES, Asked, UnfitError
+from purexport.capture.trace.replay import SHAPES, Asked, UnfitError, _Kernels
 
 OWNED = torch.ones(4)
 aten = torch.ops.aten
@@ -100,12 +100,17 @@ def test_every_shape_has_a_call() -> None:
     assert {overload for overload, _ in CALLS} == set(SHAPES)
 
 
-def test_operands_that_lie_otherwise_are_asked_of_torch() -> None:
-    def turned(x: Tensor) -> Tensor:
-        last = torch.nn.functional.gelu(x.repeat(1, 2048).as_strided((x.shape[0], 64, 64), (8192, 1, 64)))
-        return last * last.transpose(1, 2).contiguous().shape[0]
+LARGE = torch.ones(2, 128, 64)
+# operands that are costly and not plain, which torch itself is asked for
+OTHERWISE: list[tuple[Any, tuple[Any, ...]]] = [
+    (aten.native_layer_norm.default, (LARGE.transpose(1, 2), [128], None, None, 1e-5)),
+    (aten.native_layer_norm.default, (LARGE.bfloat16(), [64], torch.ones(64), torch.ones(64), 1e-5)),
+]
 
-    assert _asked(lambda x: turned(x) if x.shape[0] > 2 else x).at([torch.ones(3, 4)]) == [True]
+
+@pytest.mark.parametrize(("overload", "args"), OTHERWISE, ids=range(len(OTHERWISE)))
+def test_operands_that_are_not_plain(overload: Any, args: tuple[Any, ...]) -> None:
+    assert _described(_Kernels(()).run(overload, args, {})) == _described(overload(*args))
 
 
 def test_the_numbers_up_to_one_are_fewer_nodes() -> None:
