@@ -30,6 +30,9 @@ _CONVOLUTIONS = {
     },
 }
 
+NAMES = frozenset([*_AXES, *_CONVOLUTIONS])
+"""The functions of which `listed` may change the arguments."""
+
 
 def listed(
     function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]

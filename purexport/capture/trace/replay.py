@@ -63,6 +63,10 @@ class Asked:
         """The first few numbers, which cost little to find out; None where that is not much less than all."""
         return self._first(HEAD) if len(self.numbers) >= 4 * HEAD else None
 
+    def up_to(self, place: int) -> Asked | None:
+        """The numbers up to one of them; None where that is not much less than all."""
+        return self._first(place + 1) if len(self.numbers) >= 4 * (place + 1) else None
+
     def _first(self, count: int) -> Asked | None:
         return Asked(_of_results(self.graph.copy(), range(count)), self.state, self.numbers[:count]) if count else None
 
@@ -122,9 +126,43 @@ class _Kernels:
     def _of_shapes(self, overload: Any, args: Any, kwargs: Any) -> Any:
         key = overload, _described(args), *((name, _described(item)) for name, item in kwargs.items())
         if key not in self.shapes:
+            shape = SHAPES.get(overload) if not kwargs and _is_plain(args) else None
             others = {name: _placed(item, "meta") for name, item in kwargs.items()}
-            self.shapes[key] = overload(*_placed(args, "meta"), **others)
+            self.shapes[key] = (shape or overload)(*_placed(args, "meta"), **others)
         return _placed(self.shapes[key], "cpu")
+
+
+def _of_group_norm(input: torch.Tensor, *others: Any) -> Any:
+    _, _, batch, _, _, groups, _ = others
+    return torch.empty_like(input), input.new_empty(batch, groups), input.new_empty(batch, groups)
+
+
+def _of_layer_norm(input: torch.Tensor, normalized: Sequence[int], *_: Any) -> Any:
+    rows = [*input.shape[: -len(normalized)], *[1] * len(normalized)]
+    return torch.empty_like(input), input.new_empty(rows), input.new_empty(rows)
+
+
+def _of_addmm(_: torch.Tensor, one: torch.Tensor, other: torch.Tensor) -> Any:
+    return one.new_empty(one.shape[0], other.shape[1])
+
+
+SHAPES: dict[Any, Any] = {
+    torch.ops.aten.native_group_norm.default: _of_group_norm,
+    torch.ops.aten.native_layer_norm.default: _of_layer_norm,
+    torch.ops.aten.addmm.default: _of_addmm,
+    torch.ops.aten.gelu.default: torch.empty_like,
+}
+"""The shapes of what is frequent and what torch itself finds out by a decomposition in Python, of plain operands."""
+
+
+def _is_plain(args: Any) -> bool:
+    """Whether the tensors lie in memory in the order of their elements, and have one dtype.
+
+    A matrix that is transposed, as the weights of a linear layer are, is plain, too.
+    """
+    tensors = [item for item in args if isinstance(item, torch.Tensor)]
+    plain = all(item.is_contiguous() or (item.dim() == 2 and item.t().is_contiguous()) for item in tensors)
+    return plain and len({item.dtype for item in tensors}) == 1
 
 
 @functools.cache

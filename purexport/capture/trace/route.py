@@ -68,16 +68,16 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         assigned[:] = [path for path, _ in changed]
         return [_as_tensor(leaf) for _, leaf in found] + [tensor for _, tensor in changed]
 
-    def record(tensors: Sequence[torch.Tensor]) -> torchscript.Recorded:
+    def record(tensors: Sequence[torch.Tensor], probe: bool = False) -> torchscript.Recorded:
         with _refusals(), attributes_kept(request.model), paused() if fake else nullcontext():
             # the model may write to its arguments, and each further trace must get the original ones
             given = [tensor.detach().clone() for tensor in tensors] if fake is None else list(map(fake, tensors))
-            return torchscript.trace(function, given, flat.names, state, modules, bool(axes), request.numbers)
+            return torchscript.trace(function, given, flat.names, state, modules, bool(axes), request.numbers, probe)
 
     def again(tensors: Sequence[torch.Tensor]) -> Taken:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            other = record(tensors)
+            other = record(tensors, True)
         return Taken(other.read(), other.decisions)
 
     random = torch.get_rng_state()
@@ -105,7 +105,7 @@ def _interpreted(
     request: Request,
     flat: Flat,
     recorded: torchscript.Recorded,
-    record: Callable[[Sequence[torch.Tensor]], torchscript.Recorded],
+    record: Callable[..., torchscript.Recorded],
     axes: dict[str, Axes],
 ) -> Captured:
     """The graph of a trace that calls scripts, which are interpreted.
@@ -127,7 +127,7 @@ def _interpreted(
     def again(given: Sequence[torch.Tensor]) -> Taken:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            other = record(given)
+            other = record(given, True)
         return Taken(interpret(other, given, axes).graph, other.decisions)
 
     found = interpret(recorded, flat.tensors, axes)

@@ -134,6 +134,8 @@ _FORMS: dict[str, Form] = {
     "stride": _strides,
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed),
 }
+NAMES = frozenset(_FORMS)
+"""The functions that may have another form."""
 
 
 def group_norm(

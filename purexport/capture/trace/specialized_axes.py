@@ -118,6 +118,8 @@ class _Search:
         self.branches: list[str] = []
         # the numbers with which other paths begin that were seen
         self.paths: set[tuple[int, Any]] = set()
+        # the numbers up to the first that differed somewhere: where others differ, mostly it does again
+        self.decided: Asked | None = None
         self.is_large = not any(True for _ in self.longer())
         self.has_grown = False
 
@@ -227,12 +229,12 @@ class _Search:
         """The first number that Python gets and that is not the example's, with its place among them."""
         if self.first.asked is None:
             return _UNKNOWN
-        head = self.first.asked.head
-        if head is not None:
-            with suppress(UnfitError):
-                differs = _first_other(head, tensors)
-                if differs is not None:
-                    return differs
+        for few in (self.decided, self.first.asked.head):
+            if few is not None:
+                with suppress(UnfitError):
+                    differs = _first_other(few, tensors)
+                    if differs is not None:
+                        return differs
         asked: Asked | None = self.first.asked
         while asked is not None:
             try:
@@ -240,7 +242,10 @@ class _Search:
             except UnfitError:  # beyond a number that differs, the calls may not fit the sizes
                 asked = asked.half
                 continue
-            return differs if differs is not None or asked is self.first.asked else _UNKNOWN
+            if differs is not None:
+                self.decided = self.decided or self.first.asked.up_to(differs[0])
+                return differs
+            return None if asked is self.first.asked else _UNKNOWN
         return _UNKNOWN
 
     def _shapes(self, sizes: Sizes) -> list[list[int]]:

@@ -8,6 +8,7 @@ type promotion and constant folding must know that they are numbers.
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -39,6 +40,7 @@ from purexport.aten.schema import bind, is_wrapped_number, target_of
 from purexport.capture.core import prepacked, single_calls
 from purexport.capture.core.frames import traced_frames
 from purexport.capture.trace import int_lists, onnx_operators, replay, setitem, sizes
+from purexport.capture.trace.nodes import inputs_behind, inputs_of, is_size, outputs_of
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
 from purexport.torch_patches.ranges import range_recorded
@@ -70,7 +72,6 @@ _FILLING = frozenset(
     ]
 )
 _AT_LEAST = {"atleast_1d": 1, "atleast_2d": 2, "atleast_3d": 3}
-_SIZES = frozenset(["aten::size", "aten::numel", "aten::dim", "prim::Constant"])
 # where Python gets a number out of a tensor
 _NUMBERS = frozenset(["__bool__", "__int__", "__float__", "__index__", "item"])
 _UNSEEN_SHARING = frozenset(["broadcast_tensors", "meshgrid", "_reshape_from_tensor"])
@@ -82,6 +83,8 @@ _SAFE: dict[str, Callable[..., Any]] = {
 }
 _DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 _CASTS |= {"aten::FloatImplicit": float}
+_OTHER_FORMS = _FILLING | _DROPOUTS | _UNSEEN_SHARING | _AT_LEAST.keys() | _SAFE.keys() | {"__index__", "__setitem__"}
+_OTHER_FORMS |= sizes.NAMES | int_lists.NAMES
 
 
 @dataclass
@@ -129,12 +132,13 @@ def trace(
     modules: Sequence[tuple[str, torch.nn.Module]],
     dynamic: bool = False,
     numbers: Collection[int] = (),
+    probe: bool = False,
 ) -> Recorded:
     """Trace `function(*tensors)`, which returns a flat tuple of tensors.
 
     `state` lists the model's tensors as `(kind, name, tensor)`, `modules` its modules by path.  With `dynamic` some
     sizes may change.  Each warning concerns a value that is a constant in the trace.  The tensors at the positions
-    `numbers` stand for Python numbers.
+    `numbers` stand for Python numbers.  A `probe` is only compared, and has no `asked`.
     """
     scopes: dict[torch.nn.Module, str] = {}
     for path, module in modules:
@@ -150,7 +154,7 @@ def trace(
             def recorded(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
                 visible.takes({position: values[position] for position in numbers})
                 results.extend(function(*values[: len(tensors)]))
-                return (*results, *visible.asked_for())
+                return (*results, *(() if probe else visible.asked_for()))
 
             graph, _ = torch._C._create_graph_by_tracing(
                 recorded,
@@ -197,6 +201,7 @@ class _Visible:
     def __init__(self, dynamic: bool, caught: list[warnings.WarningMessage]) -> None:
         self.caught = caught
         self.packed = prepacked.Recorder()
+        self.has_other_form = functools.cache(_has_other_form)  # a model calls the same few functions again and again
         self.dynamic = dynamic
         self.shared: list[tuple[str, torch.Tensor, int]] = []
         self.asks_for_sizes = False
@@ -232,14 +237,17 @@ class _Visible:
 
     def may_change(self, tensor: torch.Tensor) -> bool:
         """Whether a number follows from sizes, of which some are dynamic."""
-        return self.dynamic and _is_size(tensor)
+        return self.dynamic and is_size(tensor)
 
     def call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of `function`, recorded in a form that shows its writes and its aliasing."""
         before = len(self.caught)
-        result = self._call(function, args, kwargs)
         name = getattr(function, "__name__", "")
-        if name == "__format__" and args[0].dim() == 0 and _is_size(args[0]):  # the text of a message
+        if self.has_other_form(function, name) or prepacked.holds_object((*args, *kwargs.values())):
+            result = self._call(function, name, args, kwargs)
+        else:  # torch writes down every frame for every operator, so one frame less is a gain
+            result = function(*args, **kwargs)
+        if name == "__format__" and args[0].dim() == 0 and is_size(args[0]):  # the text of a message
             with untraced():
                 number = args[0].item()
             self._note(args[0], number)
@@ -247,7 +255,7 @@ class _Visible:
             self._forget(before)
         if name in _NUMBERS and self.numbers:
             self._hold(name, args[0])
-        if name in _NUMBERS and _is_size(args[0]):
+        if name in _NUMBERS and is_size(args[0]):
             self.asks_for_sizes = True
             self._note(args[0], result)
             if name == "__bool__":
@@ -270,14 +278,14 @@ class _Visible:
         path, of which the tracer warns.
         """
         value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
-        origins = {value.unique()} if name == "__bool__" else _origins(value)
+        origins = {value.unique()} if name == "__bool__" else inputs_behind(value)
         self.held |= {self.numbers[one]: "{}:{}".format(*_users_line()) for one in origins & self.numbers.keys()}
 
     def _forget(self, since: int) -> None:
         """Take back what the tracer has warned of."""
         self.caught[since:] = [item for item in self.caught[since:] if not _is_tracers(item)]
 
-    def _call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         before = len(self.caught)
         if prepacked.holds_object((*args, *kwargs.values())):
             return self.packed.call(function, args, kwargs)
@@ -289,10 +297,9 @@ class _Visible:
             return onnx_operators.called(function, args, kwargs)
         if function in single_calls.VERDICTS:  # a Python bool would be the example's, and the tracer would not warn
             return single_calls.VERDICTS[function](*args, **kwargs)
-        name = getattr(function, "__name__", "")
         if name in _FILLING:
             args, kwargs = _bools_as_numbers(name, args, kwargs)
-        if name == "__index__" and (self.dynamic or not _is_size(args[0])):
+        if name == "__index__" and (self.dynamic or not is_size(args[0])):
             _warn_of_index()
         if name in _DROPOUTS and args and not _drops(args, kwargs):
             return args[0]
@@ -301,7 +308,7 @@ class _Visible:
         if name == "__setitem__" and self.dynamic and setitem.written(*args):
             return None
         if self.dynamic:
-            found = sizes.recorded(function, args, kwargs, _is_size)
+            found = sizes.recorded(function, args, kwargs, is_size)
             if found is not None:
                 return found
             args, kwargs = int_lists.listed(function, name, args, kwargs)
@@ -319,41 +326,22 @@ class _Visible:
         return result
 
 
+def _has_other_form(function: Any, name: str) -> bool:
+    """Whether a function may be recorded in another way than torch does it: those that `_Visible._call` asks for."""
+    return (
+        name in _OTHER_FORMS
+        or function in (torch.fused_moving_avg_obs_fake_quant, _DATA, functional.group_norm, *_LITERALS)
+        or function in single_calls.VERDICTS
+        or onnx_operators.is_symbolic(function)
+    )
+
+
 def _is_tracers(warning: warnings.WarningMessage) -> bool:
     return issubclass(warning.category, jit_trace.TracerWarning)
 
 
 def _has_tensor(item: Any) -> bool:
     return isinstance(item, torch.Tensor) or (isinstance(item, (list, tuple)) and any(map(_has_tensor, item)))
-
-
-def _is_size(tensor: torch.Tensor) -> bool:
-    """Whether a number follows from sizes and constants only."""
-    value = torch._C._get_value_trace(tensor) if torch._C._is_tracing() else None  # type: ignore[attr-defined]
-    values, seen = [] if value is None else [value], set()
-    while values:
-        value = values.pop()
-        node = value.node()
-        if node.kind() == "prim::Param":
-            return False
-        if node.kind() not in _SIZES and value.unique() not in seen:
-            seen.add(value.unique())
-            values += node.inputs()
-    return True
-
-
-def _origins(value: Any) -> set[int]:
-    """The inputs that a number follows from, sizes left out."""
-    values, seen, found = [value], set(), set()
-    while values:
-        value = values.pop()
-        node = value.node()
-        if node.kind() == "prim::Param":
-            found.add(value.unique())
-        elif node.kind() not in _SIZES and value.unique() not in seen:
-            seen.add(value.unique())
-            values += node.inputs()
-    return found
 
 
 def _users_line() -> Frame:
@@ -455,7 +443,7 @@ class Reader:
                 self._call(node)
 
     def _args(self, node: Any) -> list[Any]:
-        return [self.env[value.unique()] for value in node.inputs()]
+        return [self.env[value.unique()] for value in inputs_of(node)]
 
     def _source(self, node: Any) -> Source:
         # "(root)/l/l.0": the last element is the module's whole path
@@ -470,7 +458,7 @@ class Reader:
 
     def _emit(self, node: Any, target: str, args: dict[str, Any]) -> None:
         outputs = []
-        for output in node.outputs():
+        for output in outputs_of(node):
             value = Value(_type(output.type()))
             self.env[output.unique()] = value
             outputs.append(value)
@@ -531,8 +519,8 @@ class Reader:
         self.env[node.output().unique()] = self._args(node)
 
     def _unpack(self, node: Any) -> None:
-        container = self.env[next(node.inputs()).unique()]
-        for index, output in enumerate(node.outputs()):
+        container = self.env[node.inputsAt(0).unique()]
+        for index, output in enumerate(outputs_of(node)):
             if isinstance(container, list):
                 self.env[output.unique()] = container[index]
                 continue
@@ -542,7 +530,7 @@ class Reader:
             self.graph.calls.append(Call("prim::getitem", args, [value], self._source(node)))
 
     def _alias(self, node: Any) -> None:
-        self.env[node.output().unique()] = self.env[next(node.inputs()).unique()]
+        self.env[node.output().unique()] = self.env[node.inputsAt(0).unique()]
 
     def _python(self, node: Any) -> None:
         """An autograd Function is replaced by its recorded inner graph."""
@@ -555,7 +543,7 @@ class Reader:
         self._block(inner)
         results = [self.env[value.unique()] for value in inner.outputs()]
         self.env = outer
-        outputs = list(node.outputs())
+        outputs = outputs_of(node)
         if len(outputs) == 1 and len(results) > 1:  # a tuple, which the next node takes apart
             results = [results]
         self.env |= {output.unique(): result for output, result in zip(outputs, results, strict=True)}
