@@ -10,12 +10,14 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from purexport.fusion.targets import TARGETS
+from purexport.language.caches import CACHES, CountedDecoder, decoder_with, rows_for, share_buffers, takes_one_buffer
 from purexport.language.checked import check_steps
 from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of
 from purexport.language.folder import (
@@ -30,7 +32,7 @@ from purexport.language.folder import (
 )
 from purexport.language.library import library
 from purexport.language.several import check_graphs, graphs_of, write_graphs
-from purexport.language.step import BATCH, PAST, SEQ, Decoder, decoder_of
+from purexport.language.step import Decoder, decoder_of
 from purexport.options import Options
 from purexport.program import ONNXProgram
 from purexport.runtime.sessions import run, session_of
@@ -80,13 +82,18 @@ def language_model(
     """
     if target not in TARGETS:
         raise ValueError(f"target={target!r} is not one of {', '.join(map(repr, TARGETS))}")
-    if cache != "dynamic":
-        raise ValueError(f"cache={cache!r} is not supported yet; 'dynamic' is")
+    _refuse_options(cache, max_length, target)
     folder = Path(model_or_folder) if isinstance(model_or_folder, (str, os.PathLike)) else None
     model, weights = read_folder(folder) if folder is not None else (model_or_folder, None)
     place = Path(out)
     graphs = graphs_of(model, last_logits, inputs)
     if graphs is not None:
+        if cache != "dynamic":
+            raise ExportError(
+                f"{type(model).__name__} is no decoder of keys and values only, and cache={cache!r} is for these; use "
+                "cache='dynamic'",
+                code="not-a-decoder",
+            )
         opset = _OPSET if opset_version is None else opset_version
         plain = Options(opset_version=opset, capture="trace", weights=weights, progress=progress)
         beside = files_beside(folder) if folder is not None else configs_of(model)
@@ -94,7 +101,7 @@ def language_model(
         if verify:
             report.difference = check_graphs(_loaded(folder, model), graphs, place)
         return report
-    decoder = decoder_of(model, last_logits)
+    decoder = decoder_with(model, target, cache, max_length, last_logits)
     positions = max_length or positions_of(model)
     options = _options(decoder, opset_version, weights, external_data, progress)
     if place.exists():
@@ -103,7 +110,7 @@ def language_model(
     refuse_others(place, files)
     program, report = _exported(model, decoder, options, target, positions)
     if target == "onnxruntime-genai":
-        one_buffer = _takes_one_buffer(program, decoder)
+        one_buffer = takes_one_buffer(program, decoder)
         files |= {"genai_config.json": genai_config(model, decoder, positions, one_buffer=one_buffer)}
         refuse_others(place, files)
     place.mkdir(parents=True, exist_ok=True)
@@ -113,7 +120,8 @@ def language_model(
     report.files += [path.name for path in place.glob(f"{MODEL_FILE}.data*")]
     report.bytes = sum((place / name).stat().st_size for name in report.files)
     if verify:
-        report.difference = _verified(folder, decoder, place, last_logits)
+        loaded = decoder if folder is None else decoder_of(_loaded(folder, None))
+        report.difference = _verified(replace(decoder, whole=loaded.whole), place)
     return report
 
 
@@ -122,11 +130,13 @@ def program_of(
     target: str = "onnx",
     opset_version: int | None = None,
     *,
+    cache: str | None = "dynamic",
     last_logits: bool = False,
     max_length: int | None = None,
 ) -> tuple[ONNXProgram, Decoder, LanguageModelReport]:
     """The file of a decoder, not yet written, and what it takes.  Raises as `language_model` does."""
-    decoder = decoder_of(model, last_logits)
+    _refuse_options(cache, max_length, target)
+    decoder = decoder_with(model, target, cache, max_length, last_logits)
     options = _options(decoder, opset_version, None, None, None)
     program, report = _exported(model, decoder, options, target, max_length or positions_of(model))
     return program, decoder, report
@@ -147,10 +157,24 @@ def _options(
     )
 
 
+def _refuse_options(cache: str | None, max_length: int | None, target: str) -> None:
+    """Raise ValueError for a cache that there is not, or that the target has no use for."""
+    if cache not in CACHES:
+        raise ValueError(f"cache={cache!r} is not one of {', '.join(map(repr, CACHES))}")
+    if max_length is not None and max_length < 1:
+        raise ValueError(f"max_length={max_length} is no number of tokens")
+    if cache == "static" and max_length is None:
+        raise ValueError("cache='static' needs max_length=N, the number of tokens that its buffers have room for")
+    if cache is None and target == "onnxruntime-genai":
+        raise ValueError("onnxruntime-genai needs a cache; cache=None is for target='onnx' and 'onnxruntime'")
+
+
 def _exported(
     model: Any, decoder: Decoder, options: Options, target: str, positions: int
 ) -> tuple[ONNXProgram, LanguageModelReport]:
-    program, fused = exported(model, decoder.step, decoder.args(BATCH, SEQ, PAST), options, target, positions)
+    program, fused = exported(model, decoder.step, decoder.example(), options, rows_for(decoder, target), positions)
+    if isinstance(decoder, CountedDecoder) and decoder.length is not None:
+        share_buffers(program, decoder, fused.reasons)
     nodes = nodes_of(program)
     attention = sum(nodes[name] for name in ATTENTION)
     opset, warnings = options.opset, program.report.warnings
@@ -159,20 +183,11 @@ def _exported(
     )
 
 
-def _takes_one_buffer(program: ONNXProgram, decoder: Decoder) -> bool:
-    """Whether the past may be a buffer that is longer than what is in it: only GroupQueryAttention looks at it."""
-    graph = program.model_proto.graph
-    past = set(decoder.input_names[-2 * decoder.layers :])
-    nodes = graph.node if graph is not None else ()
-    return all(node.op_type == "GroupQueryAttention" or past.isdisjoint(node.input) for node in nodes)
-
-
-def _verified(folder: Path | None, decoder: Decoder, place: Path, last_logits: bool) -> float:
+def _verified(decoder: Decoder, place: Path) -> float:
     """Run the written file in onnxruntime, and the model in torch.  Raises VerificationError for a difference."""
     session = session_of(str(place / MODEL_FILE))
-    if folder is not None:
-        decoder = decoder_of(_loaded(folder, None), last_logits)
-    return check_steps(decoder, functools.partial(run, session))
+    (ids,) = [item for item in session.get_inputs() if item.name == "input_ids"]
+    return check_steps(decoder, functools.partial(run, session), padded=not isinstance(ids.shape[0], int))
 
 
 def _loaded(folder: Path | None, model: Any) -> Any:
