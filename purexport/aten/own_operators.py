@@ -2,7 +2,8 @@
 
 `attention` is what an attention layer computes, whatever code computes it.  `visible` is a mask of attention that says
 beside its values how it was made, so that a runtime which makes it itself need not be given it.  `rotary` turns pairs
-of elements by an angle.  `written` is a cache of one length, with new tokens in it.  Each has a kernel in torch operators, which is its definition.
+of elements by an angle.  `written` is a cache of one length, with new tokens in it.  Each has a kernel in torch
+operators, which is its definition.
 """
 
 from __future__ import annotations

@@ -110,7 +110,9 @@ class StaticDecoder(Decoder):
         """Random tokens behind a random past, nothing hidden."""
         generator = torch.Generator().manual_seed(seed)
         ids = torch.randint(0, self.vocabulary, (batch, seq), generator=generator)
-        given = self.fed(ids, torch.ones(batch, past + seq, dtype=torch.int64), self.past(batch, self.length, generator))
+        given = self.fed(
+            ids, torch.ones(batch, past + seq, dtype=torch.int64), self.past(batch, self.length, generator)
+        )
         return tuple(given[name] for name in self.input_names)
 
     def fed(self, ids: Tensor, mask: Tensor, state: Sequence[Tensor]) -> dict[str, Tensor]:
@@ -248,9 +250,7 @@ def counted_decoder(decoder: Decoder, length: int | None) -> CountedDecoder:
     return CountedDecoder(step, decoder.shapes, takes, decoder.dtype, decoder.vocabulary, decoder.whole, length)
 
 
-def decoder_with(
-    model: Any, target: str, cache: str | None, length: int | None, last_logits: bool
-) -> Decoder:
+def decoder_with(model: Any, target: str, cache: str | None, length: int | None, last_logits: bool) -> Decoder:
     """The decoder for a cache and a target.  Raises ExportError as `decoder_of` and `static_decoder` do."""
     decoder = decoder_of(model, last_logits)
     if cache is None:

@@ -90,9 +90,7 @@ def check_steps(decoder: Decoder, runs: Run, steps: int = STEPS, *, padded: bool
     return worst
 
 
-def _checked_text(
-    decoder: Decoder, runs: Run, ids: torch.Tensor, shown: torch.Tensor, steps: int, place: str
-) -> float:
+def _checked_text(decoder: Decoder, runs: Run, ids: torch.Tensor, shown: torch.Tensor, steps: int, place: str) -> float:
     """The largest difference over a text that grows by the tokens which torch finds likeliest."""
     reference, state = _Torch(decoder, len(ids)), decoder.empty(len(ids))
     text, mask, worst = ids[:, :0], shown[:, :0], 0.0

@@ -17,7 +17,15 @@ from typing import Any
 import torch
 
 from purexport.fusion.targets import TARGETS
-from purexport.language.caches import CACHES, CountedDecoder, decoder_with, rows_for, share_buffers, takes_one_buffer
+from purexport.language.caches import (
+    CACHES,
+    CountedDecoder,
+    StaticDecoder,
+    decoder_with,
+    rows_for,
+    share_buffers,
+    takes_one_buffer,
+)
 from purexport.language.checked import check_steps
 from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of
 from purexport.language.folder import (
@@ -39,7 +47,11 @@ from purexport.runtime.sessions import run, session_of
 from purexport.stages.finish import judge_path
 from purexport.weights.checkpoint import Checkpoint
 
-_OPSET = 23  # the first with Attention
+_OPSET, _OPSET_OF_BUFFERS = 23, 24  # the first with Attention, and with TensorScatter
+_UNCOMPARED = (
+    "some models compute something else with a static cache than without; the weights of a folder are not loaded to see "
+    "it: verify=True does"
+)
 
 
 def language_model(
@@ -64,8 +76,12 @@ def language_model(
 
     The file takes `input_ids`, `attention_mask` (over past and new tokens), `position_ids` where the model has them,
     and `past_key_values.N.key` and `.value`.  It gives `logits` and `present.N.key` and `.value`.  Batch, new tokens
-    and past may be of any size.  With `last_logits` only the last token has logits.  The opset is 23 by default, the
-    first with an operator for attention.
+    and past may be of any size.  With `last_logits` only the last token of each row that the mask shows has logits.
+    The opset is 23 by default, the first with an operator for attention; 24 where buffers are written by TensorScatter.
+
+    With `cache="static"` keys and values are buffers of `max_length` tokens, which the file is given and gives back;
+    for "onnx" the mask is as long as they are, and `past_length`, [1], says where the new tokens are written.  With
+    `cache=None` the file takes whole texts and keeps nothing.
 
     An encoder-decoder becomes `encoder.onnx` and `decoder.onnx`, which share one data file (docs/language-models.md
     has their inputs and outputs).  `inputs` is what a processor made of an example, for models whose config does not
@@ -73,8 +89,9 @@ def language_model(
 
     `target` says which operators are used: "onnx" those of the standard; "onnxruntime" also GroupQueryAttention of
     ONNX Runtime's domain com.microsoft; "onnxruntime-genai" too, with a genai_config.json, and padding counts behind
-    the tokens of a row.  `max_length` bounds the positions of tables in the file (default: what the model was made
-    for).  `verify=True` compares the logits of a prompt and 16 greedy steps in onnxruntime with those of torch.
+    the tokens of a row.  Without a static cache `max_length` bounds the positions of tables in the file (default: what
+    the model was made for).  `verify=True` compares the logits of a prompt and 16 greedy steps in onnxruntime with those
+    of torch, and of a few steps of rows with padding on either side that the target allows.
 
     Raises ExportError for what is no such model, and as `export` does; ValueError for an option out of range; OSError
     where `out` cannot be written to; ImportError where onnxruntime is missing for `verify`; VerificationError for
@@ -119,6 +136,8 @@ def language_model(
     report.files = [MODEL_FILE, *files]
     report.files += [path.name for path in place.glob(f"{MODEL_FILE}.data*")]
     report.bytes = sum((place / name).stat().st_size for name in report.files)
+    if isinstance(decoder, StaticDecoder) and folder is not None and not verify:
+        report.warnings = [*report.warnings, _UNCOMPARED]
     if verify:
         loaded = decoder if folder is None else decoder_of(_loaded(folder, None))
         report.difference = _verified(replace(decoder, whole=loaded.whole), place)
@@ -146,7 +165,7 @@ def _options(
     decoder: Decoder, opset: int | None, weights: Checkpoint | None, external_data: Any, progress: Any
 ) -> Options:
     return Options(
-        opset_version=_OPSET if opset is None else opset,
+        opset_version=_default_opset(decoder) if opset is None else opset,
         input_names=decoder.input_names,
         output_names=decoder.output_names,
         dynamic_axes=decoder.axes,
@@ -167,6 +186,10 @@ def _refuse_options(cache: str | None, max_length: int | None, target: str) -> N
         raise ValueError("cache='static' needs max_length=N, the number of tokens that its buffers have room for")
     if cache is None and target == "onnxruntime-genai":
         raise ValueError("onnxruntime-genai needs a cache; cache=None is for target='onnx' and 'onnxruntime'")
+
+
+def _default_opset(decoder: Decoder) -> int:
+    return _OPSET_OF_BUFFERS if isinstance(decoder, StaticDecoder) else _OPSET
 
 
 def _exported(
