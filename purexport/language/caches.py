@@ -1,6 +1,6 @@
 """Decoders by what they keep: buffers of one length, rows without padding in front, or nothing.
 
-Static: (input_ids, attention_mask, position_ids, past_length, past_key_values.0.key, ...) -> (logits, present.0.key, ...)
+(input_ids, attention_mask, position_ids, past_length, past_key_values.0.key, ...) -> (logits, present.0.key, ...)
 
 A buffer has a slot for each token that the text may get.  The new tokens are written into the slots from `past_length`
 on, of all rows alike.  The mask is about slots, and as long as the buffers: it hides padding.  What lies behind the new
@@ -273,10 +273,10 @@ def share_buffers(program: ONNXProgram, decoder: CountedDecoder, reasons: Sequen
     Raises ExportError where more than GroupQueryAttention looks at the past: it would take the buffer to be full.
     """
     if not takes_one_buffer(program, decoder):
-        why = f" ({reasons[0]})" if reasons else ""
+        kind, why = type(decoder.model).__name__, f" ({reasons[0]})" if reasons else ""
         raise ExportError(
-            f"a static cache of ONNX Runtime needs GroupQueryAttention in each layer, and {type(decoder.model).__name__} "
-            f"has other attention{why}; use target='onnx'",
+            f"a static cache of ONNX Runtime needs GroupQueryAttention in each layer, and {kind} has other attention"
+            f"{why}; use target='onnx'",
             code="not-a-decoder",
         )
     graph = program.model_proto.graph

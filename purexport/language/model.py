@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from purexport.errors import ExportError
 from purexport.fusion.targets import TARGETS
 from purexport.language.caches import (
     CACHES,
@@ -49,8 +50,8 @@ from purexport.weights.checkpoint import Checkpoint
 
 _OPSET, _OPSET_OF_BUFFERS = 23, 24  # the first with Attention, and with TensorScatter
 _UNCOMPARED = (
-    "some models compute something else with a static cache than without; the weights of a folder are not loaded to see "
-    "it: verify=True does"
+    "some models compute something else with a static cache than without; to see it, the weights of a folder must be "
+    "loaded: verify=True does so"
 )
 
 
@@ -90,8 +91,8 @@ def language_model(
     `target` says which operators are used: "onnx" those of the standard; "onnxruntime" also GroupQueryAttention of
     ONNX Runtime's domain com.microsoft; "onnxruntime-genai" too, with a genai_config.json, and padding counts behind
     the tokens of a row.  Without a static cache `max_length` bounds the positions of tables in the file (default: what
-    the model was made for).  `verify=True` compares the logits of a prompt and 16 greedy steps in onnxruntime with those
-    of torch, and of a few steps of rows with padding on either side that the target allows.
+    the model was made for).  `verify=True` compares the logits of a prompt and 16 greedy steps in onnxruntime with
+    those of torch, and of a few steps of rows with padding on either side that the target allows.
 
     Raises ExportError for what is no such model, and as `export` does; ValueError for an option out of range; OSError
     where `out` cannot be written to; ImportError where onnxruntime is missing for `verify`; VerificationError for

@@ -64,7 +64,7 @@ ROWS = [
     Row(
         "written",  # at opset 24 and later, before, and where no opset has an operator for it
         written,
-        f32(3, 2, 9, 4),
+        f32(3, 2, 16, 4),
         f32(3, 2, 3, 4),
         torch.tensor([5]),
         routes=CAPTURES,
