@@ -157,7 +157,7 @@ def _refuse_others(decoder: StaticDecoder, step: StaticStep) -> None:
                 logits, *buffers = step(*(given[name] for name in decoder.input_names))
             except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
                 raise ExportError(
-                    f"{kind} does not run with a static cache ({error}); use cache='dynamic'", code="not-a-decoder"
+                    f"{kind} does not run with a static cache ({error}); use cache='dynamic'", code="static-cache"
                 ) from error
             found.append(logits)
     shown = mask.bool()
@@ -165,7 +165,7 @@ def _refuse_others(decoder: StaticDecoder, step: StaticStep) -> None:
     if not difference <= _BOUND * wanted[shown].float().abs().max():
         raise ExportError(
             f"{kind} computes other logits with a static cache than with a dynamic one; use cache='dynamic'",
-            code="not-a-decoder",
+            code="static-cache",
         )
 
 
@@ -276,8 +276,8 @@ def share_buffers(program: ONNXProgram, decoder: CountedDecoder, reasons: Sequen
         kind, why = type(decoder.model).__name__, f" ({reasons[0]})" if reasons else ""
         raise ExportError(
             f"a static cache of ONNX Runtime needs GroupQueryAttention in each layer, and {kind} has other attention"
-            f"{why}; use target='onnx'",
-            code="not-a-decoder",
+            f"{why}; use target='onnx' or cache='dynamic'",
+            code="static-cache",
         )
     graph = program.model_proto.graph
     names = {*decoder.input_names, *decoder.output_names} - {"logits"}

@@ -18,6 +18,7 @@ import torch
 
 from purexport.errors import ExportError
 from purexport.fusion.targets import TARGETS
+from purexport.language.adapters import CHOICES, adapters_as, make_inputs, without_wrapper
 from purexport.language.caches import (
     CACHES,
     CountedDecoder,
@@ -64,6 +65,7 @@ def language_model(
     cache: str | None = "dynamic",
     max_length: int | None = None,
     last_logits: bool = False,
+    lora: str | None = None,
     inputs: Mapping[str, torch.Tensor] | None = None,
     verify: bool = False,
     external_data: Any = None,
@@ -84,6 +86,9 @@ def language_model(
     for "onnx" the mask is as long as they are, and `past_length`, [1], says where the new tokens are written.  With
     `cache=None` the file takes whole texts and keeps nothing.
 
+    LoRA adapters of the package peft stay products of their own, with `lora="merge"` they are added to the weights, and
+    with `lora="inputs"` they are inputs of the file, which have the adapter in use as their default.
+
     An encoder-decoder becomes `encoder.onnx` and `decoder.onnx`, which share one data file (docs/language-models.md
     has their inputs and outputs).  `inputs` is what a processor made of an example, for models whose config does not
     say which sounds or pictures they take.
@@ -100,33 +105,38 @@ def language_model(
     """
     if target not in TARGETS:
         raise ValueError(f"target={target!r} is not one of {', '.join(map(repr, TARGETS))}")
-    _refuse_options(cache, max_length, target)
+    _refuse_options(cache, max_length, target, lora)
     folder = Path(model_or_folder) if isinstance(model_or_folder, (str, os.PathLike)) else None
     model, weights = read_folder(folder) if folder is not None else (model_or_folder, None)
     place = Path(out)
+    model = without_wrapper(model)
     graphs = graphs_of(model, last_logits, inputs)
     if graphs is not None:
-        if cache != "dynamic":
+        if cache != "dynamic" or lora == "inputs":
+            asked = f"cache={cache!r}" if cache != "dynamic" else f"lora={lora!r}"
             raise ExportError(
-                f"{type(model).__name__} is no decoder of keys and values only, and cache={cache!r} is for these; use "
-                "cache='dynamic'",
+                f"{type(model).__name__} is no decoder of keys and values only, and {asked} is for these; leave it "
+                "away",
                 code="not-a-decoder",
             )
         opset = _OPSET if opset_version is None else opset_version
         plain = Options(opset_version=opset, capture="trace", weights=weights, progress=progress)
         beside = files_beside(folder) if folder is not None else configs_of(model)
-        report, graphs = write_graphs(model, graphs, place, beside, plain, target, max_length)
+        with adapters_as(model, lora):
+            report, graphs = write_graphs(model, graphs, place, beside, plain, target, max_length)
         if verify:
             report.difference = check_graphs(_loaded(folder, model), graphs, place)
         return report
-    decoder = decoder_with(model, target, cache, max_length, last_logits)
-    positions = max_length or positions_of(model)
-    options = _options(decoder, opset_version, weights, external_data, progress)
-    if place.exists():
-        judge_path(place / MODEL_FILE, options)
-    files = files_beside(folder) if folder is not None else configs_of(model)
-    refuse_others(place, files)
-    program, report = _exported(model, decoder, options, target, positions)
+    with adapters_as(model, lora) as adapters:
+        decoder = decoder_with(model, target, cache, max_length, last_logits)
+        positions = max_length or positions_of(model)
+        options = _options(decoder, opset_version, weights, external_data, progress)
+        if place.exists():
+            judge_path(place / MODEL_FILE, options)
+        files = files_beside(folder) if folder is not None else configs_of(model)
+        refuse_others(place, files)
+        program, report = _exported(model, decoder, options, target, positions)
+    make_inputs(program, adapters)
     if target == "onnxruntime-genai":
         one_buffer = takes_one_buffer(program, decoder)
         files |= {"genai_config.json": genai_config(model, decoder, positions, one_buffer=one_buffer)}
@@ -152,13 +162,17 @@ def program_of(
     *,
     cache: str | None = "dynamic",
     last_logits: bool = False,
+    lora: str | None = None,
     max_length: int | None = None,
 ) -> tuple[ONNXProgram, Decoder, LanguageModelReport]:
     """The file of a decoder, not yet written, and what it takes.  Raises as `language_model` does."""
-    _refuse_options(cache, max_length, target)
-    decoder = decoder_with(model, target, cache, max_length, last_logits)
-    options = _options(decoder, opset_version, None, None, None)
-    program, report = _exported(model, decoder, options, target, max_length or positions_of(model))
+    _refuse_options(cache, max_length, target, lora)
+    model = without_wrapper(model)
+    with adapters_as(model, lora) as adapters:
+        decoder = decoder_with(model, target, cache, max_length, last_logits)
+        options = _options(decoder, opset_version, None, None, None)
+        program, report = _exported(model, decoder, options, target, max_length or positions_of(model))
+    make_inputs(program, adapters)
     return program, decoder, report
 
 
@@ -177,8 +191,10 @@ def _options(
     )
 
 
-def _refuse_options(cache: str | None, max_length: int | None, target: str) -> None:
+def _refuse_options(cache: str | None, max_length: int | None, target: str, lora: str | None) -> None:
     """Raise ValueError for a cache that there is not, or that the target has no use for."""
+    if lora not in CHOICES:
+        raise ValueError(f"lora={lora!r} is not one of {', '.join(map(repr, CHOICES))}")
     if cache not in CACHES:
         raise ValueError(f"cache={cache!r} is not one of {', '.join(map(repr, CACHES))}")
     if max_length is not None and max_length < 1:

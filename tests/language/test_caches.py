@@ -118,17 +118,14 @@ ROWS: list[tuple[str, str, int | None, str | None, str, bool, str]] = [
     ("LlamaForCausalLM", "onnx", None, "static", "left", False, "TensorScatter"),
     ("LlamaForCausalLM", "onnx", 17, "static", "right", True, "ScatterND"),
     ("LlamaForCausalLM", "onnxruntime", None, "static", "right", True, "GroupQueryAttention"),
-    ("LlamaForCausalLM", "onnx", None, None, "left", False, "Attention"),
-    ("LlamaForCausalLM", "onnxruntime", 21, None, "right", True, "Softmax"),
+    ("LlamaForCausalLM", "onnxruntime", 21, None, "left", False, "Softmax"),
     ("LlamaForCausalLM", "onnx", None, "dynamic", "right", True, "Attention"),
     ("LlamaForCausalLM", "onnxruntime", None, "dynamic", "right", False, "GroupQueryAttention"),
     ("LlamaForCausalLM", "onnxruntime-genai", None, "dynamic", "right", True, "GroupQueryAttention"),
-    ("Qwen2ForCausalLM", "onnx", None, "static", "right", False, "TensorScatter"),
     ("Qwen2ForCausalLM", "onnxruntime", None, "dynamic", "left", True, "GroupQueryAttention"),
     ("GPT2LMHeadModel", "onnx", 24, "static", "left", True, "TensorScatter"),
-    ("GPT2LMHeadModel", "onnxruntime", None, "static", "right", False, "GroupQueryAttention"),
     ("GPT2LMHeadModel", "onnx", None, None, "right", True, "Attention"),
-    ("Gemma2ForCausalLM", "onnx", None, "static", "left", False, "TensorScatter"),
+    ("Gemma2ForCausalLM", "onnx", None, "static", "right", False, "TensorScatter"),
     ("Gemma3ForCausalLM", "onnx", 23, "static", "left", True, "ScatterND"),
     ("Gemma3ForCausalLM", "onnxruntime-genai", None, "static", "right", False, "GroupQueryAttention"),
 ]
@@ -238,7 +235,9 @@ def test_refusals(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=sentence):
             purexport.language_model(model, out, **options)
     narrow = made("LlamaForCausalLM", head_dim=12)
-    with pytest.raises(ExportError, match=r"LlamaForCausalLM has other attention \(.*12 elements.*use target='onnx'"):
+    with pytest.raises(
+        ExportError, match=r"LlamaForCausalLM has other attention \(.*12 elements.*use target='onnx' or cache='dynamic'"
+    ):
         purexport.language_model(narrow, out, "onnxruntime", cache="static", max_length=ROOM)
     several = transformers.T5Config(vocab_size=99, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
     with pytest.raises(ExportError, match="no decoder of keys and values only, and cache='static' is for these"):
