@@ -65,8 +65,8 @@ FAMILIES: tuple[Family, ...] = (
                 "unknown-adapter",
                 "An adapter computes something else than LoRA does, is not in use, or is merged already.",
                 "Leave `lora` away: an adapter of layers is in the file as it is. Learnt prompts cannot be exported.",
-                "the adapter of layers.0.q_proj has use_dora, so that lora='merge' cannot be told; leave lora away to have "
-                "it in the file as it is",
+                "the adapter of layers.0.q_proj has use_dora, so that lora='merge' cannot be told; leave lora away to "
+                "have it in the file as it is",
             ),
             Code(
                 "needs-transformers",

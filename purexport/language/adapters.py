@@ -137,9 +137,10 @@ class _AdaptedLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The layer, and its adapter added."""
-        found: Tensor = self.base_layer(x)
+        found = self.base_layer(x)
         a, b = (getattr(self, name).weight for name in ("lora_A", "lora_B"))
-        return found + (x.to(a.dtype) @ a @ b).to(found.dtype)
+        result: Tensor = found + (x.to(a.dtype) @ a @ b).to(found.dtype)
+        return result
 
 
 def make_inputs(program: ONNXProgram, names: list[str]) -> None:

@@ -145,7 +145,7 @@ def _refuse_others(decoder: StaticDecoder, step: StaticStep) -> None:
     ids = torch.arange(BATCH * tokens).reshape(BATCH, tokens) % decoder.vocabulary
     mask = torch.ones_like(ids)
     mask[0, : tokens - 2] = 0
-    buffers, found = decoder.empty(BATCH), []
+    buffers, found = decoder.empty(BATCH), list[Tensor]()
     with torch.no_grad():
         wanted = decoder.whole(*decoder.whole_args(ids, mask))[0]
         for new in (ids[:, : tokens - 1], ids[:, tokens - 1 :]):
