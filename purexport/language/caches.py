@@ -275,8 +275,8 @@ def share_buffers(program: ONNXProgram, decoder: CountedDecoder, reasons: Sequen
     if not takes_one_buffer(program, decoder):
         kind, why = type(decoder.model).__name__, f" ({reasons[0]})" if reasons else ""
         raise ExportError(
-            f"a static cache of ONNX Runtime needs GroupQueryAttention in each layer, and {kind} has other attention"
-            f"{why}; use target='onnx' or cache='dynamic'",
+            "a static cache of ONNX Runtime is for models in which only GroupQueryAttention looks at the past; in "
+            f"{kind} more does{why}; use target='onnx' or cache='dynamic'",
             code="static-cache",
         )
     graph = program.model_proto.graph

@@ -257,7 +257,7 @@ def test_refusals(tmp_path: Path) -> None:
             purexport.language_model(model, out, **options)
     narrow = made("LlamaForCausalLM", head_dim=12)
     with pytest.raises(
-        ExportError, match=r"LlamaForCausalLM has other attention \(.*12 elements.*use target='onnx' or cache='dynamic'"
+        ExportError, match=r"in LlamaForCausalLM more does \(.*12 elements.*use target='onnx' or cache='dynamic'"
     ):
         purexport.language_model(narrow, out, "onnxruntime", cache="static", max_length=ROOM)
     several = transformers.T5Config(vocab_size=99, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
