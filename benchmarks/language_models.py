@@ -1,6 +1,6 @@
 """How many language models `purexport.language_model` writes, whether they are right, and what became of attention.
 
-    python benchmarks/language_models.py [--target onnx onnxruntime] [--opset 23] [--only NAME ...] [--part 1/2]
+    python benchmarks/language_models.py [--target onnx onnxruntime] [--opset 23] [--cache static] [--only NAME ...]
 
 Every class of transformers' MODEL_FOR_CAUSAL_LM_MAPPING with a tiny random config (tests/models/decoders.py), whose
 heads are 16 wide, as ONNX Runtime's kernels want.  The file is run on a prompt of three rows, one with a hidden token
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,15 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from purexport.fusion.targets import TARGETS  # noqa: E402
+from purexport.language.checked import check_steps  # noqa: E402
 from purexport.language.exported import LanguageModelReport  # noqa: E402
 from purexport.language.model import language_model, program_of  # noqa: E402
 from purexport.runtime.sessions import run, session_of  # noqa: E402
 from tests.models import decoders  # noqa: E402
 from tests.torchvision_shim import torchvision  # noqa: E402
 
-STEPS = 16
+STEPS, ROOM = 16, 40
+CACHES = {"dynamic": "dynamic", "static": "static", "none": None}
 HEADS, WIDTH = 4, 16
 PROMPT, TOKENS, POSITIONS = 9, 64, 128
 SEEDS = 30  # of prompts, until one has no near ties
@@ -54,9 +57,16 @@ def widen_heads() -> None:
             decoders.TINY[name] = POSITIONS
 
 
-def worst_of(name: str, target: str, opset: int) -> tuple[LanguageModelReport, float]:
-    """The report, and the largest difference of a logit.  Raises LeftOutError for a class that is no case."""
+def worst_of(name: str, target: str, opset: int, cache: str) -> tuple[LanguageModelReport, float]:
+    """The report, and the largest difference of a logit.  Raises LeftOutError for a class that is no case.
+
+    With another cache than a dynamic one this is the check of `verify`, relative to the largest logit.
+    """
     model = decoders.made(name).step.model
+    if cache != "dynamic":
+        room = ROOM if cache == "static" else None
+        program, decoder, report = program_of(model, target, opset, cache=CACHES[cache], max_length=room)
+        return report, check_steps(decoder, partial(run, session_of(program.model_proto.SerializeToString())), STEPS)
     program, decoder, report = program_of(model, target, opset)
     session = session_of(program.model_proto.SerializeToString())
     args = list(decoder.args(3, 6, 0, seed=1))
@@ -120,7 +130,7 @@ def generated(folder: str, ids: torch.Tensor) -> list[int]:
     return [int(token) for token in generator.get_sequence(0)]
 
 
-def line_of(name: str, target: str, opset: int) -> str:
+def line_of(name: str, target: str, opset: int, cache: str) -> str:
     """What became of a class, in a line that begins with a word for it."""
     try:
         if target == "onnxruntime-genai":
@@ -128,7 +138,7 @@ def line_of(name: str, target: str, opset: int) -> str:
                 report, difference = same_tokens(name, folder, opset)
             word, said = "WRONG" if difference else "right", difference or f"{TOKENS} tokens"
         else:
-            report, worst = worst_of(name, target, opset)
+            report, worst = worst_of(name, target, opset, cache)
             word, said = "right" if worst <= BOUND else "WRONG", f"{worst:.1e}"
     except decoders.LeftOutError as error:
         return f"left    {name}: {error}"
@@ -143,6 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--target", nargs="+", choices=TARGETS, default=["onnx", "onnxruntime"])
     parser.add_argument("--opset", type=int, default=23)
+    parser.add_argument("--cache", choices=CACHES, default="dynamic", help="of the targets onnx and onnxruntime")
     parser.add_argument("--only", nargs="+")
     parser.add_argument("--part", default="1/1", help="of the classes, as in 1/2")
     chosen = parser.parse_args()
@@ -158,7 +169,7 @@ def main() -> None:
             reading, writing = os.pipe()
             process = os.fork()
             if not process:
-                os.write(writing, line_of(name, target, chosen.opset).encode())
+                os.write(writing, line_of(name, target, chosen.opset, chosen.cache).encode())
                 os._exit(0)
             os.close(writing)
             with open(reading, "rb") as pipe:

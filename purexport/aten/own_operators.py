@@ -2,7 +2,8 @@
 
 `attention` is what an attention layer computes, whatever code computes it.  `visible` is a mask of attention that says
 beside its values how it was made, so that a runtime which makes it itself need not be given it.  `rotary` turns pairs
-of elements by an angle.  Each has a kernel in torch operators, which is its definition.
+of elements by an angle.  `written` is a cache of one length, with new tokens in it.  Each has a kernel in torch
+operators, which is its definition.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _SCHEMAS = (
     "float softcap, bool causal) -> Tensor",
     "visible(Tensor mask, Tensor? padding, str pattern, int width) -> Tensor",
     "rotary(Tensor x, Tensor cos, Tensor sin, bool interleaved) -> Tensor",
+    "written(Tensor cache, Tensor new, Tensor place) -> Tensor",
 )
 
 
@@ -40,7 +42,7 @@ _SCHEMAS = (
 def operators() -> torch.library.Library:
     """The operators, declared at the first call.  They stay until the process ends."""
     library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
-    for schema, kernel in zip(_SCHEMAS, (_attention, _visible, _rotary), strict=True):
+    for schema, kernel in zip(_SCHEMAS, (_attention, _visible, _rotary, _written), strict=True):
         library.define(schema)  # type: ignore[no-untyped-call]
         library.impl(schema.partition("(")[0], kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     return library
@@ -113,3 +115,9 @@ def _rotary(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool) -> Tensor:
     parts = (first * cos - second * sin, second * cos + first * sin)
     joined = torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
     return torch.cat([joined, rest], -1)
+
+
+def _written(cache: Tensor, new: Tensor, place: Tensor) -> Tensor:
+    """`cache`, [batch, heads, slots, size], with the tokens of `new` in the slots from `place`, [1], on."""
+    slots = torch.arange(new.shape[2], device=cache.device) + place
+    return cache.index_copy(2, slots, new)

@@ -48,6 +48,27 @@ FAMILIES: tuple[Family, ...] = (
                 "out has no config.json; a folder as model.save_pretrained writes it is needed",
             ),
             Code(
+                "static-cache",
+                "The model cannot have a static cache: it computes something else with empty slots, does not run with "
+                "them, or has attention that the target cannot give buffers of one length.",
+                "Use `cache='dynamic'`, or `target='onnx'` where the message says so.",
+                "GPTNeoForCausalLM computes other logits with a static cache than with a dynamic one; use "
+                "cache='dynamic'",
+            ),
+            Code(
+                "no-adapter",
+                "The model has no LoRA layers, or does not use one of them.",
+                "Load the adapter with peft and give that model, or leave `lora` away.",
+                "LlamaForCausalLM has no LoRA layers, which lora='merge' is for",
+            ),
+            Code(
+                "unknown-adapter",
+                "An adapter computes something else than LoRA does, is not in use, or is merged already.",
+                "Leave `lora` away: an adapter of layers is in the file as it is. Learnt prompts cannot be exported.",
+                "the adapter of layers.0.q_proj has use_dora, so that lora='merge' cannot be told; leave lora away to "
+                "have it in the file as it is",
+            ),
+            Code(
                 "needs-transformers",
                 "Language models are made by transformers, which is not installed.",
                 "Install it: `pip install 'purexport[llm]'`.",

@@ -10,12 +10,24 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from purexport.errors import ExportError
 from purexport.fusion.targets import TARGETS
+from purexport.language.adapters import CHOICES, adapters_as, make_inputs, without_wrapper
+from purexport.language.caches import (
+    CACHES,
+    CountedDecoder,
+    StaticDecoder,
+    decoder_with,
+    rows_for,
+    share_buffers,
+    takes_one_buffer,
+)
 from purexport.language.checked import check_steps
 from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of
 from purexport.language.folder import (
@@ -30,14 +42,18 @@ from purexport.language.folder import (
 )
 from purexport.language.library import library
 from purexport.language.several import check_graphs, graphs_of, write_graphs
-from purexport.language.step import BATCH, PAST, SEQ, Decoder, decoder_of
+from purexport.language.step import Decoder, decoder_of
 from purexport.options import Options
 from purexport.program import ONNXProgram
 from purexport.runtime.sessions import run, session_of
 from purexport.stages.finish import judge_path
 from purexport.weights.checkpoint import Checkpoint
 
-_OPSET = 23  # the first with Attention
+_OPSET, _OPSET_OF_BUFFERS = 23, 24  # the first with Attention, and with TensorScatter
+_UNCOMPARED = (
+    "some models compute something else with a static cache than without; to see it, the weights of a folder must be "
+    "loaded: verify=True does so"
+)
 
 
 def language_model(
@@ -49,6 +65,7 @@ def language_model(
     cache: str | None = "dynamic",
     max_length: int | None = None,
     last_logits: bool = False,
+    lora: str | None = None,
     inputs: Mapping[str, torch.Tensor] | None = None,
     verify: bool = False,
     external_data: Any = None,
@@ -62,8 +79,15 @@ def language_model(
 
     The file takes `input_ids`, `attention_mask` (over past and new tokens), `position_ids` where the model has them,
     and `past_key_values.N.key` and `.value`.  It gives `logits` and `present.N.key` and `.value`.  Batch, new tokens
-    and past may be of any size.  With `last_logits` only the last token has logits.  The opset is 23 by default, the
-    first with an operator for attention.
+    and past may be of any size.  With `last_logits` only the last token of each row that the mask shows has logits.
+    The opset is 23 by default, the first with an operator for attention; 24 where buffers are written by TensorScatter.
+
+    With `cache="static"` keys and values are buffers of `max_length` tokens, which the file is given and gives back;
+    for "onnx" the mask is as long as they are, and `past_length`, [1], says where the new tokens are written.  With
+    `cache=None` the file takes whole texts and keeps nothing.
+
+    LoRA adapters of the package peft stay products of their own, with `lora="merge"` they are added to the weights, and
+    with `lora="inputs"` they are inputs of the file, which have the adapter in use as their default.
 
     An encoder-decoder becomes `encoder.onnx` and `decoder.onnx`, which share one data file (docs/language-models.md
     has their inputs and outputs).  `inputs` is what a processor made of an example, for models whose config does not
@@ -71,8 +95,9 @@ def language_model(
 
     `target` says which operators are used: "onnx" those of the standard; "onnxruntime" also GroupQueryAttention of
     ONNX Runtime's domain com.microsoft; "onnxruntime-genai" too, with a genai_config.json, and padding counts behind
-    the tokens of a row.  `max_length` bounds the positions of tables in the file (default: what the model was made
-    for).  `verify=True` compares the logits of a prompt and 16 greedy steps in onnxruntime with those of torch.
+    the tokens of a row.  Without a static cache `max_length` bounds the positions of tables in the file (default: what
+    the model was made for).  `verify=True` compares the logits of a prompt and 16 greedy steps in onnxruntime with
+    those of torch, and of a few steps of rows with padding on either side that the target allows.
 
     Raises ExportError for what is no such model, and as `export` does; ValueError for an option out of range; OSError
     where `out` cannot be written to; ImportError where onnxruntime is missing for `verify`; VerificationError for
@@ -80,30 +105,40 @@ def language_model(
     """
     if target not in TARGETS:
         raise ValueError(f"target={target!r} is not one of {', '.join(map(repr, TARGETS))}")
-    if cache != "dynamic":
-        raise ValueError(f"cache={cache!r} is not supported yet; 'dynamic' is")
+    _refuse_options(cache, max_length, target, lora)
     folder = Path(model_or_folder) if isinstance(model_or_folder, (str, os.PathLike)) else None
     model, weights = read_folder(folder) if folder is not None else (model_or_folder, None)
     place = Path(out)
+    model = without_wrapper(model)
     graphs = graphs_of(model, last_logits, inputs)
     if graphs is not None:
+        if cache != "dynamic" or lora == "inputs":
+            asked = f"cache={cache!r}" if cache != "dynamic" else f"lora={lora!r}"
+            raise ExportError(
+                f"{type(model).__name__} is no decoder of keys and values only, and {asked} is for these; leave it "
+                "away",
+                code="not-a-decoder",
+            )
         opset = _OPSET if opset_version is None else opset_version
         plain = Options(opset_version=opset, capture="trace", weights=weights, progress=progress)
         beside = files_beside(folder) if folder is not None else configs_of(model)
-        report, graphs = write_graphs(model, graphs, place, beside, plain, target, max_length)
+        with adapters_as(model, lora):
+            report, graphs = write_graphs(model, graphs, place, beside, plain, target, max_length)
         if verify:
             report.difference = check_graphs(_loaded(folder, model), graphs, place)
         return report
-    decoder = decoder_of(model, last_logits)
-    positions = max_length or positions_of(model)
-    options = _options(decoder, opset_version, weights, external_data, progress)
-    if place.exists():
-        judge_path(place / MODEL_FILE, options)
-    files = files_beside(folder) if folder is not None else configs_of(model)
-    refuse_others(place, files)
-    program, report = _exported(model, decoder, options, target, positions)
+    with adapters_as(model, lora) as adapters:
+        decoder = decoder_with(model, target, cache, max_length, last_logits)
+        positions = max_length or positions_of(model)
+        options = _options(decoder, opset_version, weights, external_data, progress)
+        if place.exists():
+            judge_path(place / MODEL_FILE, options)
+        files = files_beside(folder) if folder is not None else configs_of(model)
+        refuse_others(place, files)
+        program, report = _exported(model, decoder, options, target, positions)
+    make_inputs(program, adapters)
     if target == "onnxruntime-genai":
-        one_buffer = _takes_one_buffer(program, decoder)
+        one_buffer = takes_one_buffer(program, decoder)
         files |= {"genai_config.json": genai_config(model, decoder, positions, one_buffer=one_buffer)}
         refuse_others(place, files)
     place.mkdir(parents=True, exist_ok=True)
@@ -112,8 +147,11 @@ def language_model(
     report.files = [MODEL_FILE, *files]
     report.files += [path.name for path in place.glob(f"{MODEL_FILE}.data*")]
     report.bytes = sum((place / name).stat().st_size for name in report.files)
+    if isinstance(decoder, StaticDecoder) and folder is not None and not verify:
+        report.warnings = [*report.warnings, _UNCOMPARED]
     if verify:
-        report.difference = _verified(folder, decoder, place, last_logits)
+        loaded = decoder if folder is None else decoder_of(_loaded(folder, None))
+        report.difference = _verified(replace(decoder, whole=loaded.whole), place)
     return report
 
 
@@ -122,13 +160,19 @@ def program_of(
     target: str = "onnx",
     opset_version: int | None = None,
     *,
+    cache: str | None = "dynamic",
     last_logits: bool = False,
+    lora: str | None = None,
     max_length: int | None = None,
 ) -> tuple[ONNXProgram, Decoder, LanguageModelReport]:
     """The file of a decoder, not yet written, and what it takes.  Raises as `language_model` does."""
-    decoder = decoder_of(model, last_logits)
-    options = _options(decoder, opset_version, None, None, None)
-    program, report = _exported(model, decoder, options, target, max_length or positions_of(model))
+    _refuse_options(cache, max_length, target, lora)
+    model = without_wrapper(model)
+    with adapters_as(model, lora) as adapters:
+        decoder = decoder_with(model, target, cache, max_length, last_logits)
+        options = _options(decoder, opset_version, None, None, None)
+        program, report = _exported(model, decoder, options, target, max_length or positions_of(model))
+    make_inputs(program, adapters)
     return program, decoder, report
 
 
@@ -136,7 +180,7 @@ def _options(
     decoder: Decoder, opset: int | None, weights: Checkpoint | None, external_data: Any, progress: Any
 ) -> Options:
     return Options(
-        opset_version=_OPSET if opset is None else opset,
+        opset_version=_default_opset(decoder) if opset is None else opset,
         input_names=decoder.input_names,
         output_names=decoder.output_names,
         dynamic_axes=decoder.axes,
@@ -147,10 +191,30 @@ def _options(
     )
 
 
+def _refuse_options(cache: str | None, max_length: int | None, target: str, lora: str | None) -> None:
+    """Raise ValueError for a cache that there is not, or that the target has no use for."""
+    if lora not in CHOICES:
+        raise ValueError(f"lora={lora!r} is not one of {', '.join(map(repr, CHOICES))}")
+    if cache not in CACHES:
+        raise ValueError(f"cache={cache!r} is not one of {', '.join(map(repr, CACHES))}")
+    if max_length is not None and max_length < 1:
+        raise ValueError(f"max_length={max_length} is no number of tokens")
+    if cache == "static" and max_length is None:
+        raise ValueError("cache='static' needs max_length=N, the number of tokens that its buffers have room for")
+    if cache is None and target == "onnxruntime-genai":
+        raise ValueError("onnxruntime-genai needs a cache; cache=None is for target='onnx' and 'onnxruntime'")
+
+
+def _default_opset(decoder: Decoder) -> int:
+    return _OPSET_OF_BUFFERS if isinstance(decoder, StaticDecoder) else _OPSET
+
+
 def _exported(
     model: Any, decoder: Decoder, options: Options, target: str, positions: int
 ) -> tuple[ONNXProgram, LanguageModelReport]:
-    program, fused = exported(model, decoder.step, decoder.args(BATCH, SEQ, PAST), options, target, positions)
+    program, fused = exported(model, decoder.step, decoder.example(), options, rows_for(decoder, target), positions)
+    if isinstance(decoder, CountedDecoder) and decoder.length is not None:
+        share_buffers(program, decoder, fused.reasons)
     nodes = nodes_of(program)
     attention = sum(nodes[name] for name in ATTENTION)
     opset, warnings = options.opset, program.report.warnings
@@ -159,20 +223,11 @@ def _exported(
     )
 
 
-def _takes_one_buffer(program: ONNXProgram, decoder: Decoder) -> bool:
-    """Whether the past may be a buffer that is longer than what is in it: only GroupQueryAttention looks at it."""
-    graph = program.model_proto.graph
-    past = set(decoder.input_names[-2 * decoder.layers :])
-    nodes = graph.node if graph is not None else ()
-    return all(node.op_type == "GroupQueryAttention" or past.isdisjoint(node.input) for node in nodes)
-
-
-def _verified(folder: Path | None, decoder: Decoder, place: Path, last_logits: bool) -> float:
+def _verified(decoder: Decoder, place: Path) -> float:
     """Run the written file in onnxruntime, and the model in torch.  Raises VerificationError for a difference."""
     session = session_of(str(place / MODEL_FILE))
-    if folder is not None:
-        decoder = decoder_of(_loaded(folder, None), last_logits)
-    return check_steps(decoder, functools.partial(run, session))
+    (ids,) = [item for item in session.get_inputs() if item.name == "input_ids"]
+    return check_steps(decoder, functools.partial(run, session), padded=not isinstance(ids.shape[0], int))
 
 
 def _loaded(folder: Path | None, model: Any) -> Any:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from purexport.errors import ExportError
+from purexport.language.last import logits_of_last
 from purexport.language.library import library
 from purexport.torch_patches.calls import operators_handed_to
 
@@ -31,35 +32,46 @@ class Step(torch.nn.Module):
         super().__init__()
         self.model = model
         self._takes_positions = takes_positions
-        self._options = {"logits_to_keep": 1} if last_logits else {}
+        self.last_logits = last_logits
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         """The logits and the cache after these tokens."""
-        positions = {"position_ids": rest[0]} if self._takes_positions else {}
-        past = rest[1:] if self._takes_positions else rest
+        asked: dict[str, Any] = {"input_ids": input_ids, "attention_mask": attention_mask, "use_cache": True}
+        if self._takes_positions:
+            asked["position_ids"], rest = rest[0], rest[1:]
         cache = library("cache_utils").DynamicCache()
-        for layer, (key, value) in enumerate(zip(past[::2], past[1::2], strict=True)):
+        for layer, (key, value) in enumerate(zip(rest[::2], rest[1::2], strict=True)):
             cache.update(key, value, layer)
-        result = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            past_key_values=cache,
-            use_cache=True,
-            **positions,
-            **self._options,
-        )
+        asked["past_key_values"] = cache
+        if self.last_logits:
+            result = logits_of_last(self.model, attention_mask[:, -input_ids.shape[1] :], **asked)
+        else:
+            result = self.model(**asked)
         return (result.logits, *(tensor for layer in cache.layers for tensor in (layer.keys, layer.values)))
 
 
 @dataclass(frozen=True, eq=False)
 class Decoder:
-    """A step, with the names of its inputs and outputs, its dynamic axes and an example."""
+    """A step, with the names of its inputs and outputs, its dynamic axes and an example.
 
-    step: Step
+    `whole` is the step with a growing cache and the logits of all tokens, which files are compared with.
+    """
+
+    step: torch.nn.Module
     shapes: Sequence[tuple[int, ...]]  # of each tensor of the cache, with -1 for the batch and -2 for the length
     takes_positions: bool
     dtype: torch.dtype
     vocabulary: int
+    whole: Step
+
+    sides: ClassVar[Sequence[str]] = ("left", "right")  # of a row, where padding may be
+    keeps: ClassVar[bool] = True  # what was computed before is in a cache
+    room: ClassVar[int | None] = None  # how long a text may get
+
+    @property
+    def model(self) -> Any:
+        """The model of transformers."""
+        return self.whole.model
 
     @property
     def layers(self) -> int:
@@ -71,6 +83,10 @@ class Decoder:
     @property
     def input_names(self) -> list[str]:
         """The inputs in order."""
+        return self._tokens_and_cache
+
+    @property
+    def _tokens_and_cache(self) -> list[str]:
         positions = ["position_ids"] if self.takes_positions else []
         return ["input_ids", "attention_mask", *positions, *self._cache_names("past_key_values")]
 
@@ -89,6 +105,24 @@ class Decoder:
             axes[name] = {shape.index(-1): "batch_size", shape.index(-2): "past_sequence_length"}
         return axes
 
+    def example(self) -> tuple[Tensor, ...]:
+        """Random inputs to capture the step with."""
+        return self.args(BATCH, SEQ, PAST)
+
+    def fed(self, ids: Tensor, mask: Tensor, state: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The inputs for new tokens, of a mask over the whole text, and what the file gave at the step before."""
+        positions = [positions_in(mask)[:, -ids.shape[1] :].contiguous()] if self.takes_positions else []
+        return dict(zip(self._tokens_and_cache, (ids, mask, *positions, *state), strict=True))
+
+    def empty(self, batch: int) -> list[Tensor]:
+        """The cache before the first token."""
+        return self.past(batch, 0)
+
+    def whole_args(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        """What `whole` takes for a text."""
+        positions = [positions_in(mask)] if self.takes_positions else []
+        return (ids, mask, *positions, *(item[..., :0, :] for item in self.past(len(ids), 1)))
+
     def args(self, batch: int, seq: int, past: int, seed: int = 0) -> tuple[Tensor, ...]:
         """Random tokens behind a random past, nothing hidden."""
         generator = torch.Generator().manual_seed(seed)
@@ -106,6 +140,11 @@ class Decoder:
         sizes = {-1: batch, -2: past}
         shapes = [[sizes.get(size, size) for size in shape] for shape in self.shapes]
         return [torch.randn(shape, generator=generator).to(self.dtype) for shape in shapes]
+
+
+def positions_in(mask: Tensor) -> Tensor:
+    """The positions of the tokens of a mask, as `generate` counts them: hidden ones have none, and are given 0."""
+    return (mask.cumsum(1) - 1).masked_fill(mask == 0, 0)
 
 
 def decoder_of(model: Any, last_logits: bool = False) -> Decoder:
@@ -131,7 +170,8 @@ def decoder_of(model: Any, last_logits: bool = False) -> Decoder:
         )
     takes = "position_ids" in inspect.signature(model.forward).parameters
     shapes = [(-1, tensor.shape[1], -2, tensor.shape[3]) for tensor in tensors]
-    return Decoder(Step(model, takes, last_logits).eval(), shapes, takes, tensors[0].dtype, result.logits.shape[-1])
+    step, whole = (Step(model, takes, last).eval() for last in (last_logits, False))
+    return Decoder(step, shapes, takes, tensors[0].dtype, result.logits.shape[-1], whole)
 
 
 def called(model: Any, asked: dict[str, Any], function: Callable[..., Any] | None = None, values: bool = True) -> Any:

@@ -9,6 +9,7 @@ from purexport.cli.streams import report_stream
 from purexport.cli.terminal import safe_lines
 
 TARGETS = ("onnx", "onnxruntime", "onnxruntime-genai")
+_CACHES = {"dynamic": "dynamic", "static": "static", "none": None}
 
 _EXAMPLES = """\
 FOLDER is what model.save_pretrained writes: config.json and .safetensors.  Its weights are copied into the file without
@@ -17,6 +18,7 @@ being loaded; the files of the tokenizer and of generation are copied too.
 examples:
   purexport llm Llama-3.2-1B -o out --target onnxruntime-genai --verify
   purexport llm Qwen3-0.6B -o out --opset 23 --last-logits
+  purexport llm Qwen3-0.6B -o out --opset 24 --cache static --max-length 2048
 """
 
 
@@ -39,8 +41,19 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "genai_config.json",
     )
     parser.add_argument("--opset", type=int, metavar="N", help="the opset (default: 23)")
-    parser.add_argument("--max-length", type=int, metavar="N", help="positions (default: what the model was made for)")
-    parser.add_argument("--last-logits", action="store_true", help="logits of the last token only")
+    parser.add_argument(
+        "--cache",
+        choices=_CACHES,
+        default="dynamic",
+        help="dynamic: keys and values grow with the text (default); static: buffers of N tokens; none: no cache",
+    )
+    parser.add_argument(
+        "--max-length",
+        type=int,
+        metavar="N",
+        help="tokens of a static cache; else positions (default: what the model was made for)",
+    )
+    parser.add_argument("--last-logits", action="store_true", help="logits of the last token of each row only")
     parser.add_argument("--verify", action="store_true", help="compare a prompt and 16 tokens with torch")
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     return parser
@@ -56,6 +69,7 @@ def run(args: argparse.Namespace) -> int:
         args.output,
         args.target,
         args.opset,
+        cache=_CACHES[args.cache],
         max_length=args.max_length,
         last_logits=args.last_logits,
         verify=args.verify,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from purexport.aten.own_operators import operator
 from tests.harness import CAPTURES, Row, boolean, f32, row_params, run_row
@@ -38,6 +39,10 @@ def interleaved(x: Any, cos: Any, sin: Any) -> Any:
     return operator("rotary")(x, cos, sin, True)
 
 
+def written(cache: Any, new: Any, place: Any) -> Any:
+    return operator("written")(cache, new, place)
+
+
 Q, K, V = f32(2, 4, 3, 8), f32(2, 2, 5, 8), f32(2, 2, 5, 6)
 ROWS = [
     Row("attention", attention, Q, K, V, routes=CAPTURES),
@@ -56,6 +61,17 @@ ROWS = [
     Row("rotary", rotary, f32(2, 4, 3, 8), f32(1, 1, 3, 4), f32(1, 1, 3, 4), routes=CAPTURES),
     Row("rotary-part", rotary, f32(2, 4, 3, 8), f32(1, 1, 3, 3), f32(1, 1, 3, 3), routes=CAPTURES),
     Row("rotary-interleaved", interleaved, f32(2, 4, 3, 8), f32(2, 1, 3, 4), f32(2, 1, 3, 4), routes=CAPTURES),
+    Row(
+        "written",  # at opset 24 and later, before, and where no opset has an operator for it
+        written,
+        f32(3, 2, 16, 4),
+        f32(3, 2, 3, 4),
+        torch.tensor([5]),
+        routes=CAPTURES,
+        dynamic={0: {0: "batch"}, 1: {0: "batch", 2: "new"}},
+        opsets=(10, 17, 24),
+    ),
+    Row("written-whole", written, f32(1, 2, 4, 3), f32(1, 2, 4, 3), torch.tensor([0]), routes=CAPTURES),
 ]
 
 
