@@ -17,7 +17,7 @@ import torch
 
 from purexport.fusion.targets import TARGETS
 from purexport.language.checked import check_steps
-from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of
+from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of, refuse_held
 from purexport.language.folder import (
     MODEL_FILE,
     class_of,
@@ -151,6 +151,7 @@ def _exported(
     model: Any, decoder: Decoder, options: Options, target: str, positions: int
 ) -> tuple[ONNXProgram, LanguageModelReport]:
     program, fused = exported(model, decoder.step, decoder.args(BATCH, SEQ, PAST), options, target, positions)
+    refuse_held(MODEL_FILE, program.model_proto, decoder.axes, program.report.warnings)
     nodes = nodes_of(program)
     attention = sum(nodes[name] for name in ATTENTION)
     opset, warnings = options.opset, program.report.warnings
