@@ -33,6 +33,7 @@ from purexport.language.several import check_graphs, graphs_of, write_graphs
 from purexport.language.step import BATCH, PAST, SEQ, Decoder, decoder_of
 from purexport.options import Options
 from purexport.program import ONNXProgram
+from purexport.progress import FOLDER_STAGES, Progress
 from purexport.runtime.sessions import run, session_of
 from purexport.stages.finish import judge_path
 from purexport.weights.checkpoint import Checkpoint
@@ -82,6 +83,7 @@ def language_model(
         raise ValueError(f"target={target!r} is not one of {', '.join(map(repr, TARGETS))}")
     if cache != "dynamic":
         raise ValueError(f"cache={cache!r} is not supported yet; 'dynamic' is")
+    told = Progress(progress, FOLDER_STAGES)
     folder = Path(model_or_folder) if isinstance(model_or_folder, (str, os.PathLike)) else None
     model, weights = read_folder(folder) if folder is not None else (model_or_folder, None)
     place = Path(out)
@@ -92,6 +94,7 @@ def language_model(
         beside = files_beside(folder) if folder is not None else configs_of(model)
         report, graphs = write_graphs(model, graphs, place, beside, plain, target, max_length)
         if verify:
+            told.at("verify")
             report.difference = check_graphs(_loaded(folder, model), graphs, place)
         return report
     decoder = decoder_of(model, last_logits)
@@ -107,12 +110,14 @@ def language_model(
         files |= {"genai_config.json": genai_config(model, decoder, positions, one_buffer=one_buffer)}
         refuse_others(place, files)
     place.mkdir(parents=True, exist_ok=True)
-    program.save(place / MODEL_FILE, external_data=external_data)
+    told.at("save")
+    program.save(place / MODEL_FILE, external_data=external_data, progress=told.bytes)
     write_files(place, files)
     report.files = [MODEL_FILE, *files]
     report.files += [path.name for path in place.glob(f"{MODEL_FILE}.data*")]
     report.bytes = sum((place / name).stat().st_size for name in report.files)
     if verify:
+        told.at("verify")
         report.difference = _verified(folder, decoder, place, last_logits)
     return report
 

@@ -22,6 +22,7 @@ from purexport.language.exported import ATTENTION, LanguageModelReport, exported
 from purexport.language.folder import refuse_others, write_files
 from purexport.language.parts import Part
 from purexport.options import Options
+from purexport.progress import FOLDER_STAGES, Progress
 from purexport.runtime.sessions import session_of
 from purexport.stages.finish import judge_path
 
@@ -87,7 +88,9 @@ def write_graphs(
         files, report = programs_of(model, graphs.parts, options, target, positions)
         report.warnings.append(f"the file takes one token at a time: {error}")
     place.mkdir(parents=True, exist_ok=True)
-    plan = ps.share(files, place, progress=options.progress)
+    told = Progress(options.progress, FOLDER_STAGES)
+    told.at("save")
+    plan = ps.share(files, place, progress=told.bytes)
     write_files(place, beside)
     report.files = [*files, *([Path(plan.data).name] if plan.data else []), *beside]
     report.bytes = sum((place / name).stat().st_size for name in report.files)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from purexport.cli.progress import shown
 from purexport.cli.streams import report_stream
 from purexport.cli.terminal import safe_lines
 
@@ -51,15 +52,17 @@ def run(args: argparse.Namespace) -> int:
     # torch is loaded by what follows, and not by the help
     from purexport.language.model import language_model
 
-    report = language_model(
-        args.folder,
-        args.output,
-        args.target,
-        args.opset,
-        max_length=args.max_length,
-        last_logits=args.last_logits,
-        verify=args.verify,
-    )
+    with shown() as progress:
+        report = language_model(
+            args.folder,
+            args.output,
+            args.target,
+            args.opset,
+            max_length=args.max_length,
+            last_logits=args.last_logits,
+            verify=args.verify,
+            progress=progress,
+        )
     text = (
         json.dumps(report.as_dict(), indent=2) if args.json else safe_lines(f"wrote {args.output}\n{report.as_text()}")
     )
