@@ -24,6 +24,7 @@ from purexport.language.folder import (
     configs_of,
     files_beside,
     genai_config,
+    in_dtype,
     read_folder,
     refuse_others,
     write_files,
@@ -38,6 +39,7 @@ from purexport.runtime.sessions import run, session_of
 from purexport.stages.finish import judge_path
 from purexport.weights.checkpoint import Checkpoint
 
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _OPSET = 23  # the first with Attention
 
 
@@ -50,6 +52,7 @@ def language_model(
     cache: str | None = "dynamic",
     max_length: int | None = None,
     last_logits: bool = False,
+    dtype: str | torch.dtype | None = None,
     inputs: Mapping[str, torch.Tensor] | None = None,
     verify: bool = False,
     external_data: Any = None,
@@ -60,6 +63,9 @@ def language_model(
     `model_or_folder` is a model of transformers with a language-model head, or a folder that `save_pretrained` wrote.
     The weights of a folder are copied from its checkpoint when the file is written, and are not in memory,
     unless `verify` loads them to compare.
+
+    `dtype` is "float32", "float16" or "bfloat16": what weights are cast to when they are written.  By default they
+    stay as they are, but bfloat16 becomes float32 for ONNX Runtime's operators, whose kernels on a CPU lack it.
 
     The file takes `input_ids`, `attention_mask` (over past and new tokens), `position_ids` where the model has them,
     and `past_key_values.N.key` and `.value`.  It gives `logits` and `present.N.key` and `.value`.  Batch, new tokens
@@ -86,6 +92,8 @@ def language_model(
     told = Progress(progress, FOLDER_STAGES)
     folder = Path(model_or_folder) if isinstance(model_or_folder, (str, os.PathLike)) else None
     model, weights = read_folder(folder) if folder is not None else (model_or_folder, None)
+    kind, remarks = _dtype_of(model, dtype, target)
+    model = in_dtype(model, kind) if kind is not None else model
     place = Path(out)
     graphs = graphs_of(model, last_logits, inputs)
     if graphs is not None:
@@ -93,9 +101,10 @@ def language_model(
         plain = Options(opset_version=opset, capture="trace", weights=weights, progress=progress)
         beside = files_beside(folder) if folder is not None else configs_of(model)
         report, graphs = write_graphs(model, graphs, place, beside, plain, target, max_length)
+        report.warnings += remarks
         if verify:
             told.at("verify")
-            report.difference = check_graphs(_loaded(folder, model), graphs, place)
+            report.difference = check_graphs(_loaded(folder, model, kind), graphs, place)
         return report
     decoder = decoder_of(model, last_logits)
     positions = max_length or positions_of(model)
@@ -113,12 +122,13 @@ def language_model(
     told.at("save")
     program.save(place / MODEL_FILE, external_data=external_data, progress=told.bytes)
     write_files(place, files)
+    report.warnings += remarks
     report.files = [MODEL_FILE, *files]
     report.files += [path.name for path in place.glob(f"{MODEL_FILE}.data*")]
     report.bytes = sum((place / name).stat().st_size for name in report.files)
     if verify:
         told.at("verify")
-        report.difference = _verified(folder, decoder, place, last_logits)
+        report.difference = _verified(folder, decoder, place, last_logits, kind)
     return report
 
 
@@ -173,17 +183,34 @@ def _takes_one_buffer(program: ONNXProgram, decoder: Decoder) -> bool:
     return all(node.op_type == "GroupQueryAttention" or past.isdisjoint(node.input) for node in nodes)
 
 
-def _verified(folder: Path | None, decoder: Decoder, place: Path, last_logits: bool) -> float:
+def _dtype_of(model: Any, asked: str | torch.dtype | None, target: str) -> tuple[torch.dtype | None, list[str]]:
+    """What the weights are cast to, None where they stay as they are; and what the report says of it."""
+    if asked is not None:
+        kind = DTYPES.get(str(asked).removeprefix("torch."))
+        if kind is None:
+            raise ValueError(f"dtype={asked!r} is not one of {', '.join(map(repr, DTYPES))}")
+        return kind, []
+    if target == "onnx" or getattr(model, "dtype", None) != torch.bfloat16:
+        return None, []
+    return torch.float32, [
+        "the weights are bfloat16, and float32 in the file: kernels on a CPU lack bfloat16; dtype= says otherwise"
+    ]
+
+
+def _verified(
+    folder: Path | None, decoder: Decoder, place: Path, last_logits: bool, dtype: torch.dtype | None
+) -> float:
     """Run the written file in onnxruntime, and the model in torch.  Raises VerificationError for a difference."""
     session = session_of(str(place / MODEL_FILE))
     if folder is not None:
-        decoder = decoder_of(_loaded(folder, None), last_logits)
+        decoder = decoder_of(_loaded(folder, None, dtype), last_logits)
     return check_steps(decoder, functools.partial(run, session))
 
 
-def _loaded(folder: Path | None, model: Any) -> Any:
+def _loaded(folder: Path | None, model: Any, dtype: torch.dtype | None) -> Any:
     """The model, or that of a folder with its weights."""
     if folder is None:
         return model
     config = library().AutoConfig.from_pretrained(folder, local_files_only=True)
-    return class_of(config).from_pretrained(folder, local_files_only=True).eval()
+    kinds = {} if dtype is None else {"dtype": dtype}
+    return class_of(config).from_pretrained(folder, local_files_only=True, **kinds).eval()

@@ -10,6 +10,7 @@ from purexport.cli.streams import report_stream
 from purexport.cli.terminal import safe_lines
 
 TARGETS = ("onnx", "onnxruntime", "onnxruntime-genai")
+DTYPES = ("float32", "float16", "bfloat16")
 
 _EXAMPLES = """\
 FOLDER is what model.save_pretrained writes: config.json and .safetensors.  Its weights are copied into the file without
@@ -40,6 +41,11 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "genai_config.json",
     )
     parser.add_argument("--opset", type=int, metavar="N", help="the opset (default: 23)")
+    parser.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        help="of the weights in the file (default: theirs, but float32 for bfloat16 and onnxruntime)",
+    )
     parser.add_argument("--max-length", type=int, metavar="N", help="positions (default: what the model was made for)")
     parser.add_argument("--last-logits", action="store_true", help="logits of the last token only")
     parser.add_argument("--verify", action="store_true", help="compare a prompt and 16 tokens with torch")
@@ -59,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
             args.target,
             args.opset,
             max_length=args.max_length,
+            dtype=args.dtype,
             last_logits=args.last_logits,
             verify=args.verify,
             progress=progress,
