@@ -258,7 +258,7 @@ def check(model: Any, parts: Sequence[Part], runs: Mapping[str, Written], steps:
             wanted = model(**tensors, decoder_input_ids=ids, use_cache=False).logits[:, -new.shape[1] :]
         found = runs[decoder.file](past | {"input_ids": new})
         wanted = wanted[:, -found["logits"].shape[1] :]
-        worst = max(worst, compared(wanted, found["logits"], count, bound_of(wanted.dtype)))
+        worst = max(worst, compared(wanted, found["logits"], count, bound_of(wanted.dtype, model.dtype)))
         past |= {_past_of(name): item for name, item in found.items() if name != "logits"}
         new = wanted[:, -1:].argmax(-1)
         ids = torch.cat([ids, new], 1)

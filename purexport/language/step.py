@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
 from torch.utils._pytree import tree_leaves
 
 from purexport.capture.trace.fake_tensors import shaped
@@ -151,8 +157,16 @@ def called(model: Any, asked: dict[str, Any], function: Callable[..., Any] | Non
         }
         given = {name: _faked(mode, item) if isinstance(item, Tensor) else item for name, item in asked.items()}
         named = {f"model.{name}": tensor for name, tensor in fakes.items()}
+        calling = _Calling(model, function or model)
         with operators_handed_to(_valued):
-            return torch.func.functional_call(_Calling(model, function or model), named, (), given, tie_weights=True)
+            try:
+                return torch.func.functional_call(calling, named, (), given, tie_weights=True)
+            except (DataDependentOutputException, DynamicOutputShapeException) as error:
+                raise ExportError(
+                    f"{type(model).__name__} looks at values that it computes from weights ({error}), as in a loop over "
+                    "experts that the data chooses, which no file has",
+                    code="not-a-decoder",
+                ) from error
 
 
 def _faked(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
@@ -163,7 +177,7 @@ def _faked(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
 def _valued(overload: Any, args: Any, kwargs: Any) -> Any:
     """The result of an operator: with its values where they follow from integers, otherwise without."""
     given = [item for item in tree_leaves((args, kwargs)) if isinstance(item, Tensor)]
-    if given and not any(item.is_floating_point() or isinstance(item, FakeTensor) for item in given):
+    if given and not any(isinstance(item, FakeTensor) for item in given):
         with unset_fake_temporarily():
             return overload(*args, **kwargs)
     found = shaped(overload, args, kwargs)
