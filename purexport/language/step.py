@@ -163,8 +163,8 @@ def called(model: Any, asked: dict[str, Any], function: Callable[..., Any] | Non
                 return torch.func.functional_call(calling, named, (), given, tie_weights=True)
             except (DataDependentOutputException, DynamicOutputShapeException) as error:
                 raise ExportError(
-                    f"{type(model).__name__} looks at values that it computes from weights ({error}), as in a loop over "
-                    "experts that the data chooses, which no file has",
+                    f"{type(model).__name__} looks at values that it computes from weights ({error}), as in a loop "
+                    "over experts that the data chooses, which no file has",
                     code="not-a-decoder",
                 ) from error
 
