@@ -77,8 +77,10 @@ def skip_norm(site: Site) -> Sequence[Value] | None:
 def _written(site: Site, found: tuple[Value, float], weight: Value | None, result: Value) -> Sequence[Value]:
     x, eps = found
     width = (shape_of(x) or ())[-1]
-    x, weight = (item if item is None else _as(site, item, result.tensor.dtype) for item in (x, weight))
-    return site.write("aten::rms_norm", [result.tensor], input=x, normalized_shape=[width], weight=weight, eps=eps)
+    dtype = result.tensor.dtype
+    same = _as(site, x, dtype)
+    scale = None if weight is None else _as(site, weight, dtype)
+    return site.write("aten::rms_norm", [result.tensor], input=same, normalized_shape=[width], weight=scale, eps=eps)
 
 
 def _as(site: Site, value: Value, dtype: torch.dtype) -> Value:
