@@ -1,11 +1,13 @@
 """How many language models `purexport.language_model` writes, whether they are right, and what became of attention.
 
     python benchmarks/language_models.py [--target onnx onnxruntime] [--opset 23] [--cache static] [--only NAME ...]
+        [--part 1/2] [--write]
 
 Every class of transformers' MODEL_FOR_CAUSAL_LM_MAPPING with a tiny random config (tests/models/decoders.py), whose
 heads are 16 wide, as ONNX Runtime's kernels want.  The file is run on a prompt of three rows, one with a hidden token
 in it and one with padding in front, and on 16 greedy steps.  Logits of tokens that are not hidden are compared with
-torch.  One line is printed for each class, then a summary.  Each class runs in a process forked from this one.  Needs
+torch.  One line is printed for each class, then a summary; `--write` puts them into a column of
+docs/language-architectures.md, where the other columns stay.  Each class runs in a process forked from this one.  Needs
 Linux, transformers and onnxruntime.
 """
 
@@ -15,10 +17,12 @@ import argparse
 import importlib
 import logging
 import os
+import re
 import sys
 import tempfile
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,9 +44,22 @@ STEPS, ROOM = 16, 40
 CACHES = {"dynamic": "dynamic", "static": "static", "none": None}
 HEADS, WIDTH = 4, 16
 PROMPT, TOKENS, POSITIONS = 9, 64, 128
+OPTIONS: dict[str, Any] = {"max_new_tokens": TOKENS, "do_sample": False}
 SEEDS = 30  # of prompts, until one has no near ties
 CLEAR = 1e-3  # between the two largest logits, of the largest
 BOUND = 1e-3  # of a logit; the largest logits are about 10
+PAGE = ROOT / "docs" / "language-architectures.md"
+COLUMNS = ("onnx 17", "onnx 21", "onnx 23", "onnxruntime 23", "onnxruntime-genai 23")
+HEAD = """# Language models, class by class
+
+`python benchmarks/language_models.py --write` writes this page; do not edit it. It has every class of transformers'
+`MODEL_FOR_CAUSAL_LM_MAPPING` that runs with a tiny random config and a `DynamicCache`, in float32. The columns are
+targets with their opset. Right is a file whose logits are those of torch for a padded prompt and 16 greedy steps; for
+onnxruntime-genai, a folder with which it generates the 64 tokens of `generate`. Behind it stand the layers whose
+attention is one operator, of all: below opset 23 the standard has none. [language-models.md](language-models.md)
+explains the targets.
+
+"""
 _SMALL = {"mamba_d_state", "state_size", "ssm_state_size", "query_pre_attn_scalar"}
 
 
@@ -100,6 +117,8 @@ def same_tokens(name: str, folder: str, opset: int) -> tuple[LanguageModelReport
     found = generated(folder, ids)
     if found == wanted:
         return report, ""
+    if found == model.generate(ids, use_cache=False, **OPTIONS)[0].tolist():  # torch contradicts itself
+        return report, "those of generate(use_cache=False); with its own cache it says others"
     count = next((place for place, pair in enumerate(zip(found, wanted, strict=False)) if pair[0] != pair[1]), None)
     return report, f"token {count} of {len(wanted)} differs" if count is not None else f"{len(found)} tokens"
 
@@ -108,8 +127,7 @@ def clear_prompt(model: Any) -> tuple[torch.Tensor, list[int]]:
     """Tokens, and what `generate` makes of them."""
     for seed in range(SEEDS):
         ids = torch.randint(3, 90, (1, PROMPT), generator=torch.Generator().manual_seed(seed))
-        options = {"max_new_tokens": TOKENS, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
-        result = model.generate(ids, attention_mask=torch.ones_like(ids), **options)
+        result = model.generate(ids, output_logits=True, return_dict_in_generate=True, **OPTIONS)
         logits = torch.cat(result.logits)
         best = logits.topk(2).values
         if len(best) == TOKENS and (best[:, 0] - best[:, 1]).min() > CLEAR * logits.abs().max():
@@ -136,7 +154,8 @@ def line_of(name: str, target: str, opset: int, cache: str) -> str:
         if target == "onnxruntime-genai":
             with tempfile.TemporaryDirectory() as folder:
                 report, difference = same_tokens(name, folder, opset)
-            word, said = "WRONG" if difference else "right", difference or f"{TOKENS} tokens"
+            word = "WRONG" if difference and not difference.startswith("those") else "right"
+            said = f"{TOKENS} tokens" + (f", {difference}" if difference else "")
         else:
             report, worst = worst_of(name, target, opset, cache)
             word, said = "right" if worst <= BOUND else "WRONG", f"{worst:.1e}"
@@ -144,9 +163,31 @@ def line_of(name: str, target: str, opset: int, cache: str) -> str:
         return f"left    {name}: {error}"
     except Exception as error:  # whatever happens is the result
         first = str(error).partition("\n")[0]
-        return f"fails   {name}: {type(error).__name__}: {first}"
+        word = "refused" if getattr(error, "code", "") else "fails"
+        return f"{word:7} {name}: {type(error).__name__}: {first}"
     reason = f"; {report.not_fused[0]}" if report.not_fused else ""
     return f"{word:7} {name}: {report.attention} of {report.layers} layers, {said}{reason}"
+
+
+def write(column: str, lines: Iterable[str]) -> None:
+    """Put what the lines say into a column of the page; a class that is left out has no row."""
+    rows: dict[str, list[str]] = {}
+    for line in PAGE.read_text().splitlines() if PAGE.exists() else ():
+        name, *cells = (cell.strip(" `") for cell in line.strip("|").split("|"))
+        if line.startswith("| `") and len(cells) == len(COLUMNS):
+            rows[name] = cells
+    for line in lines:
+        word, name, rest = re.split(r":? +", line, maxsplit=2)
+        fused = re.match(r"(\d+) of (\d+) layers", rest)
+        cell = {"right": f"right, {fused[1]}/{fused[2]}" if fused else "", "WRONG": "**wrong**", "left": "-"}.get(
+            word, word
+        )
+        rows.setdefault(name, ["-"] * len(COLUMNS))[COLUMNS.index(column)] = cell
+    rows = {name: cells for name, cells in rows.items() if set(cells) != {"-"}}
+    counts = (f"{sum(row[at].startswith('right') for row in rows.values())} right" for at in range(len(COLUMNS)))
+    table = [("class", *COLUMNS), ("---",) * (1 + len(COLUMNS)), (f"{len(rows)} classes", *counts)]
+    table += [(f"`{name}`", *rows[name]) for name in sorted(rows)]
+    PAGE.write_text(HEAD + "".join(f"| {' | '.join(row)} |\n" for row in table))
 
 
 def main() -> None:
@@ -155,6 +196,7 @@ def main() -> None:
     parser.add_argument("--opset", type=int, default=23)
     parser.add_argument("--cache", choices=CACHES, default="dynamic", help="of the targets onnx and onnxruntime")
     parser.add_argument("--only", nargs="+")
+    parser.add_argument("--write", action="store_true", help="write the page")
     parser.add_argument("--part", default="1/1", help="of the classes, as in 1/2")
     chosen = parser.parse_args()
     torchvision()
@@ -165,6 +207,7 @@ def main() -> None:
     names = chosen.only or decoders.classes()[place - 1 :: parts]
     for target in chosen.target:
         words: Counter[str] = Counter()
+        lines: list[str] = []
         for name in names:
             reading, writing = os.pipe()
             process = os.fork()
@@ -176,8 +219,11 @@ def main() -> None:
                 said = pipe.read().decode() or f"fails   {name}: the process ended"
             os.waitpid(process, 0)
             words[said.split()[0]] += 1
+            lines.append(said)
             print(said, flush=True)
         print(f"{target}, opset {chosen.opset}: {dict(words)}")
+        if chosen.write:
+            write(f"{target} {chosen.opset}", lines)
 
 
 if __name__ == "__main__":

@@ -9,27 +9,29 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from proto_schema.units import size_text
 
 STAGES = ("capture", "functionalize", "lower", "build", "verify", "save")
+FOLDER_STAGES = ("capture", "functionalize", "lower", "build", "save", "verify")  # what is verified is the folder
 PAUSE = 5.0  # seconds between two lines of a log
 
 
 class Progress:
     """`progress`: None, True (which logs), or a function as above.  Raises ValueError for anything else."""
 
-    def __init__(self, told: Any) -> None:
+    def __init__(self, told: Any, stages: Sequence[str] = STAGES) -> None:
         if told not in (None, False, True) and not callable(told):
             raise ValueError(f"progress={told!r} is neither True nor a function of (stage, number, stages)")
         self._tell: Callable[..., object] | None = Log() if told is True else told or None
+        self._stages = stages
 
     def at(self, stage: str) -> None:
         """Report that a stage begins."""
         if self._tell is not None:
-            self._tell(stage, STAGES.index(stage) + 1, len(STAGES))
+            self._tell(stage, self._stages.index(stage) + 1, len(self._stages))
 
     @property
     def bytes(self) -> Callable[[int, int], object] | None:
@@ -37,7 +39,8 @@ class Progress:
         tell = self._tell
         if tell is None or not _takes_bytes(tell):
             return None
-        return lambda done, total: tell("save", STAGES.index("save") + 1, len(STAGES), done=done, total=total)
+        number, stages = self._stages.index("save") + 1, len(self._stages)
+        return lambda done, total: tell("save", number, stages, done=done, total=total)
 
 
 def _takes_bytes(tell: Callable[..., object]) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from purexport.aten import own_operators as own
-from purexport.aten.graph import Value
+from purexport.aten.graph import TensorType, Value
 from purexport.fusion.expressions import Expressions, shape_of
 from purexport.fusion.rewriting import Site, tensor
 
@@ -77,7 +77,18 @@ def skip_norm(site: Site) -> Sequence[Value] | None:
 def _written(site: Site, found: tuple[Value, float], weight: Value | None, result: Value) -> Sequence[Value]:
     x, eps = found
     width = (shape_of(x) or ())[-1]
-    return site.write("aten::rms_norm", [result.tensor], input=x, normalized_shape=[width], weight=weight, eps=eps)
+    dtype = result.tensor.dtype
+    same = _as(site, x, dtype)
+    scale = None if weight is None else _as(site, weight, dtype)
+    return site.write("aten::rms_norm", [result.tensor], input=same, normalized_shape=[width], weight=scale, eps=eps)
+
+
+def _as(site: Site, value: Value, dtype: torch.dtype) -> Value:
+    """The value in the dtype of the result: a model may have cast it between the parts, or only its weight."""
+    if value.tensor.dtype == dtype:
+        return value
+    options = {"non_blocking": False, "copy": False, "memory_format": None}
+    return site.write("aten::to.dtype", [TensorType(dtype, shape_of(value))], self=value, dtype=dtype, **options)[0]
 
 
 def _scaled(known: Expressions, value: Any) -> tuple[Value, float] | None:

@@ -4,12 +4,14 @@ transformers asks a registry for the function that computes attention, and anoth
 masks.  Ours stand there for the time of a capture.  The mask function makes the whole mask, as any other would, and
 says beside it what pattern it has; where a runtime makes the mask itself, nothing of that is left in the file.
 
-Models whose attention is code of their own keep it, and get their masks from ours.
+Models whose attention is code of their own keep it, and get their masks from ours.  So do layers that hand over more
+than our call says: the function of the model's own file names what counts, and computes it then.
 Invariant: afterwards the registries and the configs are what they were, also after an error.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +25,8 @@ from purexport.torch_patches.tracer import untraced
 
 NAME = "purexport"
 _CHOICE = "_attn_implementation_internal"  # where a config of transformers keeps the name of the function
+_WRITTEN_OUT = "eager_attention_forward"  # the name of the attention function in each file of transformers
+_IN_THE_MASK = "sliding_window"  # an argument that the mask says already
 
 Tensor = torch.Tensor
 
@@ -88,6 +92,11 @@ def _attention(
     **others: Any,
 ) -> tuple[Tensor, None]:
     """The attention function: [batch, heads, queries, size] each; the result has queries before heads."""
+    if own_function := _function_for(module, others):
+        added = None if attention_mask is None else _added(attention_mask, query.dtype)
+        others |= {"dropout": dropout, "scaling": scaling, "position_bias": position_bias, "softcap": softcap}
+        found: Tensor = own_function(module, query, key, value, added, s_aux=s_aux, is_causal=is_causal, **others)[0]
+        return found, None
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     result = own.operator("attention")(
         query,
@@ -101,6 +110,15 @@ def _attention(
         bool(causal) and attention_mask is None,
     )
     return result.transpose(1, 2).contiguous(), None
+
+
+def _function_for(module: torch.nn.Module, others: dict[str, Any]) -> Callable[..., Any] | None:
+    """The attention function in the file of a layer, where it reads one of these arguments; otherwise None."""
+    function: Callable[..., Any] | None = getattr(sys.modules[type(module).__module__], _WRITTEN_OUT, None)
+    given = {name for name, item in others.items() if item is not None}
+    if function is None or given.isdisjoint(inspect.signature(function).parameters.keys() - {_IN_THE_MASK}):
+        return None
+    return function
 
 
 def _mask(
@@ -129,7 +147,10 @@ def _mask(
 
 def _added_mask(*args: Any, dtype: torch.dtype = torch.float32, **kwargs: Any) -> Tensor:
     """The mask function of attention that is written out: zero where a key is visible, the lowest number elsewhere."""
-    seen = _mask(*args, **kwargs)
+    return _added(_mask(*args, **kwargs), dtype)
+
+
+def _added(seen: Tensor, dtype: torch.dtype) -> Tensor:
     zero, least = (torch.tensor(number, dtype=dtype, device=seen.device) for number in (0.0, torch.finfo(dtype).min))
     return torch.where(seen, zero, least)
 

@@ -115,9 +115,9 @@ def _checked_text(decoder: Decoder, runs: Run, ids: torch.Tensor, shown: torch.T
     return worst
 
 
-def bound_of(dtype: torch.dtype) -> float:
-    """How much a logit may differ, relative to the largest one."""
-    return TOLERANCES[str(dtype).removeprefix("torch.")][0]
+def bound_of(*dtypes: torch.dtype) -> float:
+    """How much a logit may differ, relative to the largest one, where some of these types are computed in."""
+    return max(TOLERANCES[str(dtype).removeprefix("torch.")][0] for dtype in dtypes)
 
 
 def compared(wanted: torch.Tensor, found: torch.Tensor, step: int, bound: float, place: str = "") -> float:

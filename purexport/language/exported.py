@@ -7,12 +7,14 @@ target rewrite the neutral graph (`purexport/fusion/`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 
+import proto_schema as ps
+from purexport.errors import ExportError
 from purexport.fusion.rewriting import Fused, rewrite
 from purexport.fusion.targets import rows_of
 from purexport.language.attention import attention_recorded
@@ -26,6 +28,7 @@ from purexport.stages.lower import lower_to_onnx
 from purexport.stages.run import opened
 
 ATTENTION = ("Attention", "GroupQueryAttention", "MultiHeadAttention")
+_OPEN = ("batch_size", "sequence_length", "past_sequence_length", "total_sequence_length")
 _POSITIONS = 4096  # of a model that does not say how many it was made for
 
 
@@ -71,6 +74,23 @@ def exported(
         fused = rewrite(pure.graph, rows_of(target, positions))
         program = build_program(run, lower_to_onnx(run, pure))
     return program, fused
+
+
+def refuse_held(
+    file: str, model: ps.ModelProto, axes: Mapping[str, Mapping[int, str]], warnings: Iterable[str]
+) -> None:
+    """ExportError where an axis that a loop of generation needs open has one size; `warnings` may say why it has."""
+    for item in model.graph.input if model.graph is not None else ():
+        shape = item.type.tensor_type.shape if item.type is not None and item.type.tensor_type is not None else None
+        for at, dim in enumerate(shape.dim if shape is not None else ()):
+            name = axes.get(item.name or "", {}).get(at)
+            if name in _OPEN and dim.dim_value is not None:
+                reason = next((f": {line}" for line in warnings if line.startswith("axis ")), "")
+                raise ExportError(
+                    f"{file}: the model holds {name} at {dim.dim_value}, the size of the example, so that no text "
+                    f"can be generated with it{reason}",
+                    code="not-a-decoder",
+                )
 
 
 def nodes_of(program: ONNXProgram) -> Counter[str]:

@@ -6,6 +6,7 @@ the checkpoint to the file.
 
 from __future__ import annotations
 
+import copy
 import errno
 import json
 import tempfile
@@ -13,12 +14,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from proto_schema.commit import replacing
 from purexport.errors import ExportError
+from purexport.language.conversion import converted
 from purexport.language.library import library
 from purexport.language.step import Decoder
 from purexport.torch_patches.empty import parameters_without_values
 from purexport.weights.checkpoint import Checkpoint
+from purexport.weights.source import open_weights
 
 MODEL_FILE = "model.onnx"
 # what a tokenizer and `generate` read, beside the weights
@@ -46,9 +52,40 @@ def read_folder(folder: Path) -> tuple[Any, Checkpoint]:
         weights = found[0]
     transformers = library()
     config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
+    quantized = getattr(config, "quantization_config", None)
+    if quantized is not None:
+        method = (quantized if isinstance(quantized, dict) else vars(quantized)).get(
+            "quant_method", "a method of its own"
+        )
+        raise ExportError(
+            f"{folder} has weights that are quantized by {method}, whose scales are no parameters of the model; save "
+            "it without quantization first",
+            code="not-a-decoder",
+        )
     with parameters_without_values():
         model = class_of(config)._from_config(config)
-    return model.eval(), Checkpoint(weights, rename={"": "model."}, strict=False)
+    return model.eval(), Checkpoint(
+        converted(model, open_weights(weights)), rename={"": "model."}, strict=False, cast=True
+    )
+
+
+def in_dtype(model: Any, dtype: torch.dtype) -> Any:
+    """The model with parameters of a float type: itself where they have no values, otherwise a copy.
+
+    Tables that the model computes stay as they are, as where `from_pretrained` is given a dtype.
+    """
+    if not any(parameter.is_meta for parameter in model.parameters()):
+        model = copy.deepcopy(model)
+    cast: dict[Tensor, Tensor] = {}  # what is tied stays so
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is not None and parameter.is_floating_point():
+                new = cast.setdefault(parameter, nn.Parameter(parameter.detach().to(dtype), requires_grad=False))
+                module._parameters[name] = new
+        for name, buffer in module._buffers.items():
+            if buffer is not None and buffer.is_floating_point() and name not in module._non_persistent_buffers_set:
+                module._buffers[name] = buffer.to(dtype)
+    return model
 
 
 def class_of(config: Any) -> Any:

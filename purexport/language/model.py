@@ -29,13 +29,14 @@ from purexport.language.caches import (
     takes_one_buffer,
 )
 from purexport.language.checked import check_steps
-from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of
+from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of, refuse_held
 from purexport.language.folder import (
     MODEL_FILE,
     class_of,
     configs_of,
     files_beside,
     genai_config,
+    in_dtype,
     read_folder,
     refuse_others,
     write_files,
@@ -45,10 +46,12 @@ from purexport.language.several import check_graphs, graphs_of, write_graphs
 from purexport.language.step import Decoder, decoder_of
 from purexport.options import Options
 from purexport.program import ONNXProgram
+from purexport.progress import FOLDER_STAGES, Progress
 from purexport.runtime.sessions import run, session_of
 from purexport.stages.finish import judge_path
 from purexport.weights.checkpoint import Checkpoint
 
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _OPSET, _OPSET_OF_BUFFERS = 23, 24  # the first with Attention, and with TensorScatter
 _UNCOMPARED = (
     "some models compute something else with a static cache than without; to see it, the weights of a folder must be "
@@ -66,6 +69,7 @@ def language_model(
     max_length: int | None = None,
     last_logits: bool = False,
     lora: str | None = None,
+    dtype: str | torch.dtype | None = None,
     inputs: Mapping[str, torch.Tensor] | None = None,
     verify: bool = False,
     external_data: Any = None,
@@ -76,6 +80,9 @@ def language_model(
     `model_or_folder` is a model of transformers with a language-model head, or a folder that `save_pretrained` wrote.
     The weights of a folder are copied from its checkpoint when the file is written, and are not in memory,
     unless `verify` loads them to compare.
+
+    `dtype` is "float32", "float16" or "bfloat16": what weights are cast to when they are written.  By default they
+    stay as they are, but bfloat16 becomes float32 for ONNX Runtime's operators, whose kernels on a CPU lack it.
 
     The file takes `input_ids`, `attention_mask` (over past and new tokens), `position_ids` where the model has them,
     and `past_key_values.N.key` and `.value`.  It gives `logits` and `present.N.key` and `.value`.  Batch, new tokens
@@ -106,8 +113,11 @@ def language_model(
     if target not in TARGETS:
         raise ValueError(f"target={target!r} is not one of {', '.join(map(repr, TARGETS))}")
     _refuse_options(cache, max_length, target, lora)
+    told = Progress(progress, FOLDER_STAGES)
     folder = Path(model_or_folder) if isinstance(model_or_folder, (str, os.PathLike)) else None
     model, weights = read_folder(folder) if folder is not None else (model_or_folder, None)
+    kind, remarks = _dtype_of(model, dtype, target)
+    model = in_dtype(model, kind) if kind is not None else model
     place = Path(out)
     model = without_wrapper(model)
     graphs = graphs_of(model, last_logits, inputs)
@@ -124,8 +134,10 @@ def language_model(
         beside = files_beside(folder) if folder is not None else configs_of(model)
         with adapters_as(model, lora):
             report, graphs = write_graphs(model, graphs, place, beside, plain, target, max_length)
+        report.warnings += remarks
         if verify:
-            report.difference = check_graphs(_loaded(folder, model), graphs, place)
+            told.at("verify")
+            report.difference = check_graphs(_loaded(folder, model, kind), graphs, place)
         return report
     with adapters_as(model, lora) as adapters:
         decoder = decoder_with(model, target, cache, max_length, last_logits)
@@ -142,15 +154,18 @@ def language_model(
         files |= {"genai_config.json": genai_config(model, decoder, positions, one_buffer=one_buffer)}
         refuse_others(place, files)
     place.mkdir(parents=True, exist_ok=True)
-    program.save(place / MODEL_FILE, external_data=external_data)
+    told.at("save")
+    program.save(place / MODEL_FILE, external_data=external_data, progress=told.bytes)
     write_files(place, files)
+    report.warnings += remarks
     report.files = [MODEL_FILE, *files]
     report.files += [path.name for path in place.glob(f"{MODEL_FILE}.data*")]
     report.bytes = sum((place / name).stat().st_size for name in report.files)
     if isinstance(decoder, StaticDecoder) and folder is not None and not verify:
         report.warnings = [*report.warnings, _UNCOMPARED]
     if verify:
-        loaded = decoder if folder is None else decoder_of(_loaded(folder, None))
+        told.at("verify")
+        loaded = decoder if folder is None else decoder_of(_loaded(folder, None, kind))
         report.difference = _verified(replace(decoder, whole=loaded.whole), place)
     return report
 
@@ -213,6 +228,7 @@ def _exported(
     model: Any, decoder: Decoder, options: Options, target: str, positions: int
 ) -> tuple[ONNXProgram, LanguageModelReport]:
     program, fused = exported(model, decoder.step, decoder.example(), options, rows_for(decoder, target), positions)
+    refuse_held(MODEL_FILE, program.model_proto, decoder.axes, program.report.warnings)
     if isinstance(decoder, CountedDecoder) and decoder.length is not None:
         share_buffers(program, decoder, fused.reasons)
     nodes = nodes_of(program)
@@ -223,6 +239,20 @@ def _exported(
     )
 
 
+def _dtype_of(model: Any, asked: str | torch.dtype | None, target: str) -> tuple[torch.dtype | None, list[str]]:
+    """What the weights are cast to, None where they stay as they are; and what the report says of it."""
+    if asked is not None:
+        kind = DTYPES.get(str(asked).removeprefix("torch."))
+        if kind is None:
+            raise ValueError(f"dtype={asked!r} is not one of {', '.join(map(repr, DTYPES))}")
+        return kind, []
+    if target == "onnx" or getattr(model, "dtype", None) != torch.bfloat16:
+        return None, []
+    return torch.float32, [
+        "the weights are bfloat16, and float32 in the file: kernels on a CPU lack bfloat16; dtype= says otherwise"
+    ]
+
+
 def _verified(decoder: Decoder, place: Path) -> float:
     """Run the written file in onnxruntime, and the model in torch.  Raises VerificationError for a difference."""
     session = session_of(str(place / MODEL_FILE))
@@ -230,9 +260,10 @@ def _verified(decoder: Decoder, place: Path) -> float:
     return check_steps(decoder, functools.partial(run, session), padded=not isinstance(ids.shape[0], int))
 
 
-def _loaded(folder: Path | None, model: Any) -> Any:
+def _loaded(folder: Path | None, model: Any, dtype: torch.dtype | None) -> Any:
     """The model, or that of a folder with its weights."""
     if folder is None:
         return model
     config = library().AutoConfig.from_pretrained(folder, local_files_only=True)
-    return class_of(config).from_pretrained(folder, local_files_only=True).eval()
+    kinds = {} if dtype is None else {"dtype": dtype}
+    return class_of(config).from_pretrained(folder, local_files_only=True, **kinds).eval()

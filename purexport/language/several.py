@@ -18,14 +18,13 @@ import proto_schema as ps
 from purexport.errors import ExportError
 from purexport.language import encoder_decoder, state, vision
 from purexport.language.checked import Written
-from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of
+from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of, refuse_held
 from purexport.language.folder import refuse_others, write_files
-from purexport.language.parts import BATCH, Part
+from purexport.language.parts import Part
 from purexport.options import Options
+from purexport.progress import FOLDER_STAGES, Progress
 from purexport.runtime.sessions import session_of
 from purexport.stages.finish import judge_path
-
-_OPEN = (BATCH, "sequence_length", "past_sequence_length", "total_sequence_length")
 
 
 @dataclass(frozen=True)
@@ -82,13 +81,16 @@ def write_graphs(
     refuse_others(place, beside)
     try:
         files, report = programs_of(model, graphs.parts, options, target, positions)
-    except ExportError:
+    except ExportError as error:
         if not graphs.others:
             raise
         graphs = replace(graphs, parts=graphs.others, others=())
         files, report = programs_of(model, graphs.parts, options, target, positions)
+        report.warnings.append(f"the file takes one token at a time: {error}")
     place.mkdir(parents=True, exist_ok=True)
-    plan = ps.share(files, place, progress=options.progress)
+    told = Progress(options.progress, FOLDER_STAGES)
+    told.at("save")
+    plan = ps.share(files, place, progress=told.bytes)
     write_files(place, beside)
     report.files = [*files, *([Path(plan.data).name] if plan.data else []), *beside]
     report.bytes = sum((place / name).stat().st_size for name in report.files)
@@ -120,7 +122,7 @@ def programs_of(
         )
         program, found = exported(model, part.module, part.args(), mine, target, positions or positions_of(model))
         files[part.file] = _without_unused(program.model_proto)
-        _refuse_held(part, files[part.file])
+        refuse_held(part.file, files[part.file], part.axes, program.report.warnings)
         nodes += nodes_of(program)
         fused.update(found.counts)
         reasons += [f"{part.file}: {reason}" for reason in found.reasons]
@@ -131,20 +133,6 @@ def programs_of(
         target, options.opset, dict(nodes), layers, attention, dict(fused), reasons, warnings=warnings
     )
     return files, report
-
-
-def _refuse_held(part: Part, model: ps.ModelProto) -> None:
-    """ExportError where an axis that a loop of generation needs open has one size."""
-    for item in model.graph.input if model.graph is not None else ():
-        shape = item.type.tensor_type.shape if item.type is not None and item.type.tensor_type is not None else None
-        for at, dim in enumerate(shape.dim if shape is not None else ()):
-            name = part.axes.get(item.name or "", {}).get(at)
-            if name in _OPEN and dim.dim_value is not None:
-                raise ExportError(
-                    f"{part.file}: the model holds {name} at {dim.dim_value}, the size of the example, so that no text "
-                    f"can be generated with it",
-                    code="not-a-decoder",
-                )
 
 
 def _without_unused(model: ps.ModelProto) -> ps.ModelProto:

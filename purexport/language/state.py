@@ -226,7 +226,7 @@ def check(
             state = {name.replace("present", "past_key_values"): item for name, item in got.items() if name != "logits"}
         mine = torch.cat(found, 1)
         wanted = wanted[:, -mine.shape[1] :]
-        worst = max(worst, compared(wanted, mine, count, bound_of(wanted.dtype)))
+        worst = max(worst, compared(wanted, mine, count, bound_of(wanted.dtype, model.dtype)))
         new = wanted[:, -1:].argmax(-1)
         ids = torch.cat([ids, new], 1)
     return worst

@@ -12,8 +12,16 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+    unset_fake_temporarily,
+)
+from torch.utils._pytree import tree_leaves
 
+from purexport.capture.trace.fake_tensors import shaped
 from purexport.errors import ExportError
 from purexport.language.last import logits_of_last
 from purexport.language.library import library
@@ -184,20 +192,39 @@ def called(model: Any, asked: dict[str, Any], function: Callable[..., Any] | Non
         return (function or model)(**asked)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
         fakes = {
-            name: torch.empty(tensor.shape, dtype=tensor.dtype) if tensor.is_meta else mode.from_tensor(tensor)
+            name: torch.empty(tensor.shape, dtype=tensor.dtype) if tensor.is_meta else _faked(mode, tensor)
             for name, tensor in tensors.items()
         }
-        given = {name: mode.from_tensor(item) if isinstance(item, Tensor) else item for name, item in asked.items()}
+        given = {name: _faked(mode, item) if isinstance(item, Tensor) else item for name, item in asked.items()}
         named = {f"model.{name}": tensor for name, tensor in fakes.items()}
-        with operators_handed_to(_grouped_products):
-            return torch.func.functional_call(_Calling(model, function or model), named, (), given, tie_weights=True)
+        calling = _Calling(model, function or model)
+        with operators_handed_to(_valued):
+            try:
+                return torch.func.functional_call(calling, named, (), given, tie_weights=True)
+            except (DataDependentOutputException, DynamicOutputShapeException) as error:
+                raise ExportError(
+                    f"{type(model).__name__} looks at values that it computes from weights ({error}), as in a loop "
+                    "over experts that the data chooses, which no file has",
+                    code="not-a-decoder",
+                ) from error
 
 
-def _grouped_products(overload: Any, args: Any, kwargs: Any) -> Any:
-    """Gives products of grouped rows their shape where torch, asked for shapes only, refuses all but bfloat16."""
-    if overload is torch.ops.aten._grouped_mm.default and (args[0].dim(), args[1].dim()) == (2, 3):
-        return args[0].new_empty(args[0].shape[0], args[1].shape[2])
-    return overload(*args, **kwargs)
+def _faked(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
+    """A tensor without values, but integers stay: models ask which tokens stand for pictures."""
+    return mode.from_tensor(tensor) if tensor.is_floating_point() else tensor
+
+
+def _valued(overload: Any, args: Any, kwargs: Any) -> Any:
+    """The result of an operator: with its values where they follow from integers, otherwise without."""
+    given = [item for item in tree_leaves((args, kwargs)) if isinstance(item, Tensor)]
+    if given and not any(isinstance(item, FakeTensor) for item in given):
+        with unset_fake_temporarily():
+            return overload(*args, **kwargs)
+    found = shaped(overload, args, kwargs)
+    if not given and isinstance(found, Tensor) and not found.is_floating_point():
+        with unset_fake_temporarily():
+            return overload(*args, **kwargs)
+    return found
 
 
 class _Calling(torch.nn.Module):

@@ -334,7 +334,7 @@ def check(model: Any, parts: Sequence[Part], runs: Mapping[str, Written], steps:
         feed["token_type_ids"] = (new == token).long()
         found = runs[DECODER](state | feed)
         wanted = wanted[:, -found["logits"].shape[1] :]
-        worst = max(worst, compared(wanted, found["logits"], count, bound_of(wanted.dtype)))
+        worst = max(worst, compared(wanted, found["logits"], count, bound_of(wanted.dtype, model.dtype)))
         state |= {name.replace("present", "past_key_values"): item for name, item in found.items() if name != "logits"}
         new = wanted[:, -1:].argmax(-1)
         new[new == token] = token - 1 if token else 1

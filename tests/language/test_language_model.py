@@ -81,6 +81,73 @@ def test_folder(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.Mon
     assert {name: decoder[name] for name in wanted} == wanted
 
 
+OTHERS: dict[str, dict[str, Any]] = {
+    "MixtralForCausalLM": {"num_local_experts": 4},  # a tensor for each expert
+    "GPTNeoXForCausalLM": {},  # other names
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", OTHERS)
+def test_folder_of_other_tensors(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint has other tensors than the model; what the library makes of them is in the file."""
+    monkeypatch.setitem(MORE, name, OTHERS[name])
+    made(name).save_pretrained(tmp_path / "from")
+    report = purexport.language_model(tmp_path / "from", tmp_path / "to", verify=True)
+    assert report.difference is not None and report.difference < 1e-4
+
+
+# the type of the checkpoint, the target, dtype= -> the type of the cache in the file
+TYPES: list[tuple[torch.dtype, str, str | None, str]] = [
+    (torch.bfloat16, "onnx", None, "tensor(bfloat16)"),
+    (torch.bfloat16, "onnxruntime", None, "tensor(float)"),
+    (torch.bfloat16, "onnxruntime", "float16", "tensor(float16)"),
+    (torch.float32, "onnx", "float16", "tensor(float16)"),
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("stored", "target", "dtype", "wanted"), TYPES)
+def test_types(stored: torch.dtype, target: str, dtype: str | None, wanted: str, tmp_path: Path) -> None:
+    import onnxruntime
+
+    made("LlamaForCausalLM").to(stored).save_pretrained(tmp_path / "from")
+    report = purexport.language_model(tmp_path / "from", tmp_path / "to", target, dtype=dtype, verify=True)
+    assert report.difference is not None
+    session = onnxruntime.InferenceSession(str(tmp_path / "to" / "model.onnx"), providers=["CPUExecutionProvider"])
+    assert session.get_inputs()[-1].type == session.get_outputs()[0].type == wanted
+    assert any("bfloat16" in line for line in report.warnings) == (
+        stored is torch.bfloat16 and wanted.endswith("(float)")
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_norm_between_types(tmp_path: Path) -> None:
+    """The norm computes in float32 and gives halves back; the model that is given stays as it is."""
+    model = made("GptOssForCausalLM")
+    report = purexport.language_model(model, tmp_path, dtype="float16", verify=True)
+    assert report.difference is not None and model.dtype == torch.float32
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_progress(tmp_path: Path) -> None:
+    """What is written is verified afterwards; the bytes are counted while it is written."""
+    said: list[tuple[str, int]] = []
+    counted: list[tuple[int, int]] = []
+
+    def progress(stage: str, number: int, stages: int, *, done: int | None = None, total: int | None = None) -> None:
+        assert stages == 6
+        if done is None or total is None:
+            said.append((stage, number))
+        else:
+            counted.append((done, total))
+
+    purexport.language_model(made("LlamaForCausalLM"), tmp_path, verify=True, progress=progress)
+    stages = ("capture", "functionalize", "lower", "build", "save", "verify")
+    assert said == [(stage, number) for number, stage in enumerate(stages, 1)]
+    assert counted and counted[-1][0] == counted[-1][1]
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", ["LlamaForCausalLM", "MistralForCausalLM"])
 def test_generated(name: str, tmp_path: Path) -> None:
@@ -150,6 +217,13 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         purexport.language_model(tmp_path, tmp_path / "out")
     with pytest.raises(ValueError, match="target='tflite' is not one of 'onnx'"):
         purexport.language_model(made("LlamaForCausalLM"), tmp_path / "out", "tflite")
+    with pytest.raises(ValueError, match="dtype='int8' is not one of 'float32', 'float16', 'bfloat16'"):
+        purexport.language_model(made("LlamaForCausalLM"), tmp_path / "out", dtype="int8")
+    made("LlamaForCausalLM").save_pretrained(quantized := tmp_path / "quantized")
+    config = json.loads((quantized / "config.json").read_text()) | {"quantization_config": {"quant_method": "gptq"}}
+    (quantized / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ExportError, match="quantized by gptq, whose scales are no parameters"):
+        purexport.language_model(quantized, tmp_path / "out")
     with pytest.raises(ExportError, match="Linear is no model of transformers"):
         purexport.language_model(torch.nn.Linear(2, 2), tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -18,6 +18,7 @@ import purexport
 from purexport.cli.main import main
 from purexport.errors import ExportError, VerificationError
 from purexport.language import encoder_decoder, state
+from tests.models import decoders, multimodal
 from tests.torchvision_shim import torchvision
 
 torchvision()  # transformers imports it where it is installed
@@ -104,6 +105,21 @@ def test_as_generate_does(tmp_path: Path) -> None:
     assert tokens.tolist() == wanted.tolist()
 
 
+FSMT = {"langs": ["en", "de"], "src_vocab_size": 99, "tgt_vocab_size": 99, "tie_word_embeddings": False}
+
+
+@pytest.mark.parametrize("source", ["module", "folder"])
+def test_no_mask_with_a_cache(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decoder that hides no later tokens where it has a cache takes one token at a time."""
+    monkeypatch.setitem(SIZES, "FSMTForConditionalGeneration", {**TEXT, **BOTH, **FSMT, "max_position_embeddings": 64})
+    model = made("FSMTForConditionalGeneration")
+    if source == "folder":
+        model.save_pretrained(tmp_path / "from")
+    report = purexport.language_model(model if source == "module" else tmp_path / "from", tmp_path / "to", verify=True)
+    assert report.difference is not None
+    assert inputs_of(tmp_path / "to" / "decoder.onnx")["input_ids"] == ["batch_size", 1]
+
+
 def test_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The weights go from file to file; what is tied is stored once, and one file stays where the other is replaced."""
     made("BartForConditionalGeneration").save_pretrained(tmp_path / "from")
@@ -146,6 +162,14 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"no input_ids were found .*give what its processor makes"):
         purexport.language_model(model, tmp_path, inputs={"input_ids": torch.zeros(2, 3, 4)})
     assert not list(tmp_path.iterdir())
+
+
+def test_held_axes_are_refused(tmp_path: Path) -> None:
+    """A loop over experts that the data chooses holds the batch of the example."""
+    model = decoders.made("JetMoeForCausalLM").step.model
+    with pytest.raises(ExportError, match=r"the model holds batch_size at 2.*modeling_jetmoe\.py"):
+        purexport.language_model(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 WORDS = {"vocab_size": 99, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
@@ -194,6 +218,21 @@ def test_pictures(name: str, tmp_path: Path) -> None:
     decoder = inputs_of(tmp_path / "decoder.onnx")
     assert ("token_type_ids" in decoder) == name.startswith("Gemma3")
     assert len(decoder["position_ids"]) == (3 if name.startswith("Qwen2VL") else 2)
+
+
+def test_folder_with_pictures(tmp_path: Path) -> None:
+    """No weight has values while the inputs are looked for, and tokens of pictures are counted nevertheless."""
+    torch.manual_seed(0)
+    name = "LlavaForConditionalGeneration"
+    _random(getattr(transformers, name)(_pictures(name))).save_pretrained(tmp_path / "from")
+    report = purexport.language_model(tmp_path / "from", tmp_path / "to", verify=True)
+    assert report.difference is not None and report.attention == report.layers
+
+
+def test_attention_with_more_arguments(tmp_path: Path) -> None:
+    """Sinks of each token are no argument of the call that attention is recorded as; they are not left out."""
+    model, _ = multimodal.made("Inkling2ForCausalLM", "state")
+    assert purexport.language_model(model, tmp_path, verify=True).difference is not None
 
 
 STATES: list[tuple[str, dict[str, Any], list[str], Any]] = [

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 
+from purexport.cli.progress import shown
 from purexport.cli.streams import report_stream
 from purexport.cli.terminal import safe_lines
 
 TARGETS = ("onnx", "onnxruntime", "onnxruntime-genai")
 _CACHES = {"dynamic": "dynamic", "static": "static", "none": None}
+DTYPES = ("float32", "float16", "bfloat16")
 
 _EXAMPLES = """\
 FOLDER is what model.save_pretrained writes: config.json and .safetensors.  Its weights are copied into the file without
@@ -42,6 +44,11 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     )
     parser.add_argument("--opset", type=int, metavar="N", help="the opset (default: 23)")
     parser.add_argument(
+        "--dtype",
+        choices=DTYPES,
+        help="of the weights in the file (default: theirs, but float32 for bfloat16 and onnxruntime)",
+    )
+    parser.add_argument(
         "--cache",
         choices=_CACHES,
         default="dynamic",
@@ -64,16 +71,19 @@ def run(args: argparse.Namespace) -> int:
     # torch is loaded by what follows, and not by the help
     from purexport.language.model import language_model
 
-    report = language_model(
-        args.folder,
-        args.output,
-        args.target,
-        args.opset,
-        cache=_CACHES[args.cache],
-        max_length=args.max_length,
-        last_logits=args.last_logits,
-        verify=args.verify,
-    )
+    with shown() as progress:
+        report = language_model(
+            args.folder,
+            args.output,
+            args.target,
+            args.opset,
+            cache=_CACHES[args.cache],
+            max_length=args.max_length,
+            dtype=args.dtype,
+            last_logits=args.last_logits,
+            verify=args.verify,
+            progress=progress,
+        )
     text = (
         json.dumps(report.as_dict(), indent=2) if args.json else safe_lines(f"wrote {args.output}\n{report.as_text()}")
     )
