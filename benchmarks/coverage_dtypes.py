@@ -19,7 +19,7 @@ _HEAD = """# Coverage by dtype
 the names of torch's operator and module databases that torch computes in a dtype, two samples each by trace and one by
 torch.export. It exports each sample, runs the file in ONNX Runtime, and compares dtypes, shapes and values with torch
 in the same dtype. A name passes when all its samples pass. Where the table says so, only every n-th name was taken
-(`--every`).
+(`--every`), with one sample. Rows may be of different days.
 
 Integers and booleans must be equal. The bounds for others are relative and absolute: 1e-9 and 1e-10 for float64, 1e-4
 and 1e-5 for the parts of complex64, 2**-8 for float16 and 2**-5 for bfloat16. The last two are four units in the last
@@ -28,6 +28,7 @@ from what torch computes in float64 for the same inputs. A complex tensor is a p
 elements are equal, `sort`, `topk` and `kthvalue` may name any of them, so a position is compared by its element.
 
 The last column leaves out what no opset can express and what is no matter of a dtype: see [coverage.md](coverage.md).
+bfloat16 came to most operators with opset 13, so it is not measured before.
 """
 
 

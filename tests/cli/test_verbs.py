@@ -220,6 +220,8 @@ BOMB = b"\x80\x02}N" + b"".join(b"q%ch%c\x86" % (level, level) for level in rang
 MISTAKES: list[tuple[Sequence[str], str]] = [
     (["export", "net:Net", *X, "--rtol", "0.1"], "--rtol is about --verify, which is not given"),
     (["export", "net:Net", *X, "--verify", "--atol", "-1"], "atol=-1.0 is no number from 0 on"),
+    (["export", "net:Net", *X, "--target", "onnx; onnxruntime==0.9"], "the kernels of ONNX Runtime 0.9 are not known"),
+    (["export", "net:Net", *X, "--target", "onnx; onnxruntime==1.17", "--opset", "21"], "loads opsets up to 20"),
     ([], "required: VERB"),
     (["nope"], "invalid choice: 'nope'"),
     (["show"], "required: FILE"),

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import purexport
 from tests.harness import Row, c64, c128, f32, i64, row_params, run_row, values
 
 aten = torch.ops.aten
@@ -180,7 +181,11 @@ ELEMENTS = [
     Row("ldexp", torch.ldexp, c64(2, 3), i64(3)),
     Row("ldexp-complex", torch.ldexp, f32(3), c64(3, low=-2, high=2)),
     Row("new_ones", lambda z: z.new_ones(()) + z.new_ones((2,)), c64(2)),
-    Row("as_strided_copy", lambda z: torch.as_strided_copy(z * 2, (2, 2), (2, 1)), c64(6)),
+    Row(
+        "as_strided_copy",
+        lambda z: torch.as_strided_copy(z, (2, 2), (2, 1)) + torch.as_strided_copy(z * 2, (2, 2), (1, 1)),
+        c64(6),
+    ),
     Row("as_strided_scatter", lambda z, w: torch.as_strided_scatter(z * 2, w, (2, 2), (2, 1)), c64(6), c64(2, 2)),
 ]
 
@@ -192,9 +197,12 @@ def test_row(row: Row, route: str, opset: int) -> None:
     run_row(row, route, opset)
 
 
-def test_a_product_of_written_elements_is_refused() -> None:
-    import purexport
+def test_memory_beside_a_slice_of_a_complex_input_is_refused() -> None:
+    with pytest.raises(purexport.UnsupportedOperatorError, match="of a slice of a tensor reads memory outside"):
+        purexport.export(lambda z: torch.as_strided_copy(z[1], (2,), (1,)), torch.ones(2, 2) * 1j)
 
+
+def test_a_product_of_written_elements_is_refused() -> None:
     index = torch.tensor([[0, 0]])
     with pytest.raises(purexport.UnsupportedOperatorError, match="multiplies complex tensors has no rule"):
         purexport.export(
