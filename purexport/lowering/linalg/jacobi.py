@@ -180,7 +180,8 @@ def _in_phase(op: Emitter, left: Value, right: Value, rows: Any, height: Any) ->
     # i (a + bi) = -b + ai
     real, imag = slice_along(op, upper_right, -2, 0, height), slice_along(op, upper_right, -2, height, None)
     below = slice_along(op, right, -2, rows, None)
-    columns = op.Div(op.dim(below, -2), op.const(2)) if isinstance(op.dim(below, -2), Value) else op.dim(below, -2) // 2
+    width = op.dim(below, -2)
+    columns = width // 2 if isinstance(width, int) else op.Div(width, op.const(2))
     below_real, below_imag = slice_along(op, below, -2, 0, columns), slice_along(op, below, -2, columns, None)
     turned = op.Concat(op.Neg(imag), real, axis=left.rank - 2)
     along, across = (
