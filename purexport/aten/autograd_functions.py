@@ -4,6 +4,9 @@ While `recording` is on, applying such a Function calls our own operator `purexp
 runs the Function's `forward`, both as its kernel and as its shape function.  A trace and torch.export record that one
 call.  The lowering asks `Functions` for the class and the arguments of its `key`.
 
+A Function without one is traced by torch. torch's tracer loses its place where such a Function is given a module and
+calls it, so then `forward` is called as a plain function.
+
 Invariant: only the thread that records is affected.
 """
 
@@ -134,9 +137,24 @@ def _subclasses(kind: Any) -> Iterator[Any]:
 
 def _apply(function: Any, *args: Any, **kwargs: Any) -> Any:
     functions = _ACTIVE.get()
-    if functions is None or kwargs or not callable(getattr(function, "symbolic", None)):
-        return plain_apply(function)(*args, **kwargs)
-    return functions.record(function, args)
+    if functions is not None and not kwargs and callable(getattr(function, "symbolic", None)):
+        return functions.record(function, args)
+    if functions is not None and torch._C._get_tracing_state() is not None and _takes_module(args):
+        return _forward(function, args)
+    return plain_apply(function)(*args, **kwargs)
+
+
+def _takes_module(args: Sequence[Any]) -> bool:
+    return any(isinstance(leaf, torch.nn.Module) for leaf in pytree.tree_leaves(list(args)))
+
+
+def _forward(function: Any, args: Sequence[Any]) -> Any:
+    """What `forward` computes, without a gradient; it takes a context unless `setup_context` does."""
+    if function.setup_context is not torch.autograd.Function.setup_context:
+        return function.forward(*args)
+    context: Any = torch.autograd.function.FunctionCtx()
+    context.needs_input_grad = (False,) * len(args)
+    return function.forward(context, *args)
 
 
 @functools.cache

@@ -13,14 +13,14 @@ Tensor = torch.Tensor
 
 
 def _condition(*, self: Tensor, **_: Any) -> Tensor:
-    return self.new_empty(self.shape[:-2])
+    return self.new_empty(self.shape[:-2], dtype=self.dtype.to_real())
 
 
 def _norm(*, self: Tensor, dim: Any, keepdim: bool, dtype: torch.dtype | None, **_: Any) -> Tensor:
     axes = range(self.dim()) if dim is None else [axis % max(self.dim(), 1) for axis in dim]
     kept = [1 if axis in axes else size for axis, size in enumerate(self.shape)]
     shape = kept if keepdim else [size for axis, size in enumerate(self.shape) if axis not in axes]
-    return self.new_empty(shape, dtype=dtype or self.dtype)
+    return self.new_empty(shape, dtype=(dtype or self.dtype).to_real())
 
 
 def _kron(*, self: Tensor, other: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ def _grouped_mm(
 
 
 def _covariance(*, self: Tensor, fweights: Tensor | None = None, aweights: Tensor | None = None, **_: Any) -> Tensor:
-    dtype = self.dtype if self.is_floating_point() else torch.get_default_dtype()
+    dtype = self.dtype if self.is_floating_point() or self.is_complex() else torch.get_default_dtype()
     for item in (fweights, aweights):
         dtype = dtype if item is None else torch.promote_types(dtype, item.dtype)
     rows = self.shape[0] if self.dim() == 2 else 1
@@ -59,9 +59,11 @@ def _least_squares(*, self: Tensor, b: Tensor, driver: str | None, **_: Any) -> 
     batch = torch.broadcast_shapes(self.shape[:-2], right.shape[:-2])  # type: ignore[no-untyped-call]
     solution = self.new_empty((*batch, columns, right.shape[-1]))
     told = driver not in (None, "gelsy") and rows > columns
-    residuals = self.new_empty((*batch, right.shape[-1]) if told else (0,))
+    real = self.dtype.to_real()
+    residuals = self.new_empty((*batch, right.shape[-1]) if told else (0,), dtype=real)
     rank = self.new_empty((0,) if driver == "gels" else self.shape[:-2], dtype=torch.int64)
-    values = self.new_empty((*self.shape[:-2], min(rows, columns)) if driver in ("gelsd", "gelss") else (0,))
+    told = driver in ("gelsd", "gelss")
+    values = self.new_empty((*self.shape[:-2], min(rows, columns)) if told else (0,), dtype=real)
     return solution.squeeze(-1) if vector else solution, residuals, rank, values
 
 

@@ -7,6 +7,7 @@ there `2*(inf+0j)` has NaN as its imaginary part.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import Rule, add, lower_complex
 from purexport.lowering.elementwise import arithmetic, compare
-from purexport.lowering.support.common import swap_last
+from purexport.lowering.support.common import full, swap_last
 from purexport.lowering.support.pairs import (
     Pair,
     from_interleaved,
@@ -140,7 +141,7 @@ def ones(op: Emitter, size: Any, self: Any = None, dtype: Any = None) -> Pair:
     """aten::ones(SymInt[] size, *, ScalarType? dtype=None, Layout? layout=None, Device? device=None,
     bool? pin_memory=None) -> Tensor
     """
-    return _real_only(op, op.ConstantOfShape(op.ints(list(size)), value=_one(op)))
+    return _real_only(op, full(op, list(size), 1, result_code(op)))
 
 
 @lower_complex("aten::ones_like")
@@ -293,6 +294,23 @@ def square(op: Emitter, self: Pair) -> Operand:
     return complex_mul(op, self, self)
 
 
+@lower_complex("aten::ldexp.Tensor")
+def ldexp(op: Emitter, self: Operand, other: Operand) -> Operand:
+    """aten::ldexp.Tensor(Tensor self, Tensor other) -> Tensor
+
+    `self * 2**other`.
+    """
+    dtype = result_code(op)
+    power: Operand
+    if isinstance(other, Pair):
+        angle = op.Mul(op.cast(other.imag, dtype), op.const(math.log(2), dtype))
+        size = op.Pow(op.const(2.0, dtype), op.cast(other.real, dtype))
+        power = Pair(op.Mul(size, op.Cos(angle)), op.Mul(size, op.Sin(angle)))
+    else:
+        power = op.Pow(op.const(2.0, dtype), op.cast(other, dtype))
+    return _complex(op, complex_mul(op, operand(op, self, dtype), power))
+
+
 # Magnitude and angle ------------------------------------------------------------------------------------------------
 
 
@@ -399,6 +417,12 @@ def logical_and(op: Emitter, self: Operand, other: Operand) -> Value:
 def logical_or(op: Emitter, self: Operand, other: Operand) -> Value:
     """aten::logical_or(Tensor self, Tensor other) -> Tensor"""
     return op.Or(_truth(op, self), _truth(op, other))
+
+
+@lower_complex("aten::logical_xor")
+def logical_xor(op: Emitter, self: Operand, other: Operand) -> Value:
+    """aten::logical_xor(Tensor self, Tensor other) -> Tensor"""
+    return op.Xor(_truth(op, self), _truth(op, other))
 
 
 @lower_complex("aten::logical_not")

@@ -33,7 +33,7 @@ by_parts(
     *("aten::vsplit.int", "aten::vsplit.array", "aten::dsplit.int", "aten::dsplit.array"),
     *("aten::diagonal", "aten::linalg_diagonal", "aten::diag_embed", "aten::diag", "aten::diagflat", "aten::unfold"),
     *("aten::tril", "aten::triu", "aten::trace"),
-    *("aten::narrow_copy", "aten::permute_copy", "aten::unbind_copy.int"),
+    *("aten::narrow_copy", "aten::permute_copy", "aten::unbind_copy.int", "aten::as_strided_copy"),
     *("aten::expand", "aten::broadcast_to", "aten::expand_as", "aten::repeat", "aten::tile"),
     *("aten::repeat_interleave.self_int", "aten::rot90", "aten::flip", "aten::fliplr", "aten::flipud", "aten::roll"),
     *("aten::contiguous", "aten::clone", "aten::detach", "aten::alias", "aten::lift_fresh_copy", "aten::positive"),
@@ -48,7 +48,7 @@ by_parts("self value", "aten::fill.Scalar", "aten::fill.Tensor", "aten::pad", "a
 by_parts("self value", "aten::masked_fill.Scalar", "aten::masked_fill.Tensor")
 by_parts("self values", "aten::index_put")
 by_parts("self src", "aten::copy", "aten::slice_scatter", "aten::select_scatter", "aten::diagonal_scatter")
-by_parts("self src", "aten::scatter.src", "aten::scatter_add")
+by_parts("self src", "aten::scatter.src", "aten::scatter_add", "aten::as_strided_scatter")
 by_parts("self source", "aten::index_add", "aten::index_copy", "aten::put", "aten::masked_scatter")
 by_parts("self other", "aten::where.self", "aten::where.ScalarOther", "aten::where.ScalarSelf", "aten::where.Scalar")
 by_parts("s", "aten::scalar_tensor")

@@ -180,8 +180,8 @@ def prod(op: Emitter, self: Operand, dim: int | None = None, keepdim: bool = Fal
         return value
     if dim is None:
         flat = value.map(lambda part: reshape(op, part, [-1]))
-        return _product_along(op, flat, 0, keepdim=False)
-    return _product_along(op, value, axis_of(dim, value.rank), keepdim=keepdim)
+        return prod_along(op, flat, 0, keepdim=False)
+    return prod_along(op, value, axis_of(dim, value.rank), keepdim=keepdim)
 
 
 def _known_size(op: Emitter, value: Pair, axis: int) -> int:
@@ -193,10 +193,12 @@ def _known_size(op: Emitter, value: Pair, axis: int) -> int:
     return size
 
 
-def _product_along(op: Emitter, value: Pair, axis: int, *, keepdim: bool) -> Operand:
+def prod_along(op: Emitter, value: Pair, axis: int, *, keepdim: bool) -> Operand:
+    """The product along an axis of known size; 1 for an empty one."""
     size = _known_size(op, value, axis)
     if size == 0:
-        raise UnsupportedForm("over an empty axis of complex tensors has no rule", code="complex-tensor")
+        nothing = op.ReduceSum(value.real, axes=[axis], keepdims=int(keepdim))
+        return Pair(op.Add(nothing, op.like(1, nothing)), nothing)
     rows: list[Operand] = [_row(op, value, axis, at) for at in range(size)]
     while len(rows) > 1:
         rest = rows[len(rows) // 2 * 2 :]

@@ -89,7 +89,7 @@ def lu_factors(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
     def step(op: Emitter, at: Value, matrix: Value, pivots: Value, order: Value) -> list[Value]:
         candidates = masked(op, op.Not(op.Less(rows, at)), op.Abs(column_at(op, matrix, at)), -1)
         best = op.ArgMax(candidates, axis=matrix.rank - 2, keepdims=1)
-        matrix, order = (_exchanged(op, item, rows, at, best) for item in (matrix, order))
+        matrix, order = (exchanged(op, item, rows, at, best) for item in (matrix, order))
         pivots = masked(
             op, op.Not(op.Equal(numbers, at)), pivots, op.Add(op.Squeeze(best, [matrix.rank - 1]), op.const(1))
         )
@@ -102,19 +102,19 @@ def lu_factors(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
 
     batch = batch_dims(op, matrix)
     pivots = full(op, [*batch, count], 0, dtypes.INT64)
-    order = _unmoved(op, batch, op.dim(matrix, -2))
+    order = unmoved(op, batch, op.dim(matrix, -2))
     found, pivots, order = repeat(op, count, step, matrix, pivots, order)
     return found, op.cast(pivots, dtypes.INT32), order
 
 
-def _exchanged(op: Emitter, value: Value, rows: Value, at: Value, other: Value) -> Value:
+def exchanged(op: Emitter, value: Value, rows: Value, at: Value, other: Value) -> Value:
     """`value` with its rows `at` and `other` (one for each matrix, [..., 1, 1]) exchanged."""
     there = op.Equal(rows, other)
     moved = op.ReduceSum(masked(op, there, value), axes=[value.rank - 2], keepdims=1)
     return op.Where(op.Equal(rows, at), moved, op.Where(there, row_at(op, value, at), value))
 
 
-def _unmoved(op: Emitter, batch: list[Any], rows: Any) -> Value:
+def unmoved(op: Emitter, batch: list[Any], rows: Any) -> Value:
     """The row numbers for each matrix of a batch, [..., rows, 1]."""
     numbers = as_column(op, index_range(op, rows))
     return matrices.broadcast_to(op, numbers, [*batch, rows, 1]) if batch else numbers
@@ -127,9 +127,9 @@ def permutation_of_pivots(op: Emitter, pivots: Value, rows: Any) -> Value:
 
     def step(op: Emitter, at: Value, order: Value) -> list[Value]:
         other = op.Sub(op.Gather(pivots, at, axis=pivots.rank - 1), op.const(1))
-        return [_exchanged(op, order, numbers, at, op.Unsqueeze(other, [pivots.rank]))]
+        return [exchanged(op, order, numbers, at, op.Unsqueeze(other, [pivots.rank]))]
 
-    start = _unmoved(op, dims_of(op, pivots)[:-1], rows)
+    start = unmoved(op, dims_of(op, pivots)[:-1], rows)
     return repeat(op, op.dim(pivots, -1), step, start)[0]
 
 
@@ -138,13 +138,14 @@ def permutation_matrix(op: Emitter, order: Value, like: Value) -> Value:
     return op.cast(op.Equal(order, as_row(op, index_range(op, op.dim(order, -2)))), like.dtype)
 
 
-def unpack_lu(op: Emitter, packed: Value) -> tuple[Value, Value]:
-    """L, with ones on its diagonal, and U."""
+def unpack_lu(op: Emitter, packed: Value, unit: bool = True) -> tuple[Value, Value]:
+    """L, with ones on its diagonal (zeros without `unit`), and U."""
     count = min_size(op, op.dim(packed, -2), op.dim(packed, -1))
     lower_part = slice_along(op, packed, -1, 0, count)
-    below = triangle(op, lower_part, False, -1)
-    ones = identity_matrix(op, op.dim(packed, -2), count, packed)
-    return op.Add(below, ones), triangle(op, slice_along(op, packed, -2, 0, count), True)
+    below, upper_part = triangle(op, lower_part, False, -1), triangle(op, slice_along(op, packed, -2, 0, count), True)
+    if not unit:
+        return below, upper_part
+    return op.Add(below, identity_matrix(op, op.dim(packed, -2), count, packed)), upper_part
 
 
 def lu_info(op: Emitter, packed: Value) -> Value:

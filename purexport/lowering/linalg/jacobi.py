@@ -7,6 +7,11 @@ to a few units of rounding, small ones included. Rounding errors add up over hun
 computed in double.
 
 The eigenvectors of a symmetric A are those of A + shift, which is positive-definite; each eigenvalue is then v^T A v.
+
+A complex column is a real one of twice the height, its real part above its imaginary part. Before a rotation, the
+second column of a pair is multiplied by the number of magnitude 1 that makes their product real. Then the rotation is
+the same.
+`height` says the number of rows of a complex matrix; it is None for real ones.
 """
 
 from __future__ import annotations
@@ -37,11 +42,11 @@ TOURNAMENTS = 30  # at most; about eight are enough
 ROUNDING = 8  # columns are orthogonal up to this many units of rounding times the square root of their length
 
 
-def jacobi_svd(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
+def jacobi_svd(op: Emitter, matrix: Value, height: Any = None) -> tuple[Value, Value, Value]:
     """A V, [..., m, n], with columns of descending length; the lengths, [..., n]; and V, [..., n, n]."""
     dtype, matrix = matrix.dtype, op.cast(matrix, dtypes.DOUBLE)
     scale = safe_divisor(op, _largest(op, matrix))
-    scaled, turned = _orthogonal(op, op.Div(matrix, scale))
+    scaled, turned = _orthogonal(op, op.Div(matrix, scale), height)
     length = _lengths(op, scaled)
     columns = op.dim(matrix, -1)
     length, places = top_k(op, masked(op, _is_real(op, turned), length, -1), columns, -1)
@@ -50,8 +55,11 @@ def jacobi_svd(op: Emitter, matrix: Value) -> tuple[Value, Value, Value]:
     return op.cast(op.Mul(scaled, scale), dtype), op.cast(length, dtype), op.cast(turned, dtype)
 
 
-def jacobi_eigh(op: Emitter, matrix: Value) -> tuple[Value, Value]:
-    """The eigenvalues of symmetric matrices, [..., n], ascending, and the eigenvectors as columns, [..., n, n]."""
+def jacobi_eigh(op: Emitter, matrix: Value, height: Any = None) -> tuple[Value, Value]:
+    """The eigenvalues of symmetric matrices, [..., n], ascending, and the eigenvectors as columns, [..., n, n].
+
+    With `height` of Hermitian matrices A + Bi, given as [[A, -B], [B, A]].
+    """
     dtype, matrix, size = matrix.dtype, op.cast(matrix, dtypes.DOUBLE), op.dim(matrix, -1)
     scale = safe_divisor(op, _largest(op, matrix))
     scaled = op.Div(matrix, scale)
@@ -59,7 +67,9 @@ def jacobi_eigh(op: Emitter, matrix: Value) -> tuple[Value, Value]:
     sums = op.ReduceSum(op.Abs(scaled), axes=[matrix.rank - 1], keepdims=1)
     shift = op.ReduceMax(sums, axes=[matrix.rank - 2], keepdims=1)
     shifted = op.Add(scaled, op.Mul(identity_matrix(op, size, size, matrix), shift))
-    _, vectors = _orthogonal(op, shifted)
+    if height is not None:
+        size, shifted = height, slice_along(op, shifted, -1, 0, height)
+    _, vectors = _orthogonal(op, shifted, height)
     products = op.Mul(vectors, op.MatMul(scaled, vectors))
     found = op.ReduceSum(products, axes=[matrix.rank - 2], keepdims=0)
     found, places = top_k(op, masked(op, _is_real(op, vectors), found, torch.inf), size, -1, greatest=False)
@@ -88,15 +98,18 @@ def _picked(op: Emitter, value: Value, places: Value) -> Value:
     return op.MatMul(value, op.cast(op.Equal(numbers, as_row(op, places)), value.dtype))
 
 
-def _orthogonal(op: Emitter, matrix: Value) -> tuple[Value, Value]:
+def _orthogonal(op: Emitter, matrix: Value, height: Any) -> tuple[Value, Value]:
     """A V with orthogonal columns, and V. Where the number of columns is odd, a column of zeros is added to both."""
     rows, columns = op.dim(matrix, -2), op.dim(matrix, -1)
     half = _half(op, columns)
     unit = identity_matrix(op, columns, columns, matrix)
+    if height is not None:
+        unit = op.Concat(unit, op.Mul(unit, op.like(0, unit)), axis=0)
+    width = op.dim(unit, 0)
     if matrix.rank > 2:
         unit = op.Expand(unit, op.ints([*batch_dims(op, matrix), 1, 1]))
     stacked = op.Concat(matrix, unit, axis=matrix.rank - 2)
-    padding = _padding(op, rows, columns, half, batch_dims(op, matrix))
+    padding = _padding(op, rows, width, columns, half, batch_dims(op, matrix))
     if padding is not None:
         stacked = op.Concat(stacked, padding, axis=matrix.rank - 1)
 
@@ -106,7 +119,10 @@ def _orthogonal(op: Emitter, matrix: Value) -> tuple[Value, Value]:
     tolerance = op.Mul(op.Sqrt(op.cast(size_value(op, rows), dtypes.DOUBLE)), smallest)
 
     def step(op: Emitter, at: Value, quiet: Value, stacked: Value) -> list[Value]:
-        stacked, turns = _round(op, stacked, rows, half, tolerance)
+        left, right = slice_along(op, stacked, -1, 0, half), slice_along(op, stacked, -1, half, None)
+        if height is not None:
+            right = _in_phase(op, left, right, rows, height)
+        stacked, turns = _round(op, left, right, rows, tolerance)
         quiet = op.Where(op.Greater(turns, op.like(0.5, turns)), op.const(0), op.Add(quiet, op.const(1)))
         moved = op.Gather(stacked, order, axis=stacked.rank - 1)
         return [op.Less(quiet, rounds), quiet, moved]
@@ -124,15 +140,15 @@ def _half(op: Emitter, columns: Any) -> Any:
     return op.Div(op.Add(columns, op.const(1)), op.const(2))
 
 
-def _padding(op: Emitter, rows: Any, columns: Any, half: Any, batch: list[Any]) -> Value | None:
-    """The column of zeros, as high as A above V, that makes the number of columns even."""
+def _padding(op: Emitter, rows: Any, width: Any, columns: Any, half: Any, batch: list[Any]) -> Value | None:
+    """The column of zeros, as high as A above V (`width` rows), that makes the number of columns even."""
     if isinstance(columns, int) and columns % 2 == 0:
         return None
     missing = 1 if isinstance(columns, int) else op.Sub(op.Mul(half, op.const(2)), columns)
-    if isinstance(rows, int) and isinstance(columns, int):
-        return full(op, [*batch, rows + columns, missing], 0, dtypes.DOUBLE)
-    height = op.Add(size_value(op, rows), size_value(op, columns))
-    return full(op, [*batch, height, missing], 0, dtypes.DOUBLE)
+    if isinstance(rows, int) and isinstance(width, int):
+        return full(op, [*batch, rows + width, missing], 0, dtypes.DOUBLE)
+    total = op.Add(size_value(op, rows), size_value(op, width))
+    return full(op, [*batch, total, missing], 0, dtypes.DOUBLE)
 
 
 def _next_round(op: Emitter, half: Any) -> Value:
@@ -156,12 +172,34 @@ def _next_round(op: Emitter, half: Any) -> Value:
     return op.Where(stays, places, others)
 
 
-def _round(op: Emitter, stacked: Value, rows: Any, half: Any, tolerance: Value) -> tuple[Value, Value]:
+def _in_phase(op: Emitter, left: Value, right: Value, rows: Any, height: Any) -> Value:
+    """The complex columns of `right`, each multiplied by a number of magnitude 1, so that the product of a pair is its
+    magnitude.
+    """
+    upper_left, upper_right = slice_along(op, left, -2, 0, rows), slice_along(op, right, -2, 0, rows)
+    # i (a + bi) = -b + ai
+    real, imag = slice_along(op, upper_right, -2, 0, height), slice_along(op, upper_right, -2, height, None)
+    below = slice_along(op, right, -2, rows, None)
+    width = op.dim(below, -2)
+    columns = width // 2 if isinstance(width, int) else op.Div(width, op.const(2))
+    below_real, below_imag = slice_along(op, below, -2, 0, columns), slice_along(op, below, -2, columns, None)
+    turned = op.Concat(op.Neg(imag), real, axis=left.rank - 2)
+    along, across = (
+        op.ReduceSum(op.Mul(upper_left, item), axes=[left.rank - 2], keepdims=1) for item in (upper_right, turned)
+    )
+    size = op.Sqrt(op.Add(op.Mul(along, along), op.Mul(across, across)))
+    somewhere = op.Greater(size, op.like(0, size))
+    size = masked(op, somewhere, size, 1)
+    along, across = masked(op, somewhere, op.Div(along, size), 1), op.Div(across, size)
+    turned = op.Concat(turned, op.Neg(below_imag), below_real, axis=left.rank - 2)
+    return op.Add(op.Mul(along, right), op.Mul(across, turned))
+
+
+def _round(op: Emitter, left: Value, right: Value, rows: Any, tolerance: Value) -> tuple[Value, Value]:
     """The columns after all pairs were rotated once, and the number of pairs that needed it."""
-    left, right = slice_along(op, stacked, -1, 0, half), slice_along(op, stacked, -1, half, None)
     upper_left, upper_right = slice_along(op, left, -2, 0, rows), slice_along(op, right, -2, 0, rows)
     one, other, both = (
-        op.ReduceSum(op.Mul(first, second), axes=[stacked.rank - 2], keepdims=1)
+        op.ReduceSum(op.Mul(first, second), axes=[left.rank - 2], keepdims=1)
         for first, second in ((upper_left, upper_left), (upper_right, upper_right), (upper_left, upper_right))
     )
     size = op.Abs(both)
@@ -177,4 +215,4 @@ def _round(op: Emitter, stacked: Value, rows: Any, half: Any, tolerance: Value) 
     sine = op.Mul(cosine, tangent)
     turned_left = op.Sub(op.Mul(cosine, left), op.Mul(sine, right))
     turned_right = op.Add(op.Mul(sine, left), op.Mul(cosine, right))
-    return op.Concat(turned_left, turned_right, axis=stacked.rank - 1), turns
+    return op.Concat(turned_left, turned_right, axis=left.rank - 1), turns

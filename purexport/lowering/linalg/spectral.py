@@ -148,7 +148,7 @@ def _norms_of_inverses(op: Emitter, matrix: Value, order: Any) -> Value:
 # Rank and pseudo-inverse --------------------------------------------------------------------------------------------
 
 
-def _above(op: Emitter, matrix: Value, values: Value, atol: Any, rtol: Any) -> Value:
+def above(op: Emitter, matrix: Value, values: Value, atol: Any, rtol: Any) -> Value:
     """Which singular values, [..., k], are above `atol` and above `rtol` times the largest."""
     if rtol is None:
         rtol = _usual_tolerance(op, matrix)
@@ -190,7 +190,7 @@ def _rank(op: Emitter, matrix: Value, atol: Any, rtol: Any, hermitian: bool) -> 
         return full(op, batch_dims(op, matrix), 0, dtypes.INT64)
     matrix = mirror_triangle(op, matrix) if hermitian else matrix
     values = singular_values(op, matrix)
-    counts = op.cast(_above(op, matrix, values, atol, rtol), dtypes.INT64)
+    counts = op.cast(above(op, matrix, values, atol, rtol), dtypes.INT64)
     return op.ReduceSum(counts, axes=[values.rank - 1], keepdims=0)
 
 
@@ -245,7 +245,7 @@ def _inverted(op: Emitter, matrix: Value, atol: Any, rtol: Any) -> tuple[Value, 
     values.
     """
     u, values, v = thin_svd(op, matrix)
-    counts = _above(op, matrix, values, atol, rtol)
+    counts = above(op, matrix, values, atol, rtol)
     inverted = masked(op, counts, op.Reciprocal(masked(op, counts, values, 1)))
     return u, op.Mul(v, as_row(op, inverted)), counts, values
 
@@ -263,7 +263,7 @@ def pinverse(op: Emitter, self: Value, rcond: Any = 1e-15) -> Value:
 
 
 # gelsy judges the rank by its own factors, not by singular values; both agree where the small ones are rounding errors
-_ROUNDING_ONLY = 1e-5
+ROUNDING_ONLY = 1e-5
 
 # Least squares ------------------------------------------------------------------------------------------------------
 
@@ -282,7 +282,7 @@ def linalg_lstsq(
     if 0 in (self.shape or ()) or 0 in (b.shape or ()):
         raise UnsupportedForm("of empty matrices has no rule; leave it out", code="form-without-rule")
     driver = "gelsy" if driver is None else driver
-    if driver == "gelsy" and rcond is not None and rcond > _ROUNDING_ONLY:
+    if driver == "gelsy" and rcond is not None and rcond > ROUNDING_ONLY:
         raise UnsupportedForm(
             f"with rcond={rcond!r} depends on the factors of LAPACK's gelsy; use driver='gelsd'",
             code="form-without-rule",

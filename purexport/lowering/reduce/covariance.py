@@ -21,10 +21,12 @@ def cov(
     The rows are variables, the columns observations. The sum is divided by the number of observations less
     `correction`.
     """
-    return _squeezed(op, _covariance(op, self, correction, fweights, aweights))
+    return squeezed(op, covariance_of_rows(op, self, correction, fweights, aweights))
 
 
-def _covariance(op: Emitter, self: Value, correction: Any, fweights: Value | None, aweights: Value | None) -> Value:
+def covariance_of_rows(
+    op: Emitter, self: Value, correction: Any, fweights: Value | None, aweights: Value | None
+) -> Value:
     """[n, n] for n rows; a vector counts as one row."""
     rows = op.cast(self, op.result_dtype)
     if self.rank < 2:
@@ -49,7 +51,7 @@ def _covariance(op: Emitter, self: Value, correction: Any, fweights: Value | Non
     return op.Div(product, beside_product(op, freedom, swap_last(op, spread)))
 
 
-def _squeezed(op: Emitter, value: Value) -> Value:
+def squeezed(op: Emitter, value: Value) -> Value:
     """One row has a zero-dim result."""
     return op.Squeeze(value, [0, 1]) if (value.shape or ())[0] == 1 else value
 
@@ -60,11 +62,14 @@ def corrcoef(op: Emitter, self: Value) -> Value:
 
     The result is clipped to [-1, 1]; NaN stays NaN.
     """
-    found = _covariance(op, self, 1, None, None)
+    found = covariance_of_rows(op, self, 1, None, None)
     length = op.Sqrt(diagonal_of(op, found))
     if (found.shape or ())[0] == 1:
-        return _squeezed(op, op.Div(found, found))
-    found = op.Div(op.Div(found, as_column(op, length)), as_row(op, length))
-    one = op.like(1, found)
-    found = masked(op, op.Not(op.Greater(found, one)), found, 1)
+        return squeezed(op, op.Div(found, found))
+    return clipped(op, op.Div(op.Div(found, as_column(op, length)), as_row(op, length)))
+
+
+def clipped(op: Emitter, found: Value) -> Value:
+    """`found` between -1 and 1; NaN stays NaN."""
+    found = masked(op, op.Not(op.Greater(found, op.like(1, found))), found, 1)
     return masked(op, op.Not(op.Less(found, op.like(-1, found))), found, -1)

@@ -30,12 +30,12 @@ def _memory_order(op: Emitter, value: Value) -> list[int]:
     """
     type_ = op.operands["self"]
     strides = type_.known_strides if isinstance(type_, TensorType) else None
-    if strides is None or not value.is_static:
+    if strides is None or not isinstance(type_, TensorType) or not value.is_static:
         raise UnsupportedForm(
             "needs known sizes and strides; declare its axes static, or index the elements instead",
             code="size-not-known",
         )
-    if value.node is not None and value.node.op_type in _CUTS:
+    if _is_cut(value, type_):
         raise UnsupportedForm(
             "of a slice of a tensor reads memory outside that slice; call .clone() on it before",
             code="memory-layout",
@@ -50,6 +50,15 @@ def _memory_order(op: Emitter, value: Value) -> list[int]:
             )
         expected *= value.sizes[axis]
     return order
+
+
+def _is_cut(value: Value, type_: TensorType) -> bool:
+    """Whether the value is a part of another one. The parts of a complex input are taken from it, but fill it."""
+    node = value.node
+    if node is None or node.op_type not in _CUTS:
+        return False
+    (source, *_) = node.inputs
+    return not (type_.dtype.is_complex and node.op_type == "Gather" and source is not None and source.node is None)
 
 
 def _places(value: Value, size: Sequence[int], stride: Sequence[int], offset: int | None) -> torch.Tensor:

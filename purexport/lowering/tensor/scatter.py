@@ -289,9 +289,12 @@ def _scattered(op: Emitter, self: Value, axis: int, index: Value, src: Value, re
 def masked_scatter(op: Emitter, self: Value, mask: Value, source: Value) -> Value:
     """aten::masked_scatter(Tensor self, Tensor mask, Tensor source) -> Tensor
 
-    The n-th true position of the mask takes the n-th element of `source`.
+    The n-th true position of the mask takes the n-th element of `source`. The mask and `self` broadcast.
     """
-    wide = op.Expand(mask, op.shape(self)) if mask.shape != self.shape else mask
+    wide = mask
+    if mask.shape != self.shape:
+        wide = op.Expand(mask, op.shape(self))
+        self = op.Expand(self, op.shape(wide))
     flat = op.Cast(op.Reshape(wide, [-1]), to=dtypes.INT64)
     rank = op.Sub(op.CumSum(flat, op.const(0)), op.const(1))
     position = op.Mul(rank, flat)  # where the mask is false, any element will do

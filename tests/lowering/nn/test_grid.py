@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.harness import Row, f32, row_params, run_row
+from tests.harness import Row, f32, f64, row_params, run_row
 
 aten = torch.ops.aten
 OPSETS = (9, 16, 20, 23)  # without GridSample, for planes, for volumes
@@ -76,6 +76,19 @@ AFFINE = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*SAMPLES, *MORE, *AFFINE]))
+DOUBLE = [
+    Row(
+        f"grid-double-{mode}",
+        sampled(mode=mode, align_corners=False),
+        f64(1, 2, 4, 5),
+        f64(1, 3, 3, 2, low=-1.2, high=1.2),
+        opsets=(17, 20),
+        routes=("trace",),
+    )
+    for mode in ("bilinear", "bicubic")
+]
+
+
+@pytest.mark.parametrize(("row", "route", "opset"), row_params([*DOUBLE, *SAMPLES, *MORE, *AFFINE]))
 def test_row(row: Row, route: str, opset: int) -> None:
     run_row(row, route, opset)

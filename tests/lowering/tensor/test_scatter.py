@@ -313,6 +313,7 @@ ELEMENTS = [
         f32(2, 3),
         opsets=AROUND,
     ),
+    Row("masked-scatter-wide", torch.masked_scatter, f32(3), boolean(2, 3), f32(2, 3), opsets=AROUND),
     Row("put-flat", lambda x, i, s: x.put(i, s), f32(2, 3), values([5, -6], torch.int64), f32(2), opsets=AROUND),
     Row(
         "put-flat-accumulate",
