@@ -29,6 +29,7 @@ from purexport.language.folder import (
     write_files,
 )
 from purexport.language.library import library
+from purexport.language.quantized import quantization_for, quantized
 from purexport.language.several import check_graphs, graphs_of, write_graphs
 from purexport.language.step import BATCH, PAST, SEQ, Decoder, decoder_of
 from purexport.options import Options
@@ -53,6 +54,7 @@ def language_model(
     verify: bool = False,
     external_data: Any = None,
     progress: Any = None,
+    quantize: Any = None,
 ) -> LanguageModelReport:
     """Write a language model to the folder `out`, with what runtimes need beside it; returns a report.
 
@@ -74,6 +76,10 @@ def language_model(
     the tokens of a row.  `max_length` bounds the positions of tables in the file (default: what the model was made
     for).  `verify=True` compares the logits of a prompt and 16 greedy steps in onnxruntime with those of torch.
 
+    `quantize` stores the weights of products in fewer bits, as that of `export` does: with target="onnx" for
+    DequantizeLinear, else for MatMulNBits.  `verify` then compares the file before that with torch, and the quantized
+    one with one of floats that are rounded alike.
+
     Raises ExportError for what is no such model, and as `export` does; ValueError for an option out of range; OSError
     where `out` cannot be written to; ImportError where onnxruntime is missing for `verify`; VerificationError for
     logits that differ.
@@ -85,8 +91,14 @@ def language_model(
     folder = Path(model_or_folder) if isinstance(model_or_folder, (str, os.PathLike)) else None
     model, weights = read_folder(folder) if folder is not None else (model_or_folder, None)
     place = Path(out)
+    bits = quantization_for(quantize, target)
     graphs = graphs_of(model, last_logits, inputs)
     if graphs is not None:
+        if bits is not None:
+            raise ValueError(
+                "quantize= takes decoders of one file; write this model without it, then run `purexport quantize` on "
+                "its files, and `purexport share` on the results"
+            )
         opset = _OPSET if opset_version is None else opset_version
         plain = Options(opset_version=opset, capture="trace", weights=weights, progress=progress)
         beside = files_beside(folder) if folder is not None else configs_of(model)
@@ -106,13 +118,16 @@ def language_model(
         one_buffer = _takes_one_buffer(program, decoder)
         files |= {"genai_config.json": genai_config(model, decoder, positions, one_buffer=one_buffer)}
         refuse_others(place, files)
+    fewer = None if bits is None else quantized(program, bits)
     place.mkdir(parents=True, exist_ok=True)
     program.save(place / MODEL_FILE, external_data=external_data)
     write_files(place, files)
     report.files = [MODEL_FILE, *files]
     report.files += [path.name for path in place.glob(f"{MODEL_FILE}.data*")]
     report.bytes = sum((place / name).stat().st_size for name in report.files)
-    if verify:
+    if verify and fewer is not None:
+        report.difference = fewer.check(decoder_of(_loaded(folder, model), last_logits))
+    elif verify:
         report.difference = _verified(folder, decoder, place, last_logits)
     return report
 
