@@ -35,7 +35,8 @@ def q4_1(blocks: Blocks) -> Floats:
 def _five(high: Blocks, low: Blocks) -> Floats:
     """Numbers of five bits: the highest bits lie in a word of their own."""
     fifth = _rows(lanes(numbers(high, "<u4"), 1, 1)).astype(np.uint8)
-    return (_rows(lanes(low, 4, 16)) | fifth << 4).astype(np.float32)
+    found: Floats = (_rows(lanes(low, 4, 16)) | fifth << 4).astype(np.float32)
+    return found
 
 
 def q5_0(blocks: Blocks) -> Floats:
@@ -137,7 +138,8 @@ def mxfp4(blocks: Blocks) -> Floats:
     """FLOAT4E2M1 with a power of two: exponent `e` scales the doubled numbers by 2**(e - 128)."""
     exponent, codes = columns(blocks, 1, 16)
     scale = np.ldexp(np.float32(1), exponent.astype(np.int32) - 128)
-    return scale * _E2M1[_rows(lanes(codes, 4, 16))]
+    found: Floats = scale * _E2M1[_rows(lanes(codes, 4, 16))]
+    return found
 
 
 def nvfp4(blocks: Blocks) -> Floats:

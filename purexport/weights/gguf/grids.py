@@ -34,7 +34,8 @@ def grid(name: str) -> Floats:
 def _signs(octets: Array) -> Floats:
     """-1 where a bit is set, eight for each byte, in an axis of their own."""
     bits = octets[..., None] >> np.arange(8, dtype=np.uint8) & 1
-    return np.float32(1) - np.float32(2) * bits.astype(np.float32)
+    found: Floats = np.float32(1) - np.float32(2) * bits.astype(np.float32)
+    return found
 
 
 def _parity_signs(codes: Array) -> Floats:
