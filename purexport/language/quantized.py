@@ -44,7 +44,7 @@ class Quantized:
             difference = check_steps(decoder, functools.partial(run, plain.open(self.before)))
         meant = dequantized(self.before, self.asked.scheme, target=self.asked.target)
         with Sessions() as rounded, Sessions() as codes:
-            step = _Step(functools.partial(run, rounded.open(meant)), decoder)
+            step: Any = _Step(functools.partial(run, rounded.open(meant)), decoder)
             check_steps(step, functools.partial(run, codes.open(self.after, exact_session_of)))
         return difference
 
