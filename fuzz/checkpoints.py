@@ -1,8 +1,8 @@
 """Invariant: any bytes at all are tensors that lie in the file, or a WeightsError, in little time and memory.
 
 `open_weights` of a file of any bytes gives rows whose ranges lie inside of it and whose bytes can be read, as many as
-type and shape ask for, or raises WeightsError. Four harnesses: safetensors, torch's archives, the files of torch before
-1.6, and the other kinds.
+type and shape ask for, or raises WeightsError. Five harnesses: safetensors, torch's archives, the files of torch before
+1.6, GGUF, and the other kinds.
 The first byte of an input says what the rest is: a whole file; the part of one that is worth mutating (a JSON header, a
 pickle, the header of an array), around which the file is made right; or choices among FRAGMENTS that make that part.
 """
@@ -24,6 +24,8 @@ from fuzz.seeds import models
 from proto_schema.derived.strided import StridedPayload
 from proto_schema.payload import FileRange, MemoryPayload, Payload
 from purexport.weights import Stored, WeightsError, open_weights, torchlegacy
+from purexport.weights.gguf.payload import BlocksPayload
+from purexport.weights.gguf.types import REFUSED, TYPES
 
 READ = 1 << 16  # bytes of a tensor that is read
 WHOLE, PART, CHOICES = range(3)
@@ -55,6 +57,28 @@ def _torch_legacy(pickled: bytes) -> bytes:
 
 def _array(header: bytes) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + DATA
+
+
+def _gguf(rest: bytes) -> bytes:
+    """What follows the version, and data for any two tensors of one block."""
+    header = b"GGUF\x03\0\0\0" + rest
+    return header + bytes(-len(header) % 32) + DATA * 12
+
+
+def _long(number: int) -> bytes:
+    return number.to_bytes(8, "little")
+
+
+def _word(number: int) -> bytes:
+    return number.to_bytes(4, "little")
+
+
+def _text(text: bytes) -> bytes:
+    return _long(len(text)) + text
+
+
+def _info(name: bytes, sizes: list[int], code: int, offset: int) -> bytes:
+    return _text(name) + _word(len(sizes)) + b"".join(map(_long, sizes)) + _word(code) + _long(offset)
 
 
 _JSON = b'{ } [ ] , : 0 1 2 4 8 96 -1 1e3 1.0 null true NaN 9223372036854775807 "a" "b" "U8"'
@@ -118,6 +142,28 @@ HEADER_FRAGMENTS = [
     b"'shape': (4, 6), ",
 ]
 
+_COUNTS = [_long(tensors) + _long(entries) for tensors in range(4) for entries in range(4)]
+_ALIGNED = _text(b"general.alignment") + _word(4)
+GGUF_FRAGMENTS = [
+    *_COUNTS,
+    *[_long(number) for number in (0, 1, 2, 32, 64, 256, 1 << 31, (1 << 63) - 1, (1 << 64) - 1)],
+    *[_word(number) for number in range(16)],
+    _word(0xFFFFFFFF),
+    *[_text(text) for text in (b"a", b"b", b"", b"\xff")],
+    _ALIGNED + _word(32),
+    _ALIGNED + _word(64),
+    _text(b"split.count") + _word(2) + b"\x02\0",
+    _text(b"k") + _word(8) + _text(b"llama"),
+    _text(b"k") + _word(9) + _word(8) + _long(2),
+    _text(b"k") + _word(9) + _word(9) + _long(1) + _word(5) + _long(2),
+    *[_info(b"a", [TYPES[code].elements], code, 0) for code in TYPES],
+    *[_info(b"b", [TYPES[code].elements, 1], code, offset) for code in (0, 2, 12) for offset in (0, 32, 192)],
+    *[_info(b"a", [256], code, 0) for code in REFUSED],
+    _info(b"a", [2, 3, 4], 0, 0),
+    _info(b"a", [], 28, 0),
+    _info(b"a", [0, 7], 2, 0),
+]
+
 
 class Checks:
     """One kind of file: how a part becomes a file, and the invariant on it."""
@@ -168,6 +214,8 @@ def _check_row(name: str, row: Stored, content: bytes, path: str) -> None:
         _check_inside(payload, content, path)
     elif isinstance(payload, StridedPayload):
         _check_inside(payload.base, content, path)
+    elif isinstance(payload, BlocksPayload):
+        _check_inside(payload.source, content, path)
     elif not isinstance(payload, MemoryPayload):
         raise Violation("a tensor is in no file")
     if payload.nbytes <= READ:
@@ -187,6 +235,7 @@ def _check_inside(found: Payload, content: bytes, path: str) -> None:
 SAFETENSORS = Checks(".safetensors", JSON_FRAGMENTS, _safetensors)
 TORCH = Checks(".pt", PICKLE_FRAGMENTS, _torch_archive)
 LEGACY = Checks(".pt", LEGACY_FRAGMENTS, _torch_legacy)
+GGUF = Checks(".gguf", GGUF_FRAGMENTS, _gguf)
 OTHERS = Checks("", HEADER_FRAGMENTS, _array)
 
 _ENTRIES = JSON_FRAGMENTS[-5:-1]
@@ -207,6 +256,12 @@ LEGACY_PICKLES.append(
     + _STORAGE.replace(b"tQ", _VIEW + b"tQ") % (b"Float", 0)
     + b"K\0K\2K\2\x86K\2K\1\x86\x89NtRs."
 )
+GGUF_HEADERS = [
+    _COUNTS[0],
+    *[_COUNTS[4] + _info(b"a", [TYPES[code].elements], code, 0) for code in TYPES],
+    _COUNTS[9] + _ALIGNED + _word(64) + _info(b"a", [2, 3, 4], 0, 0) + _info(b"b", [32, 1], 2, 128),
+    _COUNTS[5] + _text(b"k") + _word(8) + _text(b"llama") + _info(b"a", [], 28, 0),
+]
 ARRAY_HEADERS = [
     b"{'descr': '<f4', 'fortran_order': False, 'shape': (4, 6), }",
     b"{'descr': '<f4', 'fortran_order': True, 'shape': (4, 6), }",
@@ -216,6 +271,18 @@ ARRAY_HEADERS = [
 def _seeds(checks: Checks, parts: list[bytes]) -> list[bytes]:
     wholes = [bytes([WHOLE]) + checks.whole(part) for part in parts]
     return [*wholes, *[bytes([PART]) + part for part in parts], *[checks.chosen(part) for part in parts]]
+
+
+def _gguf_seeds() -> list[bytes]:
+    chosen = [GGUF.chosen(_COUNTS[4] + info) for info in GGUF_FRAGMENTS if info.startswith(_text(b"a") + _word(1))]
+    return [
+        *(
+            bytes([kind]) + (GGUF.whole(part) if kind == WHOLE else part)
+            for kind in (WHOLE, PART)
+            for part in GGUF_HEADERS
+        ),
+        *chosen,
+    ]
 
 
 def _other_seeds() -> list[bytes]:
@@ -240,6 +307,7 @@ HARNESSES = [
         LEGACY,
         lambda: _seeds(LEGACY, LEGACY_PICKLES),
     ),
+    Harness("gguf", _PROMISE.format(".gguf"), WeightsError, GGUF, _gguf_seeds),
     Harness("checkpoints", _PROMISE.format("npz, npy, index, ONNX"), WeightsError, OTHERS, _other_seeds),
 ]
 
@@ -249,8 +317,10 @@ def _warm() -> None:
     """Reads a file of each kind once: what is imported or generated then is no memory of the input that comes first."""
     kinds = ((SAFETENSORS, HEADERS), (TORCH, PICKLES), (OTHERS, ARRAY_HEADERS))
     files = [(checks.path, checks.content(data)) for checks, parts in kinds for data in _seeds(checks, parts)]
+    files += [(GGUF.path, GGUF.content(data)) for data in _gguf_seeds()]
     files += [(OTHERS.path, data[:stop]) for data in models()[:4] for stop in (None, -3)]
     for path, content in files:
         path.write_bytes(content)
         with suppress(WeightsError):
-            open_weights(path)
+            for row in open_weights(path).values():
+                row.payload.tobytes()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from proto_schema import operators, runtimes
+from proto_schema.quantization import Scheme, needed_opset
+from proto_schema.quantization.model import TARGETS, Target
 from proto_schema.runtimes import Release
 from proto_schema.saving import Archive, Where
 from purexport.errors import ExportError
@@ -93,6 +95,7 @@ class Options:
     progress: Any = None
     weights: Any = None
     target: str = "onnx"
+    quantize: Any = None
 
     def __post_init__(self) -> None:
         _check_opset(self.opset_version)
@@ -101,6 +104,7 @@ class Options:
         training_mode(self.training)
         _check_verification(self.verify, self.rtol, self.atol)
         _check_target(self.target, self.opset_version)
+        _check_quantization(self.quantization, self.opset_version, self.export_params)
         if not isinstance(self.dynamic, bool):
             raise ValueError(f"dynamic={self.dynamic!r} is neither True nor False; dynamic_axes names axes")
         if self.dynamic and self.dynamic_shapes is not None:
@@ -110,8 +114,16 @@ class Options:
 
     @property
     def opset(self) -> int:
-        """The opset that the file says."""
-        return DEFAULT_OPSET if self.opset_version is None else self.opset_version
+        """The opset that the file says: the asked one, or the default, or the first that has what `quantize` needs."""
+        if self.opset_version is not None:
+            return self.opset_version
+        asked = self.quantization
+        return DEFAULT_OPSET if asked is None else max(DEFAULT_OPSET, needed_opset(asked.scheme, target=asked.target))
+
+    @property
+    def quantization(self) -> Quantization | None:
+        """What becomes of the weights on the way to the file.  Raises ValueError for what is no scheme."""
+        return None if self.quantize is None else quantization_of(self.quantize)
 
     @property
     def verifies(self) -> bool:
@@ -146,6 +158,29 @@ class Options:
         Such a constant would be wrong for parameters that come from outside the file or that are trained.
         """
         return self.do_constant_folding and self.export_params and not self.trains(model)
+
+
+class Quantization(NamedTuple):
+    """A scheme, and whose operators read the weights."""
+
+    scheme: Scheme
+    target: Target
+
+
+def quantization_of(asked: Any, target: Target = "onnx") -> Quantization:
+    """What `quantize` means: a type's name, a Scheme, or a mapping of its fields and a "target".
+
+    Raises ValueError for anything else.
+    """
+    if isinstance(asked, Mapping):
+        given = dict(asked)
+        target = given.pop("target", target)
+        if target not in TARGETS:
+            raise ValueError(f"quantize: there is no target {target!r}; it can be {' or '.join(map(repr, TARGETS))}")
+        return Quantization(Scheme.of(given), target)
+    if not isinstance(asked, (str, Scheme)):
+        raise ValueError(f"quantize={asked!r} is neither a type as in 'int4', nor a mapping as in {{'type': 'int4'}}")
+    return Quantization(Scheme.of(asked), target)
 
 
 def release_of(target: Any) -> Release | None:
@@ -185,6 +220,21 @@ def _check_opset(version: int | None) -> None:
         return
     if not isinstance(version, int) or isinstance(version, bool) or not OLDEST_OPSET <= version <= newest:
         raise ValueError(f"opset_version={version!r} is not one of {OLDEST_OPSET} to {newest}")
+
+
+def _check_quantization(asked: Quantization | None, opset: int | None, with_weights: bool) -> None:
+    """Raise ValueError for an opset that lacks what a quantization needs, and for weights that are not in the file."""
+    if asked is None:
+        return
+    if not with_weights:
+        raise ValueError("quantize needs the weights in the file; leave export_params=False out")
+    needed = needed_opset(asked.scheme, target=asked.target)
+    if opset is not None and opset < needed:
+        integers = asked.scheme.kind.family == "integer" and asked.scheme.block_size != 0
+        other = ', or quantize={"type": ..., "target": "onnxruntime"}' if integers else ""
+        raise ValueError(
+            f"opset_version={opset} lacks what quantize to {asked.scheme.type} needs; give {needed} or none{other}"
+        )
 
 
 def _check_choices(kind: OperatorExportTypes, mutated_state: str) -> None:

@@ -18,6 +18,7 @@ from purexport.stages.free_axes import lower_at_any_size
 from purexport.stages.functionalize import make_pure
 from purexport.stages.lower import Onnx, lower_to_onnx
 from purexport.stages.numbers import lower_with_numbers
+from purexport.stages.quantize import quantize_program
 from purexport.stages.run import Run, opened
 
 if sys.version_info >= (3, 11):
@@ -65,6 +66,7 @@ def export(
     progress: Any = None,
     weights: Any = None,
     target: str = "onnx",
+    quantize: Any = None,
     dynamo: bool | None = None,
     optimize: bool | None = None,
     fallback: bool | None = None,
@@ -138,6 +140,13 @@ def export(
     Runtime has kernels on the CPU; with "onnx; onnxruntime==1.20" those of that release; with "onnx; any" each operator
     stays in the model's dtype, as runtimes with kernels of their own want it (bfloat16 on a GPU, for one).
 
+    `quantize` stores the weights of products in fewer bits: "int4", "int8", "float16", ..., or a mapping of the fields
+    of `proto_schema.quantization.Scheme`, as in {"type": "int4", "block_size": 64, "exclude": "head.*"}.  With a
+    "target" of "onnxruntime" among them, products become MatMulNBits.  Each weight is read once, when the file is
+    written.  Without an `opset_version` the file has the first opset, from the default on, that can say it.  With
+    `verify` the file is compared twice, with the usual bounds: before the quantization with torch, and afterwards with
+    one of floats that are rounded alike.
+
     Raises ExportError (UnsupportedOperatorError for operators that ONNX cannot express at this opset, VerificationError
     when `verify` finds a difference), ValueError for an option out of range, its subclass WeightsError for weights
     that do not fit, OSError when `f` cannot be written.
@@ -174,6 +183,7 @@ def export(
         progress=progress,
         weights=weights,
         target=target,
+        quantize=quantize,
     )
     judge_path(f, options)
     with opened(model, args, kwargs, options) as run:
@@ -181,6 +191,7 @@ def export(
         program = build_program(declared, onnx)
     if options.verifies:
         verify_program(run, program, onnx)
+    quantize_program(run, program)
     if f is not None:
         save_program(run, program, f)
     return program

@@ -6,8 +6,9 @@
 Nothing is computed before the save: a quantized weight is a payload, which reads its source piece by piece.
 """
 
-from proto_schema.quantization.model import quantize
+from proto_schema.quantization.dequantized import dequantized
+from proto_schema.quantization.model import needed_opset, quantize
 from proto_schema.quantization.report import Entry, Report, measured, planned
 from proto_schema.quantization.scheme import TYPES, Scheme
 
-__all__ = ["TYPES", "Entry", "Report", "Scheme", "measured", "planned", "quantize"]
+__all__ = ["TYPES", "Entry", "Report", "Scheme", "dequantized", "measured", "needed_opset", "planned", "quantize"]

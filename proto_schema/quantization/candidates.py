@@ -72,8 +72,13 @@ class Left:
     reason: str
 
 
-def candidates(model: ModelProto, scheme: Scheme) -> tuple[list[Weight], list[Left]]:
-    """The weights that the scheme takes, in the order of the initializers, and those of its size that it leaves."""
+def candidates(
+    model: ModelProto, scheme: Scheme, taken: frozenset[str] = frozenset()
+) -> tuple[list[Weight], list[Left]]:
+    """The weights that the scheme takes, in the order of the initializers, and those of its size that it leaves.
+
+    `taken` are names of weights that patterns have let pass.
+    """
     graph = model.graph
     if graph is None:
         return [], []
@@ -85,7 +90,9 @@ def candidates(model: ModelProto, scheme: Scheme) -> tuple[list[Weight], list[Le
         if element_count(tensor.dims) < scheme.smallest or len(tensor.dims) < 2:
             continue
         weight = Weight(tensor, [])
-        reason = _refusal(weight, scheme, readers.get(weight.name, []), weight.name in hidden, weight.name in fixed)
+        reason = "is left out by the patterns"
+        if weight.name in taken or scheme.takes(weight.name):
+            reason = _refusal(weight, scheme, readers.get(weight.name, []), weight.name in hidden, weight.name in fixed)
         if reason:
             left.append(Left(tensor, reason))
         else:
@@ -104,8 +111,6 @@ def _refusal(
     tensor = weight.tensor
     if tensor.data_type not in FLOATS[:3]:
         return f"is {type_name(tensor.data_type or 0)}, not float, float16 or bfloat16"
-    if not scheme.takes(weight.name):
-        return "is left out by the patterns"
     if fixed:
         return "is an input or output of the model"
     if hidden:

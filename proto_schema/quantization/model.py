@@ -14,22 +14,22 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from proto_schema import operators
-from proto_schema.datafiles import payload_of
 from proto_schema.derived.cast import CastPayload
 from proto_schema.derived.transposed import permuted
 from proto_schema.dtypes import DTYPES
 from proto_schema.helper import make_attribute, make_node
 from proto_schema.onnx import AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto
-from proto_schema.payload import CHUNK, MemoryPayload, Payload, as_payload, byte_view, file_range
+from proto_schema.payload import CHUNK, Payload, byte_view
 from proto_schema.quantization.candidates import STANDARD, Use, Weight, candidates, graphs_of, nodes_of
 from proto_schema.quantization.integers import Rounding
+from proto_schema.quantization.joined import joined, source_of
 from proto_schema.quantization.scheme import Scheme
 from proto_schema.quantization.streams import Layout, Quantized
-from proto_schema.tensors import to_array
 
 Target: TypeAlias = Literal["onnx", "onnxruntime"]
 TARGETS = ("onnx", "onnxruntime")
 MICROSOFT = "com.microsoft"
+E8M0 = TensorProto.FLOAT8E8M0
 _USUAL = 32  # the block size of MatMulNBits where a type's usual one is a whole channel
 
 
@@ -47,10 +47,24 @@ def quantize(
     asked = Scheme.of(scheme)
     if target not in TARGETS:
         raise ValueError(f"there is no target {target!r}; it can be {' or '.join(TARGETS)}")
-    weights, _ = candidates(model, asked)
-    if not weights or model.graph is None:
+    together, names = joined(model, asked)
+    weights, _ = candidates(together, asked, names)
+    if not weights:
         return model
-    return Rewriting(model, asked, target).run(weights)
+    return Rewriting(together, asked, target).run(weights)
+
+
+def needed_opset(scheme: str | Mapping[str, Any] | Scheme, *, target: Target = "onnx") -> int:
+    """The first opset at which a model of float32 weights can be quantized like that."""
+    asked = Scheme.of(scheme)
+    kind = asked.kind
+    if kind.family == "cast":
+        return _first_opset("Cast", kind.code, "T1", "", 1)
+    if target == "onnxruntime" and kind.family == "integer" and asked.block_size != 0:
+        return 1
+    attribute = "block_size" if asked.block else "axis"
+    found = _first_opset("DequantizeLinear", kind.code, "T1", attribute, 1)
+    return _first_opset("DequantizeLinear", kind.scales, "T2", "", found) if kind.scales == E8M0 else found
 
 
 class Rewriting:
@@ -108,7 +122,7 @@ class Rewriting:
     def quantized(self, weight: Weight) -> Quantized:
         """The payloads of a weight that is not merely cast."""
         scheme, tensor = self.scheme, weight.tensor
-        source, shape = _source(tensor), weight.shape
+        source, shape = source_of(tensor), weight.shape
         dtype = tensor.data_type or TensorProto.FLOAT
         if self._as_bits(weight) and not weight.is_table:
             if weight.axis == 0:
@@ -140,7 +154,7 @@ class Rewriting:
             self._made.append(tensor)
             return
         self._needs("Cast", code, "T1")
-        payload = CastPayload(_source(tensor), tensor.data_type or 1, code)
+        payload = CastPayload(source_of(tensor), tensor.data_type or 1, code)
         name = self._tensor(f"{weight.name}_{self.scheme.type}", code, weight.shape, payload)
         self._first.append(
             make_node("Cast", [name], [weight.name], self._name(f"{weight.name}_cast"), to=tensor.data_type)
@@ -162,7 +176,7 @@ class Rewriting:
         attributes: dict[str, Any] = {"axis": axis}
         if block:
             attributes["block_size"] = block
-        if kind.scales == TensorProto.FLOAT8E8M0:
+        if kind.scales == E8M0:
             self._needs("DequantizeLinear", kind.scales, "T2")
             attributes["output_dtype"] = weight.tensor.data_type
         elif kind.scales:
@@ -252,12 +266,7 @@ class Rewriting:
         found = operators.schema(operator, self.opset)
         if found is not None and _allows(found, text, variable, attribute):
             return
-        newest = operators.newest_opset()
-        later = next(
-            opset
-            for opset in range(self.opset, newest + 1)
-            if (row := operators.schema(operator, opset)) is not None and _allows(row, text, variable, attribute)
-        )
+        later = _first_opset(operator, code, variable, attribute, self.opset)
         blocks = " in blocks" if attribute == "block_size" else ""
         runtime = "" if self.scheme.kind.family != "integer" else ", or choose target='onnxruntime'"
         raise ValueError(
@@ -320,6 +329,16 @@ class _WholeScale(Payload):
         yield byte_view(np.float32(self.owner.whole or 0).tobytes())
 
 
+def _first_opset(operator: str, code: int, variable: str, attribute: str, start: int) -> int:
+    """The first opset from `start` on where an operator takes a type, and has an attribute."""
+    text = f"tensor({DTYPES[code].text})"
+    return next(
+        opset
+        for opset in range(start, operators.newest_opset() + 1)
+        if (row := operators.schema(operator, opset)) is not None and _allows(row, text, variable, attribute)
+    )
+
+
 def _allows(found: operators.OpSchema, text: str, variable: str, attribute: str) -> bool:
     constraint = found.constraints.get(variable) or found.constraints.get("T", frozenset())
     return text in constraint and (not attribute or attribute in found.attributes)
@@ -334,13 +353,6 @@ def _is_product(use: Use) -> bool:
     plain = {"alpha": 1.0, "beta": 1.0, "transA": 0}
     given = {item.name: item.f if item.f is not None else item.i for item in use.node.attribute}
     return all(given.get(name, usual) == usual for name, usual in plain.items())
-
-
-def _source(tensor: TensorProto) -> Payload:
-    data = payload_of(tensor)
-    if data is None:
-        return MemoryPayload(to_array(tensor).data)
-    return file_range(data) or as_payload(data)
 
 
 def _product(sizes: Sequence[int]) -> int:

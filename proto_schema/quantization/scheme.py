@@ -123,8 +123,12 @@ class Scheme:
             return False
         return not self.kind.signed if self.symmetric is None else not self.symmetric
 
+    def excludes(self, name: str) -> bool:
+        """Whether a weight of this name is left out by a pattern of `exclude`."""
+        return any(fnmatchcase(name, pattern) for pattern in self.exclude)
+
     def takes(self, name: str) -> bool:
         """Whether a weight of this name is wanted."""
-        if any(fnmatchcase(name, pattern) for pattern in self.exclude):
+        if self.excludes(name):
             return False
         return not self.include or any(fnmatchcase(name, pattern) for pattern in self.include)

@@ -81,6 +81,7 @@ class _Piece:
     zeros: npt.NDArray[np.uint8] | None
     error: float = 0.0  # the sum of the squared differences
     power: float = 0.0  # the sum of the squares
+    numbers: Floats | None = None  # what the codes stand for, where it was asked for
 
 
 class Quantized:
@@ -137,6 +138,12 @@ class Quantized:
             differences += piece.error
             powers += piece.power
         return float(np.sqrt(differences / powers)) if powers else 0.0
+
+    def numbers(self) -> Iterator[Floats]:
+        """What the codes stand for, in the order of the source."""
+        for piece in self._run(measured=True):
+            if piece.numbers is not None:
+                yield piece.numbers
 
     def parts(self, wanted: int) -> Iterator[bytes]:
         """The bytes of codes, scales or zero points."""
@@ -218,13 +225,14 @@ class Quantized:
         else:
             codes, scales, zeros, numbers = self._in_integers(blocks, axis, measured)
         error = power = 0.0
+        found: Floats | None = None
         if original is not None and numbers is not None:
             found = self._flat(numbers, original.shape)
             error = float(np.square(found - original, dtype=np.float64).sum())
             power = float(np.square(original, dtype=np.float64).sum())
         if self.layout.across and not self.layout.block and first:  # the first piece of rows has told them
             scales, zeros = scales[:0], None if zeros is None else zeros[:0]
-        return _Piece(self._packed(codes, values.shape), scales, zeros, error, power)
+        return _Piece(self._packed(codes, values.shape), scales, zeros, error, power, found)
 
     def _arranged(self, values: Floats) -> tuple[Floats, int]:
         """The piece with its blocks along an axis; what a last block lacks is zeros, which change no range."""

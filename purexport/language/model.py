@@ -42,6 +42,7 @@ from purexport.language.folder import (
     write_files,
 )
 from purexport.language.library import library
+from purexport.language.quantized import quantization_for, quantized
 from purexport.language.several import check_graphs, graphs_of, write_graphs
 from purexport.language.step import Decoder, decoder_of
 from purexport.options import Options
@@ -74,6 +75,7 @@ def language_model(
     verify: bool = False,
     external_data: Any = None,
     progress: Any = None,
+    quantize: Any = None,
 ) -> LanguageModelReport:
     """Write a language model to the folder `out`, with what runtimes need beside it; returns a report.
 
@@ -106,6 +108,10 @@ def language_model(
     the model was made for).  `verify=True` compares the logits of a prompt and 16 greedy steps in onnxruntime with
     those of torch, and of a few steps of rows with padding on either side that the target allows.
 
+    `quantize` stores the weights of products in fewer bits, as that of `export` does: with target="onnx" for
+    DequantizeLinear, else for MatMulNBits.  `verify` then compares the file before that with torch, and the quantized
+    one with one of floats that are rounded alike.
+
     Raises ExportError for what is no such model, and as `export` does; ValueError for an option out of range; OSError
     where `out` cannot be written to; ImportError where onnxruntime is missing for `verify`; VerificationError for
     logits that differ.
@@ -120,8 +126,14 @@ def language_model(
     model = in_dtype(model, kind) if kind is not None else model
     place = Path(out)
     model = without_wrapper(model)
+    bits = quantization_for(quantize, target)
     graphs = graphs_of(model, last_logits, inputs)
     if graphs is not None:
+        if bits is not None:
+            raise ValueError(
+                "quantize= takes decoders of one file; write this model without it, then run `purexport quantize` on "
+                "its files, and `purexport share` on the results"
+            )
         if cache != "dynamic" or lora == "inputs":
             asked = f"cache={cache!r}" if cache != "dynamic" else f"lora={lora!r}"
             raise ExportError(
@@ -153,6 +165,7 @@ def language_model(
         one_buffer = takes_one_buffer(program, decoder)
         files |= {"genai_config.json": genai_config(model, decoder, positions, one_buffer=one_buffer)}
         refuse_others(place, files)
+    fewer = None if bits is None else quantized(program, bits)
     place.mkdir(parents=True, exist_ok=True)
     told.at("save")
     program.save(place / MODEL_FILE, external_data=external_data, progress=told.bytes)
@@ -166,7 +179,8 @@ def language_model(
     if verify:
         told.at("verify")
         loaded = decoder if folder is None else decoder_of(_loaded(folder, None, kind))
-        report.difference = _verified(replace(decoder, whole=loaded.whole), place)
+        compared = replace(decoder, whole=loaded.whole)
+        report.difference = _verified(compared, place) if fewer is None else fewer.check(compared)
     return report
 
 

@@ -64,12 +64,22 @@ class Sessions:
             self._folder = None
 
 
-def session_of(model: bytes | str) -> Any:
+def session_of(model: bytes | str, **settings: str) -> Any:
     """A session on the CPU of the bytes or the path of a model.  Raises ImportError without onnxruntime."""
     onnxruntime: Any = package("onnxruntime", "running a model")
     options = onnxruntime.SessionOptions()
+    for name, value in settings.items():
+        options.add_session_config_entry(f"session.{name}", value)
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def exact_session_of(model: bytes | str) -> Any:
+    """The same, in which products with weights of few bits are computed in floats, as the operators say.
+
+    By itself onnxruntime rounds the other operand to int8, for speed.
+    """
+    return session_of(model, qdq_matmulnbits_accuracy_level="0")
 
 
 def run(session: Any, feed: Mapping[str, torch.Tensor]) -> list[Any]:

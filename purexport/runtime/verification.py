@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch.utils import _pytree as pytree
 
 import proto_schema as ps
 from purexport import dtypes
@@ -88,19 +89,50 @@ def verify(
     """
     names = [item.name or "" for item in program.model_proto.graph.output]
     expected = expected_of(program, model, args, kwargs)
-    got = _results(program, args, kwargs, where)
+    _compare(names, _results(program, args, kwargs, where), expected, bounds, where, ("onnxruntime", "torch"))
+
+
+def verify_files(
+    program: Program,
+    meant: Program,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    bounds: Tolerance,
+    where: str = "",
+) -> None:
+    """Run a quantized file, and the one of floats that it stands for, in onnxruntime on the same arguments.
+
+    Raises as `verify` does.
+    """
+    names = [item.name or "" for item in program.model_proto.graph.output]
+    copies, keywords = copied((args, dict(kwargs)))
+    leaves = pytree.tree_leaves(list(_results(meant, copies, keywords, where)))
+    expected = [torch.as_tensor(leaf) for leaf in leaves]
+    sides = ("the quantized file", "the file of the same numbers as floats")
+    _compare(names, _results(program, args, kwargs, where), expected, bounds, where, sides)
+
+
+def _compare(
+    names: Sequence[str],
+    got: Sequence[Any],
+    expected: Sequence[torch.Tensor],
+    bounds: Tolerance,
+    where: str,
+    sides: tuple[str, str],
+) -> None:
+    """Raises VerificationError for the first output that differs."""
     for name, mine, theirs in _pairs(names, got, expected, where):
         if mine.shape != theirs.shape or mine.dtype != theirs.dtype:
             raise VerificationError(
-                f"{where}output {name!r} is {mine.dtype}{list(mine.shape)} in onnxruntime and "
-                f"{theirs.dtype}{list(theirs.shape)} in torch"
+                f"{where}output {name!r} is {mine.dtype}{list(mine.shape)} in {sides[0]} and "
+                f"{theirs.dtype}{list(theirs.shape)} in {sides[1]}"
             )
         close = bounds.close(mine, theirs)
         if not bool(close.all()):
             place = tuple(torch.nonzero(~close)[0].tolist())
             raise VerificationError(
                 f"{where}output {name!r} differs at {int((~close).sum())} of {close.numel()} places, first at {place}: "
-                f"{mine[place].item()} in onnxruntime, {theirs[place].item()} in torch"
+                f"{mine[place].item()} in {sides[0]}, {theirs[place].item()} in {sides[1]}"
                 f"{_bounds_text(bounds) if mine.is_floating_point() else ''}"
             )
 

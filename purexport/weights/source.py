@@ -16,6 +16,7 @@ from proto_schema.sniff import what_it_is
 from purexport.errors import WeightsError
 from purexport.weights import index, npy, onnxfile, safetensors, torchlegacy, torchzip
 from purexport.weights.arrays import Mappings, stored
+from purexport.weights.gguf import reader as gguf
 from purexport.weights.stored import CheckpointFile, Path, Stored, listed, shown
 from purexport.weights.ziparchive import Archive
 
@@ -51,7 +52,8 @@ class Weights(Mapping[str, Stored]):
 def open_weights(source: Source, *, rename: Rename | None = None) -> Weights:
     """The tensors of a checkpoint, or of several, where a later one wins; none of their data is read.
 
-    source: the path of a checkpoint (.safetensors, an index in JSON, what torch.save writes, .npz, .npy, .onnx) or of a
+    source: the path of a checkpoint (.safetensors, an index in JSON, what torch.save writes, .gguf, .npz, .npy, .onnx)
+    or of a
     folder that holds one; a mapping from name to torch tensor, numpy array or `Stored`; or a sequence of these, of
     which a later one wins.
     rename: {old: new}, or a function from old to new; None leaves a tensor out.
@@ -115,6 +117,8 @@ def _rows(file: CheckpointFile) -> list[Stored]:
         return npy.read_archive(archive) if npy.is_archive(archive) else torchzip.read(archive)
     if start.startswith(npy.MAGIC):
         return npy.read(file)
+    if start.startswith(gguf.MAGIC):
+        return gguf.read(file)
     if torchlegacy.begins(start):
         return torchlegacy.read(file)
     if torchlegacy.is_tar(start):
@@ -129,7 +133,9 @@ def _rows(file: CheckpointFile) -> list[Stored]:
         return safetensors.read(file)
     if suffix == ".onnx" or start.startswith(b"\x08"):
         return onnxfile.read(file)
-    raise file.error("it is no checkpoint that is known: safetensors, an index, torch.save's archive, npz, npy or ONNX")
+    raise file.error(
+        "it is no checkpoint that is known: safetensors, an index, torch.save's archive, GGUF, npz, npy or ONNX"
+    )
 
 
 # What a folder may hold, best first: the usual name, and the pattern of other names, which exactly one file may match.
@@ -138,6 +144,7 @@ _CHECKPOINTS = (
     ("model.safetensors", (".safetensors",)),
     ("pytorch_model.bin.index.json", (".bin.index.json",)),
     ("pytorch_model.bin", (".bin", ".pt", ".pth", ".ckpt")),
+    ("model.gguf", (".gguf",)),
     ("model.npz", (".npz",)),
     ("model.onnx", (".onnx",)),
 )

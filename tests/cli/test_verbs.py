@@ -225,8 +225,6 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["export", "net:Net", "--inptu", "x=float32[1,4]"], "--inptu x=float32[1,4]; did you mean '--input'?"),
     (["export", "net:Net", *X, "--target", "onnx; onnxruntime==0.9"], "the kernels of ONNX Runtime 0.9 are not known"),
     (["export", "net:Net", *X, "--target", "onnx; onnxruntime==1.17", "--opset", "21"], "loads opsets up to 20"),
-    ([], "required: VERB"),
-    (["nope"], "invalid choice: 'nope'"),
     (["show"], "required: FILE"),
     (["show", "none.onnx"], "none.onnx: No such file"),
     (["show", "."], "Is a directory"),

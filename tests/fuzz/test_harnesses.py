@@ -41,6 +41,7 @@ RUNS = [
     ("safetensors", 1200, 30),
     ("torchzip", 1200, 40),
     ("torchlegacy", 1200, 40),
+    ("gguf", 600, 20),
     ("checkpoints", 1200, 30),
     ("external", 250, 70),
     ("inspect", 250, 80),
@@ -101,6 +102,7 @@ BAD = joined(ps.NodeProto, bytes.fromhex("0a0261"))
 OUTSIDE = bytes([checkpoints.PART]) + b'{"a":{"dtype":"U8","shape":[97],"data_offsets":[0,97]}}'
 TENSOR = bytes([checkpoints.PART]) + checkpoints.PICKLES[0]
 LEGACY = bytes([checkpoints.PART]) + checkpoints.LEGACY_PICKLES[0]
+GGUF = bytes([checkpoints.PART]) + checkpoints.GGUF_HEADERS[3]
 BEFORE = TENSOR.replace(b"tQK\0", b"tQJ\0\0\0\x80")
 MEASURED = next(data for end in range(99) if zlib.crc32(data := b"\0{" + b" " * end) % bounds.MEASURED == 0)
 
@@ -173,6 +175,8 @@ BROKEN = [
         ("purexport.weights.torchlegacy._Storages.begin", lambda *_: 1 << 20),
         "Violation: a range lies out",
     ),
+    ("gguf", GGUF, ("purexport.weights.gguf.payload.whole", lambda *_: ()), "Violation: a tensor has another size"),
+    ("gguf", GGUF, ("purexport.weights.gguf.reader._infos", crash), "IndexError"),
     ("checkpoints", MEASURED, ("purexport.weights.index.parsed", crash), "IndexError"),
     ("external", at("../outside/w.bin"), (external_data, "_check_location", ignore), "Violation: bytes from outside"),
     ("external", at("linked"), (external_data, "_FILE", os.O_NONBLOCK), "Violation: a file outside of the folder is o"),

@@ -59,6 +59,20 @@ def test_model(name: str, target: str, fused: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("target", "products"), [("onnx", "DequantizeLinear"), ("onnxruntime", "MatMulNBits")], ids=["onnx", "onnxruntime"]
+)
+def test_quantized(target: str, products: str, tmp_path: Path) -> None:
+    """All products, those of queries, keys and values as one too; 17 steps are those of the rounded weights."""
+    model = made("LlamaForCausalLM")
+    report = purexport.language_model(model, tmp_path, target, quantize={"type": "int4", "smallest": 512}, verify=True)
+    assert report.difference is not None and report.difference < 1e-4
+    found = operators(tmp_path)
+    assert found.count(products) == (2 * 5 + 1 if target == "onnxruntime" else 2 * 7 + 1)
+    assert found.count("GroupQueryAttention" if target == "onnxruntime" else "Attention") == 2
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("options", [{}, {"max_shard_size": "20KB"}], ids=["one-file", "shards"])
 def test_folder(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The weights go from file to file: no parameter of the model that is made has values."""

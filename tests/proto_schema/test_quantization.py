@@ -499,3 +499,78 @@ def test_the_table_of_small_floats_rounds_as_the_search_does(code: int) -> None:
     near = np.concatenate([middles, np.nextafter(middles, np.float32(0)), np.nextafter(middles, np.float32(1e9))])
     every = np.concatenate([values, near, -near, [0.0, -0.0]]).astype(np.float32)
     np.testing.assert_array_equal(floats.rounded(every, code), codes(every, FORMATS[code]))
+
+
+# ---- the numbers that codes stand for, and weights behind each other
+
+
+def weights(rows: int = 64, columns: int = 64) -> Array:
+    made: Array = RNG.standard_normal((rows, columns)).astype(np.float32)
+    return made
+
+
+def by_rows(count: int, *parts: Array, axis: int = 0) -> ps.ModelProto:
+    """x times the transpose of matrices behind each other."""
+    names = [f"w{number}" for number in range(len(parts))]
+    nodes = [
+        helper.make_node("Concat", names, ["w"], axis=axis),
+        helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]),
+        helper.make_node("MatMul", ["x", "t"], ["y"]),
+    ]
+    return model(nodes, dict(zip(names, parts, strict=True)), ["rows", count])
+
+
+@pytest.mark.parametrize("target", ["onnx", "onnxruntime"])
+@pytest.mark.parametrize("kind", ["int4", "uint4", "int8", "float16"])
+def test_the_numbers_that_codes_stand_for(kind: str, target: Any) -> None:
+    """The float model of them gives what the official operators, or ONNX Runtime's, make of the codes."""
+    for source in (product(weights()), by_rows(64, weights(48, 64), weights(16, 64))):
+        x = RNG.standard_normal((5, 64)).astype(np.float32)
+        meant = run(ps.quantization.dequantized(source, kind, target=target), x)
+        found = run(quantize(source, kind, target=target), x, reference=target == "onnx")
+        np.testing.assert_allclose(found, meant, rtol=1e-4, atol=1e-4 * np.abs(meant).max())
+        assert np.abs(meant - run(source, x)).max() > 0
+
+
+def test_weights_behind_each_other_are_one() -> None:
+    """The same codes as those of one matrix; no node joins them any more."""
+    parts = [weights(48, 64), weights(16, 64), weights(16, 64)]
+    together = model(
+        [helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0]), helper.make_node("MatMul", ["x", "t"], ["y"])],
+        {"w": np.concatenate(parts)},
+        ["rows", 64],
+    )
+    made, wanted = quantize(by_rows(64, *parts), target="onnxruntime"), quantize(together, target="onnxruntime")
+    assert made.graph is not None and [node.op_type for node in made.graph.node] == ["MatMulNBits"]
+    assert {name: bytes(item.raw_data or b"") for name, item in tensors(made).items()} == {
+        name: bytes(item.raw_data or b"") for name, item in tensors(wanted).items()
+    }
+    assert [(entry.name, entry.shape) for entry in planned(by_rows(64, *parts)).entries] == [("w", (80, 64))]
+
+
+# (what keeps the parts apart, options of the scheme, the axis)
+APART: list[tuple[str, dict[str, Any], int]] = [
+    ("a part is left out", {"exclude": "w1"}, 0),
+    ("the whole is left out", {"exclude": "w"}, 0),
+    ("columns beside each other", {}, 1),
+]
+
+
+@pytest.mark.parametrize(("options", "axis"), [row[1:] for row in APART], ids=[row[0] for row in APART])
+def test_weights_that_stay_apart(options: dict[str, Any], axis: int) -> None:
+    source = by_rows(128 if axis else 64, weights(48, 64), weights(48, 64), axis=axis)
+    assert quantize(source, {"type": "int4", **options}) is source
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "opset"),
+    [
+        ("int8", "onnx", 13),
+        ("int4", "onnx", 21),
+        ("int4", "onnxruntime", 1),
+        ("nvfp4", "onnx", 23),
+        ("int2", "onnx", 25),
+    ],
+)
+def test_needed_opset(kind: str, target: Any, opset: int) -> None:
+    assert ps.quantization.needed_opset(kind, target=target) == opset

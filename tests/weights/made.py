@@ -48,3 +48,27 @@ def torch_archive(path: Path, pickled: bytes, **members: bytes) -> Path:
         for name, data in members.items():
             archive.writestr(f"m/data/{name.removeprefix('_')}", data)
     return path
+
+
+def gguf_text(text: bytes) -> bytes:
+    """A text of a GGUF file."""
+    return len(text).to_bytes(8, "little") + text
+
+
+def gguf_info(name: bytes, sizes: list[int], code: int, offset: int) -> bytes:
+    """The row of a tensor, its sizes from the innermost on."""
+    numbers = b"".join(size.to_bytes(8, "little") for size in sizes)
+    place = code.to_bytes(4, "little") + offset.to_bytes(8, "little")
+    return gguf_text(name) + len(sizes).to_bytes(4, "little") + numbers + place
+
+
+def gguf(
+    path: Path, infos: list[bytes], data: bytes = b"", entries: list[bytes] | None = None, align: int = 32, **wrong: int
+) -> Path:
+    """A .gguf file; `wrong` may have another version, or another number of `tensors` or of entries (`held`)."""
+    metadata = entries or []
+    counts = (wrong.get("tensors", len(infos)), wrong.get("held", len(metadata)))
+    header = b"GGUF" + wrong.get("version", 3).to_bytes(4, "little")
+    header += b"".join(count.to_bytes(8, "little") for count in counts) + b"".join(metadata) + b"".join(infos)
+    path.write_bytes(header + bytes(-len(header) % align) + data)
+    return path

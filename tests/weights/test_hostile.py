@@ -87,6 +87,22 @@ def safetensors(folder: Path, count: int) -> Path:
     return made.safetensors(folder / "m.safetensors", header, bytes(count))
 
 
+def gguf(folder: Path, count: int) -> Path:
+    infos = [made.gguf_info(b"%06x" % number, [8], 0, 32 * number) for number in range(count)]
+    return made.gguf(folder / "m.gguf", infos, bytes(32 * count))
+
+
+def gguf_metadata(item: Callable[[int], bytes]) -> Callable[[Path, int], Path]:
+    return lambda folder, count: made.gguf(folder / "m.gguf", [], b"", [item(number) for number in range(count)])
+
+
+def gguf_texts(folder: Path, count: int) -> Path:
+    """One entry of metadata: a vocabulary."""
+    texts = (9).to_bytes(4, "little") + (8).to_bytes(4, "little") + count.to_bytes(8, "little")
+    entry = made.gguf_text(b"k") + texts + made.gguf_text(b"") * count
+    return made.gguf(folder / "m.gguf", [], b"", [entry])
+
+
 def repeated_json(item: str) -> Callable[[Path, int], Path]:
     def make(folder: Path, count: int) -> Path:
         text = '{"__metadata__":[' + ",".join([item] * count) + "]}"
@@ -143,6 +159,9 @@ PATTERNS: list[tuple[str, Callable[[Path, int], Path]]] = [
     ("tensors by name", archive(rows)),
     ("storages of a legacy file", legacy),
     ("tensors of a safetensors file", safetensors),
+    ("tensors of a GGUF file", gguf),
+    ("keys of a GGUF file", gguf_metadata(lambda number: made.gguf_text(b"%06x" % number) + bytes(5))),
+    ("texts of a GGUF file", gguf_texts),
     ("empty objects of JSON", repeated_json("{}")),
     ("objects of JSON", repeated_json('{"a":0}')),
     ("lists of JSON", repeated_json("[[]]")),

@@ -100,6 +100,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add(
         "--atol", type=float, metavar="A", help="and absolute; without these it follows from the data types of the file"
     )
+    add("--quantize", metavar="TYPE", help="weights of products in fewer bits: int4, int8, uint4, float16, ...")
     add("--json", action="store_true", help="report as JSON")
     return parser
 
@@ -205,6 +206,7 @@ def _exported(
             progress=progress,
             weights=weights,
             target=args.target,
+            quantize=args.quantize,
             **stored,
         )
 

@@ -19,6 +19,7 @@ being loaded; the files of the tokenizer and of generation are copied too.
 
 examples:
   purexport llm Llama-3.2-1B -o out --target onnxruntime-genai --verify
+  purexport llm Llama-3.2-1B -o out --target onnxruntime --quantize int4
   purexport llm Qwen3-0.6B -o out --opset 23 --last-logits
   purexport llm Qwen3-0.6B -o out --opset 24 --cache static --max-length 2048
 """
@@ -62,6 +63,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     )
     parser.add_argument("--last-logits", action="store_true", help="logits of the last token of each row only")
     parser.add_argument("--verify", action="store_true", help="compare a prompt and 16 tokens with torch")
+    parser.add_argument("--quantize", metavar="TYPE", help="weights in fewer bits: int4, int8, uint4, ...")
     parser.add_argument("--json", action="store_true", help="the report as JSON")
     return parser
 
@@ -82,6 +84,7 @@ def run(args: argparse.Namespace) -> int:
             dtype=args.dtype,
             last_logits=args.last_logits,
             verify=args.verify,
+            quantize=args.quantize,
             progress=progress,
         )
     text = (

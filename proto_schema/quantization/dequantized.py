@@ -1,0 +1,75 @@
+"""What a quantized model stands for: the model itself, its weights rounded to the numbers that the codes mean.
+
+It has no code and no new operator. So a runtime that reads the codes well gives the same results for both, up to
+rounding, whatever the quantization costs in accuracy.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from proto_schema.derived.cast import CastPayload
+from proto_schema.derived.transposed import permuted
+from proto_schema.dtypes import DTYPES
+from proto_schema.onnx import ModelProto, TensorProto
+from proto_schema.payload import CHUNK, Payload, byte_view, pieces
+from proto_schema.quantization.candidates import Weight, candidates
+from proto_schema.quantization.elements import stored
+from proto_schema.quantization.joined import joined, source_of
+from proto_schema.quantization.model import Rewriting, Target
+from proto_schema.quantization.scheme import Scheme
+from proto_schema.quantization.streams import Quantized
+
+
+def dequantized(
+    model: ModelProto, scheme: str | Mapping[str, Any] | Scheme = "int4", *, target: Target = "onnx"
+) -> ModelProto:
+    """The model with the numbers that `quantize` with the same arguments stores, in the types that the weights had.
+
+    `model` does not change, and the numbers are computed when they are read. Raises ValueError as `quantize` does.
+    """
+    asked = Scheme.of(scheme)
+    model, names = joined(model, asked)
+    weights, _ = candidates(model, asked, names)
+    work = Rewriting(model, asked, target)
+    made = {id(weight.tensor): _rounded(work, weight) for weight in weights}
+    if model.graph is None or not made:
+        return model
+    result, graph = copy.copy(model), copy.copy(model.graph)
+    graph.initializer = [made.get(id(item), item) for item in graph.initializer]
+    result.graph = graph
+    return result
+
+
+def _rounded(work: Rewriting, weight: Weight) -> TensorProto:
+    tensor, code = weight.tensor, work.scheme.kind.code
+    dtype = tensor.data_type or TensorProto.FLOAT
+    if work.form(weight) == "Cast":
+        if DTYPES[dtype].bits <= DTYPES[code].bits:
+            return tensor
+        payload: Payload = CastPayload(CastPayload(source_of(tensor), dtype, code), code, dtype)
+    else:
+        made = work.quantized(weight)
+        payload = _Numbers(made, dtype, source_of(tensor).nbytes)
+        if made.layout.padded and weight.axis == 0:  # its codes lie in the order of the transposed matrix
+            payload = permuted(payload, DTYPES[dtype].bits // 8, weight.shape[::-1], (1, 0))
+    return TensorProto(name=tensor.name, data_type=dtype, dims=list(weight.shape), raw_data=payload)
+
+
+class _Numbers(Payload):
+    """The numbers of a quantized weight as elements of a float type."""
+
+    def __init__(self, owner: Quantized, dtype: int, size: int) -> None:
+        self.owner = owner
+        self.dtype = dtype
+        self.size = size
+
+    @property
+    def nbytes(self) -> int:
+        return self.size
+
+    def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
+        for numbers in self.owner.numbers():
+            yield from pieces(byte_view(stored(numbers, self.dtype).tobytes()), limit)
