@@ -12,6 +12,7 @@ from typing import Any
 
 from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
+from proto_schema.dtypes import element_count
 from proto_schema.errors import bounded
 from proto_schema.inference import rows
 from proto_schema.inference.site import ABSENT, Misfit, Scope, Site, check_inputs
@@ -189,13 +190,15 @@ class Walk:
                     raise InferenceError(text, f"node[{index}]") from None
                 self.problems.append(text)
                 made = [None] * len(node.output)
+            title = ""
             for place, name in enumerate(node.output):
                 if not name:
                     continue
                 found = made[place] if place < len(made) else None
                 said = declared.get(name)
                 if said is not None:
-                    what = f"{_named(node)}: output {name!r}"
+                    title = title or _named(node)
+                    what = f"{title}: output {name!r}"
                     found = self.agreed(self._type(said), found, what, f"output[{place}]", f"node[{index}]")
                 types[name] = found
 
@@ -451,7 +454,12 @@ def _named(node: NodeProto) -> str:
 
 
 def _outputs(node: NodeProto) -> str:
-    return ", ".join(repr(name) for name in node.output if name) or "nothing"
+    """The first outputs: a node may have very many, and each of them may bring a problem that names the node."""
+    names = [repr(name) for name in node.output[:_SHOWN] if name]
+    return ", ".join(names + ["..."] * (len(node.output) > _SHOWN)) or "nothing"
+
+
+_SHOWN = 4
 
 
 def _opsets(imports: Sequence[Any]) -> dict[str, int]:
@@ -509,9 +517,7 @@ MOST_FLOATS = 16  # factors and limits of sizes; biases are no content
 
 def stored_content(tensor: TensorProto, shape: tuple[int, ...]) -> Content:
     """The elements of a small tensor of numbers; None for others, and where its data cannot be read."""
-    size = 1
-    for dim in shape:
-        size *= dim
+    size = element_count(shape)
     floats = tensor.data_type not in _INTEGERS
     if (
         size > (MOST_FLOATS if floats else MOST)
