@@ -46,7 +46,8 @@ NAMED = [
     ("tensors that overlap", "stat --duplicates"),
     *[("tensors at one place", reader) for reader in ("html", "html --histograms all")],
     *[("tensors that overlap", reader) for reader in ("html", "diff without names", "share")],
-    *[(pattern, "convert") for pattern in ("fan out", "large dims")],
+    *[(pattern, "convert") for pattern in ("fan out", "large dims", "names of sizes", "sums of sizes")],
+    *[(pattern, "infer") for pattern in ("values of many sizes", "more and more axes", "joined values")],
     ("calls of one function", "check_model"),
     ("required attributes", "check_model"),
 ]

@@ -18,6 +18,7 @@ from proto_schema.inference import rows
 from proto_schema.inference.site import ABSENT, Misfit, Scope, Site, check_inputs
 from proto_schema.inference.types import (
     MOST,
+    MOST_AXES,
     Content,
     MapOf,
     OptionalOf,
@@ -27,7 +28,9 @@ from proto_schema.inference.types import (
     Tensor,
     Type,
     content_of,
+    followed,
     from_proto,
+    says_more,
     to_proto,
 )
 from proto_schema.onnx import (
@@ -152,7 +155,7 @@ class Walk:
                 values.types[name] = held
         for sparse in graph.sparse_initializer:
             name = (sparse.values.name if sparse.values is not None else None) or ""
-            values.types.setdefault(name, Sparse(_dtype_of(sparse), tuple(sparse.dims)))
+            values.types.setdefault(name, followed(Sparse(_dtype_of(sparse), tuple(sparse.dims))))
         declared = {item.name or "": item for item in (*graph.value_info, *graph.output)}
         self.nodes(graph.node, values, declared, opsets, references, depth, declare)
         found = []
@@ -194,7 +197,7 @@ class Walk:
             for place, name in enumerate(node.output):
                 if not name:
                     continue
-                found = made[place] if place < len(made) else None
+                found = followed(made[place]) if place < len(made) else None
                 said = declared.get(name)
                 if said is not None:
                     title = title or _named(node)
@@ -321,6 +324,8 @@ class Walk:
         """The type of a tensor that the file holds, with its content if it is small."""
         shape = tuple(tensor.dims)
         dtype = tensor.data_type or 0
+        if len(shape) > MOST_AXES:
+            return Tensor(dtype)
         content = stored_content(tensor, shape) if self.propagate else None
         held = Tensor(dtype, shape, content)
         return held if content is not None else self.types.setdefault(held, held)
@@ -420,7 +425,7 @@ def _dtype(code: int) -> str:
 
 def _declare(item: ValueInfoProto, type_: Type | None) -> None:
     proto = to_proto(type_)
-    if proto is not None:
+    if proto is not None and not says_more(item.type):
         if item.type is not None and item.type.denotation is not None:
             proto.denotation = item.type.denotation
         item.type = proto
