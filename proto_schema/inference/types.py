@@ -175,7 +175,10 @@ def says_more(proto: TypeProto | None) -> bool:
         if held is not None:
             return held.shape is not None and len(held.shape.dim) > MOST_AXES
         inner = proto.sequence_type or proto.optional_type
-        proto = inner.elem_type if inner is not None else proto.map_type and proto.map_type.value_type
+        if inner is not None:
+            proto = inner.elem_type
+        else:
+            proto = proto.map_type.value_type if proto.map_type is not None else None
     return False
 
 
