@@ -238,6 +238,7 @@ def _ranks(n: int) -> bytes:
 
 def _joined(n: int) -> bytes:
     """Values of one unknown size each, put behind each other one by one."""
+    n *= 2
     inputs = [value(INPUT, f"i{at}", _sizes(1, lambda _, at=at: field(2, f"s{at}"))) for at in range(n)]
     axis = field(N_ATTRIBUTE, field(A_NAME, "axis"), number(3, 0), number(A_TYPE, 2))
     names = ["i0", *(f"v{at}" for at in range(1, n))]
