@@ -45,7 +45,9 @@ NAMED = [
     ("tensors at one place", "stat --duplicates"),
     ("tensors that overlap", "stat --duplicates"),
     *[("tensors at one place", reader) for reader in ("html", "html --histograms all")],
-    *[("tensors that overlap", reader) for reader in ("html", "diff without names")],
+    *[("tensors that overlap", reader) for reader in ("html", "diff without names", "share")],
+    *[(pattern, "convert") for pattern in ("fan out", "large dims", "names of sizes", "sums of sizes")],
+    *[(pattern, "infer") for pattern in ("values of many sizes", "more and more axes", "joined values")],
     ("calls of one function", "check_model"),
     ("required attributes", "check_model"),
 ]

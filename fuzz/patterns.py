@@ -215,6 +215,45 @@ def _sparse(n: int) -> bytes:
     return model(field(15, values, indices, number(3, n)), _LAST)
 
 
+_OPERATORS = ("Flatten", "Size", "Shape", "Relu", "Transpose", "ReduceSum", "Identity")
+
+
+def _sizes(n: int, said: Callable[[int], bytes]) -> bytes:
+    """The type of a value with n sizes."""
+    return field(1, number(1, 1), field(2, *(field(1, said(at)) for at in range(n))))
+
+
+def _rank(n: int, said: Callable[[int], bytes]) -> bytes:
+    """A value with many sizes, and what multiplies them."""
+    made = [node(name, ["b"], [f"v{at}"]) for at, name in enumerate(_OPERATORS)]
+    names = [value(INPUT, f"n{at}", _sizes(1, lambda _, at=at: field(2, f"s{at}"))) for at in range(n)]
+    return model(value(INPUT, "b", _sizes(n, said)), *names, *made, node("Reshape", ["b", "v2"], ["r"]), _LAST)
+
+
+def _ranks(n: int) -> bytes:
+    """A value with many sizes, and many nodes that make such a value of it."""
+    kind = _sizes(n, lambda _: number(1, 3))
+    return model(value(INPUT, "b", kind), *(node("Relu", ["b"], [f"v{at}"]) for at in range(n)), _LAST)
+
+
+def _joined(n: int) -> bytes:
+    """Values of one unknown size each, put behind each other one by one."""
+    n *= 2
+    inputs = [value(INPUT, f"i{at}", _sizes(1, lambda _, at=at: field(2, f"s{at}"))) for at in range(n)]
+    axis = field(N_ATTRIBUTE, field(A_NAME, "axis"), number(3, 0), number(A_TYPE, 2))
+    names = ["i0", *(f"v{at}" for at in range(1, n))]
+    steps = (node("Concat", [a, f"i{at + 1}"], [b], axis) for at, (a, b) in enumerate(pairwise(names)))
+    return model(*inputs, *steps, _LAST)
+
+
+def _unsqueezed(n: int) -> bytes:
+    """Each node adds axes to what the one before made."""
+    where = [number(T_DIMS, 50), number(T_TYPE, T.INT64), field(T_NAME, "a"), field(7, bytes(range(50)))]
+    steps = (node("Unsqueeze", [f"v{at}", "a"], [f"v{at + 1}"]) for at in range(n))
+    kind = field(1, number(1, 1), field(2, field(1, number(1, 3))))
+    return model(value(INPUT, "v0", kind), field(INITIALIZER, *where), *steps, _LAST)
+
+
 # -- damage ------------------------------------------------------------------------------------------------------------
 
 
@@ -360,6 +399,12 @@ PATTERNS: dict[str, Pattern] = {
     "large dims": lambda n: model(
         field(INITIALIZER, number(T_DIMS, (1 << 62) + 1) * n, number(T_TYPE, 1), field(T_NAME, "w"))
     ),
+    "sizes of a value": lambda n: _rank(n, lambda _: number(1, (1 << 62) + 1)),
+    "names of sizes": lambda n: _rank(n, lambda at: field(2, f"s{at}")),
+    "sums of sizes": lambda n: _rank(n, lambda at: field(2, f"s{at}+1")),
+    "values of many sizes": _ranks,
+    "joined values": _joined,
+    "more and more axes": _unsqueezed,
     "tensors": lambda n: model(_each(n, lambda at: tensor(f"w{at}", bytes([at & 255, at >> 8 & 255]) * 2)), _LAST),
     "tensors of one name": lambda n: model(tensor("w", b"1234") * n, _LAST),
     "tensors without names": lambda n: model(tensor("", b"1234") * n, _LAST),

@@ -3,7 +3,8 @@
 A dimension is an int or a `Size`, never unknown: where nothing is known of it, it is a symbol of its own.  A shape is
 None where not even the rank is known.  `content` holds the elements of a tensor in row-major order, as far as they are
 known: ints, sizes, floats, bools, and None.  It is there for what shapes are computed from, and has at most `MOST`
-elements.
+elements.  A shape has at most `MOST_AXES` dimensions: of a longer one nothing is known, so that no file makes n nodes
+write n sizes each, or multiplies out a million of them.  torch and numpy have no tensors of more.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from proto_schema.onnx import TensorProto, TensorShapeProto, TypeProto
 from proto_schema.sizes import Dim, Size
 
 MOST = 64  # elements of a content
+MOST_AXES = 64
 
 Shape: TypeAlias = "tuple[Dim, ...] | None"
 Element: TypeAlias = "Dim | float | bool | None"
@@ -150,13 +152,34 @@ def from_proto(proto: TypeProto | None, read: Reader) -> Type | None:
 
 
 def shape_from(proto: TensorShapeProto | None, read: Reader) -> Shape:
-    """The shape that a message says."""
-    if proto is None:
+    """The shape that a message says; None for more than MOST_AXES dimensions."""
+    if proto is None or len(proto.dim) > MOST_AXES:
         return None
     # a negative dim_value says nothing, as in the official inference
     return tuple(
         [dim.dim_value if dim.dim_value is not None and dim.dim_value >= 0 else read(_label(dim)) for dim in proto.dim]
     )
+
+
+def followed(type_: Type | None) -> Type | None:
+    """The type, without a shape of more than MOST_AXES dimensions."""
+    if isinstance(type_, (Tensor, Sparse)) and type_.shape is not None and len(type_.shape) > MOST_AXES:
+        return type(type_)(type_.dtype)
+    return type_
+
+
+def says_more(proto: TypeProto | None) -> bool:
+    """Whether a message has a shape that is not followed."""
+    while proto is not None:
+        held = proto.tensor_type or proto.sparse_tensor_type
+        if held is not None:
+            return held.shape is not None and len(held.shape.dim) > MOST_AXES
+        inner = proto.sequence_type or proto.optional_type
+        if inner is not None:
+            proto = inner.elem_type
+        else:
+            proto = proto.map_type.value_type if proto.map_type is not None else None
+    return False
 
 
 def _label(dim: TensorShapeProto.Dimension) -> str:

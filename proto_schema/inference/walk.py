@@ -12,11 +12,13 @@ from typing import Any
 
 from proto_schema import operators
 from proto_schema.attributes import get_attribute_value
+from proto_schema.dtypes import element_count
 from proto_schema.errors import bounded
 from proto_schema.inference import rows
 from proto_schema.inference.site import ABSENT, Misfit, Scope, Site, check_inputs
 from proto_schema.inference.types import (
     MOST,
+    MOST_AXES,
     Content,
     MapOf,
     OptionalOf,
@@ -26,7 +28,9 @@ from proto_schema.inference.types import (
     Tensor,
     Type,
     content_of,
+    followed,
     from_proto,
+    says_more,
     to_proto,
 )
 from proto_schema.onnx import (
@@ -151,7 +155,7 @@ class Walk:
                 values.types[name] = held
         for sparse in graph.sparse_initializer:
             name = (sparse.values.name if sparse.values is not None else None) or ""
-            values.types.setdefault(name, Sparse(_dtype_of(sparse), tuple(sparse.dims)))
+            values.types.setdefault(name, followed(Sparse(_dtype_of(sparse), tuple(sparse.dims))))
         declared = {item.name or "": item for item in (*graph.value_info, *graph.output)}
         self.nodes(graph.node, values, declared, opsets, references, depth, declare)
         found = []
@@ -189,13 +193,15 @@ class Walk:
                     raise InferenceError(text, f"node[{index}]") from None
                 self.problems.append(text)
                 made = [None] * len(node.output)
+            title = ""
             for place, name in enumerate(node.output):
                 if not name:
                     continue
-                found = made[place] if place < len(made) else None
+                found = followed(made[place]) if place < len(made) else None
                 said = declared.get(name)
                 if said is not None:
-                    what = f"{_named(node)}: output {name!r}"
+                    title = title or _named(node)
+                    what = f"{title}: output {name!r}"
                     found = self.agreed(self._type(said), found, what, f"output[{place}]", f"node[{index}]")
                 types[name] = found
 
@@ -318,6 +324,8 @@ class Walk:
         """The type of a tensor that the file holds, with its content if it is small."""
         shape = tuple(tensor.dims)
         dtype = tensor.data_type or 0
+        if len(shape) > MOST_AXES:
+            return Tensor(dtype)
         content = stored_content(tensor, shape) if self.propagate else None
         held = Tensor(dtype, shape, content)
         return held if content is not None else self.types.setdefault(held, held)
@@ -417,7 +425,7 @@ def _dtype(code: int) -> str:
 
 def _declare(item: ValueInfoProto, type_: Type | None) -> None:
     proto = to_proto(type_)
-    if proto is not None:
+    if proto is not None and not says_more(item.type):
         if item.type is not None and item.type.denotation is not None:
             proto.denotation = item.type.denotation
         item.type = proto
@@ -451,7 +459,12 @@ def _named(node: NodeProto) -> str:
 
 
 def _outputs(node: NodeProto) -> str:
-    return ", ".join(repr(name) for name in node.output if name) or "nothing"
+    """The first outputs: a node may have very many, and each of them may bring a problem that names the node."""
+    names = [repr(name) for name in node.output[:_SHOWN] if name]
+    return ", ".join(names + ["..."] * (len(node.output) > _SHOWN)) or "nothing"
+
+
+_SHOWN = 4
 
 
 def _opsets(imports: Sequence[Any]) -> dict[str, int]:
@@ -509,9 +522,7 @@ MOST_FLOATS = 16  # factors and limits of sizes; biases are no content
 
 def stored_content(tensor: TensorProto, shape: tuple[int, ...]) -> Content:
     """The elements of a small tensor of numbers; None for others, and where its data cannot be read."""
-    size = 1
-    for dim in shape:
-        size *= dim
+    size = element_count(shape)
     floats = tensor.data_type not in _INTEGERS
     if (
         size > (MOST_FLOATS if floats else MOST)

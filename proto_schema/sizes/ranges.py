@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias, TypeVar
 
 Bound: TypeAlias = "int | None"
 Span: TypeAlias = "tuple[int | None, int | None]"
+
+
+class Bounded(Protocol):
+    """What has a range."""
+
+    low: Bound
+    high: Bound
+
+
+B = TypeVar("B", bound=Bounded)
 
 
 def added(one: Span, other: Span) -> Span:
@@ -63,3 +73,14 @@ def either(spans: Sequence[Span]) -> Span:
         None if None in lows else min(end for end in lows if end is not None),
         None if None in highs else max(end for end in highs if end is not None),
     )
+
+
+def of_sum(terms: Mapping[tuple[B, ...], int]) -> Span:
+    """The range of a sum of products, from those of the factors."""
+    total: Span = (0, 0)
+    for product, count in terms.items():
+        part: Span = (1, 1)
+        for factor in product:
+            part = multiplied(part, (factor.low, factor.high))
+        total = added(total, scaled(part, count))
+    return total

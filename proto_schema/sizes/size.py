@@ -17,7 +17,8 @@ None (unknown) from the ranges.
 
 Sizes share what they are made of, so that an expression may be small as a graph and very large as a text.  Whatever
 walks an expression meets each distinct part once.  A part whose text would be longer than `LONGEST` is ordered,
-compared and written by a digest of its content instead.
+compared and written by a digest of its content instead.  A sum has at most `MOST_TERMS` products, about: one that makes
+more becomes a factor, its quotient by 1.  That is exact, but sizes of such factors may be equal without being found so.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ from proto_schema.sizes.symbols import Symbol
 
 LONGEST = 2000
 """Characters, about, of the longest expression that is written out."""
+
+MOST_TERMS = 64
+"""Products in a sum, about: without a limit 40 factors `a + 1` would be 2**40 products."""
 
 _MOST_ITEMS = 16  # of a minimum or maximum that is made by moving sums into it
 
@@ -249,9 +253,12 @@ class Size:
             return Size({product: count * other for product, count in self.terms.items()}) if other else 0
         if not isinstance(other, Size):
             return NotImplemented
+        mine, others = self.terms, other.terms
+        if len(mine) * len(others) > MOST_TERMS and len(mine) > 1 < len(others):
+            mine, others = _kept(mine), _kept(others)
         made: Terms = {}
-        for one, count in self.terms.items():
-            for two, times in other.terms.items():
+        for one, count in mine.items():
+            for two, times in others.items():
                 product = tuple(sorted(one + two, key=_order)) if one and two else one or two
                 made[product] = made.get(product, 0) + count * times
         return _made(made)
@@ -352,16 +359,21 @@ def _terms(size: Dim) -> Terms:
 
 def _made(terms: Terms) -> Dim:
     terms = {product: count for product, count in terms.items() if count}
-    if not terms:
-        return 0
-    return terms[()] if len(terms) == 1 and () in terms else Size(terms)
+    return Size(terms) if terms.keys() - {()} else terms.get((), 0)
 
 
 def _sum(one: Terms, other: Terms, times: int) -> Dim:
     made = dict(one)
     for product, count in other.items():
         made[product] = made.get(product, 0) + times * count
+    if len(made) > MOST_TERMS and len(one) > 1:
+        return _sum(other, _kept(one), 1) if times == 1 else _sum(_kept(one), other, times)
     return _made(made)
+
+
+def _kept(terms: Terms) -> Terms:
+    """A long sum as one factor."""
+    return {(Quotient(Size(terms), 1),): 1}
 
 
 def _atom(atom: Atom) -> Size:
@@ -442,7 +454,7 @@ def bounds(size: Dim) -> Span:
 
 
 def _bounds_of_sum(size: Size) -> Span:
-    span = _plain_bounds(size.terms)
+    span = ranges.of_sum(size.terms)
     for product, count in size.terms.items():
         atom = product[0] if len(product) == 1 else None
         if atom is None or isinstance(atom, Symbol):
@@ -450,27 +462,17 @@ def _bounds_of_sum(size: Size) -> Span:
         others = _made({other: times for other, times in size.terms.items() if other != product})
         if not isinstance(atom, Quotient):
             # the sum is one of those with an item in place of the choice, and the least or greatest of them
-            spans = [_plain_bounds(_terms(others + count * item)) for item in atom.items]
+            spans = [ranges.of_sum(_terms(others + count * item)) for item in atom.items]
             least = isinstance(atom, Least) == (count > 0)
             for low, high in (ranges.either(spans), *[(None, high) if least else (low, None) for low, high in spans]):
                 span = ranges.both(span, (low, high))
         elif isinstance(number := atom.denominator, int):
             # `n*(a//n)` is `a` less a remainder between 0 and n-1: so `a - n*(a//n)` and `a - a//n` have bounds
-            inner = _plain_bounds(_terms(number * others + count * atom.numerator))
+            inner = ranges.of_sum(_terms(number * others + count * atom.numerator))
             low, high = ranges.added(inner, ranges.scaled((0, number - 1), -count))
             whole = None if low is None else -(-low // number), None if high is None else high // number
             span = ranges.both(span, whole)
     return span
-
-
-def _plain_bounds(terms: Terms) -> Span:
-    total: Span = (0, 0)
-    for product, count in terms.items():
-        part: Span = (1, 1)
-        for atom in product:
-            part = ranges.multiplied(part, (atom.low, atom.high))
-        total = ranges.added(total, ranges.scaled(part, count))
-    return total
 
 
 def _bounds_of_quotient(numerator: Dim, denominator: Dim) -> Span:

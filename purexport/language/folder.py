@@ -109,7 +109,7 @@ def files_beside(source: Path) -> dict[str, bytes]:
     """The files of the tokenizer and of `generate` in a folder, by name."""
     names = {path.name for pattern in _BESIDE for path in source.glob(pattern)}
     names -= {path.name for pattern in _NOT_BESIDE for path in source.glob(pattern)}
-    return {name: (source / name).read_bytes() for name in sorted(names)}
+    return {name: (source / name).read_bytes() for name in sorted(names) if (source / name).is_file()}
 
 
 def configs_of(model: Any) -> dict[str, bytes]:
@@ -122,10 +122,10 @@ def configs_of(model: Any) -> dict[str, bytes]:
 
 
 def refuse_others(out: Path, files: Mapping[str, bytes]) -> None:
-    """Raise FileExistsError where one of these files is in the folder with another content."""
+    """Raise FileExistsError where one of these files is in the folder with another content, or is no regular file."""
     for name, content in files.items():
         path = out / name
-        if path.exists() and path.read_bytes() != content:
+        if path.exists() and (not path.is_file() or path.read_bytes() != content):
             raise FileExistsError(
                 errno.EEXIST, "it is there already and says something else; choose another folder", str(path)
             )

@@ -78,6 +78,8 @@ def to(target: str) -> list[list[str]]:
     ]
 
 
+NOT_IN_PLACE = ("salvage", "html", "extract", "merge", "quantize")  # their result has not all that is in the model
+
 # words, the file that the message names
 NEVER: list[tuple[list[str], str]] = [
     *((words, "m.onnx.data") for words in to("m.onnx.data")),
@@ -88,6 +90,9 @@ NEVER: list[tuple[list[str], str]] = [
     *((words, "m.onnx") for words in to("../folder/m.onnx") if words[0] in ("salvage", "html")),
     (["run", "m.onnx", "--input", "x=@x.npy", "-o", "x.npy"], "x.npy"),
     (["run", "m.onnx", "--inputs", "w.npz", "-o", "w.npz"], "w.npz"),
+    *((words, "m.onnx") for words in to("m.onnx") if words[0] in NOT_IN_PLACE),
+    *((words, "link.onnx") for words in to("link.onnx") if words[0] in NOT_IN_PLACE),
+    *((words, "m.onnx") for words in to("../folder/m.onnx") if words[0] in ("salvage", "html", "quantize")),
     ([*EXPORT, "-o", "net.py"], "net.py"),
     (["export", "net:Net", *EXPORT[2:], "-o", "net.py"], "net.py"),
     ([*EXPORT, "--weights", "w.pt", "-o", "w.pt"], "w.pt"),

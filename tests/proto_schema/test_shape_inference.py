@@ -284,3 +284,26 @@ def test_large_weights_are_not_read() -> None:
     tracemalloc.stop()
     assert made.graph is not None and made.graph.initializer[0] is weight
     assert peak < 1 << 20
+
+
+def test_very_many_axes() -> None:
+    """A shape of more than 64 sizes stays where a file declares it, and makes no other value's shape."""
+    long, longest = ", ".join(["2"] * 65), ", ".join(["2"] * 64)
+    text = f"""
+    g (float[{long}] x, float[{longest}] z, float[n] one) => (float[{long}] y, float c, float s)
+    <int64[3] axes = {{0, 1, 2}}, int64[62] many = {{{", ".join(map(str, range(62)))}}}> {{
+        a = Relu(x)
+        y = Relu(a)
+        b = Relu(z)
+        k = Size(x)
+        s = Cast <to = 1> (k)
+        three = Unsqueeze(one, axes)
+        c = Unsqueeze(three, many)
+    }}"""
+    found = inferred(text)
+    assert found["y"] == f"float[{long}]"
+    assert found["a"] == "float[?]"
+    assert found["b"] == f"float[{longest}]"
+    assert found["three"] == "float[1, 1, 1, n]"
+    assert found["c"] == "float[]"
+    assert found["s"] == "float[]"

@@ -71,6 +71,32 @@ def test_equal_bytes_lie_once(options: dict[str, Any], tmp_path: Path) -> None:
     assert sorted(os.listdir(folder)) == ["a.onnx", "b.onnx", "model.onnx.data"] and data.read_bytes() == before
 
 
+def test_ranges_that_overlap(tmp_path: Path) -> None:
+    """Of those the first is compared, and the others are written as they are: never with the bytes of another."""
+    data = np.tile(np.arange(1000, dtype=np.uint8), 9)
+    (tmp_path / "w.data").write_bytes(data.tobytes())
+    found = [(0, 4000), (1000, 4000), (256, 4000), (5000, 4000), (0, 4000)]
+    tensors = []
+    for place, (offset, length) in enumerate(found):
+        entries = {"location": "w.data", "offset": str(offset), "length": str(length)}
+        held = [ps.StringStringEntryProto(key=key, value=value) for key, value in entries.items()]
+        tensors.append(
+            ps.TensorProto(name=f"w{place}", data_type=2, dims=[length], data_location=1, external_data=held)
+        )
+    graph = ps.GraphProto(name="g", initializer=tensors)
+    (tmp_path / "m.onnx").write_bytes(ps.ModelProto(ir_version=8, graph=graph).SerializeToString())
+    folder = tmp_path / "to"
+    folder.mkdir()
+    done = ps.share({name: ps.load(tmp_path / "m.onnx") for name in NAMES}, folder)
+    for name in NAMES:
+        held_now = ps.load(folder / name).graph
+        assert held_now is not None
+        for tensor, (offset, length) in zip(held_now.initializer, found, strict=True):
+            assert np.array_equal(to_array(tensor), data[offset : offset + length])
+    assert done.tensors == 10
+    assert done.stored == 3  # that at 0, which is that at 5000 too; those at 256 and at 1000, which begin inside of it
+
+
 def test_data_goes_with_its_last_model(tmp_path: Path) -> None:
     """A save of one model leaves the data to the other one."""
     ps.share(models(NEW), tmp_path, "w.bin")

@@ -11,6 +11,7 @@ import pytest
 
 import proto_schema as ps
 from proto_schema.sizes import ContradictionError, Equations, Size, evaluated, maximum, minimum, parse, symbol
+from proto_schema.sizes.size import MOST_TERMS
 
 B, S, P, H = map(symbol, ("batch", "seq", "past", "h"))
 ODD = symbol("batch-size")
@@ -246,3 +247,29 @@ def test_a_minimum_of_many_sums_of_minima_stays_small() -> None:
     for place in range(10):
         total += minimum(symbol(f"a{place}"), symbol(f"b{place}"))
     assert str(minimum(total, P)).count("min(") == 11
+
+
+def test_sums_stay_short() -> None:
+    """A product of many sums, and a sum of many symbols: short, exact, and equal where they are made alike."""
+    many = [symbol(f"s{at}") for at in range(400)]
+    values = {f"s{at}": at % 5 for at in range(400)}
+
+    def product() -> Any:
+        return functools.reduce(lambda total, size: total * (size + 1), many[:60], 1)
+
+    whole = sum(at % 5 for at in range(400))
+    total: Any = sum(many)
+    rows = [
+        (product(), functools.reduce(lambda found, at: found * (at % 5 + 1), range(60), 1)),
+        (total, whole),
+        (3 - total, 3 - whole),
+        (total // 7, whole // 7),
+        (total * total, whole * whole),
+        (sum(many[:200]) - sum(many[200:]), sum(at % 5 for at in range(200)) - sum(at % 5 for at in range(200, 400))),
+    ]
+    for size, number in rows:
+        assert len(size.terms) <= MOST_TERMS
+        assert size.at(values) == size.replaced(values) == number
+    assert product() == product()
+    assert total - total == 0
+    assert sum(many[:200]) - sum(many[:200]) == 0

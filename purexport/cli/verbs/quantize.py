@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from typing import Any
 
 import proto_schema as ps
@@ -53,7 +54,9 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 
 def run(args: argparse.Namespace) -> int:
     """Quantize, write, report."""
+    from proto_schema.owned import files_of
     from proto_schema.quantization import Scheme, measured, planned, quantize
+    from proto_schema.targets import judge
 
     if args.output is None and not args.dry_run:
         raise UsageError("say where to write the result, as in -o q.onnx, or --dry-run to write nothing")
@@ -74,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
     made = quantize(model, scheme, target=args.target)
     report = (measured if args.dry_run else planned)(model, scheme, target=args.target)
     if not args.dry_run:
+        # the weights of before are not in the result: in place they would be lost
+        judge(os.fspath(args.output), "model", files_of(os.fspath(args.file)), args.force)
         ps.save(made, args.output, external_data=_has_data_files(model) or None, overwrite=args.force)
     facts: dict[str, Any] = {"file": args.file, "output": args.output, "dry_run": args.dry_run, **report.as_dict()}
     text = json.dumps(facts, indent=2) if args.json else "\n".join(titled(line) for line in report.lines())
