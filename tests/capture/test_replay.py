@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from purexport.capture.trace import torchscript
-from purexport.capture.trace.replay import SHAPES, Asked, UnfitError, _Kernels
+from purexport.capture.trace.replay import SHAPES, Asked, Kernels, UnfitError
 
 OWNED = torch.ones(4)
 aten = torch.ops.aten
@@ -110,7 +110,7 @@ OTHERWISE: list[tuple[Any, tuple[Any, ...]]] = [
 
 @pytest.mark.parametrize(("overload", "args"), OTHERWISE, ids=range(len(OTHERWISE)))
 def test_operands_that_are_not_plain(overload: Any, args: tuple[Any, ...]) -> None:
-    assert _described(_Kernels(()).run(overload, args, {})) == _described(overload(*args))
+    assert _described(Kernels(()).run(overload, args, {})) == _described(overload(*args))
 
 
 def test_the_numbers_up_to_one_are_fewer_nodes() -> None:

@@ -73,6 +73,31 @@ def written_to(x: Tensor) -> Tensor:
     return x * number
 
 
+def in_pieces(size: int) -> Callable[[Tensor], Tensor]:
+    """A loop over pieces of the rows: one step for every example and for every size near to it."""
+
+    def summed(x: Tensor) -> Tensor:
+        total = torch.zeros(4)
+        for start in range(0, x.shape[0], size):
+            total = total * 0.5 + x[start : start + size].sum(0)
+        return total
+
+    return summed
+
+
+def in_padded_pieces(x: Tensor) -> Tensor:
+    pieces = torch.nn.functional.pad(x, (0, 0, 0, -x.shape[0] % 256)).reshape(-1, 256, 4)
+    total = torch.zeros(4)
+    for place in range(pieces.shape[0]):
+        total = total * 0.5 + pieces[place].sum(0)
+    return total
+
+
+def up_to_a_table(x: Tensor) -> Tensor:
+    """The model runs up to 100 rows only, which is one piece and a half."""
+    return in_pieces(64)(x + torch.ones(100, 4)[: x.shape[0]])
+
+
 @torch.jit.script
 def times(x: Tensor, number: int) -> Tensor:
     return x * number
@@ -84,6 +109,14 @@ CASES = {
     "a root of another size": Case(lambda x: x * math.sqrt(x.shape[1]), False),
     "a rest of the size, which is 0 for its multiples, too": Case(lambda x: x * float(x.shape[0] % 3 + 1), True),
     "a loop over the rows": Case(steps, True),
+    "a loop over pieces of 64 rows": Case(in_pieces(64), True),
+    "a loop over pieces of 1024 rows": Case(in_pieces(1024), True),
+    "a loop over padded pieces": Case(in_padded_pieces, True),
+    "a loop over pieces, where a table ends the rows": Case(up_to_a_table, True),
+    "a loop over pieces of a size that is not dynamic": Case(
+        lambda x: x + in_pieces(64)(x.T.reshape(4, -1)[:, :1].T), False
+    ),
+    "a number of rows beyond a bound": Case(lambda x: x * (1 if x.shape[0] <= 512 else 2), True),
     "a tensor of that length": Case(lambda x: x + torch.arange(int(x.shape[0]))[:, None], True),
     "a literal of the size": Case(lambda x: x / torch.tensor(float(x.shape[0])), True),
     "the larger of two sizes": Case(lambda x: x * max(x.shape[0], x.shape[1]), True),
@@ -91,6 +124,7 @@ CASES = {
     "one of two numbers": Case(lambda x: x * (2 if x.shape[0] > 4 else 1), True),
     "a branch on the size": Case(long_or_short, False, branch=(5, 6)),
     "a branch for a size of one": Case(lambda x: -x if x.shape[0] == 1 else x, False, branch=(1,)),
+    "a branch on a large size": Case(lambda x: x if x.shape[0] <= 512 else x.exp(), False, branch=(600,)),
     "a check of the size": Case(checked, False),
     "causal but for a single query with a single key": Case(attention, False),
     "causal but for a single query with several keys": Case(attention_to_twice_as_many, True),
@@ -116,7 +150,7 @@ def test_held(name: str) -> None:
     assert len(branches) == bool(case.branch)
     assert all("test_specialized_axes.py:" in text for text in said + branches)
     data = program.model_proto.SerializeToString()
-    for rows in (1, 3, 5, 6):
+    for rows in (1, 3, 5, 6, *case.branch):
         x = torch.rand(rows, 4)
         if case.held and rows != 3:
             with pytest.raises(Exception, match="Got invalid dimensions for input: x"):

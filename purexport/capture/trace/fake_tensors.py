@@ -16,8 +16,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from purexport.aten.graph import AtenGraph
 from purexport.capture.core.module_tensors import Owned, placed
+from purexport.capture.trace.replay import Kernels
 from purexport.errors import ExportError
-from purexport.torch_patches.calls import operators_handed_to
+from purexport.torch_patches.calls import Handler, operators_handed_to
 from purexport.torch_patches.tracer import traced_in_kernels, tracing_state, untraced
 
 State = list[tuple[str, str, torch.Tensor]]
@@ -60,14 +61,31 @@ def paused() -> AbstractContextManager[None]:
     return operators_handed_to(_run)
 
 
+def for_shapes() -> AbstractContextManager[None]:
+    """Inside, costly operators give tensors of the right shape whose elements nobody has written.
+
+    Where the model asks for such an element, UnfitError ends the run.
+    """
+    kernels = Kernels(())
+
+    def run(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _paused(kernels.run, overload, args, kwargs)
+
+    return operators_handed_to(run)
+
+
 def _run(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _paused(shaped, overload, args, kwargs)
+
+
+def _paused(run: Handler, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if tracing_state() is None:
-        return shaped(overload, args, kwargs)
+        return run(overload, args, kwargs)
     if overload is torch.ops.aten.convolution.default:
         with traced_in_kernels():
             return torch.ops.aten._convolution.default(*args, False, False, True, True)
     with untraced():
-        return shaped(overload, args, kwargs)
+        return run(overload, args, kwargs)
 
 
 def shaped(overload: Any, args: Any, kwargs: Any) -> Any:

@@ -20,7 +20,7 @@ def together(sizes: Mapping[str, int], classes: bool) -> Sizes:
     The largest sizes grow least, so that the model does not become slow.
     """
     found: Sizes = {}
-    sums = _sums(sizes)
+    sums = sums_among(sizes)
     groups = _classes(sizes) if classes else [[label] for label in sizes]
     factor = 1
     for group in sorted(groups, key=lambda group: -sizes[group[0]]):
@@ -61,26 +61,28 @@ def beside(sizes: Mapping[str, int], changed: Iterable[str], step: int) -> Sizes
 def _changed(sizes: Mapping[str, int], others: Mapping[str, int]) -> Sizes:
     """The sizes with some others, and sums of sizes still sums."""
     found = {**sizes, **others}
-    sums = _sums(sizes)
+    sums = sums_among(sizes)
     for label in sorted(sums, key=lambda label: sizes[label]):
         if any(found[part] != sizes[part] for part in sums[label]):
             found[label] = sum(found[part] for part in sums[label])
     return found
 
 
-def doubled(sizes: Mapping[str, int], label: str, classes: bool) -> Iterator[Sizes]:
-    """Sizes at which one label is twice as long: alone, with the sums it is a part of, with the labels of its size."""
+def doubled(sizes: Mapping[str, int], label: str, classes: bool, factor: int = 2) -> Iterator[Sizes]:
+    """Sizes at which one label is `factor` times as long: alone, with the sums it is a part of, with the labels of its
+    size.
+    """
     grown = {other for other, size in sizes.items() if other == label or (classes and size == sizes[label])}
-    changed = {**sizes, **{other: 2 * sizes[other] for other in grown}}
+    changed = {**sizes, **{other: factor * sizes[other] for other in grown}}
     yield changed
-    sums = {whole: parts for whole, parts in _sums(sizes).items() if whole not in grown}
+    sums = {whole: parts for whole, parts in sums_among(sizes).items() if whole not in grown}
     summed = dict(changed)
     for whole in sorted(sums, key=lambda whole: sizes[whole]):
         summed[whole] += sum(summed[part] - sizes[part] for part in sums[whole])
     if summed != changed:
         yield summed
     if not classes and sum(size == sizes[label] for size in sizes.values()) > 1:
-        yield from doubled(sizes, label, classes=True)
+        yield from doubled(sizes, label, classes=True, factor=factor)
 
 
 def grown(sizes: Mapping[str, int], label: str) -> Iterator[Sizes]:
@@ -98,7 +100,7 @@ def _classes(sizes: Mapping[str, int]) -> list[list[str]]:
     return list(groups.values())
 
 
-def _sums(sizes: Mapping[str, int]) -> dict[str, tuple[str, str]]:
+def sums_among(sizes: Mapping[str, int]) -> dict[str, tuple[str, str]]:
     """Each label whose size is the sum of the sizes of two other labels, with those two."""
     groups = [group for group in _classes(sizes) if sizes[group[0]] > 0]
     parts = [label for group in groups for label in group[:2]]

@@ -45,7 +45,7 @@ class Asked:
         Raises UnfitError where they are not known without running the model.
         """
         given = [tensor.detach().clone() for tensor in tensors]
-        kernels = _Kernels(self.state)
+        kernels = Kernels(self.state)
         try:
             with torch.no_grad(), operators_handed_to(kernels.run):
                 found = torch._C._jit_interpret_graph(self.graph, (*given, *self.state))  # type: ignore[attr-defined]
@@ -95,7 +95,7 @@ def _count(graph: Any) -> int:
     return sum(1 for _ in next(graph.outputs()).node().inputs())
 
 
-class _Kernels:
+class Kernels:
     """Runs operators, the costly ones for their shapes alone."""
 
     def __init__(self, state: Sequence[torch.Tensor]) -> None:

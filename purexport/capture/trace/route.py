@@ -31,7 +31,7 @@ from purexport.capture.core.route import Route
 from purexport.capture.core.structures import Path, results_in
 from purexport.capture.script.route import interpret_script
 from purexport.capture.trace import torchscript
-from purexport.capture.trace.fake_tensors import attributes, on_fakes, paused, refuse_lost
+from purexport.capture.trace.fake_tensors import attributes, for_shapes, on_fakes, paused, refuse_lost
 from purexport.capture.trace.specialized_axes import Found, Taken, specialized_axes
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
@@ -68,16 +68,19 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         assigned[:] = [path for path, _ in changed]
         return [_as_tensor(leaf) for _, leaf in found] + [tensor for _, tensor in changed]
 
-    def record(tensors: Sequence[torch.Tensor], probe: bool = False) -> torchscript.Recorded:
-        with _refusals(), attributes_kept(request.model), paused() if fake else nullcontext():
+    def record(
+        tensors: Sequence[torch.Tensor], probe: bool = False, shapes_alone: bool = False
+    ) -> torchscript.Recorded:
+        kernels = paused() if fake else for_shapes() if shapes_alone else nullcontext()
+        with _refusals(), attributes_kept(request.model), kernels:
             # the model may write to its arguments, and each further trace must get the original ones
             given = [tensor.detach().clone() for tensor in tensors] if fake is None else list(map(fake, tensors))
             return torchscript.trace(function, given, flat.names, state, modules, bool(axes), request.numbers, probe)
 
-    def again(tensors: Sequence[torch.Tensor]) -> Taken:
+    def again(tensors: Sequence[torch.Tensor], shapes_alone: bool) -> Taken:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            other = record(tensors, True)
+            other = record(tensors, True, shapes_alone)
         return Taken(other.read(), other.decisions)
 
     random = torch.get_rng_state()
@@ -124,10 +127,10 @@ def _interpreted(
         found.graph.outputs = list(found.result)
         return found
 
-    def again(given: Sequence[torch.Tensor]) -> Taken:
+    def again(given: Sequence[torch.Tensor], shapes_alone: bool) -> Taken:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            other = record(given, True)
+            other = record(given, True, shapes_alone)
         return Taken(interpret(other, given, axes).graph, other.decisions)
 
     found = interpret(recorded, flat.tensors, axes)

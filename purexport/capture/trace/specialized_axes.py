@@ -10,6 +10,9 @@ graphs are compared.
   not held.
 - Other calls: the model takes another path at those sizes.  Nothing is held; a remark says where, and which way the
   file goes.
+
+A loop over pieces of a size (`for start in range(0, n, 64)`) takes one step for every size up to a piece.  So each axis
+is also made much longer, one at a time.  Such a trace computes only shapes where operators are costly.
 """
 
 from __future__ import annotations
@@ -34,6 +37,9 @@ from purexport.errors import ExportError
 MANY = 1 << 20
 # by how much sizes grow, so that their rests change
 STEPS = (1, 2, 4, 8, 16, 32)
+# sizes beyond the pieces that models take: 1024, else 256, else 64; and the values in the inputs of such a trace
+FAR = (1040, 272, 80)
+MANY_FAR = 4 * MANY
 # labels that are tried one by one; where there are more, those of one size change together
 FEW = 8
 # where it is not known which number differs, or whether one does
@@ -50,6 +56,10 @@ class Taken:
     graph: AtenGraph
     decisions: list[tuple[str, bool]]
     asked: Asked | None = None
+
+
+# tensors, and whether costly operators may leave their results unwritten -> the trace
+Again = Callable[[list[torch.Tensor], bool], Taken]
 
 
 @dataclass
@@ -72,17 +82,22 @@ class _Probe:
 
 def specialized_axes(
     first: Taken,
-    again: Callable[[list[torch.Tensor]], Taken],
+    again: Again,
     tensors: Sequence[torch.Tensor],
     names: Sequence[str],
     axes: Mapping[str, Axes],
 ) -> Found:
-    """What `first` holds.  `again` traces the model on other tensors; where the model does not run, nothing is said."""
+    """What `first` holds.
+
+    `again` traces the model on other tensors, if asked for shapes alone.  Where the model does not run, nothing is
+    said.
+    """
     search = _Search(first, again, tensors, [axes.get(name, {}) for name in names])
     search.become_large()
     search.become_small()
     search.change_rests()
     search.become_half()
+    search.become_far()
     for label in (label for label in search.labels if not search.sizes[label]):
         search.note(search.first_that_fits(probes.grown(search.sizes, label)))
     notes = [
@@ -99,7 +114,7 @@ class _Search:
     def __init__(
         self,
         first: Taken,
-        again: Callable[[list[torch.Tensor]], Taken],
+        again: Again,
         tensors: Sequence[torch.Tensor],
         axes: Sequence[Axes],
     ) -> None:
@@ -167,6 +182,44 @@ class _Search:
     def _beside(self, step: int, label: str) -> list[Sizes]:
         return [probes.beside(self.sizes, [label], step)]
 
+    def become_far(self) -> None:
+        """Make each label that is not held much longer, by the largest factor at which the model runs.
+
+        A sum grows with its parts; alone it would fit nothing.
+        """
+        left_out = {item.axis for item in self.held()} | probes.sums_among(self.sizes).keys()
+        for label in self.labels:
+            if label in left_out or not self.sizes[label]:
+                continue
+            for goal in FAR:
+                factor = -(-goal // self.sizes[label])
+                if factor > 2 and self.note_far(label, factor):
+                    break
+
+    def note_far(self, label: str, factor: int) -> bool:
+        """Note what differs where a label is so many times longer; False where the model does not run there.
+
+        First everything grows that may have to fit the label.  What differs there is tried with the label alone, too.
+        """
+        attempts = list(probes.doubled(self.sizes, label, not self.few, factor))
+        for sizes in reversed(attempts):
+            if self.count(sizes) > MANY_FAR:
+                continue
+            probe = self.first_that_fits([sizes], far=True)
+            if probe is None:
+                continue
+            if probe.branch is None or sizes == attempts[-1]:
+                self.note(probe)
+            if probe.places and sizes != attempts[0]:
+                alone = self.first_that_fits(attempts[:1], far=True)
+                self.note(alone if alone is not None and alone.branch is None else None)
+            return True
+        return False
+
+    def count(self, sizes: Sizes) -> int:
+        """The values in the inputs at these sizes."""
+        return sum(math.prod(shape) for shape in self._shapes(sizes))
+
     def label_by_label(self, together: _Probe | None, alone: Callable[[str], Iterable[Sizes]]) -> None:
         for label in self.labels:
             probe = self.first_that_fits(alone(label))
@@ -183,7 +236,7 @@ class _Search:
     def longer(self) -> Iterator[Sizes]:
         """All sizes larger, at first independent of each other."""
         for sizes in (*(probes.together(self.sizes, classes) for classes in (False, True)), probes.twice(self.sizes)):
-            if sum(math.prod(shape) for shape in self._shapes(sizes)) <= MANY:
+            if self.count(sizes) <= MANY:
                 yield sizes
 
     def held(self) -> list[Specialised]:
@@ -199,7 +252,7 @@ class _Search:
                 found.setdefault(label, Specialised(label, self.sizes[label], place))
         return [found[label] for label in self.sizes if label in found]
 
-    def first_that_fits(self, attempts: Iterable[Sizes]) -> _Probe | None:
+    def first_that_fits(self, attempts: Iterable[Sizes], far: bool = False) -> _Probe | None:
         """The trace at the first sizes at which the model takes the example's path, else at the last that it takes."""
         probe = None
         for sizes in attempts:
@@ -213,7 +266,7 @@ class _Search:
             if differs in self.paths:  # the model takes a path that was seen
                 continue
             try:
-                other = self.again(tensors)
+                other = self.again(tensors, far)
             except ExportError:  # the model does not run on those sizes
                 continue
             difference = _Difference(self.first, other)
