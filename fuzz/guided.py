@@ -27,6 +27,7 @@ from proto_schema.checking import graphs, models, nodes, types
 from proto_schema.checking import tensors as checking_tensors
 from proto_schema.derived import strided
 from purexport.weights import (
+    gguffile,
     index,
     jsontext,
     npy,
@@ -39,11 +40,10 @@ from purexport.weights import (
     unpickle,
     ziparchive,
 )
-from purexport.weights.gguf import reader as gguf
 
 CODEC = (wire, fields, scalars, payload, interpret, codec)
 PICKLED = (torchzip, torchlegacy, unpickle, torchvalues, statedict)
-READERS = (jsontext, safetensors, *PICKLED, ziparchive, gguf, npy, index, stored, strided)
+READERS = (jsontext, safetensors, *PICKLED, ziparchive, gguffile, npy, index, stored, strided)
 CHECKER = (external, tensors, graphs, models, nodes, types, checking_tensors)
 _LOOK = ("elements", "values", "paths", "locate", "sizes", "forms", "compare", "histograms", "html")
 _WRITE = ("orders", "rewrite", "edit", "extract", "salvage")

@@ -174,6 +174,7 @@ READERS: dict[str, Reader] = {
     "convert": verb("convert", "{model}", "--opset", "13", "--dry-run"),
     "simplify": verb("simplify", "{model}", "-o", "{out}"),
     "run": verb("run", "{model}"),
+    "compare": verb("compare", "{model}", "{model}", "--input", "x=float32[2]"),
     "quantize": verb("quantize", "{model}", "--type", "float16", "-o", "{out}"),
     "share": verb("share", "{model}", "-o", "{out}", "--dry-run"),
     "merge": verb("merge", "{model}", "{model}", "--prefix", "a/", "-o", "{out}"),

@@ -18,11 +18,10 @@ from proto_schema.graphs.names import free_names
 from purexport import dtypes
 from purexport.runtime import forms
 from purexport.runtime.packages import installed
-from purexport.runtime.sessions import Sessions, run
+from purexport.runtime.sessions import WITH_ARRAYS, Sessions, run
 
 ONNXRUNTIME = "onnxruntime"
 EVALUATOR = "the evaluator"
-_NO_ARRAYS = {torch.bfloat16, torch.float8_e4m3fn, torch.float8_e4m3fnuz, torch.float8_e5m2, torch.float8_e5m2fnuz}
 
 
 @dataclass
@@ -110,7 +109,7 @@ def _evaluated(model: ps.ModelProto, feed: Mapping[str, torch.Tensor], failure: 
 def as_array(tensor: torch.Tensor) -> Any:
     """A tensor as our evaluator takes it; what numpy has no type for goes as float32."""
     wide = tensor.detach().cpu()
-    return (wide.float() if wide.dtype in _NO_ARRAYS else wide).numpy()
+    return (wide if wide.dtype in WITH_ARRAYS else wide.float()).numpy()
 
 
 def node_results(

@@ -20,8 +20,17 @@ from purexport.runtime.packages import package
 
 LARGEST_MESSAGE = 1536 * 1024 * 1024
 _BITS = {1: torch.uint8, 2: torch.uint16}
-_NUMPY = frozenset({torch.bool, torch.float16, torch.float32, torch.float64})
-_NUMPY |= {torch.uint8, torch.int8, torch.uint16, torch.int16, torch.uint32, torch.int32, torch.uint64, torch.int64}
+WITH_ARRAYS: frozenset[torch.dtype] = frozenset({torch.bool, torch.float16, torch.float32, torch.float64})
+WITH_ARRAYS |= {
+    torch.uint8,
+    torch.int8,
+    torch.uint16,
+    torch.int16,
+    torch.uint32,
+    torch.int32,
+    torch.uint64,
+    torch.int64,
+}
 
 
 class Sessions:
@@ -84,7 +93,7 @@ def exact_session_of(model: bytes | str) -> Any:
 
 def run(session: Any, feed: Mapping[str, torch.Tensor]) -> list[Any]:
     """All results of a session, sequences as lists of tensors."""
-    plain = all(tensor.dtype in _NUMPY for tensor in feed.values())
+    plain = all(tensor.dtype in WITH_ARRAYS for tensor in feed.values())
     if plain and not any("bfloat16" in item.type or "float8" in item.type for item in session.get_outputs()):
         arrays = {name: tensor.cpu().numpy() for name, tensor in feed.items()}
         return [pytree.tree_map(torch.from_numpy, found) for found in session.run(None, arrays)]
@@ -94,7 +103,7 @@ def run(session: Any, feed: Mapping[str, torch.Tensor]) -> list[Any]:
 
 def _ort_value(tensor: torch.Tensor) -> Any:
     make = package("onnxruntime", "running a model").OrtValue
-    if tensor.dtype in _NUMPY:
+    if tensor.dtype in WITH_ARRAYS:
         return make.ortvalue_from_numpy(tensor.cpu().numpy())
     bits = tensor.cpu().contiguous().view(_BITS[tensor.element_size()])
     return make.ortvalue_from_numpy_with_onnx_type(bits.numpy(), onnx_element_type=dtypes.onnx_code(tensor.dtype))
@@ -118,7 +127,7 @@ def run_reference(model: ps.ModelProto, feed: Mapping[str, torch.Tensor]) -> lis
 
 
 def _array(tensor: torch.Tensor) -> Any:
-    if tensor.dtype in _NUMPY:
+    if tensor.dtype in WITH_ARRAYS:
         return tensor.cpu().numpy()
     bits = tensor.cpu().contiguous().view(_BITS[tensor.element_size()]).numpy()
     return bits.view(
@@ -128,7 +137,7 @@ def _array(tensor: torch.Tensor) -> Any:
 
 def _of_array(array: Any) -> torch.Tensor:
     dtype = getattr(torch, array.dtype.name)
-    if dtype in _NUMPY:
+    if dtype in WITH_ARRAYS:
         return torch.from_numpy(array)
     return torch.from_numpy(array.view(f"uint{8 * array.dtype.itemsize}")).view(dtype)
 

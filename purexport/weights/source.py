@@ -14,9 +14,8 @@ from typing import Any, TypeAlias
 from proto_schema.collection import paused_collection
 from proto_schema.sniff import what_it_is
 from purexport.errors import WeightsError
-from purexport.weights import index, npy, onnxfile, safetensors, torchlegacy, torchzip
+from purexport.weights import gguffile, index, npy, onnxfile, safetensors, torchlegacy, torchzip
 from purexport.weights.arrays import Mappings, stored
-from purexport.weights.gguf import reader as gguf
 from purexport.weights.stored import CheckpointFile, Path, Stored, listed, shown
 from purexport.weights.ziparchive import Archive
 
@@ -117,8 +116,8 @@ def _rows(file: CheckpointFile) -> list[Stored]:
         return npy.read_archive(archive) if npy.is_archive(archive) else torchzip.read(archive)
     if start.startswith(npy.MAGIC):
         return npy.read(file)
-    if start.startswith(gguf.MAGIC):
-        return gguf.read(file)
+    if start.startswith(gguffile.MAGIC):
+        return gguffile.read(file)
     if torchlegacy.begins(start):
         return torchlegacy.read(file)
     if torchlegacy.is_tar(start):

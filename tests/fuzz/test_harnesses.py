@@ -176,7 +176,7 @@ BROKEN = [
         "Violation: a range lies out",
     ),
     ("gguf", GGUF, ("purexport.weights.gguf.payload.whole", lambda *_: ()), "Violation: a tensor has another size"),
-    ("gguf", GGUF, ("purexport.weights.gguf.reader._infos", crash), "IndexError"),
+    ("gguf", GGUF, ("purexport.weights.gguffile._infos", crash), "IndexError"),
     ("checkpoints", MEASURED, ("purexport.weights.index.parsed", crash), "IndexError"),
     ("external", at("../outside/w.bin"), (external_data, "_check_location", ignore), "Violation: bytes from outside"),
     ("external", at("linked"), (external_data, "_FILE", os.O_NONBLOCK), "Violation: a file outside of the folder is o"),

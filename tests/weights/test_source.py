@@ -229,7 +229,7 @@ FILES: list[tuple[bytes, str]] = [
     (b"storages\0", "it is a tar archive, as the first versions of torch wrote it; load it with torch and save its"),
     (
         b"whatever this is",
-        "it is no checkpoint that is known: safetensors, an index, torch.save's archive, npz, npy or ONNX",
+        "it is no checkpoint that is known: safetensors, an index, torch.save's archive, GGUF, npz, npy or ONNX",
     ),
     (b"PK\3\4", "the directory at the end of the zip archive is missing; the file is cut off: copy it again"),
 ]
