@@ -1,7 +1,7 @@
 """A decoder's weights in fewer bits, and the check of the file that has them.
 
-The quantized file is compared with the same file of floats whose weights are rounded to the numbers that the codes
-mean, and this one, with the weights as they are, with torch.  So the bounds are the usual ones.
+The file with the weights as they are is compared with torch.  At each of its steps the quantized file is compared with
+the same file of floats whose weights are rounded to the numbers that the codes mean.  So the bounds are the usual ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 import proto_schema as ps
 from proto_schema.quantization import dequantized, quantize
 from purexport.errors import ExportError
-from purexport.language.checked import Run, check_steps
+from purexport.language.checked import Run, bound_of, check_steps, compared
 from purexport.language.step import Decoder
 from purexport.options import Quantization, quantization_of
 from purexport.program import ONNXProgram
@@ -40,13 +40,20 @@ class Quantized:
 
         Raises VerificationError where it is too far, or the quantized file from the numbers that its codes mean.
         """
-        with Sessions() as plain:
-            difference = check_steps(decoder, functools.partial(run, plain.open(self.before)))
         meant = dequantized(self.before, self.asked.scheme, target=self.asked.target)
-        with Sessions() as rounded, Sessions() as codes:
-            step: Any = _Step(functools.partial(run, rounded.open(meant)), decoder)
-            check_steps(step, functools.partial(run, codes.open(self.after, exact_session_of)))
-        return difference
+        with Sessions() as plain, Sessions() as rounded, Sessions() as codes:
+            floats = functools.partial(run, plain.open(self.before))
+            alike = _Alike(
+                functools.partial(run, rounded.open(meant)),
+                functools.partial(run, codes.open(self.after, exact_session_of)),
+                bound_of(decoder.dtype),
+            )
+
+            def runs(feed: dict[str, torch.Tensor]) -> Any:
+                alike.check(feed)
+                return floats(feed)
+
+            return check_steps(decoder, runs)
 
 
 def quantized(program: ONNXProgram, asked: Quantization) -> Quantized:
@@ -60,16 +67,15 @@ def quantized(program: ONNXProgram, asked: Quantization) -> Quantized:
     return Quantized(asked, before, after)
 
 
-class _Step:
-    """A decoder whose steps a file computes."""
+class _Alike:
+    """Two files on the same inputs, those of each step."""
 
-    def __init__(self, runs: Run, decoder: Decoder) -> None:
-        self._runs = runs
-        self._decoder = decoder
+    def __init__(self, rounded: Run, codes: Run, bound: float) -> None:
+        self._rounded, self._codes, self._bound = rounded, codes, bound
+        self._steps = 0
 
-    def step(self, *args: torch.Tensor) -> Any:
-        """Logits and cache, as the decoder's module gives them."""
-        return self._runs(dict(zip(self._decoder.input_names, args, strict=True)))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._decoder, name)
+    def check(self, feed: dict[str, torch.Tensor]) -> None:
+        """Raises VerificationError where an output of the second is too far from that of the first."""
+        for wanted, found in zip(self._rounded(feed), self._codes(feed), strict=True):
+            compared(wanted, found, self._steps, self._bound, ", quantized")
+        self._steps += 1

@@ -264,3 +264,63 @@ def test_an_empty_example_says_what_it_leaves_out() -> None:
     said = [text for text in program.report.warnings if "the file goes the way" in text]
     assert len(said) == 1
     assert "with True for the example and False where 'total' is 6, 'past' is 2" in said[0]
+
+
+class Growing(torch.nn.Module):
+    """A table of positions that is made anew where the text is longer than it, as that of FSMT."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(self.made(12), requires_grad=False)
+
+    def made(self, size: int) -> Tensor:
+        return torch.sin(torch.arange(float(size))[:, None] * torch.arange(1.0, 5.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[0] > self.table.shape[0]:
+            self.table = torch.nn.Parameter(self.made(x.shape[0]), requires_grad=False)
+        return x + self.table[: x.shape[0]]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_parameter_that_is_made_anew_at_other_sizes() -> None:
+    """The traces at other sizes leave the model as it was, and not with a table of which only the shape is known."""
+    model = Growing().eval()
+    before, numbers = model.table, model.table.detach().clone()
+    purexport.export(model, (X,), dynamic_axes={"x": {0: "n"}}, capture="trace", verify=True)
+    assert model.table is before
+    assert torch.equal(model.table, numbers)
+
+
+TABLES: dict[int, Tensor] = {}
+
+
+class Tabled(torch.nn.Module):
+    """Keeps tables by place where no export restores anything, and multiplies by large matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = torch.nn.Parameter(torch.eye(4, 8192), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        total = x @ self.wide @ self.wide.t()
+        for start in range(0, x.shape[0], 64):
+            if int(start) not in TABLES:
+                TABLES[int(start)] = table_of(int(start))
+            total = total + x[start : start + 64].sum() * TABLES[int(start)][1, 1]
+        return total
+
+
+def table_of(start: int) -> Tensor:
+    return torch.outer(torch.arange(64.0) + start, torch.arange(1.0, 513.0)).sin()
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::torch.jit.TracerWarning")
+def test_tables_that_a_model_keeps_have_their_numbers() -> None:
+    """The trace far beyond the example computes shapes alone, but not for what may be used again afterwards."""
+    TABLES.clear()
+    TABLES[0] = table_of(0)
+    purexport.export(Tabled().eval(), (X,), dynamic_axes={"x": {0: "n"}}, capture="trace")
+    assert max(TABLES) >= 1024
+    for start, table in TABLES.items():
+        assert torch.equal(table, table_of(start)), start

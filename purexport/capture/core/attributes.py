@@ -57,10 +57,13 @@ def watched(module: torch.nn.Module) -> Iterator[set[str]]:
 
 @contextmanager
 def attributes_kept(model: Any) -> Iterator[None]:
-    """The model runs inside.  Afterwards all attributes and buffers that it assigned are restored."""
+    """The model runs inside.  Afterwards all attributes, buffers and parameters that it assigned are restored.
+
+    A parameter is assigned by tables that grow with the input; a trace for shapes alone would leave one without values.
+    """
     modules = model.modules() if isinstance(model, torch.nn.Module) else ()
     plain = [module for module in modules if not isinstance(module, torch.jit.ScriptModule)]
-    held = [attributes for module in plain for attributes in (vars(module), module._buffers)]
+    held = [attributes for module in plain for attributes in (vars(module), module._buffers, module._parameters)]
     before = [dict(attributes) for attributes in held]
     try:
         yield

@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from purexport.aten.graph import AtenGraph
 from purexport.capture.core.module_tensors import Owned, placed
-from purexport.capture.trace.replay import Kernels
+from purexport.capture.trace.replay import Kernels, is_large_product
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import Handler, operators_handed_to
 from purexport.torch_patches.tracer import traced_in_kernels, tracing_state, untraced
@@ -62,11 +62,12 @@ def paused() -> AbstractContextManager[None]:
 
 
 def for_shapes() -> AbstractContextManager[None]:
-    """Inside, costly operators give tensors of the right shape whose elements nobody has written.
+    """Inside, products of large matrices give tensors of the right shape whose elements nobody has written.
 
-    Where the model asks for such an element, UnfitError ends the run.
+    Where the model asks for such an element, UnfitError ends the run.  All else is computed: a model may keep a table
+    for this length in a place of its own, as behind `functools.lru_cache`, and use it again after the export.
     """
-    kernels = Kernels(())
+    kernels = Kernels((), is_large_product)
 
     def run(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return _paused(kernels.run, overload, args, kwargs)

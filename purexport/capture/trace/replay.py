@@ -10,7 +10,7 @@ such elements ends the run.  So does a write to what the model owns.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +20,16 @@ from purexport.torch_patches.calls import operators_handed_to
 
 # elements of all operands, from which on an operator is costly
 COSTLY = 1 << 14
+# multiplications, from which on a product is large
+LARGE_PRODUCT = 1 << 24
 # numbers that are found out before all others: most models look at their sizes first
 HEAD = 8
 _FOLLOWS_VALUES = frozenset([torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output])
 # of which the interpreter knows nothing, or which run the user's code
 _UNKNOWN = ("prim::PythonOp", "prim::CallFunction")
+
+
+Costly = Callable[[Any, Sequence[torch.Tensor]], bool]
 
 
 class UnfitError(RuntimeError):
@@ -98,7 +103,8 @@ def _count(graph: Any) -> int:
 class Kernels:
     """Runs operators, the costly ones for their shapes alone."""
 
-    def __init__(self, state: Sequence[torch.Tensor]) -> None:
+    def __init__(self, state: Sequence[torch.Tensor], costly: Costly | None = None) -> None:
+        self.costly = costly or _is_costly
         self.state = {tensor.untyped_storage()._cdata for tensor in state}
         self.refused = ""
         self.unwritten: dict[int, Any] = {}  # storages whose elements mean nothing; kept, so that no other gets the key
@@ -113,7 +119,7 @@ class Kernels:
         if (unknown and follows_values) or (writes and not self.state.isdisjoint(storages)):
             self.refused = f"{overload} takes what is not known"
             raise UnfitError(self.refused)
-        if makes and _is_costly(tensors) and "device" not in kwargs:
+        if makes and self.costly(overload, tensors) and "device" not in kwargs:
             result = self._of_shapes(overload, args, kwargs)
             unknown = True
         else:
@@ -174,8 +180,26 @@ def _traits(overload: Any) -> tuple[bool, bool, bool]:
     return follows_values, schema.is_mutable, not (follows_values or schema.is_mutable or shares)
 
 
-def _is_costly(tensors: Sequence[torch.Tensor]) -> bool:
+def _is_costly(_: Any, tensors: Sequence[torch.Tensor]) -> bool:
     return bool(tensors) and tensors[0].is_floating_point() and sum(tensor.numel() for tensor in tensors) >= COSTLY
+
+
+def is_large_product(overload: Any, tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether an operator multiplies large matrices: what a model computes of its inputs, and keeps in no table."""
+    place = _FACTORS.get(overload._schema.name)
+    if place is None or len(tensors) < place + 2 or not tensors[0].is_floating_point():
+        return False
+    one, other = tensors[place], tensors[place + 1]
+    width = other.shape[-2] if "attention" in overload._schema.name else other.shape[-1]
+    return one.numel() * width >= LARGE_PRODUCT
+
+
+# operators that multiply, and the place of the first factor among their tensors
+_FACTORS = {
+    **dict.fromkeys(("aten::mm", "aten::bmm", "aten::matmul", "aten::_grouped_mm"), 0),
+    **dict.fromkeys(("aten::addmm", "aten::baddbmm"), 1),
+    **dict.fromkeys(("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_flash_attention_for_cpu"), 0),
+}
 
 
 def _tensors(item: Any) -> Iterator[torch.Tensor]:

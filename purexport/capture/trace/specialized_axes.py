@@ -12,7 +12,7 @@ graphs are compared.
   file goes.
 
 A loop over pieces of a size (`for start in range(0, n, 64)`) takes one step for every size up to a piece.  So each axis
-is also made much longer, one at a time.  Such a trace computes only shapes where operators are costly.
+is also made much longer, one at a time.  Such a trace computes only the shapes of large products.
 """
 
 from __future__ import annotations
