@@ -93,6 +93,7 @@ FACTORS = [
     Row("old-qr", lambda z: torch.qr(z, some=False), c64(3, 2), **BOUNDS),
     Row("householder_product", lambda z: linalg.householder_product(*torch.geqrf(z)), c64(4, 3), **BOUNDS),
     Row("orgqr", lambda z: torch.orgqr(*torch.geqrf(z)), c64(4, 3), **BOUNDS),
+    Row("orgqr-given", torch.orgqr, c64(4, 3), c64(3), opsets=(13,), routes=("export", "script")),
     Row(
         "ormqr",
         lambda z, b: (torch.ormqr(*torch.geqrf(z), b), torch.ormqr(*torch.geqrf(z), b, transpose=True)),
@@ -120,6 +121,7 @@ SYSTEMS = [
     Row("inv", lambda z: (z.inverse(), linalg.inv(z)), c64(3, 3), **BOUNDS),
     Row("tensorinv", lambda z: linalg.tensorinv(z, ind=1), c64(4, 2, 2), **BOUNDS),
     Row("det", lambda z: (linalg.det(z), torch.det(z)), c64(2, 3, 3), **ALL),
+    Row("_linalg_det", lambda z: aten._linalg_det(z)[0], c64(2, 3, 3), **BOUNDS),
     Row("det-empty", linalg.det, c64(0, 0), **BOUNDS),
     Row("slogdet", linalg.slogdet, c64(2, 3, 3), **BOUNDS),
     Row("logdet", torch.logdet, c64(3, 3), **BOUNDS),
@@ -152,6 +154,7 @@ SPECTRA = [
     ),
     Row("pinv", linalg.pinv, c64(2, 4, 3), dynamic="batch", **ALL),
     Row("pinv-hermitian", lambda z: linalg.pinv(hermitian(z), hermitian=True), c64(3, 3), **BOUNDS),
+    Row("pinv-rcond", lambda z: aten.linalg_pinv.rcond_tensor(z, torch.tensor(1e-3)), RANK_1, **BOUNDS),
     Row("pinv-rank", lambda z: linalg.pinv(z, rtol=1e-3), RANK_1, **BOUNDS),
     Row("pinv-empty", linalg.pinv, c64(0, 3), **BOUNDS),
     Row("old-pinv", lambda z: (torch.pinverse(z), linalg.pinv(z, 1e-5)), c64(3, 4), **BOUNDS),
