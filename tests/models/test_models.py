@@ -21,7 +21,7 @@ NAMES = [network.name for network in NETWORKS]
 
 # Of the networks with hundreds of MB of weights one way is enough here; the sweep takes all.
 EVALUATED = ("trace", 20)
-LARGE = {"alexnet": "trace", "vgg11_bn": "export", "swin_t": "trace", "vit_b_32": "export"}
+LARGE = {"alexnet": "trace", "vgg11_bn": "trace", "swin_t": "trace", "vit_b_32": "export"}
 WAYS = [
     pytest.param(network, route, opset, id=f"{network.name}-{route}-{opset}")
     for network in NETWORKS
