@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from math import prod
 from pathlib import Path
 
 from fuzz.bounds import bounded, folder
@@ -23,7 +24,9 @@ from fuzz.harness import Harness, Violation
 from fuzz.seeds import models
 from proto_schema.derived.strided import StridedPayload
 from proto_schema.payload import FileRange, MemoryPayload, Payload
+from proto_schema.quantization.coded import CodedPayload
 from purexport.weights import Stored, WeightsError, open_weights, torchlegacy
+from purexport.weights.bitsandbytes import Blocks4
 from purexport.weights.gguf.payload import BlocksPayload
 from purexport.weights.gguf.types import REFUSED, TYPES
 
@@ -216,6 +219,9 @@ def _check_row(name: str, row: Stored, content: bytes, path: str) -> None:
         _check_inside(payload.base, content, path)
     elif isinstance(payload, BlocksPayload):
         _check_inside(payload.source, content, path)
+    elif isinstance(payload, (CodedPayload, Blocks4)):
+        for source in payload.sources:
+            _check_inside(source, content, path)
     elif not isinstance(payload, MemoryPayload):
         raise Violation("a tensor is in no file")
     if payload.nbytes <= READ:
@@ -273,6 +279,29 @@ def _seeds(checks: Checks, parts: list[bytes]) -> list[bytes]:
     return [*wholes, *[bytes([PART]) + part for part in parts], *[checks.chosen(part) for part in parts]]
 
 
+def _packed_seeds() -> list[bytes]:
+    """Whole files of weights in codes: GPTQ, AWQ, bitsandbytes."""
+    text = b'{"blocksize":32,"shape":[2,4],"nested_blocksize":32,"nested_offset":0.5}'
+    gptq = [("qweight", "I32", [1, 8]), ("qzeros", "I32", [1, 1]), ("scales", "F16", [1, 8]), ("g_idx", "I32", [8])]
+    awq = [("qweight", "I32", [4, 1]), ("qzeros", "I32", [2, 1]), ("scales", "F16", [2, 8])]
+    rows = [("weight", "I8", [2, 4]), ("SCB", "F32", [2]), ("weight_format", "U8", [])]
+    four = [("weight", "U8", [4, 1]), ("weight.absmax", "U8", [1]), ("weight.quant_map", "F32", [16])]
+    four += [("weight.nested_absmax", "F32", [1]), ("weight.nested_quant_map", "F32", [256])]
+    state = "weight.quant_state.bitsandbytes__nf4"
+    widths = {"I32": 4, "F32": 4, "F16": 2, "I8": 1, "U8": 1}
+    made = []
+    for rows_of, last in ((gptq, b""), (awq, b""), (rows, b""), (four, text)):
+        header, data = [], b""
+        for name, kind, shape in [*rows_of, *([(state, "U8", [len(last)])] if last else [])]:
+            size = widths[kind] * prod(shape)
+            offsets = [len(data), len(data) + size]
+            header.append(f'"p.{name}":{{"dtype":"{kind}","shape":{shape},"data_offsets":{offsets}}}')
+            data += last if name == state else (b"w" if name == "qzeros" else b"\0") * size
+        text_of = ("{" + ",".join(header) + "}").encode()
+        made.append(bytes([WHOLE]) + len(text_of).to_bytes(8, "little") + text_of + data)
+    return made
+
+
 def _gguf_seeds() -> list[bytes]:
     chosen = [GGUF.chosen(_COUNTS[4] + info) for info in GGUF_FRAGMENTS if info.startswith(_text(b"a") + _word(1))]
     return [
@@ -297,7 +326,11 @@ def _other_seeds() -> list[bytes]:
 _PROMISE = "open_weights(any bytes as {}) is tensors inside of the file, or a WeightsError"
 HARNESSES = [
     Harness(
-        "safetensors", _PROMISE.format(".safetensors"), WeightsError, SAFETENSORS, lambda: _seeds(SAFETENSORS, HEADERS)
+        "safetensors",
+        _PROMISE.format(".safetensors"),
+        WeightsError,
+        SAFETENSORS,
+        lambda: [*_seeds(SAFETENSORS, HEADERS), *_packed_seeds()],
     ),
     Harness("torchzip", _PROMISE.format("torch's archive"), WeightsError, TORCH, lambda: _seeds(TORCH, PICKLES)),
     Harness(
@@ -318,6 +351,7 @@ def _warm() -> None:
     kinds = ((SAFETENSORS, HEADERS), (TORCH, PICKLES), (OTHERS, ARRAY_HEADERS))
     files = [(checks.path, checks.content(data)) for checks, parts in kinds for data in _seeds(checks, parts)]
     files += [(GGUF.path, GGUF.content(data)) for data in _gguf_seeds()]
+    files += [(SAFETENSORS.path, SAFETENSORS.content(data)) for data in _packed_seeds()]
     files += [(OTHERS.path, data[:stop]) for data in models()[:4] for stop in (None, -3)]
     for path, content in files:
         path.write_bytes(content)

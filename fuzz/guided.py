@@ -27,10 +27,12 @@ from proto_schema.checking import graphs, models, nodes, types
 from proto_schema.checking import tensors as checking_tensors
 from proto_schema.derived import strided
 from purexport.weights import (
+    bitsandbytes,
     gguffile,
     index,
     jsontext,
     npy,
+    packed,
     safetensors,
     statedict,
     stored,
@@ -38,12 +40,14 @@ from purexport.weights import (
     torchvalues,
     torchzip,
     unpickle,
+    words,
     ziparchive,
 )
 
 CODEC = (wire, fields, scalars, payload, interpret, codec)
 PICKLED = (torchzip, torchlegacy, unpickle, torchvalues, statedict)
-READERS = (jsontext, safetensors, *PICKLED, ziparchive, gguffile, npy, index, stored, strided)
+PACKED = (packed, words, bitsandbytes)
+READERS = (jsontext, safetensors, *PACKED, *PICKLED, ziparchive, gguffile, npy, index, stored, strided)
 CHECKER = (external, tensors, graphs, models, nodes, types, checking_tensors)
 _LOOK = ("elements", "values", "paths", "locate", "sizes", "forms", "compare", "histograms", "html")
 _WRITE = ("orders", "rewrite", "edit", "extract", "salvage")

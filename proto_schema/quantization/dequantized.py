@@ -18,6 +18,7 @@ from proto_schema.payload import CHUNK, Payload, byte_view, pieces
 from proto_schema.quantization.candidates import Weight, candidates
 from proto_schema.quantization.elements import stored
 from proto_schema.quantization.joined import joined, source_of
+from proto_schema.quantization.kept import Kept
 from proto_schema.quantization.model import Rewriting, Target
 from proto_schema.quantization.scheme import Scheme
 from proto_schema.quantization.streams import Quantized
@@ -52,6 +53,8 @@ def _rounded(work: Rewriting, weight: Weight) -> TensorProto:
         payload: Payload = CastPayload(CastPayload(source_of(tensor), dtype, code), code, dtype)
     else:
         made = work.quantized(weight)
+        if isinstance(made, Kept):
+            return tensor
         payload = _Numbers(made, dtype, source_of(tensor).nbytes)
         if made.layout.padded and weight.axis == 0:  # its codes lie in the order of the transposed matrix
             payload = permuted(payload, DTYPES[dtype].bits // 8, weight.shape[::-1], (1, 0))

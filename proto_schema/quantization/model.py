@@ -2,7 +2,8 @@
 
 For standard operators a `DequantizeLinear` (or a `Cast`) in front of all other nodes gives the value that the
 initializer gave, so that no other node changes. For ONNX Runtime a product with such a weight becomes a `MatMulNBits`,
-which reads the codes itself, and a table a `GatherBlockQuantized`.
+which reads the codes itself, and a table a `GatherBlockQuantized`. A weight that comes from a checkpoint with codes of
+the bits that are asked for keeps its codes, scales and zero points.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from proto_schema.helper import make_attribute, make_node
 from proto_schema.onnx import AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto
 from proto_schema.payload import CHUNK, Payload, byte_view
 from proto_schema.quantization.candidates import STANDARD, Use, Weight, candidates, graphs_of, nodes_of
+from proto_schema.quantization.coded import CodedPayload, codes_of
 from proto_schema.quantization.integers import Rounding
 from proto_schema.quantization.joined import joined, source_of
+from proto_schema.quantization.kept import Kept, fits_bits_product
 from proto_schema.quantization.scheme import Scheme
 from proto_schema.quantization.streams import Layout, Quantized
 
@@ -111,7 +114,12 @@ class Rewriting:
     def _as_bits(self, weight: Weight) -> bool:
         """Whether all that reads the weight has a form that reads codes in blocks."""
         scheme = self.scheme
-        if self.target != "onnxruntime" or scheme.kind.family != "integer" or scheme.block_size == 0:
+        if self.target != "onnxruntime" or scheme.kind.family != "integer":
+            return False
+        kept = self._kept(weight)
+        if kept is not None:
+            return fits_bits_product(kept) and all(_is_product(use) for use in weight.uses)
+        if scheme.block_size == 0:
             return False
         if weight.tensor.data_type == TensorProto.BFLOAT16:
             return False  # ONNX Runtime's CPU kernel has none
@@ -119,8 +127,34 @@ class Rewriting:
             return scheme.kind.bits == 4
         return len(weight.shape) == 2 and all(_is_product(use) for use in weight.uses)
 
-    def quantized(self, weight: Weight) -> Quantized:
+    def _kept(self, weight: Weight) -> CodedPayload | None:
+        """The codes that a weight has already, where they are what the scheme asks for."""
+        scheme, dtype = self.scheme, weight.tensor.data_type
+        if scheme.kind.family != "integer" or len(weight.shape) != 2 or weight.is_table or weight.axis is None:
+            return None
+        found = codes_of(source_of(weight.tensor)) if dtype in (TensorProto.FLOAT, TensorProto.FLOAT16) else None
+        if found is None:
+            return None
+        codes, transposed = found
+        size = 0 if codes.block >= codes.length else codes.block
+        if codes.bits != scheme.kind.bits or scheme.block_size not in (None, size) or weight.axis == int(transposed):
+            return None
+        return None if scheme.symmetric and Kept.needs_zeros(codes) else codes
+
+    def _with_its_codes(self, weight: Weight, codes: CodedPayload) -> Kept:
+        dtype, kind = weight.tensor.data_type or TensorProto.FLOAT, self.scheme.kind
+        if self._as_bits(weight):
+            return Kept(codes, kind, Layout(codes.rows, codes.length, codes.block, "even", padded=True), dtype)
+        block = 0 if codes.block >= codes.length else codes.block
+        return Kept(
+            codes, kind, Layout(weight.shape[0], weight.shape[1], block, "even", across=weight.axis == 0), dtype
+        )
+
+    def quantized(self, weight: Weight) -> Quantized | Kept:
         """The payloads of a weight that is not merely cast."""
+        codes = self._kept(weight)
+        if codes is not None:
+            return self._with_its_codes(weight, codes)
         scheme, tensor = self.scheme, weight.tensor
         source, shape = source_of(tensor), weight.shape
         dtype = tensor.data_type or TensorProto.FLOAT
@@ -190,7 +224,7 @@ class Rewriting:
         name = self._name(f"{weight.name}_dequantize")
         self._first.append(make_node("DequantizeLinear", names, [weight.name], name, **attributes))
 
-    def _scaled_scales(self, weight: Weight, made: Quantized, scales: str) -> str:
+    def _scaled_scales(self, weight: Weight, made: Quantized | Kept, scales: str) -> str:
         """The value that E4M3 scales have over the scale of the whole tensor."""
         whole = self._tensor(f"{weight.name}_scale_of_scales", TensorProto.FLOAT, (), _WholeScale(made))
         result = self._name(f"{weight.name}_scale_value")
@@ -318,7 +352,7 @@ class Rewriting:
 class _WholeScale(Payload):
     """The scale of the scales of a weight, which is known once the weight was read."""
 
-    def __init__(self, owner: Quantized) -> None:
+    def __init__(self, owner: Quantized | Kept) -> None:
         self.owner = owner
 
     @property

@@ -64,7 +64,7 @@ def _by_rule(model: Any, rule: Any, name: str, items: Sequence[_Source]) -> dict
         size = torch.Size(shape).numel() * torch_dtype(first.dtype).itemsize
 
         def computed(key: str = key) -> Any:
-            return made(_loaded)[key].contiguous().reshape(-1).view(torch.uint8).numpy()
+            return made(loaded_tensor)[key].contiguous().reshape(-1).view(torch.uint8).numpy()
 
         def copied() -> Iterator[memoryview]:
             for piece in pieces or ():
@@ -94,6 +94,7 @@ def _empty(stored: Stored) -> Tensor:
     return torch.empty(stored.shape, dtype=torch_dtype(stored.dtype), device="meta")
 
 
-def _loaded(stored: Stored) -> Tensor:
+def loaded_tensor(stored: Stored) -> Tensor:
+    """The tensor with its values."""
     data = bytearray(stored.payload.tobytes())
     return torch.frombuffer(data, dtype=torch_dtype(stored.dtype)).reshape(stored.shape)

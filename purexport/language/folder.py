@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from proto_schema.commit import replacing
 from purexport.errors import ExportError
-from purexport.language.conversion import converted
+from purexport.language.conversion import converted, loaded_tensor
 from purexport.language.library import library
 from purexport.language.step import Decoder
 from purexport.torch_patches.empty import parameters_without_values
@@ -29,6 +29,7 @@ from purexport.weights.source import open_weights
 MODEL_FILE = "model.onnx"
 # what a tokenizer and `generate` read, beside the weights
 _BESIDE = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
+READ_METHODS = ("gptq", "awq", "bitsandbytes")
 _NOT_BESIDE = ("*.index.json", "genai_config.json")
 _INDEX, _SINGLE = "model.safetensors.index.json", "model.safetensors"
 # The runtime chooses how to run a decoder by this word; every plain decoder with a cache runs in the same way.
@@ -40,33 +41,62 @@ def read_folder(folder: Path) -> tuple[Any, Checkpoint]:
 
     Raises ExportError for a folder without a model in it.
     """
-    if not (folder / "config.json").is_file():
-        raise ExportError(
-            f"{folder} has no config.json; a folder as model.save_pretrained writes it is needed", code="not-a-decoder"
-        )
-    weights = next((folder / name for name in (_INDEX, _SINGLE) if (folder / name).is_file()), None)
-    if weights is None:
-        found = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
-        if len(found) != 1:
-            raise ExportError(f"{folder} has neither {_SINGLE} nor {_INDEX}", code="not-a-decoder")
-        weights = found[0]
-    transformers = library()
-    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-    quantized = getattr(config, "quantization_config", None)
-    if quantized is not None:
-        method = (quantized if isinstance(quantized, dict) else vars(quantized)).get(
-            "quant_method", "a method of its own"
-        )
-        raise ExportError(
-            f"{folder} has weights that are quantized by {method}, whose scales are no parameters of the model; save "
-            "it without quantization first",
-            code="not-a-decoder",
-        )
+    config, _ = _config_of(folder)
+    weights = _weights_of(folder)
     with parameters_without_values():
         model = class_of(config)._from_config(config)
     return model.eval(), Checkpoint(
         converted(model, open_weights(weights)), rename={"": "model."}, strict=False, cast=True
     )
+
+
+def loaded(folder: Path, dtype: torch.dtype | None) -> Any:
+    """The model of a folder with its weights, in torch.
+
+    Weights in codes become the floats that they stand for, by the readers that fill the file: transformers would need
+    the package that made them.
+    """
+    config, is_packed = _config_of(folder)
+    kinds = {} if dtype is None else {"dtype": dtype}
+    if not is_packed:
+        return class_of(config).from_pretrained(folder, local_files_only=True, **kinds).eval()
+    model = class_of(config)._from_config(config, **kinds)
+    found = converted(model, open_weights(_weights_of(folder)))
+    model.load_state_dict({name: loaded_tensor(stored) for name, stored in found.items()}, strict=False)
+    model.tie_weights()
+    return model.eval()
+
+
+def _config_of(folder: Path) -> tuple[Any, bool]:
+    """(the config of the model as one of floats, whether its weights are codes)."""
+    if not (folder / "config.json").is_file():
+        raise ExportError(
+            f"{folder} has no config.json; a folder as model.save_pretrained writes it is needed", code="not-a-decoder"
+        )
+    config = library().AutoConfig.from_pretrained(folder, local_files_only=True)
+    quantized = getattr(config, "quantization_config", None)
+    if quantized is None:
+        return config, False
+    known = quantized if isinstance(quantized, dict) else vars(quantized)
+    method = str(known.get("quant_method", "a method of its own")).lower()
+    if method not in READ_METHODS:
+        raise ExportError(
+            f"{folder} has weights that are quantized by {method}, and {', '.join(READ_METHODS)} can be read; save it "
+            "without quantization first",
+            code="not-a-decoder",
+        )
+    del config.quantization_config
+    return config, True
+
+
+def _weights_of(folder: Path) -> Path:
+    weights = next((folder / name for name in (_INDEX, _SINGLE) if (folder / name).is_file()), None)
+    if weights is not None:
+        return weights
+    found = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+    if len(found) != 1:
+        raise ExportError(f"{folder} has neither {_SINGLE} nor {_INDEX}", code="not-a-decoder")
+    return found[0]
 
 
 def in_dtype(model: Any, dtype: torch.dtype) -> Any:

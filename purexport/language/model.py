@@ -32,16 +32,15 @@ from purexport.language.checked import check_steps
 from purexport.language.exported import ATTENTION, LanguageModelReport, exported, nodes_of, positions_of, refuse_held
 from purexport.language.folder import (
     MODEL_FILE,
-    class_of,
     configs_of,
     files_beside,
     genai_config,
     in_dtype,
+    loaded,
     read_folder,
     refuse_others,
     write_files,
 )
-from purexport.language.library import library
 from purexport.language.quantized import quantization_for, quantized
 from purexport.language.several import check_graphs, graphs_of, write_graphs
 from purexport.language.step import Decoder, decoder_of
@@ -149,7 +148,7 @@ def language_model(
         report.warnings += remarks
         if verify:
             told.at("verify")
-            report.difference = check_graphs(_loaded(folder, model, kind), graphs, place)
+            report.difference = check_graphs(model if folder is None else loaded(folder, kind), graphs, place)
         return report
     with adapters_as(model, lora) as adapters:
         decoder = decoder_with(model, target, cache, max_length, last_logits)
@@ -178,8 +177,8 @@ def language_model(
         report.warnings = [*report.warnings, _UNCOMPARED]
     if verify:
         told.at("verify")
-        loaded = decoder if folder is None else decoder_of(_loaded(folder, None, kind))
-        compared = replace(decoder, whole=loaded.whole)
+        real = decoder if folder is None else decoder_of(loaded(folder, kind))
+        compared = replace(decoder, whole=real.whole)
         report.difference = _verified(compared, place) if fewer is None else fewer.check(compared)
     return report
 
@@ -272,12 +271,3 @@ def _verified(decoder: Decoder, place: Path) -> float:
     session = session_of(str(place / MODEL_FILE))
     (ids,) = [item for item in session.get_inputs() if item.name == "input_ids"]
     return check_steps(decoder, functools.partial(run, session), padded=not isinstance(ids.shape[0], int))
-
-
-def _loaded(folder: Path | None, model: Any, dtype: torch.dtype | None) -> Any:
-    """The model, or that of a folder with its weights."""
-    if folder is None:
-        return model
-    config = library().AutoConfig.from_pretrained(folder, local_files_only=True)
-    kinds = {} if dtype is None else {"dtype": dtype}
-    return class_of(config).from_pretrained(folder, local_files_only=True, **kinds).eval()

@@ -1,4 +1,4 @@
-"""Reads the JSON of a checkpoint's header or index strictly: repeated keys, NaN and deep nesting are refused.
+"""Reads the JSON of a checkpoint's header, index or config strictly: repeated keys, NaN and deep nesting are refused.
 
 What json makes of a byte takes less than the RATE of `budget`, whatever the byte is: an empty object has two bytes.
 """

@@ -16,6 +16,7 @@ from proto_schema.sniff import what_it_is
 from purexport.errors import WeightsError
 from purexport.weights import gguffile, index, npy, onnxfile, safetensors, torchlegacy, torchzip
 from purexport.weights.arrays import Mappings, stored
+from purexport.weights.packed import unpacked
 from purexport.weights.stored import CheckpointFile, Path, Stored, listed, shown
 from purexport.weights.ziparchive import Archive
 
@@ -52,9 +53,8 @@ def open_weights(source: Source, *, rename: Rename | None = None) -> Weights:
     """The tensors of a checkpoint, or of several, where a later one wins; none of their data is read.
 
     source: the path of a checkpoint (.safetensors, an index in JSON, what torch.save writes, .gguf, .npz, .npy, .onnx)
-    or of a
-    folder that holds one; a mapping from name to torch tensor, numpy array or `Stored`; or a sequence of these, of
-    which a later one wins.
+    or of a folder that holds one; a mapping from name to torch tensor, numpy array or `Stored`; or a sequence of
+    these, of which a later one wins. A weight that GPTQ, AWQ or bitsandbytes packed is a float32 tensor under its name.
     rename: {old: new}, or a function from old to new; None leaves a tensor out.
     Raises OSError where a file cannot be opened, WeightsError where it is malformed or keys do not fit, TypeError for
     a source that is none of these.
@@ -103,7 +103,8 @@ def _of_path(path: Path) -> Weights:
     with CheckpointFile(path) as file:
         is_index = file.start.lstrip().startswith(b"{") and not safetensors.begins(file.start)
         rows = index.read(file, _rows) if is_index else _rows(file)
-        return Weights({row.name: row for row in rows}, file.label)
+        found = {row.name: row for row in rows}
+        return Weights(unpacked(found, file.path), file.label)
 
 
 def _rows(file: CheckpointFile) -> list[Stored]:

@@ -10,9 +10,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+import proto_schema as ps
 import purexport
 from purexport.cli.main import main
 from purexport.errors import ExportError
@@ -29,11 +31,11 @@ NAMES = ["LlamaForCausalLM", "MistralForCausalLM", "Qwen3ForCausalLM", "GptOssFo
 MORE = {"MistralForCausalLM": {"sliding_window": 4}, "GptOssForCausalLM": {"sliding_window": 4, "num_local_experts": 4}}
 
 
-def made(name: str) -> Any:
+def made(name: str, **sizes: int) -> Any:
     """A tiny model of a class, with weights that tell tokens apart."""
     kind = getattr(transformers, name)
     torch.manual_seed(0)
-    model = kind(kind.config_class(**SIZES, **MORE.get(name, {}))).eval()
+    model = kind(kind.config_class(**(SIZES | MORE.get(name, {}) | sizes))).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.15) if parameter.dim() > 1 else parameter.add_(0.1)
@@ -41,8 +43,6 @@ def made(name: str) -> Any:
 
 
 def operators(path: Path) -> list[str]:
-    import proto_schema as ps
-
     return [node.op_type or "" for node in ps.load(path / "model.onnx").graph.node]
 
 
@@ -70,6 +70,41 @@ def test_quantized(target: str, products: str, tmp_path: Path) -> None:
     found = operators(tmp_path)
     assert found.count(products) == (2 * 5 + 1 if target == "onnxruntime" else 2 * 7 + 1)
     assert found.count("GroupQueryAttention" if target == "onnxruntime" else "Attention") == 2
+
+
+def in_codes(weight: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The weight as AWQ packs it: zero points of 8, and scales of 32 codes of a row."""
+    rows = weight.detach().reshape(len(weight), -1, 32)
+    scales = (rows.abs().amax(-1, keepdim=True) / 7).half()
+    codes = (rows / scales.float()).round().clamp(-8, 7).reshape(weight.shape).T.to(torch.int64) + 8
+    columns = codes.reshape(len(codes), -1, 8)[:, :, [0, 2, 4, 6, 1, 3, 5, 7]]
+    words = (columns << torch.arange(0, 32, 4)).sum(-1).to(torch.int32)
+    groups = scales[..., 0].T.contiguous()
+    zeros = torch.full((len(groups), words.shape[1]), -0x77777778, dtype=torch.int32)
+    return {"qweight": words, "scales": groups, "qzeros": zeros}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_folder_in_codes(tmp_path: Path) -> None:
+    """Codes of 4 bits go from the folder to the kernel's form; 17 steps are those of the floats they stand for."""
+    from safetensors.torch import load_file, save_file  # which transformers needs
+
+    made("LlamaForCausalLM", intermediate_size=64).save_pretrained(source := tmp_path / "from")
+    state = load_file(source / "model.safetensors")
+    for name in [name for name in state if name.endswith("_proj.weight")]:
+        state |= {name.removesuffix("weight") + key: item for key, item in in_codes(state.pop(name)).items()}
+    save_file(state, source / "model.safetensors")
+    config = json.loads((source / "config.json").read_text()) | {"quantization_config": {"quant_method": "awq"}}
+    (source / "config.json").write_text(json.dumps(config))
+    scheme = {"type": "int4", "exclude": "*lm_head*", "smallest": 512}
+    report = purexport.language_model(source, tmp_path / "to", "onnxruntime", quantize=scheme, verify=True)
+    assert report.difference is not None and report.difference < 1e-4
+    assert operators(tmp_path / "to").count("MatMulNBits") == 2 * 5
+    held = ps.load(tmp_path / "to" / "model.onnx")
+    assert held.graph is not None
+    scales = {tensor.name: ps.numpy_helper.to_array(tensor) for tensor in held.graph.initializer}
+    wanted = state["model.layers.0.mlp.down_proj.scales"].float().numpy().T
+    assert any(np.array_equal(item, wanted) for name, item in scales.items() if "down_proj" in (name or ""))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -234,9 +269,9 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="dtype='int8' is not one of 'float32', 'float16', 'bfloat16'"):
         purexport.language_model(made("LlamaForCausalLM"), tmp_path / "out", dtype="int8")
     made("LlamaForCausalLM").save_pretrained(quantized := tmp_path / "quantized")
-    config = json.loads((quantized / "config.json").read_text()) | {"quantization_config": {"quant_method": "gptq"}}
+    config = json.loads((quantized / "config.json").read_text()) | {"quantization_config": {"quant_method": "fp8"}}
     (quantized / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ExportError, match="quantized by gptq, whose scales are no parameters"):
+    with pytest.raises(ExportError, match="quantized by fp8, and gptq, awq, bitsandbytes can be read"):
         purexport.language_model(quantized, tmp_path / "out")
     with pytest.raises(ExportError, match="Linear is no model of transformers"):
         purexport.language_model(torch.nn.Linear(2, 2), tmp_path / "out")
