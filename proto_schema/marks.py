@@ -65,15 +65,10 @@ def _marked(path: str) -> tuple[int, bytes]:
 
 
 def is_journal(path: str, model: str) -> bool:
-    """Whether the file at `path` is a journal for that model, or was to become one.
-
-    The latter is empty or of zeros, and the file that it is about was not made yet.
-    """
+    """Whether the file at `path` is a journal for that model."""
     with suppress(OSError):
-        size = _regular_size(path)
-        head = _read(path, 0)
-        blank = size <= _LONGEST and not any(head) and not os.path.lexists(os.path.splitext(path)[0])
-        return blank or head.startswith(journal_mark(model))
+        _regular_size(path)
+        return _read(path, 0).startswith(journal_mark(model))
     return False
 
 

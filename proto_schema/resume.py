@@ -3,7 +3,8 @@
 Strategy: the content goes to NAME.partial. Every `BLOCK` bytes that file is synced; then a line of NAME.partial.journal
 says how far it is, and is synced too. So the journal never claims what is not on the disk. It begins with the mark of
 the model (`marks.py`): a partial file without such a journal is somebody else's. Its second line is a fingerprint of
-the plan: every offset and length, and for bytes that come from a file which file, its size and time.
+the plan: every offset and length, and for bytes that come from a file which file, its size and time. It gets its name
+with these two lines in it: saves of other models in the folder see at every moment whose it is.
 The next save with the same plan believes nothing: it compares what lies there with what it would write, byte by byte,
 and goes on after the last finished range that is right. Reading both is quicker than writing again.
 The lock of the target is held, so no other save of this model is at work.
@@ -23,7 +24,16 @@ from itertools import chain
 from proto_schema.commit import Commit
 from proto_schema.copying import Sources, read_chunks
 from proto_schema.datafiles import DataFile
-from proto_schema.durable import creation_mode, keep_mode, remove_all, reserve, sync_folder, write_all, write_parts
+from proto_schema.durable import (
+    creation_mode,
+    keep_mode,
+    remove_all,
+    reserve,
+    sync_folder,
+    write_all,
+    write_new,
+    write_parts,
+)
 from proto_schema.marks import is_journal, journal_mark
 from proto_schema.meter import Meter
 from proto_schema.naming import JOURNAL, PARTIAL
@@ -48,8 +58,9 @@ def write_resumable(commit: Commit, target: str, content: DataFile) -> str:
     commit.keep(partial, journal_path)
     ranges: list[int] = []
     try:
+        head = journal_mark(model) + f"{_fingerprint(content)}\n".encode()
+        _begin(commit, target, head)
         with _opened(journal_path) as journal_descriptor:
-            head = journal_mark(model) + f"{_fingerprint(content)}\n".encode()
             journal = _Journal(journal_path, journal_descriptor, head, ranges)
             with _opened(partial, creation_mode(commit.like(target))) as descriptor:
                 keep_mode(descriptor, partial, commit.like(target))
@@ -69,6 +80,19 @@ def _refuse_others(partial: str, journal: str, model: str) -> None:
             raise FileExistsError(
                 errno.EEXIST, f"{path} was not left by a save of {model}; remove it, or save without resume", path
             )
+
+
+def _begin(commit: Commit, target: str, head: bytes) -> None:
+    """The journal begins with this head afterwards: it is the one that was there, or a new one."""
+    path = target + JOURNAL
+    with suppress(FileNotFoundError), open(path, "rb", buffering=0) as file:
+        if file.read(len(head)) == head:
+            return
+        _log.warning("%s: of a save with other weights: starting anew", path)
+    made = commit.temporary()
+    write_new(made, [head], len(head), commit.like(target))
+    os.replace(made, path)
+    sync_folder(path)
 
 
 def _is_plain(path: str) -> bool:
@@ -182,14 +206,7 @@ class _Journal:
         self.ranges = ranges
         self._descriptor = descriptor
         self._head = head
-        found = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
-        if found.startswith(head):
-            self._read(found)
-            return
-        if any(found):
-            _log.warning("%s: of a save with other weights: starting anew", path)
-        os.ftruncate(descriptor, 0)
-        self._append(head)
+        self._read(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
 
     @property
     def finished(self) -> int:

@@ -27,6 +27,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -115,6 +116,7 @@ class Order:
     begin: float = 0.0
     end: float = 0.0
     error: str = ""
+    trace: str = ""
     seen: list[str] = field(default_factory=list)  # by a reader
 
     def prepared(self) -> Callable[[], object]:
@@ -249,6 +251,7 @@ def execute(order: Order, work: Callable[[], object], gate: threading.Event, beg
             work()
     except Exception as error:  # the judge says which are allowed
         order.error = f"{type(error).__name__}: {error}"
+        order.trace = traceback.format_exc()
     order.end = time.monotonic()
 
 
@@ -414,7 +417,7 @@ class Round:
         if odd := set(order.seen) - fine:
             self.wrong.append(f"a reader has seen {sorted(odd)}")
         if order.error and not self._may_fail(order):
-            self.wrong.append(f"{order.kind} {order.number} failed: {order.error}")
+            self.wrong.append(f"{order.kind} {order.number} failed: {order.error}\n{order.trace}")
 
     def _may_fail(self, order: Order) -> bool:
         kind, error = order.kind, order.error

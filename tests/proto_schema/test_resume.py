@@ -376,6 +376,26 @@ def test_a_torn_line_is_not_believed(folder: Path, expected: dict[str, bytes]) -
     assert files(folder)["m.onnx.data"] == expected["m.onnx.data"]
 
 
+def test_another_model_is_saved_when_the_journal_appears(
+    folder: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cleans up behind itself, and must see at every moment that the journal is not its own."""
+    other, opened, seen = folder / "out" / "n.onnx", os.open, []
+
+    def watched(path: Any, *args: Any, **kwargs: Any) -> int:
+        descriptor = opened(path, *args, **kwargs)
+        if str(path).endswith(NAMES[1]) and not other.exists():
+            ps.save(model([b"n"]), other, external_data=True, size_threshold=0)
+            seen.append((folder / "out" / NAMES[1]).read_bytes()[:40])
+        return descriptor
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", watched)
+        save(folder, in_memory)
+    assert seen and seen[0].startswith(b"#proto_schema journal, of m.onnx\n")
+    assert files(folder)["m.onnx.data"] == expected["m.onnx.data"]
+
+
 def test_an_error_before_anything_is_finished_leaves_nothing(folder: Path) -> None:
     broken = model([ps.LazyPayload(100_000, lambda: b"short")])
     with pytest.raises(ValueError, match="100000"):
