@@ -48,7 +48,7 @@ NAMED = [
     *[("tensors that overlap", reader) for reader in ("html", "diff without names", "share")],
     *[(pattern, "convert") for pattern in ("fan out", "large dims", "names of sizes", "sums of sizes")],
     *[(pattern, "infer") for pattern in ("values of many sizes", "more and more axes", "joined values")],
-    ("calls of one function", "check_model"),
+    *[("calls of one function", reader) for reader in ("check_model", "run")],
     ("required attributes", "check_model"),
 ]
 """Pattern and reader of what was quadratic once: these are in every part."""
@@ -57,6 +57,7 @@ EXCUSED = {
     ("tensors that overlap", "plan, save"): "each tensor is written, so that the files are as large as all together",
     ("tensors that overlap", "extract --tensors"): "as above",
     ("tensors at one place", "extract --tensors"): "as above: the format has no tensors that share bytes",
+    ("joined values", "run"): "each value holds all before it: the model computes that much, which was asked for",
     ("tensors that overlap", "html --histograms all"): "all values of each tensor are read, which was asked for",
 }
 """Pattern and reader: why the steps are not in proportion to the model's file."""

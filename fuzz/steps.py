@@ -45,6 +45,7 @@ CONSTANT = frozenset(
 _OF_ARGUMENTS = ("extend", "update", "join", "isdisjoint")  # methods whose time does not grow with their own object
 _LAZY = (map, filter, zip, enumerate, reversed)
 _TYPES = (type, memoryview, range, slice, property, staticmethod, classmethod, object, functools.partial)
+_TYPES += (collections.ChainMap,)
 _BYTES = (str, bytes, bytearray)
 _SIZED = (list, tuple, set, frozenset, dict, collections.Counter, collections.defaultdict, collections.deque)
 _KEPT = frozenset({"super", "locals", "globals", "vars", "dir"})  # which look at the frame that calls them

@@ -9,6 +9,7 @@ programs hold nothing but the tensors of the file, which are read when a run fir
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -250,7 +251,7 @@ def _called(
             feed[name] = typed(inputs[place], codes[place])
         else:
             feed[name] = None
-    return program.run(feed, program.outputs, None, {**step.defaults, **attributes})
+    return program.run(feed, program.outputs, None, ChainMap(dict(attributes), step.defaults))
 
 
 def _failure(step: Step, frame: Frame, error: Exception) -> str:
@@ -279,6 +280,7 @@ class Linker:
         self.custom = custom
         self.missing: dict[str, str] = {}
         self._linked: dict[int, Program | None] = {}
+        self._defaults: dict[int, dict[str, Any]] = {}
 
     def graph(self, graph: GraphProto, opsets: Mapping[str, int]) -> Program:
         """The program of a graph."""
@@ -300,6 +302,14 @@ class Linker:
         made = self.program(function.input, function.output, {}, function.node, own or opsets)
         self._linked[id(function)] = made
         return made
+
+    def _defaults_of(self, function: FunctionProto) -> dict[str, Any]:
+        """The values of attributes that calls may leave out, once for all calls."""
+        found = self._defaults.get(id(function))
+        if found is None:
+            found = {item.name or "": get_attribute_value(item) for item in function.attribute_proto}
+            self._defaults[id(function)] = found
+        return found
 
     def program(
         self,
@@ -342,7 +352,7 @@ class Linker:
         custom = self.custom.get((domain, name))
         if function is not None:
             step.function = self.function(function, opsets)
-            step.defaults = {item.name or "": get_attribute_value(item) for item in function.attribute_proto}
+            step.defaults = self._defaults_of(function)
         elif custom is not None:
             step.custom = custom(node, opsets)
         elif domain not in opsets:

@@ -26,6 +26,14 @@ class Factor(Protocol):
 F = TypeVar("F", bound=Factor)
 
 
+def together(terms: Mapping[tuple[F, ...], int], times: int, others: Mapping[tuple[F, ...], int], count: int) -> Any:
+    """`times` of a sum and `count` of another as one, however long; for a look at it, not to be kept as a size."""
+    made = {product: times * number for product, number in terms.items()}
+    for product, number in others.items():
+        made[product] = made.get(product, 0) + count * number
+    return {product: number for product, number in made.items() if number}
+
+
 def rank(product: tuple[Any, ...]) -> tuple[int, list[tuple[int, str]]]:
     """The order of products by which one of them is the leading one."""
     return len(product), [factor.order for factor in product]

@@ -459,16 +459,16 @@ def _bounds_of_sum(size: Size) -> Span:
         atom = product[0] if len(product) == 1 else None
         if atom is None or isinstance(atom, Symbol):
             continue
-        others = _made({other: times for other, times in size.terms.items() if other != product})
+        others = {other: times for other, times in size.terms.items() if other != product}
         if not isinstance(atom, Quotient):
             # the sum is one of those with an item in place of the choice, and the least or greatest of them
-            spans = [ranges.of_sum(_terms(others + count * item)) for item in atom.items]
+            spans = [ranges.of_sum(products.together(others, 1, _terms(item), count)) for item in atom.items]
             least = isinstance(atom, Least) == (count > 0)
             for low, high in (ranges.either(spans), *[(None, high) if least else (low, None) for low, high in spans]):
                 span = ranges.both(span, (low, high))
         elif isinstance(number := atom.denominator, int):
             # `n*(a//n)` is `a` less a remainder between 0 and n-1: so `a - n*(a//n)` and `a - a//n` have bounds
-            inner = ranges.of_sum(_terms(number * others + count * atom.numerator))
+            inner = ranges.of_sum(products.together(others, number, _terms(atom.numerator), count))
             low, high = ranges.added(inner, ranges.scaled((0, number - 1), -count))
             whole = None if low is None else -(-low // number), None if high is None else high // number
             span = ranges.both(span, whole)

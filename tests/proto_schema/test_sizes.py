@@ -273,3 +273,11 @@ def test_sums_stay_short() -> None:
     assert product() == product()
     assert total - total == 0
     assert sum(many[:200]) - sum(many[:200]) == 0
+
+
+def test_a_sum_of_very_many_symbols_has_bounds() -> None:
+    """Factors in factors, hundreds deep: a look at the bounds of one must not look into all of them again."""
+    total: Any = 0
+    for place in range(20_000):
+        total = total + symbol(f"s{place}")
+    assert total.less(0) is False and total.less(5) is None
