@@ -49,6 +49,7 @@ NAMED = [
     *[(pattern, "convert") for pattern in ("fan out", "large dims", "names of sizes", "sums of sizes")],
     *[(pattern, "infer") for pattern in ("values of many sizes", "more and more axes", "joined values")],
     *[("calls of one function", reader) for reader in ("check_model", "run")],
+    ("inputs", "run"),
     ("required attributes", "check_model"),
 ]
 """Pattern and reader of what was quadratic once: these are in every part."""

@@ -204,8 +204,9 @@ class ReferenceEvaluator:
         graph = self._graph
         declared = {item.name: item.type for item in graph.input} if graph is not None else {}
         feed: dict[str, Value] = {}
+        names = {*self._program.inputs, *self._program.constants}
         for name, value in inputs.items():
-            if name not in self._program.inputs and name not in self._program.constants:
+            if name not in names:
                 known = ", ".join(map(repr, self._program.inputs)) or "none"
                 raise EvaluationError(f"the model has no input {name!r}; its inputs are {known}")
             try:
