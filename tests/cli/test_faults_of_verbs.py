@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ import pytest
 import proto_schema as ps
 from proto_schema.numpy_helper import from_array
 from purexport import inspect
+from purexport.cli.main import build_parser
 from tests.proto_schema.decoys import Watched, lay_out_few
 from tests.proto_schema.faults import FAULTS, SIGNALS, Disk, Fault
 
@@ -34,6 +36,18 @@ class Verb:
     run: Callable[[Path], object]
     target: str = "m.onnx"
     appends: bool = False
+
+
+def by_command(*words: str, target: str) -> Verb:
+    """A verb as it is typed, on the model `m.onnx`, with the target as its output."""
+
+    def run(path: Path) -> None:
+        given = [str(path) if word == "m.onnx" else word for word in words]
+        parser = build_parser([words[0]])
+        arguments = parser.parse_args([*given, "-o", str(path.with_name(target)), "--force"])
+        assert not arguments.run(arguments)
+
+    return Verb(words[0], run, target)
 
 
 AGAIN = {"overwrite": True}  # a file of the last round is there
@@ -55,6 +69,16 @@ VERBS = [
     Verb("extract, graph", lambda path: inspect.extract_subgraph(path, path.with_name("s.onnx"), ["y"]), "s.onnx"),
     Verb("html", lambda path: inspect.html(path, path.with_name("m.html"), **AGAIN), "m.html"),
 ]
+# These go through one way of writing, `replacing`: each is walked with some of the faults, and the sweep takes all.
+TYPED = [
+    by_command("convert", "m.onnx", "--opset", "16", target="c.onnx"),
+    by_command("infer", "m.onnx", target="i.onnx"),
+    by_command("quantize", "m.onnx", "--type", "float16", target="q.onnx"),
+    by_command("merge", "m.onnx", "m.onnx", "--prefix", "a/", target="t.onnx"),
+    by_command("simplify", "m.onnx", target="s.onnx"),
+    by_command("run", "m.onnx", target="y.npy"),
+]
+VERBS += TYPED
 
 
 def model() -> bytes:
@@ -128,8 +152,19 @@ class Walking:
             self.verb.run(self.path)
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
-@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def sampled(verb: Verb, number: int, apart: int) -> Any:
+    """The marks of a row: of the typed verbs only some run by default."""
+    return pytest.mark.sweep if verb in TYPED and (TYPED.index(verb) + number) % apart else ()
+
+
+@pytest.mark.parametrize(
+    ("fault", "verb"),
+    [
+        pytest.param(fault, verb, id=f"{fault}-{verb.name}", marks=sampled(verb, number, 3))
+        for number, fault in enumerate(FAULTS)
+        for verb in VERBS
+    ],
+)
 def test_every_call(verb: Verb, fault: Fault, quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # counted all the same
     walking = Walking(verb, quick_folder)
@@ -146,7 +181,7 @@ def test_every_call(verb: Verb, fault: Fault, quick_folder: Path, monkeypatch: p
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
+@pytest.mark.parametrize("verb", [pytest.param(verb, id=verb.name, marks=sampled(verb, 0, 3)) for verb in VERBS])
 def test_a_signal_at_every_call(verb: Verb, quick_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the default action, as where these functions are called from a program; every second verb has the other."""
     test_every_call(verb, SIGNALS[VERBS.index(verb) % 2], quick_folder, monkeypatch)

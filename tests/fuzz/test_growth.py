@@ -89,6 +89,11 @@ def test_every_verb_is_read() -> None:
     assert {name.split()[0] for name in READERS} >= set(VERBS) - makers
 
 
+def test_the_page_says_how_many() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
+    assert f"gives {len(PATTERNS)} kinds of growing files, whole and broken ones, to {len(READERS)} readers" in page
+
+
 # The counter --------------------------------------------------------------------------------------------------------
 
 # what it does for each of n things, and whether that is quadratic

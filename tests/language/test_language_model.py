@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +280,31 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not (tmp_path / "out").exists()
     assert main(["llm", str(tmp_path), "-o", str(tmp_path / "out")]) == 1
     assert "has no config.json" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("place", ["from/config.json", "from/model.safetensors", "to"])
+def test_a_pipe_is_refused(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is not waited for, and stays what it is."""
+    made("LlamaForCausalLM").save_pretrained(tmp_path / "from")
+    pipe = tmp_path / place
+    pipe.unlink(missing_ok=True)
+    pipe.parent.mkdir(exist_ok=True)
+    os.mkfifo(pipe)
+    assert main(["llm", str(tmp_path / "from"), "-o", str(tmp_path / "to")]) in (1, 2)
+    assert pipe.name in capsys.readouterr().err and pipe.is_fifo()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_pipe_is_written_once(tmp_path: Path) -> None:
+    """As that of an export: whoever reads it gets the file."""
+    made("LlamaForCausalLM").save_pretrained(tmp_path / "from")
+    (tmp_path / "to").mkdir()
+    os.mkfifo(pipe := tmp_path / "to" / "model.onnx")
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(pipe.read_bytes)
+        assert main(["llm", str(tmp_path / "from"), "-o", str(tmp_path / "to")]) == 0
+        assert ps.loads(found.result(10)).graph is not None and pipe.is_fifo()
 
 
 @pytest.mark.filterwarnings("ignore")
