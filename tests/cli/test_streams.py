@@ -126,8 +126,10 @@ def test_resume(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: p
     assert export("-o", "plain.onnx", "--external-data") == 0
     real = os.replace
 
-    def fails(*args: str) -> None:
-        raise OSError(28, "No space left on device")
+    def fails(source: str, target: str) -> None:
+        if not target.endswith(".journal"):
+            raise OSError(28, "No space left on device")
+        real(source, target)
 
     monkeypatch.setattr(os, "replace", fails)
     assert export("-o", "m.onnx", "--external-data", "--resume") == 2
