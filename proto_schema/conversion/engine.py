@@ -24,7 +24,7 @@ import numpy.typing as npt
 from proto_schema import operators
 from proto_schema.attributes import make_attribute
 from proto_schema.conversion import narrowing, rows, steps
-from proto_schema.conversion.drafts import ConversionError, Draft, ParameterError, Refusal, RefusedError, Value
+from proto_schema.conversion.drafts import ConversionError, Draft, ParameterError, Refusal, RefusedError, Value, listed
 from proto_schema.conversion.messages import attribute_of, note_uses, note_uses_of, plain_value, remove, rename
 from proto_schema.conversion.recorded import Recorder, frame_type, opset_of, sharing
 from proto_schema.conversion.writer import Writer
@@ -105,14 +105,10 @@ class Engine:
         holder.opset_import = found
 
     def _error(self) -> ConversionError:
-        lines = [str(item) for item in self.refusals[:20]]
-        if len(self.refusals) > 20:
-            lines.append(f"and {len(self.refusals) - 20} more")
         known = [item.needs for item in self.refusals]
         opset = f"opset {self.target}" + (f" of {self.domain}" if self.domain else "")
-        text = f"cannot convert to {opset}: {lines[0]}"
-        if len(lines) > 1:
-            text = f"cannot convert {len(self.refusals)} nodes to {opset}:\n  " + "\n  ".join(lines)
+        count = f" {len(self.refusals)} nodes" if len(self.refusals) > 1 else ""
+        text = f"cannot convert{count} to {opset}:{'' if count else ' '}{listed(self.refusals)}"
         error = ConversionError(text, self.refusals)
         error.needs = max(known) if all(known) else 0
         return error

@@ -31,6 +31,8 @@ def constant_of_shape(site: Site) -> Type | None:
 
     value = site.attribute("value")
     dtype = (value.data_type or 0) if value is not None else TensorProto.FLOAT
+    if site.dtype(0) not in (0, TensorProto.INT64):
+        site.fail("input 'input' has another data type than int64")
     asked = given(site, "", 0)
     if asked is None:
         return site.out(None, dtype)
