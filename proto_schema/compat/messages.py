@@ -370,7 +370,9 @@ def plain(value: Any) -> Any:
             items = [plain(item) for item in value]
             return items if isinstance(value, list) else tuple(items)
     elif isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        # one without messages is the caller's own, who may look at what a function adds to it
+        if any(isinstance(item, (Mannered, _Repeated, list, tuple, dict)) for item in value.values()):
+            return {key: plain(item) for key, item in value.items()}
     return value
 
 
