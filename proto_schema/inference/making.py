@@ -135,6 +135,9 @@ def multinomial(site: Site) -> Type | None:
 # What the data decides -----------------------------------------------------------------------------------------------
 
 
+_INDICES_FROM_THE_END = 11
+
+
 @row("OneHot")
 def one_hot(site: Site) -> Type | None:
     """The indices with an axis of `depth` more."""
@@ -144,6 +147,8 @@ def one_hot(site: Site) -> Type | None:
     values = site.shape_of_rank(2, 1)
     if values is not None and isinstance(values[0], int) and values[0] != 2:
         site.fail(f"input 'values' has {values[0]} elements, and must have 2")
+    if site.version < _INDICES_FROM_THE_END and any(place < 0 for place in site.ints(0) or ()):
+        site.fail("indices are negative, which came with opset 11")
     if shape is None:
         return site.out(None)
     axis = site.axis(site.attribute("axis", -1), len(shape) + 1)
