@@ -11,6 +11,8 @@ from typing import Any
 
 from proto_schema import operators
 from proto_schema import shape_inference as ours
+from proto_schema.checking.models import check_calls
+from proto_schema.checking.place import Problem
 from proto_schema.compat.crossing import crossing
 from proto_schema.compat.messages import PROTOS, mannered, plain
 from proto_schema.compat.modules.checker import FullCheckError
@@ -31,8 +33,13 @@ def infer_shapes(model: Any, check_type: bool = False, strict_mode: bool = False
     if not isinstance(model, (PROTOS["ModelProto"], bytes)):
         way = "; for a path use infer_shapes_path" if isinstance(model, (str, os.PathLike)) else ""
         raise TypeError(f"infer_shapes only accepts ModelProto or bytes, incorrect type: {type(model)}{way}")
-    if check_type:
+    if check_type and not isinstance(model, bytes):
         _check_own(plain(model))
+    try:
+        if not isinstance(model, bytes):
+            check_calls(plain(model))
+    except Problem as problem:
+        raise FullCheckError(str(problem)) from None
     inferred = ours.infer_shapes(plain(model), check_type, strict_mode, True, use_defaults=True)
     return mannered(inferred.__deepcopy__({}))
 
