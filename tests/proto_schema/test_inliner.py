@@ -232,3 +232,21 @@ def test_functions_of_the_standard(op: str) -> None:
 def test_below_the_lowest_opset_calls_stay() -> None:
     model = parse_model('<ir_version: 8, opset_import: ["": 13]> g (float[3] x) => (float[3] y) { y = Selu(x) }')
     assert inline_selected_functions(model, [], exclude=True, inline_schema_functions=True) == model
+
+
+@pytest.mark.parametrize("opset", [8, 11])
+def test_what_a_conversion_names_differs_from_call_to_call(opset: int) -> None:
+    """Constants of two calls under one name would be one constant: the axes of the second reduce in both."""
+    text = F.replace("21", "18")
+    body = "{ q = Constant <value_ints = [AXIS]> () y = ReduceMax <keepdims = 1> (x, q) }"
+    model = parse_model(
+        f'<ir_version: 8, opset_import: ["" : {opset}, "d" : 1]> g (float[2, 3] x) => (float[1, 1] y) '
+        f"{{ a = d.f(x) y = d.h(a) }} {text} f (x) => (y) {body.replace('AXIS', '0')} "
+        f"{text} h (x) => (y) {body.replace('AXIS', '1').replace('ReduceMax', 'ReduceMin')}"
+    )
+    made = inline_local_functions(model, convert_version=True)
+    names = [name for node in made.graph.node for name in node.output] + [item.name for item in made.graph.initializer]
+    assert len(set(names)) == len(names) > 2
+    x = np.array([[1, 5, 3], [4, 2, 6]], np.float32)
+    found = ps.reference.ReferenceEvaluator(made).run(None, {"x": x})[0]
+    np.testing.assert_array_equal(found, [[4.0]])
