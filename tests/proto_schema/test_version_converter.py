@@ -215,6 +215,16 @@ def test_the_ir_version_follows_upwards_and_stays_downwards() -> None:
     assert convert_version(model, 7).ir_version == 12
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_dropout_in_training_keeps_the_mean(training: bool) -> None:
+    text = "g (float[100, 100] x, bool t) => (float[100, 100] y, bool[100, 100] m) <float r = {0.25}> "
+    made = convert_version(model_of(head(20) + text + "{ y, m = Dropout<seed=3>(x, r, t) }"), 9)
+    feed = {"x": np.ones((100, 100), np.float32), "t": np.array(training)}
+    y, mask = ps.reference.ReferenceEvaluator(made).run(None, feed)
+    np.testing.assert_allclose(y, np.where(mask, 1 / 0.75 if training else 1.0, 0.0), rtol=1e-6)
+    assert 0.7 < mask.mean() < 0.8 if training else mask.all()
+
+
 # Refusals -------------------------------------------------------------------------------------------------------------
 
 # model, opset to convert to, what the error says, the opset that it names
