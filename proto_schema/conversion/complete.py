@@ -39,7 +39,7 @@ class _Search:
                 yield Refusal(f"the function {function.name!r}", f"nothing makes its output {name!r}")
 
     def graph(self, graph: GraphProto, outer: list[set[str]], opset: int) -> Iterator[Refusal]:
-        known = {item.name or "" for item in (*graph.input, *graph.initializer)}
+        known = {item.name or "" for item in graph.input} | {item.name or "" for item in graph.initializer}
         known.update(name for node in graph.node for name in node.output)
         for sparse in graph.sparse_initializer:
             if sparse.values is not None:

@@ -154,7 +154,7 @@ def trees(site: Site) -> Type | None:
         found = {name: shapes[name] for name in group if name in shapes}
         if len(set(found.values())) > 1:
             site.fail("there are not as many of each: " + ", ".join(f"{name} {count}" for name, count in found.items()))
-    return regressor(site)
+    return site.out((_examples(site), site.attribute("n_targets", 1)))
 
 
 _OF_NODES = (
