@@ -43,7 +43,8 @@ def _gelu(node: NodeProto) -> Form:
     else:
         inner = (
             f"{_number('root', 0.7978845608028654)}{_number('third', 0.044715)}"
-            "square = Mul (X, X) cube = Mul (square, X) bent = Mul (third, cube) sum = Add (X, bent) scaled = Mul (root, sum) curve = Tanh (scaled) "
+            "square = Mul (X, X) cube = Mul (square, X) "
+            "bent = Mul (third, cube) sum = Add (X, bent) scaled = Mul (root, sum) curve = Tanh (scaled) "
         )
     ends = (
         f"{_number('one', 1.0)}{_number('half', 0.5)}more = Add (one, curve) part = Mul (X, more) Y = Mul (half, part)"

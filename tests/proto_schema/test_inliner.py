@@ -259,7 +259,8 @@ def test_functions_that_depend_on_the_call(op: str, opset: int, call: str) -> No
     kind = "int64" if "dtype" in call else "float"
     text = (
         f'<ir_version: 10, opset_import: ["": %d]> g (float[2, 4, 4, 2] x) => ({kind}[a, b, c, d] y) '
-        "<float low = {-0.5}, float high = {0.75}, float[2] s = {2, 3}, float[4] c = {1, 2, 3, 4}, float[2] p = {0, 1}, "
+        "<float low = {-0.5}, float high = {0.75}, float[2] s = {2, 3}, float[4] c = {1, 2, 3, 4}, "
+        "float[2] p = {0, 1}, "
         f"float[4, 4, 2] w = {{{', '.join(map(str, range(32)))}}}> {{ y = {call} }}"
     )
     model = parse_model(text % opset)
