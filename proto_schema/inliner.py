@@ -9,6 +9,7 @@ mean the same at the model's opsets; domains that only the function imports are 
 from __future__ import annotations
 
 import copy
+from collections import ChainMap
 from collections.abc import Callable, Iterable
 from importlib import import_module
 
@@ -16,7 +17,7 @@ from proto_schema.checking.context import FunctionId, callee, domain_of, functio
 from proto_schema.checking.models import check_calls
 from proto_schema.checking.place import Problem
 from proto_schema.collection import paused_collection
-from proto_schema.graphs.names import Unique, as_text, constants, defined, free_names, used
+from proto_schema.graphs.names import Unique, as_text, constants, defined, free_names, rename_graph, used
 from proto_schema.inlining.engine import Inliner, refuse_too_many
 from proto_schema.inlining.versions import add_imports, all_nodes, imports_of, mismatches
 from proto_schema.onnx import (
@@ -51,9 +52,10 @@ def inline_local_functions(model: ModelProto, convert_version: bool = False) -> 
         name = callee(node)
         return functions[name] if name in wanted else None
 
-    inliner = Inliner(find, Unique(_taken(made)))
+    unique = Unique(_taken(made))
+    inliner = Inliner(find, unique)
     if converted:
-        convert = _Converter(model, made)
+        convert = _Converter(model, made, unique)
         inliner.convert = lambda call, body, function: (
             convert(call, body, function) if function_id(function) in converted else body
         )
@@ -215,12 +217,16 @@ def _reachable(roots: list[FunctionId], functions: dict[FunctionId, FunctionProt
 
 
 class _Converter:
-    """Brings the nodes of a body to the model's opset: as a model of their own, whose inputs are what they use."""
+    """Brings the nodes of a body to the model's opset: as a model of their own, whose inputs are what they use.
 
-    def __init__(self, model: ModelProto, made: ModelProto) -> None:
+    What the conversion names is named anew: the names of one call must differ from those of the next.
+    """
+
+    def __init__(self, model: ModelProto, made: ModelProto, unique: Unique) -> None:
         from proto_schema.shape_inference import infer_shapes
 
         self.made = made
+        self.unique = unique
         self.target = imports_of(model)[""]
         graph = infer_shapes(model).graph or GraphProto()
         self.types: dict[str, TypeProto | None] = {
@@ -246,6 +252,7 @@ class _Converter:
         )
         imports = [OperatorSetIdProto(domain=name, version=number) for name, number in imports_of(function).items()]
         whole = ModelProto(ir_version=self.made.ir_version, opset_import=imports, graph=graph)
+        there = {*used(graph.node), *defined(graph), *(item.name or "" for item in graph.output)}
         try:
             converted = convert_version(whole, self.target).graph or GraphProto()
         except ValueError as error:
@@ -253,12 +260,17 @@ class _Converter:
                 f"the function {function.domain or ''}::{function.name or ''}, which the node "
                 f"{call.name or call.op_type!r} calls, cannot be converted to opset {self.target}: {error}"
             ) from error
+        rename_graph(converted, ChainMap(), lambda scope: self._fresh(defined(scope), there), str)
         known = {tensor.name for tensor in held}
         if self.made.graph is not None:
             self.made.graph.initializer += [item for item in converted.initializer if item.name not in known]
             self.made.graph.sparse_initializer += converted.sparse_initializer
         outputs = {name for node in before for name in node.output}
         return [node for node in converted.node if not outputs.intersection(node.output)]
+
+    def _fresh(self, names: Iterable[str], there: set[str]) -> dict[str, str]:
+        """New names for those that were not there before the conversion."""
+        return {name: self.unique(name) for name in names if name not in there}
 
     def _value(self, name: str) -> ValueInfoProto:
         return ValueInfoProto(name=name, type=self.types.get(name))

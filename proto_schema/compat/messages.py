@@ -369,7 +369,9 @@ def plain(value: Any) -> Any:
         if any(isinstance(item, (Mannered, _Repeated, list, tuple, dict)) for item in value):
             items = [plain(item) for item in value]
             return items if isinstance(value, list) else tuple(items)
-    elif isinstance(value, dict):
+    elif isinstance(value, dict) and any(
+        isinstance(item, (Mannered, _Repeated, list, tuple, dict)) for item in value.values()
+    ):  # one without messages is the caller's own, who may look at what a function adds to it
         return {key: plain(item) for key, item in value.items()}
     return value
 

@@ -63,7 +63,7 @@ def selu(call: Call, x: Array) -> Any:
     """gamma times x, or times alpha * (exp(x) - 1) up to 0."""
     x = wide(x)
     alpha, gamma = _number(call, "alpha", x), _number(call, "gamma", x)
-    return gamma * np.where(x <= 0, alpha * np.exp(np.minimum(x, 0)) - alpha, x)
+    return gamma * np.where(x <= 0, alpha * np.expm1(np.minimum(x, 0)), x)
 
 
 @row("Celu")

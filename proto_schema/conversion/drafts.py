@@ -41,6 +41,14 @@ class Refusal:
         return f"{self.node}: {self.reason}{hint}"
 
 
+def listed(refusals: Sequence[Refusal]) -> str:
+    """The first twenty, a line each where there are several."""
+    lines = [str(item) for item in refusals[:20]]
+    if len(refusals) > 20:
+        lines.append(f"and {len(refusals) - 20} more")
+    return lines[0] if len(lines) == 1 else "\n  " + "\n  ".join(lines)
+
+
 class ConversionError(RuntimeError, ValueError):
     """A model cannot be converted as asked. `refusals` has a row for each node that is to blame.
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from proto_schema import operators
 from proto_schema.attributes import make_attribute
 from proto_schema.conversion import narrowing, rows, steps
-from proto_schema.conversion.drafts import ConversionError, Draft, ParameterError, Refusal, RefusedError, Value
+from proto_schema.conversion.drafts import ConversionError, Draft, ParameterError, Refusal, RefusedError, Value, listed
 from proto_schema.conversion.messages import attribute_of, note_uses, note_uses_of, plain_value, remove, rename
 from proto_schema.conversion.recorded import Recorder, frame_type, opset_of, sharing
 from proto_schema.conversion.writer import Writer
@@ -36,6 +36,13 @@ from proto_schema.inference.walk import Values, stored_content
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 from proto_schema.operators import OpSchema
 
+_NO_INPUTS = 4
+"""Since this IR version an initializer need not be an input."""
+_ANY_CONSTANT = 9
+_NEW_CONSTANTS = frozenset(
+    row.code for row in DTYPES.values() if row.name.startswith(("INT", "UINT", "BOOL")) and row.bits >= 8
+)
+"""The data types that Constant takes since opset 9, but for text and complex numbers."""
 DEEPEST = 200
 """Changes inside of changes: more is a row that goes round in circles."""
 
@@ -51,6 +58,9 @@ class Frame:
         self.nodes: list[NodeProto] = []
         self.made: set[str] = set()
         self.constants: dict[tuple[Any, ...], Value] = {}
+        self.tensors: list[TensorProto] | None = None
+        """Initializers of the result, where the frame is a graph: what a Constant of the target cannot hold."""
+        self.outputs: set[str] = set()
 
 
 class Engine:
@@ -105,14 +115,10 @@ class Engine:
         holder.opset_import = found
 
     def _error(self) -> ConversionError:
-        lines = [str(item) for item in self.refusals[:20]]
-        if len(self.refusals) > 20:
-            lines.append(f"and {len(self.refusals) - 20} more")
         known = [item.needs for item in self.refusals]
         opset = f"opset {self.target}" + (f" of {self.domain}" if self.domain else "")
-        text = f"cannot convert to {opset}: {lines[0]}"
-        if len(lines) > 1:
-            text = f"cannot convert {len(self.refusals)} nodes to {opset}:\n  " + "\n  ".join(lines)
+        count = f" {len(self.refusals)} nodes" if len(self.refusals) > 1 else ""
+        text = f"cannot convert{count} to {opset}:{'' if count else ' '}{listed(self.refusals)}"
         error = ConversionError(text, self.refusals)
         error.needs = max(known) if all(known) else 0
         return error
@@ -164,11 +170,15 @@ class Engine:
         frame = Frame(self.walk.kept.get(id(graph.node), ()), outer)
         inputs = {item.name for item in graph.input} if (self.model.ir_version or 0) >= 4 else set()
         frame.held = {item.name or "": item for item in graph.initializer if item.name not in inputs}
+        frame.tensors, frame.outputs = [], {item.name or "" for item in graph.output}
         with self._in(frame):
             for node in graph.node:
                 self.node(node, opset)
         made = copy.copy(graph)
         made.node = frame.nodes
+        if frame.tensors:
+            made.initializer = [*graph.initializer, *frame.tensors]
+            self.model.ir_version = max(self.model.ir_version or 0, _NO_INPUTS)
         return made
 
     def node(self, node: NodeProto, opset: int) -> None:
@@ -285,7 +295,7 @@ class Engine:
         known = self.frame.constants.get(key)
         if known is not None:
             return known
-        made = self.write("Constant", "", None, [], {"value": tensor}, 1)[0]
+        made = self._initializer(tensor) or self.write("Constant", "", None, [], {"value": tensor}, 1)[0]
         content = stored_content(tensor, tuple(tensor.dims)) if tensor.data_type != TensorProto.STRING else None
         held = Value(made.name, Tensor(tensor.data_type or 0, tuple(tensor.dims), content), tensor)
         self.frame.types[made.name] = held.type
@@ -293,6 +303,21 @@ class Engine:
         self.dropped.add(made.name)
         self.frame.constants[key] = held
         return held
+
+    def _initializer(self, tensor: TensorProto, name: str = "") -> Value | None:
+        """The constant as an initializer, where a Constant of the target cannot hold its type and a graph can."""
+        if self.domain or self.target >= _ANY_CONSTANT or tensor.data_type not in _NEW_CONSTANTS:
+            return None
+        frame: Frame | None = self.frame
+        while frame is not None and frame.tensors is None:
+            frame = frame.outer  # a graph that a row writes sees those around it
+        if frame is None or frame.tensors is None or name in frame.outputs:
+            return None
+        made = copy.copy(tensor)
+        made.name = name or self.fresh("Constant_value")
+        frame.tensors.append(made)
+        frame.made.add(made.name)
+        return Value(made.name, Tensor(made.data_type or 0, tuple(made.dims)))
 
     # -- what rows write
 
@@ -344,12 +369,10 @@ class Engine:
         """The nodes of a graph that is converted already, in the current one, on values for its inputs."""
         names = {item.name or "": value.name for item, value in zip(graph.input, items, strict=True)}
         for tensor in graph.initializer:
-            names[tensor.name or ""] = self.fresh(tensor.name or "held")
-            self.frame.nodes.append(
-                NodeProto(
-                    op_type="Constant", output=[names[tensor.name or ""]], attribute=[make_attribute("value", tensor)]
-                )
-            )
+            name = names[tensor.name or ""] = self.fresh(tensor.name or "held")
+            if self._initializer(tensor, name) is None:
+                value = make_attribute("value", tensor)
+                self.frame.nodes.append(NodeProto(op_type="Constant", output=[name], attribute=[value]))
         for node in graph.node:
             made = copy.deepcopy(node)
             for name in node.output:
@@ -464,6 +487,9 @@ class Engine:
     def _finish(self, draft: Draft, schema: OpSchema, opset: int) -> None:
         inputs = [None if item is None else item.type for item in draft.inputs]
         bad = narrowing.unfit(schema, inputs, draft.types)
+        held = draft.attribute("value") if bad and schema.name == "Constant" else None
+        if held is not None and self._initializer(held, draft.outputs[0]) is not None:
+            return
         if bad and self.target < opset:
             ways = narrowing.through(draft, schema, bad, self.target)
             if ways is None:

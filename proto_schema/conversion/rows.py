@@ -28,8 +28,8 @@ Row: TypeAlias = Callable[[Draft, Writer], Result]
 Key: TypeAlias = tuple[str, str, int, bool]
 
 FILES = (
-    "activations", "arithmetic", "attention", "axes", "control", "generating", "images", "indexing", "losses", "ml",
-    "moving", "normalization", "quantization", "recurrent", "sequences", "spectral", "windows",
+    "activations", "arithmetic", "attention", "axes", "control", "generating", "images", "indexing", "losses",
+    "matrices", "ml", "moving", "normalization", "quantization", "recurrent", "sequences", "spectral", "windows",
 )  # fmt: skip
 _ROWS: dict[Key, Row] = {}
 

@@ -44,6 +44,7 @@ def _first(site: Site, *sources: tuple[Shape, int]) -> Dim:
 def attention(site: Site) -> Outputs:
     """The query's shape with the values' size of a head; the keys and values with the past before them; the scores."""
     query, key, value = (_unpacked(site, place) for place in range(3))
+    _check_cache(site)
     past_key, past_value = site.shape_of_rank(4, 4), site.shape_of_rank(5, 4)
     _check(site, query, key, value)
     _check_past(site, key, past_key, "key")
@@ -65,6 +66,26 @@ def attention(site: Site) -> Outputs:
         site.out((batch, heads, total, value_size)),
         site.out((batch, query_heads, length, total)),
     ]
+
+
+_CACHE_IS_CHECKED = 25
+
+
+def _check_cache(site: Site) -> None:
+    if site.version < _CACHE_IS_CHECKED:
+        return
+    if site.has(4) != site.has(5):
+        site.fail("past_key and past_value are given together, and one of them is missing")
+    if site.outputs == 2:
+        site.fail("present_key and present_value are made together, and the second one is missing")
+    if site.has(4) and site.has(6):
+        site.fail("nonpad_kv_seqlen is of a cache outside, and past_key and past_value are of one inside: give one")
+    if site.rank(0) == 4 and (site.attribute("q_num_heads") or site.attribute("kv_num_heads")):
+        site.fail("q_num_heads and kv_num_heads are for inputs of rank 3, and these have rank 4")
+    for name in ("left_window_size", "right_window_size"):
+        size = site.attribute(name, -1)
+        if size < -1:
+            site.fail(f"{name} is {size}, and must be -1 (no bound) or more")
 
 
 def _check(site: Site, query: Shape, key: Shape, value: Shape) -> None:

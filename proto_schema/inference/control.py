@@ -92,6 +92,8 @@ def scan(site: Site) -> Outputs:
     count = len(site.inputs) - first - rows
     if count < 0:
         site.fail(f"num_scan_inputs is {rows}, and there are {len(site.inputs) - first} inputs")
+    if count > site.outputs:
+        site.fail(f"there are {count} loop state variables, and {site.outputs} outputs")
     inputs = [site.type(place) for place in range(first, len(site.inputs))]
     axes = [1] * rows if batched else list(site.attribute("scan_input_axes") or [0] * rows)
     length: Dim | None = None

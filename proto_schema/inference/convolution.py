@@ -11,7 +11,7 @@ size is a symbol of its own.
 from __future__ import annotations
 
 from proto_schema.inference.rows import row
-from proto_schema.inference.site import Outputs, Site
+from proto_schema.inference.site import LARGEST, Outputs, Site
 from proto_schema.inference.types import Shape, Type
 from proto_schema.sizes import Dim
 from proto_schema.sizes.size import less
@@ -46,7 +46,10 @@ class Windows:
 
     def width(self, axis: int) -> Dim:
         """The length of the window along a spatial axis."""
-        return (self.kernel[axis] - 1) * self.dilations[axis] + 1
+        width = (self.kernel[axis] - 1) * self.dilations[axis] + 1
+        if isinstance(width, int) and width > LARGEST:
+            self.site.fail(f"the window of {width} along spatial axis {axis} overflows int64")
+        return width
 
     @property
     def same(self) -> bool:
@@ -108,7 +111,7 @@ def _rank(site: Site, data: Shape, *others: Shape) -> int | None:
         said = site.attribute("kernel_shape")
         return len(said) + 2 if said else None
     if max(ranks) != min(ranks):
-        site.fail(f"the data has rank {ranks[0]}, and the weight rank {ranks[-1]}: {name} takes equal ranks")
+        site.fail(f"the data has rank {ranks[0]}, and the weight tensor rank {ranks[-1]}: {name} takes equal ranks")
     if ranks[0] < 2 + (name != "MaxUnpool"):
         site.fail(f"the data has rank {ranks[0]}, and {name} takes rank 3 or more")
     return ranks[0]
@@ -183,6 +186,8 @@ def convolution_transpose(site: Site) -> Type | None:
     if data is None or kernel is None:
         return site.out((batch, channels, *site.unknown(rank - 2)))
     windows = Windows(site, rank - 2, kernel)
+    if windows.padded and windows.auto_pad != "NOTSET":
+        site.fail(f"pads and auto_pad {windows.auto_pad!r} are both given, and say the same thing twice")
     extra = site.attribute("output_padding") or [0] * (rank - 2)
     if len(extra) != rank - 2:
         site.fail(f"output_padding has {len(extra)} numbers, and there are {rank - 2} spatial axes")
@@ -208,6 +213,9 @@ def _spread(windows: Windows, axis: int, size: Dim, extra: int) -> Dim:
 @row("CausalConvWithState")
 def causal_convolution(site: Site) -> Outputs:
     """The data's shape; the state holds one place less than the kernel is long."""
+    activation = site.text("activation", "none")
+    if activation not in ("none", "silu", "swish"):
+        site.fail(f"activation is {activation!r}, and must be none, silu or swish")
     data, weight = site.shape_of_rank(0, 3), site.shape_of_rank(1, 3)
     past = site.shape_of_rank(3, 3)
     known = data if data is not None else past

@@ -31,6 +31,8 @@ def constant_of_shape(site: Site) -> Type | None:
 
     value = site.attribute("value")
     dtype = (value.data_type or 0) if value is not None else TensorProto.FLOAT
+    if site.dtype(0) not in (0, TensorProto.INT64):
+        site.fail("input 'input' has another data type than int64")
     asked = given(site, "", 0)
     if asked is None:
         return site.out(None, dtype)
@@ -133,6 +135,9 @@ def multinomial(site: Site) -> Type | None:
 # What the data decides -----------------------------------------------------------------------------------------------
 
 
+_INDICES_FROM_THE_END = 11
+
+
 @row("OneHot")
 def one_hot(site: Site) -> Type | None:
     """The indices with an axis of `depth` more."""
@@ -142,6 +147,8 @@ def one_hot(site: Site) -> Type | None:
     values = site.shape_of_rank(2, 1)
     if values is not None and isinstance(values[0], int) and values[0] != 2:
         site.fail(f"input 'values' has {values[0]} elements, and must have 2")
+    if site.version < _INDICES_FROM_THE_END and any(place < 0 for place in site.ints(0) or ()):
+        site.fail("indices are negative, which came with opset 11")
     if shape is None:
         return site.out(None)
     axis = site.axis(site.attribute("axis", -1), len(shape) + 1)

@@ -62,8 +62,10 @@ _CASTS = {"TO_FLOAT": TensorProto.FLOAT, "TO_INT64": TensorProto.INT64, "TO_STRI
 @row("CategoryMapper")
 def category(site: Site) -> Type | None:
     """Numbers of text, or text of numbers."""
-    given = site.dtype(0)
-    return site.out(site.shape(0), _OTHER.get(given, 0))
+    numbers, words = site.attribute("cats_int64s") or (), site.attribute("cats_strings") or ()
+    if not numbers or len(numbers) != len(words):
+        site.fail(f"cats_int64s has {len(numbers)} items and cats_strings {len(words)}: they must be as many, and some")
+    return site.out(site.shape(0), _OTHER.get(site.dtype(0), 0))
 
 
 _OTHER = {TensorProto.STRING: TensorProto.INT64, TensorProto.INT64: TensorProto.STRING}
@@ -95,13 +97,24 @@ def joined(site: Site) -> Type | None:
 def label(site: Site) -> Type | None:
     """The shape of the input, in the dtype of the labels."""
     table = site.attribute("values_tensor")
+    default = site.attribute("default_tensor")
+    if default is not None:
+        if list(default.dims) != [1]:
+            site.fail(f"default_tensor has shape {list(default.dims)}, and must have shape [1]")
+        dtype = table.data_type if table is not None else _values_dtype(site)
+        if dtype and default.data_type != dtype:
+            site.fail("default_tensor has another data type than the values")
     if table is not None:
         return site.out(site.shape(0), table.data_type or 0)
-    for name, dtype in _VALUES.items():
-        if site.attribute(name):
-            return site.out(site.shape(0), dtype)
+    found = _values_dtype(site)
+    if found:
+        return site.out(site.shape(0), found)
     # version 1 maps text to numbers and back
     return site.out(site.shape(0), _OTHER.get(site.dtype(0), 0) if site.version < 2 else 0)
+
+
+def _values_dtype(site: Site) -> int:
+    return next((dtype for name, dtype in _VALUES.items() if site.attribute(name)), 0)
 
 
 _VALUES = {
@@ -123,7 +136,41 @@ def classifier(site: Site) -> Outputs:
     return [site.out((examples,), dtype), site.out((examples, count if known else site.fresh()))]
 
 
-@row("LinearRegressor", "SVMRegressor", "TreeEnsembleRegressor", "TreeEnsemble")
+@row("TreeEnsemble")
+def trees(site: Site) -> Type | None:
+    """A number for each target of each example.  The lists have an item for each node, or for each leaf."""
+    shapes: dict[str, int] = {}
+    for name in (*_OF_NODES, *_OF_LEAVES):
+        given = site.attribute(name)
+        if given is None:
+            continue
+        if isinstance(given, TensorProto):
+            if len(given.dims) != 1:
+                site.fail(f"{name} has rank {len(given.dims)}, and must have rank 1")
+            if name in _OF_INPUT and site.dtype(0) and given.data_type != site.dtype(0):
+                site.fail(f"{name} has another data type than the input")
+        shapes[name] = given.dims[0] if isinstance(given, TensorProto) else len(given)
+    for group in (_OF_NODES, _OF_LEAVES):
+        found = {name: shapes[name] for name in group if name in shapes}
+        if len(set(found.values())) > 1:
+            site.fail("there are not as many of each: " + ", ".join(f"{name} {count}" for name, count in found.items()))
+    return site.out((_examples(site), site.attribute("n_targets", 1)))
+
+
+_OF_NODES = (
+    "nodes_featureids",
+    "nodes_splits",
+    "nodes_modes",
+    "nodes_truenodeids",
+    "nodes_falsenodeids",
+    "nodes_trueleafs",
+    "nodes_falseleafs",
+)
+_OF_LEAVES = ("leaf_targetids", "leaf_weights")
+_OF_INPUT = ("nodes_splits", "leaf_weights")
+
+
+@row("LinearRegressor", "SVMRegressor", "TreeEnsembleRegressor")
 def regressor(site: Site) -> Type | None:
     """A number for each target of each example."""
     targets = site.attribute("targets" if site.schema.name == "LinearRegressor" else "n_targets", 1)
@@ -134,7 +181,10 @@ def regressor(site: Site) -> Type | None:
 def one_hot(site: Site) -> Type | None:
     """One more axis, as long as there are categories."""
     shape = site.shape(0)
-    categories = site.attribute("cats_int64s") or site.attribute("cats_strings") or ()
+    numbers, words = site.attribute("cats_int64s") or (), site.attribute("cats_strings") or ()
+    if bool(numbers) == bool(words):
+        site.fail("one of cats_int64s and cats_strings must hold the categories")
+    categories = numbers or words
     return site.out(None if shape is None else (*shape, len(categories)))
 
 

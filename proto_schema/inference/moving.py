@@ -26,7 +26,7 @@ from proto_schema.inference.given import (
     size_or_none,
 )
 from proto_schema.inference.rows import row
-from proto_schema.inference.site import Outputs, Site
+from proto_schema.inference.site import LARGEST, Outputs, Site
 from proto_schema.inference.types import MOST, Content, Element, Type, known_shape, product
 from proto_schema.sizes import Dim, Size
 from proto_schema.sizes.size import equals
@@ -184,6 +184,7 @@ def depth_and_space(site: Site) -> Type | None:
     block = site.attribute("blocksize", 0)
     if block < 1:
         site.fail(f"blocksize is {block}")
+    _check_size(site, block * block, f"blocks of {block} x {block}")
     shape = site.shape_of_rank(0, 4)
     if shape is None:
         return site.out(site.unknown(4))
@@ -191,6 +192,11 @@ def depth_and_space(site: Site) -> Type | None:
     if site.schema.name == "DepthToSpace":
         return site.out((batch, _parted(site, depth, block * block), height * block, width * block))
     return site.out((batch, depth * (block * block), _parted(site, height, block), _parted(site, width, block)))
+
+
+def _check_size(site: Site, size: Dim | None, what: str) -> None:
+    if isinstance(size, int) and size > LARGEST:
+        site.fail(f"{what} are {size} elements, which overflows int64")
 
 
 def _parted(site: Site, size: Dim, count: int) -> Dim:
@@ -282,6 +288,8 @@ def pad(site: Site) -> Type | None:
     made = list(shape)
     for place, axis in enumerate(axes):
         ends = size_or_none(pads[place]), size_or_none(pads[place + len(axes)])
+        if isinstance(ends[0], int) and isinstance(ends[1], int):
+            _check_size(site, ends[0] + ends[1], f"the pads of axis {axis}")
         made[axis] = site.fresh() if ends[0] is None or ends[1] is None else shape[axis] + ends[0] + ends[1]
         if _is_negative(made[axis]):
             site.fail(f"axis {axis} of {listed(shape)} would get size {made[axis]}")
@@ -320,6 +328,7 @@ def columns_to_image(site: Site) -> Type | None:
         return site.out(None)
     sizes = [size_or_none(item) for item in block or (None,)]
     area = product([size for size in sizes if size is not None]) if None not in sizes else None
+    _check_size(site, area, "blocks of block_shape")
     batch = site.fresh() if shape is None else shape[0]
     known = shape is not None and area is not None and area != 0
     channels = shape[1] // area if shape is not None and area is not None and known else site.fresh()

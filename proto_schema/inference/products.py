@@ -112,6 +112,9 @@ def einsum(site: Site) -> Type | None:
     if not arrow:
         right = (_DOTS if dots else "") + "".join(sorted({letter for letter in letters if letters.count(letter) == 1}))
     before, with_dots, after = right.partition(_DOTS)
+    counts = {len(shape) for shape in dots if shape is not None}
+    if len(counts) > 1:  # ONNX Runtime 1.31 crashes on it
+        site.fail(f"the dots of equation {equation!r} stand for {min(counts)} axes and for {max(counts)}")
     common = site.broadcast(*dots) if with_dots and dots else ()
     if common is None:
         return site.out(None)

@@ -96,8 +96,10 @@ def _part(site: Site, whole: Dim) -> Dim:
     sizes, shape = numbers(given(site, "split", 1)), site.shape(1)
     if not sizes or shape is None:
         return site.fresh()
-    if min(sizes) < 0 or (not shape and sizes[0] == 0):
+    if min(sizes) < 0:
         site.fail(f"a part has size {min(sizes)}")
+    if not shape and sizes[0] == 0:
+        site.fail("a part has size 0, and where one number says the size of all parts it must be greater than zero")
     if shape:
         if equals(sum(sizes), whole) is False:
             site.fail(f"split has the sum {sum(sizes)}, and the axis has size {whole}")

@@ -195,6 +195,9 @@ class Site(Occurrence):
         """An output that is a tensor.  Without `dtype`, the operator's type constraints say it."""
         if content is not None and (len(content) > MOST or not any(item is not None for item in content)):
             content = None
+        for size in shape or ():
+            if size.__class__ is int and size > LARGEST:
+                self.fail(f"the size {size} of an output overflows int64")
         return Tensor(dtype, shape, content)
 
     def fresh(self) -> Size:
@@ -271,6 +274,8 @@ class Site(Occurrence):
 ABSENT: Any = OptionalOf(None)
 """Stands for an input that the node leaves out."""
 UNKNOWN = Tensor(0)
+LARGEST = 2**63 - 1
+"""A size is an int64 in a file."""
 
 
 def check_inputs(site: Site) -> None:

@@ -21,6 +21,10 @@ def fourier(site: Site) -> Type | None:
     one_sided, inverse = bool(site.attribute("onesided", 0)), bool(site.attribute("inverse", 0))
     _check_last(site, shape[-1])
     real = one_sided and inverse
+    if one_sided and shape[-1] == (1 if inverse else 2):
+        given, taken = ("real", "complex") if inverse else ("complex", "real")
+        way = "the inverse of a half" if inverse else "a half"
+        site.fail(f"the input is {given}, and with onesided=1 {way} is taken of {taken} numbers")
     if site.version < _AXIS_IS_AN_INPUT:
         said: int | None = site.attribute("axis", 1)
     else:

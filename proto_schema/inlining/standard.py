@@ -2,7 +2,8 @@
 
 The bodies follow the definitions in docs/Operators.md of ONNX; where it gives several forms, the one that neither
 overflows nor loses digits stands here. A constant takes the type of the input by CastLike, which came with opset 15:
-below, and for operators without a row, calls stay as they are. The rows are (lowest opset, text), newest first.
+below, and for operators without a row, calls stay as they are. What depends on the call is in `by_call`. The rows are
+(lowest opset, text), newest first.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from proto_schema.attributes import make_attribute
+from proto_schema.inlining import by_call
 from proto_schema.onnx import FunctionProto, NodeProto, OperatorSetIdProto
 from proto_schema.operators import schema
 from proto_schema.parser import parse_function
@@ -174,16 +176,19 @@ ROWS: dict[str, tuple[tuple[int, str], ...]] = {
 
 def body_of(node: NodeProto, domain: str, opset: int) -> FunctionProto | None:
     """The function that the node stands for at this opset of its domain; None where it has no row."""
-    if domain or node.op_type not in ROWS:
+    name = node.op_type or ""
+    if domain or (name not in ROWS and name not in by_call.ROWS):
         return None
-    return _body(node.op_type, opset)
+    form = by_call.ROWS[name](node) if name in by_call.ROWS else None
+    rows = ROWS.get(name, () if form is None else (form,))
+    text = next((text for lowest, text in rows if lowest <= opset), None)
+    return None if text is None else _body(name, opset, text)
 
 
 @lru_cache(maxsize=64)
-def _body(op_type: str, opset: int) -> FunctionProto | None:
+def _body(op_type: str, opset: int, text: str) -> FunctionProto | None:
     found = schema(op_type, opset)
-    text = next((text for lowest, text in ROWS[op_type] if lowest <= opset), None)
-    if found is None or text is None:
+    if found is None:
         return None
     inputs, outputs = (", ".join(formal.name for formal in side) for side in (found.inputs, found.outputs))
     made = parse_function(f"{op_type} ({inputs}) => ({outputs}) {{ {text} }}")

@@ -70,7 +70,9 @@ class OpRun(ABC):
             setattr(self, name, value)
         given = {**attributes, "context": context} if self.need_context() else attributes
         results = self._run(*args, **given)
-        if not isinstance(results, tuple) or not results:
+        if isinstance(results, tuple) and not results:
+            raise ValueError(f"{type(self).__name__}._run returned no output")
+        if not isinstance(results, tuple):
             raise TypeError(f"{type(self).__name__}._run must return a tuple of outputs, not {type(results).__name__}")
         arrays = tuple(np.asarray(item) if np.isscalar(item) else item for item in results)
         for item in arrays:

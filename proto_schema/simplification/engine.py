@@ -14,6 +14,7 @@ from proto_schema.collection import paused_collection
 from proto_schema.graphs.names import free_names
 from proto_schema.helper import make_node
 from proto_schema.onnx import ModelProto, NodeProto
+from proto_schema.simplification.branches import spliced
 from proto_schema.simplification.draft import Draft
 from proto_schema.simplification.folding import RANDOM, folded
 from proto_schema.simplification.merging import merged
@@ -68,7 +69,13 @@ def simplified(
     with paused_collection():
         for _ in range(_ROUNDS):
             before = done.total()
-            made = _Round(Draft(made, fold_bytes), done).run()
+            draft = Draft(made, fold_bytes)
+            branches = spliced(draft)
+            if branches:  # what is known of the graph is found anew
+                done["branches"] += branches
+                made = draft.model
+                continue
+            made = _Round(draft, done).run()
             if done.total() == before:
                 break
     if prove:

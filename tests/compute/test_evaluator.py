@@ -69,6 +69,19 @@ def test_a_path_bytes_and_messages_of_both_packages(tmp_path: Path) -> None:
         np.testing.assert_array_equal(session.run(None, {"x": f32(1, 2)})[0], f32(3, 5))
 
 
+def test_numbers_near_0_and_images_without_pixels() -> None:
+    tiny = f32(-1e-7, 1e-7)
+    found = ReferenceEvaluator(node("Selu", "x", "y", alpha=1.0, gamma=1.0)).run(None, {"x": tiny})[0]
+    np.testing.assert_array_equal(found, np.where(tiny < 0, np.expm1(tiny), tiny))
+    empty = np.zeros((1, 1, 2, 0), np.float32)
+    assert ReferenceEvaluator(node("SpaceToDepth", "x", "y", blocksize=2)).run(None, {"x": empty})[0].shape == (
+        1,
+        4,
+        1,
+        0,
+    )
+
+
 def test_names_of_outputs_choose_what_is_returned() -> None:
     session = ReferenceEvaluator(LINEAR)
     found = session.run(["scaled", "y"], {"x": f32(1)})

@@ -15,7 +15,10 @@ import numpy as np
 from proto_schema.compat import modules
 
 OFFICIAL = importlib.import_module("onnx")
-for _name in ("compose", "model_container", "external_data_helper", "reference", "serialization"):
+for _name in (
+    "compose", "model_container", "external_data_helper", "reference", "serialization", "parser", "printer", "inliner",
+    "utils", "tools.update_model_dims", "tools.replace_constants", "version_converter",
+):  # fmt: skip
     importlib.import_module(f"onnx.{_name}")
 _ERRORS = (KeyError, IndexError, TypeError, AttributeError, FileExistsError, NotImplementedError, ValueError)
 
@@ -28,7 +31,14 @@ def both(code: str, folder: Any) -> tuple[Any, Any]:
 def outcome(code: str, onnx: Any, folder: Any) -> Any:
     """What the row gives with this `onnx`; `folder` is a new folder of its own."""
     folder.mkdir(exist_ok=True)
-    space = {"onnx": onnx, "np": np, "folder": str(folder), "TensorProto": onnx.TensorProto, "helper": onnx.helper}
+    space = {
+        "onnx": onnx,
+        "module": _module(onnx),
+        "np": np,
+        "folder": str(folder),
+        "TensorProto": onnx.TensorProto,
+        "helper": onnx.helper,
+    }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -38,10 +48,17 @@ def outcome(code: str, onnx: Any, folder: Any) -> Any:
     return plainly(space["result"])
 
 
+def _module(onnx: Any) -> Any:
+    """What gives the modules below `onnx` by name, as an import of them does."""
+    return modules.submodule if onnx is modules else lambda name: importlib.import_module(f"onnx.{name}")
+
+
 def _kind(error: Exception, onnx: Any) -> str:
     """The error that code can catch, by either package's names."""
     if isinstance(error, onnx.shape_inference.InferenceError):
         return "InferenceError"
+    if isinstance(error, onnx.parser.ParseError):
+        return "ParseError"
     if isinstance(error, onnx.checker.ValidationError):
         return "ValidationError"
     return next((kind.__name__ for kind in _ERRORS if isinstance(error, kind)), type(error).__name__)

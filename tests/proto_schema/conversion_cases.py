@@ -201,13 +201,18 @@ def judged(case: Any, target: int, known: dict[Any, Verdict]) -> Verdict:
 
 
 def with_constants(case: Any) -> Any:
-    """The case with all inputs but the first as initializers, as models have axes, shapes and scales."""
+    """The case with all inputs but the first as initializers, as models have axes, shapes and scales.
+
+    A first input that is one integer is such a parameter, too.
+    """
     from onnx.backend.test.case.test_case import TestCase
 
     model = onnx.ModelProto.FromString(encoded(case))
     (inputs, outputs), *_ = case.data_sets
-    kept = model.graph.input[:1]
-    for item, value in zip(model.graph.input[1:], inputs[1:], strict=False):
+    first = inputs[0]
+    number = isinstance(first, (np.ndarray, np.generic)) and first.shape == () and first.dtype.kind in "iu"
+    data = 0 if number else 1
+    for item, value in zip(model.graph.input[data:], inputs[data:], strict=False):
         if not isinstance(value, (np.ndarray, np.generic, onnx.TensorProto)):
             return None
         tensor = value if isinstance(value, onnx.TensorProto) else numpy_helper.from_array(np.asarray(value))
@@ -216,10 +221,9 @@ def with_constants(case: Any) -> Any:
         held.name = item.name
         if tensor.data_type != item.type.tensor_type.elem_type:
             return None
-    del model.graph.input[1:]
-    assert len(kept) < 2
+    del model.graph.input[data:]
     fields = {name: getattr(case, name) for name in ("name", "model_name", "url", "model_dir", "kind", "rtol", "atol")}
-    return TestCase(model=model, data_sets=[(inputs[:1], outputs)], **fields)
+    return TestCase(model=model, data_sets=[(inputs[:data], outputs)], **fields)
 
 
 def judged_twice(case: Any, target: int, known: dict[Any, Verdict], constant: dict[Any, Verdict]) -> Verdict:

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 import proto_schema as ps
 from proto_schema.inliner import inline_local_functions, inline_selected_functions
-from proto_schema.inlining import engine
+from proto_schema.inlining import by_call, engine
 from proto_schema.inlining.standard import ROWS
 from proto_schema.parser import parse_model
 
@@ -229,6 +229,69 @@ def test_functions_of_the_standard(op: str) -> None:
     assert inline_selected_functions(model, [("", op)], exclude=True, inline_schema_functions=True) == model
 
 
+CALLS = [  # operator, lowest opset, the call
+    ("Gelu", 20, "Gelu(x)"),
+    ("Gelu", 20, 'Gelu<approximate="tanh">(x)'),
+    ("Clip", 13, "Clip(x)"),
+    ("Clip", 13, "Clip(x, , high)"),
+    ("Clip", 13, "Clip(x, low)"),
+    ("Clip", 13, "Clip(x, high, low)"),
+    ("LayerNormalization", 18, "LayerNormalization(x, s, s)"),
+    ("LayerNormalization", 18, "LayerNormalization<axis=1, epsilon=0.1>(x, w)"),
+    ("RMSNormalization", 23, "RMSNormalization<axis=-1>(x, s)"),
+    ("RMSNormalization", 23, "RMSNormalization<axis=1, epsilon=0.5>(x, w)"),
+    ("GroupNormalization", 21, "GroupNormalization<num_groups=2>(x, c, c)"),
+    ("DepthToSpace", 28, "DepthToSpace<blocksize=2>(x)"),
+    ("DepthToSpace", 28, 'DepthToSpace<blocksize=2, mode="CRD">(x)'),
+    ("SpaceToDepth", 28, "SpaceToDepth<blocksize=2>(x)"),
+    ("SpaceToDepth", 28, 'SpaceToDepth<blocksize=2, mode="CRD">(x)'),
+    ("Bernoulli", 15, "Bernoulli<seed=1.0>(p)"),
+    ("Bernoulli", 15, "Bernoulli<dtype=7>(p)"),
+]
+
+
+def test_each_function_that_depends_on_its_call_has_a_row() -> None:
+    assert {op for op, _, _ in CALLS} == by_call.ROWS.keys()
+
+
+@pytest.mark.parametrize(("op", "opset", "call"), CALLS, ids=[call for _, _, call in CALLS])
+def test_functions_that_depend_on_the_call(op: str, opset: int, call: str) -> None:
+    kind = "int64" if "dtype" in call else "float"
+    text = (
+        f'<ir_version: 10, opset_import: ["": %d]> g (float[2, 4, 4, 2] x) => ({kind}[a, b, c, d] y) '
+        "<float low = {-0.5}, float high = {0.75}, float[2] s = {2, 3}, float[4] c = {1, 2, 3, 4}, "
+        "float[2] p = {0, 1}, "
+        f"float[4, 4, 2] w = {{{', '.join(map(str, range(32)))}}}> {{ y = {call} }}"
+    )
+    model = parse_model(text % opset)
+    made = inline_selected_functions(model, [("", op)], inline_schema_functions=True)
+    assert op not in [node.op_type for node in made.graph.node]
+    x = np.random.default_rng(3).standard_normal((2, 4, 4, 2)).astype(np.float32)
+    expected, found = (ps.reference.ReferenceEvaluator(one).run(None, {"x": x})[0] for one in (model, made))
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    older = parse_model(text % (opset - 1))
+    assert inline_selected_functions(older, [("", op)], inline_schema_functions=True) == older
+
+
 def test_below_the_lowest_opset_calls_stay() -> None:
     model = parse_model('<ir_version: 8, opset_import: ["": 13]> g (float[3] x) => (float[3] y) { y = Selu(x) }')
     assert inline_selected_functions(model, [], exclude=True, inline_schema_functions=True) == model
+
+
+@pytest.mark.parametrize("opset", [8, 11])
+def test_what_a_conversion_names_differs_from_call_to_call(opset: int) -> None:
+    """Constants of two calls under one name would be one constant: the axes of the second reduce in both."""
+    text = F.replace("21", "18")
+    body = "{ q = Constant <value_ints = [AXIS]> () y = ReduceMax <keepdims = 1> (x, q) }"
+    model = parse_model(
+        f'<ir_version: 8, opset_import: ["" : {opset}, "d" : 1]> g (float[2, 3] x) => (float[1, 1] y) '
+        f"{{ a = d.f(x) y = d.h(a) }} {text} f (x) => (y) {body.replace('AXIS', '0')} "
+        f"{text} h (x) => (y) {body.replace('AXIS', '1').replace('ReduceMax', 'ReduceMin')}"
+    )
+    made = inline_local_functions(model, convert_version=True)
+    names = [name for node in made.graph.node for name in node.output] + [item.name for item in made.graph.initializer]
+    assert len(set(names)) == len(names) > 2
+    x = np.array([[1, 5, 3], [4, 2, 6]], np.float32)
+    found = ps.reference.ReferenceEvaluator(made).run(None, {"x": x})[0]
+    np.testing.assert_array_equal(found, [[4.0]])

@@ -6,6 +6,7 @@ The models are texts of `onnx.parser`.  `test_shape_inference_rows.py` tests the
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 from pathlib import Path
 
@@ -104,6 +105,49 @@ CONTRADICTIONS = {
         ("cell", "12", "16"),
     ),
 }
+
+
+QKV = "g (float[2, 4, 3, 8] q, float[2, 2, 5, 8] k, float[2, 2, 4, 8] p, int64[2] n) => (y) "
+TREES = (
+    "n_targets=1, nodes_featureids=[0], nodes_splits=%s, nodes_modes=uint8[1] {0}, nodes_truenodeids=%s, "
+    "nodes_falsenodeids=[1], nodes_trueleafs=[1], nodes_falseleafs=[1], leaf_targetids=[0, 0], leaf_weights=%s, "
+    "tree_roots=[0]"
+)
+LISTS = {  # attributes and inputs that do not fit together: opset, ai.onnx.ml, the model, what is said
+    "cache by halves": (25, 5, QKV + "{ y = Attention(q, k, k, , p) }", "past_key and past_value are given together"),
+    "present by halves": (25, 5, QKV + "{ y, z = Attention(q, k, k) }", "present_key and present_value"),
+    "two caches": (25, 5, QKV + "{ y = Attention(q, k, k, , p, p, n) }", "nonpad_kv_seqlen"),
+    "heads twice": (25, 5, QKV + "{ y = Attention<q_num_heads=4>(q, k, k) }", "for inputs of rank 3"),
+    "window": (25, 5, QKV + "{ y = Attention<left_window_size=-2>(q, k, k) }", "left_window_size is -2"),
+    "activation": (27, 5, "g (float[2, 4, 8] x, float[4, 1, 4] w) => (y, s) "
+        '{ y, s = CausalConvWithState<activation="what">(x, w) }', "must be none, silu or swish"),
+    "scan": (21, 5, "g (float[2] a, float[2] b, float[3, 2] c) => (y) { y = Scan <num_scan_inputs=1, body = t "
+        "(float p, float q, float r) => (float s) { s = Identity(p) }>(a, b, c) }", "there are 2 loop state variables"),
+    "mapper": (18, 1, "g (int64[2] x) => (y) { y = ai.onnx.ml.CategoryMapper<cats_int64s=[1, 2], "
+        'cats_strings=["a"]>(x) }', "cats_int64s has 2 items and cats_strings 1"),
+    "encoder": (18, 1, 'g (int64[2] x) => (y) { y = ai.onnx.ml.OneHotEncoder<cats_int64s=[1], cats_strings=["a"]>(x) }',
+        "one of cats_int64s and cats_strings"),
+    "label": (18, 4, "g (int64[2] x) => (y) { y = ai.onnx.ml.LabelEncoder<keys_int64s=[1], values_int64s=[2], "
+        "default_tensor=int32[1] {0}>(x) }", "default_tensor has another data type"),
+    "label, shape": (18, 4, "g (int64[2] x) => (y) { y = ai.onnx.ml.LabelEncoder<keys_int64s=[1], values_int64s=[2], "
+        "default_tensor=int64[2] {0, 1}>(x) }", "default_tensor has shape [2]"),
+    "trees": (18, 5, "g (float[2, 3] x) => (y) { y = ai.onnx.ml.TreeEnsemble<"
+        + TREES % ("float[1] {0}", "[0, 1]", "float[2] {0, 1}") + ">(x) }", "nodes_truenodeids 2"),
+    "trees, type": (18, 5, "g (float[2, 3] x) => (y) { y = ai.onnx.ml.TreeEnsemble<"
+        + TREES % ("double[1] {0}", "[0]", "float[2] {0, 1}") + ">(x) }", "nodes_splits has another data type"),
+    "sizes": (21, 5, "g (int32[2] x) => (y) { y = ConstantOfShape(x) }", "another data type than int64"),
+    "indices": (9, 1, "g (float[2] v) => (y) <int64[2] i = {0, -1}, int64 d = {3}> { y = OneHot(i, d, v) }",
+        "indices are negative"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_attributes_that_do_not_fit(name: str) -> None:
+    opset, learning, text, message = LISTS[name]
+    model = ps.parser.parse_model(f'<ir_version: 10, opset_import: ["": {opset}, "ai.onnx.ml": {learning}]>\n{text}')
+    with pytest.raises(InferenceError, match=re.escape(message)):
+        infer_shapes(model, strict_mode=True)
+    infer_shapes(model)
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)

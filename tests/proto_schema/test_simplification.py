@@ -45,6 +45,40 @@ ROWS: list[tuple[str, str, list[str]]] = [
     ),
     ("dropout", "g (float[2] x) => (float[2] y) { a = Dropout(x) y = Relu(a) }", ["Relu"]),
     (
+        "if of a known condition",
+        "g (float[2] x) => (float[2] y) <bool c = {1}> { t = Neg(x) y = If <then_branch = a () => (float[2] r) "
+        "{ u = Exp(t) r = Add(u, x) }, else_branch = b () => (float[2] s) { u = Abs(t) s = Sub(u, x) }>(c) }",
+        ["Neg", "Exp", "Add"],
+    ),
+    (
+        "if of a condition that follows from sizes, and names that both branches have",
+        "g (float[2] x) => (float[2] y, float[2] z) { n = Shape(x) o = Constant<value_ints = [1]>() e = Equal(n, o) "
+        "y = If <then_branch = a () => (float[2] r) { u = Exp(x) r = Add(u, x) }, else_branch = b () => (float[2] s) "
+        "{ u = Abs(x) s = Sub(u, x) }>(e) z = If <then_branch = a2 () => (float[2] r2) { r2 = Identity(x) }, "
+        "else_branch = b2 () => (float[2] s2) { u = Neg(x) s2 = Sub(u, x) }>(e) }",
+        ["Abs", "Sub", "Neg", "Sub"],
+    ),
+    (
+        "if that gives a value from around it, and one value twice",
+        "g (float[2] x) => (float[2] p, float[2] q, float[2] z) <bool c = {0}> { t = Neg(x) p, q, z = If <then_branch "
+        "= a () => (float[2] i, float[2] i2, float[2] i3) { i = Exp(x) i2 = Exp(i) i3 = Exp(i2) }, else_branch = "
+        "b () => (float[2] t, float[2] s, float[2] s) { s = Abs(t) }>(c) }",
+        ["Neg", "Abs", "Identity"],
+    ),
+    (
+        "if in an if, with a tensor of its own",
+        "g (float[2] x, bool d) => (float[2] y) <bool c = {1}> { y = If <then_branch = a () => (float[2] r) "
+        "<float[2] w = {2, 3}> { v = If <then_branch = e () => (float[2] f) { f = Mul(w, x) }, else_branch = h () => "
+        "(float[2] j) { j = Add(w, x) }>(d) r = Neg(v) }, else_branch = b () => (float[2] s) { s = Abs(x) }>(c) }",
+        ["If", "Neg"],
+    ),
+    (
+        "if of a condition that is given",
+        "g (float[2] x, bool c) => (float[2] y) { y = If <then_branch = a () => (float[2] r) { r = Exp(x) }, "
+        "else_branch = b () => (float[2] s) { s = Abs(x) }>(c) }",
+        ["If"],
+    ),
+    (
         "dropout with a mask stays",
         "g (float[2] x) => (float[2] y, bool[2] m) { a, m = Dropout(x) y = Relu(a) }",
         ["Dropout", "Relu"],

@@ -141,6 +141,25 @@ WHOLE: dict[str, tuple[str, int, tuple[Any, ...]]] = {
         9,
         (np.array([100, -100, 1, 2], np.int8), np.array([100, -100, -5, 3], np.int8)),
     ),
+    "a determinant, whose largest elements are not on the diagonal": (
+        head(17) + "g (float[n, 3, 3] x) => (float[n] y) { y = Det(x) }",
+        9,
+        (np.array([[[0, 2, 1], [3, 0, 1], [1, 1, 9]], [[1, 2, 3], [2, 4, 6], [0, 1, 5]], np.zeros((3, 3))], "f4"),),
+    ),
+    "integers in a body, below the opset of their constants": (
+        head(21)
+        + """g (float[2, 3] x) => (float[2, 3] y) { k = Constant<value_int=3>() t = Constant<value_int=1>()
+        c = Cast<to=9>(t) y = Loop(k, c, x) <body = b (int64 i, bool go, float[2, 3] v) => (bool on, float[2, 3] w)
+        { on = Identity(go) a = Constant<value_ints=[0]>() s = ReduceSum(v, a) w = Add(v, s) }> }""",
+        8,
+        (X[:, :, 0],),
+    ),
+    "half a spectrum": (
+        head(17) + "g (float[2, 5, 2] x) => (float[2, 9, 1] y) <int64 n = {9}> "
+        "{ y = DFT<axis=1, inverse=1, onesided=1>(x, n) }",
+        13,
+        (np.linspace(-1, 2, 20, dtype=np.float32).reshape(2, 5, 2),),
+    ),
     "attention with a cache": (
         head(23)
         + "g (float[2, 2, 1, 4] q, float[2, 2, 1, 4] k, float[2, 2, p, 4] c, float[2, 2, p, 4] d) "
@@ -196,6 +215,16 @@ def test_the_ir_version_follows_upwards_and_stays_downwards() -> None:
     assert convert_version(model, 7).ir_version == 12
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_dropout_in_training_keeps_the_mean(training: bool) -> None:
+    text = "g (float[100, 100] x, bool t) => (float[100, 100] y, bool[100, 100] m) <float r = {0.25}> "
+    made = convert_version(model_of(head(20) + text + "{ y, m = Dropout<seed=3>(x, r, t) }"), 9)
+    feed = {"x": np.ones((100, 100), np.float32), "t": np.array(training)}
+    y, mask = ps.reference.ReferenceEvaluator(made).run(None, feed)
+    np.testing.assert_allclose(y, np.where(mask, 1 / 0.75 if training else 1.0, 0.0), rtol=1e-6)
+    assert 0.7 < mask.mean() < 0.8 if training else mask.all()
+
+
 # Refusals -------------------------------------------------------------------------------------------------------------
 
 # model, opset to convert to, what the error says, the opset that it names
@@ -212,6 +241,15 @@ REFUSED = [
         "its axes are computed when the model runs; opset 18 can say it",
         18,
     ),
+    (
+        "g (float[n, c, h, w] x, float[4] s) => (float[p, q, r, t] y) { y = Resize<antialias=1>(x, , s) }",
+        17,
+        "its sizes are not known, and antialias=1 is written out for known sizes only",
+        18,
+    ),
+    ("g (float[n] x) => (float[n] y) { y = Add(x, w) }", 13, "not complete: .* 'y': nothing makes its input 'w'", 0),
+    ("g (float[n] x) => (float[n] y) { z = Relu(x) }", 13, "not complete: .* nothing makes its output 'y'", 0),
+    ("g (float[n] x) => (float[n] y) { y = Add(x) }", 13, "not complete: .*: its input 'B' is missing", 0),
     ("g (bfloat16[n] x) => (bfloat16[n] y) { y = Relu(x) }", 12, r"opset 12 has no Relu of tensor\(bfloat16\)", 13),
     (
         "g (seq(float[n]) x, int64 i) => (float[n] y) { y = SequenceAt(x, i) }",

@@ -23,6 +23,7 @@ SchemaError = _ours.SchemaError
 onnx_opset_version = _ours.onnx_opset_version
 onnx_ml_opset_version = _ours.onnx_ml_opset_version
 has = _registry.has
+registered = _registry.find
 
 __all__ = [
     "AI_ONNX_PREVIEW_DOMAIN",

@@ -36,7 +36,7 @@ def space_to_depth(call: Call, data: Array) -> Array:
         call.fail(f"{height} x {width} does not split into blocks of {block} x {block}")
     split = data.reshape(batch, channels, height // block, block, width // block, block)
     order = (0, 1, 3, 5, 2, 4) if call.text("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
-    return np.asarray(split.transpose(order).reshape(batch, -1, height // block, width // block))
+    return np.asarray(split.transpose(order).reshape(batch, channels * block * block, height // block, width // block))
 
 
 def _image(call: Call, data: Array) -> tuple[int, ...]:

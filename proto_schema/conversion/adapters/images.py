@@ -56,7 +56,7 @@ def places_of_old(node: Draft, op: Writer) -> Result:
 def symmetric(node: Draft, op: Writer) -> Result:
     """Places that are symmetric to the middle are new."""
     if node.text("coordinate_transformation_mode") == "half_pixel_symmetric":
-        return _by_matrices(node, op)
+        return _by_matrices(node, op, "coordinate_transformation_mode 'half_pixel_symmetric'")
     return None
 
 
@@ -77,7 +77,12 @@ def of_all_axes(node: Draft, op: Writer) -> Result:
             full = np.ones(rank, np.float32)
             full[list(axes)] = scales
             return node.with_(inputs=[node[0], node.input(1), op.const(full)], drop=names)
-    return _by_matrices(node, op)
+    new = {
+        "antialias=1": bool(node.attribute("antialias")),
+        f"axes={axes}": axes is not None,
+        f"keep_aspect_ratio_policy {node.text('keep_aspect_ratio_policy')!r}": not plain,
+    }
+    return _by_matrices(node, op, " and ".join(name for name, given in new.items() if given))
 
 
 @down("Resize", version=13)
@@ -100,11 +105,12 @@ def resize_by_scales(node: Draft, op: Writer) -> Result:
     return _by_matrices(node, op)
 
 
-def _by_matrices(node: Draft, op: Writer, *, old: bool = False) -> Value:
-    """Known sizes: each axis by itself, by Gather or by a product with a matrix."""
+def _by_matrices(node: Draft, op: Writer, new: str = "", *, old: bool = False) -> Value:
+    """Known sizes: each axis by itself, by Gather or by a product with a matrix. `new` is what older versions lack."""
     made = resized(node, op, old)
     if made is None:
-        raise RefusedError("its sizes are not known")
+        why = f", and {new} is written out for known sizes only" if new else ""
+        raise RefusedError(f"its sizes are not known{why}")
     return made
 
 

@@ -170,17 +170,30 @@ def ratio_as_input(node: Draft, op: Writer) -> Result:
 @down("Dropout", version=12)
 def ratio_as_attribute(node: Draft, op: Writer) -> Result:
     """Without training, nothing is dropped. In training with a known ratio of 0, neither."""
-    training = False
-    if node.has(2):
-        known = node[2].number()
-        if known is None:
-            raise RefusedError("whether it is in training mode is computed when the model runs")
-        training = bool(known)
+    known = node[2].number() if node.has(2) else 0
+    training = bool(known)
     ratio = 0.5 if not node.has(1) else node[1].number()
-    if training and ratio != 0:
-        raise RefusedError("it is in training mode, which older versions do not have")
+    if known is None or (training and ratio != 0):
+        return _dropped(node, op, None if training else node[2])
     given = {"ratio": float(ratio)} if node.has(1) and ratio is not None and not training else {}
     return node.with_(inputs=[node[0]], drop="seed", also=given)
+
+
+def _dropped(node: Draft, op: Writer, training: Value | None) -> list[Value]:
+    """Some elements are 0, and the others are scaled, so that the mean stays. Older versions do not train.
+
+    `training` says when the model runs whether it does; None stands for a model that does.
+    """
+    x, seed = node[0], node.attribute("seed")
+    dtype = node.need_dtype(0)
+    ratio = op.cast(node[1], FLOAT) if node.has(1) else op.const(np.array(0.5), FLOAT)
+    drawn = op.RandomUniformLike(x, dtype=FLOAT, seed=None if seed is None else float(seed))
+    mask, left = op.Not(op.Less(drawn, ratio)), op.Sub(op.const(np.array(1.0), FLOAT), ratio)
+    if training is not None:
+        mask = op.Or(mask, op.Not(training))
+        left = op.Where(training, left, op.const(np.array(1.0), FLOAT))
+    scaled = op.Div(x, op.cast(left, dtype))
+    return [op.Where(mask, scaled, op.like(0, x)), mask]
 
 
 @down("Dropout", version=10)

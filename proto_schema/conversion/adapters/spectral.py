@@ -10,6 +10,9 @@ from proto_schema.conversion.rows import Result, down, up
 from proto_schema.conversion.writer import Writer
 from proto_schema.onnx import TensorProto
 
+LARGEST = 1 << 24
+"""Elements of a matrix that a row writes."""
+
 
 @up("DFT", version=20)
 def axis_as_input(node: Draft, op: Writer) -> Result:
@@ -33,15 +36,46 @@ def transform(node: Draft, op: Writer) -> Result:
     x, rank = node[0], node.need_rank(0)
     axis = positive([node.attribute("axis")], rank)[0]
     size = x.dim(axis)
-    length = node.need_ints(1)[0] if node.has(1) else size
-    if not isinstance(length, int) or not isinstance(size, int):
+    inverse, onesided = bool(node.attribute("inverse")), bool(node.attribute("onesided"))
+    if not isinstance(size, int):
         raise RefusedError("the length of its signal is not known")
-    return _transformed(op, x, axis, size, length, bool(node.attribute("inverse")), bool(node.attribute("onesided")))
+    length = node.need_ints(1)[0] if node.has(1) else 2 * (size - 1) if inverse and onesided else size
+    if inverse and onesided:
+        return _from_half(op, x, axis, size, length)
+    return _transformed(op, x, axis, size, length, inverse, onesided)
+
+
+def _from_half(op: Writer, x: Value, axis: int, size: int, length: int) -> Value:
+    """The real signal of which this is the first half of the spectrum: what is left out is the mirror of it."""
+    if length < 1:
+        raise RefusedError(f"it makes a signal of length {length}")
+    if length * length > LARGEST:
+        raise RefusedError("the matrix of its transform would be large")
+    rank = len(x.shape or ())
+    if x.dim(rank - 1) != 2:
+        raise RefusedError("whether its spectrum is complex is not known")
+    used = min(size, length // 2 + 1)
+    if used < size:
+        x = op.Slice(x, [0], [used], [axis])
+    angles = 2 * np.pi * (np.outer(np.arange(used), np.arange(length)) % length) / length
+    places = np.arange(used)
+    # the mean is there once, and so is the last one of an even length
+    weights = np.where((places == 0) | (2 * places == length), 1.0, 2.0)[:, None] / length
+    order = [place for place in range(rank - 1) if place != axis] + [axis]
+    total = None
+    for part, matrix in enumerate((np.cos(angles) * weights, -np.sin(angles) * weights)):
+        piece = op.Squeeze(op.Slice(x, [part], [part + 1], [rank - 1]), [rank - 1])
+        piece = op.cast(op.Transpose(piece, perm=order), TensorProto.DOUBLE)
+        term = op.MatMul(piece, op.const(matrix, TensorProto.DOUBLE))
+        total = term if total is None else op.Add(total, term)
+    assert total is not None
+    back = np.argsort([*order, rank - 1]).tolist()
+    return op.Transpose(op.cast(op.Unsqueeze(total, [rank - 1]), x.dtype), perm=back)
 
 
 def _transformed(op: Writer, x: Value, axis: int, size: int, length: int, inverse: bool, onesided: bool) -> Value:
     """The transform along an axis; the last axis has the real part, and the imaginary one if there is any."""
-    if length * length > 1 << 24:
+    if length * length > LARGEST:
         raise RefusedError("the matrix of its transform would be large")
     rank = len(x.shape or ())
     used = min(size, length)
@@ -50,8 +84,6 @@ def _transformed(op: Writer, x: Value, axis: int, size: int, length: int, invers
     parts = x.dim(rank - 1)
     if parts not in (1, 2):
         raise RefusedError("whether its signal is complex is not known")
-    if inverse and onesided:
-        raise RefusedError("it is the inverse of half a spectrum")
     count = length // 2 + 1 if onesided else length
     angles = 2 * np.pi * (np.outer(np.arange(used), np.arange(count)) % length) / length
     sign = 1.0 if inverse else -1.0

@@ -25,6 +25,7 @@ _SAID = {
     "constants": "constants, now tensors of the file",
     "identities": "change nothing",
     "cancelled": "cancel with the node before",
+    "branches": "If whose condition is known",
     "merged": "normalizations, now in the weights of a convolution",
     "equal": "compute what another node does",
     "unused": "needed by nothing",

@@ -75,7 +75,8 @@ class ReferenceEvaluator(_ours.ReferenceEvaluator):  # type: ignore[misc]
         declared: dict[str, TypeProto | None] = {}
         if graph is not None:
             declared = {item.name: item.type for item in (*graph.input, *graph.value_info, *graph.output)}
-        held = (*self._program.inputs, *self._program.constants)
+        # what nothing makes can be fed, too, though the graph does not declare it
+        held = {*self._program.inputs, *self._program.constants, *self._program.captures}
         feed = {name: _fitting(value, declared.get(name)) for name, value in feed_inputs.items() if name in held}
         if self.check_shape_annotations if check_shape_annotations is None else check_shape_annotations:
             intermediate = _checked(declared, feed, intermediate)

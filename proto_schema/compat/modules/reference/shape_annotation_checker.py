@@ -10,6 +10,7 @@ from typing import Any
 
 from proto_schema.compat.arrays import array_type
 from proto_schema.dtypes import DTYPES
+from proto_schema.onnx import TensorProto
 
 __all__ = ["ShapeAnnotationError", "SymbolBindings", "check_shape", "check_value_against_type"]
 
@@ -55,7 +56,8 @@ def check_value_against_type(type_proto: Any, value: Any, bindings: SymbolBindin
         return
     tensor_type = type_proto.tensor_type
     row = DTYPES.get(tensor_type.elem_type)
-    if row is not None and row.native and value.dtype != array_type(row.code):
+    texts = row is not None and row.code == TensorProto.STRING and value.dtype.kind == "U"
+    if row is not None and row.native and not texts and value.dtype != array_type(row.code):
         found = f"is {value.dtype}"
         raise ShapeAnnotationError(f"value {name!r}: the declared element type {array_type(row.code)} {found}")
     check_shape(tensor_type.shape if tensor_type.HasField("shape") else None, shape, bindings, name)
