@@ -12,7 +12,8 @@ from tests.language import decoder as parts
 from tests.tolerances import CHAIN, assert_near
 
 NORM, ROTARY, ATTENTION, SKIP, TOKENS = "rms_norm", "rotary", "group_query_attention", "skip_norm", "tokens_first"
-OF_RUNTIME = {ATTENTION, SKIP, TOKENS}  # rows that the standard has not
+GATED = "gated_products"
+OF_RUNTIME = {ATTENTION, SKIP, TOKENS, GATED}  # rows that the standard has not
 HALVES = (parts.root_mean_square, parts.in_halves, parts.recorded)
 
 # id: (norm, rotary embedding, attention, options of the decoder, what the rows find for onnxruntime)
@@ -37,6 +38,9 @@ ROWS: dict[str, tuple[Any, Any, Any, dict[str, Any], dict[str, int]]] = {
     "behind-a-sum": (*HALVES, {"behind": parts.norm_of_a_sum}, {NORM: 2, ROTARY: 2, ATTENTION: 1, SKIP: 1, TOKENS: 1}),
     "layer-norm-behind-a-sum": (*HALVES, {"behind": parts.layer_norm_of_a_sum}, {NORM: 1, ROTARY: 2, ATTENTION: 1, SKIP: 1, TOKENS: 1}),
     "behind-a-row-added": (*HALVES, {"behind": parts.norm_of_a_row_added}, {NORM: 2, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
+    "gated": (*HALVES, {"behind": parts.Gated(torch.nn.functional.silu)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, GATED: 1}),
+    "gated-with-biases": (*HALVES, {"behind": parts.Gated(torch.nn.functional.gelu, biases=True)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, GATED: 1}),
+    "gated-by-another-input": (*HALVES, {"behind": parts.Gated(torch.nn.functional.silu, apart=True)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
 }  # fmt: skip
 # the kernel takes several rows either without a past or with one new token each
 SIZES = [((2, 6, 0), [(1, 5), (1, 4)]), ((3, 1, 4), [(0, 0), (2, 0), (2, 1)]), ((1, 4, 3), [(0, 0)])]
