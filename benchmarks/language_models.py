@@ -6,9 +6,10 @@
 Every class of transformers' MODEL_FOR_CAUSAL_LM_MAPPING with a tiny random config (tests/models/decoders.py), whose
 heads are 16 wide, as ONNX Runtime's kernels want.  The file is run on a prompt of three rows, one with a hidden token
 in it and one with padding in front, and on 16 greedy steps.  Logits of tokens that are not hidden are compared with
-torch.  One line is printed for each class, then a summary; `--write` puts them into a column of
-docs/language-architectures.md, where the other columns stay.  Each class runs in a process forked from this one.  Needs
-Linux, transformers and onnxruntime.
+torch.  One line is printed for each class, with the seconds of the processor that the export took, then a summary;
+`--write` puts them into a column of docs/language-architectures.md, where the other columns stay.  Each class runs in a
+process forked from this one, which has exported one before: imports do not count.  Needs Linux, transformers and
+onnxruntime.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import os
 import re
 import sys
 import tempfile
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable
@@ -43,11 +45,13 @@ from tests.torchvision_shim import torchvision  # noqa: E402
 STEPS, ROOM = 16, 40
 CACHES = {"dynamic": "dynamic", "static": "static", "none": None}
 HEADS, WIDTH = 4, 16
+FIRST = "LlamaForCausalLM"  # which is exported before all others, for what is imported on the way
 PROMPT, TOKENS, POSITIONS = 9, 64, 128
 OPTIONS: dict[str, Any] = {"max_new_tokens": TOKENS, "do_sample": False}
 SEEDS = 30  # of prompts, until one has no near ties
 CLEAR = 1e-3  # between the two largest logits, of the largest
 BOUND = 1e-3  # of a logit; the largest logits are about 10
+SLOW = 3.0  # seconds of an export
 PAGE = ROOT / "docs" / "language-architectures.md"
 COLUMNS = ("onnx 17", "onnx 21", "onnx 23", "onnxruntime 23", "onnxruntime-genai 23")
 HEAD = """# Language models, class by class
@@ -56,8 +60,8 @@ HEAD = """# Language models, class by class
 `MODEL_FOR_CAUSAL_LM_MAPPING` that runs with a tiny random config and a `DynamicCache`, in float32. The columns are
 targets with their opset. Right is a file whose logits are those of torch for a padded prompt and 16 greedy steps; for
 onnxruntime-genai, a folder with which it generates the 64 tokens of `generate`. Behind it stand the layers whose
-attention is one operator, of all: below opset 23 the standard has none. [language-models.md](language-models.md)
-explains the targets.
+attention is one operator, of all (below opset 23 the standard has none), and the seconds of the processor that the
+export took, without imports. [language-models.md](language-models.md) explains the targets.
 
 """
 _SMALL = {"mamba_d_state", "state_size", "ssm_state_size", "query_pre_attn_scalar"}
@@ -74,17 +78,21 @@ def widen_heads() -> None:
             decoders.TINY[name] = POSITIONS
 
 
-def worst_of(name: str, target: str, opset: int, cache: str) -> tuple[LanguageModelReport, float]:
-    """The report, and the largest difference of a logit.  Raises LeftOutError for a class that is no case.
+def worst_of(name: str, target: str, opset: int, cache: str) -> tuple[LanguageModelReport, float, float]:
+    """The report, the largest difference of a logit, and seconds.  Raises LeftOutError for a class that is no case.
 
     With another cache than a dynamic one this is the check of `verify`, relative to the largest logit.
     """
     model = decoders.made(name).step.model
+    begun = time.process_time()
     if cache != "dynamic":
         room = ROOM if cache == "static" else None
         program, decoder, report = program_of(model, target, opset, cache=CACHES[cache], max_length=room)
-        return report, check_steps(decoder, partial(run, session_of(program.model_proto.SerializeToString())), STEPS)
+        spent = time.process_time() - begun
+        runs = partial(run, session_of(program.model_proto.SerializeToString()))
+        return report, check_steps(decoder, runs, STEPS), spent
     program, decoder, report = program_of(model, target, opset)
+    spent = time.process_time() - begun
     session = session_of(program.model_proto.SerializeToString())
     args = list(decoder.args(3, 6, 0, seed=1))
     args[1][1, 0] = 0
@@ -102,25 +110,28 @@ def worst_of(name: str, target: str, opset: int, cache: str) -> tuple[LanguageMo
         mask = torch.cat([args[1], torch.ones(3, 1, dtype=torch.int64)], 1)
         token = wanted[0][:, -1:].argmax(-1)
         args = [token, mask, *([token] if decoder.takes_positions else []), *wanted[1:]]
-    return report, worst
+    return report, worst, spent
 
 
-def same_tokens(name: str, folder: str, opset: int) -> tuple[LanguageModelReport, str]:
-    """The report, and "" where onnxruntime-genai generates the 64 tokens that `generate` does, otherwise what it does.
+def same_tokens(name: str, folder: str, opset: int) -> tuple[LanguageModelReport, str, float]:
+    """The report, "" where onnxruntime-genai generates the 64 tokens of `generate`, or what it does, and seconds.
 
     A prompt is taken whose largest logits are clear, and which does not end before.
     """
     model = decoders.made(name).step.model
+    begun = time.process_time()
     report = language_model(model, folder, "onnxruntime-genai", opset)
+    spent = time.process_time() - begun
     model.generation_config.forced_eos_token_id = None  # what some say at the end of any text
     ids, wanted = clear_prompt(model)
     found = generated(folder, ids)
     if found == wanted:
-        return report, ""
+        return report, "", spent
     if found == model.generate(ids, use_cache=False, **OPTIONS)[0].tolist():  # torch contradicts itself
-        return report, "those of generate(use_cache=False); with its own cache it says others"
+        return report, "those of generate(use_cache=False); with its own cache it says others", spent
     count = next((place for place, pair in enumerate(zip(found, wanted, strict=False)) if pair[0] != pair[1]), None)
-    return report, f"token {count} of {len(wanted)} differs" if count is not None else f"{len(found)} tokens"
+    said = f"token {count} of {len(wanted)} differs" if count is not None else f"{len(found)} tokens"
+    return report, said, spent
 
 
 def clear_prompt(model: Any) -> tuple[torch.Tensor, list[int]]:
@@ -153,11 +164,11 @@ def line_of(name: str, target: str, opset: int, cache: str) -> str:
     try:
         if target == "onnxruntime-genai":
             with tempfile.TemporaryDirectory() as folder:
-                report, difference = same_tokens(name, folder, opset)
+                report, difference, spent = same_tokens(name, folder, opset)
             word = "WRONG" if difference and not difference.startswith("those") else "right"
             said = f"{TOKENS} tokens" + (f", {difference}" if difference else "")
         else:
-            report, worst = worst_of(name, target, opset, cache)
+            report, worst, spent = worst_of(name, target, opset, cache)
             word, said = "right" if worst <= BOUND else "WRONG", f"{worst:.1e}"
     except decoders.LeftOutError as error:
         return f"left    {name}: {error}"
@@ -166,7 +177,7 @@ def line_of(name: str, target: str, opset: int, cache: str) -> str:
         word = "refused" if getattr(error, "code", "") else "fails"
         return f"{word:7} {name}: {type(error).__name__}: {first}"
     reason = f"; {report.not_fused[0]}" if report.not_fused else ""
-    return f"{word:7} {name}: {report.attention} of {report.layers} layers, {said}{reason}"
+    return f"{word:7} {name}: {report.attention} of {report.layers} layers, {spent:.2f} s, {said}{reason}"
 
 
 def write(column: str, lines: Iterable[str]) -> None:
@@ -178,13 +189,16 @@ def write(column: str, lines: Iterable[str]) -> None:
             rows[name] = cells
     for line in lines:
         word, name, rest = re.split(r":? +", line, maxsplit=2)
-        fused = re.match(r"(\d+) of (\d+) layers", rest)
-        cell = {"right": f"right, {fused[1]}/{fused[2]}" if fused else "", "WRONG": "**wrong**", "left": "-"}.get(
-            word, word
-        )
+        fused = re.match(r"(\d+) of (\d+) layers, ([\d.]+) s", rest)
+        said = f"right, {fused[1]}/{fused[2]}, {float(fused[3]):.1f} s" if fused else ""
+        cell = {"right": said, "WRONG": "**wrong**", "left": "-"}.get(word, word)
         rows.setdefault(name, ["-"] * len(COLUMNS))[COLUMNS.index(column)] = cell
     rows = {name: cells for name, cells in rows.items() if set(cells) != {"-"}}
-    counts = (f"{sum(row[at].startswith('right') for row in rows.values())} right" for at in range(len(COLUMNS)))
+    counts = []
+    for column_at in range(len(COLUMNS)):
+        cells = [row[column_at] for row in rows.values() if row[column_at].startswith("right")]
+        slow = sum(float(cell.rpartition(", ")[2].removesuffix(" s")) > SLOW for cell in cells if cell.endswith(" s"))
+        counts.append(f"{len(cells)} right, {slow} above {SLOW:.0f} s")
     table = [("class", *COLUMNS), ("---",) * (1 + len(COLUMNS)), (f"{len(rows)} classes", *counts)]
     table += [(f"`{name}`", *rows[name]) for name in sorted(rows)]
     PAGE.write_text(HEAD + "".join(f"| {' | '.join(row)} |\n" for row in table))
@@ -205,6 +219,7 @@ def main() -> None:
     widen_heads()
     place, parts = map(int, chosen.part.split("/"))
     names = chosen.only or decoders.classes()[place - 1 :: parts]
+    program_of(decoders.made(FIRST).step.model)
     for target in chosen.target:
         words: Counter[str] = Counter()
         lines: list[str] = []

@@ -18,9 +18,10 @@ from typing import Any
 import torch
 
 from purexport.aten import own_operators as own
-from purexport.aten.graph import TensorType, Value
+from purexport.aten.graph import Value
 from purexport.fusion.expressions import Expressions, leaves, shape_of
 from purexport.fusion.masks import made_by_visible
+from purexport.fusion.packed import one_product
 from purexport.fusion.rewriting import Row, Site, tensor
 
 POSITIONS = "position_ids"
@@ -74,7 +75,7 @@ def _written(site: Site, positions: int, tables: dict[Any, Any], lengths: bool) 
     flat.append(_tokens_first(site, value[1], kv_heads * width))
     # with positions of any kind the kernel would take the first one, and count on from it
     inside = turned is not None and lengths and width % _WIDTHS_WITH_ROTARY == 0 and turned.pairs % _PAIRS == 0
-    flat = _packed(site, flat, whole=inside or turned is None)
+    flat = one_product(site, flat, whole=inside or turned is None)
     angles: list[Any] = [None, None]
     if turned is not None:
         angles = [
@@ -120,34 +121,6 @@ def _written(site: Site, positions: int, tables: dict[Any, Any], lengths: bool) 
         "aten::unflatten.int", [tensor(query, batch, length, heads, width)], self=result, dim=2, sizes=[heads, width]
     )
     return site.write("aten::transpose.int", [call.outputs[0].tensor], self=apart[0], dim0=1, dim1=2)
-
-
-def _packed(site: Site, parts: Sequence[Value], *, whole: bool) -> list[Value]:
-    """Queries, keys and values, computed by one product of their weights behind each other, where they are products.
-
-    The operator takes that product as it is: a single value, where `whole` is asked for.
-    """
-    known = site.known
-    calls = [call for item in parts if (call := known.call(item)) is not None and call.base == "aten::linear"]
-    if len(calls) != len(parts) or any(call.args["input"] is not calls[0].args["input"] for call in calls):
-        return list(parts)
-    weights, biases = ([call.args[name] for call in calls] for name in ("weight", "bias"))
-    given = [item for item in biases if item is not None]
-    kinds = {item.type.dtype for item in (*weights, *given) if isinstance(item.type, TensorType)}
-    if not all(item in known.inputs for item in (*weights, *given)) or len(kinds) != 1 or len(given) not in (0, 3):
-        return list(parts)
-    sizes = [(shape_of(item) or (None,))[0] for item in weights]
-    width, total = (shape_of(weights[0]) or (None,))[-1], sum(size for size in sizes if isinstance(size, int))
-    (weight,) = site.write("aten::cat", [tensor(weights[0], total, width)], tensors=weights, dim=0)
-    bias = site.write("aten::cat", [tensor(given[0], total)], tensors=given, dim=0)[0] if given else None
-    shape = (shape_of(parts[0]) or ())[:2]
-    (found,) = site.write(
-        "aten::linear", [tensor(parts[0], *shape, total)], input=calls[0].args["input"], weight=weight, bias=bias
-    )
-    if whole:
-        return [found]
-    types = [tensor(found, *shape, size) for size in sizes]
-    return site.write("aten::split_with_sizes", types, self=found, split_sizes=sizes, dim=-1)
 
 
 def _are_inputs(site: Site, *values: Value) -> bool:

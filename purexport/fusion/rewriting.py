@@ -4,7 +4,8 @@ A row is a function of a `Site`.  It writes calls in front of the call that it l
 result of that call, or None where it does not apply.  Calls that nobody uses any more are taken
 out behind each row.
 
-Invariant: what a row replaces is computed by the new calls, from values that exist in front of the call.
+Invariant: what a row replaces is computed by the new calls, from values that exist in front of the call.  A prover,
+where one is given, runs both (`proofs`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from purexport.aten import own_operators as own
 from purexport.aten.graph import Arg, AtenGraph, Block, Call, Dim, Input, TensorType, Value, map_values, values_in
 from purexport.fusion.expressions import Expressions
+from purexport.fusion.proofs import Prover
 
 Row = Callable[["Site"], Sequence[Value] | None]
 
@@ -28,6 +30,8 @@ class Fused:
 
     counts: dict[str, int] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
+    proven: dict[str, int] = field(default_factory=dict)  # how often a row was seen to compute the same
+    unproven: list[str] = field(default_factory=list)  # what a prover could not run, and why
     attention: int = 0  # calls of attention in the end, whatever they became
 
 
@@ -41,7 +45,7 @@ class Site:
         self.before: list[Call] = []
         self.instead: dict[Value, Value] = {}  # of values that other calls make, for the outputs of the graph
         self.behind: dict[Value, Value] = {}  # the same for the calls behind this one, and for the outputs
-        self._fused = fused
+        self.fused = fused
 
     def write(self, target: str, types: Iterable[TensorType], /, **args: Arg) -> list[Value]:
         """The results of a new call."""
@@ -62,20 +66,25 @@ class Site:
 
     def refuse(self, reason: str) -> None:
         """Say why a row does not apply to what it is for."""
-        self._fused.reasons.append(f"{self.call.source}: {reason}")
+        self.fused.reasons.append(f"{self.call.source}: {reason}")
 
 
-def rewrite(graph: AtenGraph, rows: Sequence[Row]) -> Fused:
-    """Apply the rows to each call of `graph`, one after the other, in place; what they did."""
+def rewrite(graph: AtenGraph, rows: Sequence[Row], prover: Prover | None = None) -> Fused:
+    """Apply the rows to each call of `graph`, one after the other, in place; what they did.
+
+    Raises VerificationError where a prover finds that a row writes something else.
+    """
     fused = Fused()
     for row in rows:
-        _rewrite_by(graph, row, fused)
+        _rewrite_by(graph, row, fused, prover)
     fused.attention = _attention_in(graph)
     return fused
 
 
-def _rewrite_by(graph: AtenGraph, row: Row, fused: Fused) -> None:
+def _rewrite_by(graph: AtenGraph, row: Row, fused: Fused, prover: Prover | None) -> None:
     known = Expressions(graph)
+    if prover is not None:
+        prover.look_at(graph, known)
     instead: dict[Value, Value] = {}
     outputs: dict[Value, Value] = {}
     behind: dict[Call, dict[Value, Value]] = {}  # by the call behind which they count
@@ -93,6 +102,8 @@ def _rewrite_by(graph: AtenGraph, row: Row, fused: Fused) -> None:
         if found is not None:
             name = getattr(row, "__name__", "row")
             fused.counts[name] = fused.counts.get(name, 0) + 1
+            if prover is not None:
+                _prove(prover, name, site, found)
             calls += site.before
             instead.update(zip(call.outputs, found, strict=True))
             outputs.update(site.instead)
@@ -103,6 +114,15 @@ def _rewrite_by(graph: AtenGraph, row: Row, fused: Fused) -> None:
         passed.update(behind.get(call, {}))
     graph.outputs = [map_values(item, lambda value: current(outputs.get(value, value))) for item in graph.outputs]
     graph.calls = _used(calls, graph.outputs)
+
+
+def _prove(prover: Prover, name: str, site: Site, found: Sequence[Value]) -> None:
+    pairs = [*zip(site.call.outputs, found, strict=True), *site.instead.items(), *site.behind.items()]
+    reason = prover.prove(name, site.call, site.before, pairs)
+    if reason is None:
+        site.fused.proven[name] = site.fused.proven.get(name, 0) + 1
+    else:
+        site.fused.unproven.append(reason)
 
 
 def _used(calls: Sequence[Call], outputs: Sequence[Arg]) -> list[Call]:

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 import proto_schema as ps
 from purexport.errors import ExportError
+from purexport.fusion.proofs import Prover
 from purexport.fusion.rewriting import Fused, rewrite
 from purexport.fusion.targets import rows_of
 from purexport.language.attention import attention_recorded
@@ -29,6 +31,8 @@ from purexport.stages.run import opened
 
 ATTENTION = ("Attention", "GroupQueryAttention", "MultiHeadAttention")
 _OPEN = ("batch_size", "sequence_length", "past_sequence_length", "total_sequence_length")
+MASK = "attention_mask"
+HOLES = ("onnx", "onnxruntime")  # targets whose rows take padding wherever it is
 _POSITIONS = 4096  # of a model that does not say how many it was made for
 
 
@@ -47,6 +51,7 @@ class LanguageModelReport:
     bytes: int = 0
     difference: float | None = None
     warnings: list[str] = field(default_factory=list)
+    proven: dict[str, int] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """The report as a dict that JSON can represent."""
@@ -62,18 +67,43 @@ class LanguageModelReport:
             lines.append(f"files: {', '.join(self.files)}, {self.bytes} bytes in all")
         if self.difference is not None:
             lines.append(f"verified: logits differ by at most {self.difference:.2g} of the largest")
+        if self.proven:
+            rows = ", ".join(f"{name} {count}" for name, count in self.proven.items())
+            lines.append(f"proven on random values: {rows}")
         return "\n".join([*lines, *(f"warning: {remark}" for remark in self.warnings)])
 
 
 def exported(
-    model: Any, module: nn.Module, args: Sequence[Tensor], options: Options, target: str, positions: int
+    model: Any,
+    module: nn.Module,
+    args: Sequence[Tensor],
+    options: Options,
+    target: str,
+    positions: int,
+    *,
+    prove: bool = False,
 ) -> tuple[ONNXProgram, Fused]:
-    """The file of a module that calls `model`, not yet written, and which rows applied.  Raises as `export` does."""
+    """The file of a module that calls `model`, not yet written, and which rows applied.
+
+    With `prove` what each row writes is compared with what stood there, on random values.  Raises as `export` does;
+    VerificationError where a row writes something else.
+    """
+    prover = Prover(_given(args, options, target)) if prove else None
     with alone(), attention_recorded(model), opened(module, tuple(args), None, options) as run:
         pure = make_pure(run, capture_model(run))
-        fused = rewrite(pure.graph, rows_of(target, positions))
+        fused = rewrite(pure.graph, rows_of(target, positions), prover)
         program = build_program(run, lower_to_onnx(run, pure))
+    program.report.warnings += [f"not proven on random values: {reason}" for reason in fused.unproven]
     return program, fused
+
+
+def _given(args: Sequence[Tensor], options: Options, target: str) -> dict[str, Tensor]:
+    """The example by name; a token of the past is hidden where padding may be in front of tokens."""
+    found = dict(zip(options.input_names or (), args, strict=True))
+    mask = found.get(MASK)
+    if mask is not None and mask.dim() == 2 and target in HOLES and mask.shape[1] > 1:
+        found[MASK] = mask.index_fill(1, torch.tensor([0]), 0)
+    return found
 
 
 def refuse_held(

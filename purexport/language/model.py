@@ -105,7 +105,8 @@ def language_model(
     ONNX Runtime's domain com.microsoft; "onnxruntime-genai" too, with a genai_config.json, and padding counts behind
     the tokens of a row.  Without a static cache `max_length` bounds the positions of tables in the file (default: what
     the model was made for).  `verify=True` compares the logits of a prompt and 16 greedy steps in onnxruntime with
-    those of torch, and of a few steps of rows with padding on either side that the target allows.
+    those of torch, and of a few steps of rows with padding on either side that the target allows; and what each row
+    of the target wrote with what stood there, on random values.
 
     `quantize` stores the weights of products in fewer bits, as that of `export` does: with target="onnx" for
     DequantizeLinear, else for MatMulNBits.  `verify` then compares the file before that with torch, and the quantized
@@ -144,7 +145,7 @@ def language_model(
         plain = Options(opset_version=opset, capture="trace", weights=weights, progress=progress)
         beside = files_beside(folder) if folder is not None else configs_of(model)
         with adapters_as(model, lora):
-            report, graphs = write_graphs(model, graphs, place, beside, plain, target, max_length)
+            report, graphs = write_graphs(model, graphs, place, beside, plain, target, max_length, prove=verify)
         report.warnings += remarks
         if verify:
             told.at("verify")
@@ -158,7 +159,7 @@ def language_model(
             judge_path(place / MODEL_FILE, options)
         files = files_beside(folder) if folder is not None else configs_of(model)
         refuse_others(place, files)
-        program, report = _exported(model, decoder, options, target, positions)
+        program, report = _exported(model, decoder, options, target, positions, prove=verify)
     make_inputs(program, adapters)
     if target == "onnxruntime-genai":
         one_buffer = takes_one_buffer(program, decoder)
@@ -192,6 +193,7 @@ def program_of(
     last_logits: bool = False,
     lora: str | None = None,
     max_length: int | None = None,
+    prove: bool = False,
 ) -> tuple[ONNXProgram, Decoder, LanguageModelReport]:
     """The file of a decoder, not yet written, and what it takes.  Raises as `language_model` does."""
     _refuse_options(cache, max_length, target, lora)
@@ -199,7 +201,8 @@ def program_of(
     with adapters_as(model, lora) as adapters:
         decoder = decoder_with(model, target, cache, max_length, last_logits)
         options = _options(decoder, opset_version, None, None, None)
-        program, report = _exported(model, decoder, options, target, max_length or positions_of(model))
+        positions = max_length or positions_of(model)
+        program, report = _exported(model, decoder, options, target, positions, prove=prove)
     make_inputs(program, adapters)
     return program, decoder, report
 
@@ -238,9 +241,10 @@ def _default_opset(decoder: Decoder) -> int:
 
 
 def _exported(
-    model: Any, decoder: Decoder, options: Options, target: str, positions: int
+    model: Any, decoder: Decoder, options: Options, target: str, positions: int, *, prove: bool
 ) -> tuple[ONNXProgram, LanguageModelReport]:
-    program, fused = exported(model, decoder.step, decoder.example(), options, rows_for(decoder, target), positions)
+    rows = rows_for(decoder, target)
+    program, fused = exported(model, decoder.step, decoder.example(), options, rows, positions, prove=prove)
     refuse_held(MODEL_FILE, program.model_proto, decoder.axes, program.report.warnings)
     if isinstance(decoder, CountedDecoder) and decoder.length is not None:
         share_buffers(program, decoder, fused.reasons)
@@ -248,7 +252,15 @@ def _exported(
     attention = sum(nodes[name] for name in ATTENTION)
     opset, warnings = options.opset, program.report.warnings
     return program, LanguageModelReport(
-        target, opset, dict(nodes), decoder.layers, attention, fused.counts, fused.reasons, warnings=warnings
+        target,
+        opset,
+        dict(nodes),
+        decoder.layers,
+        attention,
+        fused.counts,
+        fused.reasons,
+        warnings=warnings,
+        proven=fused.proven,
     )
 
 

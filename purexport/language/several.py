@@ -65,6 +65,8 @@ def write_graphs(
     options: Options,
     target: str,
     positions: int | None,
+    *,
+    prove: bool = False,
 ) -> tuple[LanguageModelReport, Graphs]:
     """Export the graphs, and write their files and those `beside` them to a folder; the report, and what was written.
 
@@ -80,12 +82,12 @@ def write_graphs(
             judge_path(place / part.file, options)
     refuse_others(place, beside)
     try:
-        files, report = programs_of(model, graphs.parts, options, target, positions)
+        files, report = programs_of(model, graphs.parts, options, target, positions, prove=prove)
     except ExportError as error:
         if not graphs.others:
             raise
         graphs = replace(graphs, parts=graphs.others, others=())
-        files, report = programs_of(model, graphs.parts, options, target, positions)
+        files, report = programs_of(model, graphs.parts, options, target, positions, prove=prove)
         report.warnings.append(f"the file takes one token at a time: {error}")
     place.mkdir(parents=True, exist_ok=True)
     told = Progress(options.progress, FOLDER_STAGES)
@@ -104,7 +106,13 @@ def check_graphs(model: Any, graphs: Graphs, place: Path) -> float:
 
 
 def programs_of(
-    model: Any, parts: Sequence[Part], options: Options, target: str, positions: int | None = None
+    model: Any,
+    parts: Sequence[Part],
+    options: Options,
+    target: str,
+    positions: int | None = None,
+    *,
+    prove: bool = False,
 ) -> tuple[dict[str, ps.ModelProto], LanguageModelReport]:
     """The files of the parts, by name and not yet written, and a report on all of them.  Raises as `export` does.
 
@@ -112,6 +120,7 @@ def programs_of(
     """
     nodes: Counter[str] = Counter()
     fused: Counter[str] = Counter()
+    proven: Counter[str] = Counter()
     reasons: list[str] = []
     warnings: list[str] = []
     layers = 0
@@ -120,17 +129,27 @@ def programs_of(
         mine = replace(
             options, input_names=part.input_names, output_names=list(part.output_names), dynamic_axes=part.axes
         )
-        program, found = exported(model, part.module, part.args(), mine, target, positions or positions_of(model))
+        tables = positions or positions_of(model)
+        program, found = exported(model, part.module, part.args(), mine, target, tables, prove=prove)
         files[part.file] = _without_unused(program.model_proto)
         refuse_held(part.file, files[part.file], part.axes, program.report.warnings)
         nodes += nodes_of(program)
         fused.update(found.counts)
+        proven.update(found.proven)
         reasons += [f"{part.file}: {reason}" for reason in found.reasons]
         warnings += [f"{part.file}: {remark}" for remark in program.report.warnings]
         layers += found.attention
     attention = sum(nodes[name] for name in ATTENTION)
     report = LanguageModelReport(
-        target, options.opset, dict(nodes), layers, attention, dict(fused), reasons, warnings=warnings
+        target,
+        options.opset,
+        dict(nodes),
+        layers,
+        attention,
+        dict(fused),
+        reasons,
+        warnings=warnings,
+        proven=dict(proven),
     )
     return files, report
 

@@ -98,6 +98,16 @@ def up_to_a_table(x: Tensor) -> Tensor:
     return in_pieces(64)(x + torch.ones(100, 4)[: x.shape[0]])
 
 
+def rows_of(x: Tensor) -> int:
+    return x.shape[0]
+
+
+def longer_beyond_a_bound(x: Tensor) -> Tensor:
+    """The other path reads the size once more, on the line that the file reads it on, too."""
+    pairs = x.reshape(rows_of(x) * 2, 2)
+    return pairs + torch.arange(rows_of(x) * 2)[:, None] if rows_of(x) > 512 else pairs
+
+
 @torch.jit.script
 def times(x: Tensor, number: int) -> Tensor:
     return x * number
@@ -125,6 +135,7 @@ CASES = {
     "a branch on the size": Case(long_or_short, False, branch=(5, 6)),
     "a branch for a size of one": Case(lambda x: -x if x.shape[0] == 1 else x, False, branch=(1,)),
     "a branch on a large size": Case(lambda x: x if x.shape[0] <= 512 else x.exp(), False, branch=(600,)),
+    "a branch whose other path reads a size again": Case(longer_beyond_a_bound, False, branch=(600,)),
     "a check of the size": Case(checked, False),
     "causal but for a single query with a single key": Case(attention, False),
     "causal but for a single query with several keys": Case(attention_to_twice_as_many, True),

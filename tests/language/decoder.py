@@ -6,15 +6,17 @@ and returned as tensors, as a step of a language model does (`purexport/language
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from purexport.aten import own_operators as own
-from purexport.fusion.rewriting import Fused, rewrite
+from purexport.fusion.proofs import Prover
+from purexport.fusion.rewriting import Fused, Row, rewrite
 from purexport.fusion.targets import rows_of
+from purexport.language.exported import HOLES
 from purexport.options import Options
 from purexport.program import ONNXProgram
 from purexport.stages.build import build_program
@@ -106,6 +108,20 @@ def layer_norm_of_a_sum(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
 def norm_of_a_row_added(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     """The sum has the rows of one operand only."""
     return root_mean_square(x[:1] + y, weight)
+
+
+class Gated(nn.Module):
+    """A gated layer behind the attention; `apart` has its products of different inputs."""
+
+    def __init__(self, activation: Any, biases: bool = False, apart: bool = False) -> None:
+        super().__init__()
+        size = HEADS * WIDTH
+        self.gate, self.up = nn.Linear(size, 24, biases), nn.Linear(size, 24, biases)
+        self.down = nn.Linear(24, size)
+        self.activation, self.apart = activation, apart
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        return self.down(self.up(x if self.apart else y) * self.activation(self.gate(y)))  # type: ignore[no-any-return]
 
 
 def _repeated(item: Tensor) -> Tensor:
@@ -213,11 +229,15 @@ def arguments(batch: int, length: int, past: int, holes: Sequence[tuple[int, int
     return (torch.randn(batch, length, HEADS * WIDTH, generator=generator), mask, at, *cache)
 
 
-def fused_program(model: nn.Module, target: str, opset: int) -> tuple[ONNXProgram, Fused]:
-    """The file of a decoder by the rows of a target, and what they did."""
+def fused_program(
+    model: nn.Module, target: str, opset: int, changed: Callable[[Row], Row] = lambda row: row
+) -> tuple[ONNXProgram, Fused]:
+    """The file of a decoder by the rows of a target, which may be changed, and what they did; they are proven."""
     axes: Mapping[str, Any] = AXES
     options = Options(opset_version=opset, input_names=NAMES, output_names=OUTPUTS, dynamic_axes=axes, capture="trace")
+    holes = [(1, 0)] if target in HOLES else []
+    prover = Prover(dict(zip(NAMES, arguments(2, 5, 7, holes), strict=True)))
     with opened(model, arguments(2, 5, 7), None, options) as run:
         pure = make_pure(run, capture_model(run))
-        fused = rewrite(pure.graph, rows_of(target, POSITIONS))
+        fused = rewrite(pure.graph, [changed(row) for row in rows_of(target, POSITIONS)], prover)
         return build_program(run, lower_to_onnx(run, pure)), fused

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 
+from purexport.aten.graph import Value
+from purexport.errors import VerificationError
+from purexport.fusion.rewriting import Row, Site
 from tests.harness import run_ort
 from tests.language import decoder as parts
 from tests.tolerances import CHAIN, assert_near
 
 NORM, ROTARY, ATTENTION, SKIP, TOKENS = "rms_norm", "rotary", "group_query_attention", "skip_norm", "tokens_first"
-OF_RUNTIME = {ATTENTION, SKIP, TOKENS}  # rows that the standard has not
+GATED = "gated_products"
+OF_RUNTIME = {ATTENTION, SKIP, TOKENS, GATED}  # rows that the standard has not
 HALVES = (parts.root_mean_square, parts.in_halves, parts.recorded)
 
 # id: (norm, rotary embedding, attention, options of the decoder, what the rows find for onnxruntime)
@@ -37,6 +43,9 @@ ROWS: dict[str, tuple[Any, Any, Any, dict[str, Any], dict[str, int]]] = {
     "behind-a-sum": (*HALVES, {"behind": parts.norm_of_a_sum}, {NORM: 2, ROTARY: 2, ATTENTION: 1, SKIP: 1, TOKENS: 1}),
     "layer-norm-behind-a-sum": (*HALVES, {"behind": parts.layer_norm_of_a_sum}, {NORM: 1, ROTARY: 2, ATTENTION: 1, SKIP: 1, TOKENS: 1}),
     "behind-a-row-added": (*HALVES, {"behind": parts.norm_of_a_row_added}, {NORM: 2, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
+    "gated": (*HALVES, {"behind": parts.Gated(torch.nn.functional.silu)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, GATED: 1}),
+    "gated-with-biases": (*HALVES, {"behind": parts.Gated(torch.nn.functional.gelu, biases=True)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, GATED: 1}),
+    "gated-by-another-input": (*HALVES, {"behind": parts.Gated(torch.nn.functional.silu, apart=True)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
 }  # fmt: skip
 # the kernel takes several rows either without a past or with one new token each
 SIZES = [((2, 6, 0), [(1, 5), (1, 4)]), ((3, 1, 4), [(0, 0), (2, 0), (2, 1)]), ((1, 4, 3), [(0, 0)])]
@@ -50,6 +59,7 @@ def test_row(name: str, target: str, opset: int) -> None:
     model = parts.Decoder(norm, rotary, attention, **options).eval()
     program, fused = parts.fused_program(model, target, opset)
     assert fused.counts == {row: count for row, count in wanted.items() if target != "onnx" or row not in OF_RUNTIME}
+    assert fused.proven == fused.counts and not fused.unproven
     for sizes, holes in SIZES:
         args = parts.arguments(*sizes, holes=holes)
         with torch.no_grad():
@@ -72,7 +82,7 @@ def test_padding_behind_the_tokens(attention: Any, inputs: int) -> None:
     torch.manual_seed(0)
     model = parts.Decoder(*HALVES[:2], attention).eval()
     program, fused = parts.fused_program(model, "onnxruntime-genai", 21)
-    assert fused.counts == {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}
+    assert fused.counts == fused.proven == {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}
     nodes = [node for node in program.model_proto.graph.node if node.op_type == "GroupQueryAttention"]
     assert [len(node.input) for node in nodes] == [inputs]  # the angles, no positions, and the model's own bias
     args = parts.arguments(2, 6, 0, holes=[(1, 5), (1, 4)])
@@ -81,6 +91,53 @@ def test_padding_behind_the_tokens(attention: Any, inputs: int) -> None:
     got = _run(program, args)
     seen = args[1].bool()
     assert_near(got[0][seen.numpy()], expected[0][seen], CHAIN, "y")
+
+
+# id: (the example, the row, an argument of what it writes, a wrong value of it)
+WRONG: dict[str, tuple[str, str, str, Callable[[Any], Any]]] = {
+    "norm": ("halves", NORM, "eps", lambda eps: 0.1),
+    "rotary": ("halves", ROTARY, "interleaved", lambda turned: not turned),
+    "split": ("split", "split_rotary", "interleaved", lambda turned: not turned),
+    "partial": ("pairs-not-of-the-kernel", "partial_rotary", "interleaved", lambda turned: not turned),
+    "fused": ("scaled-dot-product", "fused_attention", "scale", lambda scale: scale * 1.01),
+    "written": ("products", "written_attention", "mask", lambda mask: None),
+    "scale": ("halves", ATTENTION, "scale", lambda scale: scale * 1.01),
+    "window": ("window", ATTENTION, "window", lambda window: window + 1),
+    "padding": ("halves", ATTENTION, "padding", lambda padding: None),
+    "sinks": ("sinks", ATTENTION, "sinks", lambda sinks: None),
+    "heads": ("no-rotary", ATTENTION, "heads", lambda heads: heads * 2),
+    "tables": ("halves", ATTENTION, "interleaved", lambda turned: not turned),
+    "order": ("halves", ATTENTION, "tensors", lambda weights: weights[::-1]),
+    "skip": ("layer-norm-behind-a-sum", SKIP, "centered", lambda centered: not centered),
+    "sum": ("behind-a-sum", SKIP, "eps", lambda eps: 0.1),
+    "gate": ("gated", GATED, "tensors", lambda weights: weights[::-1]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_row_is_named(case: str) -> None:
+    """A row that writes something else is named, with the layer, before a file is written."""
+    name, wrong, argument, change = WRONG[case]
+    norm, rotary, attention, options, _ = ROWS[name]
+
+    def changed(row: Row) -> Row:
+        if row.__name__ != wrong:
+            return row
+
+        @functools.wraps(row)
+        def mistaken(site: Site) -> Sequence[Value] | None:
+            found = row(site)
+            for call in site.before:
+                if argument in call.args:
+                    call.args[argument] = change(call.args[argument])
+            return found
+
+        return mistaken
+
+    torch.manual_seed(0)
+    model = parts.Decoder(norm, rotary, attention, **options).eval()
+    with pytest.raises(VerificationError, match=f"decoder.py:[0-9]+.*the row '{wrong}' writes something else"):
+        parts.fused_program(model, "onnxruntime", 23, changed)
 
 
 def test_a_mask_of_the_model_stays() -> None:

@@ -1,0 +1,64 @@
+"""Products of one input as one product, of their weights behind each other: queries, keys and values, gated layers.
+
+A runtime joins the weights once, when it loads the file, and has one large product to spread over its threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from purexport.aten.graph import TensorType, Value
+from purexport.fusion.expressions import shape_of
+from purexport.fusion.rewriting import Site, tensor
+
+# of the gates that models have; they take one tensor and work by element
+_ACTIVATIONS = frozenset({"aten::silu", "aten::gelu", "aten::relu", "aten::sigmoid", "aten::tanh"})
+
+
+def gated_products(site: Site) -> Sequence[Value] | None:
+    """activation(x @ gate) * (x @ up), with both products as one."""
+    call, known = site.call, site.known
+    if call.base != "aten::mul":
+        return None
+    one, other = call.args["self"], call.args["other"]
+    for active, straight in ((one, other), (other, one)):
+        activation = known.call(active)
+        if activation is None or activation.base not in _ACTIVATIONS:
+            continue
+        parts = [activation.args["self"], straight]
+        packed = one_product(site, parts, whole=False)
+        if packed == parts:
+            continue
+        (gate,) = site.write(activation.target, [active.tensor], **{**activation.args, "self": packed[0]})
+        return site.write("aten::mul.Tensor", [call.outputs[0].tensor], self=gate, other=packed[1])
+    return None
+
+
+def one_product(site: Site, parts: Sequence[Value], *, whole: bool) -> list[Value]:
+    """The parts, computed by one product, where they are products of one input; otherwise as they are.
+
+    They come as a single value, behind each other, where `whole` is asked for.
+    """
+    known = site.known
+    calls = [call for item in parts if (call := known.call(item)) is not None and call.base == "aten::linear"]
+    if len(calls) != len(parts) or any(call.args["input"] is not calls[0].args["input"] for call in calls):
+        return list(parts)
+    weights, biases = ([call.args[name] for call in calls] for name in ("weight", "bias"))
+    given = [item for item in biases if item is not None]
+    kinds = {item.type.dtype for item in (*weights, *given) if isinstance(item.type, TensorType)}
+    if not all(item in known.inputs for item in (*weights, *given)) or len(kinds) != 1:
+        return list(parts)
+    if len(given) not in (0, len(parts)):
+        return list(parts)
+    sizes = [(shape_of(item) or (None,))[0] for item in weights]
+    width, total = (shape_of(weights[0]) or (None,))[-1], sum(size for size in sizes if isinstance(size, int))
+    (weight,) = site.write("aten::cat", [tensor(weights[0], total, width)], tensors=weights, dim=0)
+    bias = site.write("aten::cat", [tensor(given[0], total)], tensors=given, dim=0)[0] if given else None
+    shape = (shape_of(parts[0]) or ())[:-1]
+    (found,) = site.write(
+        "aten::linear", [tensor(parts[0], *shape, total)], input=calls[0].args["input"], weight=weight, bias=bias
+    )
+    if whole:
+        return [found]
+    types = [tensor(found, *shape, size) for size in sizes]
+    return site.write("aten::split_with_sizes", types, self=found, split_sizes=sizes, dim=-1)
