@@ -22,11 +22,12 @@ from fuzz import (
     growth,
     inspector,
     messages,
+    tools,
 )
 from fuzz.engine import Session, has_atheris, outcome, plain
 from fuzz.folders import harness as folders
 
-_SINGLE = (decoder, differential, codecs, messages, growth, external, inspector, checker, folders)
+_SINGLE = (decoder, differential, codecs, messages, growth, external, inspector, tools, checker, folders)
 HARNESSES = {harness.name: harness for harness in (*(module.HARNESS for module in _SINGLE), *checkpoints.HARNESSES)}
 
 

@@ -14,7 +14,7 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, Sequence
 
 from proto_schema.checking.context import FunctionId, callee, domain_of, function_id
-from proto_schema.graphs.names import Unique, bodies, constants, defined, rename_graph, rename_node, used
+from proto_schema.graphs.names import Unique, as_text, bodies, constants, defined, rename_graph, rename_node, used
 from proto_schema.graphs.similar import similar
 from proto_schema.graphs.subgraphs import subgraph
 from proto_schema.helper import make_model, make_node, make_tensor
@@ -223,7 +223,7 @@ def _parts(
 
 def _check_overlap(g1: GraphProto, g2: GraphProto, io_map: Pairs) -> None:
     for kind, names in check_overlapping_names(g1, g2, io_map):
-        shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+        shown = ", ".join(map(as_text, names[:10])) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         raise ValueError(
             f"both graphs have these {kind} names: {shown}. Give one of them a prefix: prefix2='second_', or "
             "add_prefix before"
@@ -231,7 +231,7 @@ def _check_overlap(g1: GraphProto, g2: GraphProto, io_map: Pairs) -> None:
     joined = {second for _, second in io_map}
     both = _common(defined(g1), (name for name in defined(g2) if name not in joined))
     if both:
-        raise ValueError(f"both graphs define {', '.join(both[:10])}: give one of them a prefix")
+        raise ValueError(f"both graphs define {', '.join(map(as_text, both[:10]))}: give one of them a prefix")
 
 
 def _connected(graph: GraphProto, source: dict[str, str]) -> Iterator[NodeProto]:
@@ -247,8 +247,8 @@ def _connected(graph: GraphProto, source: dict[str, str]) -> Iterator[NodeProto]
 
 
 def _joined_docs(g1: GraphProto, g2: GraphProto) -> str:
-    head = f"Graph combining {g1.name or ''} and {g2.name or ''}\n"
-    return head + "\n\n".join([g1.name or "", g1.doc_string or "", g2.name or "", g2.doc_string or ""])
+    texts = [as_text(text) for graph in (g1, g2) for text in (graph.name, graph.doc_string)]
+    return f"Graph combining {texts[0]} and {texts[2]}\n" + "\n\n".join(texts)
 
 
 def _imports(m1: ModelProto, m2: ModelProto) -> list[OperatorSetIdProto]:

@@ -113,7 +113,7 @@ def _node(node: NodeProto, indent: int = _INDENT) -> Iterator[str]:
     attributes = _between(" <", ", ", ">", (_attribute(item, indent) for item in node.attribute))
     attributes = attributes if node.attribute else ""
     inputs = _names(" (", node.input, ")")
-    holds_graphs = any(item.g is not None or item.graphs for item in node.attribute)
+    holds_graphs = any(item.g is not None or item.graphs or item.type == _Attr.GRAPH for item in node.attribute)
     yield f"{inputs}{attributes}\n" if holds_graphs else f"{attributes}{inputs}\n"
 
 

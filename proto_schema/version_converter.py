@@ -65,6 +65,7 @@ def _converted(model: ModelProto, target: int, domain: str) -> ModelProto:
     from proto_schema.conversion.engine import Engine
     from proto_schema.conversion.inlining import Inliner
 
+    _check_imports(model)
     source = opset(model, domain)
     if source and source > operators.newest_opset(domain):
         raise ConversionError(
@@ -82,6 +83,19 @@ def _converted(model: ModelProto, target: int, domain: str) -> ModelProto:
         if not outside:
             return made
         model = Inliner(model, outside, engine.taken).model(model)
+
+
+def _check_imports(model: ModelProto) -> None:
+    """Raises ConversionError where a domain is imported at two versions, of which readers take one or the other."""
+    for owner in (model, *model.functions):
+        known: dict[str, int] = {}
+        for item in owner.opset_import:
+            domain, version = operators.canonical(item.domain or ""), item.version or 0
+            if known.setdefault(domain, version) != version:
+                raise ConversionError(
+                    f"the domain {domain or 'ai.onnx'!r} is imported at opset {known[domain]} and at opset {version}: "
+                    "nobody can say which of them the nodes mean"
+                )
 
 
 def opset(model: ModelProto, domain: str = "") -> int:

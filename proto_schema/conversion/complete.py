@@ -1,4 +1,4 @@
-"""What a model lacks before it can be converted: values that nothing makes, inputs and outputs that operators require.
+"""What a model lacks before it can be converted: values that nothing makes, or what operators require of their nodes.
 
 Such a model means nothing, at no opset, and rows of changes read what their operators require. The order of the nodes
 is not looked at.
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from proto_schema import operators
+from proto_schema.attributes import get_attribute_value
 from proto_schema.conversion.drafts import Refusal
 from proto_schema.conversion.recorded import opset_of
+from proto_schema.inference.site import misform
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 
@@ -77,7 +79,12 @@ class _Search:
                 return f"its input {formal.name!r} is missing"
         if len(node.output) < schema.min_output:
             return f"it has {len(node.output)} outputs, and {key[1]} makes {schema.min_output} or more"
-        return ""
+        named = {item.name for item in node.attribute}
+        absent = next((name for name, row in schema.attributes.items() if row.required and name not in named), None)
+        if absent is not None:
+            return f"its attribute {absent!r} is missing"
+        given = {item.name or "": get_attribute_value(item) for item in node.attribute if not item.ref_attr_name}
+        return misform(schema, len(node.input), given)
 
 
 def _held(name: str, known: list[set[str]]) -> bool:

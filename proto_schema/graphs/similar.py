@@ -19,7 +19,7 @@ def similar(name: str, known: Iterable[str]) -> list[str]:
     """Up to three of the known names, the most similar first; none for a long name."""
     if len(name) > _LONGEST:
         return []
-    names = sorted({other for other in known if len(other) <= _LONGEST})
+    names = sorted({other for other in known if isinstance(other, str) and len(other) <= _LONGEST})  # or no UTF-8
     middle = bisect_left(names, name)
     first = max(0, middle - _COMPARED // 2)
     return difflib.get_close_matches(name, names[first : first + _COMPARED], 3, _LEAST)

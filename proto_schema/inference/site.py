@@ -26,7 +26,7 @@ from proto_schema.inference.types import (
     Type,
     text_of,
 )
-from proto_schema.onnx import AttributeProto, TensorProto
+from proto_schema.onnx import AttributeProto, GraphProto, SparseTensorProto, TensorProto, TypeProto
 from proto_schema.operators import UNBOUNDED, Occurrence, OpSchema
 from proto_schema.sizes import ContradictionError, Dim, Equations, Size, minimum, symbol
 from proto_schema.sizes.size import equals, less
@@ -296,30 +296,48 @@ def check_inputs(site: Site) -> None:
 
 def check_form(site: Site) -> None:
     """Raises Misfit for a number of inputs, or a type of an attribute, that the operator's version does not take."""
-    schema, count = site.schema, len(site.inputs)
+    reason = misform(site.schema, len(site.inputs), site.attributes)
+    if reason:
+        site.fail(reason)
+
+
+def misform(schema: OpSchema, count: int, attributes: Mapping[str, Any]) -> str:
+    """Why a node with so many inputs and these attributes is none of that version of the operator; "" if it is."""
     if not schema.min_input <= count <= schema.max_input:
         least, most = schema.min_input, schema.max_input
         taken = f"{least}" if least == most else f"{least} or more" if most >= UNBOUNDED else f"{least} to {most}"
-        site.fail(f"there are {count} inputs, and {schema.name} takes {taken}")
-    for name, value in site.attributes.items():
+        return f"there are {count} inputs, and {schema.name} takes {taken}"
+    for name, value in attributes.items():
         declared = schema.attributes.get(name)
-        if declared is not None and isinstance(value, _NOT.get(declared.type, ())):
-            site.fail(f"attribute {name!r} is of another type than {schema.name} takes")
+        if declared is None or declared.type not in _NOT:
+            continue
+        first = value[0] if value.__class__ is list and value else None
+        if isinstance(value, _NOT[declared.type]) or isinstance(first, _NOT_IN.get(declared.type, ())):
+            return f"attribute {name!r} is of another type than {schema.name} takes"
+    return ""
 
 
 _ONE, _TEXT, _LIST = (int, float), (bytes, str), (list, tuple)
+_PROTOS = (TensorProto, GraphProto, SparseTensorProto, TypeProto)
 _NOT: dict[int, tuple[type, ...]] = {
-    AttributeProto.FLOAT: (*_TEXT, *_LIST),
-    AttributeProto.INT: (float, *_TEXT, *_LIST),
-    AttributeProto.STRING: (*_ONE, *_LIST),
-    AttributeProto.FLOATS: (*_ONE, *_TEXT),
-    AttributeProto.INTS: (*_ONE, *_TEXT),
-    AttributeProto.STRINGS: (*_ONE, *_TEXT),
-    AttributeProto.TENSOR: (*_ONE, *_TEXT, *_LIST),
-    AttributeProto.GRAPH: (*_ONE, *_TEXT, *_LIST),
-    AttributeProto.TYPE_PROTO: (*_ONE, *_TEXT, *_LIST),
+    AttributeProto.FLOAT: (*_TEXT, *_LIST, *_PROTOS),
+    AttributeProto.INT: (float, *_TEXT, *_LIST, *_PROTOS),
+    AttributeProto.STRING: (*_ONE, *_LIST, *_PROTOS),
+    AttributeProto.FLOATS: (*_ONE, *_TEXT, *_PROTOS),
+    AttributeProto.INTS: (*_ONE, *_TEXT, *_PROTOS),
+    AttributeProto.STRINGS: (*_ONE, *_TEXT, *_PROTOS),
+    AttributeProto.TENSOR: (*_ONE, *_TEXT, *_LIST, GraphProto, SparseTensorProto, TypeProto),
+    AttributeProto.SPARSE_TENSOR: (*_ONE, *_TEXT, *_LIST, GraphProto, TensorProto, TypeProto),
+    AttributeProto.GRAPH: (*_ONE, *_TEXT, *_LIST, TensorProto, SparseTensorProto, TypeProto),
+    AttributeProto.TYPE_PROTO: (*_ONE, *_TEXT, *_LIST, TensorProto, GraphProto, SparseTensorProto),
 }
-"""The kinds of values that an attribute of a type is not."""
+_NOT = {code: (*kinds, type(None)) for code, kinds in _NOT.items()}
+_NOT_IN: dict[int, tuple[type, ...]] = {
+    AttributeProto.FLOATS: (*_TEXT, *_PROTOS),
+    AttributeProto.INTS: (float, *_TEXT, *_PROTOS),
+    AttributeProto.STRINGS: (*_ONE, *_PROTOS),
+}
+"""The kinds of values that an attribute of a type is not, or has not in its list."""
 
 
 def _spelled(text: str) -> str:

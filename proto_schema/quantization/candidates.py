@@ -15,6 +15,7 @@ from typing import TypeAlias
 from proto_schema.attributes import get_attribute_value
 from proto_schema.dtypes import DTYPES, element_count, type_name
 from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from proto_schema.payload import nbytes
 from proto_schema.quantization.elements import FLOATS
 from proto_schema.quantization.scheme import Scheme
 
@@ -111,6 +112,10 @@ def _refusal(
     tensor = weight.tensor
     if tensor.data_type not in FLOATS[:3]:
         return f"is {type_name(tensor.data_type or 0)}, not float, float16 or bfloat16"
+    if isinstance(tensor.name, bytes):
+        return "has a name that is not UTF-8"
+    if tensor.raw_data is not None and nbytes(tensor.raw_data) != bytes_of(tensor):
+        return f"has {nbytes(tensor.raw_data)} bytes, and its shape asks for {bytes_of(tensor)}"
     if fixed:
         return "is an input or output of the model"
     if hidden:

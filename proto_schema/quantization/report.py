@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from proto_schema.dtypes import DTYPES, element_count, type_name
+from proto_schema.graphs.names import as_text
 from proto_schema.onnx import ModelProto
 from proto_schema.quantization.candidates import Weight, bytes_of, candidates
 from proto_schema.quantization.joined import joined
@@ -81,7 +82,7 @@ def planned(model: ModelProto, scheme: str | Mapping[str, Any] | Scheme = "int4"
     for item in left:
         tensor = item.tensor
         size = bytes_of(tensor)
-        name, shape = tensor.name or "", tuple(tensor.dims)
+        name, shape = as_text(tensor.name), tuple(tensor.dims)
         entries.append(Entry(name, type_name(tensor.data_type or 0), shape, "", size, size, item.reason))
     return Report(asked, tuple(entries))
 

@@ -13,6 +13,7 @@ from proto_schema.attributes import get_attribute_value
 from proto_schema.conversion.recorded import Recorder, sharing
 from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.graphs.names import Unique, bodies, defined, free_names, used
+from proto_schema.inference.site import misform
 from proto_schema.inference.types import Shape, Tensor, known_shape
 from proto_schema.inference.walk import Values
 from proto_schema.numpy_helper import from_array, to_array
@@ -134,6 +135,19 @@ class Draft:
         declared = schema.attributes if schema is not None else {}
         found = {name: row.default for name, row in declared.items() if row.default is not None}
         return {**found, **{item.name or "": get_attribute_value(item) for item in node.attribute}}
+
+    def fits(self, node: NodeProto) -> bool:
+        """Whether a node has the inputs, outputs and attributes that its version of the operator asks for."""
+        schema = None if node.domain else operators.schema(node.op_type or "", self.opset)
+        if schema is None:
+            return bool(node.domain)
+        given = zip(schema.inputs, node.input, strict=False)
+        if any(not name and formal.option == "single" for formal, name in given):
+            return False
+        attributes = {
+            item.name or "": None if item.ref_attr_name else get_attribute_value(item) for item in node.attribute
+        }
+        return len(node.output) >= schema.min_output and not misform(schema, len(node.input), attributes)
 
     # Changes ----------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from proto_schema import operators
 from proto_schema.collection import paused_collection
-from proto_schema.graphs.names import free_names
+from proto_schema.graphs.names import as_text, free_names
+from proto_schema.graphs.order import check_order
 from proto_schema.helper import make_node
 from proto_schema.onnx import ModelProto, NodeProto
 from proto_schema.simplification.branches import spliced
@@ -44,7 +45,8 @@ def simplify(
 
     Tensors of more than `fold_bytes` bytes (default: 1 MiB) are neither read nor made, so that weights of any size
     stay where they are. `prove` runs both models by `proto_schema.reference`: on so many random inputs, or on these.
-    Raises ProofError where the results differ, and what `load` raises.
+    Raises CheckError for a graph whose nodes are out of order or make a value twice, ProofError where the results
+    differ, and what `load` raises.
     """
     return simplified(model, fold_bytes=fold_bytes, prove=prove).model
 
@@ -64,6 +66,8 @@ def simplified(
         given = model if isinstance(model, ModelProto) else ModelProto.FromString(model)
     if fold_bytes < 0:
         raise ValueError(f"fold_bytes={fold_bytes} must be 0 or more")
+    if given.graph is not None:
+        check_order(given.graph)
     done: Counter[str] = Counter()
     made = given
     with paused_collection():
@@ -132,6 +136,9 @@ class _Round:
 
     def _visit(self, node: NodeProto) -> None:
         draft = self.draft
+        if not draft.fits(node):
+            self._keep(node)
+            return
         results = folded(draft, node)
         if results is None:
             results = self._known_content(node)
@@ -222,7 +229,7 @@ class _Round:
             return None
         if operators.schema(node.op_type or "", draft.opset) is None:
             return None
-        attributes = tuple(sorted((item.name or "", item.SerializeToString()) for item in node.attribute))
+        attributes = tuple(sorted((as_text(item.name), item.SerializeToString()) for item in node.attribute))
         key = (node.op_type, tuple(node.input), len(node.output), attributes)
         first = self.known.setdefault(key, node)
         return None if first is node else first

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import proto_schema as ps
-from fuzz import bounds, checker, checkpoints, differential, engine, external, growth, inspector
+from fuzz import bounds, checker, checkpoints, differential, engine, external, growth, inspector, tools
 from fuzz.__main__ import HARNESSES, main
 from fuzz.engine import Session, outcome, plain
 from fuzz.harness import CLASSES, difference, joined, split
@@ -45,6 +45,7 @@ RUNS = [
     ("checkpoints", 1200, 30),
     ("external", 250, 70),
     ("inspect", 250, 80),
+    ("tools", 400, 60),
     ("checker", 400, 50),
     ("folders", 60, 15),
 ]
@@ -97,6 +98,7 @@ def emptied(path: Path, *_: Any) -> None:
 
 
 MODEL = models()[1]
+VALID = ps.dumps(valid())
 NODE = joined(ps.NodeProto, bytes.fromhex("0a01611a0162"))
 BAD = joined(ps.NodeProto, bytes.fromhex("0a0261"))
 OUTSIDE = bytes([checkpoints.PART]) + b'{"a":{"dtype":"U8","shape":[97],"data_offsets":[0,97]}}'
@@ -122,6 +124,20 @@ def room(name: str) -> Any:
 def tool(number: int, *arguments: int, content: bytes = MODEL) -> bytes:
     """A file for a tool of the inspector."""
     return bytes([number, *arguments]).ljust(inspector.HEAD, b"\0") + content
+
+
+def changed(number: int, *arguments: int) -> bytes:
+    """A valid model for a tool that changes models."""
+    return bytes([number, *arguments]).ljust(tools.HEAD, b"\0") + VALID
+
+
+def renamed(model: ps.ModelProto, *_: Any) -> ps.ModelProto:
+    model.producer_name = "another"
+    return model
+
+
+def unchanged(model: ps.ModelProto, *_: Any) -> ps.ModelProto:
+    return model
 
 
 def careless(target: Any, *_: Any) -> None:
@@ -200,6 +216,17 @@ BROKEN = [
     ("inspect", tool(9), (room("forms"), "encode_parts", lambda _: ([], 0)), "Violation: it is not the model's"),
     ("inspect", tool(11), (room("salvage")._Keeper, "_sound", is_no_name), "Violation: something of a sound file"),
     ("inspect", tool(12), (room("html"), "_parts", lambda *_: ["\u00e9"]), "Violation: the page is not what"),
+    ("tools", changed(14), (tools, "scan", crash), "IndexError"),
+    ("tools", changed(0), (bounds, "SLOWEST", -1.0), "Violation: it takes more than -1.0 seconds"),
+    ("tools", changed(1, 6), (ps.version_converter, "convert_version", unchanged), "Violation: the result is at anoth"),
+    ("tools", changed(8), (ps.compose, "add_prefix", renamed), "Violation: the given model was changed"),
+    ("tools", changed(8), (ps.compose, "add_prefix", lambda *_: ps.ModelProto()), "Violation: of a valid model an inv"),
+    (
+        "tools",
+        changed(0),
+        (tools, "infer_with_problems", lambda *_, **__: (ps.ModelProto(), [])),
+        "Violation: inference c",
+    ),
     ("checker", NO_MODEL, (ps.checker, "check_model", ignore), "Violation: ours: valid; the official one: The model"),
     ("checker", VALID_MODEL, (ps.checker, "check_model", complain), "Violation: ours: no; the official one: valid"),
     ("checker", VALID_MODEL, (ps.checker, "check_model", crash), "IndexError"),

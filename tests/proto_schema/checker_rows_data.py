@@ -586,7 +586,7 @@ SHAPES: list[tuple[str, Change, str]] = [
     (
         "convolution of another rank",
         both(_values("a", [1, 3, 8]), node("Conv", ["a", "w"], ["ab"])),
-        "graph.node[5]: the Conv that makes 'ab': the data has rank 3, and the weight rank 4",
+        "graph.node[5]: the Conv that makes 'ab': the data has rank 3, and the weight tensor rank 4",
     ),
     (
         "axis out of range",

@@ -13,6 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+import proto_schema as ps
+
 Row: TypeAlias = (
     "tuple[str, list[str], list[str], dict[str, Any]] | tuple[str, list[str], list[str], dict[str, Any], int]"
 )
@@ -271,6 +273,8 @@ REFUSED: list[tuple[str, list[str], dict[str, Any], str]] = [
     ("Flatten", ["b|3"], {"axis": "1"}, "attribute 'axis' is of another type than Flatten takes"),
     ("Flatten", ["b|3"], {"axis": 1.0}, "attribute 'axis' is of another type than Flatten takes"),
     ("Transpose", ["b|3"], {"perm": 1}, "attribute 'perm' is of another type than Transpose takes"),
+    ("Transpose", ["b|3"], {"perm": [1.0, 0.0]}, "attribute 'perm' is of another type than Transpose takes"),
+    ("Transpose", ["b|3"], {"perm": ps.TensorProto()}, "attribute 'perm' is of another type than Transpose takes"),
     ("HannWindow", ["# -2"], {}, "an axis of the output would have size -2"),
     ("Flatten", ["b|3"], {"axis": 3}, "axis 3 is out of range for rank 2"),
     ("Squeeze", ["b|3", "= 1"], {}, "axis 1 of [b, 3] has size 3, and is to be left out"),

@@ -239,6 +239,18 @@ def test_models_that_differ(old: str, new: str, text: str) -> None:
         compose.merge_models(first, parse_model(SECOND.replace(old, new)), [("c", "x")])
 
 
+def test_names_that_are_no_text() -> None:
+    """What is not UTF-8 stays bytes when a file is read."""
+    first, second = parse_model(FIRST), parse_model(SECOND)
+    assert first.graph is not None and second.graph is not None
+    for graph in (first.graph, second.graph):
+        graph.name, graph.node[0].name = b"\xff", b"\xfe"
+    assert "\\xff" in str(compose.merge_graphs(first.graph, second.graph, [("c", "x")]).doc_string)
+    with pytest.raises(ValueError, match="none of the graphs has 'k'"):
+        first.graph.output[0].name = b"\xfd"
+        compose.merge_graphs(first.graph, second.graph, [], outputs=["k"])
+
+
 def test_functions_that_differ() -> None:
     text = "g{0} (float x{0}) => (float y{0}) {{ y{0} = d.f(x{0}) }} "
     text += '<domain: "d", opset_import: ["": 17]> f (x) => (y) {{ y = {1}(x) }}'

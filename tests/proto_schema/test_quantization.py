@@ -341,6 +341,17 @@ def with_nodes(*nodes: ps.NodeProto, **more: Array) -> ps.ModelProto:
 
 
 READ = helper.make_node("MatMul", ["x", "w"], ["y"])
+
+
+def with_weight(**fields: Any) -> ps.ModelProto:
+    """The weight with other fields, as a damaged file has them."""
+    made = with_nodes(helper.make_node("MatMul", ["x", fields.get("name", "w")], ["y"]))
+    assert made.graph is not None
+    for name, value in fields.items():
+        setattr(made.graph.initializer[0], name, value)
+    return made
+
+
 STAYS: dict[str, tuple[ps.ModelProto, dict[str, Any], str]] = {
     "another operator": (
         with_nodes(helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Add", ["t", "w"], ["y"], "plus")),
@@ -360,6 +371,8 @@ STAYS: dict[str, tuple[ps.ModelProto, dict[str, Any], str]] = {
     "a table and a product along rows": (tied(), {"type": "int4", "include": "v"}, "is left out by the patterns"),
     "integers": (with_nodes(READ, v=np.ones((64, 64), np.int32)), {"include": "v"}, "is INT32, not float"),
     "not read": (with_nodes(READ, v=np.ones((64, 64), np.float32)), {"include": "v"}, "is read by no node"),
+    "no text": (with_weight(name=b"\xff"), {}, "has a name that is not UTF-8"),
+    "too short": (with_weight(raw_data=bytes(64)), {}, "has 64 bytes, and its shape asks for 16384"),
     "convolution in four bits": (convolution(), {}, "is read by Conv, which has no int4 in blocks"),
 }
 

@@ -304,6 +304,28 @@ def test_a_wrong_rewrite_is_found_by_the_proof(monkeypatch: pytest.MonkeyPatch) 
         ps.simplify(model(text), prove=[{}])
 
 
+@pytest.mark.parametrize(
+    ("nodes", "error"),
+    [
+        ("y = Relu(a) a = Identity(x)", r"node\[0\]: takes 'a', which node\[1\] makes; nodes must be in topological"),
+        ("a = Identity(a) y = Relu(a)", r"node\[0\]: takes 'a', which node\[0\] makes; nodes must be in topological"),
+        ("a = Relu(x) a = Relu(a) y = Relu(a)", r"node\[1\].output: 'a' is defined already; a value is assigned only"),
+        ("x = Relu(x) y = Relu(x)", r"node\[0\].output: 'x' is defined already; a value is assigned only once"),
+    ],
+)
+def test_names_that_cannot_be_followed(nodes: str, error: str) -> None:
+    with pytest.raises(ps.CheckError, match=error):
+        ps.simplify(model(f"g (float[2] x) => (float[2] y) {{ {nodes} }}"))
+
+
+@pytest.mark.parametrize("node", ["y = Expand(x)", "y = Slice(x, s)", 'y = Flatten<axis = "1">(x)', "y = Reshape(x, )"])
+def test_nodes_that_are_none_stay(node: str) -> None:
+    """What the operator requires is missing, so no row looks at the node."""
+    assert operators(ps.simplify(model(f"g (float[2] x, int64[1] s) => (float[2] y) {{ {node} }}"))) == [
+        node[4:].partition("(")[0].partition("<")[0]
+    ]
+
+
 def test_paths_bytes_and_arguments(tmp_path: Path) -> None:
     given = model("g (float[2] x) => (float[2] y) { a = Identity(x) y = Relu(a) }")
     ps.save(given, tmp_path / "m.onnx")

@@ -250,6 +250,18 @@ REFUSED = [
     ("g (float[n] x) => (float[n] y) { y = Add(x, w) }", 13, "not complete: .* 'y': nothing makes its input 'w'", 0),
     ("g (float[n] x) => (float[n] y) { z = Relu(x) }", 13, "not complete: .* nothing makes its output 'y'", 0),
     ("g (float[n] x) => (float[n] y) { y = Add(x) }", 13, "not complete: .*: its input 'B' is missing", 0),
+    (
+        "g (float[n] x) => (float[n] y) { y = DepthToSpace(x) }",
+        13,
+        "not complete: .*: its attribute 'blocksize' is missing",
+        0,
+    ),
+    (
+        'g (float[n] x) => (float[n] y) { y = Flatten<axis = "1">(x) }',
+        13,
+        "not complete: .*: attribute 'axis' is of another type than Flatten takes",
+        0,
+    ),
     ("g (bfloat16[n] x) => (bfloat16[n] y) { y = Relu(x) }", 12, r"opset 12 has no Relu of tensor\(bfloat16\)", 13),
     (
         "g (seq(float[n]) x, int64 i) => (float[n] y) { y = SequenceAt(x, i) }",
@@ -280,6 +292,13 @@ def test_refusals(text: str, target: int, message: str, needs: int) -> None:
         convert_version(model_of(head(20) + text), target)
     assert caught.value.needs == needs
     assert isinstance(caught.value, RuntimeError) and isinstance(caught.value, ValueError)
+
+
+def test_two_versions_of_a_domain_are_refused() -> None:
+    model = model_of(head(20) + "g (float[n] x) => (float[n] y) { y = Relu(x) }")
+    model.opset_import.append(ps.OperatorSetIdProto(domain="ai.onnx", version=6))
+    with pytest.raises(ConversionError, match=r"'ai[.]onnx' is imported at opset 20 and at opset 6: nobody can"):
+        convert_version(model, 13)
 
 
 def test_all_refusals_are_in_one_error() -> None:

@@ -1,0 +1,207 @@
+"""Invariant: on a model of any bytes each tool of `proto_schema` that changes models gives a model, or says why not.
+
+The first bytes of an input choose the tool and its arguments, the rest is the file. What holds of a result: the given
+model is as it was; the result is encoded and decoded again as the same; where the given model is valid, so is the
+result; it is at the version that was asked for; its text is read back as the same model; what was reported as done was
+done.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import proto_schema as ps
+from fuzz.bounds import bounded, folder
+from fuzz.build import Choices
+from fuzz.harness import Harness, Violation
+from fuzz.seeds import models
+from proto_schema.graphs.names import as_text
+from proto_schema.printer import to_text
+from proto_schema.quantization import TYPES, Scheme, planned, quantize
+from proto_schema.shape_inference import infer_with_problems
+from proto_schema.simplification import simplified
+from purexport.inspect.scan import sarif, scan
+
+HEAD = 4
+Tool = Callable[[ps.ModelProto, Choices], tuple[str, ps.ModelProto | None]]
+
+
+def _expect(holds: bool, broken: str) -> None:
+    if not holds:
+        raise Violation(broken)
+
+
+def _operators(model: ps.ModelProto) -> int:
+    return len(model.graph.node) if model.graph is not None else 0
+
+
+def _infer(model: ps.ModelProto, choices: Choices) -> tuple[str, ps.ModelProto | None]:
+    made, problems = infer_with_problems(model, check_type=bool(choices.below(2)), strict_mode=bool(choices.below(2)))
+    _expect(_operators(made) == _operators(model), "inference changes the nodes")
+    return f"{len(problems)} {len(made.graph.value_info if made.graph is not None else ())}", made
+
+
+def _convert(model: ps.ModelProto, choices: Choices) -> tuple[str, ps.ModelProto | None]:
+    target = 7 + choices.below(22)
+    made = ps.version_converter.convert_version(model, target)
+    found = {entry.version for entry in made.opset_import if entry.domain in (None, "", "ai.onnx")}
+    _expect(found <= {target}, "the result is at another opset")
+    return f"{target}", made
+
+
+def _convert_ir(model: ps.ModelProto, choices: Choices) -> tuple[str, ps.ModelProto | None]:
+    target = 3 + choices.below(11)
+    made = ps.version_converter.convert_ir(model, target)
+    _expect(made.ir_version == target, "the result is at another IR version")
+    return f"{target}", made
+
+
+def _simplify(model: ps.ModelProto, choices: Choices) -> tuple[str, ps.ModelProto | None]:
+    found = simplified(model, fold_bytes=1 << choices.below(12))
+    return " ".join(sorted(found.done)), found.model
+
+
+def _merge(model: ps.ModelProto, choices: Choices) -> tuple[str, ps.ModelProto | None]:
+    graph = model.graph or ps.GraphProto()
+    ends, begins = ([as_text(item.name) for item in side] for side in (graph.output, graph.input))
+    pairs = list(zip(ends, begins, strict=False))[: choices.below(3)]
+    prefixes = (None, "b_") if choices.below(4) else ("a_", None)
+    made = ps.compose.merge_models(model, model, pairs, prefix1=prefixes[0], prefix2=prefixes[1])
+    _expect(_operators(made) == 2 * _operators(model), "nodes are lost")
+    return f"{len(pairs)}", made
+
+
+def _prefix(model: ps.ModelProto, choices: Choices) -> tuple[str, ps.ModelProto | None]:
+    return "", ps.compose.add_prefix(model, "p/" if choices.below(2) else "")
+
+
+def _inline(model: ps.ModelProto, choices: Choices) -> tuple[str, ps.ModelProto | None]:
+    made = ps.inliner.inline_local_functions(model, convert_version=bool(choices.below(2)))
+    return f"{len(made.functions)}", made
+
+
+def _extract(model: ps.ModelProto, choices: Choices) -> tuple[str, ps.ModelProto | None]:
+    graph = model.graph or ps.GraphProto()
+    values = [as_text(name) for node in graph.node for name in node.output if name] or ["none"]
+    begins = [choices.one_of(values)] if choices.below(2) else [as_text(item.name) for item in graph.input]
+    return "", ps.utils.Extractor(model).extract_model(begins, [choices.one_of(values)])
+
+
+def _quantize(model: ps.ModelProto, choices: Choices) -> tuple[str, ps.ModelProto | None]:
+    scheme = Scheme(
+        choices.one_of(tuple(TYPES)),
+        (None, 16, 32)[choices.below(3)],
+        (None, True, False)[choices.below(3)],
+        smallest=1,
+        threads=1,
+    )
+    target = ("onnx", "onnxruntime")[choices.below(2)]
+    report = planned(model, scheme, target=target)
+    return f"{scheme.type} {len(list(report.lines())).bit_length()}", quantize(model, scheme, target=target)
+
+
+def _text(model: ps.ModelProto, _: Choices) -> tuple[str, ps.ModelProto | None]:
+    text = to_text(model)
+    made = ps.parser.parse_model(text)
+    _expect(to_text(made) == text, "the text is read back as another model")
+    return "", made
+
+
+def _scan(model: ps.ModelProto, _: Choices) -> tuple[str, ps.ModelProto | None]:
+    path = _place() / "m.onnx"
+    path.write_bytes(ps.dumps(model))
+    found = scan(path)
+    _expect(json.dumps(sarif(found, "0")).isascii(), "the report is not ASCII")
+    return " ".join(sorted({risk.rule for risk in found.risks})), None
+
+
+TOOLS: tuple[Tool, ...] = (
+    _infer,
+    _convert,
+    _convert,
+    _convert,
+    _convert_ir,
+    _simplify,
+    _simplify,
+    _merge,
+    _prefix,
+    _inline,
+    _extract,
+    _quantize,
+    _quantize,
+    _text,
+    _scan,
+)
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return folder("tools")
+
+
+def _place() -> Path:
+    return Path(_folder().name)
+
+
+@cache
+def _ready() -> None:
+    """After each tool has run: what it imports is no memory of its own."""
+    for tool in TOOLS:
+        with suppress(ValueError):
+            tool(ps.loads(models()[1]), Choices(b""))
+
+
+def _is_valid(model: ps.ModelProto) -> bool:
+    try:
+        ps.checker.check_model(model)
+    except ps.CheckError:
+        return False
+    return True
+
+
+def check(data: bytes) -> str:
+    _ready()
+    choices, content = Choices(data[:HEAD]), data[HEAD:]
+    number = choices.below(len(TOOLS))
+    try:
+        model = ps.loads(content)
+    except ps.DecodeError:
+        return "no model"
+    with bounded(data, len(content)):
+        try:
+            word, made = TOOLS[number](model, choices)
+        except ValueError as error:
+            word, made = re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "", f"{type(error).__name__} {error}")[:80], None
+    _expect(ps.dumps(model) == ps.dumps(ps.loads(content)), "the given model was changed")
+    if made is not None:
+        written = ps.dumps(made)
+        _expect(ps.dumps(ps.loads(written)) == written, "the result is not what is written")
+        _expect(_is_valid(made) or not _is_valid(model), "of a valid model an invalid one is made")
+    return f"{number} {word}"
+
+
+def seeds() -> list[bytes]:
+    """A model for each tool with several arguments, each bundled one for several tools."""
+    small = [bytes([tool, way, way, 0]) + models()[1] for tool in range(len(TOOLS)) for way in range(4)]
+    others = [data for data in models() if data and data != models()[1]]
+    return small + [
+        bytes([(at + turn * 4) % len(TOOLS), at % 7, turn, 0]) + data
+        for at, data in enumerate(others)
+        for turn in (0, 1)
+    ]
+
+
+HARNESS = Harness(
+    "tools",
+    "each tool that changes models gives a model that holds, or a documented error, whatever the model is",
+    ValueError,
+    check,
+    seeds,
+    head=HEAD,
+)
