@@ -14,7 +14,16 @@ from proto_schema.conversion.drafts import ConversionError
 from proto_schema.conversion.inlining import Inliner, key_of
 from proto_schema.conversion.recorded import Recorder
 from proto_schema.dtypes import DTYPES
-from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, Version
+from proto_schema.onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    Version,
+)
 
 OLDEST = 3
 
@@ -31,6 +40,8 @@ def convert_ir(model: ModelProto, version: int) -> ModelProto:
     made = copy.copy(model)
     made.ir_version = version
     if version >= before:
+        if before < OLDEST and not model.opset_import:  # such a model has no opsets, which means the first
+            made.opset_import = [OperatorSetIdProto(domain="", version=1)]
         return made
     from proto_schema import operators
 

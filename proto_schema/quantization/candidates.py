@@ -212,5 +212,6 @@ def graphs_of(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def bytes_of(tensor: TensorProto) -> int:
-    """The size of a tensor's data."""
-    return DTYPES[tensor.data_type or 1].nbytes(element_count(tensor.dims))
+    """The size of a tensor's data; 0 for a type that does not exist."""
+    row = DTYPES.get(tensor.data_type or 1)
+    return 0 if row is None else row.nbytes(element_count(tensor.dims))

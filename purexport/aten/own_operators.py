@@ -2,8 +2,8 @@
 
 `attention` is what an attention layer computes, whatever code computes it.  `visible` is a mask of attention that says
 beside its values how it was made, so that a runtime which makes it itself need not be given it.  `rotary` turns pairs
-of elements by an angle.  `written` is a cache of one length, with new tokens in it.  Each has a kernel in torch
-operators, which is its definition.
+of elements by an angle.  `written` is a cache of one length, with new tokens in it.  `experts` is what the experts
+compute that a router chose.  Each has a kernel in torch operators, which is its definition.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ Tensor = torch.Tensor
 ATTENTION = f"{NAMESPACE}::attention"
 VISIBLE = f"{NAMESPACE}::visible"
 ROTARY = f"{NAMESPACE}::rotary"
+EXPERTS = f"{NAMESPACE}::experts"
 # these have no kernel: they are made by `fusion` only
 ROTARY_EMBEDDING = f"{NAMESPACE}::rotary_embedding"
 GROUP_QUERY_ATTENTION = f"{NAMESPACE}::group_query_attention"
 SKIP_NORM = f"{NAMESPACE}::skip_norm"
+MIXTURE = f"{NAMESPACE}::mixture"
 
 CAUSAL, WINDOW, FULL, OTHER = "causal", "window", "full", "other"  # the patterns of `visible`
 
@@ -35,6 +37,8 @@ _SCHEMAS = (
     "visible(Tensor mask, Tensor? padding, str pattern, int width) -> Tensor",
     "rotary(Tensor x, Tensor cos, Tensor sin, bool interleaved) -> Tensor",
     "written(Tensor cache, Tensor new, Tensor place) -> Tensor",
+    "experts(Tensor x, Tensor index, Tensor weights, Tensor up, Tensor down, Tensor? up_bias, Tensor? down_bias, "
+    "bool transposed, bool interleaved, float alpha, float beta, float limit) -> Tensor",
 )
 
 
@@ -42,9 +46,10 @@ _SCHEMAS = (
 def operators() -> torch.library.Library:
     """The operators, declared at the first call.  They stay until the process ends."""
     library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
-    for schema, kernel in zip(_SCHEMAS, (_attention, _visible, _rotary, _written), strict=True):
+    for schema, kernel in zip(_SCHEMAS, (_attention, _visible, _rotary, _written, _experts), strict=True):
         library.define(schema)  # type: ignore[no-untyped-call]
         library.impl(schema.partition("(")[0], kernel, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    library.impl("experts", lambda x, *_: torch.empty_like(x), "Meta")  # type: ignore[no-untyped-call]
     return library
 
 
@@ -121,3 +126,44 @@ def _written(cache: Tensor, new: Tensor, place: Tensor) -> Tensor:
     """`cache`, [batch, heads, slots, size], with the tokens of `new` in the slots from `place`, [1], on."""
     slots = torch.arange(new.shape[2], device=cache.device) + place
     return cache.index_copy(2, slots, new)
+
+
+def _experts(
+    x: Tensor,
+    index: Tensor,
+    weights: Tensor,
+    up: Tensor,
+    down: Tensor,
+    up_bias: Tensor | None,
+    down_bias: Tensor | None,
+    transposed: bool,
+    interleaved: bool,
+    alpha: float,
+    beta: float,
+    limit: float,
+) -> Tensor:
+    """[tokens, size]: for each token of `x` the sum of what its experts compute, times their `weights`.
+
+    `index`, [tokens, chosen], says which ones.  An expert is a product with `up`, a gate, and a product with `down`;
+    both have a matrix [out, in] for each expert, or [in, out] if `transposed`.  `gated` says what the gate is.
+    """
+    result = torch.zeros_like(x)
+    for expert in index.unique().tolist():
+        rows, places = (index == expert).nonzero(as_tuple=True)
+        first, second = (item[expert] if transposed else item[expert].t() for item in (up, down))
+        both = x[rows] @ first if up_bias is None else x[rows] @ first + up_bias[expert]
+        found = gated(both, interleaved, alpha, beta, limit) @ second
+        found = found if down_bias is None else found + down_bias[expert]
+        result.index_add_(0, rows, found * weights[rows, places, None])
+    return result
+
+
+def gated(both: Tensor, interleaved: bool, alpha: float, beta: float, limit: float) -> Tensor:
+    """gate * sigmoid(alpha * gate) * (up + beta), of the gate and up, which are halves of the last axis or in turns.
+
+    A `limit` that is not 0 bounds the gate from above, and up from both sides.
+    """
+    gate, up = (both[..., ::2], both[..., 1::2]) if interleaved else both.chunk(2, -1)
+    if limit:
+        gate, up = gate.clamp(max=limit), up.clamp(-limit, limit)
+    return gate * torch.sigmoid(alpha * gate) * (up + beta)

@@ -75,10 +75,19 @@ def skip_norm(
     return torch.nn.functional.rms_norm(total, list(weight.shape), weight, eps), total
 
 
+def mixture(x: Tensor, index: Tensor, weights: Tensor, up: Tensor, down: Tensor, *rest: Any, **named: Any) -> Tensor:
+    """The experts, whose gate and up are in turns, [out, in] each."""
+    total = weights.sum(1, keepdim=True)
+    named |= {"transposed": False, "interleaved": True}
+    found: Tensor = own.operator("experts")(x, index, weights / total, up, down, *rest, **named)
+    return found * total
+
+
 DEFINITIONS: Mapping[str, Callable[..., Any]] = {
     own.ROTARY_EMBEDDING: rotary_embedding,
     own.GROUP_QUERY_ATTENTION: group_query_attention,
     own.SKIP_NORM: skip_norm,
+    own.MIXTURE: mixture,
 }
 
 

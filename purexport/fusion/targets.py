@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from purexport.fusion.attention import group_query_attention
+from purexport.fusion.experts import mixture_of_experts
 from purexport.fusion.norms import bare_rms_norm, rms_norm, skip_norm
 from purexport.fusion.packed import gated_products
 from purexport.fusion.products import fused_attention, written_attention
@@ -33,5 +34,6 @@ def rows_of(target: str, positions: int) -> Sequence[Row]:
         group_query_attention(positions, lengths=target == "onnxruntime-genai"),
         skip_norm,
         gated_products,
+        mixture_of_experts,
         tokens_first,
     )

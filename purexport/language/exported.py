@@ -15,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 import proto_schema as ps
+from purexport.aten import own_operators as own
 from purexport.errors import ExportError
 from purexport.fusion.proofs import Prover
 from purexport.fusion.rewriting import Fused, rewrite
 from purexport.fusion.targets import rows_of
 from purexport.language.attention import attention_recorded
+from purexport.language.experts import experts_recorded
 from purexport.lock import alone
 from purexport.options import Options
 from purexport.program import ONNXProgram
@@ -89,10 +91,22 @@ def exported(
     VerificationError where a row writes something else.
     """
     prover = Prover(_given(args, options, target)) if prove else None
-    with alone(), attention_recorded(model), opened(module, tuple(args), None, options) as run:
-        pure = make_pure(run, capture_model(run))
-        fused = rewrite(pure.graph, rows_of(target, positions), prover)
-        program = build_program(run, lower_to_onnx(run, pure))
+    reasons: list[str] = []
+    for experts in (True, False) if target != "onnx" else (False,):
+        with (
+            alone(),
+            attention_recorded(model),
+            experts_recorded(experts),
+            opened(module, tuple(args), None, options) as run,
+        ):
+            pure = make_pure(run, capture_model(run))
+            fused = rewrite(pure.graph, rows_of(target, positions), prover)
+            if any(call.target == own.EXPERTS for call in pure.graph.calls):
+                reasons += [reason for reason in fused.reasons if "experts" in reason]
+                continue  # no other operator says them: the model's own function does, in products
+            program = build_program(run, lower_to_onnx(run, pure))
+            break
+    fused.reasons += reasons
     program.report.warnings += [f"not proven on random values: {reason}" for reason in fused.unproven]
     return program, fused
 

@@ -124,6 +124,28 @@ class Gated(nn.Module):
         return self.down(self.up(x if self.apart else y) * self.activation(self.gate(y)))  # type: ignore[no-any-return]
 
 
+class Experts(nn.Module):
+    """Experts behind the attention, of which a router chooses two; `signed` has weights that may be negative."""
+
+    def __init__(self, interleaved: bool, transposed: bool, limit: float = 0.0, signed: bool = False) -> None:
+        super().__init__()
+        size, count, inner = HEADS * WIDTH, 4, 24
+        self.router = nn.Linear(size, count)
+        shapes = [(count, 2 * inner, size), (count, size, inner)]
+        turned = [(first, last, middle) if transposed else (first, middle, last) for first, middle, last in shapes]
+        self.up, self.down = (nn.Parameter(torch.randn(shape) / 4) for shape in turned)
+        self.up_bias, self.down_bias = (nn.Parameter(torch.randn(count, shape[1])) for shape in shapes)
+        self.transposed, self.signed = transposed, signed
+        self.gate = (interleaved, 1.702, 1.0, limit)
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        flat = y.flatten(0, 1)
+        weights, index = self.router(flat).topk(2, dim=-1)
+        weights = weights if self.signed else weights.softmax(-1) * 2.5
+        args = (self.up, self.down, self.up_bias, self.down_bias, self.transposed, *self.gate)
+        return own.operator("experts")(flat, index, weights, *args).view_as(y)  # type: ignore[no-any-return]
+
+
 def _repeated(item: Tensor) -> Tensor:
     return item.repeat_interleave(HEADS // KV_HEADS, 1)
 

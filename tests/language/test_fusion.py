@@ -17,8 +17,8 @@ from tests.language import decoder as parts
 from tests.tolerances import CHAIN, assert_near
 
 NORM, ROTARY, ATTENTION, SKIP, TOKENS = "rms_norm", "rotary", "group_query_attention", "skip_norm", "tokens_first"
-GATED = "gated_products"
-OF_RUNTIME = {ATTENTION, SKIP, TOKENS, GATED}  # rows that the standard has not
+GATED, EXPERTS = "gated_products", "mixture_of_experts"
+OF_RUNTIME = {ATTENTION, SKIP, TOKENS, GATED, EXPERTS}  # rows that the standard has not
 HALVES = (parts.root_mean_square, parts.in_halves, parts.recorded)
 
 # id: (norm, rotary embedding, attention, options of the decoder, what the rows find for onnxruntime)
@@ -46,13 +46,23 @@ ROWS: dict[str, tuple[Any, Any, Any, dict[str, Any], dict[str, int]]] = {
     "gated": (*HALVES, {"behind": parts.Gated(torch.nn.functional.silu)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, GATED: 1}),
     "gated-with-biases": (*HALVES, {"behind": parts.Gated(torch.nn.functional.gelu, biases=True)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, GATED: 1}),
     "gated-by-another-input": (*HALVES, {"behind": parts.Gated(torch.nn.functional.silu, apart=True)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
+    "experts": (*HALVES, {"behind": parts.Experts(False, False)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, EXPERTS: 1}),
+    "experts-in-turns": (*HALVES, {"behind": parts.Experts(True, True, 7.0)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, EXPERTS: 1}),
 }  # fmt: skip
 # the kernel takes several rows either without a past or with one new token each
 SIZES = [((2, 6, 0), [(1, 5), (1, 4)]), ((3, 1, 4), [(0, 0), (2, 0), (2, 1)]), ((1, 4, 3), [(0, 0)])]
 
 
-@pytest.mark.parametrize(("target", "opset"), [("onnxruntime", 21), ("onnx", 17), ("onnx", 23)])
-@pytest.mark.parametrize("name", ROWS)
+# no standard operator says experts: there the model's own function stays, before a graph is made
+CASES = [
+    pytest.param(name, target, opset, id=f"{name}-{target}-{opset}")
+    for name, row in ROWS.items()
+    for target, opset in (("onnxruntime", 21), ("onnx", 17), ("onnx", 23))
+    if target != "onnx" or EXPERTS not in row[4]
+]
+
+
+@pytest.mark.parametrize(("name", "target", "opset"), CASES)
 def test_row(name: str, target: str, opset: int) -> None:
     norm, rotary, attention, options, wanted = ROWS[name]
     torch.manual_seed(0)
@@ -110,6 +120,8 @@ WRONG: dict[str, tuple[str, str, str, Callable[[Any], Any]]] = {
     "order": ("halves", ATTENTION, "tensors", lambda weights: weights[::-1]),
     "skip": ("layer-norm-behind-a-sum", SKIP, "centered", lambda centered: not centered),
     "sum": ("behind-a-sum", SKIP, "eps", lambda eps: 0.1),
+    "experts": ("experts", EXPERTS, "alpha", lambda alpha: alpha + 0.1),
+    "limit": ("experts-in-turns", EXPERTS, "limit", lambda limit: limit / 20),
     "gate": ("gated", GATED, "tensors", lambda weights: weights[::-1]),
 }  # fmt: skip
 

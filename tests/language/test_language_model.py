@@ -31,6 +31,7 @@ SIZES |= {"num_key_value_heads": 2, "intermediate_size": 48, "max_position_embed
 # of each kind one: a window, norms of queries and keys, sinks and experts, attention that is written out
 NAMES = ["LlamaForCausalLM", "MistralForCausalLM", "Qwen3ForCausalLM", "GptOssForCausalLM", "BloomForCausalLM"]
 MORE = {"MistralForCausalLM": {"sliding_window": 4}, "GptOssForCausalLM": {"sliding_window": 4, "num_local_experts": 4}}
+MORE["MixtralForCausalLM"] = {"num_local_experts": 4}
 
 
 def made(name: str, **sizes: int) -> Any:
@@ -59,6 +60,18 @@ def test_model(name: str, target: str, fused: str, tmp_path: Path) -> None:
     assert report.proven == report.fused and not any("not proven" in text for text in report.warnings)
     if not (name == "GptOssForCausalLM" and target == "onnx"):  # the standard's operator has no sinks
         assert operators(tmp_path).count(fused) == report.attention == report.layers == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("positive", [True, False])
+def test_experts(positive: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One operator a layer; where it cannot say the router's weights, the products that the model itself makes."""
+    if not positive:
+        monkeypatch.setattr("purexport.fusion.experts._is_positive", lambda *_: False)
+    report = purexport.language_model(made("MixtralForCausalLM"), tmp_path, "onnxruntime", verify=True)
+    assert report.difference is not None
+    assert operators(tmp_path).count("MoE") == (2 if positive else 0)
+    assert any("the weights of its experts may be negative" in line for line in report.not_fused) is not positive
 
 
 @pytest.mark.filterwarnings("ignore")

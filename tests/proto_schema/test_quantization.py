@@ -372,6 +372,7 @@ STAYS: dict[str, tuple[ps.ModelProto, dict[str, Any], str]] = {
     "integers": (with_nodes(READ, v=np.ones((64, 64), np.int32)), {"include": "v"}, "is INT32, not float"),
     "not read": (with_nodes(READ, v=np.ones((64, 64), np.float32)), {"include": "v"}, "is read by no node"),
     "no text": (with_weight(name=b"\xff"), {}, "has a name that is not UTF-8"),
+    "of no type": (with_weight(data_type=127), {}, "is 127, not float"),
     "too short": (with_weight(raw_data=bytes(64)), {}, "has 64 bytes, and its shape asks for 16384"),
     "convolution in four bits": (convolution(), {}, "is read by Conv, which has no int4 in blocks"),
 }

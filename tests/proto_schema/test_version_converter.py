@@ -335,6 +335,8 @@ def test_ir_versions() -> None:
         convert_ir(model, 4)
     with pytest.raises(ConversionError, match="is not one of 3 to"):
         convert_ir(model, 2)
+    first = ps.ModelProto(ir_version=2, graph=model.graph)  # the opset of such a file is the first
+    assert [item.version for item in convert_ir(first, 3).opset_import] == [1]
     function = model_of(WHOLE["a function that stays one"][0])
     made = convert_ir(convert_version(function, 13), 7)
     assert not made.functions and operators_of(made) == ["Add"]

@@ -116,6 +116,46 @@ def group_query_attention(
     )
 
 
+@lower("purexport_llm::mixture")
+def mixture(
+    op: Emitter,
+    x: Value,
+    index: Value,
+    weights: Value,
+    up: Value,
+    down: Value,
+    up_bias: Value | None,
+    down_bias: Value | None,
+    alpha: float,
+    beta: float,
+    limit: float,
+) -> Value:
+    """purexport_llm::mixture(Tensor x, Tensor index, Tensor weights, Tensor up, Tensor down, Tensor? up_bias,
+    Tensor? down_bias, float alpha, float beta, float limit) -> Tensor
+
+    com.microsoft MoE, which chooses by the logarithms of the weights again.  Its softmax divides them by their sum.
+    """
+    nothing = op.Expand(op.like(0, x), op.ints([op.dim(x, 0), op.dim(up, 0)]))
+    chosen = op.ScatterElements(nothing, index, weights, axis=1)
+    lowest = op.like(torch.finfo(dtypes.torch_dtype(x.dtype or dtypes.FLOAT)).min, x)
+    found = node(
+        op,
+        "MoE",
+        [x, op.Where(op.Greater(chosen, op.like(0, x)), op.Log(chosen), lowest), up, up_bias, down, down_bias],
+        [(x.dtype, x.shape)],
+        k=op.dim(index, 1),
+        activation_type="swiglu",
+        swiglu_fusion=1,
+        activation_alpha=alpha,
+        activation_beta=beta,
+        swiglu_limit=limit or None,
+        normalize_routing_weights=0,
+    )
+    result = op.Mul(found[0], op.ReduceSum(weights, axes=[1], keepdims=1))
+    # the kernel (ONNX Runtime 1.31, CPU) writes into the buffer of x before it has read it, where nobody needs x later
+    return op.Where(op.const(False, dtypes.BOOL), x, result)
+
+
 def _sum(past: Value, length: Dim) -> Dim:
     size = (past.shape or (None,) * 4)[2]
     return None if size is None or length is None else size + length
