@@ -15,6 +15,8 @@ from proto_schema.conversion.recorded import opset_of
 from proto_schema.inference.site import misform
 from proto_schema.onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
+_READ_BY_NOBODY = "consumed_inputs"  # required below opset 6, where files leave it out
+
 
 def lacking(model: ModelProto, domain: str) -> list[Refusal]:
     """What is missing, a row for each node or output. `domain`: the one whose operators are looked at."""
@@ -79,7 +81,7 @@ class _Search:
                 return f"its input {formal.name!r} is missing"
         if len(node.output) < schema.min_output:
             return f"it has {len(node.output)} outputs, and {key[1]} makes {schema.min_output} or more"
-        named = {item.name for item in node.attribute}
+        named = {_READ_BY_NOBODY, *(item.name for item in node.attribute)}
         absent = next((name for name, row in schema.attributes.items() if row.required and name not in named), None)
         if absent is not None:
             return f"its attribute {absent!r} is missing"
