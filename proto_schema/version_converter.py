@@ -9,13 +9,14 @@ model that was given: neither time nor memory depends on their size.
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import TYPE_CHECKING
 
 from proto_schema import operators
 from proto_schema.collection import paused_collection
 from proto_schema.conversion.drafts import ConversionError, Refusal, listed
-from proto_schema.conversion.ir import convert_ir
+from proto_schema.conversion.ir import convert_ir, imports_of
 from proto_schema.onnx import GraphProto, ModelProto, OperatorSetIdProto, TensorProto
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def convert_version(
         model = load(model)
     elif not isinstance(model, ModelProto):
         model = ModelProto.FromString(model)
-    domain = operators.canonical(domain)
+    model, domain = copy.copy(model), operators.canonical(domain)
+    model.opset_import = imports_of(model)
     newest = operators.newest_opset(domain)
     target = int(target_version)
     oldest = 1 if domain else OLDEST
@@ -87,9 +89,9 @@ def _converted(model: ModelProto, target: int, domain: str) -> ModelProto:
 
 def _check_imports(model: ModelProto) -> None:
     """Raises ConversionError where a domain is imported at two versions, of which readers take one or the other."""
-    for owner in (model, *model.functions):
+    for imports in (model.opset_import, *(function.opset_import for function in model.functions)):
         known: dict[str, int] = {}
-        for item in owner.opset_import:
+        for item in imports:
             domain, version = operators.canonical(item.domain or ""), item.version or 0
             if known.setdefault(domain, version) != version:
                 raise ConversionError(

@@ -40,8 +40,7 @@ def convert_ir(model: ModelProto, version: int) -> ModelProto:
     made = copy.copy(model)
     made.ir_version = version
     if version >= before:
-        if before < OLDEST and not model.opset_import:  # such a model has no opsets, which means the first
-            made.opset_import = [OperatorSetIdProto(domain="", version=1)]
+        made.opset_import = imports_of(model)
         return made
     from proto_schema import operators
 
@@ -80,6 +79,13 @@ def convert_ir(model: ModelProto, version: int) -> ModelProto:
         functions.append(kept)
     made.functions = functions
     return made
+
+
+def imports_of(model: ModelProto) -> list[OperatorSetIdProto]:
+    """The opsets that the model imports. Before IR version 3 a file named none, and its operators are the first."""
+    if model.opset_import or not model.ir_version or model.ir_version >= OLDEST:
+        return model.opset_import
+    return [OperatorSetIdProto(domain="", version=1)]
 
 
 def _graph(graph: GraphProto, version: int) -> GraphProto:

@@ -10,7 +10,7 @@ from proto_schema.onnx import GraphProto
 def check_order(graph: GraphProto) -> None:
     """Raises CheckError where a value is made twice, or a node takes what a later one makes."""
     makers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
-    known = {item.name for item in (*graph.input, *graph.initializer)}
+    known = {item.name for item in graph.input} | {item.name for item in graph.initializer}
     known.update(item.values.name for item in graph.sparse_initializer if item.values is not None)
     for place, node in enumerate(graph.node):
         for name in free_names(node):

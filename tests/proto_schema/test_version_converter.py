@@ -337,6 +337,9 @@ def test_ir_versions() -> None:
         convert_ir(model, 2)
     first = ps.ModelProto(ir_version=2, graph=model.graph)  # the opset of such a file is the first
     assert [item.version for item in convert_ir(first, 3).opset_import] == [1]
+    relu = model_of(head(13, 10) + "g (float[n] x) => (float[n] y) { y = Relu(x) }").graph
+    made = convert_version(ps.ModelProto(ir_version=2, graph=relu), 13)
+    assert [item.version for item in made.opset_import] == [13] and not first.opset_import
     function = model_of(WHOLE["a function that stays one"][0])
     made = convert_ir(convert_version(function, 13), 7)
     assert not made.functions and operators_of(made) == ["Add"]
