@@ -148,7 +148,7 @@ def _experts(
     both have a matrix [out, in] for each expert, or [in, out] if `transposed`.  `gated` says what the gate is.
     """
     result = torch.zeros_like(x)
-    for expert in index.unique().tolist():
+    for expert in sorted(set(index.flatten().tolist())):
         rows, places = (index == expert).nonzero(as_tuple=True)
         first, second = (item[expert] if transposed else item[expert].t() for item in (up, down))
         both = x[rows] @ first if up_bias is None else x[rows] @ first + up_bias[expert]

@@ -44,7 +44,7 @@ def group_query_attention(
     """Attention to the past and the new tokens, and both together; positions count from the first key."""
     if key is None or value is None:
         width = query.shape[-1] // (heads + 2 * kv_heads)
-        query, key, value = query.split([heads * width, kv_heads * width, kv_heads * width], -1)
+        query, key, value = torch.split(query, [heads * width, kv_heads * width, kv_heads * width], -1)
     new_query, new_key, new_value = (
         _heads_first(item, count) for item, count in ((query, heads), (key, kv_heads), (value, kv_heads))
     )
@@ -92,7 +92,7 @@ DEFINITIONS: Mapping[str, Callable[..., Any]] = {
 
 
 def _heads_first(x: Tensor, heads: int) -> Tensor:
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return x.reshape(*x.shape[:-1], heads, -1).transpose(1, 2)
 
 
 def _tokens_first(x: Tensor) -> Tensor:
