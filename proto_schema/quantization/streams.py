@@ -267,7 +267,7 @@ class Quantized:
             clip=scheme.clip and not whole_columns,
             found=tuple(item[None] for item in self._limits) if whole_columns and self._limits else None,  # type: ignore[arg-type]
         )
-        zeros = found.zeros.astype(np.int8).view(np.uint8) if self._grid.signed else found.zeros.astype(np.uint8)
+        zeros = integers.as_codes(found.zeros, self._grid)
         numbers = None
         if measured:
             wide = np.expand_dims(found.scales, axis), np.expand_dims(found.zeros, axis)
