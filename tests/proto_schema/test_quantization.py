@@ -590,11 +590,13 @@ def test_weights_that_are_read_as_float32(name: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["onnx", "onnxruntime"])
-@pytest.mark.parametrize("kind", ["int4", "zero points", "uint4", "int8", "float16"])
+@pytest.mark.parametrize("kind", ["int4", "zero points", "uint4", "no zero points", "int8", "float16"])
 def test_the_numbers_that_codes_stand_for(kind: Any, target: Any) -> None:
     """The float model of them gives what the official operators, or ONNX Runtime's, make of the codes."""
     if kind == "zero points":  # of a signed type: those below zero take no more than their bits
         kind = {"type": "int4", "symmetric": False}
+    elif kind == "no zero points":  # of an unsigned type: where none is written, DequantizeLinear takes 0
+        kind = {"type": "uint4", "symmetric": True}
     for source in (product(weights()), by_rows(64, weights(48, 64), weights(16, 64))):
         x = RNG.standard_normal((5, 64)).astype(np.float32)
         meant = run(ps.quantization.dequantized(source, kind, target=target), x)
