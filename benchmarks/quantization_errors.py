@@ -34,7 +34,7 @@ BEGIN = "<!-- written by `python benchmarks/quantization_errors.py --write` -->"
 END = "<!-- end of what is written -->"
 OPSET = 25  # the first with all types
 TOKENS = 96
-SHARES = {"words": 512**0.5, "o": 8**-0.5, "down": 8**-0.5, "q": 0.5}  # a residual stream of size 1, 8 parts added to it
+SHARES = {"words": 512**0.5, "o": 8**-0.5, "down": 8**-0.5, "q": 0.5}  # numbers of size 1, to which 8 parts are added
 
 SCHEMES: tuple[dict[str, Any], ...] = (
     {"type": "float16"},
