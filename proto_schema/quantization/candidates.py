@@ -1,14 +1,14 @@
 """Which weights of a model can be quantized, and how each is read: along which axis a product sums.
 
 A weight is a float initializer of the main graph. All that reads it, in branches and bodies too, must sum along the
-same axis: a `MatMul` or `Gemm` whose second operand it is (a `Transpose` of a matrix between them is seen through), a
-`Conv`, or a `Gather` of rows. What else reads it keeps it as it is, and the reason is told.
+same axis: a `MatMul` or `Gemm` whose second operand it is (a `Transpose` of a matrix and a `Cast` to float32 between
+them are seen through), a `Conv`, or a `Gather` of rows. What else reads it keeps it as it is, and the reason is told.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -24,17 +24,24 @@ STANDARD = ("", "ai.onnx")
 
 Reader: TypeAlias = "tuple[NodeProto, int]"
 """A node, and the place of the input."""
-Reading: TypeAlias = "tuple[NodeProto, int, list[Reader]]"
-"""What reads a weight, and what reads the results of that."""
 
 
 @dataclass(frozen=True)
 class Use:
-    """A node that reads a weight. `kind` is its operator; `axis` the one that it sums along, None for a `Conv`."""
+    """A node that reads a weight. `kind` is its operator; `axis` the one that it sums along, None for a `Conv`.
+
+    `between` are the `Transpose` and the `Cast` that the weight goes through before.
+    """
 
     node: NodeProto
     kind: str
     axis: int | None
+    between: tuple[NodeProto, ...] = ()
+
+    @property
+    def is_cast(self) -> bool:
+        """Whether the node reads the weight as float32."""
+        return any(node.op_type == "Cast" for node in self.between)
 
 
 @dataclass
@@ -60,6 +67,12 @@ class Weight:
         return self.uses[0].axis
 
     @property
+    def dtype(self) -> int:
+        """The type in which it is read: float32 behind a `Cast` for all that reads it, otherwise its own."""
+        cast = bool(self.uses) and all(use.is_cast for use in self.uses)
+        return TensorProto.FLOAT if cast else self.tensor.data_type or TensorProto.FLOAT
+
+    @property
     def is_table(self) -> bool:
         """Whether nothing but `Gather` reads it."""
         return all(use.kind == "Gather" for use in self.uses)
@@ -83,8 +96,7 @@ def candidates(
     graph = model.graph
     if graph is None:
         return [], []
-    readers, hidden = _readers(graph)
-    fixed = {item.name for item in (*graph.input, *graph.output)}
+    readers = _Readers(graph)
     found: list[Weight] = []
     left: list[Left] = []
     for tensor in graph.initializer:
@@ -93,7 +105,7 @@ def candidates(
         weight = Weight(tensor, [])
         reason = "is left out by the patterns"
         if weight.name in taken or scheme.takes(weight.name):
-            reason = _refusal(weight, scheme, readers.get(weight.name, []), weight.name in hidden, weight.name in fixed)
+            reason = _refusal(weight, scheme, readers)
         if reason:
             left.append(Left(tensor, reason))
         else:
@@ -101,13 +113,7 @@ def candidates(
     return found, left
 
 
-def _refusal(
-    weight: Weight,
-    scheme: Scheme,
-    readers: Sequence[Reading],
-    hidden: bool,
-    fixed: bool,
-) -> str:
+def _refusal(weight: Weight, scheme: Scheme, readers: _Readers) -> str:
     """Why a weight stays as it is; empty where it is taken, and then it has its uses."""
     tensor = weight.tensor
     if tensor.data_type not in FLOATS[:3]:
@@ -116,17 +122,17 @@ def _refusal(
         return "has a name that is not UTF-8"
     if tensor.raw_data is not None and nbytes(tensor.raw_data) != bytes_of(tensor):
         return f"has {nbytes(tensor.raw_data)} bytes, and its shape asks for {bytes_of(tensor)}"
-    if fixed:
+    if weight.name in readers.fixed:
         return "is an input or output of the model"
-    if hidden:
+    if weight.name in readers.hidden:
         return "has a name that a graph inside gives to another value"
-    if not readers:
+    if not readers.read[weight.name]:
         return "is read by no node"
-    for node, place, behind in readers:
-        use = _use(node, place, len(weight.shape), behind)
-        if use is None:
+    for node, place in readers.read[weight.name]:
+        uses = _uses(node, place, len(weight.shape), readers)
+        if uses is None:
             return f"is read by {node.op_type or 'a node'} {node.name or ''}".rstrip()
-        weight.uses.extend(use)
+        weight.uses.extend(uses)
     if len({use.axis for use in weight.uses}) > 1:
         return "is read along several axes"
     if any(use.kind == "Conv" for use in weight.uses) and scheme.kind.bits < 8:
@@ -136,22 +142,48 @@ def _refusal(
     return ""
 
 
-def _use(node: NodeProto, place: int, rank: int, behind: Sequence[Reader]) -> list[Use] | None:
-    """How a node reads a weight of that rank; `behind` are the readers of its result."""
+def _uses(
+    node: NodeProto, place: int, rank: int, readers: _Readers, between: tuple[NodeProto, ...] = ()
+) -> list[Use] | None:
+    """How a node reads a weight of that rank, or what `between` makes of it; None where nothing is known of that."""
     if (node.domain or "") not in STANDARD:
         return None
+    turned = any(item.op_type == "Transpose" for item in between)
     if node.op_type == "MatMul" and place == 1:
-        return [Use(node, "MatMul", rank - 2)]
+        return [Use(node, "MatMul", 1 if turned else rank - 2, between)]
     if node.op_type == "Gemm" and place == 1 and rank == 2:
-        return [Use(node, "Gemm", 1 if _number(node, "transB") else 0)]
+        return [Use(node, "Gemm", 1 if bool(_number(node, "transB")) != turned else 0, between)]
+    if _passes(node, rank) and all(item.op_type != node.op_type for item in between):
+        return _uses_behind(node, rank, readers, (*between, node))
+    if between:
+        return None
     if node.op_type == "Conv" and place == 1:
         return [Use(node, "Conv", None)]
     if node.op_type == "Gather" and place == 0 and rank == 2 and _number(node, "axis") in (0, -2):
         return [Use(node, "Gather", 1)]
-    products = [item.op_type == "MatMul" and at == 1 and (item.domain or "") in STANDARD for item, at in behind]
-    if node.op_type == "Transpose" and rank == 2 and products and all(products):
-        return [Use(node, "Transpose", 1)]
     return None
+
+
+def _uses_behind(node: NodeProto, rank: int, readers: _Readers, between: tuple[NodeProto, ...]) -> list[Use] | None:
+    """How the result of a node is read, where nothing else needs it."""
+    result = node.output[0]
+    if result in readers.fixed or result in readers.given or not readers.read[result]:
+        return None
+    found: list[Use] = []
+    for reader, place in readers.read[result]:
+        uses = _uses(reader, place, rank, readers, between)
+        if uses is None:
+            return None
+        found.extend(uses)
+    return found
+
+
+def _passes(node: NodeProto, rank: int) -> bool:
+    """Whether a node is the transposition of a matrix, or a cast that keeps every number."""
+    if node.op_type == "Cast":
+        return _number(node, "to") == TensorProto.FLOAT
+    orders = [list(item.ints) for item in node.attribute if item.name == "perm"]
+    return node.op_type == "Transpose" and rank == 2 and orders in ([], [[1, 0]])
 
 
 def _number(node: NodeProto, name: str) -> int:
@@ -162,29 +194,29 @@ def _number(node: NodeProto, name: str) -> int:
     return 0
 
 
-def _readers(graph: GraphProto) -> tuple[dict[str, list[Reading]], set[str]]:
-    """For each initializer of the graph what reads it, and what reads the results of that; names hidden inside."""
-    names = {tensor.name or "" for tensor in graph.initializer}
-    read: dict[str, list[Reader]] = defaultdict(list)
-    hidden: set[str] = set()
-    for inner, node in nodes_of(graph):
-        for place, name in enumerate(node.input):
-            read[name].append((node, place))
-        if inner is not graph:
-            hidden.update(name for name in node.output if name in names)
-    for inner in graphs_inside(graph):
-        given = [item.name or "" for item in inner.input] + [item.name or "" for item in inner.initializer]
-        hidden.update(names.intersection(given))
-        for item in inner.output:
-            if item.name in names:
-                hidden.add(item.name or "")
-    found: dict[str, list[Reading]] = {}
-    for name in names:
-        found[name] = [
-            (node, place, [reader for output in node.output for reader in read.get(output, [])])
-            for node, place in read.get(name, [])
-        ]
-    return found, hidden
+class _Readers:
+    """What reads each value of a graph, in graphs inside too.
+
+    `fixed` are inputs and outputs, `hidden` initializers whose name a graph inside gives to another value, `given` what
+    a graph inside gives back, or says the type of.
+    """
+
+    def __init__(self, graph: GraphProto) -> None:
+        names = {tensor.name or "" for tensor in graph.initializer}
+        self.read: dict[str, list[Reader]] = defaultdict(list)
+        self.fixed = {item.name for item in (*graph.input, *graph.output)}
+        self.hidden: set[str] = set()
+        self.given: set[str] = set()
+        for inner, node in nodes_of(graph):
+            for place, name in enumerate(node.input):
+                self.read[name].append((node, place))
+            if inner is not graph:
+                self.hidden.update(name for name in node.output if name in names)
+        for inner in graphs_inside(graph):
+            inside = [item.name or "" for item in inner.input] + [item.name or "" for item in inner.initializer]
+            self.hidden.update(names.intersection(inside))
+            self.given.update(item.name or "" for item in (*inner.output, *inner.value_info))
+            self.hidden.update(item.name or "" for item in inner.output if item.name in names)
 
 
 def nodes_of(graph: GraphProto) -> Iterator[tuple[GraphProto, NodeProto]]:

@@ -12,14 +12,14 @@ from typing import Any
 
 from proto_schema.derived.cast import CastPayload
 from proto_schema.derived.transposed import permuted
-from proto_schema.dtypes import DTYPES
+from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.payload import CHUNK, Payload, byte_view, pieces
 from proto_schema.quantization.candidates import Weight, candidates
 from proto_schema.quantization.elements import stored
 from proto_schema.quantization.joined import joined, source_of
 from proto_schema.quantization.kept import Kept
-from proto_schema.quantization.model import Rewriting, Target
+from proto_schema.quantization.model import Rewriting, Target, without_types
 from proto_schema.quantization.scheme import Scheme
 from proto_schema.quantization.streams import Quantized
 
@@ -27,7 +27,7 @@ from proto_schema.quantization.streams import Quantized
 def dequantized(
     model: ModelProto, scheme: str | Mapping[str, Any] | Scheme = "int4", *, target: Target = "onnx"
 ) -> ModelProto:
-    """The model with the numbers that `quantize` with the same arguments stores, in the types that the weights had.
+    """The model with the numbers that `quantize` with the same arguments stores, in the types in which they are read.
 
     `model` does not change, and the numbers are computed when they are read. Raises ValueError as `quantize` does.
     """
@@ -40,6 +40,7 @@ def dequantized(
         return model
     result, graph = copy.copy(model), copy.copy(model.graph)
     graph.initializer = [made.get(id(item), item) for item in graph.initializer]
+    graph.value_info = without_types(graph.value_info, weights)
     result.graph = graph
     return result
 
@@ -55,7 +56,8 @@ def _rounded(work: Rewriting, weight: Weight) -> TensorProto:
         made = work.quantized(weight)
         if isinstance(made, Kept):
             return tensor
-        payload = _Numbers(made, dtype, source_of(tensor).nbytes)
+        dtype = weight.dtype
+        payload = _Numbers(made, dtype, DTYPES[dtype].nbytes(element_count(weight.shape)))
         if made.layout.padded and weight.axis == 0:  # its codes lie in the order of the transposed matrix
             payload = permuted(payload, DTYPES[dtype].bits // 8, weight.shape[::-1], (1, 0))
     return TensorProto(name=tensor.name, data_type=dtype, dims=list(weight.shape), raw_data=payload)

@@ -40,14 +40,15 @@ def stored(values: Floats, dtype: int) -> Array:
 
 
 def packed(codes: npt.NDArray[np.uint8], bits: int) -> bytes:
-    """Codes in their bytes, low bits first; the last byte is filled with zeros."""
+    """Codes, which have no higher bits, in their bytes, low bits first; the last byte is filled with zeros."""
     if bits == 8:
         return codes.tobytes()
-    lanes = filled(codes.reshape(-1), 8 // bits, 0).reshape(-1, 8 // bits)
-    octets: npt.NDArray[np.uint8] = lanes[:, 0].copy()
-    for place in range(1, 8 // bits):
-        octets |= lanes[:, place] << np.uint8(bits * place)
-    return octets.tobytes()
+    apiece = 8 // bits
+    words = np.ascontiguousarray(filled(codes.reshape(-1), apiece, 0)).view(f"<u{apiece}")
+    octets = words.copy()  # each byte of a word has a code; they are moved into its first byte
+    for place in range(1, apiece):
+        octets |= words >> (8 - bits) * place
+    return octets.astype(np.uint8).tobytes()
 
 
 def filled(elements: Array, multiple: int, filler: int) -> Array:

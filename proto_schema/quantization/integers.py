@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Blocks", "Grid", "Rounding", "encoded", "extremes", "in_blocks", "ranges"]
+__all__ = ["Blocks", "Grid", "Rounding", "as_codes", "encoded", "extremes", "in_blocks", "ranges"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -26,6 +26,7 @@ Rounded: TypeAlias = "Callable[[Floats], Floats]"
 
 _HALF = np.nextafter(np.float32(0.5), np.float32(0))  # adding it and cutting rounds halves away; 0.5 would not always
 _STEPS = 20  # ranges that a search tries
+_SHORT = 256  # elements of a block
 _SMALLEST = 0.5  # of the whole range
 
 
@@ -63,7 +64,12 @@ class Blocks:
 
 def extremes(values: Floats, axis: int) -> Extremes:
     """The least and the greatest of each block, which lies along `axis`."""
-    least, greatest = values.min(axis), values.max(axis)
+    size = values.shape[axis]
+    if axis == values.ndim - 1 and size <= _SHORT:  # numpy finds those of many short rows slowly
+        turned = np.ascontiguousarray(values.reshape(-1, size).T)
+        least, greatest = turned.min(0).reshape(values.shape[:-1]), turned.max(0).reshape(values.shape[:-1])
+    else:
+        least, greatest = values.min(axis), values.max(axis)
     alike = least == greatest
     if alike.any():  # among zeros of both signs the first one counts, as in ONNX Runtime
         least = np.where(alike, values.take(0, axis), least)
@@ -142,7 +148,12 @@ def encoded(
                 found += zeros
     np.minimum(found, np.float32(grid.high), out=found)
     np.maximum(found, np.float32(grid.low), out=found)
-    codes = found.astype(np.int8 if grid.signed else np.uint8).view(np.uint8)
+    return as_codes(found, grid)
+
+
+def as_codes(integers: Floats, grid: Grid) -> npt.NDArray[np.uint8]:
+    """Integers of the grid in the low bits of bytes."""
+    codes = integers.astype(np.int8 if grid.signed else np.uint8).view(np.uint8)
     return codes if grid.bits == 8 else codes & np.uint8((1 << grid.bits) - 1)
 
 

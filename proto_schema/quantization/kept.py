@@ -1,7 +1,7 @@
 """A weight whose codes are kept: what `streams.Quantized` makes of floats is there already, in another order.
 
 Codes are unsigned where they come from. A signed type has them less the middle of their range, and so are its zero
-points. Zero points that all are the middle need not be written.
+points. Zero points that all are the middle need not be written, but for unsigned types in front of a `DequantizeLinear`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Kept:
         self.codes: Payload = self._part("codes", size, self._codes)
         self.scales: Payload = self._part("scales", DTYPES[dtype].nbytes(count), self._scales)
         self.zeros: Payload | None = None
-        if self.needs_zeros(source):
+        if self.needs_zeros(source) or not (kind.signed or layout.padded):
             size = source.rows * ((source.blocks * bits + 7) // 8) if layout.padded else (count * bits + 7) // 8
             self.zeros = self._part("zero points", size, self._zeros)
 

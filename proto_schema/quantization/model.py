@@ -19,7 +19,15 @@ from proto_schema.derived.cast import CastPayload
 from proto_schema.derived.transposed import permuted
 from proto_schema.dtypes import DTYPES
 from proto_schema.helper import make_attribute, make_node
-from proto_schema.onnx import AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto
+from proto_schema.onnx import (
+    AttributeProto,
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    OperatorSetIdProto,
+    TensorProto,
+    ValueInfoProto,
+)
 from proto_schema.payload import CHUNK, Payload, byte_view
 from proto_schema.quantization.candidates import STANDARD, Use, Weight, candidates, graphs_of, nodes_of
 from proto_schema.quantization.coded import CodedPayload, codes_of
@@ -94,6 +102,7 @@ class Rewriting:
         made = copy.copy(self._graph(graph))
         made.initializer = [item for item in graph.initializer if id(item) not in kept] + self._made
         made.node = [*self._first, *made.node]
+        made.value_info = without_types(graph.value_info, weights)
         model = copy.copy(self.model)
         model.graph = made
         model.ir_version = max(model.ir_version or 0, self._since)
@@ -118,18 +127,23 @@ class Rewriting:
             return False
         kept = self._kept(weight)
         if kept is not None:
-            return fits_bits_product(kept) and all(_is_product(use) for use in weight.uses)
+            return fits_bits_product(kept) and self._all_products(weight)
         if scheme.block_size == 0:
             return False
-        if weight.tensor.data_type == TensorProto.BFLOAT16:
+        if weight.dtype == TensorProto.BFLOAT16:
             return False  # ONNX Runtime's CPU kernel has none
         if weight.is_table:
             return scheme.kind.bits == 4
-        return len(weight.shape) == 2 and all(_is_product(use) for use in weight.uses)
+        return len(weight.shape) == 2 and self._all_products(weight)
+
+    @staticmethod
+    def _all_products(weight: Weight) -> bool:
+        """Whether a `MatMulNBits` with scales of one type can stand for all that reads the weight."""
+        return all(_is_product(use) for use in weight.uses) and len({use.is_cast for use in weight.uses}) == 1
 
     def _kept(self, weight: Weight) -> CodedPayload | None:
         """The codes that a weight has already, where they are what the scheme asks for."""
-        scheme, dtype = self.scheme, weight.tensor.data_type
+        scheme, dtype = self.scheme, weight.dtype
         if scheme.kind.family != "integer" or len(weight.shape) != 2 or weight.is_table or weight.axis is None:
             return None
         found = codes_of(source_of(weight.tensor)) if dtype in (TensorProto.FLOAT, TensorProto.FLOAT16) else None
@@ -142,7 +156,7 @@ class Rewriting:
         return None if scheme.symmetric and Kept.needs_zeros(codes) else codes
 
     def _with_its_codes(self, weight: Weight, codes: CodedPayload) -> Kept:
-        dtype, kind = weight.tensor.data_type or TensorProto.FLOAT, self.scheme.kind
+        dtype, kind = weight.dtype, self.scheme.kind
         if self._as_bits(weight):
             return Kept(codes, kind, Layout(codes.rows, codes.length, codes.block, "even", padded=True), dtype)
         block = 0 if codes.block >= codes.length else codes.block
@@ -172,7 +186,7 @@ class Rewriting:
                 layout = Layout(_product(shape[:-1]), shape[-1], block, rounding)
             else:
                 layout = Layout(shape[-2], shape[-1], block, rounding, across=True, batches=_product(shape[:-2]))
-        return Quantized(weight.name, source, dtype, layout, scheme, dtype)
+        return Quantized(weight.name, source, dtype, layout, scheme, weight.dtype)
 
     def _quantize(self, weight: Weight) -> None:
         if self.scheme.kind.family == "cast":
@@ -212,12 +226,12 @@ class Rewriting:
             attributes["block_size"] = block
         if kind.scales == E8M0:
             self._needs("DequantizeLinear", kind.scales, "T2")
-            attributes["output_dtype"] = weight.tensor.data_type
+            attributes["output_dtype"] = weight.dtype
         elif kind.scales:
             scale = self._scaled_scales(weight, made, scale)
-            if weight.tensor.data_type != TensorProto.FLOAT:
+            if weight.dtype != TensorProto.FLOAT:
                 self._needs("DequantizeLinear", kind.code, "T1", "output_dtype")
-                attributes["output_dtype"] = weight.tensor.data_type
+                attributes["output_dtype"] = weight.dtype
         names.append(scale)
         if made.zeros is not None:
             names.append(self._tensor(f"{weight.name}_zero_point", kind.code, scale_shape, made.zeros))
@@ -235,7 +249,7 @@ class Rewriting:
     def _in_bits(self, weight: Weight) -> None:
         made = self.quantized(weight)
         layout, bits = made.layout, self.scheme.kind.bits
-        dtype = weight.tensor.data_type or TensorProto.FLOAT
+        dtype = weight.dtype
         if weight.is_table:
             code = self.scheme.kind.code
             names = [self._tensor(f"{weight.name}_quantized", code, weight.shape, made.codes)]
@@ -257,8 +271,8 @@ class Rewriting:
         if self.scheme.accuracy_level:
             attributes["accuracy_level"] = self.scheme.accuracy_level
         for use in weight.uses:
-            for node in self._products(use):
-                self._replaced[id(node)] = self._bits_product(node, names, attributes)
+            self._replaced.update({id(node): [] for node in use.between})
+            self._replaced[id(use.node)] = self._bits_product(use.node, names, attributes)
 
     def _bits_product(self, node: NodeProto, names: Sequence[str], attributes: Mapping[str, int]) -> list[NodeProto]:
         """The product in its new form, and the sum with what a `Gemm` adds."""
@@ -273,15 +287,6 @@ class Rewriting:
         added = make_node("Add", [output, bias], list(node.output), node.name, node.doc_string)
         added.metadata_props = node.metadata_props
         return [made, added]
-
-    def _products(self, use: Use) -> list[NodeProto]:
-        """The nodes that read a weight, or its transpose, whose node goes."""
-        if use.kind != "Transpose":
-            return [use.node]
-        self._replaced[id(use.node)] = []
-        assert self.model.graph is not None
-        result = use.node.output[0]
-        return [node for _, node in nodes_of(self.model.graph) if result in node.input]
 
     def _gather(self, node: NodeProto, names: Sequence[str], block: int) -> NodeProto:
         inputs = [names[0], node.input[1], *names[1:]]
@@ -380,13 +385,20 @@ def _allows(found: operators.OpSchema, text: str, variable: str, attribute: str)
 
 def _is_product(use: Use) -> bool:
     """Whether a `MatMulNBits` says the same."""
-    if use.kind in ("MatMul", "Transpose"):
+    if use.kind == "MatMul":
         return True
     if use.kind != "Gemm":
         return False
     plain = {"alpha": 1.0, "beta": 1.0, "transA": 0}
     given = {item.name: item.f if item.f is not None else item.i for item in use.node.attribute}
     return all(given.get(name, usual) == usual for name, usual in plain.items())
+
+
+def without_types(infos: Sequence[ValueInfoProto], weights: Sequence[Weight]) -> list[ValueInfoProto]:
+    """The types of values, without those between weights and products that become float32 and were not."""
+    changed = [weight for weight in weights if weight.dtype != weight.tensor.data_type]
+    names = {name for weight in changed for use in weight.uses for node in use.between for name in node.output}
+    return [item for item in infos if item.name not in names]
 
 
 def _product(sizes: Sequence[int]) -> int:

@@ -101,7 +101,9 @@ class Quantized:
         count = layout.channels * (layout.blocks or 1)
         self.codes: Payload = _Part(self, CODES, self._codes_size())
         self.scales: Payload = _Part(self, SCALES, DTYPES[self.scale_dtype].nbytes(count))
-        self.zeros: Payload | None = _Part(self, ZEROS, self._zeros_size(count)) if scheme.has_zero_points else None
+        # where no zero point is written, DequantizeLinear takes 0, which is not the middle of an unsigned type
+        written = scheme.has_zero_points or not (scheme.kind.signed or layout.padded)
+        self.zeros: Payload | None = _Part(self, ZEROS, self._zeros_size(count)) if written else None
         self._grid = Grid(scheme.kind.bits, scheme.kind.signed and not layout.padded)
         self._limits: integers.Extremes | None = None
         self._whole: float | None = None
@@ -267,12 +269,12 @@ class Quantized:
             clip=scheme.clip and not whole_columns,
             found=tuple(item[None] for item in self._limits) if whole_columns and self._limits else None,  # type: ignore[arg-type]
         )
-        zeros = found.zeros.astype(np.int8).view(np.uint8) if self._grid.signed else found.zeros.astype(np.uint8)
+        zeros = integers.as_codes(found.zeros, self._grid)
         numbers = None
         if measured:
             wide = np.expand_dims(found.scales, axis), np.expand_dims(found.zeros, axis)
             numbers = (integers.numbers(found.codes, self._grid) - wide[1]) * wide[0]
-        return found.codes, found.scales, zeros if scheme.has_zero_points else None, numbers
+        return found.codes, found.scales, None if self.zeros is None else zeros, numbers
 
     def _in_floats(
         self, blocks: Floats, axis: int, whole: float, measured: bool

@@ -15,7 +15,7 @@ import re
 from proto_schema.payload import Payload
 from purexport.errors import WeightsError
 from purexport.weights.budget import ROW
-from purexport.weights.gguf.payload import BlocksPayload
+from purexport.weights.gguf.payload import BlocksPayload, CodedBlocks
 from purexport.weights.gguf.types import REFUSED, TYPES, Type
 from purexport.weights.stored import CheckpointFile, Stored, shown, size_of
 
@@ -137,7 +137,9 @@ def _tensors(file: CheckpointFile) -> tuple[list[Stored], int]:
             reason = f"tensor {shown(name)} ends at byte {start + offset + size} of a file of {file.size}"
             raise cursor.error(reason, at)
         payload: Payload = file.range(start + offset, size)
-        if kind.decode is not None:
+        if kind.parts is not None and len(shape) == 2 and payload.nbytes:
+            payload = CodedBlocks(payload, kind, *shape)
+        elif kind.decode is not None:
             payload = BlocksPayload(payload, kind)
         made.append(Stored(name, kind.dtype, shape, payload, file.label))
         expected = _aligned(offset + size, alignment)

@@ -374,6 +374,27 @@ STAYS: dict[str, tuple[ps.ModelProto, dict[str, Any], str]] = {
     "no text": (with_weight(name=b"\xff"), {}, "has a name that is not UTF-8"),
     "of no type": (with_weight(data_type=127), {}, "is 127, not float"),
     "too short": (with_weight(raw_data=bytes(64)), {}, "has 64 bytes, and its shape asks for 16384"),
+    "a cast to another type": (
+        with_nodes(helper.make_node("Cast", ["w"], ["t"], to=10), helper.make_node("MatMul", ["x", "t"], ["y"])),
+        {},
+        "is read by Cast",
+    ),
+    "a transpose that turns nothing": (
+        with_nodes(
+            helper.make_node("Transpose", ["w"], ["t"], perm=[0, 1]), helper.make_node("MatMul", ["x", "t"], ["y"])
+        ),
+        {},
+        "is read by Transpose",
+    ),
+    "what a product reads transposed is a result, too": (
+        model(
+            [helper.make_node("Transpose", ["w"], ["y"]), helper.make_node("MatMul", ["x", "y"], ["z"])],
+            {"w": np.ones((64, 64), np.float32)},
+            ["n", 64],
+        ),
+        {},
+        "is read by Transpose",
+    ),
     "convolution in four bits": (convolution(), {}, "is read by Conv, which has no int4 in blocks"),
 }
 
@@ -534,10 +555,62 @@ def by_rows(count: int, *parts: Array, axis: int = 0) -> ps.ModelProto:
     return model(nodes, dict(zip(names, parts, strict=True)), ["rows", count])
 
 
+def cast(*order: str, kind: int = 16, last: str = "MatMul") -> ps.ModelProto:
+    """x times a matrix of bfloat16 or float16 that nodes make one of float32, with the types of all of them."""
+    names = ["w", *(f"between{number}" for number in range(len(order)))]
+    nodes, infos, shape = [], [], [48, 64]
+    for number, op_type in enumerate(order):
+        more: dict[str, Any] = {"to": 1} if op_type == "Cast" else {"perm": [1, 0]}
+        nodes.append(helper.make_node(op_type, [names[number]], [names[number + 1]], op_type, **more))
+        shape = shape if op_type == "Cast" else shape[::-1]
+        dtype = 1 if "Cast" in order[: number + 1] else kind
+        infos.append(helper.make_tensor_value_info(names[number + 1], dtype, shape))
+    nodes.append(helper.make_node(last, ["x", names[-1]], ["y"], **({"transB": 1} if last == "Gemm" else {})))
+    made = model(nodes, {}, ["rows", 64 if "Transpose" in order or last == "Gemm" else 48])
+    data = weights(48, 64).view(np.uint32) >> 16 if kind == 16 else weights(48, 64).astype(np.float16).view(np.uint16)
+    assert made.graph is not None
+    made.graph.initializer = [
+        ps.TensorProto(name="w", data_type=kind, dims=[48, 64], raw_data=data.astype(np.uint16).tobytes())
+    ]
+    made.graph.value_info = infos
+    return made
+
+
+CASTS = {
+    "cast": lambda: cast("Cast"),
+    "transposed, then cast": lambda: cast("Transpose", "Cast"),
+    "cast, then transposed": lambda: cast("Cast", "Transpose", kind=10),
+    "cast, for a Gemm": lambda: cast("Cast", kind=10, last="Gemm"),
+}
+
+
+@pytest.mark.parametrize("name", list(CASTS))
+def test_weights_that_are_read_as_float32(name: str) -> None:
+    """Scales are float32, so that ONNX Runtime has kernels; the file says no type that is not so any more."""
+    source = CASTS[name]()
+    x = RNG.standard_normal((5, 48 if name == "cast" else 64)).astype(np.float32)
+    for target, form in (("onnx", "DequantizeLinear"), ("onnxruntime", "MatMulNBits")):
+        made = quantize(source, "int4", target=target)
+        assert made.graph is not None and form in [node.op_type for node in made.graph.node]
+        assert tensors(made)["w_scale"].data_type == 1
+        onnx.checker.check_model(onnx.load_from_string(ps.dumps(made)), full_check=True)
+        meant = ps.quantization.dequantized(source, "int4", target=target)
+        onnx.checker.check_model(onnx.load_from_string(ps.dumps(meant)), full_check=True)
+        wanted = run(meant, x)
+        np.testing.assert_allclose(
+            run(made, x, reference=target == "onnx"), wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max()
+        )
+        assert 0 < np.abs(wanted - run(source, x, reference=True)).max() < 0.2 * np.abs(wanted).max()
+
+
 @pytest.mark.parametrize("target", ["onnx", "onnxruntime"])
-@pytest.mark.parametrize("kind", ["int4", "uint4", "int8", "float16"])
-def test_the_numbers_that_codes_stand_for(kind: str, target: Any) -> None:
+@pytest.mark.parametrize("kind", ["int4", "zero points", "uint4", "no zero points", "int8", "float16"])
+def test_the_numbers_that_codes_stand_for(kind: Any, target: Any) -> None:
     """The float model of them gives what the official operators, or ONNX Runtime's, make of the codes."""
+    if kind == "zero points":  # of a signed type: those below zero take no more than their bits
+        kind = {"type": "int4", "symmetric": False}
+    elif kind == "no zero points":  # of an unsigned type: where none is written, DequantizeLinear takes 0
+        kind = {"type": "uint4", "symmetric": True}
     for source in (product(weights()), by_rows(64, weights(48, 64), weights(16, 64))):
         x = RNG.standard_normal((5, 64)).astype(np.float32)
         meant = run(ps.quantization.dequantized(source, kind, target=target), x)

@@ -13,10 +13,16 @@ from random import Random
 from typing import Any
 
 import numpy as np
+import onnxruntime as ort
 import pytest
+import torch
+from torch import nn
 
+import proto_schema as ps
+import purexport
 from proto_schema.payload import FileRange
-from purexport.weights import WeightsError, open_weights
+from proto_schema.quantization import measured
+from purexport.weights import Stored, WeightsError, open_weights
 from purexport.weights.gguf import payload as payloads
 from purexport.weights.gguf.types import TYPES
 from tests.weights import made
@@ -98,6 +104,63 @@ def test_the_numbers_of_the_reference(row: Any) -> None:
     same = (found.view(np.uint32) == wanted.view(np.uint32)) | (np.isnan(found) & np.isnan(wanted))
     assert found.dtype == np.float32 and found.shape == wanted.shape and same.all()
     assert checksum(wanted[:64]) == CHECKSUMS[row.name]
+
+
+# ---- codes that are kept
+
+PARTED = [row for row in TYPES.values() if row.parts is not None]
+# (type of the file, what is asked, the operator that reads the codes)
+KEPT = [
+    *((row.name, {"type": f"int{row.bits}"}, "DequantizeLinear") for row in PARTED),
+    ("Q4_0", {"type": "uint4"}, "DequantizeLinear"),
+    *((name, {"type": "int4", "target": "onnxruntime"}, "MatMulNBits") for name in ("Q4_0", "Q3_K")),
+    *((name, {"type": "int8", "target": "onnxruntime"}, "MatMulNBits") for name in ("Q8_0", "Q6_K", "IQ4_XS")),
+]
+
+
+def sound_blocks(row: Any, count: int) -> bytes:
+    """Random blocks whose numbers are of usual sizes."""
+    drawn = np.frombuffer(blocks_of(row.code, 40 * count), np.uint8).reshape(-1, row.size)
+    with np.errstate(all="ignore"):
+        largest = np.abs(row.decode(drawn)).max(1)
+        return drawn[(largest < 1000) & (largest > 1e-3)][:count].tobytes()
+
+
+def product_of(row: Any, quantize: Any, path: Path) -> tuple[ps.ModelProto, Stored]:
+    """A product with a weight [8, 512] of a file, and that weight."""
+    data = sound_blocks(row, 8 * 512 // row.elements)
+    source = made.gguf(path / "m.gguf", [info(b"weight", [512, 8], row.code, 0)], data)
+    with torch.device("meta"):
+        model = nn.Linear(512, 8, bias=False)
+    program = purexport.export(
+        model, (torch.rand(2, 512),), path / "m.onnx", weights=source, quantize=quantize, opset_version=25
+    )
+    return program.model_proto, open_weights(source)["weight"]
+
+
+@pytest.mark.parametrize(("name", "quantize", "form"), KEPT)
+def test_codes_are_kept(name: str, quantize: dict[str, Any], form: str, tmp_path: Path) -> None:
+    """ONNX Runtime multiplies with the numbers of the file, difference 0.0."""
+    row = next(row for row in PARTED if row.name == name)
+    model, stored = product_of(row, quantize, tmp_path)
+    assert model.graph is not None and form in {node.op_type for node in model.graph.node}
+    options = ort.SessionOptions()  # fused with the product, a DequantizeLinear rounds in another order
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(tmp_path / "m.onnx", options, providers=["CPUExecutionProvider"])
+    unit = np.eye(512, dtype=np.float32)
+    given = session.get_inputs()[0].name
+    found = np.concatenate([session.run(None, {given: unit[at : at + 2]})[0] for at in range(0, 512, 2)])
+    wanted = np.frombuffer(stored.payload.tobytes(), "<f4").reshape(8, 512)
+    assert np.abs(found.T - wanted).max() == 0.0 and np.abs(wanted).max() > 0
+
+
+@pytest.mark.parametrize(("name", "asked"), [("Q4_0", "int8"), ("Q8_0", "int4"), ("Q4_1", "int4"), ("Q4_K", "int4")])
+def test_what_is_quantized_anew(name: str, asked: str, tmp_path: Path) -> None:
+    """Other bits, and types with an offset for each block."""
+    row = next(row for row in TYPES.values() if row.name == name)
+    model, _ = product_of(row, None, tmp_path)
+    error = measured(model, asked).entries[0].error
+    assert error is not None and error > 1e-4
 
 
 def test_a_file_of_the_reference(tmp_path: Path) -> None:

@@ -244,10 +244,14 @@ def test_what_the_scheme_says_otherwise(tmp_path: Path) -> None:
 
 
 def test_all_zero_points_in_the_middle_are_left_out(tmp_path: Path) -> None:
+    """But for unsigned types in front of DequantizeLinear, which takes 0 then."""
     folder(tmp_path, gptq(4, qzeros=np.full((3, 8), 0x77777777, np.int32)), quant_method="gptq")
-    made = exported(tmp_path, {"type": "int4", "symmetric": True})
-    assert made.graph is not None
-    assert [tensor.name for tensor in made.graph.initializer] == ["weight_quantized", "weight_scale"]
+    for kind, target, parts in (("int4", "onnx", 2), ("uint4", "onnx", 3), ("uint4", "onnxruntime", 2)):
+        made = exported(tmp_path, {"type": kind, "symmetric": True, "target": target})
+        assert made.graph is not None
+        names = [tensor.name for tensor in made.graph.initializer]
+        assert names == ["weight_quantized", "weight_scale", "weight_zero_point"][:parts]
+        assert np.array_equal(by_onnxruntime(tmp_path, half=False), numbers(tmp_path))
     assert np.array_equal(by_onnxruntime(tmp_path, False), numbers(tmp_path))
 
 

@@ -10,6 +10,8 @@ import numpy.typing as npt
 Array: TypeAlias = npt.NDArray[Any]
 Blocks: TypeAlias = npt.NDArray[np.uint8]
 Floats: TypeAlias = npt.NDArray[np.float32]
+Parts: TypeAlias = "tuple[Array, Floats]"
+"""Small integers and scales, a row for each block: [blocks, elements], [blocks, scales]."""
 
 
 def columns(blocks: Blocks, *widths: int) -> list[Blocks]:

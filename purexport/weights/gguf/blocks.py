@@ -1,7 +1,8 @@
-"""The blocks of llama.cpp's plain formats and of its K formats as float32: `rounded scale * small integer (+ offset)`.
+"""The blocks of llama.cpp's plain formats and of its K formats: `rounded scale * small integer (+ offset)`.
 
-A function takes blocks as rows of bytes and gives their elements, a row for each. The order of the roundings to float32
-is that of llama.cpp, so that the numbers are equal bit by bit.
+A function takes blocks as rows of bytes and gives their elements as float32, a row for each. Those of formats without
+an offset give the integers and the scales instead (`Parts`), of which `scaled` makes the elements. The order of the
+roundings to float32 is that of llama.cpp, so that the numbers are equal bit by bit.
 Source: the layouts and formulas of ggml (ggml-common.h and ggml-quants.c say them).
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from purexport.weights.gguf.bits import Array, Blocks, Floats, columns, halves, lanes, numbers
+from purexport.weights.gguf.bits import Array, Blocks, Floats, Parts, columns, halves, lanes, numbers
 
 # twice the numbers of FLOAT4E2M1, so that they are integers
 _E2M1 = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)
@@ -20,10 +21,17 @@ def _rows(values: Array) -> Array:
     return values.reshape(len(values), -1)
 
 
-def q4_0(blocks: Blocks) -> Floats:
+def scaled(parts: Parts) -> Floats:
+    """The elements: each scale is for as many integers of its row as any other."""
+    integers, scales = parts
+    found: Floats = scales[..., None] * integers.reshape(*scales.shape, -1).astype(np.float32)
+    return found.reshape(len(scales), -1)
+
+
+def q4_0(blocks: Blocks) -> Parts:
     """A scale; the low halves of 16 bytes, then the high ones; 8 is zero."""
     scale, codes = columns(blocks, 2, 16)
-    return halves(scale) * (_rows(lanes(codes, 4, 16)).astype(np.float32) - 8)
+    return _rows(lanes(codes, 4, 16)).view(np.int8) - np.int8(8), halves(scale)
 
 
 def q4_1(blocks: Blocks) -> Floats:
@@ -39,10 +47,10 @@ def _five(high: Blocks, low: Blocks) -> Floats:
     return found
 
 
-def q5_0(blocks: Blocks) -> Floats:
+def q5_0(blocks: Blocks) -> Parts:
     """As Q4_0 with a fifth bit; 16 is zero."""
     scale, high, low = columns(blocks, 2, 4, 16)
-    return halves(scale) * (_five(high, low) - 16)
+    return _five(high, low) - 16, halves(scale)
 
 
 def q5_1(blocks: Blocks) -> Floats:
@@ -51,16 +59,16 @@ def q5_1(blocks: Blocks) -> Floats:
     return halves(scale) * _five(high, low) + halves(least)
 
 
-def q8_0(blocks: Blocks) -> Floats:
+def q8_0(blocks: Blocks) -> Parts:
     """A scale and 32 bytes with signs."""
     scale, codes = columns(blocks, 2, 32)
-    return halves(scale) * numbers(codes, "i1").astype(np.float32)
+    return numbers(codes, "i1"), halves(scale)
 
 
-def q8_k(blocks: Blocks) -> Floats:
+def q8_k(blocks: Blocks) -> Parts:
     """A scale in float32, 256 bytes with signs, and sums of 16, which only products use."""
     scale, codes, _ = columns(blocks, 4, 256, 32)
-    return numbers(scale, "<f4") * numbers(codes, "i1").astype(np.float32)
+    return numbers(codes, "i1"), numbers(scale, "<f4")
 
 
 def q2_k(blocks: Blocks) -> Floats:
@@ -71,14 +79,14 @@ def q2_k(blocks: Blocks) -> Floats:
     return _rows(steps * lanes(codes, 2, 32).reshape(-1, 16, 16).astype(np.float32) - offsets)
 
 
-def q3_k(blocks: Blocks) -> Floats:
+def q3_k(blocks: Blocks) -> Parts:
     """16 scales in six bits; the third bit of each number, where it is not set, takes 4 away."""
     mask, codes, packed, scale = columns(blocks, 32, 64, 12, 2)
     low = _rows(lanes(packed[:, :8], 4, 8))
     high = _rows(lanes(packed[:, 8:], 2, 4))
     steps = halves(scale) * ((low | high << 4).astype(np.float32) - 32)
-    third = lanes(mask, 1, 32).reshape(-1, 16, 16).astype(np.float32)
-    return _rows(steps[..., None] * (lanes(codes, 2, 32).reshape(-1, 16, 16).astype(np.float32) - (1 - third) * 4))
+    whole = _rows(lanes(codes, 2, 32)) | _rows(lanes(mask, 1, 32)) << 2
+    return whole.view(np.int8) - np.int8(4), steps
 
 
 def _six(packed: Blocks) -> tuple[Floats, Floats]:
@@ -106,12 +114,12 @@ def q5_k(blocks: Blocks) -> Floats:
     return _rows((halves(scale) * scales)[..., None] * found - (halves(least) * offsets)[..., None])
 
 
-def q6_k(blocks: Blocks) -> Floats:
+def q6_k(blocks: Blocks) -> Parts:
     """16 scales in a byte each; four low bits and two high ones; 32 is zero."""
     low, high, scales, scale = columns(blocks, 128, 64, 16, 2)
     steps = halves(scale) * numbers(scales, "i1").astype(np.float32)
     codes = _rows(lanes(low, 4, 64)) | _rows(lanes(high, 2, 32)) << 4
-    return _rows(steps[..., None] * (codes.reshape(-1, 16, 16).astype(np.float32) - 32))
+    return codes.view(np.int8) - np.int8(32), steps
 
 
 def _ternary(field: Blocks, run: int, count: int) -> Array:
@@ -121,17 +129,17 @@ def _ternary(field: Blocks, run: int, count: int) -> Array:
     return _rows(turned.astype(np.uint16) * 3 >> 8)
 
 
-def tq1_0(blocks: Blocks) -> Floats:
+def tq1_0(blocks: Blocks) -> Parts:
     """Five numbers of -1, 0 and 1 in a byte; four in each of the last four."""
     first, second, last, scale = columns(blocks, 32, 16, 4, 2)
     digits = [_ternary(first, 32, 5), _ternary(second, 16, 5), _ternary(last, 4, 4)]
-    return halves(scale) * (np.concatenate(digits, axis=1).astype(np.float32) - 1)
+    return np.concatenate(digits, axis=1).astype(np.int8) - np.int8(1), halves(scale)
 
 
-def tq2_0(blocks: Blocks) -> Floats:
-    """Four numbers of -1, 0 and 1 in a byte."""
+def tq2_0(blocks: Blocks) -> Parts:
+    """Four numbers of -1, 0, 1 and 2 in a byte."""
     codes, scale = columns(blocks, 64, 2)
-    return halves(scale) * (_rows(lanes(codes, 2, 32)).astype(np.float32) - 1)
+    return _rows(lanes(codes, 2, 32)).view(np.int8) - np.int8(1), halves(scale)
 
 
 def mxfp4(blocks: Blocks) -> Floats:

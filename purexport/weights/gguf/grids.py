@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from purexport.weights.gguf.bits import Array, Blocks, Floats, columns, halves, lanes, numbers
+from purexport.weights.gguf.bits import Array, Blocks, Floats, Parts, columns, halves, lanes, numbers
 
-_UNEVEN = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+_UNEVEN = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.int8)
 _DELTA = np.float32(0.125)
 
 
@@ -125,15 +125,15 @@ def iq1_m(blocks: Blocks) -> Floats:
     return _scaled(steps, grid("iq1")[codes] + offsets, (16,))
 
 
-def iq4_nl(blocks: Blocks) -> Floats:
+def iq4_nl(blocks: Blocks) -> Parts:
     """A scale, and places in a table of 16 uneven numbers."""
     scale, codes = columns(blocks, 2, 16)
-    return halves(scale) * _UNEVEN[lanes(codes, 4, 16)].reshape(len(blocks), -1)
+    return _UNEVEN[lanes(codes, 4, 16)].reshape(len(blocks), -1), halves(scale)
 
 
-def iq4_xs(blocks: Blocks) -> Floats:
+def iq4_xs(blocks: Blocks) -> Parts:
     """As IQ4_NL, with a scale of six bits for 32 elements; 32 is zero."""
     scale, high, low, codes = columns(blocks, 2, 2, 4, 128)
     upper = lanes(numbers(high, "<u2"), 2, 1).reshape(-1, 8)
     steps = halves(scale) * (_two_nibbles(low) + 16 * upper.astype(np.float32) - 32)
-    return _scaled(steps, _UNEVEN[lanes(codes, 4, 16)].reshape(-1, 8, 32), (8,))
+    return _UNEVEN[lanes(codes, 4, 16)].reshape(len(blocks), -1), steps
