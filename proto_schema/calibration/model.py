@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -66,8 +67,6 @@ class Calibrated:
 
     def as_dict(self) -> dict[str, object]:
         """For JSON."""
-        from dataclasses import asdict
-
         sums = {key: sum(getattr(entry, key) for entry in self.entries) for key in ("before", "after")}
         return {"options": asdict(self.options), "entries": [asdict(entry) for entry in self.entries], **sums}
 
@@ -237,7 +236,7 @@ class _Rewriting:
         code = TensorProto.INT8 if is_weight else self.options.code
         dims = list(self.held[name].dims)
         codes = self._tensor(f"{name}_quantized", code, dims, payload)
-        attributes = {} if axis is None else {"axis": axis}
+        attributes: dict[str, Any] = {} if axis is None else {"axis": axis}
         inputs = [codes, *self._parameters_of(name)]
         made = make_node("DequantizeLinear", inputs, [name], self._name(f"{name}_dequantize"), **attributes)
         self._first.append(made)
@@ -259,7 +258,8 @@ class _Rewriting:
             codes = np.rint(values.astype(np.float64) / scales.astype(np.float64))
         if not np.isfinite(codes).all() or np.any(codes < limits.min) or np.any(codes > limits.max):
             return  # its scale is too small for int32: the floats are exact
-        shape, attributes = ((), {}) if bias.axis is None else ((-1,), {"axis": 0})
+        shape = () if bias.axis is None else (-1,)
+        attributes: dict[str, Any] = {} if bias.axis is None else {"axis": 0}
         names = [
             self._array(f"{bias.name}_quantized", codes.astype(np.int32)),
             self._array(f"{bias.name}_quantized_scale", scales.reshape(shape)),

@@ -67,7 +67,7 @@ def collected(runner: Runner, samples: Iterable[tuple[str, Feed]], options: Opti
 def _check(name: str, place: str, low: Any, high: Any) -> None:
     if np.isfinite(low) and np.isfinite(high) and max(-low, high) < _LARGEST:
         return
-    worst = "a NaN" if np.isnan(low) else repr(float(low if -low >= _LARGEST else high))
+    worst = "a NaN" if np.isnan(low) else f"{float(low if -low >= _LARGEST else high):.6g}"
     raise ValueError(
         f"{place}: the activation {name!r} holds {worst}, for which there is no scale; mend the sample, or leave the "
         f"activation in floats with exclude={name!r}"
@@ -91,7 +91,7 @@ def _counted(
             if not largest:
                 continue
             if options.method == "percentile":
-                counts, edges = np.histogram(np.abs(array), options.bins, range=(least[name], largest))
+                counts, edges = np.histogram(np.abs(array), options.bins, range=(least[name], largest))  # type: ignore[arg-type]
             else:
                 counts, edges = np.histogram(array, options.bins, range=(-largest, largest))
             found[name] = (counts + found[name][0] if name in found else counts, edges)

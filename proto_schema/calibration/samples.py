@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from proto_schema.dtypes import DTYPES, type_name
+from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import ModelProto, TypeProto, ValueInfoProto
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -87,14 +87,15 @@ class Samples:
     def _of_file(self, path: Path) -> Iterator[tuple[str, Feed]]:
         place = os.fspath(path)
         try:
-            loaded = np.load(path, allow_pickle=False)
-            arrays = self._alone(loaded, place) if isinstance(loaded, np.ndarray) else self._named(dict(loaded), place)
+            loaded: Any = np.load(path, allow_pickle=False)
+            if not isinstance(loaded, np.ndarray):
+                with loaded:
+                    loaded = dict(loaded)
         except FileNotFoundError:
             raise
         except (OSError, EOFError, zipfile.BadZipFile, ValueError) as error:
-            if isinstance(error, _SampleError):
-                raise
-            raise _SampleError(f"{place} is no .npz or .npy file of plain arrays: {error}") from error
+            raise ValueError(f"{place} is no .npz or .npy file of plain arrays: {error}") from error
+        arrays = self._alone(loaded, place) if isinstance(loaded, np.ndarray) else self._named(loaded, place)
         if arrays and all(array.ndim == self._rank(name, array) + 1 for name, array in arrays.items()):
             yield from self._split(arrays, place)
         else:
@@ -104,32 +105,30 @@ class Samples:
         unknown = next((name for name in arrays if name not in self.inputs), None)
         if unknown is not None:
             known = ", ".join(map(repr, self.required)) or "none"
-            raise _SampleError(f"{place}: the model has no input {unknown!r}; its inputs are {known}")
+            raise ValueError(f"{place}: the model has no input {unknown!r}; its inputs are {known}")
         missing = next((name for name in self.required if name not in arrays), None)
         if missing is not None:
-            raise _SampleError(f"{place}: the input {missing!r} is missing; a sample has a value for each input")
+            raise ValueError(f"{place}: the input {missing!r} is missing; a sample has a value for each input")
         return {name: np.asarray(value) for name, value in arrays.items()}
 
     def _alone(self, value: Any, place: str) -> Feed:
         if len(self.required) != 1:
             names = ", ".join(map(repr, self.required)) or "none"
-            raise _SampleError(
-                f"{place} is one array, and the model has the inputs {names}; name them, as an .npz does"
-            )
+            raise ValueError(f"{place} is one array, and the model has the inputs {names}; name them, as an .npz does")
         return {self.required[0]: np.asarray(value)}
 
     def _split(self, arrays: Feed, place: str) -> Iterator[tuple[str, Feed]]:
         """The samples of arrays whose first axis counts them."""
         lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
         if len(set(lengths.values())) > 1:
-            raise _SampleError(f"{place}: the first axis counts samples, and the sizes differ: {lengths}")
+            raise ValueError(f"{place}: the first axis counts samples, and the sizes differ: {lengths}")
         count = next(iter(lengths.values()), 0)
         steps = {name: self._step(name, array) for name, array in arrays.items()}
         step = max(steps.values(), default=0) or 1
         if any(item not in (0, step) for item in steps.values()) or (step > 1 and 0 in steps.values()):
-            raise _SampleError(f"{place}: inputs with batches of {steps} cannot be cut alike; give feeds one by one")
+            raise ValueError(f"{place}: inputs with batches of {steps} cannot be cut alike; give feeds one by one")
         if count % step:
-            raise _SampleError(f"{place}: the model takes {step} samples at once, which {count} is no multiple of")
+            raise ValueError(f"{place}: the model takes {step} samples at once, which {count} is no multiple of")
         for first in range(0, count, step):
             where = f"{place} {first}"
             feed = {name: item[first : first + step] if steps[name] else item[first] for name, item in arrays.items()}
@@ -151,27 +150,23 @@ class Samples:
             kind = self.inputs[name].type
             tensor = None if kind is None else kind.tensor_type
             if tensor is None:
-                raise _SampleError(f"{place}: the input {name!r} is no tensor, and calibration takes tensors only")
+                raise ValueError(f"{place}: the input {name!r} is no tensor, and calibration takes tensors only")
             code = tensor.elem_type or 0
             wanted = DTYPES[code].numpy if code in DTYPES else None
             if wanted is not None and array.dtype != wanted:
-                raise _SampleError(
-                    f"{place}: the input {name!r} is {array.dtype}, and the model takes {type_name(code)}; convert it"
+                raise ValueError(
+                    f"{place}: the input {name!r} is {array.dtype}, and the model takes {wanted}; convert it"
                 )
             sizes = _sizes(kind)
             if sizes is None:
                 continue
             fits = len(sizes) == array.ndim
             if not fits or any(isinstance(size, int) and size != array.shape[at] for at, size in enumerate(sizes)):
-                shape = ", ".join(map(str, sizes))
-                raise _SampleError(
-                    f"{place}: the input {name!r} has shape {array.shape}, and the model takes [{shape}]"
+                takes = ", ".join(map(str, sizes))
+                raise ValueError(
+                    f"{place}: the input {name!r} has shape {list(array.shape)}, and the model takes [{takes}]"
                 )
         return arrays
-
-
-class _SampleError(ValueError):
-    """A sample that the model does not take; the text says which."""
 
 
 def _sizes(kind: TypeProto | None) -> list[int | str] | None:
