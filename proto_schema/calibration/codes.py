@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 
 from proto_schema.dtypes import DTYPES
+from proto_schema.onnx import TensorProto
 from proto_schema.payload import CHUNK, Payload, byte_view, pieces
 from proto_schema.quantization import integers
 from proto_schema.quantization.elements import Floats, cut, in_order, singles
 from proto_schema.quantization.integers import Grid
+from proto_schema.quantization.joined import source_of
 
 PIECE = 1 << 18  # elements
 
@@ -37,6 +39,11 @@ class Source:
             self.channels, self.inner = shape[axis], prod(shape[axis + 1 :])
             unit = self.inner if prod(shape[:axis]) == 1 else self.inner * self.channels
         self.step = max(PIECE // max(unit, 1), 1) * max(unit, 1)
+
+    @classmethod
+    def of(cls, tensor: TensorProto, axis: int | None, threads: int | None) -> Source:
+        """That of a float32 tensor."""
+        return cls(source_of(tensor), TensorProto.FLOAT, tuple(tensor.dims), axis, threads)
 
     def pieces(self) -> Iterator[tuple[memoryview, int]]:
         """The bytes of each piece, and the number of its first element."""

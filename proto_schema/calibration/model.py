@@ -30,7 +30,6 @@ from proto_schema.payload import Payload
 from proto_schema.quantization.candidates import STANDARD, graphs_inside, names_of, nodes_of
 from proto_schema.quantization.elements import Floats
 from proto_schema.quantization.integers import Grid, ranges
-from proto_schema.quantization.joined import source_of
 from proto_schema.tensors import to_array
 from proto_schema.units import size_text
 
@@ -42,7 +41,8 @@ _MARGIN = 1.0001  # of a bias below the greatest int32
 class Entry:
     """A tensor that is integers: `kind` is "activation", "weight", "constant" or "bias".
 
-    `scale` and `zero_point` are those of the first channel. `low` and `high` are what an activation's range is cut to.
+    An activation that stays in floats has a `reason` and no scale. `scale` and `zero_point` are those of the first
+    channel. `low` and `high` are what an activation's range is cut to. `before` and `after` are bytes of constants.
     """
 
     name: str
@@ -55,6 +55,7 @@ class Entry:
     high: float | None = None
     before: int = 0
     after: int = 0
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,9 @@ class Calibrated:
         """A line for each tensor, and one for all."""
         width = max((len(entry.name) for entry in self.entries), default=0)
         for entry in self.entries:
+            if entry.reason:
+                yield f"{entry.name:<{width}}  stays: it {entry.reason}"
+                continue
             text = f"{entry.name:<{width}}  {entry.kind:<10} {entry.type:<5}  scale {entry.scale:<12.6g}"
             if entry.channels > 1:
                 text += f" and {entry.channels - 1} more"
@@ -82,7 +86,7 @@ class Calibrated:
             if entry.low is not None:
                 text += f" [{entry.low:.6g}, {entry.high:.6g}]"
             yield text.rstrip()
-        kinds = [entry.kind for entry in self.entries]
+        kinds = [entry.kind for entry in self.entries if not entry.reason]
         sizes = [size_text(sum(getattr(entry, key) for entry in self.entries)) for key in ("before", "after")]
         yield (
             f"{kinds.count('activation')} activations to {self.options.type}, "
@@ -94,7 +98,8 @@ def calibrated(model: ModelProto, options: Options, samples: Given) -> Calibrate
     """The model with activations and weights as integers, by the ranges that the samples show.
 
     `model` does not change. Raises ValueError for samples that the model does not take, for activations and weights
-    that hold a NaN or an infinity, for an opset without the operators, and where nothing can be quantized.
+    that hold a NaN, for weights that hold an infinity, for an opset without the operators, and where nothing can be
+    quantized. An activation that reaches infinity or 1e30, as a mask does, or is 0 in all samples stays in floats.
     """
     graph = model.graph or GraphProto()
     opset = next((item.version or 1 for item in model.opset_import if (item.domain or "") in STANDARD), 1)
@@ -111,7 +116,11 @@ def calibrated(model: ModelProto, options: Options, samples: Given) -> Calibrate
             "no activation can be quantized: the model has no Conv, MatMul, Gemm or other operator with an integer "
             "form that works on float32, or the patterns leave all of them out"
         )
-    return _Rewriting(model, options, places).run()
+    made, entries = _Rewriting(model, options, places).run()
+    left = [
+        Entry(name, "activation", "float", 0.0, 0, reason=item.reason) for name, item in seen.items() if item.reason
+    ]
+    return Calibrated(made, options, (*entries, *left))
 
 
 class _Rewriting:
@@ -133,7 +142,7 @@ class _Rewriting:
         self._biased: dict[tuple[int, int], str] = {}
         self._parameters: dict[str, tuple[str, str]] = {}
 
-    def run(self) -> Calibrated:
+    def run(self) -> tuple[ModelProto, list[Entry]]:
         places = self.places
         for name, numbers in places.activations.items():
             scale, zero = scale_of(numbers, self.options.grid)
@@ -154,14 +163,12 @@ class _Rewriting:
             self._constant(name)
         for bias in places.biases:
             self._bias(bias)
-        return Calibrated(self._model(), self.options, tuple(self.entries))
+        return self._model(), self.entries
 
     # -- numbers
 
     def _source(self, name: str) -> Source:
-        tensor = self.held[name]
-        axis = self.places.weights.get(name)
-        return Source(source_of(tensor), TensorProto.FLOAT, tuple(tensor.dims), axis, self.options.threads)
+        return Source.of(self.held[name], self.places.weights.get(name), self.options.threads)
 
     def _scales_of(self, name: str) -> tuple[Floats, Floats]:
         is_weight = name in self.places.weights

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from proto_schema.attributes import get_attribute_value
+from proto_schema.calibration.codes import Source
 from proto_schema.calibration.options import Options
 from proto_schema.calibration.ranges import Range
 from proto_schema.dtypes import element_count
@@ -97,11 +98,10 @@ class _Marking:
         self.reads.update(item.name or "" for inner in graphs_inside(graph) for item in inner.output)
         dequantized = {name for node in graph.node if node.op_type == "DequantizeLinear" for name in node.output}
         both = self.inputs & self.outputs
-        # of nothing but zeros no scale is known: such a tensor stays in floats
         self.seen = {
             name: item
             for name, item in seen.items()
-            if (item.low or item.high) and name not in dequantized and name not in both
+            if not item.reason and name not in dequantized and name not in both
         }
         for node in graph.node:
             if _form(node, options, opset) is not None:
@@ -127,7 +127,9 @@ class _Marking:
         if not name or name in self.places or self.options.leaves(name):
             return
         if self.is_float_constant(name):
-            self.places.constants.add(name)
+            least, greatest = Source.of(self.held[name], None, self.options.threads).extremes()
+            if not Range(least[0], greatest[0]).is_unbounded:  # as that of a mask
+                self.places.constants.add(name)
         elif name in self.seen:
             self.places.activations[name] = self.seen[name]
 

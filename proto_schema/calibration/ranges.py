@@ -24,7 +24,7 @@ from proto_schema.calibration.samples import Array, Feed
 Counts: TypeAlias = npt.NDArray[np.int64]
 
 LEVELS = 128
-_LARGEST = np.float32(1e30)  # masks hold numbers beyond it; beside them all others would become zero
+_LARGEST = np.float32(1e30)
 _EPSILON = 1e-4  # the share that an empty interval gets, so that a divergence is finite
 
 
@@ -35,11 +35,25 @@ class Range:
     low: np.float32
     high: np.float32
 
+    @property
+    def is_unbounded(self) -> bool:
+        """Whether it holds numbers beside which all others would become zero, as masks do; not for a NaN."""
+        return bool(max(-self.low, self.high) >= _LARGEST)
+
+    @property
+    def reason(self) -> str:
+        """Why there is no useful scale for it; empty where there is."""
+        if not self.low and not self.high:
+            return "is 0 in all samples"
+        if not self.is_unbounded:
+            return ""
+        return f"reaches {float(self.low if -self.low >= _LARGEST else self.high):.6g}"
+
 
 def collected(runner: Runner, samples: Iterable[tuple[str, Feed]], options: Options) -> dict[str, Range]:
     """The range of each float activation that the samples show; one that is empty in all of them has none.
 
-    Raises ValueError for a NaN, an infinity or a number beyond 1e30, with the activation and the sample.
+    Raises ValueError for a NaN, with the activation and the sample.
     """
     found: dict[str, Range] = {}
     least: dict[str, np.float32] = {}
@@ -48,7 +62,11 @@ def collected(runner: Runner, samples: Iterable[tuple[str, Feed]], options: Opti
             if not array.size or options.leaves(name):
                 continue
             low, high = array.min(), array.max()
-            _check(name, place, low, high)
+            if np.isnan(low):
+                raise ValueError(
+                    f"{place}: the activation {name!r} holds a NaN, for which there is no range; mend the sample, or "
+                    f"leave the activation in floats with exclude={name!r}"
+                )
             known = found.get(name)
             found[name] = Range(low, high) if known is None else Range(min(known.low, low), max(known.high, high))
             if options.method == "percentile":
@@ -64,16 +82,6 @@ def collected(runner: Runner, samples: Iterable[tuple[str, Feed]], options: Opti
     return found
 
 
-def _check(name: str, place: str, low: Any, high: Any) -> None:
-    if np.isfinite(low) and np.isfinite(high) and max(-low, high) < _LARGEST:
-        return
-    worst = "a NaN" if np.isnan(low) else f"{float(low if -low >= _LARGEST else high):.6g}"
-    raise ValueError(
-        f"{place}: the activation {name!r} holds {worst}, for which there is no scale; mend the sample, or leave the "
-        f"activation in floats with exclude={name!r}"
-    )
-
-
 def _counted(
     runner: Runner,
     samples: Iterable[tuple[str, Feed]],
@@ -85,11 +93,9 @@ def _counted(
     found: dict[str, tuple[Counts, Array]] = {}
     for place, feed in samples:
         for name, array in runner.run(place, feed):
-            if name not in ranges:
+            if name not in ranges or ranges[name].reason:
                 continue
-            largest = max(abs(ranges[name].low), abs(ranges[name].high))
-            if not largest:
-                continue
+            largest = max(-ranges[name].low, ranges[name].high)
             if options.method == "percentile":
                 counts, edges = np.histogram(np.abs(array), options.bins, range=(least[name], largest))  # type: ignore[arg-type]
             else:

@@ -155,7 +155,7 @@ class Samples:
             wanted = DTYPES[code].numpy if code in DTYPES else None
             if wanted is not None and array.dtype != wanted:
                 raise ValueError(
-                    f"{place}: the input {name!r} is {array.dtype}, and the model takes {wanted}; convert it"
+                    f"{place}: the input {name!r} is {array.dtype}, and the model takes {np.dtype(wanted)}; convert it"
                 )
             sizes = _sizes(kind)
             if sizes is None:
