@@ -48,6 +48,7 @@ from proto_schema.version import VERSION as __version__  # noqa: F401, N811
 
 if TYPE_CHECKING:
     from proto_schema import (
+        calibration,
         checker,
         compat,
         compose,
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from proto_schema.sizes import Size
 
 _SUBMODULES = (
+    "calibration",
     "checker",
     "compat",
     "compose",
@@ -157,6 +159,7 @@ __all__ = [
     "TypeProto",
     "ValueInfoProto",
     "Version",
+    "calibration",
     "checker",
     "compat",
     "compose",

@@ -243,6 +243,21 @@ def graphs_of(node: NodeProto) -> Iterator[GraphProto]:
         yield from attribute.graphs
 
 
+def names_of(model: ModelProto) -> set[str]:
+    """All names of values and nodes, in graphs inside too."""
+    graph = model.graph
+    if graph is None:
+        return set()
+    names = {item.name or "" for item in (*graph.input, *graph.output)}
+    names.update(item.name or "" for item in graph.initializer)
+    for _, node in nodes_of(graph):
+        names.update((*node.input, *node.output, node.name or ""))
+        for inner in graphs_of(node):
+            names.update(item.name or "" for item in inner.input)
+            names.update(item.name or "" for item in inner.initializer)
+    return names
+
+
 def bytes_of(tensor: TensorProto) -> int:
     """The size of a tensor's data; 0 for a type that does not exist."""
     row = DTYPES.get(tensor.data_type or 1)

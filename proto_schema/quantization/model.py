@@ -29,7 +29,7 @@ from proto_schema.onnx import (
     ValueInfoProto,
 )
 from proto_schema.payload import CHUNK, Payload, byte_view
-from proto_schema.quantization.candidates import STANDARD, Use, Weight, candidates, graphs_of, nodes_of
+from proto_schema.quantization.candidates import STANDARD, Use, Weight, candidates, graphs_of, names_of, nodes_of
 from proto_schema.quantization.coded import CodedPayload, codes_of
 from proto_schema.quantization.integers import Rounding
 from proto_schema.quantization.joined import joined, source_of
@@ -45,17 +45,41 @@ _USUAL = 32  # the block size of MatMulNBits where a type's usual one is a whole
 
 
 def quantize(
-    model: ModelProto, scheme: str | Mapping[str, Any] | Scheme = "int4", *, target: Target = "onnx"
+    model: ModelProto,
+    scheme: str | Mapping[str, Any] | Scheme | None = None,
+    *,
+    target: Target = "onnx",
+    activations: str | None = None,
+    calibration: Any = None,
+    **more: Any,
 ) -> ModelProto:
     """The model with the weights that the scheme takes in fewer bits. `model` does not change.
 
-    scheme: a name of `TYPES` ("int4", "float8e4m3fn", ...), or a mapping with the fields of `Scheme`. target: "onnx"
-    for `DequantizeLinear`; "onnxruntime" for `MatMulNBits` and `GatherBlockQuantized` where they have the type. The new
-    weights are payloads that read the old ones when they are written, so the sources must stay as they are until then.
-    Raises ValueError where the model's opset has no `DequantizeLinear` of the type, and when the payloads are written,
-    for a weight with a NaN or an infinity.
+    scheme: a name of `TYPES` ("int4", which is the default, "float8e4m3fn", ...), or a mapping with the fields of
+    `Scheme`. target: "onnx" for `DequantizeLinear`; "onnxruntime" for `MatMulNBits` and `GatherBlockQuantized` where
+    they have the type. The new weights are payloads that read the old ones when they are written, so the sources must
+    stay as they are until then. Raises ValueError where the model's opset has no `DequantizeLinear` of the type, and
+    when the payloads are written, for a weight with a NaN or an infinity.
+
+    activations: "uint8" or "int8" quantizes activations, too, by the ranges that the samples of `calibration` show (a
+    folder or files of .npz and .npy, a dict of arrays whose first axis counts samples, feeds, or a function that gives
+    one of these). Weights are int8 then, and the scheme may have `include`, `exclude` and `threads`. `more` are
+    `method` ("minmax", "percentile" or "entropy"), `percentile`, `bins` and `per_channel`, as of
+    `proto_schema.calibration.Options`. Raises ValueError for samples that the model does not take, and for activations
+    that hold a NaN or an infinity.
     """
-    asked = Scheme.of(scheme)
+    if activations is not None:
+        from proto_schema.calibration import Options, calibrated
+
+        if calibration is None:
+            raise ValueError("activations are quantized by the ranges that samples show; give some as calibration=")
+        if target != "onnx":
+            raise ValueError("activations have standard operators only, which ONNX Runtime fuses; leave target out")
+        return calibrated(model, Options.of(scheme or "int8", activations, **more), calibration).model
+    if calibration is not None or more:
+        given = "calibration" if calibration is not None else next(iter(more))
+        raise ValueError(f"{given} is of activations; say activations='uint8' or 'int8', too")
+    asked = Scheme.of(scheme or "int4")
     if target not in TARGETS:
         raise ValueError(f"there is no target {target!r}; it can be {' or '.join(TARGETS)}")
     together, names = joined(model, asked)
@@ -86,7 +110,7 @@ class Rewriting:
         self.scheme = scheme
         self.target = target
         self.opset = next((item.version or 1 for item in model.opset_import if (item.domain or "") in STANDARD), 1)
-        self._names = _names(model)
+        self._names = names_of(model)
         self._first: list[NodeProto] = []
         self._made: list[TensorProto] = []
         self._replaced: dict[int, list[NodeProto]] = {}
@@ -406,18 +430,3 @@ def _product(sizes: Sequence[int]) -> int:
     for size in sizes:
         result *= size
     return result
-
-
-def _names(model: ModelProto) -> set[str]:
-    """All names of values and nodes, in graphs inside too."""
-    graph = model.graph
-    if graph is None:
-        return set()
-    names = {item.name or "" for item in (*graph.input, *graph.output)}
-    names.update(item.name or "" for item in graph.initializer)
-    for _, node in nodes_of(graph):
-        names.update((*node.input, *node.output, node.name or ""))
-        for inner in graphs_of(node):
-            names.update(item.name or "" for item in inner.input)
-            names.update(item.name or "" for item in inner.initializer)
-    return names

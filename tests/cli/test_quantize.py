@@ -79,3 +79,48 @@ def test_an_opset_without_the_type(capsys: pytest.CaptureFixture[str], folder: P
     assert main(["quantize", "m.onnx", "-o", "q.onnx", "--type", "nvfp4"]) == 2
     assert "nvfp4 in blocks needs opset 23" in capsys.readouterr().err
     assert not (folder / "q.onnx").exists()
+
+
+def test_activations(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both models: the weights of the second stay in a file of their own."""
+    samples = folder / "samples"
+    samples.mkdir()
+    for number in range(3):
+        np.savez(samples / f"{number}.npz", x=RNG.standard_normal((3, 64)).astype(np.float32))
+    words = ["--activations", "uint8", "--calibrate", "samples", "--method", "percentile", "--per-channel"]
+    for source in ("m", "e"):
+        assert main(["quantize", f"{source}.onnx", "-o", f"{source}q.onnx", *words, "--percentile", "99.9"]) == 0
+        *rows, total = capsys.readouterr().out.splitlines()
+        assert [row.split()[:3] for row in rows] == [
+            ["x", "activation", "uint8"],
+            ["h", "activation", "uint8"],
+            ["y", "activation", "uint8"],
+            ["up", "weight", "int8"],
+            ["down", "weight", "int8"],
+        ]
+        assert "and 95 more" in rows[3] and "zero point" in rows[0]
+        assert total.startswith("3 activations to uint8, 2 weights and biases to integers: 36.9 kB -> ")
+        wanted, found = results("m.onnx"), results(f"{source}q.onnx")
+        assert 0 < np.linalg.norm(wanted - found) / np.linalg.norm(wanted) < 0.03
+        assert os.path.exists(f"{source}q.onnx.data") is (source == "e")
+    assert main(["quantize", "m.onnx", *words, "--dry-run", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["options"]["percentile"] == 99.999 and facts["entries"][3]["channels"] == 96
+
+
+CALIBRATION_MISTAKES = [
+    (["--activations", "uint8"], "--activations needs samples: --calibrate FOLDER"),
+    (["--activations", "uint8", "--calibrate", ".", "--target", "onnxruntime"], "leave --target out"),
+    (["--activations", "uint8", "--calibrate", ".", "--type", "int4"], "with activations weights are int8, not int4"),
+    (["--activations", "uint8", "--calibrate", "."], "has no .npz and no .npy file"),
+    (["--activations", "uint8", "--calibrate", "none.npz"], "none.npz"),
+    (["--calibrate", "."], "--calibrate is of activations; say --activations uint8 or int8, too"),
+    (["--per-channel"], "--per-channel is of activations"),
+]
+
+
+@pytest.mark.parametrize(("words", "text"), CALIBRATION_MISTAKES)
+def test_mistakes_of_calibration(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["quantize", "m.onnx", "-o", "q.onnx", *words]) == 2
+    assert text in " ".join(capsys.readouterr().err.split())
+    assert not os.path.exists("q.onnx")

@@ -5,18 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import proto_schema as ps
 from purexport.cli.errors import UsageError
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import titled
 
+if TYPE_CHECKING:
+    from proto_schema.calibration import Calibrated
+    from proto_schema.quantization import Scheme
+
 _EXAMPLES = """\
 examples:
   purexport quantize m.onnx --type int4 --dry-run
   purexport quantize m.onnx -o q.onnx --type int4 --block-size 64 --target onnxruntime
   purexport quantize m.onnx -o q.onnx --type int8 --exclude 'lm_head*' --exclude '*.norm.*'
+  purexport quantize m.onnx -o q.onnx --activations uint8 --calibrate samples/ --method percentile
 """
 
 
@@ -27,14 +32,15 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         help="weights in fewer bits: int8, int4, int2, small floats, in blocks or by channel",
         description="Store the weights of products (MatMul, Gemm, Conv; with --embeddings those of Gather) in fewer\n"
         "bits. Each weight is read once, a piece at a time. --dry-run says for each one what would be\n"
-        "done, its bytes before and after, and its relative error.",
+        "done, its bytes before and after, and its relative error. With --activations the results of nodes are\n"
+        "integers, too, in the ranges that samples show: the model runs on each file of --calibrate.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("file", metavar="FILE", help="the .onnx file")
     add("-o", "--output", metavar="FILE", help="the file to write; may be the same")
-    add("--type", default="int4", help="the type of the weights: int4 (the default), int8, uint4, nvfp4, float16, ...")
+    add("--type", help="the type of the weights: int4 (the default), int8, uint4, nvfp4, float16, ...")
     add("--block-size", metavar="N", type=int, help="elements that share a scale; 0 for a whole output channel")
     add("--target", choices=("onnx", "onnxruntime"), default="onnx", help="whose operators read the weights")
     points = parser.add_mutually_exclusive_group()
@@ -45,6 +51,11 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("--embeddings", action="store_true", help="tables that only Gather reads, too")
     add("--clip", action="store_true", help="search the range of each block that has the least squared error")
     add("--accuracy-level", metavar="N", type=int, default=0, help="of MatMulNBits; 4 lets it multiply in int8")
+    add("--activations", choices=("uint8", "int8"), help="the type of activations; weights are int8 then")
+    add("--calibrate", metavar="PATH", action="append", default=[], help="samples: a folder, an .npz or .npy file")
+    add("--method", choices=("minmax", "percentile", "entropy"), help="how ranges are found (default: minmax)")
+    add("--percentile", metavar="P", type=float, help="of the magnitudes that keep their place (default: 99.999)")
+    add("--per-channel", action="store_true", help="a scale for each output channel of int8 weights")
     add("--threads", metavar="N", type=int, help="threads that convert at once (default: one a core)")
     add("--dry-run", action="store_true", help="say what would be done, with errors, and write nothing")
     add_force(parser)
@@ -54,16 +65,14 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 
 def run(args: argparse.Namespace) -> int:
     """Quantize, write, report."""
-    from proto_schema.owned import files_of
     from proto_schema.quantization import Scheme, measured, planned, quantize
-    from proto_schema.targets import judge
 
     if args.output is None and not args.dry_run:
         raise UsageError("say where to write the result, as in -o q.onnx, or --dry-run to write nothing")
     if args.threads is not None and args.threads < 1:
         raise UsageError(f"--threads {args.threads}: at least one")
     scheme = Scheme(
-        args.type,
+        args.type or ("int8" if args.activations else "int4"),
         args.block_size,
         True if args.symmetric else False if args.zero_points else None,
         tuple(args.include),
@@ -74,16 +83,48 @@ def run(args: argparse.Namespace) -> int:
         threads=args.threads,
     )
     model = ps.load(args.file)
-    made = quantize(model, scheme, target=args.target)
-    report = (measured if args.dry_run else planned)(model, scheme, target=args.target)
+    facts: dict[str, Any] = {"file": args.file, "output": args.output, "dry_run": args.dry_run}
+    if args.activations is not None:
+        found = _calibrated(model, scheme, args)
+        made, more, lines = found.model, found.as_dict(), list(found.lines())
+    else:
+        _refuse_calibration(args)
+        made = quantize(model, scheme, target=args.target)
+        report = (measured if args.dry_run else planned)(model, scheme, target=args.target)
+        more, lines = report.as_dict(), list(report.lines())
     if not args.dry_run:
-        # the weights of before are not in the result: in place they would be lost
-        judge(os.fspath(args.output), "model", files_of(os.fspath(args.file)), args.force)
-        ps.save(made, args.output, external_data=_has_data_files(model) or None, overwrite=args.force)
-    facts: dict[str, Any] = {"file": args.file, "output": args.output, "dry_run": args.dry_run, **report.as_dict()}
-    text = json.dumps(facts, indent=2) if args.json else "\n".join(titled(line) for line in report.lines())
+        _write(model, made, args)
+    text = json.dumps({**facts, **more}, indent=2) if args.json else "\n".join(map(titled, lines))
     report_stream(args.output or "").write(text + "\n")
     return 0
+
+
+def _calibrated(model: ps.ModelProto, scheme: Scheme, args: argparse.Namespace) -> Calibrated:
+    from proto_schema.calibration import Options, calibrated
+
+    if not args.calibrate:
+        raise UsageError("--activations needs samples: --calibrate FOLDER, with an .npz or .npy file for each")
+    if args.target != "onnx":
+        raise UsageError("--activations has standard operators only, which ONNX Runtime fuses; leave --target out")
+    given = {"method": args.method, "percentile": args.percentile}
+    more = {name: value for name, value in given.items() if value is not None}
+    options = Options.of(scheme, args.activations, per_channel=args.per_channel, **more)
+    return calibrated(model, options, args.calibrate)
+
+
+def _refuse_calibration(args: argparse.Namespace) -> None:
+    for name in ("calibrate", "method", "percentile", "per_channel"):
+        if getattr(args, name):
+            raise UsageError(f"--{name.replace('_', '-')} is of activations; say --activations uint8 or int8, too")
+
+
+def _write(model: ps.ModelProto, made: ps.ModelProto, args: argparse.Namespace) -> None:
+    from proto_schema.owned import files_of
+    from proto_schema.targets import judge
+
+    # the weights of before are not in the result: in place they would be lost
+    judge(os.fspath(args.output), "model", files_of(os.fspath(args.file)), args.force)
+    ps.save(made, args.output, external_data=_has_data_files(model) or None, overwrite=args.force)
 
 
 def _has_data_files(model: ps.ModelProto) -> bool:
