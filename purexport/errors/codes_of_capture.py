@@ -203,6 +203,15 @@ FAMILIES: tuple[Family, ...] = (
                 "size depends on data (Could not guard on data-dependent expression Eq(u0, 0))",
             ),
             Code(
+                "loop-writes-unseen",
+                "A loop over the rows that the data chose is recorded for all rows there may be, and what a step "
+                "wrote is taken back where its row was not chosen. So each write must be seen.",
+                "Write with an operator whose name says so (`index_add_`, `copy_`, `x[rows] = y`), or script the "
+                "function.",
+                "a loop over the rows that the data chose writes to 'out' in a way that the capture does not see, at "
+                "model.py:7; write with an operator such as index_add_",
+            ),
+            Code(
                 "paths-disagree",
                 "A name is of one type after one branch and of another type after the other. ONNX has one type for a "
                 "value.",

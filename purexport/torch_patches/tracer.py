@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -46,6 +46,17 @@ def traced_in_kernels() -> Iterator[None]:
         yield
     finally:
         torch._C._dispatch_tls_set_dispatch_key_excluded(key, was)
+
+
+def after_failure() -> None:
+    """Take from the tracer what an indexing that failed (`x[n]` beyond the end) left in it for the next trace.
+
+    The tracer puts a computed position aside until `select` takes it.  So a `select` is traced, and thrown away.
+    """
+    with suppress(RuntimeError):
+        torch._C._create_graph_by_tracing(
+            lambda tensor: tensor.select(0, 0), (torch.zeros(1),), lambda tensor: "", True, False, None, []
+        )
 
 
 def _set_state(state: Any) -> None:

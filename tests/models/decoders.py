@@ -94,11 +94,11 @@ OVERRIDES: dict[str, dict[str, Any]] = {
             "deepseek_v2",
             "deepseek_v3",
             "glm4_moe_lite",
-            "longcat_flash",
             "minicpm3",
             "youtu",
         )
     },
+    "longcat_flash": {"num_key_value_heads": 4, "zero_expert_num": 2},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "intermediate_size": 48},
     "roc_bert": {
         "pronunciation_vocab_size": 20,

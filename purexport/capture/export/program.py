@@ -21,6 +21,7 @@ from torch.export import Dim, ExportedProgram, dynamic_shapes
 
 from purexport.aten.autograd_functions import single_calls_in_bodies
 from purexport.aten.graph import Assigned
+from purexport.capture.core import row_loops
 from purexport.capture.core.attributes import watched
 from purexport.capture.core.axes_of_structures import plain_spec
 from purexport.capture.core.request import Captured, Flat, Request, flatten, named_axes, output_names
@@ -106,14 +107,19 @@ def _first_that_runs(module: torch.nn.Module, flat: Flat, declared: Sequence[Spe
     """The program for the first example that the model takes.  Raises the error for the first one where all fail."""
     failures: list[ExportError] = []
     second_best: list[tuple[ExportedProgram, Watch]] = []
+    without: set[row_loops.Step] = set()
     given, relations = specs.hints_and_relations(flat.names, declared)
     for tensors in enlarged(flat.tensors, declared):
         args, kwargs = flat.rebuild(tensors, plain=True)
         for hints, small in _attempts(given):
             names = dict(zip(map(id, tensors), flat.names, strict=True))
             signature = _signature(module, kwargs)
-            watch = Watch(module, signature, _bound(module, args, kwargs), names, flat.tree, relations, small)
-            program = _exported(watch, args, kwargs, tensors, hints)
+            arguments = _bound(module, args, kwargs)
+            again = True
+            while again:
+                watch = Watch(module, signature, arguments, names, flat.tree, relations, small, without)
+                program = _exported(watch, args, kwargs, tensors, hints)
+                again = isinstance(program, ExportError) and watch.must_run_again(program.__cause__)
             if isinstance(program, ExportError):
                 failures.append(program)
                 if program.code == "data-dependent":  # other sizes do not help

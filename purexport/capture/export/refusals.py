@@ -22,6 +22,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, f
 from torch.utils import _pytree as pytree
 
 from purexport.aten.graph import Frame, Source
+from purexport.capture.core import row_loops
 from purexport.capture.core.request import refuse_output
 from purexport.capture.core.single_calls import recorded_in_other_forms
 from purexport.capture.core.structures import Node, Path, apart
@@ -50,7 +51,7 @@ class Watch:
     `signature` is the one that torch.export gets.  `arguments` are the example's arguments by parameter name.  `names`
     are the input names of their tensors, by identity.  `structure` are the arguments as the model takes them, where
     torch.export sees plain containers.  `relations` hold between the sizes, and with `small` the sizes may be 0 and 1.
-    `results` are the paths of the last run's results.
+    `results` are the paths of the last run's results.  Loops over rows leave the steps `without` out.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Watch:
         structure: Node,
         relations: Sequence[Relation],
         small: bool,
+        without: set[row_loops.Step],
     ) -> None:
         self.module = module
         self.signature = signature
@@ -78,6 +80,8 @@ class Watch:
         self.asked: set[int] = set()  # the guards that the model's own code caused, by their position
         self.decided: dict[Any, tuple[bool, Source]] = {}  # conditions on sizes that the data decides
         self.declared = 0  # the guards that follow from the relations, which come first
+        self.without = without
+        self.rows = row_loops.Rows(without)
         self._seen = 0
 
     @contextmanager
@@ -98,6 +102,7 @@ class Watch:
         def watched(*args: Any, **kwargs: Any) -> Any:
             leaves = pytree.tree_leaves(self.signature.bind(*args, **kwargs).arguments)
             self._begin(leaves)
+            self.rows = row_loops.Rows(self.without)
             try:
                 given, keywords = self.structure.restored((args, kwargs))
                 with (
@@ -148,7 +153,11 @@ class Watch:
         if torch.compiler.is_dynamo_compiling():  # the subprograms of torch.cond and the like
             return function(*args, **kwargs)
         self._note_asked()
-        result = function(*args, **kwargs)
+        name = getattr(function, "__name__", "")
+        if self.rows.runs:
+            self.rows.writes(name, args, kwargs)
+        rows = name in row_loops.NAMES
+        result = self.rows.call(function, name, args, kwargs) if rows else function(*args, **kwargs)
         if self._guards() != self._seen:
             self._look()
             self._seen = self._guards()
@@ -186,7 +195,7 @@ class Watch:
 
     def explained(self, error: Exception) -> ExportError:
         """torch's error as an error of our own."""
-        cause = error.__cause__ if isinstance(error, _Stopped) and isinstance(error.__cause__, Exception) else error
+        cause = _cause(error)
         stack = [frame for frame, _ in traceback.walk_tb(cause.__traceback__)][::-1]
         lines = [line for _, line in traceback.walk_tb(cause.__traceback__)][::-1]
         place = self._source(stack, lines)
@@ -203,6 +212,10 @@ class Watch:
             f"torch.export does not take the model: {_short(cause)}{where}", code=code_of(cause, "torch-export-refuses")
         )
 
+    def must_run_again(self, error: BaseException | None) -> bool:
+        """Whether torch failed in a step of a loop that the next run leaves out."""
+        return isinstance(error, Exception) and self.rows.must_leave_out(_cause(error))
+
     def _source(self, stack: Sequence[FrameType], lines: Sequence[int] | None = None) -> Source:
         """The user's line and module of a stack, the innermost frame first."""
         frames: list[Frame] = [
@@ -211,6 +224,11 @@ class Watch:
         ]
         owners = (self.paths.get(id(frame.f_locals.get("self"))) for frame in stack)
         return Source(next((path for path in owners if path is not None), ""), lambda: frames)
+
+
+def _cause(error: Exception) -> Exception:
+    """The error of the model's code."""
+    return error.__cause__ if isinstance(error, _Stopped) and isinstance(error.__cause__, Exception) else error
 
 
 def _hold(condition: Any) -> None:

@@ -16,6 +16,7 @@ import torch
 
 from purexport.aten.axes import Axes
 from purexport.aten.graph import Assigned, AtenGraph, tensor_type
+from purexport.capture.core import row_loops
 from purexport.capture.core.attributes import Buffers, attributes_kept
 from purexport.capture.core.request import (
     Captured,
@@ -36,6 +37,7 @@ from purexport.capture.trace.specialized_axes import Found, Taken, specialized_a
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
 from purexport.torch_patches.quiet import quiet_torch
+from purexport.torch_patches.tracer import after_failure
 
 
 def trace_model(request: Request) -> Captured:
@@ -68,14 +70,30 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         assigned[:] = [path for path, _ in changed]
         return [_as_tensor(leaf) for _, leaf in found] + [tensor for _, tensor in changed]
 
+    without: set[row_loops.Step] = set()
+
     def record(
         tensors: Sequence[torch.Tensor], probe: bool = False, shapes_alone: bool = False
+    ) -> torchscript.Recorded:
+        rows = row_loops.Rows(without)
+        try:
+            return recorded_with(rows, tensors, probe, shapes_alone)
+        except ExportError as error:
+            after_failure()
+            if not rows.must_leave_out(error.__cause__):
+                raise
+        return record(tensors, probe, shapes_alone)
+
+    def recorded_with(
+        rows: row_loops.Rows, tensors: Sequence[torch.Tensor], probe: bool, shapes_alone: bool
     ) -> torchscript.Recorded:
         kernels = paused() if fake else for_shapes() if shapes_alone else nullcontext()
         with _refusals(), attributes_kept(request.model), kernels:
             # the model may write to its arguments, and each further trace must get the original ones
             given = [tensor.detach().clone() for tensor in tensors] if fake is None else list(map(fake, tensors))
-            return torchscript.trace(function, given, flat.names, state, modules, bool(axes), request.numbers, probe)
+            return torchscript.trace(
+                function, given, flat.names, state, modules, bool(axes), request.numbers, probe, rows
+            )
 
     def again(tensors: Sequence[torch.Tensor], shapes_alone: bool) -> Taken:
         with warnings.catch_warnings():
@@ -90,7 +108,8 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
     if not recorded.calls_scripts:
         graph = recorded.read()
         refuse_lost(graph, request.valueless)
-        captured = Captured(graph, axes, recorded.notes, listed=listed[0])
+        notes = [*recorded.notes, *recorded.of_rows]
+        captured = Captured(graph, axes, notes, remarks=list(recorded.of_data), listed=listed[0])
         names = list(paths), list(assigned)
         if axes and (recorded.notes or recorded.asks_for_sizes):
             # what the tracer warns of is no size, and only the model itself shows what follows from it
@@ -137,8 +156,8 @@ def _interpreted(
     captured = Captured(
         found.graph,
         axes,
-        notes=recorded.notes,
-        remarks=found.remarks,
+        notes=[*recorded.notes, *recorded.of_rows],
+        remarks=[*recorded.of_data, *found.remarks],
         types_hold_for_all_sizes=True,
         scripted=True,
     )

@@ -53,12 +53,34 @@ def _stacked(data: Any, like: torch.Tensor) -> torch.Tensor:
     return torch.tensor(data, dtype=like.dtype, device=like.device)
 
 
+class Numbers(list[Any]):
+    """The numbers of a vector, as `tolist` gives them, which know the tensor that they are from."""
+
+    def __init__(self, tensor: torch.Tensor, numbers: Sequence[Any]) -> None:
+        super().__init__(numbers)
+        self.tensor = tensor
+        self.first = tuple(numbers)
+
+
+def _listed(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_size: IsSize) -> Any:
+    """`x.tolist()` of a vector of integers, which may be the sizes of pieces."""
+    tensor = args[0]
+    if tensor.dim() != 1 or tensor.dtype not in (torch.int64, torch.int32):
+        return None
+    return Numbers(tensor, function(*args, **kwargs))
+
+
 def _split(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_size: IsSize) -> Any:
-    """`x.split(n)`: as many pieces as the example has; where the axis ends earlier, the last ones are shorter."""
+    """`x.split(n)`: as many pieces as the example has; where the axis ends earlier, the last ones are shorter.
+
+    Pieces of sizes that the data decides are as many as there are sizes.
+    """
     named = {"split_size_or_sections": "split_size", "tensor": "self"}
     given = dict(zip(("self", "split_size", "dim"), args, strict=False))
     given |= {named.get(name, name): value for name, value in kwargs.items()}
     size, dim = given["split_size"], given.get("dim", 0) % given["self"].dim()
+    if isinstance(size, Numbers) and tuple(size) == size.first:
+        return torch.split_with_sizes(given["self"], [size.tensor[place] for place in range(len(size))], dim)  # type: ignore[misc]
     if not _is_traced(size, is_size):
         return None
     with untraced():
@@ -130,6 +152,7 @@ def _each(number: Any, rank: int) -> Sequence[int]:
 _FORMS: dict[str, Form] = {
     **dict.fromkeys(("tensor", "as_tensor", "asarray", "new_tensor"), _made_of_sizes),
     **dict.fromkeys(("split", "unsafe_split"), _split),
+    "tolist": _listed,
     "interpolate": _interpolated,
     "stride": _strides,
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _transposed),

@@ -37,9 +37,9 @@ from purexport.aten.graph import (
 )
 from purexport.aten.names import base_of
 from purexport.aten.schema import bind, is_wrapped_number, target_of
-from purexport.capture.core import prepacked, single_calls
+from purexport.capture.core import prepacked, row_loops, single_calls
 from purexport.capture.core.frames import traced_frames
-from purexport.capture.trace import int_lists, onnx_operators, replay, setitem, sizes
+from purexport.capture.trace import chosen_sizes, int_lists, onnx_operators, plain_forms, replay, setitem, sizes
 from purexport.capture.trace.nodes import inputs_behind, inputs_of, is_size, outputs_of
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import functions_handed_to
@@ -51,27 +51,6 @@ _SCALARS = {"IntType": int, "FloatType": float, "BoolType": bool, "NumberType": 
 _CASTS = {"aten::Int": int, "aten::Float": float, "aten::Bool": bool, "aten::IntImplicit": int}
 # the trace keeps the tensors that these return as constants, and a write would change those
 _LITERALS = frozenset([torch.tensor, torch.as_tensor, torch.asarray, torch.from_numpy])
-_DROPOUTS = frozenset(["dropout", "feature_dropout", "dropout1d", "dropout2d", "dropout3d"])
-# functions of a number that has the dtype of a tensor: the tracer records no bool as a number
-_FILLING = frozenset(
-    [
-        "full",
-        "full_like",
-        "new_full",
-        "fill",
-        "fill_",
-        "masked_fill",
-        "masked_fill_",
-        "index_fill",
-        "index_fill_",
-        "index_add",
-        "index_add_",
-        "pad",
-        "constant_pad_nd",
-        "_unsafe_masked_index",
-    ]
-)
-_AT_LEAST = {"atleast_1d": 1, "atleast_2d": 2, "atleast_3d": 3}
 # where Python gets a number out of a tensor
 _NUMBERS = frozenset(["__bool__", "__int__", "__float__", "__index__", "item"])
 _UNSEEN_SHARING = frozenset(["broadcast_tensors", "meshgrid", "_reshape_from_tensor"])
@@ -83,8 +62,15 @@ _SAFE: dict[str, Callable[..., Any]] = {
 }
 _DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 _CASTS |= {"aten::FloatImplicit": float}
-_OTHER_FORMS = _FILLING | _DROPOUTS | _UNSEEN_SHARING | _AT_LEAST.keys() | _SAFE.keys() | {"__index__", "__setitem__"}
-_OTHER_FORMS |= sizes.NAMES | int_lists.NAMES
+_OTHER_FORMS = (
+    plain_forms.FILLING
+    | plain_forms.DROPOUTS
+    | _UNSEEN_SHARING
+    | plain_forms.AT_LEAST.keys()
+    | _SAFE.keys()
+    | {"__index__", "__setitem__"}
+)
+_OTHER_FORMS |= sizes.NAMES | int_lists.NAMES | row_loops.NAMES
 
 
 @dataclass
@@ -95,6 +81,8 @@ class Recorded:
     for a number that follows from sizes alone.  `decisions` are its truth values among those, as (line, result).
     `asked` finds out those numbers at other sizes, where that is possible without running the model.
     `results` are those of the run, `held` the inputs whose very numbers Python took, by position with the line.
+    `of_data` says where Python took a number of elements that the data decides, `of_rows` where it asked whether there
+    are any, in a loop over all rows.
     """
 
     script: Any
@@ -106,6 +94,8 @@ class Recorded:
     asked: replay.Asked | None
     results: list[torch.Tensor]
     held: dict[int, str]
+    of_data: list[str]
+    of_rows: list[str]
 
     def idle(self, positions: Collection[int]) -> set[int]:
         """Those of the inputs that no result and no write follows from."""
@@ -133,12 +123,14 @@ def trace(
     dynamic: bool = False,
     numbers: Collection[int] = (),
     probe: bool = False,
+    rows: row_loops.Rows | None = None,
 ) -> Recorded:
     """Trace `function(*tensors)`, which returns a flat tuple of tensors.
 
     `state` lists the model's tensors as `(kind, name, tensor)`, `modules` its modules by path.  With `dynamic` some
     sizes may change.  Each warning concerns a value that is a constant in the trace.  The tensors at the positions
-    `numbers` stand for Python numbers.  A `probe` is only compared, and has no `asked`.
+    `numbers` stand for Python numbers.  A `probe` is only compared, and has no `asked`.  `rows` records
+    loops over rows.
     """
     scopes: dict[torch.nn.Module, str] = {}
     for path, module in modules:
@@ -147,7 +139,7 @@ def trace(
     results: list[torch.Tensor] = []
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         warnings.simplefilter("always", category=jit_trace.TracerWarning)
-        visible = _Visible(dynamic, caught)
+        visible = _Visible(dynamic, caught, rows or row_loops.Rows())
         sized = visible.may_change
         with functions_handed_to(visible.call), module_paths(scopes), rounding_recorded(sized), range_recorded(sized):
 
@@ -185,6 +177,8 @@ def trace(
         asked,
         results,
         visible.held,
+        list(visible.of_data),
+        list(visible.of_rows),
     )
 
 
@@ -198,9 +192,10 @@ class _Visible:
     that argument is `held`.
     """
 
-    def __init__(self, dynamic: bool, caught: list[warnings.WarningMessage]) -> None:
+    def __init__(self, dynamic: bool, caught: list[warnings.WarningMessage], rows: row_loops.Rows) -> None:
         self.caught = caught
         self.packed = prepacked.Recorder()
+        self.rows = rows
         self.has_other_form = functools.cache(_has_other_form)  # a model calls the same few functions again and again
         self.dynamic = dynamic
         self.shared: list[tuple[str, torch.Tensor, int]] = []
@@ -211,6 +206,8 @@ class _Visible:
         # numbers that Python got, by value and kind of number: the tensor, the count of writes to it, the answer
         self.asked: dict[tuple[int, type], tuple[torch.Tensor, int, Any]] = {}
         self.answers: list[Any] = []
+        self.of_data: dict[str, None] = {}
+        self.of_rows: dict[str, None] = {}
 
     def asked_for(self) -> list[torch.Tensor]:
         """The tensors of sizes whose numbers Python asked for, which are then results of the trace, too."""
@@ -243,6 +240,8 @@ class _Visible:
         """The result of `function`, recorded in a form that shows its writes and its aliasing."""
         before = len(self.caught)
         name = getattr(function, "__name__", "")
+        if self.rows.runs:
+            self.rows.writes(name, args, kwargs)
         if self.has_other_form(function, name) or prepacked.holds_object((*args, *kwargs.values())):
             result = self._call(function, name, args, kwargs)
         else:  # torch writes down every frame for every operator, so one frame less is a gain
@@ -257,6 +256,11 @@ class _Visible:
             self._hold(name, args[0])
         if name in _NUMBERS and is_size(args[0]):
             self.asks_for_sizes = True
+            if chosen_sizes.is_chosen(args[0]):
+                answer = self._chosen(name, args[0])
+                if answer is not None:
+                    self._forget(before)
+                    return answer
             self._note(args[0], result)
             if name == "__bool__":
                 self.decisions.append(("{}:{}".format(*_users_line()), result))
@@ -265,6 +269,28 @@ class _Visible:
             if any(part in warning.filename for part in INSIDE_TORCH):
                 warning.filename, warning.lineno = _users_line()
         return result
+
+    def _rows(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = self.rows.call(function, name, args, kwargs)
+        if isinstance(found, Iterator):  # all rows are there, and the warning was of those of the example
+            self.caught[:] = [item for item in self.caught if not _is_of_rows(item)]
+        return found
+
+    def _chosen(self, name: str, tensor: torch.Tensor) -> bool | None:
+        """Note a number that the data decides.
+
+        A loop over all rows that there may be has steps in which nothing was chosen, and they must do what the others
+        do: the answer for those.  None where Python gets that of the example.
+        """
+        answer = chosen_sizes.answer_with_elements(tensor) if name == "__bool__" and self.rows.runs else None
+        line = "{}:{}".format(*_users_line())
+        if answer is None:
+            text = f"the model takes a number at {line} that the data decides; the file has that of the example"
+            self.of_data.setdefault(text)
+        else:
+            text = f"the model asks at {line} whether the data chose anything; the file goes the way of some elements"
+            self.of_rows.setdefault(text)
+        return answer
 
     def _note(self, tensor: torch.Tensor, answer: Any) -> None:
         """Keep a number that Python got, unless it is a constant."""
@@ -290,21 +316,23 @@ class _Visible:
         if prepacked.holds_object((*args, *kwargs.values())):
             return self.packed.call(function, args, kwargs)
         if function is torch.fused_moving_avg_obs_fake_quant and len(args) > 1 and not args[1].any():
-            return _fake_quantized(*args, **kwargs)
+            return plain_forms.fake_quantized(*args, **kwargs)
         if function == _DATA:
             return args[0].detach()
         if onnx_operators.is_symbolic(function):
             return onnx_operators.called(function, args, kwargs)
         if function in single_calls.VERDICTS:  # a Python bool would be the example's, and the tracer would not warn
             return single_calls.VERDICTS[function](*args, **kwargs)
-        if name in _FILLING:
-            args, kwargs = _bools_as_numbers(name, args, kwargs)
+        if name in row_loops.NAMES:
+            return self._rows(function, name, args, kwargs)
+        if name in plain_forms.FILLING:
+            args, kwargs = plain_forms.bools_as_numbers(name, args, kwargs)
         if name == "__index__" and (self.dynamic or not is_size(args[0])):
             _warn_of_index()
-        if name in _DROPOUTS and args and not _drops(args, kwargs):
+        if name in plain_forms.DROPOUTS and args and not plain_forms.drops(args, kwargs):
             return args[0]
-        if name in _AT_LEAST and len(args) == 1 and isinstance(args[0], torch.Tensor):
-            return _with_axes(args[0], _AT_LEAST[name])
+        if name in plain_forms.AT_LEAST and len(args) == 1 and isinstance(args[0], torch.Tensor):
+            return plain_forms.with_axes(args[0], plain_forms.AT_LEAST[name])
         if name == "__setitem__" and self.dynamic and setitem.written(*args):
             return None
         if self.dynamic:
@@ -340,6 +368,10 @@ def _is_tracers(warning: warnings.WarningMessage) -> bool:
     return issubclass(warning.category, jit_trace.TracerWarning)
 
 
+def _is_of_rows(warning: warnings.WarningMessage) -> bool:
+    return _is_tracers(warning) and str(warning.message).startswith("Iterating over a tensor")
+
+
 def _has_tensor(item: Any) -> bool:
     return isinstance(item, torch.Tensor) or (isinstance(item, (list, tuple)) and any(map(_has_tensor, item)))
 
@@ -358,56 +390,6 @@ def _frames(frame: FrameType | None) -> Iterator[Frame]:
 def _warn_of_index() -> None:
     text = "a tensor is used as a Python index or a number of steps here; the trace holds the example's number fixed"
     warnings.warn_explicit(text, jit_trace.TracerWarning, *_users_line())
-
-
-def _fake_quantized(
-    value: torch.Tensor,
-    observes: torch.Tensor,
-    enabled: torch.Tensor,
-    low: torch.Tensor,
-    high: torch.Tensor,
-    scale: torch.Tensor,
-    zero_point: torch.Tensor,
-    constant: float,
-    quant_min: int,
-    quant_max: int,
-    axis: int,
-    per_row_fake_quant: bool = False,
-    symmetric_quant: bool = False,
-) -> torch.Tensor:
-    """`fused_moving_avg_obs_fake_quant` whose observer is off: plain fake quantization, nothing is written."""
-    if not enabled.any():
-        return value
-    if per_row_fake_quant:
-        return torch.fake_quantize_per_channel_affine(value, scale, zero_point, axis, quant_min, quant_max)
-    return torch.fake_quantize_per_tensor_affine(value, scale, zero_point, quant_min, quant_max)
-
-
-def _bools_as_numbers(
-    name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with 0 and 1 for bools that are numbers; `full` of a bool stays one of bools."""
-    filler = args[1] if len(args) > 1 else kwargs.get("fill_value")
-    if name == "full" and isinstance(filler, bool) and kwargs.get("dtype") is None:
-        kwargs = {**kwargs, "dtype": torch.bool}
-    numbers = [key for key in ("fill_value", "value", "alpha") if isinstance(kwargs.get(key), bool)]
-    plain = {key: int(kwargs[key]) for key in numbers}
-    return tuple(int(item) if isinstance(item, bool) else item for item in args), {**kwargs, **plain}
-
-
-def _with_axes(tensor: torch.Tensor, count: int) -> torch.Tensor:
-    """`atleast_1d`, `atleast_2d` or `atleast_3d`, recorded as a view."""
-    if tensor.dim() == 0:
-        return tensor.view([1] * count)
-    if tensor.dim() == 1 and count > 1:
-        tensor = tensor.unsqueeze(0)
-    return tensor.unsqueeze(2) if tensor.dim() == 2 and count > 2 else tensor
-
-
-def _drops(args: Any, kwargs: Any) -> bool:
-    """Whether a dropout is in training mode: by keyword (of torch.nn.functional or of torch), else the third place."""
-    given = kwargs.get("training", kwargs.get("train"))
-    return bool(given if given is not None else args[2] if len(args) > 2 else True)
 
 
 _missing = ListType()  # replaced by the recorded type as soon as the graph's inputs are read
