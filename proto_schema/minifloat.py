@@ -79,8 +79,11 @@ def bfloat16_codes(values: npt.ArrayLike) -> npt.NDArray[np.uint16]:
     singles = _singles(values)
     bits = singles.view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    quiet = (bits >> 16) & 0x8000 | 0x7FC0
-    return np.where(np.isnan(singles), quiet, rounded).astype(np.uint16)
+    found: npt.NDArray[np.uint16] = rounded.astype(np.uint16)
+    nans = np.isnan(singles)
+    if nans.any():
+        found = np.where(nans, bits >> 16 & 0x8000 | 0x7FC0, found).astype(np.uint16)
+    return found
 
 
 def float8e8m0_codes(values: npt.ArrayLike) -> npt.NDArray[np.uint8]:

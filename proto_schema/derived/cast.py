@@ -1,4 +1,4 @@
-"""The elements of a payload in another float type, made when they are written, in bounded pieces."""
+"""The elements of a payload in another float type, made when they are written, in bounded pieces, by threads."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from proto_schema.minifloat import bfloat16_codes
 from proto_schema.onnx import TensorProto
 from proto_schema.payload import CHUNK, Payload, pieces, whole
 from proto_schema.tensors import to_array
+from proto_schema.threads import in_order
 
 BFLOAT16, FLOAT16 = TensorProto.BFLOAT16, TensorProto.FLOAT16
 STEP = 1 << 18  # elements that are converted at once
+_SMALL = 4 * STEP  # elements of a source for which threads do not pay
 
 
 class CastPayload(Payload):
@@ -35,8 +37,14 @@ class CastPayload(Payload):
 
     def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
         width = DTYPES[self.before].bits // 8
-        for part in whole(self.source, STEP * width, width):
-            yield from pieces(_converted(part, self.before, self.after), limit)
+        parts = ((part, 0) for part in whole(self.source, STEP * width, width))
+        alone = 1 if self.source.nbytes <= _SMALL * width else None
+
+        def work(part: memoryview, _: int) -> memoryview:
+            return _converted(part, self.before, self.after)
+
+        for made in in_order(parts, work, alone):
+            yield from pieces(made, limit)
 
 
 def _converted(data: memoryview, before: int, after: int) -> memoryview:

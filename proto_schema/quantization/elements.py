@@ -1,12 +1,9 @@
-"""Elements of pieces: bytes to float32 and back, codes packed into bytes, work done by threads in order."""
+"""Elements of pieces: bytes to float32 and back, codes packed into bytes."""
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +14,8 @@ from proto_schema.onnx import TensorProto
 
 Array: TypeAlias = npt.NDArray[Any]
 Floats: TypeAlias = npt.NDArray[np.float32]
-Result = TypeVar("Result")
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE)
-_AHEAD = 2  # pieces for each thread that are on the way
 
 
 def singles(data: memoryview, dtype: int) -> Floats:
@@ -44,11 +39,12 @@ def packed(codes: npt.NDArray[np.uint8], bits: int) -> bytes:
     if bits == 8:
         return codes.tobytes()
     apiece = 8 // bits
-    words = np.ascontiguousarray(filled(codes.reshape(-1), apiece, 0)).view(f"<u{apiece}")
+    words: Array = np.ascontiguousarray(filled(codes.reshape(-1), apiece, 0)).view(f"<u{apiece}")
     octets = words.copy()  # each byte of a word has a code; they are moved into its first byte
     for place in range(1, apiece):
         octets |= words >> (8 - bits) * place
-    return octets.astype(np.uint8).tobytes()
+    made: bytes = octets.astype(np.uint8).tobytes()
+    return made
 
 
 def filled(elements: Array, multiple: int, filler: int) -> Array:
@@ -90,32 +86,3 @@ def cut(chunks: Iterable[memoryview], sizes: Iterable[int]) -> Iterator[memoryvi
         else:
             piece, rest = rest[:size], rest[size:]
         yield piece
-
-
-def in_order(
-    items: Iterable[tuple[memoryview, int]], work: Callable[[memoryview, int], Result], threads: int | None
-) -> Iterator[Result]:
-    """`work` of each item, in the order of the items, with so many threads at once (None: one a core)."""
-    count = threads or _cores()
-    if count == 1:
-        for item in items:
-            yield work(*item)
-        return
-    waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(count, thread_name_prefix="quantize") as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(work, *item))
-                if len(waiting) > count * _AHEAD:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

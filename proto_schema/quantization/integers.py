@@ -130,22 +130,23 @@ def encoded(
 
     `work` is memory of the values' shape that is written over; it may be `values` itself.
     """
+    added: Any = zeros.flat[0] if zeros.size and (zeros == zeros.flat[0]).all() else zeros  # one number is quicker
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if rounding == "even":
             found = np.divide(values, scales, out=work)
             np.rint(found, out=found)
-            found += zeros
+            found += added
         else:
             found = np.multiply(values, np.where(scales != 0, np.float32(1) / scales, np.float32(0)), out=work)
             if rounding == "inside":
-                found += zeros
+                found += added
             if rounding == "inside" and not grid.signed:
                 found += _HALF  # what is below zero ends at zero in any case
             else:
                 found += np.copysign(_HALF, found)
-            if rounding == "outside":
+            if rounding == "outside" and (added is zeros or added):  # otherwise the integers below are cut alike
                 np.trunc(found, out=found)
-                found += zeros
+                found += added
     np.minimum(found, np.float32(grid.high), out=found)
     np.maximum(found, np.float32(grid.low), out=found)
     return as_codes(found, grid)

@@ -1,7 +1,8 @@
 """A weight whose codes are kept: what `streams.Quantized` makes of floats is there already, in another order.
 
 Codes are unsigned where they come from. A signed type has them less the middle of their range, and so are its zero
-points. Zero points that are all the middle need not be written, but for unsigned types before a `DequantizeLinear`.
+points. Zero points that all are the middle need not be written, but for an unsigned type and `DequantizeLinear`, which
+takes 0 then.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from proto_schema.onnx import (
     ValueInfoProto,
 )
 from proto_schema.payload import CHUNK, Payload, byte_view
-from proto_schema.quantization.candidates import STANDARD, Use, Weight, candidates, graphs_of, names_of, nodes_of
+from proto_schema.quantization.candidates import STANDARD, Use, Weight, candidates, graphs_of, names_of
 from proto_schema.quantization.coded import CodedPayload, codes_of
 from proto_schema.quantization.integers import Rounding
 from proto_schema.quantization.joined import joined, source_of

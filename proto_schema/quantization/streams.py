@@ -22,9 +22,10 @@ from proto_schema.dtypes import DTYPES
 from proto_schema.onnx import TensorProto
 from proto_schema.payload import CHUNK, Payload, byte_view, pieces
 from proto_schema.quantization import floats, integers
-from proto_schema.quantization.elements import cut, extended, filled, in_order, packed, singles, stored
+from proto_schema.quantization.elements import cut, extended, filled, packed, singles, stored
 from proto_schema.quantization.integers import Grid, Rounding
 from proto_schema.quantization.scheme import Scheme
+from proto_schema.threads import in_order
 
 Array: TypeAlias = npt.NDArray[Any]
 Floats: TypeAlias = npt.NDArray[np.float32]
