@@ -94,7 +94,11 @@ class Samples:
         except FileNotFoundError:
             raise
         except (OSError, EOFError, zipfile.BadZipFile, ValueError) as error:
-            raise ValueError(f"{place} is no .npz or .npy file of plain arrays: {error}") from error
+            # numpy's advice for all that it does not know is to load it as a pickle, which would run what it holds
+            why = "" if "pickle" in str(error) else f" ({error})"
+            raise ValueError(
+                f"{place} is no .npz or .npy file of plain arrays{why}; write samples with numpy.savez"
+            ) from error
         arrays = self._alone(loaded, place) if isinstance(loaded, np.ndarray) else self._named(loaded, place)
         if arrays and all(array.ndim == self._rank(name, array) + 1 for name, array in arrays.items()):
             yield from self._split(arrays, place)
