@@ -143,7 +143,7 @@ def _version(tensor: Tensor) -> int:
 
 
 def _memory(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 def leaves_only_writes(code: CodeType, at: int, has_containers: bool) -> bool:
