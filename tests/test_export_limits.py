@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 import proto_schema as ps
 import purexport
@@ -75,3 +76,12 @@ def test_a_thread_that_exports_and_one_that_loads(tmp_path: Path) -> None:
     thread.join(60)
     assert problems == [] and not thread.is_alive()
     assert all(len(one.graph.node) == len(made[0].graph.node) for one in made if one.graph and made[0].graph)
+
+
+@pytest.mark.parametrize("route", ["trace", "export"])
+def test_a_weight_of_other_tensors(route: str) -> None:
+    """As torchao quantizes: there is no memory to write."""
+    model = nn.Linear(4, 3)
+    model.weight = nn.Parameter(TwoTensor(torch.ones(3, 4), torch.ones(3, 4)))
+    with pytest.raises(purexport.ExportError, match=r"weight 'weight' is a TwoTensor, .*unwrap_tensor_subclass"):
+        purexport.export(model, (torch.ones(2, 4),), capture=route)

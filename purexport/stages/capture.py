@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from typing import Any
+
+from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
 from proto_schema import operators
 from purexport.capture.choose import capture
 from purexport.capture.core import names
@@ -9,6 +15,7 @@ from purexport.capture.core.mode import copied, exporting, preserved, select_mod
 from purexport.capture.core.request import Captured, Request
 from purexport.capture.core.structures import counted
 from purexport.capture.export.route import plain_shapes
+from purexport.errors import ExportError
 from purexport.lowering.core.versions import takes_sequences
 from purexport.stages.run import Run
 
@@ -18,6 +25,7 @@ def capture_model(run: Run) -> Captured:
 
     Raises ExportError where no route takes the model, ValueError for names or axes that do not fit the model.
     """
+    _refuse_wrapped(run.model)
     options, weights = run.options, run.weights
     # the model runs on copies, because it may write to its arguments
     args, kwargs = weights.arguments(copied(run.arguments))
@@ -43,3 +51,20 @@ def capture_model(run: Run) -> Captured:
         named = names.order_inputs(captured.graph.inputs, run.model)
         names.name_inputs(named, options.input_names or ())
     return captured
+
+
+def _refuse_wrapped(model: Any) -> None:
+    """Raises ExportError for a weight that has no memory of its own, as torchao's have none.
+
+    Those that are spread over processes (DTensor) have an error of their own.
+    """
+    if not isinstance(model, nn.Module):
+        return
+    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        if is_traceable_wrapper_subclass(tensor) and not hasattr(tensor, "device_mesh"):
+            raise ExportError(
+                f"weight {name!r} is a {type(tensor).__name__}, which consists of other tensors; for a model that "
+                "torchao quantized call torchao.utils.unwrap_tensor_subclass(model) before the export, otherwise "
+                "replace the weight by a plain tensor",
+                code="weights-not-plain",
+            )
