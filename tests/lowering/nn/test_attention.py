@@ -82,7 +82,7 @@ ATTENTION = [
     Row(
         "attention-bfloat16",
         lambda q, k, v: functional.scaled_dot_product_attention(
-            q.bfloat16(), k.bfloat16(), v.bfloat16(), is_causal=True
+            q.to(torch.bfloat16), k.to(torch.bfloat16), v.to(torch.bfloat16), is_causal=True
         ).float(),
         *(f32(4, 3, 8, low=-6.0, high=6.0), f32(4, 6, 8, low=-6.0, high=6.0), f32(4, 6, 8, low=-6.0, high=6.0)),
         opsets=(13, 20),
