@@ -10,9 +10,10 @@ which a sign is free, are compared by what they compose. A value that torch itse
 (matrix_exp, and whatever it computes in half precision) passes too where it is nearer to torch's float64 result for
 the same inputs than torch's own. A complex tensor is a pair of real ones in a file. A name passes when all its
 samples pass. Names without a deterministic, dense result are listed apart. Each name runs in a process forked from
-this one, with a time limit a sample, so that a crash of the runtime costs one sample. Results are kept in a file of
-JSON lines, one a name, route, dtype and opset; a sweep that was stopped goes on where it was (`--fresh` begins
-again). `--peer` measures both exporters of torch.onnx by the same code. Needs Linux, onnxruntime and expecttest.
+this one, with a time limit a sample, and in a new one after a crash, so that a crash costs the samples of one run.
+Results are kept in a file of JSON lines, one a name, route, dtype and opset; a sweep that was stopped goes on where it
+was (`--fresh` begins again). `--peer` measures both exporters of torch.onnx by the same code. Needs Linux, onnxruntime
+and expecttest.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,7 @@ SECONDS = 90  # a sample
 MEMORY = 8 << 30  # a process
 ROUTES = ("trace", "export", "script")
 BFLOAT16 = 16  # its code in the format; numpy has no such type
+BFLOAT16_SINCE = 13  # the opset in which most operators took it
 PEERS = ("torch.onnx dynamo=False", "torch.onnx dynamo=True")
 DTYPES = (torch.float32, torch.int64, torch.bool)
 # torch's float32 is off by more than the bounds
@@ -357,79 +360,118 @@ def _line(error: Exception) -> str:
 # One name in a process of its own -------------------------------------------------------------------------------------
 
 
-def _child(pipe: Connection, name: str, entry: Any, dtype: torch.dtype, route: str, opset: int, options: Any) -> None:
-    """Send `("apart", why)`, or `("start", n)` and then one verdict a sample, and `("end", "")`."""
+@dataclass
+class Run:
+    """What is measured of a name at once, and what was found; `end` says that nothing is to come."""
+
+    dtype: torch.dtype
+    route: str
+    opset: int
+    verdicts: list[str] = field(default_factory=list)
+    apart: str = ""
+    end: bool = False
+
+    def record(self, name: str, every: int) -> dict[str, Any]:
+        found: dict[str, Any] = {"name": name, "route": self.route, "dtype": _named(self.dtype), "opset": self.opset}
+        if every > 1:
+            found["every"] = every
+        if self.apart:
+            found["apart"] = self.apart
+        return {**found, "verdicts": self.verdicts}
+
+
+def _child(pipe: Connection, name: str, entry: Any, runs: Sequence[Run], options: Any) -> None:
+    """Send, for each run, its `("apart", why)` or one `("verdict", why)` a sample, and then `("end", "")`."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
+    known: dict[torch.dtype, tuple[str, list[Sample]]] = {}
+    for run in runs:
+        if run.dtype not in known:
+            known[run.dtype] = _usable(name, entry, run.dtype, options)
+        apart, found = known[run.dtype]
+        if apart:
+            pipe.send(("apart", apart))
+        for sample in found:
+            verdict = judged(name, run.route, sample, run.opset)
+            pipe.send(("verdict", verdict))
+            if verdict and run.route in PEERS:
+                break  # one failure decides, and these are slow
+        pipe.send(("end", ""))
+
+
+def _usable(name: str, entry: Any, dtype: torch.dtype, options: Any) -> tuple[str, list[Sample]]:
+    """Why a name cannot be compared in a dtype, or empty and its samples."""
     try:
         found = samples(entry, dtype, options.samples, options.spread)
-        apart, found = set_apart(name, found) if found else ("no samples", [])
+        return set_apart(name, found) if found else ("no samples", [])
     except Exception as error:
-        apart = f"torch cannot run it: {_line(error)}"
-    if apart:
-        pipe.send(("apart", apart))
-        return
-    pipe.send(("start", len(found)))
-    for sample in found:
-        verdict = judged(name, route, sample, opset)
-        pipe.send(("verdict", verdict))
-        if verdict and route in PEERS:
-            break  # one failure decides, and these are slow
-    pipe.send(("end", ""))
+        return f"torch cannot run it: {_line(error)}", []
 
 
 class Job:
-    """A name on a route in a dtype at an opset, in its process."""
+    """A name in a process, for all of its runs; where the process dies, another one does the runs that are left.
 
-    def __init__(self, name: str, entry: Any, dtype: torch.dtype, route: str, opset: int, options: Any) -> None:
-        self.record: dict[str, Any] = {"name": name, "route": route, "dtype": _named(dtype), "opset": opset}
-        if options.every > 1:
-            self.record["every"] = options.every
-        self.verdicts: list[str] = []
+    A new process costs ten times what a run does: it copies the pages of this one as it touches them.
+    """
+
+    def __init__(self, name: str, entry: Any, runs: Sequence[Run], options: Any) -> None:
+        self.name, self.entry, self.options = name, entry, options
+        self.runs = list(runs)
+        self._start()
+
+    def _start(self) -> None:
         self.pipe, theirs = multiprocessing.Pipe(duplex=False)
         context = multiprocessing.get_context("fork")
-        self.process = context.Process(
-            target=_child, args=(theirs, name, entry, dtype, route, opset, options), daemon=True
-        )
+        left = [run for run in self.runs if not run.end]
+        arguments = (theirs, self.name, self.entry, left, self.options)
+        self.process = context.Process(target=_child, args=arguments, daemon=True)
         self.process.start()
         theirs.close()
         self.since = time.monotonic()
 
     def advance(self) -> bool:
-        """Take what the process says; True when it is done."""
+        """Take what the process says; True when all runs are done."""
+        run = next(run for run in self.runs if not run.end)
         try:
             if not self.pipe.poll():
-                return self._late()
+                return self._late(run)
             kind, value = self.pipe.recv()
         except EOFError:
             self.process.join()
-            return self._done(f"crash: the process ended with {self.process.exitcode}")
+            return self._died(run, f"crash: the process ended with {self.process.exitcode}")
         self.since = time.monotonic()
         if kind == "apart":
-            self.record["apart"] = value
+            run.apart = value
         elif kind == "verdict":
-            self.verdicts.append(value)
-        return kind in ("apart", "end") and self._done("")
+            run.verdicts.append(value)
+        else:
+            run.end = True
+        if not all(other.end for other in self.runs):
+            return False
+        self.process.join()
+        return True
 
-    def _late(self) -> bool:
+    def _late(self, run: Run) -> bool:
         if time.monotonic() - self.since < SECONDS:
             return False
         self.process.kill()
-        return self._done(f"time: more than {SECONDS} s")
-
-    def _done(self, last: str) -> bool:
         self.process.join()
-        if last:
-            self.verdicts.append(last)
-        self.record["verdicts"] = self.verdicts
-        return True
+        return self._died(run, f"time: more than {SECONDS} s")
+
+    def _died(self, run: Run, why: str) -> bool:
+        run.verdicts.append(why)
+        run.end = True
+        if all(other.end for other in self.runs):
+            return True
+        self._start()
+        return False
 
 
-def sweep(jobs: Sequence[tuple[str, Any, torch.dtype, str, int]], options: Any, results: Path) -> None:
+def sweep(jobs: Sequence[tuple[str, Any, list[Run]]], options: Any, results: Path) -> None:
     """Run the jobs, `options.processes` at a time, and append each record to `results`."""
     waiting, running, done = list(jobs)[::-1], [], 0
     with results.open("a") as file:
@@ -438,16 +480,17 @@ def sweep(jobs: Sequence[tuple[str, Any, torch.dtype, str, int]], options: Any, 
                 running.append(Job(*waiting.pop(), options))
             wait([job.pipe for job in running], timeout=1)
             for job in list(running):
-                if job.advance():
-                    running.remove(job)
-                    file.write(json.dumps(job.record) + "\n")
-                    file.flush()
-                    done += 1
-                    bad = next(filter(None, job.verdicts), "")
-                    if bad or done % 50 == 0:
-                        print(
-                            f"{done}/{len(jobs)}  {job.record['name']}  {job.record['route']}  {bad[:150]}", flush=True
-                        )
+                if not job.advance():
+                    continue
+                running.remove(job)
+                done += 1
+                for run in job.runs:
+                    file.write(json.dumps(run.record(job.name, options.every)) + "\n")
+                    if bad := next(filter(None, run.verdicts), ""):
+                        print(f"{job.name}  {run.route}  {_named(run.dtype)}  {run.opset}  {bad[:150]}", flush=True)
+                file.flush()
+                if done % 50 == 0:
+                    print(f"{done} of {len(jobs)} names", flush=True)
 
 
 Key = tuple[str, str, str, int]
@@ -504,15 +547,19 @@ def main() -> None:
     known = known_results(results)
     routes = PEERS if options.peer else options.routes
     jobs = []
-    for route, opset, (name, entry) in itertools.product(routes, options.opsets, entries.items()):
-        for dtype in _dtypes_of(entry, options.dtypes):
+    for name, entry in entries.items():
+        runs = []
+        for dtype, route, opset in itertools.product(_dtypes_of(entry, options.dtypes), routes, options.opsets):
+            if dtype is torch.bfloat16 and opset < BFLOAT16_SINCE:
+                continue
             before = known.get((name, route, _named(dtype), opset))
             wanted = options.fresh or before is None
             if options.failed:
                 wanted = before is not None and any(before["verdicts"])
             if wanted:
-                jobs.append((name, entry, dtype, route, opset))
-    jobs.sort(key=lambda job: (options.dtypes or [_named(job[2])]).index(_named(job[2])))
+                runs.append(Run(dtype, route, opset))
+        if runs:
+            jobs.append((name, entry, runs))
     _import_early(options.peer)
     sweep(jobs, options, results)
     known = known_results(results)

@@ -16,10 +16,9 @@ ELSEWHERE = ("as_strided.partial_views", "hash_tensor", "tensor_split")
 _HEAD = """# Coverage by dtype
 
 `python benchmarks/coverage.py --dtypes float64 ... --opsets 20 ... --write` writes this page; do not edit it. It takes
-the names of torch's operator and module databases that torch computes in a dtype, two samples each by trace and one by
-torch.export. It exports each sample, runs the file in ONNX Runtime, and compares dtypes, shapes and values with torch
-in the same dtype. A name passes when all its samples pass. Where the table says so, only every n-th name was taken
-(`--every`), with one sample. Rows may be of different days.
+the names of torch's operator and module databases that torch computes in a dtype, two samples each. It exports each
+sample, runs the file in ONNX Runtime, and compares dtypes, shapes and values with torch in the same dtype. A name
+passes when all its samples pass. Where the table says so, only every n-th name was taken (`--every`), with one sample.
 
 Integers and booleans must be equal. The bounds for others are relative and absolute: 1e-9 and 1e-10 for float64, 1e-4
 and 1e-5 for the parts of complex64, 2**-8 for float16 and 2**-5 for bfloat16. The last two are four units in the last

@@ -43,7 +43,7 @@ def hidden_sources(call: Call) -> list[Value]:
     """The arguments that a result of a composite operator aliases although its schema does not say so."""
     if fact_of(call.target).aliases is Aliases.UNTOLD:
         return list(values_in(call.args.values()))
-    if not _is_composite(call.target):
+    if not call.outputs or not _is_composite(call.target):
         return []
     result, made = _on_meta(call)
     results = result if isinstance(result, (list, tuple)) else [result]

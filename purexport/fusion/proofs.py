@@ -21,8 +21,7 @@ from purexport.errors import VerificationError
 from purexport.fusion.definitions import DEFINITIONS
 from purexport.fusion.expressions import Expressions, shape_of
 
-# of the largest number; what is computed in another order is as far apart as rounding makes it
-_BOUNDS = {torch.float64: 1e-9, torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+_ROUNDING = 0.6  # the power of a type's epsilon: as far apart, of the largest number, another order of sums may be
 _NUMBERS = ("aten::ScalarImplicit", "aten::Int", "aten::IntImplicit")
 
 
@@ -225,4 +224,4 @@ def _difference(old: Any, new: Any) -> str | None:
         return None
     one, other = old.double(), new.double()
     apart = torch.where(one == other, 0.0, (one - other).abs()).max() / one.abs().max().clamp(min=1e-6)
-    return None if apart <= _BOUNDS.get(old.dtype, 1e-1) else f"numbers differ by {float(apart):.2g} of the largest"
+    return None if apart <= torch.finfo(old.dtype).eps ** _ROUNDING else f"numbers differ by {float(apart):.2g} of the largest"

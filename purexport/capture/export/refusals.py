@@ -26,6 +26,7 @@ from purexport.capture.core import row_loops
 from purexport.capture.core.request import refuse_output
 from purexport.capture.core.single_calls import recorded_in_other_forms
 from purexport.capture.core.structures import Node, Path, apart
+from purexport.capture.export.constants import decided_by_constants
 from purexport.capture.export.specs import Place, Relation
 from purexport.errors import ExportError
 from purexport.shapes.failures import code_of
@@ -164,7 +165,8 @@ class Watch:
         return result
 
     def _decided(self, node: Any) -> bool | None:
-        """The answer to a question about sizes that only the data decides, where all but the smallest sizes agree.
+        """The answer to a question that torch leaves to the data, where constants decide it, or where it is about sizes
+        and all but the smallest agree.
 
         None for a question about other data, and for one that depends on the size.
         """
@@ -174,13 +176,15 @@ class Watch:
         if asking in _EITHER_WAY:
             return _EITHER_WAY[asking]
         if not free_unbacked_symbols(condition) <= shapes.size_like:
-            return None
+            constant = decided_by_constants(condition)
+            if constant is not None:
+                _check(node, constant)
+            return constant
         holds = holds_but_for_the_smallest(condition)
         if not holds and not holds_but_for_the_smallest(sympy.Not(condition)):
             return None
         self.decided.setdefault(condition, (holds, self._source(frames)))
-        symbolic = torch.SymBool(node)  # type: ignore[no-untyped-call]
-        torch._check(symbolic if holds else torch.sym_not(symbolic))  # type: ignore[no-untyped-call]
+        _check(node, holds)
         return holds
 
     def _look(self) -> None:
@@ -235,6 +239,12 @@ def _hold(condition: Any) -> None:
     """Tell torch what holds of its symbolic sizes; numbers were compared before."""
     if isinstance(condition, torch.SymBool):
         torch._check(condition)  # type: ignore[no-untyped-call]
+
+
+def _check(node: Any, holds: bool) -> None:
+    """Tell torch the answer to a question, so that it does not ask again."""
+    symbolic = torch.SymBool(node)  # type: ignore[no-untyped-call]
+    torch._check(symbolic if holds else torch.sym_not(symbolic))  # type: ignore[no-untyped-call]
 
 
 def _function(frame: FrameType) -> str:

@@ -92,6 +92,9 @@ def scaled_dot_product_attention(
         )
         result = op.Attention(query, key, value, attn_mask=mask, is_causal=int(is_causal), scale=scale)
         return result if attn_mask is None else _without_hidden(op, result, attn_mask)
+    # torch keeps what lies between in float32; rounded to the 8 bits of bfloat16, scores shift whole results
+    given = query.dtype
+    query, key, value = (op.cast(item, _between(item.dtype)) for item in (query, key, value))
     if enable_gqa:
         key, value = (each_for_queries(op, item, query) for item in (key, value))
     scores = scores_of(op, query, key, scale)
@@ -99,7 +102,12 @@ def scaled_dot_product_attention(
         scores = op.Where(_causal(op, query, key), scores, op.like(-math.inf, scores))
     weights = op.Softmax(_masked(op, scores, attn_mask), axis=query.rank - 1)
     result = op.MatMul(dropout(op, weights, dropout_p, True) if dropout_p > 0 else weights, value)
+    result = op.cast(result, given)
     return result if attn_mask is None else _without_hidden(op, result, attn_mask)
+
+
+def _between(dtype: int | None) -> int | None:
+    return dtypes.FLOAT if dtype == dtypes.BFLOAT16 else dtype
 
 
 def _has_four_axes(*operands: Value) -> bool:

@@ -108,3 +108,75 @@ def test_a_question_that_splits_larger_sizes_is_refused(function: Callable[..., 
     with pytest.raises(purexport.ExportError, match=rf"test_data_dependent.py:{line}\b") as caught:
         purexport.export(function, detections(12, 0), dynamic_axes=AXES, capture="export")
     assert caught.value.code == "data-dependent"
+
+
+def any_of_ones(x: Tensor) -> Any:
+    return x * 2 if (torch.ones(x.shape[:1]) > 0).any().item() else x
+
+
+def any_below(x: Tensor) -> Any:
+    return x * 2 if torch.ones(x.shape[:1]).lt(0).any() else x
+
+
+def number_of_a_table(x: Tensor) -> Any:
+    return x * 2 if torch.arange(5).sum().item() > 9.5 else x
+
+
+def written_through_a_view(x: Tensor) -> Any:
+    mask = torch.zeros(2, 3)
+    mask.select(0, 1)[1] = 1
+    return x * 2 if mask.any() else x
+
+
+def written_afterwards(x: Tensor) -> Any:
+    mask = torch.zeros(3)
+    seen = mask.any()
+    mask[1] = 1
+    return x * 2 if seen else x
+
+
+def written_where_a_table_says(x: Tensor) -> Any:
+    mask = torch.ones(3)
+    mask[mask == torch.tensor([1.0, 2.0, 1.0])] = torch.tensor(-1.0)
+    return x * 2 if (mask > 0).sum() == 1 else x
+
+
+CONSTANTS = (
+    any_of_ones,
+    any_below,
+    number_of_a_table,
+    written_through_a_view,
+    written_afterwards,
+    written_where_a_table_says,
+)
+
+
+@pytest.mark.parametrize("function", CONSTANTS)
+def test_a_question_about_constants_is_answered(function: Callable[..., Any]) -> None:
+    """torch.export knows no numbers, also where none of them come from the data."""
+    x = torch.randn(3, 2)
+    program = purexport.export(function, (x,), capture="export")
+    assert not program.report.warnings
+    compare_with_torch(function, program.model_proto.SerializeToString(), (x,), {})
+
+
+def random_mask(x: Tensor) -> Any:
+    return x * 2 if torch.rand(3).gt(0.5).any() else x
+
+
+def written_with_data(x: Tensor) -> Any:
+    mask = torch.zeros(3)
+    mask[1:].select(0, 0).copy_(x[0, 0])
+    return x * 2 if mask.any() else x
+
+
+def ones_of_the_length(x: Tensor) -> Any:
+    return x * 2 if torch.ones(x.shape[0]).sum() > 2 else x
+
+
+@pytest.mark.parametrize("function", [random_mask, written_with_data, ones_of_the_length])
+def test_a_question_about_other_numbers_is_refused(function: Callable[..., Any]) -> None:
+    axes = {"x": {0: "n"}} if function is ones_of_the_length else None
+    with pytest.raises(purexport.ExportError, match="decides on the content of a tensor") as caught:
+        purexport.export(function, (torch.ones(3, 2),), capture="export", dynamic_axes=axes)
+    assert caught.value.code == "data-dependent"

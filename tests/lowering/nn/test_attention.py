@@ -79,6 +79,15 @@ ATTENTION = [
         opsets=[opset for opset in OPSETS if opset >= 11],
     ),
     Row("attention-half", attend, f16(1, 2, 3, 4), f16(1, 2, 3, 4), f16(1, 2, 3, 4)),
+    Row(
+        "attention-bfloat16",
+        lambda q, k, v: functional.scaled_dot_product_attention(
+            q.to(torch.bfloat16), k.to(torch.bfloat16), v.to(torch.bfloat16), is_causal=True
+        ).float(),
+        *(f32(4, 3, 8, low=-6.0, high=6.0), f32(4, 6, 8, low=-6.0, high=6.0), f32(4, 6, 8, low=-6.0, high=6.0)),
+        opsets=(13, 20),
+        trap="torch keeps the scores in float32",
+    ),
     Row("attention-double", attend, f64(1, 2, 3, 4), f64(1, 2, 3, 4), f64(1, 2, 3, 4)),
 ]
 
