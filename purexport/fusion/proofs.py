@@ -224,4 +224,5 @@ def _difference(old: Any, new: Any) -> str | None:
         return None
     one, other = old.double(), new.double()
     apart = torch.where(one == other, 0.0, (one - other).abs()).max() / one.abs().max().clamp(min=1e-6)
-    return None if apart <= torch.finfo(old.dtype).eps ** _ROUNDING else f"numbers differ by {float(apart):.2g} of the largest"
+    bound = torch.finfo(old.dtype).eps ** _ROUNDING
+    return None if apart <= bound else f"numbers differ by {float(apart):.2g} of the largest"
