@@ -213,8 +213,19 @@ class Checks:
 def _check_row(name: str, row: Stored, content: bytes, path: str) -> None:
     name.encode("utf-8", "surrogatepass")
     payload = row.payload
+    _check_inside(payload, content, path)
+    if payload.nbytes <= READ:
+        data = payload.tobytes()
+        if len(data) != payload.nbytes:
+            raise Violation("a tensor has another size than it says")
+        if isinstance(payload, FileRange) and data != content[payload.offset : payload.offset + payload.nbytes]:
+            raise Violation("a tensor's bytes are not those of its range")
+
+
+def _check_inside(payload: Payload, content: bytes, path: str) -> None:
     if isinstance(payload, FileRange):
-        _check_inside(payload, content, path)
+        if payload.source != path or payload.offset + payload.nbytes > len(content):
+            raise Violation("a range lies outside of the file")
     elif isinstance(payload, StridedPayload):
         _check_inside(payload.base, content, path)
     elif isinstance(payload, BlocksPayload):
@@ -224,18 +235,6 @@ def _check_row(name: str, row: Stored, content: bytes, path: str) -> None:
             _check_inside(source, content, path)
     elif not isinstance(payload, MemoryPayload):
         raise Violation("a tensor is in no file")
-    if payload.nbytes <= READ:
-        data = payload.tobytes()
-        if len(data) != payload.nbytes:
-            raise Violation("a tensor has another size than it says")
-        if isinstance(payload, FileRange) and data != content[payload.offset : payload.offset + payload.nbytes]:
-            raise Violation("a tensor's bytes are not those of its range")
-
-
-def _check_inside(found: Payload, content: bytes, path: str) -> None:
-    assert isinstance(found, FileRange)
-    if found.source != path or found.offset + found.nbytes > len(content):
-        raise Violation("a range lies outside of the file")
 
 
 SAFETENSORS = Checks(".safetensors", JSON_FRAGMENTS, _safetensors)

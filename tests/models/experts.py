@@ -137,7 +137,7 @@ class GroupedByTorch(Grouped):
 
 
 class ByHits(Experts):
-    """A loop over the experts that have tokens: no capture can follow how often it runs."""
+    """A loop over the experts that have tokens: the data decides how often it runs."""
 
     def mix(self, flat: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
         result = torch.zeros_like(flat)
@@ -157,7 +157,7 @@ CASES = [
         {0: {0: "batch", 1: "length"}},
         {"batch": 2, "length": 5},
         [{"batch": 1, "length": 1}, {"batch": 3, "length": 11}],
-        min_opset=16 if name == "index-add" else 13,
+        min_opset=16 if name in ("index-add", "hits") else 13,
         routes=("trace",) if name == "grouped-by-torch" else ROUTES,
     )
     for name, make in (
@@ -168,5 +168,6 @@ CASES = [
         ("capacity", Capacity),
         ("grouped", Grouped),
         ("grouped-by-torch", GroupedByTorch),
+        ("hits", ByHits),
     )
 ]

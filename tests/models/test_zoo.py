@@ -102,23 +102,6 @@ def test_model_says_something(case: Case) -> None:
     assert torch.isfinite(first).sum() > 0
 
 
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize(("route", "code"), [("trace", "size-not-known"), ("export", "data-dependent")])
-def test_loop_over_hit_experts_is_refused(route: str, code: str, dynamic: bool) -> None:
-    """Its number of steps is that of the example: another routing would be computed wrongly."""
-    axes = {"x": {0: "batch", 1: "length"}} if dynamic else None
-    with pytest.raises(purexport.ExportError) as caught:
-        purexport.export(
-            experts.ByHits().eval(),
-            (torch.randn(2, 5, experts.WIDTH),),
-            input_names=["x"],
-            dynamic_axes=axes,
-            capture=route,
-        )
-    assert caught.value.code == code
-
-
 @pytest.mark.parametrize("opset", [13, 23])
 @pytest.mark.parametrize("route", ["trace", "export"])
 @pytest.mark.parametrize("name", streams.STATEFUL)
