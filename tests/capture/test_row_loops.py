@@ -92,6 +92,23 @@ def test_loop(row: str, route: str) -> None:
         compare(program, model, (torch.randn(size, 8),))
 
 
+def behind_a_loop(self: Any, x: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
+    result = plain(self, x, weights, mask)
+    for row in self.gate.weight + 0 * x[0]:
+        result = result + row
+    return result
+
+
+def test_other_loops_are_warned_of() -> None:
+    """torch's warning of rows goes with the loop that has all of them, and with no other one."""
+    example = (torch.randn(1, 8),)
+    for body, count in ((plain, 0), (behind_a_loop, 1)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            purexport.export(Mixture(body).eval(), example, capture="trace")
+        assert sum("Iterating over a tensor" in str(item.message) for item in caught) == count
+
+
 def hidden(self: Any, x: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
     out = x - 1.0
     for _ in (mask.sum((-1, -2)) > 0).nonzero():

@@ -272,8 +272,10 @@ class _Visible:
 
     def _rows(self, function: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         found = self.rows.call(function, name, args, kwargs)
-        if isinstance(found, Iterator):  # all rows are there, and the warning was of those of the example
-            self.caught[:] = [item for item in self.caught if not _is_of_rows(item)]
+        if isinstance(found, Iterator):  # all rows are there, and the last warning was of those of the example
+            last = next((place for place in reversed(range(len(self.caught))) if _is_of_rows(self.caught[place])), None)
+            if last is not None:
+                del self.caught[last]
         return found
 
     def _chosen(self, name: str, tensor: torch.Tensor) -> bool | None:
