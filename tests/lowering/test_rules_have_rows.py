@@ -27,6 +27,7 @@ TESTED_ELSEWHERE: dict[str, str] = dict.fromkeys(NUMBERS, "tests/lowering/test_n
     "prim::Uninitialized": "tests/functionalize/test_blocks.py",
     "aten::batch_norm@training": "tests/models/test_training.py",
     "purexport_llm::group_query_attention": "tests/language/test_fusion.py",
+    "purexport_llm::mixture": "tests/language/test_fusion.py",
     "purexport_llm::rotary_embedding": "tests/language/test_fusion.py",
     "purexport_llm::skip_norm": "tests/language/test_fusion.py",
 }

@@ -1,6 +1,6 @@
 """Weights in fewer bits at large sizes: seconds and memory beside `cp` of the source and ONNX Runtime's quantizer.
 
-    python benchmarks/quantization.py [--works 7b casts 1b] [--repeat 1] [--layers 32] [--folder DIR]
+    python benchmarks/quantized_files.py [--works 7b casts 1b] [--repeat 1] [--layers 32] [--folder DIR]
 
 `7b` has the sizes of Llama 2 7B in bfloat16, `casts` some layers of it in float32. Their checkpoints have no values:
 the bytes are a hole in the file, so that reading costs no disk. A file `m.onnx` beside the checkpoint refers to it, and
