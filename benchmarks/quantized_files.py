@@ -2,10 +2,11 @@
 
     python benchmarks/quantized_files.py [--works 7b casts 1b] [--repeat 1] [--layers 32] [--folder DIR]
 
-`7b` has the sizes of Llama 2 7B in bfloat16, `casts` some layers of it in float32. Their checkpoints have no values:
-the bytes are a hole in the file, so that reading costs no disk. A file `m.onnx` beside the checkpoint refers to it, and
+`7b` has the sizes of Llama 2 7B in bfloat16, `casts` some layers of it in float32, both with random values. (A file
+with holes would not do: `cp` does not read them.) A file `model.onnx` beside the checkpoint refers to it, and
 `purexport quantize` makes another file of that; `llm` is `language_model(quantize="int4")` of the checkpoint itself.
-`cp` gets the same checkpoint with `--sparse=never`. What is written is brought to the disk in all cases.
+What is written is brought to the disk in all cases. How much of the source the kernel still holds differs from run to
+run: repeat.
 `1b` has the sizes of Llama 3.2 1B in float16 with random values, as products `[K, N]`, which ONNX Runtime's
 `MatMulNBitsQuantizer` takes; codes and scales of both files are compared.
 Each measurement is a process of its own, whose seconds, processor time and peak (all of the process, interpreter and
@@ -106,7 +107,23 @@ def layout_of_7b(folder: Path, layers: int, dtype: str) -> Path:
     folder.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", MAKE, str(folder), str(layers), dtype], check=True, env=environment)
+    for path in folder.glob("*.safetensors"):
+        fill(path, dtype)
     return folder / "model.onnx"
+
+
+def fill(path: Path, dtype: str) -> None:
+    """Writes random numbers over the tensors of a .safetensors, a block of them again and again."""
+    numbers = np.random.default_rng(0).standard_normal(1 << 20, np.float32) * np.float32(0.02)
+    block = np.ascontiguousarray(numbers.view("<u2")[1::2]) if dtype == "bfloat16" else numbers
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        at = 8 + int.from_bytes(file.read(8), "little")
+        file.seek(at)
+        while at < size:
+            part = np.roll(block, at % 977).tobytes()[: size - at]
+            file.write(part)
+            at += len(part)
 
 
 def layout_of_1b(folder: Path) -> Path:
@@ -167,7 +184,7 @@ def contenders(work: str, top: Path, layers: int) -> Iterator[tuple[str, Command
         return
     model = layout_of_7b(source, layers, "bfloat16" if work == "7b" else "float32")
     checkpoint = [str(path) for path in sorted(source.glob("*.safetensors"))]
-    yield "cp", ["cp", "--sparse=never", *checkpoint, str(out)]
+    yield "cp", ["cp", *checkpoint, str(out)]
     if work == "casts":
         yield from ((kind, quantizing(model, out, kind)) for kind in ("float16", "bfloat16", "int8"))
         return

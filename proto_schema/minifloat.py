@@ -19,6 +19,8 @@ import numpy.typing as npt
 
 __all__ = ["FORMATS", "Format", "bfloat16_codes", "codes", "float8e8m0_codes"]
 
+_BLOCK = 1 << 15  # elements that are computed at once: what they take fits into a cache
+
 
 @dataclass(frozen=True, slots=True)
 class Format:
@@ -76,14 +78,25 @@ def codes(values: npt.ArrayLike, form: Format) -> npt.NDArray[np.uint8]:
 
 def bfloat16_codes(values: npt.ArrayLike) -> npt.NDArray[np.uint16]:
     """The upper halves of the values as float32, nearest, ties to even; a NaN becomes the quiet one of its sign."""
-    singles = _singles(values)
-    bits = singles.view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    found: npt.NDArray[np.uint16] = rounded.astype(np.uint16)
-    nans = np.isnan(singles)
-    if nans.any():
-        found = np.where(nans, bits >> 16 & 0x8000 | 0x7FC0, found).astype(np.uint16)
-    return found
+    singles = np.asarray(values)
+    if singles.dtype != np.float32:
+        singles = _singles(singles)
+    flat = np.ascontiguousarray(singles).reshape(-1)
+    found = np.empty(flat.shape, np.uint16)
+    room = np.empty(min(flat.size, _BLOCK), np.uint32)  # new memory for each step would take longer than the step
+    for start in range(0, flat.size, _BLOCK):
+        part = flat[start : start + _BLOCK]
+        bits, rounded = part.view(np.uint32), room[: part.size]
+        np.right_shift(bits, 16, out=rounded)
+        rounded &= 1
+        rounded += 0x7FFF
+        rounded += bits
+        rounded >>= 16
+        nans = np.isnan(part)
+        if nans.any():
+            np.copyto(rounded, bits >> 16 & 0x8000 | 0x7FC0, where=nans)
+        found[start : start + _BLOCK] = rounded
+    return found.reshape(singles.shape)
 
 
 def float8e8m0_codes(values: npt.ArrayLike) -> npt.NDArray[np.uint8]:

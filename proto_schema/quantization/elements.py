@@ -22,7 +22,9 @@ def singles(data: memoryview, dtype: int) -> Floats:
     """A copy of elements as float32; `dtype` is one of `FLOATS`. A DOUBLE beyond its range becomes infinite."""
     row = DTYPES[dtype]
     if dtype == TensorProto.BFLOAT16:
-        return (np.frombuffer(data, row.codes).astype(np.uint32) << 16).view(np.float32)
+        bits = np.frombuffer(data, row.codes).astype(np.uint32)
+        bits <<= 16
+        return bits.view(np.float32)
     with np.errstate(over="ignore"):
         return np.frombuffer(data, row.numpy).astype(np.float32)
 
