@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from purexport.fusion.attention import group_query_attention
 from purexport.fusion.experts import mixture_of_experts
 from purexport.fusion.norms import bare_rms_norm, rms_norm, skip_norm
-from purexport.fusion.packed import gated_products
 from purexport.fusion.products import fused_attention, written_attention
 from purexport.fusion.rewriting import Row
 from purexport.fusion.rotary import partial_rotary, rotary, split_rotary
@@ -33,7 +32,6 @@ def rows_of(target: str, positions: int) -> Sequence[Row]:
         *_PATTERNS,
         group_query_attention(positions, lengths=target == "onnxruntime-genai"),
         skip_norm,
-        gated_products,
         mixture_of_experts,
         tokens_first,
     )

@@ -110,20 +110,6 @@ def norm_of_a_row_added(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     return root_mean_square(x[:1] + y, weight)
 
 
-class Gated(nn.Module):
-    """A gated layer behind the attention; `apart` has its products of different inputs."""
-
-    def __init__(self, activation: Any, biases: bool = False, apart: bool = False) -> None:
-        super().__init__()
-        size = HEADS * WIDTH
-        self.gate, self.up = nn.Linear(size, 24, biases), nn.Linear(size, 24, biases)
-        self.down = nn.Linear(24, size)
-        self.activation, self.apart = activation, apart
-
-    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-        return self.down(self.up(x if self.apart else y) * self.activation(self.gate(y)))  # type: ignore[no-any-return]
-
-
 class Experts(nn.Module):
     """Experts behind the attention, of which a router chooses two; `signed` has weights that may be negative."""
 

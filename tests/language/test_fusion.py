@@ -17,8 +17,8 @@ from tests.language import decoder as parts
 from tests.tolerances import CHAIN, assert_near
 
 NORM, ROTARY, ATTENTION, SKIP, TOKENS = "rms_norm", "rotary", "group_query_attention", "skip_norm", "tokens_first"
-GATED, EXPERTS = "gated_products", "mixture_of_experts"
-OF_RUNTIME = {ATTENTION, SKIP, TOKENS, GATED, EXPERTS}  # rows that the standard has not
+EXPERTS = "mixture_of_experts"
+OF_RUNTIME = {ATTENTION, SKIP, TOKENS, EXPERTS}  # rows that the standard has not
 HALVES = (parts.root_mean_square, parts.in_halves, parts.recorded)
 
 # id: (norm, rotary embedding, attention, options of the decoder, what the rows find for onnxruntime)
@@ -43,9 +43,6 @@ ROWS: dict[str, tuple[Any, Any, Any, dict[str, Any], dict[str, int]]] = {
     "behind-a-sum": (*HALVES, {"behind": parts.norm_of_a_sum}, {NORM: 2, ROTARY: 2, ATTENTION: 1, SKIP: 1, TOKENS: 1}),
     "layer-norm-behind-a-sum": (*HALVES, {"behind": parts.layer_norm_of_a_sum}, {NORM: 1, ROTARY: 2, ATTENTION: 1, SKIP: 1, TOKENS: 1}),
     "behind-a-row-added": (*HALVES, {"behind": parts.norm_of_a_row_added}, {NORM: 2, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
-    "gated": (*HALVES, {"behind": parts.Gated(torch.nn.functional.silu)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, GATED: 1}),
-    "gated-with-biases": (*HALVES, {"behind": parts.Gated(torch.nn.functional.gelu, biases=True)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, GATED: 1}),
-    "gated-by-another-input": (*HALVES, {"behind": parts.Gated(torch.nn.functional.silu, apart=True)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1}),
     "experts": (*HALVES, {"behind": parts.Experts(False, False)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, EXPERTS: 1}),
     "experts-in-turns": (*HALVES, {"behind": parts.Experts(True, True, 7.0)}, {NORM: 1, ROTARY: 2, ATTENTION: 1, TOKENS: 1, EXPERTS: 1}),
 }  # fmt: skip
@@ -122,7 +119,6 @@ WRONG: dict[str, tuple[str, str, str, Callable[[Any], Any]]] = {
     "sum": ("behind-a-sum", SKIP, "eps", lambda eps: 0.1),
     "experts": ("experts", EXPERTS, "alpha", lambda alpha: alpha + 0.1),
     "limit": ("experts-in-turns", EXPERTS, "limit", lambda limit: limit / 20),
-    "gate": ("gated", GATED, "tensors", lambda weights: weights[::-1]),
 }  # fmt: skip
 
 
