@@ -1,12 +1,13 @@
 """A folder with a language model of 7 billion parameters: seconds and memory of `language_model`, beside `cp`.
 
-    python benchmarks/language_large.py [--layers 32] [--dtype float16] [--folder DIR]
+    python benchmarks/language_large.py [--layers 32] [--dtype float16] [--repeat 2] [--folder DIR]
 
-The checkpoint has the true sizes of Llama 2 7B (two .safetensors files and an index) and no values: its bytes are a
-hole in the file.  `copy` writes a folder with its own data, `reference` a file beside the checkpoint that refers to it.
-Each runs in a process of its own.  Memory is the growth of the resident set over transformers and torch, by the
-kernel's high-water mark.  `cp` gets the same files with `--sparse=never`, so that it writes as many bytes, and what it
-wrote is brought to the disk, as a save does.  Needs Linux, transformers and 30 GB of disk.
+The checkpoint has the true sizes of Llama 2 7B (two .safetensors files and an index) and random values.  (A file with
+holes would not do: `cp` does not read them.)  `copy` writes a folder with its own data, `reference` a file beside the
+checkpoint that refers to it, which takes as long as the capture.  Each runs in a process of its own.  Memory is the
+growth of the resident set over transformers and torch, by the kernel's high-water mark.  `cp` gets the same files, and
+what it wrote is brought to the disk, as a save does.  `copy` and `cp` take turns.  Needs Linux, transformers and 30 GB
+of disk.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -36,7 +38,7 @@ SHARDS = 2
 
 
 def checkpoint(folder: Path, layers: int, dtype: torch.dtype) -> None:
-    """A folder as `save_pretrained` writes it, without values."""
+    """A folder as `save_pretrained` writes it; its values are a random block again and again."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(num_hidden_layers=layers, dtype=dtype, architectures=["LlamaForCausalLM"])
@@ -45,6 +47,8 @@ def checkpoint(folder: Path, layers: int, dtype: torch.dtype) -> None:
         shapes = {name: list(item.shape) for name, item in LlamaForCausalLM._from_config(config).named_parameters()}
     names = list(shapes)
     kind, width = DTYPES[onnx_code(dtype)].safetensors, dtype.itemsize
+    numbers = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0)) * 0.02
+    block = numbers.to(dtype).view(torch.uint8).numpy()
     index = {}
     for shard in range(SHARDS):
         path = folder / f"model-{shard + 1:05}-of-{SHARDS:05}.safetensors"
@@ -58,7 +62,9 @@ def checkpoint(folder: Path, layers: int, dtype: torch.dtype) -> None:
         text += b" " * (-len(text) % 8)
         with path.open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
-            file.truncate(8 + len(text) + at)
+            for start in range(0, at, block.nbytes):
+                rolled = np.roll(block, start // block.nbytes % 977 * width)
+                file.write(rolled[: at - start].data)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
 
 
@@ -83,6 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--dtype", default="float16")
+    parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="where the files are written (default: for temporary files)")
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
@@ -95,14 +102,17 @@ def main() -> None:
         source.mkdir()
         checkpoint(source, chosen.layers, getattr(torch, chosen.dtype))
         size = sum(path.stat().st_size for path in source.iterdir())
-        print(f"{size / 1e9:.2f} GB")
-        for how, out in (("reference", source), ("copy", Path(place, "out"))):
-            subprocess.run([sys.executable, __file__, "--measure", str(source), str(out), how], check=True)
-        shutil.rmtree(Path(place, "out"))
-        begun = time.perf_counter()
-        subprocess.run(["cp", "-r", "--sparse=never", str(source), str(Path(place, "copied"))], check=True)
-        subprocess.run(["sync", *map(str, Path(place, "copied").iterdir())], check=True)
-        print(f"{'cp, sync':10} {time.perf_counter() - begun:7.2f} s")
+        print(f"{size / 1e9:.2f} GB", flush=True)
+        out = Path(place, "out")
+        subprocess.run([sys.executable, __file__, "--measure", str(source), str(source), "reference"], check=True)
+        for _ in range(chosen.repeat):
+            begun = time.perf_counter()
+            subprocess.run(["cp", "-r", str(source), str(out)], check=True)
+            subprocess.run(["sync", *map(str, out.iterdir())], check=True)
+            print(f"{'cp, sync':10} {time.perf_counter() - begun:7.2f} s", flush=True)
+            shutil.rmtree(out)
+            subprocess.run([sys.executable, __file__, "--measure", str(source), str(out), "copy"], check=True)
+            shutil.rmtree(out)
 
 
 if __name__ == "__main__":

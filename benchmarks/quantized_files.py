@@ -107,23 +107,7 @@ def layout_of_7b(folder: Path, layers: int, dtype: str) -> Path:
     folder.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", MAKE, str(folder), str(layers), dtype], check=True, env=environment)
-    for path in folder.glob("*.safetensors"):
-        fill(path, dtype)
     return folder / "model.onnx"
-
-
-def fill(path: Path, dtype: str) -> None:
-    """Writes random numbers over the tensors of a .safetensors, a block of them again and again."""
-    numbers = np.random.default_rng(0).standard_normal(1 << 20, np.float32) * np.float32(0.02)
-    block = np.ascontiguousarray(numbers.view("<u2")[1::2]) if dtype == "bfloat16" else numbers
-    size = path.stat().st_size
-    with path.open("r+b") as file:
-        at = 8 + int.from_bytes(file.read(8), "little")
-        file.seek(at)
-        while at < size:
-            part = np.roll(block, at % 977).tobytes()[: size - at]
-            file.write(part)
-            at += len(part)
 
 
 def layout_of_1b(folder: Path) -> Path:

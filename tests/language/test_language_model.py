@@ -84,7 +84,7 @@ def test_quantized(target: str, products: str, tmp_path: Path) -> None:
     report = purexport.language_model(model, tmp_path, target, quantize={"type": "int4", "smallest": 512}, verify=True)
     assert report.difference is not None and report.difference < 1e-4
     found = operators(tmp_path)
-    assert found.count(products) == (2 * 4 + 1 if target == "onnxruntime" else 2 * 7 + 1)
+    assert found.count(products) == (2 * 5 + 1 if target == "onnxruntime" else 2 * 7 + 1)
     assert found.count("GroupQueryAttention" if target == "onnxruntime" else "Attention") == 2
 
 
@@ -115,7 +115,7 @@ def test_a_folder_in_codes(tmp_path: Path) -> None:
     scheme = {"type": "int4", "exclude": "*lm_head*", "smallest": 512}
     report = purexport.language_model(source, tmp_path / "to", "onnxruntime", quantize=scheme, verify=True)
     assert report.difference is not None and report.difference < 1e-4
-    assert operators(tmp_path / "to").count("MatMulNBits") == 2 * 4
+    assert operators(tmp_path / "to").count("MatMulNBits") == 2 * 5
     held = ps.load(tmp_path / "to" / "model.onnx")
     assert held.graph is not None
     scales = {tensor.name: ps.numpy_helper.to_array(tensor) for tensor in held.graph.initializer}
