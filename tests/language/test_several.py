@@ -165,9 +165,18 @@ def test_refusals(tmp_path: Path) -> None:
 
 
 def test_held_axes_are_refused(tmp_path: Path) -> None:
-    """A loop over experts that the data chooses holds the batch of the example."""
-    model = decoders.made("JetMoeForCausalLM").step.model
-    with pytest.raises(ExportError, match=r"the model holds batch_size at 2.*modeling_jetmoe\.py"):
+    """A loop over the rows of the batch, in Python, holds that of the example."""
+    from transformers import LlamaForCausalLM
+
+    class InTurn(LlamaForCausalLM):  # type: ignore[misc]
+        def forward(self, input_ids: Any = None, **more: Any) -> Any:
+            tokens = torch.zeros_like(input_ids)
+            for row in range(len(input_ids)):
+                tokens[row] = input_ids[row].flip(0).flip(0)
+            return super().forward(input_ids=tokens, **more)
+
+    model = InTurn(decoders.made("LlamaForCausalLM").step.model.config).eval()
+    with pytest.raises(ExportError, match=r"the model holds batch_size at 2.*test_several\.py"):
         purexport.language_model(model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
