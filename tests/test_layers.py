@@ -11,7 +11,7 @@ import ast
 import functools
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -114,20 +114,23 @@ def modules_of(row: str) -> list[str]:
     return [name if name in PACKAGES else f"purexport.{name}" for name in row.split()]
 
 
-def layer_of(module: str) -> str:
-    """The layer whose row names the module, or a package around it: the innermost."""
+def layers_of(modules: Iterable[str]) -> dict[str, str]:
+    """The layer whose row names each module, or a package around it: the innermost; "" where there is none."""
     owners = {name: layer for layer, (row, _) in LAYERS.items() for name in modules_of(row)}
-    parts = module.split(".")
-    prefixes = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
-    inner = [prefix for prefix in prefixes if prefix in owners and (prefix != "purexport" or module == "purexport")]
-    return owners[inner[0]] if inner else ""
+    found = {}
+    for module in modules:
+        parts = module.split(".")
+        prefixes = [".".join(parts[:count]) for count in range(len(parts), 0, -1)]
+        inner = [prefix for prefix in prefixes if prefix in owners and (prefix != "purexport" or module == "purexport")]
+        found[module] = owners[inner[0]] if inner else ""
+    return found
 
 
 def unknown_modules(texts: imports.Sources) -> list[str]:
     """Rows that name what does not exist, modules in no layer, and layers that do not exist."""
     names = [name for row, _ in LAYERS.values() for name in modules_of(row)]
     found = [f"no module {name}" for name in names if name not in texts]
-    found += [f"{module} is in no layer" for module in texts if not layer_of(module)]
+    found += [f"{module} is in no layer" for module, layer in layers_of(texts).items() if not layer]
     named = {*(name for _, allowed in LAYERS.values() for name in _split(allowed))}
     return found + [f"no layer {name}" for name in sorted(named - set(LAYERS))]
 
@@ -138,13 +141,12 @@ def _split(allowed: str) -> list[str]:
 
 def arrows_against_layers(texts: imports.Sources) -> list[str]:
     """Each module that reaches a layer which its own may not, by the shortest way."""
-    edges = imports.graph(texts)
+    edges, layers = imports.graph(texts), layers_of(texts)
     found = []
-    for module in texts:
-        layer = layer_of(module)
+    for module, layer in layers.items():
         allowed = {layer, *_split(LAYERS[layer][1])} if layer else set()
         reached = imports.reachable(edges, module)
-        found += [imports.way(reached, other) for other in sorted(reached) if layer_of(other) not in allowed]
+        found += [imports.way(reached, other) for other in sorted(reached) if layers[other] not in allowed]
     return found
 
 
