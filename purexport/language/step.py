@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -21,7 +22,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._pytree import tree_leaves
 
-from purexport.capture.trace.fake_tensors import shaped
+from purexport.capture.trace.shapes_of_calls import Shaped
 from purexport.errors import ExportError
 from purexport.language.last import logits_of_last
 from purexport.language.library import library
@@ -198,7 +199,7 @@ def called(model: Any, asked: dict[str, Any], function: Callable[..., Any] | Non
         given = {name: _faked(mode, item) if isinstance(item, Tensor) else item for name, item in asked.items()}
         named = {f"model.{name}": tensor for name, tensor in fakes.items()}
         calling = _Calling(model, function or model)
-        with operators_handed_to(_valued):
+        with operators_handed_to(partial(_valued, Shaped())):
             try:
                 return torch.func.functional_call(calling, named, (), given, tie_weights=True)
             except (DataDependentOutputException, DynamicOutputShapeException) as error:
@@ -214,7 +215,7 @@ def _faked(mode: FakeTensorMode, tensor: Tensor) -> Tensor:
     return mode.from_tensor(tensor) if tensor.is_floating_point() else tensor
 
 
-def _valued(overload: Any, args: Any, kwargs: Any) -> Any:
+def _valued(shaped: Shaped, overload: Any, args: Any, kwargs: Any) -> Any:
     """The result of an operator: with its values where they follow from integers, otherwise without."""
     given = [item for item in tree_leaves((args, kwargs)) if isinstance(item, Tensor)]
     if given and not any(isinstance(item, FakeTensor) for item in given):

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from purexport.aten.graph import AtenGraph
 from purexport.capture.core.module_tensors import Owned, placed
 from purexport.capture.trace.replay import Kernels, is_large_product
+from purexport.capture.trace.shapes_of_calls import Shaped
 from purexport.errors import ExportError
 from purexport.torch_patches.calls import Handler, operators_handed_to
 from purexport.torch_patches.tracer import traced_in_kernels, tracing_state, untraced
@@ -58,7 +59,12 @@ def refuse_lost(graph: AtenGraph, owned: Sequence[Owned]) -> None:
 
 def paused() -> AbstractContextManager[None]:
     """Inside, operators that torch's Python kernels call are not recorded in addition to the outer operator."""
-    return operators_handed_to(_run)
+    shaped = Shaped()
+
+    def run(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return _paused(shaped, overload, args, kwargs)
+
+    return operators_handed_to(run)
 
 
 def for_shapes() -> AbstractContextManager[None]:
@@ -75,10 +81,6 @@ def for_shapes() -> AbstractContextManager[None]:
     return operators_handed_to(run)
 
 
-def _run(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return _paused(shaped, overload, args, kwargs)
-
-
 def _paused(run: Handler, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if tracing_state() is None:
         return run(overload, args, kwargs)
@@ -87,13 +89,3 @@ def _paused(run: Handler, overload: Any, args: tuple[Any, ...], kwargs: dict[str
             return torch.ops.aten._convolution.default(*args, False, False, True, True)
     with untraced():
         return run(overload, args, kwargs)
-
-
-def shaped(overload: Any, args: Any, kwargs: Any) -> Any:
-    """The result of an operator on fakes.
-
-    Products of grouped rows get their shape here: torch, asked for shapes only, refuses all types but bfloat16.
-    """
-    if overload is torch.ops.aten._grouped_mm.default and (args[0].dim(), args[1].dim()) == (2, 3):
-        return args[0].new_empty(args[0].shape[0], args[1].shape[2])
-    return overload(*args, **kwargs)
