@@ -171,6 +171,30 @@ def test_held(name: str) -> None:
             assert same == (rows not in case.branch)
 
 
+class Hollow(torch.nn.Module):
+    """A function behind a product with a weight that has no values."""
+
+    def __init__(self, function: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(4, device="meta"))
+        self.calls = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.calls(x * self.weight)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_held_without_values(name: str) -> None:
+    """What is said of sizes does not depend on whether the weights have values."""
+    case = CASES[name]
+    options: dict[str, Any] = {"dynamic_axes": {"x": {0: "n"}}, "capture": "trace", "input_names": ["x"]}
+    program = purexport.export(Hollow(case.function), (X,), weights={"weight": torch.ones(4)}, **options)
+    said = [text for text in program.report.warnings if "the model holds it at 3 at" in text]
+    assert len(said) == case.held
+    assert len([text for text in program.report.warnings if "the file goes the way" in text]) == bool(case.branch)
+
+
 LARGE = {
     "nothing": (lambda x: x * 2, False),
     "a root of the size": (lambda x: x * math.sqrt(x.shape[0]), True),

@@ -113,7 +113,7 @@ def _traced(request: Request, fake: Callable[[torch.Tensor], torch.Tensor] | Non
         names = list(paths), list(assigned)
         if axes and (recorded.notes or recorded.asks_for_sizes):
             # what the tracer warns of is no size, and only the model itself shows what follows from it
-            taken = Taken(graph, recorded.decisions, None if recorded.notes or fake else recorded.asked)
+            taken = Taken(graph, recorded.decisions, None if recorded.notes else recorded.asked)
             _hold(captured, specialized_axes(taken, again, flat.tensors, flat.names, axes))
         _name_outputs(graph, *names)
         return captured
