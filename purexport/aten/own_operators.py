@@ -25,6 +25,7 @@ ROTARY = f"{NAMESPACE}::rotary"
 EXPERTS = f"{NAMESPACE}::experts"
 # these have no kernel: they are made by `fusion` only
 ROTARY_EMBEDDING = f"{NAMESPACE}::rotary_embedding"
+ATTENTION_WITH_PAST = f"{NAMESPACE}::attention_with_past"
 GROUP_QUERY_ATTENTION = f"{NAMESPACE}::group_query_attention"
 SKIP_NORM = f"{NAMESPACE}::skip_norm"
 MIXTURE = f"{NAMESPACE}::mixture"

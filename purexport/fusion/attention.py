@@ -123,6 +123,30 @@ def _written(site: Site, positions: int, tables: dict[Any, Any], lengths: bool) 
     return site.write("aten::transpose.int", [call.outputs[0].tensor], self=apart[0], dim0=1, dim1=2)
 
 
+def attention_with_past(site: Site) -> Sequence[Value] | None:
+    """Attention to cat([past, new], 2): the operator of the standard takes both, and gives them together."""
+    call, known = site.call, site.known
+    if call.target != own.ATTENTION or call.args["sinks"] is not None or call.args["causal"]:
+        return None
+    args = call.args
+    keys, values = (known.joined(args[name], -2) or () for name in ("key", "value"))
+    if len(keys) != 2 or len(values) != 2 or not _are_inputs(site, keys[0], values[0]):
+        return None
+    (past_key, key), (past_value, value) = keys, values
+    shapes = [shape_of(item) or () for item in (past_key, past_value)]
+    if any(len(shape) != 4 for shape in shapes) or shapes[0][:3] != shapes[1][:3]:
+        return None
+    if len({item.tensor.dtype for item in (args["query"], args["key"], key, value, past_key, past_value)}) != 1:
+        return None  # one of them is cast on the way
+    types = [call.outputs[0].tensor, args["key"].tensor, args["value"].tensor]
+    result, present_key, present_value = site.write(
+        own.ATTENTION_WITH_PAST, types, **{**args, "key": key, "value": value}, past_key=past_key, past_value=past_value
+    )
+    site.instead[known.plain(args["key"])] = present_key
+    site.instead[known.plain(args["value"])] = present_value
+    return [result]
+
+
 def _are_inputs(site: Site, *values: Value) -> bool:
     """Whether the values are inputs of the user: the past."""
     return all(value in site.known.inputs and site.known.inputs[value].kind == "user" for value in values)

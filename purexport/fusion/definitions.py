@@ -22,6 +22,14 @@ def rotary_embedding(x: Tensor, positions: Tensor, cos: Tensor, sin: Tensor, hea
     return _tokens_first(turned)
 
 
+def attention_with_past(
+    query: Tensor, key: Tensor, value: Tensor, past_key: Tensor, past_value: Tensor, **others: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Attention to the past and the new tokens, and both together."""
+    keys, values = torch.cat([past_key, key], 2), torch.cat([past_value, value], 2)
+    return own.operator("attention")(query, keys, values, **others), keys, values
+
+
 def group_query_attention(
     query: Tensor,
     key: Tensor | None,
@@ -85,6 +93,7 @@ def mixture(x: Tensor, index: Tensor, weights: Tensor, up: Tensor, down: Tensor,
 
 DEFINITIONS: Mapping[str, Callable[..., Any]] = {
     own.ROTARY_EMBEDDING: rotary_embedding,
+    own.ATTENTION_WITH_PAST: attention_with_past,
     own.GROUP_QUERY_ATTENTION: group_query_attention,
     own.SKIP_NORM: skip_norm,
     own.MIXTURE: mixture,

@@ -143,7 +143,7 @@ def _attention_in(graph: AtenGraph) -> int:
     for call in reversed(graph.calls):
         if needed.intersection(call.outputs) and call.base != "aten::size":
             needed.update(call.inputs())
-            count += call.target in (own.ATTENTION, own.GROUP_QUERY_ATTENTION)
+            count += call.target in (own.ATTENTION, own.ATTENTION_WITH_PAST, own.GROUP_QUERY_ATTENTION)
     return count
 
 

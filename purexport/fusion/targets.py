@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from purexport.fusion.attention import group_query_attention
+from purexport.fusion.attention import attention_with_past, group_query_attention
 from purexport.fusion.experts import mixture_of_experts
 from purexport.fusion.norms import bare_rms_norm, rms_norm, skip_norm
 from purexport.fusion.products import fused_attention, written_attention
@@ -27,10 +27,11 @@ _PATTERNS: tuple[Row, ...] = (
 def rows_of(target: str, positions: int) -> Sequence[Row]:
     """The rows of a target, in the order in which they are applied; tables of angles have so many `positions`."""
     if target == "onnx":
-        return _PATTERNS
+        return (*_PATTERNS, attention_with_past)
     return (
         *_PATTERNS,
         group_query_attention(positions, lengths=target == "onnxruntime-genai"),
+        attention_with_past,
         skip_norm,
         mixture_of_experts,
         tokens_first,

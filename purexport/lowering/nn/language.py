@@ -16,7 +16,7 @@ from purexport.lowering.nn.attention import each_for_queries, scores_of
 from purexport.lowering.support.common import INT64_MAX, dims_of
 from purexport.lowering.support.positions import int_range
 from purexport.lowering.tensor.scatter import index_copy
-from purexport.lowering.tensor.slices import slice_axis, subtract_sizes
+from purexport.lowering.tensor.slices import add_sizes, slice_axis, subtract_sizes
 
 
 @lower("purexport_llm::visible")
@@ -46,8 +46,8 @@ def attention(
 
     ONNX Attention (opset 23), unless there are sinks; before it matrix products and a softmax.
     """
-    if op.has("Attention") and sinks is None and query.dtype != dtypes.DOUBLE and not causal:
-        mask = mask if bias is None else _both(op, query, key, bias, mask)
+    if _takes_attention(op, query, sinks, causal):
+        mask = mask if bias is None else _both(op, query, op.dim(key, 2), bias, mask)
         return op.Attention(query, key, value, attn_mask=mask, scale=scale, softcap=softcap or None)
     key, value = (each_for_queries(op, item, query) for item in (key, value))
     scores = scores_of(op, query, key, scale)
@@ -69,14 +69,49 @@ def attention(
     return op.MatMul(slice_axis(op, weights, 3, 0, -1), value)
 
 
-def _both(op: Emitter, query: Value, key: Value, bias: Value, mask: Value | None) -> Value:
+@lower("purexport_llm::attention_with_past")
+def attention_with_past(
+    op: Emitter,
+    query: Value,
+    key: Value,
+    value: Value,
+    past_key: Value,
+    past_value: Value,
+    mask: Value | None = None,
+    bias: Value | None = None,
+    sinks: Value | None = None,
+    scale: float = 1.0,
+    softcap: float = 0.0,
+    causal: bool = False,
+) -> tuple[Value, ...]:
+    """purexport_llm::attention_with_past(Tensor query, Tensor key, Tensor value, Tensor past_key, Tensor past_value,
+    Tensor? mask, Tensor? bias, Tensor? sinks, float scale, float softcap, bool causal) -> (Tensor, Tensor, Tensor)
+
+    Attention to the keys and values of the past and the new ones behind them, and both together.
+
+    ONNX Attention (opset 23) with its past and present; before it they are joined first.
+    """
+    if not _takes_attention(op, query, sinks, causal):
+        keys, values = op.Concat(past_key, key, axis=2), op.Concat(past_value, value, axis=2)
+        return attention(op, query, keys, values, mask, bias, sinks, scale, softcap, causal), keys, values
+    if bias is not None:
+        mask = _both(op, query, add_sizes(op, op.dim(past_key, 2), op.dim(key, 2)), bias, mask)
+    inputs = [query, key, value, mask, past_key, past_value]
+    return tuple(op.multi("Attention", *inputs, outputs=3, scale=scale, softcap=softcap or None))
+
+
+def _takes_attention(op: Emitter, query: Value, sinks: Value | None, causal: bool) -> bool:
+    return op.has("Attention") and sinks is None and query.dtype != dtypes.DOUBLE and not causal
+
+
+def _both(op: Emitter, query: Value, keys: int | Value, bias: Value, mask: Value | None) -> Value:
     """[batch or 1, heads or 1, queries, keys]: a bias and a mask as one, which has both last axes in full."""
     whole = op.cast(bias, query.dtype)
     if mask is not None and mask.dtype == dtypes.BOOL:
         whole = op.Where(mask, whole, op.like(torch.finfo(dtypes.torch_dtype(query.dtype or dtypes.FLOAT)).min, whole))
     elif mask is not None:
         whole = op.Add(whole, op.cast(mask, whole.dtype))
-    return op.Expand(whole, op.ints([1, 1, op.dim(query, 2), op.dim(key, 2)]))
+    return op.Expand(whole, op.ints([1, 1, op.dim(query, 2), keys]))
 
 
 def _at_or_before(op: Emitter, query: Value, key: Value) -> Value:
@@ -91,10 +126,19 @@ def rotary(op: Emitter, x: Value, cos: Value, sin: Value, interleaved: bool = Fa
     """purexport_llm::rotary(Tensor x, Tensor cos, Tensor sin, bool interleaved) -> Tensor
 
     [batch, heads, length, size] with angles [batch or 1, 1, length, pairs].
+
+    ONNX RotaryEmbedding (opset 23), which wants angles for each row of the batch; before it slices and products.
     """
     last = 3
     pairs = op.dim(cos, last)
     assert isinstance(pairs, int)
+    if op.has("RotaryEmbedding") and x.dtype == cos.dtype != dtypes.DOUBLE:
+        angles = [op.Squeeze(item, [1]) for item in (cos, sin)]
+        batch, length = op.dim(x, 0), op.dim(cos, 2)
+        if op.dim(cos, 0) != batch:
+            angles = [op.Expand(item, op.ints([batch, length, pairs])) for item in angles]
+        part = 0 if op.dim(x, last) == 2 * pairs else 2 * pairs
+        return op.RotaryEmbedding(x, *angles, interleaved=int(interleaved), rotary_embedding_dim=part)
     turned, rest = slice_axis(op, x, last, 0, 2 * pairs), slice_axis(op, x, last, 2 * pairs, INT64_MAX)
     if interleaved:
         first, second = (slice_axis(op, turned, last, start, INT64_MAX, 2) for start in (0, 1))
