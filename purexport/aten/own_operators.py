@@ -29,6 +29,7 @@ ATTENTION_WITH_PAST = f"{NAMESPACE}::attention_with_past"
 GROUP_QUERY_ATTENTION = f"{NAMESPACE}::group_query_attention"
 SKIP_NORM = f"{NAMESPACE}::skip_norm"
 MIXTURE = f"{NAMESPACE}::mixture"
+SWIGLU = f"{NAMESPACE}::swiglu"
 
 CAUSAL, WINDOW, FULL, OTHER = "causal", "window", "full", "other"  # the patterns of `visible`
 

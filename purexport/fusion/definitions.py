@@ -91,12 +91,18 @@ def mixture(x: Tensor, index: Tensor, weights: Tensor, up: Tensor, down: Tensor,
     return found * total
 
 
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    """silu(gate) * up."""
+    return torch.nn.functional.silu(gate) * up
+
+
 DEFINITIONS: Mapping[str, Callable[..., Any]] = {
     own.ROTARY_EMBEDDING: rotary_embedding,
     own.ATTENTION_WITH_PAST: attention_with_past,
     own.GROUP_QUERY_ATTENTION: group_query_attention,
     own.SKIP_NORM: skip_norm,
     own.MIXTURE: mixture,
+    own.SWIGLU: swiglu,
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from purexport.fusion.attention import attention_with_past, group_query_attention
 from purexport.fusion.experts import mixture_of_experts
+from purexport.fusion.gates import gated_unit
 from purexport.fusion.norms import bare_rms_norm, rms_norm, skip_norm
 from purexport.fusion.products import fused_attention, written_attention
 from purexport.fusion.rewriting import Row
@@ -27,7 +28,7 @@ _PATTERNS: tuple[Row, ...] = (
 def rows_of(target: str, positions: int) -> Sequence[Row]:
     """The rows of a target, in the order in which they are applied; tables of angles have so many `positions`."""
     if target == "onnx":
-        return (*_PATTERNS, attention_with_past)
+        return (*_PATTERNS, attention_with_past, gated_unit)
     return (
         *_PATTERNS,
         group_query_attention(positions, lengths=target == "onnxruntime-genai"),

@@ -110,6 +110,19 @@ def norm_of_a_row_added(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     return root_mean_square(x[:1] + y, weight)
 
 
+class Gated(nn.Module):
+    """A gated layer behind the attention."""
+
+    def __init__(self, activation: Any, size: int = 24) -> None:
+        super().__init__()
+        self.gate, self.up = nn.Linear(HEADS * WIDTH, 24), nn.Linear(HEADS * WIDTH, size)
+        self.down = nn.Linear(24, HEADS * WIDTH)
+        self.activation = activation
+
+    def forward(self, x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+        return self.down(self.up(y) * self.activation(self.gate(y)))  # type: ignore[no-any-return]
+
+
 class Experts(nn.Module):
     """Experts behind the attention, of which a router chooses two; `signed` has weights that may be negative."""
 

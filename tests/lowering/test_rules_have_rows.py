@@ -31,6 +31,7 @@ TESTED_ELSEWHERE: dict[str, str] = dict.fromkeys(NUMBERS, "tests/lowering/test_n
     "purexport_llm::mixture": "tests/language/test_fusion.py",
     "purexport_llm::rotary_embedding": "tests/language/test_fusion.py",
     "purexport_llm::skip_norm": "tests/language/test_fusion.py",
+    "purexport_llm::swiglu": "tests/language/test_fusion.py",
 }
 
 

@@ -153,6 +153,17 @@ def rotary(op: Emitter, x: Value, cos: Value, sin: Value, interleaved: bool = Fa
     return joined if op.dim(x, last) == 2 * pairs else op.Concat(joined, rest, axis=last)
 
 
+@lower("purexport_llm::swiglu")
+def swiglu(op: Emitter, gate: Value, up: Value) -> Value:
+    """purexport_llm::swiglu(Tensor gate, Tensor up) -> Tensor
+
+    ONNX SwiGLU (opset 28); before it the products.
+    """
+    if op.has("SwiGLU"):
+        return op.SwiGLU(gate, up)
+    return op.Mul(op.Mul(gate, op.Sigmoid(gate)), up)
+
+
 @lower("purexport_llm::written")
 def written(op: Emitter, cache: Value, new: Value, place: Value) -> Value:
     """purexport_llm::written(Tensor cache, Tensor new, Tensor place) -> Tensor
