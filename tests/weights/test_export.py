@@ -394,7 +394,7 @@ sys.stdout.write(next(line for line in open("/proc/self/status") if line.startsw
 
 FAMILIES = [(case, route) for case in CASES for route in case.routes if route != "script"]
 # those that choose what they compute by the values that their layers give
-BY_VALUE = {"experts-index-add", "experts-nonzero", "experts-mask"}
+BY_VALUE = {"experts-index-add", "experts-nonzero", "experts-mask", "experts-hits"}
 
 
 @pytest.mark.sweep

@@ -125,14 +125,16 @@ def _at_or_before(op: Emitter, query: Value, key: Value) -> Value:
 def rotary(op: Emitter, x: Value, cos: Value, sin: Value, interleaved: bool = False) -> Value:
     """purexport_llm::rotary(Tensor x, Tensor cos, Tensor sin, bool interleaved) -> Tensor
 
-    [batch, heads, length, size] with angles [batch or 1, 1, length, pairs].
+    [batch, heads, length, size] with angles [batch or 1, 1, length, pairs], or with both axes exchanged.
 
-    ONNX RotaryEmbedding (opset 23), which wants angles for each row of the batch; before it slices and products.
+    ONNX RotaryEmbedding (opset 23), which wants angles for each row of the batch, and heads first; otherwise slices and
+    products.
     """
     last = 3
     pairs = op.dim(cos, last)
     assert isinstance(pairs, int)
-    if op.has("RotaryEmbedding") and x.dtype == cos.dtype != dtypes.DOUBLE:
+    heads_first = op.dim(cos, 1) == 1 and op.dim(cos, 2) == op.dim(x, 2)
+    if op.has("RotaryEmbedding") and heads_first and x.dtype == cos.dtype != dtypes.DOUBLE:
         angles = [op.Squeeze(item, [1]) for item in (cos, sin)]
         batch, length = op.dim(x, 0), op.dim(cos, 2)
         if op.dim(cos, 0) != batch:

@@ -62,6 +62,15 @@ ROWS = [
     Row("rotary-part", rotary, f32(2, 4, 3, 8), f32(1, 1, 3, 3), f32(1, 1, 3, 3), routes=CAPTURES),
     Row("rotary-interleaved", interleaved, f32(2, 4, 3, 8), f32(2, 1, 3, 4), f32(2, 1, 3, 4), routes=CAPTURES),
     Row(
+        "rotary-tokens-first",
+        rotary,
+        f32(2, 3, 4, 8),
+        f32(2, 3, 1, 4),
+        f32(2, 3, 1, 4),
+        routes=CAPTURES,
+        dynamic={0: {1: "length"}, 1: {1: "length"}, 2: {1: "length"}},
+    ),
+    Row(
         "written",  # at opset 24 and later, before, and where no opset has an operator for it
         written,
         f32(3, 2, 16, 4),
