@@ -49,7 +49,9 @@ class Asked:
 
         Raises UnfitError where they are not known without running the model.
         """
-        given = [tensor.detach().clone() for tensor in tensors]
+        used = (bool(value.uses()) for value in self.graph.inputs())
+        # what the run may write to is a copy
+        given = [tensor.detach().clone() if needed else tensor for tensor, needed in zip(tensors, used, strict=False)]
         kernels = Kernels(self.state)
         try:
             with torch.no_grad(), operators_handed_to(kernels.run):
