@@ -49,7 +49,7 @@ CAPTURES = ("trace", "export")
 ROUTES = (*CAPTURES, "script", "traced-script")
 OPSETS = (9, 13, 17, 20, 23, 26)
 PROGRAM_OPSETS = (11, 13, 17, 20, 23)  # from the first that has what programs need
-SAMPLED = 4  # of these by default, others for each row and route; all of them, and the newest, with `pytest -m sweep`
+SAMPLED = 2  # opsets of programs and scripts, others for each row; all, and the newest, with `pytest -m sweep`
 RULES_RUN: set[str] = set()  # by the rows that were exported in this process; see tests/conftest.py
 ORT_NEWEST_OPSET = 26  # beyond it, onnx's own reference evaluator computes
 
@@ -278,8 +278,9 @@ def _resized(spec: Input, axes: Mapping[int, str], sizes: Mapping[str, int]) -> 
 def row_params(rows: Iterable[Row]) -> list[Any]:
     """rows x routes x opsets as pytest parameters (row, route, opset) with ids such as `clamp-min-trace-13`.
 
-    Each row and route has its own sample of the opsets; the others are marked `sweep`.  With `min_opset`, that opset
-    and the one just below it run beside the sampled ones above it.
+    Each row has its own sample of the opsets; the others are marked `sweep`.  A row of the usual opsets runs at each of
+    them, at every second one by trace and at those between by torch.export.  With `min_opset`, that opset and the one
+    just below it run beside the sampled ones above it.
     """
     return [
         pytest.param(row, route, opset, id=f"{row.name}-{route}-{opset}", marks=() if sampled else pytest.mark.sweep)
@@ -293,9 +294,11 @@ def _opsets_of(row: Row, route: str) -> dict[int, bool]:
     """Opset -> whether the default tests run it."""
     wanted = dict.fromkeys(row.opsets, True)
     if row.opsets in (OPSETS, PROGRAM_OPSETS):
-        first = zlib.crc32(f"{row.name} {route.removeprefix('traced-')}".encode())
-        many = SAMPLED if row.opsets == OPSETS and route in CAPTURES else 2
-        sample = {row.opsets[(first + step) % len(row.opsets)] for step in range(many)}
+        if row.opsets == OPSETS and route in CAPTURES:
+            sample = set(OPSETS[(zlib.crc32(row.name.encode()) + CAPTURES.index(route)) % 2 :: 2])
+        else:
+            first = zlib.crc32(f"{row.name} {route.removeprefix('traced-')}".encode())
+            sample = {row.opsets[(first + step) % len(row.opsets)] for step in range(SAMPLED)}
         newest = range(ORT_NEWEST_OPSET + 1, 29) if row.opsets == OPSETS and route == "trace" else ()
         wanted = {opset: opset in sample for opset in (*row.opsets, *newest)}
     if row.min_opset is None:
