@@ -34,6 +34,9 @@ _FLAGS = [
 ]
 
 
+LEAST_WIDTH = 600  # of a window; below it the browser plays a telephone
+
+
 class Browser:
     """One window of `width` by `height`. A context manager: it ends the processes that it started."""
 
@@ -44,7 +47,10 @@ class Browser:
         )
         self._base = f"http://127.0.0.1:{self._port()}"
         flags = [*_FLAGS, f"--user-data-dir={self._profile.name}", f"--window-size={width},{height}"]
-        options = {"binary": CHROMIUM, "args": flags}
+        options: dict[str, Any] = {"binary": CHROMIUM, "args": flags}
+        if width < LEAST_WIDTH:
+            metrics = {"width": width, "height": height, "pixelRatio": 1}
+            options["mobileEmulation"] = {"deviceMetrics": metrics}
         wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
         made = self._call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})
         self._base += f"/session/{made['sessionId']}"

@@ -19,6 +19,7 @@ import onnx
 import pytest
 
 import proto_schema as ps
+import purexport
 from proto_schema.fields import Message
 from purexport.cli.main import main
 from purexport.inspect import Bytes, Element, Histogram, histogram, html, text_of
@@ -360,6 +361,54 @@ def test_numbers_and_texts_are_those_of_inspect(opened: Opened) -> None:
     )
 
 
+FIRST_NODE = """
+const { graph } = page, { layout } = graph, box = graph.canvas.getBoundingClientRect();
+const x = (layout.x[0] - graph.x) * graph.scale, y = (layout.top(0) + 20 - graph.y) * graph.scale;
+return [box.left + x, box.top + y];
+"""
+IN_SIGHT = """
+const seen = (id) => {
+  const box = document.getElementById(id).getBoundingClientRect();
+  const at = document.elementFromPoint(box.left + box.width / 2, box.top + Math.min(box.height / 2, 8));
+  return box.width > 0 && at !== null && document.getElementById(id).contains(at);
+};
+const names = ["tab-fields", "tab-graph", "tab-sizes", "tab-tensors", "tab-hex", "tree", "side", "search", "theme"];
+return names.filter(seen).concat(document.documentElement.scrollWidth > innerWidth ? ["too wide"] : []);
+"""
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [390, 700])
+def test_a_narrow_window_shows_one_part_at_a_time(width: int, tmp_path: Path) -> None:
+    tabs = ["tab-fields", "tab-graph", "tab-sizes", "tab-tensors", "tab-hex"]
+    with Browser(width, 844) as window:
+        window.open(made(tmp_path, SAMPLE_BYTES))
+        assert window.run(IN_SIGHT) == [*tabs, "search", "theme"]
+        window.run("page.graph.home()")
+        window.press(*window.run(FIRST_NODE))
+        assert window.run(IN_SIGHT) == [*tabs, "side", "search", "theme"]
+        assert "MatMul 'fc'" in window.text("#details")
+        window.click("#side-close")
+        window.click("#tab-fields")
+        assert window.run(IN_SIGHT) == [*tabs, "tree", "search", "theme"]
+        window.click("#tab-hex")
+        assert window.run(IN_SIGHT) == [*tabs, "search", "theme"] and window.console() == []
+
+
+@needs_browser
+def test_colors_and_shapes_are_explained(opened: Opened) -> None:
+    """The legend has each color that the graph has; a line leads on from a box beside the type of what it gives."""
+    window = opened(SAMPLE_BYTES)
+    legend = window.run("return [...document.querySelectorAll('#legend div')].map((one) => one.className)")
+    source = (Path(purexport.inspect.__file__).parent / "page" / "graph.js").read_text()
+    assert sorted(legend) == sorted([*re.findall(r'^  (\w+): "', source, re.MULTILINE), "element", "outside"])
+    [graph] = [item for item in [ps.loads(SAMPLE_BYTES).graph] if item is not None]
+    found = window.run("return page.graph.graph.nodes.map((node, at) => page.graph.shapeOf(at))")
+    wanted = {info.name: info for info in (*graph.value_info, *graph.output)}
+    assert [bool(text) for text in found] == [node.output[0] in wanted for node in graph.node]
+    assert any(found)
+
+
 @needs_browser
 def test_search_click_and_see_the_bytes(opened: Opened) -> None:
     window = opened(SAMPLE_BYTES)
@@ -374,12 +423,7 @@ def test_search_click_and_see_the_bytes(opened: Opened) -> None:
     assert marked == SAMPLE_BYTES[pad.start : pad.stop].hex(" ")
 
     window.click("#tab-graph")
-    place = window.run("""
-        const { graph } = page, { layout } = graph, box = graph.canvas.getBoundingClientRect();
-        const x = (layout.x[0] - graph.x) * graph.scale, y = (layout.top(0) + 20 - graph.y) * graph.scale;
-        return [box.left + x, box.top + y];
-    """)
-    window.press(*place)
+    window.press(*window.run(FIRST_NODE))
     assert "MatMul 'fc'" in window.text("#details") and "'fc.weight'" in window.text("#details")
     assert window.run("return page.chosen.path") == "graph.node[0]"
 

@@ -20,6 +20,8 @@ const FAMILIES = {
 };
 const FAMILY_OF = new Map(Object.entries(FAMILIES).flatMap(([name, ops]) => ops.split(" ").map((op) => [op, name])));
 const LEAST_TEXT = 0.34;  // the scale from which on boxes have text
+const LEAST_SHAPE = 0.6;  // from which on edges have shapes
+const SHAPE_WIDTH = 190;
 const LEAST_EDGE = 0.03;  // from which on edges are drawn
 const LEAST = 0.02;  // the least of all, at which a layer is a line; the bar shows more
 
@@ -84,6 +86,7 @@ class GraphView {
     $("graph-picker").value = String(this.app.model.graphs.indexOf(graph));
     $("graph-empty").hidden = graph.nodes.length > 0;
     this.barImage = null;
+    this.shapes = new Map();
     this.home();
   }
 
@@ -266,6 +269,26 @@ class GraphView {
       context.font = "11px system-ui, sans-serif";
       write(context, second, layout.x[vertex], y + 33, width - 10);
     }
+    if (scale < LEAST_SHAPE) return;
+    context.fillStyle = colors.faint;
+    context.font = "10px system-ui, sans-serif";
+    context.textAlign = "left";
+    for (let index = low; index < high; index++) {
+      const text = this.shapeOf(row[index]);
+      if (text) write(context, text, layout.x[row[index]] + 5, layout.top(row[index]) + BOX + 12, SHAPE_WIDTH);
+    }
+  }
+
+  // The type of what a vertex gives, to stand beside the line that leads on from it.
+  shapeOf(vertex) {
+    const { graph, layout, shapes } = this, kind = layout.kind[vertex];
+    if (kind !== NODE && kind !== INPUT) return "";
+    if (!shapes.has(vertex)) {
+      const name = kind === NODE ? graph.nodes[vertex].outputs[0] : graph.inputs[vertex - graph.nodes.length];
+      const info = graph.values.get(name);
+      shapes.set(vertex, info === undefined ? "" : valueType(this.app.bytes, info));
+    }
+    return shapes.get(vertex);
   }
 
   outline(context, vertex, colors) {

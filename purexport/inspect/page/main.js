@@ -4,6 +4,8 @@ const TABS = ["graph", "sizes", "tensors", "hex"];
 const COLORS = ["paper", "panel", "ink", "faint", "line", "edge", "accent", "bad", "onColor", "weights", "norm",
   "activation", "reduce", "control", "shape", "element", "outside"];
 
+const NARROW = 900;  // pixels, as in the style
+
 class App {
   constructor(facts, data, timings) {
     this.facts = facts;
@@ -41,6 +43,7 @@ class App {
   // `from` is the part in which it was chosen, which may keep its place.
   select(element, from = "") {
     this.chosen = element;
+    this.side(true);
     for (const listener of this.selecting) listener(element, from);
   }
 
@@ -77,6 +80,19 @@ class App {
       $(`tab-${one}`).setAttribute("aria-selected", String(one === name));
     }
     this.current = name;
+    this.part("middle");
+  }
+
+  // In a narrow window one part is seen at a time: "fields", or "middle", which has the tabs.
+  part(name) {
+    document.querySelector("main").dataset.part = name;
+    $("tab-fields").setAttribute("aria-selected", String(name === "fields"));
+    $(`tab-${this.current}`).setAttribute("aria-selected", String(name === "middle" || innerWidth > NARROW));
+  }
+
+  // There, what is chosen lies over the rest until it is closed.
+  side(open) {
+    document.querySelector("main").dataset.side = open ? "open" : "closed";
   }
 
   tip(event, lines = []) {
@@ -115,6 +131,8 @@ class App {
 
   listen() {
     for (const name of TABS) $(`tab-${name}`).addEventListener("click", () => this.tab(name));
+    $("tab-fields").addEventListener("click", () => this.part("fields"));
+    $("side-close").addEventListener("click", () => this.side(false));
     $("theme").addEventListener("click", () => this.theme());
     $("help-button").addEventListener("click", () => $("help").showModal());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.themed());
@@ -127,6 +145,7 @@ class App {
     if (event.key === "/") $("search").focus();
     else if (event.key === "?") $("help").showModal();
     else if (event.key === "t") this.theme();
+    else if (event.key === "Escape") this.side(false);
     else if (event.key === "f") this.tree.box.focus();
     else if (event.key === "z") this.strip.zoomTo(this.chosen);
     else if ("1234".includes(event.key)) this.tab(TABS[Number(event.key) - 1]);
