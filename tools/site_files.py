@@ -1,0 +1,79 @@
+"""A hook of mkdocs: the site shows files of the repository that lie outside of docs/ and that pages link to.
+
+A page in docs/ links to `../CONTRIBUTING.md` or `../examples/lstm_of_any_length.py`, as a reader of the repository needs
+it. The site has such files too: Markdown as a page, code and text as a page that shows it. Their own links are followed
+in turn, back into docs/ as well. A link to a file that is not there is left alone, and mkdocs complains about it.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+FOLDER = "repository"
+"""Where the site has what lies outside of docs/."""
+
+LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
+LANGUAGES = {".py": "python", ".txt": "text", "": "text"}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds a page for each file outside of docs/ that a page links to, also over other such files."""
+    known = {file.src_uri for file in files}
+    waiting = [(file.src_uri, file.content_string) for file in files.documentation_pages()]
+    while waiting:
+        uri, text = waiting.pop()
+        for link in (match[2] for match in LINK.finditer(text)):
+            target = in_repository(uri, link)
+            place = in_site(target)
+            if place is None or place in known or not (ROOT / target).is_file():
+                continue
+            known.add(place)
+            content = shown(target)
+            files.append(File.generated(config, place, content=content))
+            waiting.append((place, content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """The links of a page between docs/ and the rest of the repository, as they are in the site."""
+
+    def mended(match: re.Match[str]) -> str:
+        place = in_site(in_repository(page.file.src_uri, match[2]))
+        if place is None or files.get_file_from_path(place) is None:
+            return match[0]
+        return match[1] + posixpath.relpath(place, posixpath.dirname(page.file.src_uri)) + match[3]
+
+    return LINK.sub(mended, markdown)
+
+
+def in_repository(uri: str, link: str) -> str:
+    """The path from the root of the repository that a link of a page of the site means."""
+    outside = uri.startswith(f"{FOLDER}/")
+    source = uri.removeprefix(f"{FOLDER}/").removesuffix(".shown.md") if outside else f"docs/{uri}"
+    return posixpath.normpath(posixpath.join(posixpath.dirname(source), link))
+
+
+def in_site(path: str) -> str | None:
+    """Where the site has a file of the repository; None for what it does not have."""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    suffix = os.path.splitext(path)[1]
+    if path.startswith("..") or (suffix != ".md" and suffix not in LANGUAGES):
+        return None
+    return f"{FOLDER}/{path}" if suffix == ".md" else f"{FOLDER}/{path}.shown.md"
+
+
+def shown(path: str) -> str:
+    """The text of a page for a file of the repository."""
+    text = (ROOT / path).read_text()
+    suffix = os.path.splitext(path)[1]
+    return text if suffix == ".md" else f"# {path}\n\n````{LANGUAGES[suffix]}\n{text}\n````\n"
