@@ -1,7 +1,7 @@
 """A hook of mkdocs: the site shows files of the repository that lie outside of docs/ and that pages link to.
 
-A page in docs/ links to `../CONTRIBUTING.md` or `../examples/lstm_of_any_length.py`, as a reader of the repository needs
-it. The site has such files too: Markdown as a page, code and text as a page that shows it. Their own links are followed
+A page in docs/ links to `../CONTRIBUTING.md`, as a reader of the repository needs it.
+The site has such files too: Markdown as a page, code and text as a page that shows it. Their own links are followed
 in turn, back into docs/ as well. A link to a file that is not there is left alone, and mkdocs complains about it.
 """
 
@@ -11,7 +11,6 @@ import os
 import posixpath
 import re
 from pathlib import Path
-from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files

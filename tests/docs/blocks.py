@@ -2,7 +2,7 @@
 
 A block is a fence, or lines that are indented by four after an empty line. Its kind says what becomes of it:
 
-`python`   runs, in the namespace of the blocks before it; one that begins with `# NAME.py` is saved as that file instead
+`python`   runs in the namespace of the blocks before it; what begins with `# NAME.py` is saved as that file instead
 `console`  each line after `$ ` runs; what follows is compared with its output, or it must succeed if nothing follows
 `text`     is compared with what the block before it printed, if that block ran
 
@@ -17,7 +17,7 @@ import re
 import shlex
 import sys
 import types
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +26,8 @@ import pytest
 from purexport.cli.main import main
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md"] + sorted(
-    path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")
-)
+_DOCS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", *_DOCS]
 
 
 @dataclass(frozen=True)
@@ -75,21 +74,23 @@ def blocks(page: str) -> list[Block]:
     return found
 
 
-def run(ran: list[Block], leave_out: Collection[str], monkeypatch: pytest.MonkeyPatch) -> list[Block]:
-    """Runs blocks in the current folder, which has the files of the page, but for those that begin so.
+def run(ran: list[Block], monkeypatch: pytest.MonkeyPatch) -> list[Block]:
+    """Runs blocks in the current folder, which has the files of the page.
 
-    Returns the blocks that ran. A block that fails raises an error that names it.
+    Returns those that could be run: a text is none if no block before it ran. A block that fails raises an error that
+    names it.
     """
     space = types.ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", space)
     monkeypatch.syspath_prepend(".")
+    sys.modules.pop("net", None)  # of the page before
     done: list[Block] = []
     printed: str | None = None
     for block in ran:
-        if block.kind == "python" and block.first not in leave_out:
+        if block.kind == "python":
             printed = _python(block, len(done) + 1, space)
         elif block.kind == "console":
-            printed = _console(block, leave_out)
+            printed = _console(block)
         elif block.kind == "text" and printed is not None:
             assert comparable(block.text) == comparable(printed), f"{block} is not what was printed:\n{printed}"
         else:
@@ -108,21 +109,19 @@ def _python(block: Block, number: int, space: types.ModuleType) -> str:
         return ""
     file = Path(f"block-{number}.py")
     file.write_text(block.text + "\n")
-    streams = io.StringIO()
+    streams = io.TextIOWrapper(io.BytesIO(), write_through=True)  # which has a buffer for bytes, as sys.stdout does
     try:
         with contextlib.redirect_stdout(streams):
             exec(compile(block.text + "\n", str(file.absolute()), "exec", dont_inherit=True), vars(space))  # the pages
     except Exception as error:
         raise AssertionError(f"{block} fails: {type(error).__name__}: {error}") from error
-    return streams.getvalue()
+    return streams.buffer.getvalue().decode(errors="replace")
 
 
-def _console(block: Block, leave_out: Collection[str]) -> str:
+def _console(block: Block) -> str:
     """What the last command of a block printed; each is compared with what the page shows below it."""
     text = ""
     for command, shown in block.commands():
-        if command in leave_out:
-            continue
         words = shlex.split(command, comments=True)
         assert words[0] == "purexport", f"{block} cannot be run here: {command}"
         streams = io.StringIO()
@@ -137,7 +136,7 @@ def _console(block: Block, leave_out: Collection[str]) -> str:
 
 
 def comparable(text: str) -> str:
-    """Without what differs from machine to machine: fractions, the folder, the size of a page that holds a script."""
-    text = re.sub(r"[\d.]+ kB; open it", "N kB; open it", text)
+    """Without what differs from machine to machine: fractions, the folder, sizes in bytes."""
+    text = re.sub(r"[\d,.]+ ([kMG]?B)\b", r"N \1", text)
     text = re.sub(r"-?\d+\.\d+(e[+-]?\d+)?", "N", text).replace(f"{Path.cwd()}/", "")
     return "\n".join(line.rstrip() for line in text.strip().splitlines())
