@@ -1,4 +1,4 @@
-"""An extension of griffe: the lists in docstrings become lists of Markdown.
+"""An extension of griffe: the lists in docstrings become lists of Markdown, and messages list their fields.
 
 Docstrings list arguments as lines that are indented by two and begin with a name in backticks, which reads well in
 `help()`. Markdown would join such lines to a paragraph.
@@ -20,12 +20,21 @@ import griffe
 ENTRY = re.compile(r"  (?=`)")
 
 
+FIELD = re.compile(r"(optional|repeated)\(")
+
+
 class Lists(griffe.Extension):
     """Every docstring, before it is rendered."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring is not None:
             obj.docstring.value = with_lists(obj.docstring.value)
+
+    def on_class_members(self, *, cls: griffe.Class, **kwargs: Any) -> None:
+        rows = [field for field in cls.attributes.values() if field.value and FIELD.match(str(field.value))]
+        if rows and cls.docstring is not None:
+            fields = "\n".join(f"- `{field.name}`: `{_shown(field)}`" for field in rows)
+            cls.docstring.value += f"\n\nFields:\n\n{fields}"
 
 
 def with_lists(text: str) -> str:
@@ -41,3 +50,8 @@ def with_lists(text: str) -> str:
         inside = entry or (inside and line.startswith("  "))
         lines.append(f"- {line[2:]}" if entry else line)
     return "\n".join(lines)
+
+
+def _shown(field: griffe.Attribute) -> str:
+    """The type of a field. Messages on the way to nodes and sizes are typed as `X | Any`, and can be absent, too."""
+    return str(field.annotation).replace(" | Any", " | None")

@@ -13,6 +13,7 @@ import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -21,6 +22,11 @@ FOLDER = "repository"
 """Where the site has what lies outside of docs/."""
 
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
+NAMED = re.compile(r"\[(?:docs/)?(?:[\w-]+/)*[\w-]+\.md\](?=\(([^)#\s:]+))(\()")
+"""A link whose text is the name of a file, as `[limits.md](limits.md)`."""
+ELSEWHERE = re.compile(r'<(?:script|img|iframe|source|link)[^>]*\s(?:src|href)="?(?:https?:)?//[^>]*>')
+"""What a browser loads by itself from another host."""
+TITLE = re.compile(r"# (.+)")
 LANGUAGES = {".py": "python", ".txt": "text", "": "text"}
 
 
@@ -43,7 +49,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """The links of a page between docs/ and the rest of the repository, as they are in the site."""
+    """The links of a page as they are in the site: between docs/ and the rest, and with titles for names of files."""
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation"]  # it has no neighbours
 
     def mended(match: re.Match[str]) -> str:
         place = in_site(in_repository(page.file.src_uri, match[2]))
@@ -51,7 +59,21 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return match[0]
         return match[1] + posixpath.relpath(place, posixpath.dirname(page.file.src_uri)) + match[3]
 
-    return LINK.sub(mended, markdown)
+    def titled(match: re.Match[str]) -> str:
+        file = files.get_file_from_path(
+            posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), match[1]))
+        )
+        title = TITLE.match(file.content_string) if file is not None else None
+        return match[0] if title is None else f"[{title[1]}]{match[2]}"
+
+    return NAMED.sub(titled, LINK.sub(mended, markdown))
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> None:
+    """Stops the build where a page would load something from elsewhere."""
+    found = ELSEWHERE.search(output)
+    if found is not None:
+        raise PluginError(f"{page.file.src_uri} loads from elsewhere: {found[0]}")
 
 
 def in_repository(uri: str, link: str) -> str:
