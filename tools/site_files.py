@@ -39,7 +39,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for link in (match[2] for match in LINK.finditer(text)):
             target = in_repository(uri, link)
             place = in_site(target)
-            if place is None or place in known or not (ROOT / target).is_file():
+            if place is None or place in known or not (ROOT / target).exists():
                 continue
             known.add(place)
             content = shown(target)
@@ -94,7 +94,10 @@ def in_site(path: str) -> str | None:
 
 
 def shown(path: str) -> str:
-    """The text of a page for a file of the repository."""
+    """The text of a page for a file or folder of the repository."""
+    if (ROOT / path).is_dir():
+        names = sorted(file.name for file in (ROOT / path).iterdir() if file.suffix in LANGUAGES and file.is_file())
+        return f"# {path}\n\n" + "".join(f"- [{name}]({path}/{name})\n" for name in names)
     text = (ROOT / path).read_text()
     suffix = os.path.splitext(path)[1]
     return text if suffix == ".md" else f"# {path}\n\n````{LANGUAGES[suffix]}\n{text}\n````\n"
