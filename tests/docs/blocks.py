@@ -109,13 +109,14 @@ def _python(block: Block, number: int, space: types.ModuleType) -> str:
         return ""
     file = Path(f"block-{number}.py")
     file.write_text(block.text + "\n")
-    streams = io.TextIOWrapper(io.BytesIO(), write_through=True)  # which has a buffer for bytes, as sys.stdout does
+    written = io.BytesIO()
+    streams = io.TextIOWrapper(written, write_through=True)  # which has a buffer for bytes, as sys.stdout does
     try:
         with contextlib.redirect_stdout(streams):
             exec(compile(block.text + "\n", str(file.absolute()), "exec", dont_inherit=True), vars(space))  # the pages
     except Exception as error:
         raise AssertionError(f"{block} fails: {type(error).__name__}: {error}") from error
-    return streams.buffer.getvalue().decode(errors="replace")
+    return written.getvalue().decode(errors="replace")
 
 
 def _console(block: Block) -> str:
