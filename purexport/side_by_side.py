@@ -17,6 +17,7 @@ import torch
 
 import proto_schema as ps
 from proto_schema.operators import canonical
+from purexport.capture.core.mode import select_model_mode_for_export
 from purexport.capture.core.structures import tensors_in
 from purexport.comparison.compared import compared
 from purexport.comparison.file_values import EVALUATOR, all_values
@@ -24,7 +25,7 @@ from purexport.comparison.matching import alike
 from purexport.comparison.result import Comparison
 from purexport.comparison.torch_values import Anchor, anchors, torch_values
 from purexport.errors import ExportError
-from purexport.options import Options
+from purexport.options import Options, TrainingMode
 from purexport.pipeline import captured_and_lowered
 from purexport.program import ONNXProgram
 from purexport.runtime.verification import expected_of, tolerance
@@ -58,7 +59,7 @@ def compare(
     evaluator, an opset with another, a route with another.  `file_or_program` is a path, bytes, a `ModelProto` or an
     `ONNXProgram`; it runs in onnxruntime, or in our evaluator where that is not installed.  `args` and `kwargs` are
     the arguments of the model; for two files `args` holds the tensors of the inputs in order, or is a dict by name.
-    `rtol` and `atol` are those of `export`.
+    `rtol` and `atol` are those of `export`.  A module runs in eval mode, as in an export.
 
     The result says whether the outputs agree (`bool(result)`), which node is at fault, and why; `str(result)` is a
     report.  The values of all nodes are in memory meanwhile, once by torch and once by the runtime.
@@ -74,7 +75,8 @@ def compare(
     program = fresh.program if fresh is not None else ONNXProgram(file)
     arguments = _arguments(args)
     feed = program.feed(file, arguments, kwargs or {})
-    expected = expected_of(program, model, arguments, kwargs or {})
+    with select_model_mode_for_export(model, TrainingMode.EVAL):  # as it was captured
+        expected = expected_of(program, model, arguments, kwargs or {})
     found = fresh.anchors if fresh is not None else []
     return compared(file, feed, expected, found, bounds, fresh.program.model_proto if fresh is not None else None)
 

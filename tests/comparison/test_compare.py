@@ -246,6 +246,15 @@ def test_a_model_that_computes_something_else_while_it_is_captured() -> None:
         purexport.export(Asks(), (x,), verify=True)
 
 
+def test_a_model_in_training_mode_is_compared_in_eval_mode() -> None:
+    """As it is exported: its statistics would be those of the arguments, and dropout random."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5))
+    x = torch.randn(3, 2, 6, 6)
+    assert purexport.compare(model, (x,), purexport.export(model, (x,)))
+    assert model.training and model[1].num_batches_tracked == 0
+
+
 def test_other_weights() -> None:
     """The usual mistake: the file is of another checkpoint."""
     _, x = NETWORKS["mixer"]
