@@ -29,8 +29,9 @@ _COMPARED = {"aten::eq": False, "aten::ne": True, "aten::gt": True, "aten::le": 
 def is_chosen(tensor: torch.Tensor) -> bool:
     """Whether a number that follows from sizes follows from one that the data decides: of a first axis, or of all."""
     state = tracing_state()
+    graph: Any = state.graph() if state is not None else None
     # most models have none of them, and torch looks through its graph much faster than we do
-    if state is None or not any(state.graph().findNode(kind) for kind in _MAY_DECIDE):
+    if graph is None or not any(graph.findNode(kind) for kind in _MAY_DECIDE):
         return False
     value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
     values, seen = [value], set()
