@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 
 import purexport
+from purexport.capture.trace.fake_tensors import for_shapes
+from purexport.capture.trace.replay import UnfitError
+from purexport.torch_patches.calls import operators_handed_to
 from tests.harness import run_ort
 from tests.tolerances import CHAIN, assert_near
 
@@ -359,3 +362,28 @@ def test_tables_that_a_model_keeps_have_their_numbers() -> None:
     assert max(TABLES) >= 1024
     for start, table in TABLES.items():
         assert torch.equal(table, table_of(start)), start
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_far_beyond_the_example_only_shapes_follow_from_large_products(traced: bool) -> None:
+    """Neither a large convolution nor what is made of its result is computed."""
+    weight = torch.ones(8, 8, 3, 3)
+    computed: set[str] = set()
+
+    def kernel(overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if any(isinstance(item, Tensor) and item.device.type == "cpu" for item in args):
+            computed.add(overload._schema.name)
+        return overload(*args, **kwargs)
+
+    def network(x: Tensor) -> Tensor:
+        return torch.nn.functional.silu(torch.conv2d(x, weight, padding=1)).relu()
+
+    x = torch.ones(1, 8, 256, 256)
+    with operators_handed_to(kernel), for_shapes():
+        if traced:
+            torch._C._create_graph_by_tracing(network, (x,), lambda tensor: "", True, False, None, [])
+        else:
+            assert network(x).shape == x.shape
+            with pytest.raises(UnfitError, match="takes what is not known"):
+                network(x).sum().item()
+    assert not computed & {"aten::convolution", "aten::_convolution", "aten::silu", "aten::relu"}

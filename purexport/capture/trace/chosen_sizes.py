@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from purexport.capture.trace.nodes import inputs_of
-from purexport.torch_patches.tracer import untraced
+from purexport.torch_patches.tracer import tracing_state, untraced
 
 _DECIDES = frozenset(["aten::nonzero", "aten::nonzero_numpy", "aten::argwhere", "aten::masked_select"])
 _DECIDES |= {"aten::_unique2", "aten::unique_consecutive", "aten::unique_dim", "torchvision::nms"}
+_MAY_DECIDE = (*_DECIDES, "aten::where", "aten::index")
 _SIZES = frozenset(["aten::size", "aten::numel"])
 # the shape is that of the first input, whatever the others hold
 _LIKE_FIRST = frozenset(
@@ -27,8 +28,13 @@ _COMPARED = {"aten::eq": False, "aten::ne": True, "aten::gt": True, "aten::le": 
 
 def is_chosen(tensor: torch.Tensor) -> bool:
     """Whether a number that follows from sizes follows from one that the data decides: of a first axis, or of all."""
-    value = torch._C._get_value_trace(tensor) if torch._C._is_tracing() else None  # type: ignore[attr-defined]
-    values, seen = [] if value is None else [value], set()
+    state = tracing_state()
+    graph: Any = state.graph() if state is not None else None
+    # most models have none of them, and torch looks through its graph much faster than we do
+    if graph is None or not any(graph.findNode(kind) for kind in _MAY_DECIDE):
+        return False
+    value = torch._C._get_value_trace(tensor)  # type: ignore[attr-defined]
+    values, seen = [value], set()
     while values:
         value = values.pop()
         if value.unique() in seen:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -68,7 +69,8 @@ def paused() -> AbstractContextManager[None]:
 
 
 def for_shapes() -> AbstractContextManager[None]:
-    """Inside, products of large matrices give tensors of the right shape whose elements nobody has written.
+    """Inside, products of large matrices, and what follows from them, have only the right shape: nobody has written
+    their elements.
 
     Where the model asks for such an element, UnfitError ends the run.  All else is computed: a model may keep a table
     for this length in a place of its own, as behind `functools.lru_cache`, and use it again after the export.
@@ -84,8 +86,8 @@ def for_shapes() -> AbstractContextManager[None]:
 def _paused(run: Handler, overload: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if tracing_state() is None:
         return run(overload, args, kwargs)
-    if overload is torch.ops.aten.convolution.default:
-        with traced_in_kernels():
+    if overload is torch.ops.aten.convolution.default:  # the tracer records the other operator only
+        with traced_in_kernels(), operators_handed_to(partial(_paused, run)):
             return torch.ops.aten._convolution.default(*args, False, False, True, True)
     with untraced():
         return run(overload, args, kwargs)

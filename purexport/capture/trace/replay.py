@@ -121,7 +121,9 @@ class Kernels:
         if (unknown and follows_values) or (writes and not self.state.isdisjoint(storages)):
             self.refused = f"{overload} takes what is not known"
             raise UnfitError(self.refused)
-        if makes and self.costly(overload, tensors) and "device" not in kwargs:
+        # what is computed of elements that nobody has written means as little as they do
+        costly = self.costly(overload, tensors) or (unknown and _is_costly(overload, tensors))
+        if makes and costly and "device" not in kwargs:
             result = self._of_shapes(overload, args, kwargs)
             unknown = True
         else:
@@ -192,6 +194,8 @@ def is_large_product(overload: Any, tensors: Sequence[torch.Tensor]) -> bool:
     if place is None or len(tensors) < place + 2 or not tensors[0].is_floating_point():
         return False
     one, other = tensors[place], tensors[place + 1]
+    if "convolution" in overload._schema.name:
+        return one.numel() * other[0].numel() >= LARGE_PRODUCT
     width = other.shape[-2] if "attention" in overload._schema.name else other.shape[-1]
     return one.numel() * width >= LARGE_PRODUCT
 
@@ -199,6 +203,7 @@ def is_large_product(overload: Any, tensors: Sequence[torch.Tensor]) -> bool:
 # operators that multiply, and the place of the first factor among their tensors
 _FACTORS = {
     **dict.fromkeys(("aten::mm", "aten::bmm", "aten::matmul", "aten::_grouped_mm"), 0),
+    **dict.fromkeys(("aten::convolution", "aten::_convolution"), 0),
     **dict.fromkeys(("aten::addmm", "aten::baddbmm"), 1),
     **dict.fromkeys(("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_flash_attention_for_cpu"), 0),
 }
