@@ -329,6 +329,8 @@ class _Visible:
             return self._rows(function, name, args, kwargs)
         if name in plain_forms.FILLING:
             args, kwargs = plain_forms.bools_as_numbers(name, args, kwargs)
+        if function is torch.fill:
+            return plain_forms.filled(*args, **kwargs)
         if name == "__index__" and (self.dynamic or not is_size(args[0])):
             _warn_of_index()
         if name in plain_forms.DROPOUTS and args and not plain_forms.drops(args, kwargs):
