@@ -477,6 +477,8 @@ class Reader:
         if scalars.is_scalar_operator(kind) and all(self._is_number(arg) for arg in args):
             output = self.graph.calls[-1].outputs[0]
             output.type = _as_scalar(output.type)
+        elif kind == "aten::ScalarImplicit":  # a tensor where a number is declared: a number of the tensor's kind
+            self.graph.calls[-1].outputs[0].type = _as_scalar(args[0].type)
 
     @staticmethod
     def _is_number(arg: Any) -> bool:
@@ -564,4 +566,6 @@ def _as_scalar(type_: Type) -> Type:
         return type_
     if type_.dtype is torch.bool:
         return ScalarType(bool)
+    if type_.dtype.is_complex:
+        return ScalarType(complex)
     return ScalarType(float if type_.dtype.is_floating_point else int)
