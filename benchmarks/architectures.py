@@ -200,15 +200,15 @@ SEVERAL = {
 # arguments of configs beside those that all have
 CONFIGS: dict[str, dict[str, Any]] = {
     "convbert": {"embedding_size": 32},
-    **dict.fromkeys(("led", "longformer"), {"attention_window": 4}),
-    **dict.fromkeys(("big_bird", "bigbird_pegasus"), {"block_size": 2, "num_random_blocks": 1}),
+    **{key: {"attention_window": 4} for key in ("led", "longformer")},
+    **{key: {"block_size": 2, "num_random_blocks": 1} for key in ("big_bird", "bigbird_pegasus")},
     "xlnet": {"d_inner": 48},
     "esm": {"position_embedding_type": "rotary", "mask_token_id": 98},
     "mobilebert": {"intra_bottleneck_size": 16, "embedding_size": 16, "true_hidden_size": 16},
     "funnel": {"block_sizes": [1, 1], "d_head": 8},
     "nystromformer": {"segment_means_seq_len": LENGTH, "num_landmarks": LENGTH},
     "rembert": {"input_embedding_size": 16, "output_embedding_size": 32},
-    **dict.fromkeys(("deberta", "deberta-v2"), {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}),
+    **{key: {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]} for key in ("deberta", "deberta-v2")},
     "modernbert": {"local_attention": 4},
     "nllb-moe": {"encoder_sparse_step": 2, "decoder_sparse_step": 2, "num_experts": 4, "expert_capacity": 8},
     "fsmt": {"src_vocab_size": 99, "tgt_vocab_size": 99, "langs": ["en", "de"]},
