@@ -249,6 +249,14 @@ def _exported(
     if isinstance(decoder, CountedDecoder) and decoder.length is not None:
         share_buffers(program, decoder, fused.reasons)
     nodes = nodes_of(program)
+    if target == COUNTING and nodes[GROUP_QUERY_ATTENTION] < decoder.layers:
+        reason = "; ".join(fused.reasons[:1]) or "it was not found in the graph"
+        raise ExportError(
+            f"onnxruntime-genai puts padding behind the tokens of a row and writes over it, which only the attention of "
+            f"its kernel follows, and {decoder.layers - nodes[GROUP_QUERY_ATTENTION]} of {decoder.layers} layers have "
+            f"other attention: {reason}; write this model for target='onnxruntime'",
+            code="not-a-decoder",
+        )
     attention = sum(nodes[name] for name in ATTENTION)
     opset, warnings = options.opset, program.report.warnings
     return program, LanguageModelReport(

@@ -1,7 +1,7 @@
 """Calls that torch's tracer records wrongly, in a form that it records as they are.
 
-It records no bool as a number, dropout in eval mode and `atleast_1d` without a sign that they alias, and fake
-quantization with the state of its observer.
+It records no bool as a number, `fill` as a call that has no schema, dropout in eval mode and `atleast_1d` without a
+sign that they alias, and fake quantization with the state of its observer.
 """
 
 from __future__ import annotations
@@ -66,6 +66,13 @@ def bools_as_numbers(
     numbers = [key for key in ("fill_value", "value", "alpha") if isinstance(kwargs.get(key), bool)]
     plain = {key: int(kwargs[key]) for key in numbers}
     return tuple(int(item) if isinstance(item, bool) else item for item in args), {**kwargs, **plain}
+
+
+def filled(input: torch.Tensor, value: Any) -> torch.Tensor:
+    """`torch.fill`, which the tracer records as a `full_like` that lacks arguments."""
+    if isinstance(value, torch.Tensor):
+        return torch.zeros_like(input).fill_(value)
+    return torch.full_like(input, value)
 
 
 def with_axes(tensor: torch.Tensor, count: int) -> torch.Tensor:

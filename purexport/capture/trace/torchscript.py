@@ -329,6 +329,8 @@ class _Visible:
             return self._rows(function, name, args, kwargs)
         if name in plain_forms.FILLING:
             args, kwargs = plain_forms.bools_as_numbers(name, args, kwargs)
+        if function is torch.fill:
+            return plain_forms.filled(*args, **kwargs)
         if name == "__index__" and (self.dynamic or not is_size(args[0])):
             _warn_of_index()
         if name in plain_forms.DROPOUTS and args and not plain_forms.drops(args, kwargs):
@@ -475,6 +477,8 @@ class Reader:
         if scalars.is_scalar_operator(kind) and all(self._is_number(arg) for arg in args):
             output = self.graph.calls[-1].outputs[0]
             output.type = _as_scalar(output.type)
+        elif kind == "aten::ScalarImplicit":  # a tensor where a number is declared: a number of the tensor's kind
+            self.graph.calls[-1].outputs[0].type = _as_scalar(args[0].type)
 
     @staticmethod
     def _is_number(arg: Any) -> bool:
@@ -562,4 +566,6 @@ def _as_scalar(type_: Type) -> Type:
         return type_
     if type_.dtype is torch.bool:
         return ScalarType(bool)
+    if type_.dtype.is_complex:
+        return ScalarType(complex)
     return ScalarType(float if type_.dtype.is_floating_point else int)

@@ -270,6 +270,7 @@ def _scattered(op: Emitter, self: Value, axis: int, index: Value, src: Value, re
     if not self.rank:
         row = [reshape(op, item, [1]) for item in (self, index, src)]
         return reshape(op, _scattered(op, row[0], 0, row[1], row[2], reduction), [])
+    index, src = (reshape(op, item, [1]) if item.shape == () else item for item in (index, src))
     src = op.cast(src, self.dtype)
     for place in range(self.rank):
         extent = op.dim(index, place)

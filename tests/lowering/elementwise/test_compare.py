@@ -113,6 +113,8 @@ BOUNDS = [
     Row("clamp-half", lambda x: x.clamp(-0.5, 0.5), f16(5), opsets=FEW),
     Row("clamp-tensors", lambda x, a, b: x.clamp(a, b), f32(3, 4), f32(4), f32(3, 1)),
     Row("clamp-tensor-int", lambda x, a: torch.clamp(x, min=a), i64(5), i64(5)),
+    # a trace records such a bound as a number
+    Row("clamp-mixed", lambda x: torch.clamp(x, 0, x.max() - 2), i64(5), opsets=FEW, routes=("trace", "script")),
     Row("clip", lambda x: torch.clip(x, -0.5, 0.5), f32(5)),
     Row("clip-tensor", torch.clip, f32(5), f32(5)),
     Row("clamp-min", lambda x: torch.clamp_min(x, 0.5), f32(5)),

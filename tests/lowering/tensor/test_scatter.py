@@ -198,6 +198,7 @@ ELEMENTS = [
         values([[0, 2], [1, 0]], torch.int64),
         f32(2, 2),
     ),
+    Row("scatter-number", lambda x, i, s: x.scatter(0, i, s), f32(4), values(2, torch.int64), f32()),
     Row("scatter-value", lambda x, i: x.scatter(1, i, 2.5), f32(2, 4), INDEX),
     Row("scatter-value-dynamic", lambda x, i: x.scatter(1, i, 1), f32(2, 4), INDEX, dynamic={0: {0: "n"}, 1: {0: "n"}}),
     Row("scatter-one-hot", lambda i: torch.zeros(2, 4).scatter(1, i, 1.0), INDEX),
