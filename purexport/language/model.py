@@ -21,6 +21,7 @@ from purexport.fusion.targets import TARGETS
 from purexport.language.adapters import CHOICES, adapters_as, make_inputs, without_wrapper
 from purexport.language.caches import (
     CACHES,
+    COUNTING,
     CountedDecoder,
     StaticDecoder,
     decoder_with,
@@ -249,12 +250,13 @@ def _exported(
     if isinstance(decoder, CountedDecoder) and decoder.length is not None:
         share_buffers(program, decoder, fused.reasons)
     nodes = nodes_of(program)
-    if target == COUNTING and nodes[GROUP_QUERY_ATTENTION] < decoder.layers:
-        reason = "; ".join(fused.reasons[:1]) or "it was not found in the graph"
+    if target == COUNTING and nodes["GroupQueryAttention"] < decoder.layers:
+        others = decoder.layers - nodes["GroupQueryAttention"]
+        reason = next(iter(fused.reasons), "it was not found in the graph")
         raise ExportError(
-            f"onnxruntime-genai puts padding behind the tokens of a row and writes over it, which only the attention of "
-            f"its kernel follows, and {decoder.layers - nodes[GROUP_QUERY_ATTENTION]} of {decoder.layers} layers have "
-            f"other attention: {reason}; write this model for target='onnxruntime'",
+            "onnxruntime-genai puts padding behind the tokens of a row and writes over it, which only "
+            f"GroupQueryAttention follows, and {others} of {decoder.layers} layers have other attention: {reason}; "
+            "write this model for target='onnxruntime'",
             code="not-a-decoder",
         )
     attention = sum(nodes[name] for name in ATTENTION)

@@ -124,6 +124,15 @@ def test_a_folder_in_codes(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_attention_that_does_not_count_tokens_is_refused(tmp_path: Path) -> None:
+    """With the other operators a new token would stand behind the padding of its row."""
+    model = made("LlamaForCausalLM", hidden_size=48, head_dim=12)
+    with pytest.raises(ExportError, match=r"2 of 2 layers have other attention: .* keys have 12 elements"):
+        purexport.language_model(model, tmp_path / "out", "onnxruntime-genai")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("options", [{}, {"max_shard_size": "20KB"}], ids=["one-file", "shards"])
 def test_folder(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The weights go from file to file: no parameter of the model that is made has values."""
