@@ -483,14 +483,14 @@ def judge(network: Network, model: nn.Module, data: bytes) -> tuple[str, str]:
 
 def _in_order_of(wanted: list[Any], found: list[Any]) -> list[Any]:
     """Detections whose scores are equal but for rounding come in any order: here, in that of torch."""
-    if any(got.shape != want.shape for got, want in zip(found, wanted, strict=True)):
+    if not len(wanted[0]) or any(got.shape != want.shape for got, want in zip(found, wanted, strict=True)):
         return found
     rows = [
         np.concatenate([item.reshape(len(item), -1).astype(np.float64) for item in items if item.ndim < 3], axis=1)
         for items in (found, wanted)
     ]
     distance = np.abs(rows[0][:, None] - rows[1][None]).max(-1)
-    order = distance.argmin(0) if len(rows[0]) else np.arange(0)
+    order = distance.argmin(0)
     return [item[order] for item in found] if len(set(order)) == len(order) else found
 
 
