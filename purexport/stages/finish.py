@@ -8,8 +8,6 @@ from typing import Any
 from proto_schema.durable import blamed_on, takes_rename
 from proto_schema.targets import judge
 from purexport.capture.core.mode import copied, select_model_mode_for_export
-from purexport.comparison.compared import compared
-from purexport.comparison.torch_values import anchors, torch_values
 from purexport.compat.past_options import arguments_of
 from purexport.errors import VerificationError
 from purexport.lock import alone
@@ -59,6 +57,10 @@ def _cause(
     run: Run, program: ONNXProgram, onnx: Onnx, arguments: tuple[tuple[Any, ...], dict[str, Any]], bounds: Tolerance
 ) -> str:
     """What is at fault for a difference; empty where that is not found."""
+    # few exports come here, and each would load them
+    from purexport.comparison.compared import compared
+    from purexport.comparison.torch_values import anchors, torch_values
+
     args, kwargs = arguments
     proto, graph = program.model_proto, onnx.pure.graph
     try:
