@@ -1,4 +1,4 @@
-"""Build a release and look at it as a user would: `python -m tools.release` (minutes), `--dry` for what needs no network.
+"""Build a release and try it as a user would: `python -m tools.release` (minutes), `--dry` for what needs no network.
 
 1. The version has its section in CHANGELOG.md; for a real release that section is not "(not released)" any more.
 2. sdist and wheel are built from the files that are committed, and from nothing else that lies in the folder.
