@@ -154,7 +154,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(args.keep or temporary).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        for name in ("pyproject.toml", "README.md", "LICENSE", "proto_schema", "purexport"):
+        for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "proto_schema", "purexport"):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             copy(ROOT / name, Path(temporary) / name)
         built = run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", temporary, temporary])
