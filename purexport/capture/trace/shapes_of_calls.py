@@ -14,15 +14,20 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 
 _CPU = torch.device("cpu")
+_ATEN = torch.ops.aten
 _VIEWS = frozenset(
-    getattr(getattr(torch.ops.aten, name), overload)
-    for name, overload in (
-        *((name, "default") for name in ("_unsafe_view", "expand", "permute", "t", "unsqueeze", "view")),
-        ("select", "int"),
-        ("slice", "Tensor"),
-        ("squeeze", "dim"),
-        ("transpose", "int"),
-    )
+    [
+        _ATEN._unsafe_view.default,
+        _ATEN.expand.default,
+        _ATEN.permute.default,
+        _ATEN.select.int,
+        _ATEN.slice.Tensor,
+        _ATEN.squeeze.dim,
+        _ATEN.t.default,
+        _ATEN.transpose.int,
+        _ATEN.unsqueeze.default,
+        _ATEN.view.default,
+    ]
 )
 _VALUES = (bool, int, float, complex, str, torch.dtype, torch.memory_format, torch.layout)
 _OF_DATA = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
