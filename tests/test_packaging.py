@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "proto_schema", "purexport")
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "proto_schema", "purexport")
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +46,21 @@ def test_wheel_is_pure_python(wheel: Path) -> None:
 def test_wheel_holds_every_file_of_both_packages(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
-    listed = subprocess.run(["git", "ls-files", *SOURCES[3:]], cwd=ROOT, capture_output=True, text=True, check=False)
+    listed = subprocess.run(["git", "ls-files", *SOURCES[4:]], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode != 0:
         pytest.skip("not a git checkout: there is no list of the files that belong to the packages")
     tracked = {name for name in listed.stdout.split() if (ROOT / name).exists()}
     assert {"proto_schema/py.typed", "purexport/py.typed"} <= tracked
     assert tracked <= packed, f"not in the wheel: {sorted(tracked - packed)}"
     assert {name.partition("/")[0] for name in packed} == {"proto_schema", "purexport"}
+
+
+def test_links_of_the_description_lead_somewhere_on_its_page(wheel: Path) -> None:
+    """The description is README.md, in which links are relative."""
+    text = str(metadata(wheel).get_payload())
+    targets = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert len(targets) > 20 and "docs/images/page.png)" in text
+    assert [target for target in targets if not target.startswith(("https://", "#"))] == []
 
 
 def test_numpy_is_the_only_dependency(wheel: Path) -> None:
