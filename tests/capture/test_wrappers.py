@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import purexport
+from tests.harness import run_ort
+from tests.tolerances import CHAIN, assert_near
 
 X = torch.arange(12.0).reshape(3, 4)
 
@@ -97,3 +99,21 @@ def test_an_argument_that_no_input_can_stand_for(make: Any, code: str, words: st
     with pytest.raises(purexport.ExportError, match=words) as caught:
         purexport.export(lambda x, y: x + 1, (X, make()), capture=capture)
     assert caught.value.code == code
+
+
+def exported() -> nn.Module:
+    """A module that torch.export made, which refuses to change its mode, as that of convert_pt2e does."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(), nn.ReLU()).eval()
+    return torch.export.export(model, (X,)).module()
+
+
+@pytest.mark.parametrize("capture", ["trace", "export"])
+@pytest.mark.parametrize("among", [False, True], ids=["alone", "among-others"])
+def test_an_exported_module_is_exported(among: bool, capture: str) -> None:
+    torch.manual_seed(0)
+    inner = exported()
+    model = nn.Sequential(inner, nn.Dropout(0.9)) if among else inner
+    program = purexport.export(model, (X,), capture=capture)
+    assert [node.op_type for node in program.model_proto.graph.node] == ["Gemm", "Relu"]
+    assert_near(run_ort(program.model_proto.SerializeToString(), [X.numpy()])[0], inner(X).detach(), CHAIN)
+    assert not among or model[1].training

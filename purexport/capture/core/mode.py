@@ -48,7 +48,11 @@ def select_model_mode_for_export(model: Any, mode: TrainingMode | bool | None) -
     modules = list(model.modules())
     before = {module: module.training for module in modules if hasattr(module, "training")}
     try:
-        model.train(mode is TrainingMode.TRAINING)
+        try:
+            model.train(mode is TrainingMode.TRAINING)
+        except NotImplementedError:  # an exported module, also among others: its program has the mode in it
+            for module in before:
+                module.training = mode is TrainingMode.TRAINING
         yield
     finally:
         for module in modules:

@@ -49,7 +49,8 @@ def export_model(request: Request) -> Captured:
     with watched(module) as assigned:
         program, watch = _first_that_runs(module, flat, declared)
     found = Assumptions(program, watch, flat.names, labels)
-    captured = _captured(program, flat.names, found.symbols, watch.results)
+    # an exported module runs without a call that the watch sees
+    captured = _captured(program, flat.names, found.symbols, watch.results or _output_paths(program))
     # torch.export records an assignment in the outermost module as a write to its buffer
     inner = [item for item in captured.graph.inputs if item.name in assigned and "." in item.name]
     captured.graph.assigned += [Assigned(item, None) for item in inner]
