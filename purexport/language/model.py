@@ -250,17 +250,16 @@ def _exported(
     if isinstance(decoder, CountedDecoder) and decoder.length is not None:
         share_buffers(program, decoder, fused.reasons)
     nodes = nodes_of(program)
-    if target == COUNTING and nodes["GroupQueryAttention"] < decoder.layers:
-        others = decoder.layers - nodes["GroupQueryAttention"]
-        reason = next(iter(fused.reasons), "it was not found in the graph")
-        raise ExportError(
-            "onnxruntime-genai puts padding behind the tokens of a row and writes over it, which only "
-            f"GroupQueryAttention follows, and {others} of {decoder.layers} layers have other attention: {reason}; "
-            "write this model for target='onnxruntime'",
-            code="not-a-decoder",
-        )
     attention = sum(nodes[name] for name in ATTENTION)
     opset, warnings = options.opset, program.report.warnings
+    others = decoder.layers - nodes["GroupQueryAttention"] if target == COUNTING else 0
+    if others > 0:
+        reason = next(iter(fused.reasons), "it was not found in the graph")
+        warnings.append(
+            "onnxruntime-genai puts padding behind the tokens of a row and writes over it, which only "
+            f"GroupQueryAttention follows, and {others} of {decoder.layers} layers have other attention ({reason}): "
+            "generate with prompts of one length only, or write this model for target='onnxruntime'"
+        )
     return program, LanguageModelReport(
         target,
         opset,
