@@ -15,6 +15,7 @@ from proto_schema.saving import Archive, Where
 from purexport.errors import ExportError
 
 OLDEST_OPSET, DEFAULT_OPSET = 9, 20
+RUNTIME = "onnxruntime"  # the target whose files may have operators of com.microsoft
 MUTATION_POLICIES = ("warn", "error", "io")
 
 Kind = TypeVar("Kind", bound=enum.Enum)
@@ -123,7 +124,9 @@ class Options:
     @property
     def quantization(self) -> Quantization | None:
         """What becomes of the weights on the way to the file.  Raises ValueError for what is no scheme."""
-        return None if self.quantize is None else quantization_of(self.quantize)
+        if self.quantize is None:
+            return None
+        return quantization_of(self.quantize, "onnxruntime" if self.for_runtime else "onnx")
 
     @property
     def verifies(self) -> bool:
@@ -139,6 +142,11 @@ class Options:
     def release(self) -> Release | None:
         """The release of ONNX Runtime whose kernels decide the forms of operators; None where any form will do."""
         return release_of(self.target)
+
+    @property
+    def for_runtime(self) -> bool:
+        """Whether the file may have operators of ONNX Runtime's domain com.microsoft."""
+        return self.target == RUNTIME
 
     def trains(self, model: Any) -> bool:
         """Whether the file is for training, so that nothing may be computed from its parameters in advance."""
@@ -184,15 +192,13 @@ def quantization_of(asked: Any, target: Target = "onnx") -> Quantization:
 
 
 def release_of(target: Any) -> Release | None:
-    """The release that a `target` names: the newest for "onnx", None for "onnx; any".
+    """The release that a `target` names: the newest for "onnx" and "onnxruntime", None for "onnx; any".
 
     Raises ValueError for what is no target.
     """
     words = [word.strip() for word in target.split(";")] if isinstance(target, str) else []
-    available = 'available are "onnx", "onnx; onnxruntime==VERSION" and "onnx; any"'
-    if words and words[0] == "onnxruntime":
-        raise ValueError(f"target={target!r}: files with operators of com.microsoft are not written yet; {available}")
-    if words == ["onnx"]:
+    available = 'available are "onnx", "onnx; onnxruntime==VERSION", "onnx; any" and "onnxruntime"'
+    if words in (["onnx"], [RUNTIME]):
         return runtimes.newest()
     if words == ["onnx", "any"]:
         return None

@@ -138,14 +138,16 @@ def export(
 
     `target` says what the file shall run on. With "onnx" it has standard operators, in forms for which the newest ONNX
     Runtime has kernels on the CPU; with "onnx; onnxruntime==1.20" those of that release; with "onnx; any" each operator
-    stays in the model's dtype, as runtimes with kernels of their own want it (bfloat16 on a GPU, for one).
+    stays in the model's dtype, as runtimes with kernels of their own want it (bfloat16 on a GPU, for one).  With
+    "onnxruntime" the file may also have operators of its domain com.microsoft: MultiHeadAttention, and those that read
+    quantized weights.
 
     `quantize` stores the weights of products in fewer bits: "int4", "int8", "float16", ..., or a mapping of the fields
     of `proto_schema.quantization.Scheme`, as in {"type": "int4", "block_size": 64, "exclude": "head.*"}.  With a
-    "target" of "onnxruntime" among them, products become MatMulNBits.  Each weight is read once, when the file is
-    written.  Without an `opset_version` the file has the first opset, from the default on, that can say it.  With
-    `verify` the file is compared twice, with the usual bounds: before the quantization with torch, and afterwards with
-    one of floats that are rounded alike.
+    "target" of "onnxruntime" among them, or as that of the export, products become MatMulNBits.  Each weight is read
+    once, when the file is written.  Without an `opset_version` the file has the first opset, from the default on, that
+    can say it.  With `verify` the file is compared twice, with the usual bounds: before the quantization with torch,
+    and afterwards with one of floats that are rounded alike.
 
     Raises ExportError (UnsupportedOperatorError for operators that ONNX cannot express at this opset, VerificationError
     when `verify` finds a difference), ValueError for an option out of range, its subclass WeightsError for weights

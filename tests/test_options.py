@@ -45,7 +45,7 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("verify", (X,), ValueError, "verify=tuple is neither True, False nor a list of arguments, as in verify=[(x, y)]"),
     ("rtol", -1.0, ValueError, "rtol=-1.0 is no number from 0 on"),
     ("atol", float("nan"), ValueError, "atol=nan is no number from 0 on"),
-    ("target", "onnxruntime", ValueError, 'operators of com.microsoft are not written yet; available are "onnx"'),
+    ("target", "onnxruntime; 1.20", ValueError, "target='onnxruntime; 1.20' is no target; available are"),
     ("target", "tensorrt", ValueError, "target='tensorrt' is no target; available are"),
     ("target", "onnx; onnxruntime==0.9", ValueError, "the kernels of ONNX Runtime 0.9 are not known; known are"),
     ("target", 7, ValueError, "target=7 is no target"),

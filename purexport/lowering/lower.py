@@ -78,13 +78,15 @@ def lower_graph(
     axes: Mapping[str, Axes] | None = None,
     trains: bool = False,
     release: Release | None = None,
+    of_runtime: bool = False,
 ) -> Lowered:
     """Lower `graph` to ONNX at `opset`; `custom` maps ATen names to rules that go first.
 
     `axes` maps an input's name to its dynamic axes and their names, for a graph that was recorded with the sizes of an
     example (`sized`); None for a graph whose types hold for all sizes.
 
-    `release` is that of the runtime whose kernels decide the forms of operators; None lets any form be.
+    `release` is that of the runtime whose kernels decide the forms of operators; None lets any form be.  With
+    `of_runtime` operators of its domain com.microsoft are written too.
 
     Without `fold`, what is computed of parameters stays in the graph.  With `trains` operators that training runtimes
     look for are kept.  `kind` says which calls stay as they are;
@@ -92,7 +94,7 @@ def lower_graph(
     Raises UnsupportedOperatorError with every call that cannot be expressed.
     """
     rules = RuleBook(registered(), custom or {}, trains)
-    run = functools.partial(_lowered, graph, opset, rules, fold, kind, listed, release)
+    run = functools.partial(_lowered, graph, opset, rules, fold, kind, listed, (release, of_runtime))
     if axes is None:
         return run(None)
     recorded = [(value, value.type) for value in _values(graph)]
@@ -136,12 +138,14 @@ def _lowered(
     fold: bool,
     kind: OperatorExportTypes,
     listed: bool,
-    release: Release | None,
+    runtime: tuple[Release | None, bool],
     example: Example | None,
 ) -> Lowered:
     """One lowering of the graph; `example` knows the sizes that can change, where the types do not say them."""
     walk = Walk(rules, kind, example)
-    op = Emitter.of(walk.result.graph, opset, folds=fold, scope=example, older=FORMS, release=release)
+    release, of_runtime = runtime
+    found = walk.result.graph
+    op = Emitter.of(found, opset, folds=fold, scope=example, older=FORMS, release=release, of_runtime=of_runtime)
     op = walk.model(op, graph)
     if kind is OperatorExportTypes.RAW:
         if listed and op.graph.outputs:

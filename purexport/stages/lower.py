@@ -51,6 +51,7 @@ def lower_to_onnx(run: Run, pure: Pure) -> Onnx:
         axes=_axes(pure),
         trains=options.keeps_training_operators,
         release=options.release,
+        of_runtime=options.for_runtime,
     )
     idle = unused(options.custom_translation_table, options.opset, pure.graph.calls, lowered.rules)
     lowered.remarks[:0] = said([*lowered.findings, *idle])

@@ -79,7 +79,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("-o", "--output", type=Path, metavar="FILE", help="the file to write (default: NAME.onnx); - for stdout")
     add("--output-name", action="append", metavar="NAME", help="the name of an output, in the model's order")
     add("--opset", type=int, metavar="N", help="the ONNX opset to write (default: 20)")
-    add("--target", default="onnx", metavar="TEXT", help='what runs the file: onnx, or "onnx; onnxruntime==1.20"')
+    add("--target", default="onnx", metavar="TEXT", help='onnx, "onnx; onnxruntime==1.20", or onnxruntime')
     add("--dynamic", action="append", default=[], metavar="X:AXIS=NAME", help=_DYNAMIC_HELP)
     add("--capture", choices=("auto", "trace", "export"), default="auto", help="torch.jit.trace or torch.export")
     add("--weights", action="append", metavar="FILE", help="a checkpoint to fill the model with; a later one wins")

@@ -42,6 +42,7 @@ class Builder:
     scope: Scope = field(default_factory=Scope)
     release: Release | None = None  # of the runtime whose kernels decide the form; None where any form will do
     older: Mapping[str, OlderForm] = field(default_factory=dict)  # by the name of the ONNX operator
+    of_runtime: bool = False  # whether operators of ONNX Runtime's domain com.microsoft may be written
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -59,14 +59,18 @@ class Emitter:
         scope: Scope | None = None,
         older: Mapping[str, OlderForm] | None = None,
         release: Release | None = None,
+        of_runtime: bool = False,
     ) -> Emitter:
         """The `op` that begins a lowering into `graph`, at no call yet.
 
         Without `folds`, constants that may be weights are not computed with, only what sizes need.  `scope` knows the
         sizes that can change, `older` the operators that older ones can write, `release` the kernels of the runtime
-        that the file is for.
+        that the file is for.  With `of_runtime` the file may have operators of ONNX Runtime's domain com.microsoft.
         """
-        builder = Builder(opset, graph.inputs, folds, scope=scope or Scope(), older=older or {}, release=release)
+        known = scope or Scope()
+        builder = Builder(
+            opset, graph.inputs, folds, scope=known, older=older or {}, release=release, of_runtime=of_runtime
+        )
         return cls(builder, Body(graph), Site())
 
     def __getattr__(self, op_type: str) -> Callable[..., Value]:
@@ -99,6 +103,11 @@ class Emitter:
     def opset(self) -> int:
         """The opset of the file.  Rules ask `has` instead."""
         return self.builder.opset
+
+    @property
+    def of_runtime(self) -> bool:
+        """Whether operators of ONNX Runtime's domain com.microsoft may be written."""
+        return self.builder.of_runtime
 
     @property
     def graph(self) -> Graph:

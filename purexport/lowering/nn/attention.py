@@ -16,6 +16,7 @@ from purexport import dtypes
 from purexport.graph.ir import Value
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower
+from purexport.lowering.nn.contrib import multi_head_attention
 from purexport.lowering.nn.random import dropout
 from purexport.lowering.support.common import axis_of, beside_product, dims_of, permute, reshape, swap_last
 
@@ -83,7 +84,13 @@ def scaled_dot_product_attention(
     softmax(query @ key^T * scale + mask) @ value, with `scale` 1 / sqrt(E) by default. A boolean mask is true where a
     key is visible. With `is_causal` query i sees the keys up to i, counted from the first one. With `enable_gqa`
     several heads of the query use the same head of key and value.
+
+    For ONNX Runtime com.microsoft MultiHeadAttention, which takes float32 and as many heads of each.
     """
+    if dropout_p <= 0:
+        found = multi_head_attention(op, query, key, value, attn_mask, is_causal, scale)
+        if found is not None:
+            return found if attn_mask is None else _without_hidden(op, found, attn_mask)
     # its factor is a float32
     named = op.has("Attention") and query.dtype != dtypes.DOUBLE
     if named and dropout_p <= 0 and _has_four_axes(query, key, value) and _is_full(attn_mask, query, key):

@@ -156,6 +156,66 @@ def mixture(
     return op.Where(op.const(False, dtypes.BOOL), x, result)
 
 
+def multi_head_attention(
+    op: Emitter, query: Value, key: Value, value: Value, mask: Value | None, causal: bool, scale: Any
+) -> Value | None:
+    """com.microsoft MultiHeadAttention of [batch, heads, length, size], which wants the heads behind the length.
+
+    `mask` is added to the products, or is true where a key is visible.  None where the file may not have the operator,
+    or where the kernel does not take it.  With `causal` the kernel counts from the last key, torch from the first one,
+    so both lengths must be the same.
+    """
+    operands = (query, key, value)
+    shapes = [item.shape or () for item in operands]
+    if not op.of_runtime or any(len(shape) != 4 for shape in shapes):
+        return None
+    (_, heads, length, width), (_, *others, keys, key_width), (_, *more, values, _) = shapes
+    static = [heads, width, shapes[2][3]]
+    if any(item.dtype != dtypes.FLOAT for item in operands) or not all(isinstance(size, int) for size in static):
+        return None
+    if others != [heads] or more != [heads] or key_width != width or keys != values or (causal and length != keys):
+        return None
+    bias = mask
+    if mask is not None:
+        if mask.dtype == dtypes.BOOL:
+            bias = op.Where(mask, op.like(0, query), op.like(torch.finfo(torch.float32).min, query))
+        # the kernel wants both last axes in full
+        bias = op.cast(op.Expand(bias, op.ints([1, 1, op.dim(query, 2), op.dim(key, 2)])), query.dtype)
+    assert isinstance(heads, int) and isinstance(static[2], int)
+    flat = [_heads_last(op, item) for item in operands]
+    (found,) = node(
+        op,
+        "MultiHeadAttention",
+        [*flat, None, None, bias],
+        [(query.dtype, (shapes[0][0], length, heads * static[2]))],
+        num_heads=heads,
+        scale=scale,
+        unidirectional=int(causal) or None,
+    )
+    return op.Transpose(op.Reshape(found, [0, 0, heads, static[2]]), perm=[0, 2, 1, 3])
+
+
+def _heads_last(op: Emitter, value: Value) -> Value:
+    """[batch, heads, length, size] as [batch, length, heads * size]; what it was made from, where it was that."""
+    batch, heads, length, width = value.shape or ()
+    assert isinstance(heads, int) and isinstance(width, int)
+    apart = _input_of(value, "Transpose", perm=[0, 2, 1, 3])
+    source = None if apart is None else _input_of(apart, "Reshape")
+    if source is not None and source.shape == (batch, length, heads * width):
+        return source
+    turned = op.Transpose(value, perm=[0, 2, 1, 3]) if apart is None else apart
+    return op.Reshape(turned, [0, 0, heads * width])
+
+
+def _input_of(value: Value, op_type: str, **attributes: Any) -> Value | None:
+    """The first input of the node that makes a value, where it is one of this kind with these attributes."""
+    made = value.node
+    if made is None or (made.op_type, made.domain) != (op_type, ""):
+        return None
+    given = {name: list(item) if isinstance(item, tuple) else item for name, item in made.attributes.items()}
+    return made.inputs[0] if all(given.get(name) == item for name, item in attributes.items()) else None
+
+
 def _sum(past: Value, length: Dim) -> Dim:
     size = (past.shape or (None,) * 4)[2]
     return None if size is None or length is None else size + length
