@@ -67,8 +67,10 @@ def arranged(model: ModelProto, scheme: Scheme) -> ModelProto:
         return model
     result, inner = copy.copy(model), copy.copy(graph)
     inner.node = [changed.get(id(node), node) for node in graph.node if id(node) not in gone]
-    inner.initializer = [made.get(id(item), item) for item in graph.initializer]
     names = {item.name for item in made.values()}
+    unread = {name for node in graph.node if id(node) in gone for name in node.input} - names - fixed
+    unread = unread.difference(name for _, node in nodes_of(inner) for name in node.input)
+    inner.initializer = [made.get(id(item), item) for item in graph.initializer if item.name not in unread]
     inner.value_info = [item for item in graph.value_info if item.name not in names]
     result.graph = inner
     return result

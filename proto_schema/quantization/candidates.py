@@ -161,6 +161,8 @@ def _refusal(weight: Weight, scheme: Scheme, target: str, readers: _Readers) -> 
         return "is read along several axes"
     if any(use.kind == "Conv" for use in weight.uses) and scheme.kind.bits < 8:
         return f"is read by Conv, which has no {scheme.type} in blocks"
+    if weight.name in readers.routers and not scheme.include and scheme.kind.family != "cast":
+        return "decides between experts, where a small error chooses others (a pattern of include takes it)"
     if weight.is_table and not scheme.embeddings:
         return "is a table of embeddings (embeddings=True takes it)"
     return ""
@@ -223,8 +225,8 @@ def _number(node: NodeProto, name: str) -> int:
 class _Readers:
     """What reads each value of a graph, in graphs inside too.
 
-    `fixed` are inputs and outputs, `hidden` initializers whose name a graph inside gives to another value, `given` what
-    a graph inside gives back, or says the type of.
+    `fixed` are inputs and outputs, `routers` weights that decide between experts, `hidden` initializers whose name a
+    graph inside gives to another value, `given` what a graph inside gives back, or says the type of.
     """
 
     def __init__(self, graph: GraphProto) -> None:
@@ -233,6 +235,7 @@ class _Readers:
         self.fixed = {item.name for item in (*graph.input, *graph.output)}
         self.hidden: set[str] = set()
         self.given: set[str] = set()
+        self.routers = experts.routers(graph.node)
         for inner, node in nodes_of(graph):
             for place, name in enumerate(node.input):
                 self.read[name].append((node, place))

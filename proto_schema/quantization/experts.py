@@ -9,8 +9,8 @@ The facts below are those of the kernels for a CPU in ONNX Runtime 1.31, found b
 - One block size serves both weights, and must divide k and n. Without one a row has one scale.
 - The weights of the chosen experts always sum up to 1; `normalize_routing_weights` and `use_sparse_mixer` change
   nothing. Where MoE takes them as they are, QMoE is given them as `router_weights`.
-- Blocks of 8 bits, and those of 2 bits that are longer than 16, make the kernel round the other operand to int8. Whole
-  rows do not. So do 4 bits with `accuracy_level` 4.
+- With blocks of 8 and of 2 bits, and those of 4 bits with `accuracy_level` 4, the kernel rounds the other operand to
+  int8. Whole rows do without, and take ten times as long for a token.
 - A third product (fc3), SwiGLU in another order than in turns, and bfloat16 are missing.
 """
 
@@ -26,8 +26,7 @@ from proto_schema.quantization.scheme import Scheme
 MICROSOFT = "com.microsoft"
 PLACES = (2, 4)  # of the weights among the inputs of MoE
 _THIRD = 6
-_SHORTEST = 16  # block
-_IN_INT8 = 4  # the accuracy level that allows int8
+_SHORTEST, _USUAL = 16, 32  # blocks
 
 
 def reads_experts(node: NodeProto, place: int) -> bool:
@@ -71,10 +70,8 @@ def refusal(node: NodeProto, place: int, shape: Sequence[int], dtype: int, schem
 
 
 def block_of(hidden: int, inside: int, scheme: Scheme) -> int:
-    """The block size of both weights, 0 for whole rows: the largest up to the scheme's that fits and rounds nothing."""
-    bits, size = scheme.kind.bits, scheme.block
-    if scheme.accuracy_level != _IN_INT8:
-        size = 0 if bits == 8 else min(size, _SHORTEST) if bits == 2 else size
+    """The block size of both weights, 0 for whole rows: the scheme's, or the largest below it that fits."""
+    size = scheme.block if scheme.block_size == 0 else scheme.block or _USUAL
     while size >= _SHORTEST and (hidden % size or inside % size):
         size //= 2
     return size if size >= _SHORTEST else 0
@@ -105,6 +102,26 @@ def inputs_of(node: NodeProto, codes: Sequence[Sequence[str]], weights: str) -> 
     while not inputs[-1]:
         inputs.pop()
     return inputs
+
+
+def routers(nodes: Sequence[NodeProto]) -> set[str]:
+    """The names of values that are weights of products which decide between the experts of `MoE` nodes."""
+    makers = {name: node for node in nodes for name in node.output}
+    waiting = [node.input[1] for node in nodes if reads_experts(node, PLACES[0])]
+    seen, found = set(waiting), set[str]()
+    while waiting:
+        node = makers.get(waiting.pop())
+        if node is None or node.op_type in ("Shape", "Size"):
+            continue
+        names = list(node.input)
+        if node.op_type in ("MatMul", "Gemm"):
+            names = names[1:2]
+            found.update(names)
+        elif node.output[0] in found:  # what turns or casts such a weight
+            found.update(names)
+        waiting += [name for name in names if name not in seen]
+        seen.update(names)
+    return found
 
 
 def _attributes(node: NodeProto) -> dict[str, Any]:
