@@ -111,6 +111,7 @@ LAYERS: dict[str, Made] = {
     "identity": {"activation_type": "identity", "swiglu_fusion": 0, "count": 5, "k": 1},
     "a bounded gate": {"activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 0.5},
     "a smaller block fits": {"hidden": 48, "inside": 80},
+    "a smaller block fits inside": {"inside": 48},
     "no block fits": {"hidden": 52, "inside": 44},
     "zeros": {"edge": _zeros},
     "all positive": {"edge": abs},
@@ -172,6 +173,14 @@ def _read_twice(model: ps.ModelProto) -> ps.ModelProto:
     return model
 
 
+def _by_two_layers(model: ps.ModelProto) -> ps.ModelProto:
+    assert model.graph is not None
+    first = model.graph.node[0]
+    second = helper.make_node("MoE", list(first.input), ["z"], domain="com.microsoft", k=2, **SWIGLU)
+    model.graph.node.append(second)
+    return model
+
+
 # (what, the model, the scheme, the target, why both or one of the weights stay)
 STAYS: list[tuple[str, Callable[[], ps.ModelProto], Any, Any, str]] = [
     ("standard operators", experts, "int4", "onnx", "is read by MoE, which has codes for the target onnxruntime only"),
@@ -181,6 +190,7 @@ STAYS: list[tuple[str, Callable[[], ps.ModelProto], Any, Any, str]] = [
     ("halves", lambda: experts(swiglu_fusion=2), "int4", "onnxruntime", "a gate that is not in turns"),
     ("one is left out", experts, {"type": "int4", "exclude": "down"}, "onnxruntime", "whose other weight stays as it"),
     ("read twice", lambda: _read_twice(experts()), "int4", "onnxruntime", "is read by Neg"),
+    ("read by two layers", lambda: _by_two_layers(experts()), "int4", "onnxruntime", "several nodes, one of them MoE"),
     ("a shape that does not fit", lambda: experts(activation_type="relu"), "int4", "onnxruntime", ""),
 ]
 
@@ -263,10 +273,15 @@ def _other_size(graph: ps.GraphProto) -> None:
     graph.initializer[2] = ps.numpy_helper.from_array(np.array([4, 3, -1, 64]), "four")
 
 
-@pytest.mark.parametrize("cut", [_also_read, _unknown, _other_size])
+def _source_read(graph: ps.GraphProto) -> None:
+    graph.node.append(helper.make_node("Neg", ["halves"], ["z"]))
+
+
+@pytest.mark.parametrize("cut", [_also_read, _unknown, _other_size, _source_read])
 def test_nodes_that_stay(cut: Callable[[ps.GraphProto], None]) -> None:
     source, _ = laid_out(cut)
-    assert operators(quantize(source, "int4", target="onnxruntime")).count("MoE") == 1
+    made = quantize(source, "int4", target="onnxruntime")
+    assert operators(made).count("MoE") == 1 and operators(made)[0] == "Reshape"
 
 
 # (the shape of the whole, how many parts it has, the order of axes, whether it is written without a temporary file)
