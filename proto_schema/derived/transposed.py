@@ -2,7 +2,8 @@
 
 A range of a file is gathered (`strided`), and memory is viewed in another order. A source that can only be read from
 its beginning is held in memory if it is small, and in a temporary file otherwise. A transposition of a cast becomes a
-cast of a transposition, so that the rules above apply to the innermost source.
+cast of a transposition, and that of parts behind each other one of each part, or their rows in turns, so that the rules
+above apply to the innermost source.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from proto_schema.derived.cast import CastPayload
+from proto_schema.derived.joined import JoinedPayload, TurnsPayload
 from proto_schema.derived.strided import Array, StridedPayload, blocks, fill, is_contiguous, row_major
 from proto_schema.dtypes import DTYPES
 from proto_schema.payload import CHUNK, FileRange, MemoryPayload, Payload, pieces
@@ -31,9 +33,42 @@ def permuted(source: Payload, width: int, shape: tuple[int, ...], axes: tuple[in
     steps = row_major(shape)
     if is_contiguous([shape[axis] for axis in axes], [steps[axis] for axis in axes]):
         return source
+    if isinstance(source, JoinedPayload):
+        found = _of_parts(source, width, shape, axes)
+        if found is not None:
+            return found
     if isinstance(source, FileRange) and isinstance(source.source, str):
         return StridedPayload(source, width, shape, steps).permuted(axes)
     return TransposedPayload(source, width, shape, axes)
+
+
+def _of_parts(source: JoinedPayload, width: int, shape: tuple[int, ...], axes: tuple[int, ...]) -> Payload | None:
+    """The parts in another order each, or row by row in turns; None where neither says it."""
+    first, size = shape[0], source.nbytes // max(shape[0], 1)
+    if axes[0] == 0 and size:
+        groups: list[list[Payload]] = []
+        left = 0  # bytes that the last group lacks
+        for part in source.parts:
+            if not left:
+                groups.append([])
+                left = -(-part.nbytes // size) * size
+            groups[-1].append(part)
+            left -= part.nbytes
+            if left < 0:
+                return None
+        made = []
+        for group in groups if len(groups) > 1 else ():
+            whole = group[0] if len(group) == 1 else JoinedPayload(group)
+            made.append(permuted(whole, width, (whole.nbytes // size, *shape[1:]), axes))
+        if made:
+            return JoinedPayload(made)
+        if first == 1 and len(shape) > 2:
+            return permuted(source, width, shape[1:], tuple(axis - 1 for axis in axes[1:]))
+        return None
+    alike = len(source.parts) == first and all(part.nbytes == size for part in source.parts)
+    if alike and size and len(shape) > 2 and axes == (1, 0, *range(2, len(axes))):
+        return TurnsPayload(source.parts, size // shape[1])
+    return None
 
 
 class TransposedPayload(Payload):

@@ -2,7 +2,8 @@
 
 A weight is a float initializer of the main graph. All that reads it, in branches and bodies too, must sum along the
 same axis: a `MatMul` or `Gemm` whose second operand it is (a `Transpose` of a matrix and a `Cast` to float32 between
-them are seen through), a `Conv`, or a `Gather` of rows. What else reads it keeps it as it is, and the reason is told.
+them are seen through), a `Conv`, a `Gather` of rows, or a mixture of experts (`MoE`), of which both weights are taken
+or none. What else reads it keeps it as it is, and the reason is told.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from proto_schema.attributes import get_attribute_value
 from proto_schema.dtypes import DTYPES, element_count, type_name
 from proto_schema.onnx import GraphProto, ModelProto, NodeProto, TensorProto
 from proto_schema.payload import nbytes
+from proto_schema.quantization import experts
 from proto_schema.quantization.elements import FLOATS
 from proto_schema.quantization.scheme import Scheme
 
@@ -30,13 +32,15 @@ Reader: TypeAlias = "tuple[NodeProto, int]"
 class Use:
     """A node that reads a weight. `kind` is its operator; `axis` the one that it sums along, None for a `Conv`.
 
-    `between` are the `Transpose` and the `Cast` that the weight goes through before.
+    `between` are the `Transpose` and the `Cast` that the weight goes through before; `place` is that of a weight of
+    experts among the inputs.
     """
 
     node: NodeProto
     kind: str
     axis: int | None
     between: tuple[NodeProto, ...] = ()
+    place: int = 0
 
     @property
     def is_cast(self) -> bool:
@@ -73,6 +77,11 @@ class Weight:
         return TensorProto.FLOAT if cast else self.tensor.data_type or TensorProto.FLOAT
 
     @property
+    def is_expert(self) -> bool:
+        """Whether a mixture of experts reads it, and nothing else."""
+        return self.uses[0].kind == "MoE"
+
+    @property
     def is_table(self) -> bool:
         """Whether nothing but `Gather` reads it."""
         return all(use.kind == "Gather" for use in self.uses)
@@ -87,11 +96,11 @@ class Left:
 
 
 def candidates(
-    model: ModelProto, scheme: Scheme, taken: frozenset[str] = frozenset()
+    model: ModelProto, scheme: Scheme, target: str, taken: frozenset[str] = frozenset()
 ) -> tuple[list[Weight], list[Left]]:
     """The weights that the scheme takes, in the order of the initializers, and those of its size that it leaves.
 
-    `taken` are names of weights that patterns have let pass.
+    `target` is that of `quantize`. `taken` are names of weights that patterns have let pass.
     """
     graph = model.graph
     if graph is None:
@@ -105,15 +114,25 @@ def candidates(
         weight = Weight(tensor, [])
         reason = "is left out by the patterns"
         if weight.name in taken or scheme.takes(weight.name):
-            reason = _refusal(weight, scheme, readers)
+            reason = _refusal(weight, scheme, target, readers)
         if reason:
             left.append(Left(tensor, reason))
         else:
             found.append(weight)
-    return found, left
+    return _paired(found, left, scheme)
 
 
-def _refusal(weight: Weight, scheme: Scheme, readers: _Readers) -> str:
+def _paired(found: list[Weight], left: list[Left], scheme: Scheme) -> tuple[list[Weight], list[Left]]:
+    """The same, without weights of experts whose other weights are not taken."""
+    of_experts = [weight for weight in found if weight.is_expert and scheme.kind.family != "cast"]
+    alone = experts.unpaired((weight.uses[0].node, weight.uses[0].place, weight.shape) for weight in of_experts)
+    gone = {id(weight) for weight in of_experts if id(weight.uses[0].node) in alone}
+    reason = "is read by MoE, whose other weight stays as it is"
+    left += [Left(weight.tensor, reason) for weight in of_experts if id(weight) in gone]
+    return [weight for weight in found if id(weight) not in gone], left
+
+
+def _refusal(weight: Weight, scheme: Scheme, target: str, readers: _Readers) -> str:
     """Why a weight stays as it is; empty where it is taken, and then it has its uses."""
     tensor = weight.tensor
     if tensor.data_type not in FLOATS[:3]:
@@ -133,10 +152,17 @@ def _refusal(weight: Weight, scheme: Scheme, readers: _Readers) -> str:
         if uses is None:
             return f"is read by {node.op_type or 'a node'} {node.name or ''}".rstrip()
         weight.uses.extend(uses)
+    if any(use.kind == "MoE" for use in weight.uses):
+        use = weight.uses[0]
+        if len(weight.uses) > 1:
+            return "is read by several nodes, one of them MoE"
+        return experts.refusal(use.node, use.place, weight.shape, weight.dtype, scheme, target)
     if len({use.axis for use in weight.uses}) > 1:
         return "is read along several axes"
     if any(use.kind == "Conv" for use in weight.uses) and scheme.kind.bits < 8:
         return f"is read by Conv, which has no {scheme.type} in blocks"
+    if weight.name in readers.routers and not scheme.include and scheme.kind.family != "cast":
+        return "decides between experts, where a small error chooses others (a pattern of include takes it)"
     if weight.is_table and not scheme.embeddings:
         return "is a table of embeddings (embeddings=True takes it)"
     return ""
@@ -146,6 +172,8 @@ def _uses(
     node: NodeProto, place: int, rank: int, readers: _Readers, between: tuple[NodeProto, ...] = ()
 ) -> list[Use] | None:
     """How a node reads a weight of that rank, or what `between` makes of it; None where nothing is known of that."""
+    if experts.reads_experts(node, place):
+        return [Use(node, "MoE", rank - 1, between, place)]
     if (node.domain or "") not in STANDARD:
         return None
     turned = any(item.op_type == "Transpose" for item in between)
@@ -197,8 +225,8 @@ def _number(node: NodeProto, name: str) -> int:
 class _Readers:
     """What reads each value of a graph, in graphs inside too.
 
-    `fixed` are inputs and outputs, `hidden` initializers whose name a graph inside gives to another value, `given` what
-    a graph inside gives back, or says the type of.
+    `fixed` are inputs and outputs, `routers` weights that decide between experts, `hidden` initializers whose name a
+    graph inside gives to another value, `given` what a graph inside gives back, or says the type of.
     """
 
     def __init__(self, graph: GraphProto) -> None:
@@ -207,6 +235,7 @@ class _Readers:
         self.fixed = {item.name for item in (*graph.input, *graph.output)}
         self.hidden: set[str] = set()
         self.given: set[str] = set()
+        self.routers = experts.routers(graph.node)
         for inner, node in nodes_of(graph):
             for place, name in enumerate(node.input):
                 self.read[name].append((node, place))

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from proto_schema.derived.cast import CastPayload
+from proto_schema.derived.joined import JoinedPayload
 from proto_schema.derived.transposed import TransposedPayload
 from proto_schema.onnx import TensorProto
 from proto_schema.payload import CHUNK, Payload, byte_view, pieces
-from proto_schema.quantization.joined import JoinedPayload
 
 Codes: TypeAlias = npt.NDArray[np.uint8]
 Floats: TypeAlias = npt.NDArray[np.float32]

@@ -15,9 +15,10 @@ from proto_schema.derived.transposed import permuted
 from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.payload import CHUNK, Payload, byte_view, pieces
+from proto_schema.quantization.arranged import prepared
 from proto_schema.quantization.candidates import Weight, candidates
 from proto_schema.quantization.elements import stored
-from proto_schema.quantization.joined import joined, source_of
+from proto_schema.quantization.joined import source_of
 from proto_schema.quantization.kept import Kept
 from proto_schema.quantization.model import Rewriting, Target, without_types
 from proto_schema.quantization.scheme import Scheme
@@ -32,8 +33,8 @@ def dequantized(
     `model` does not change, and the numbers are computed when they are read. Raises ValueError as `quantize` does.
     """
     asked = Scheme.of(scheme)
-    model, names = joined(model, asked)
-    weights, _ = candidates(model, asked, names)
+    model, names = prepared(model, asked)
+    weights, _ = candidates(model, asked, target, names)
     work = Rewriting(model, asked, target)
     made = {id(weight.tensor): _rounded(work, weight) for weight in weights}
     if model.graph is None or not made:

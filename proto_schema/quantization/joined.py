@@ -8,36 +8,17 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from proto_schema.attributes import get_attribute_value
 from proto_schema.datafiles import payload_of
+from proto_schema.derived.joined import JoinedPayload
 from proto_schema.onnx import ModelProto, NodeProto, TensorProto
-from proto_schema.payload import CHUNK, MemoryPayload, Payload, as_payload, file_range
+from proto_schema.payload import MemoryPayload, Payload, as_payload, file_range
 from proto_schema.quantization.candidates import STANDARD, nodes_of
 from proto_schema.quantization.elements import FLOATS
 from proto_schema.quantization.scheme import Scheme
 from proto_schema.tensors import to_array
-
-
-class JoinedPayload(Payload):
-    """The bytes of payloads behind each other."""
-
-    def __init__(self, parts: Sequence[Payload]) -> None:
-        self.parts = tuple(parts)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(part.nbytes for part in self.parts)
-
-    @property
-    def identity(self) -> object:
-        found = tuple(part.identity for part in self.parts)
-        return None if None in found else (type(self), found)
-
-    def chunks(self, limit: int = CHUNK) -> Iterator[memoryview]:
-        for part in self.parts:
-            yield from part.chunks(limit)
 
 
 def joined(model: ModelProto, scheme: Scheme) -> tuple[ModelProto, frozenset[str]]:

@@ -2,7 +2,7 @@
 
 For standard operators a `DequantizeLinear` (or a `Cast`) in front of all other nodes gives the value that the
 initializer gave, so that no other node changes. For ONNX Runtime a product with such a weight becomes a `MatMulNBits`,
-which reads the codes itself, and a table a `GatherBlockQuantized`. A weight that comes from a checkpoint with codes of
+which reads the codes itself, a table a `GatherBlockQuantized`, and a mixture of experts a `QMoE`. A weight that comes from a checkpoint with codes of
 the bits that are asked for keeps its codes, scales and zero points.
 """
 
@@ -29,17 +29,26 @@ from proto_schema.onnx import (
     ValueInfoProto,
 )
 from proto_schema.payload import CHUNK, Payload, byte_view
+from proto_schema.quantization.arranged import prepared
 from proto_schema.quantization.candidates import STANDARD, Use, Weight, candidates, graphs_of, names_of
 from proto_schema.quantization.coded import CodedPayload, codes_of
+from proto_schema.quantization.experts import (
+    MICROSOFT,
+    PLACES,
+    attributes_of,
+    block_of,
+    inputs_of,
+    router_weights,
+    sizes_of,
+)
 from proto_schema.quantization.integers import Rounding
-from proto_schema.quantization.joined import joined, source_of
+from proto_schema.quantization.joined import source_of
 from proto_schema.quantization.kept import Kept, fits_bits_product
 from proto_schema.quantization.scheme import Scheme
 from proto_schema.quantization.streams import Layout, Quantized
 
 Target: TypeAlias = Literal["onnx", "onnxruntime"]
 TARGETS = ("onnx", "onnxruntime")
-MICROSOFT = "com.microsoft"
 E8M0 = TensorProto.FLOAT8E8M0
 _USUAL = 32  # the block size of MatMulNBits where a type's usual one is a whole channel
 
@@ -56,8 +65,8 @@ def quantize(
     """The model with the weights that the scheme takes in fewer bits. `model` does not change.
 
     scheme: a name of `TYPES` ("int4", which is the default, "float8e4m3fn", ...), or a mapping with the fields of
-    `Scheme`. target: "onnx" for `DequantizeLinear`; "onnxruntime" for `MatMulNBits` and `GatherBlockQuantized` where
-    they have the type. The new weights are payloads that read the old ones when they are written, so the sources must
+    `Scheme`. target: "onnx" for `DequantizeLinear`; "onnxruntime" for `MatMulNBits`, `GatherBlockQuantized` and `QMoE`
+    where they have the type. The new weights are payloads that read the old ones when they are written, so the sources must
     stay as they are until then. Raises ValueError where the model's opset has no `DequantizeLinear` of the type, and
     when the payloads are written, for a weight with a NaN or an infinity.
 
@@ -82,8 +91,8 @@ def quantize(
     asked = Scheme.of(scheme or "int4")
     if target not in TARGETS:
         raise ValueError(f"there is no target {target!r}; it can be {' or '.join(TARGETS)}")
-    together, names = joined(model, asked)
-    weights, _ = candidates(together, asked, names)
+    together, names = prepared(model, asked)
+    weights, _ = candidates(together, asked, target, names)
     if not weights:
         return model
     return Rewriting(together, asked, target).run(weights)
@@ -114,6 +123,7 @@ class Rewriting:
         self._first: list[NodeProto] = []
         self._made: list[TensorProto] = []
         self._replaced: dict[int, list[NodeProto]] = {}
+        self._experts: dict[int, dict[int, list[str]]] = {}  # by node and place: the names of codes, scales, zero points
         self._since = 0
 
     def run(self, weights: Sequence[Weight]) -> ModelProto:
@@ -140,6 +150,8 @@ class Rewriting:
         """The operator that reads the weight afterwards."""
         if self.scheme.kind.family == "cast":
             return "Cast"
+        if weight.is_expert:
+            return "QMoE"
         if self._as_bits(weight):
             return "GatherBlockQuantized" if weight.is_table else "MatMulNBits"
         return "DequantizeLinear"
@@ -196,7 +208,9 @@ class Rewriting:
         scheme, tensor = self.scheme, weight.tensor
         source, shape = source_of(tensor), weight.shape
         dtype = tensor.data_type or TensorProto.FLOAT
-        if self._as_bits(weight) and not weight.is_table:
+        if weight.is_expert:
+            layout = Layout(_product(shape[:2]), shape[2], self._block_of_experts(weight), "inside", padded=True)
+        elif self._as_bits(weight) and not weight.is_table:
             if weight.axis == 0:
                 source, shape = permuted(source, DTYPES[dtype].bits // 8, shape, (1, 0)), shape[::-1]
             layout = Layout(shape[0], shape[1], scheme.block or _USUAL, "inside", padded=True)
@@ -215,6 +229,8 @@ class Rewriting:
     def _quantize(self, weight: Weight) -> None:
         if self.scheme.kind.family == "cast":
             self._cast(weight)
+        elif weight.is_expert:
+            self._in_experts(weight)
         elif self._as_bits(weight):
             self._in_bits(weight)
         else:
@@ -311,6 +327,44 @@ class Rewriting:
         added = make_node("Add", [output, bias], list(node.output), node.name, node.doc_string)
         added.metadata_props = node.metadata_props
         return [made, added]
+
+    def _block_of_experts(self, weight: Weight) -> int:
+        sizes = sizes_of(weight.uses[0].node, weight.uses[0].place, weight.shape)
+        return block_of(*sizes[1:], self.scheme) if sizes is not None else 0
+
+    def _in_experts(self, weight: Weight) -> None:
+        """The codes of one of the two weights of a layer of experts; with the second one the node is made."""
+        made, (use,) = self.quantized(weight), weight.uses
+        layout, bits = made.layout, self.scheme.kind.bits
+        count, rows, length = weight.shape
+        blocks = (layout.blocks,) if layout.block else ()
+        shape: tuple[int, ...] = (count, rows, length * bits // 8)
+        names = [self._tensor(f"{weight.name}_quantized", TensorProto.UINT8, shape, made.codes)]
+        names.append(self._tensor(f"{weight.name}_scale", weight.dtype, (count, rows, *blocks), made.scales))
+        if made.zeros is not None:
+            shape = (count, rows, (layout.blocks * bits + 7) // 8) if layout.block else (count, rows * bits // 8)
+            names.append(self._tensor(f"{weight.name}_zero_point", TensorProto.UINT8, shape, made.zeros))
+        found = self._experts.setdefault(id(use.node), {})
+        found[use.place] = names
+        self._replaced.update({id(node): [] for node in use.between})
+        if len(found) == len(PLACES):
+            codes = [found[place] for place in PLACES]
+            self._replaced[id(use.node)] = self._coded_experts(use.node, codes, count, layout.block)
+
+    def _coded_experts(
+        self, node: NodeProto, codes: Sequence[Sequence[str]], count: int, block: int
+    ) -> list[NodeProto]:
+        nodes, weights = [], ""
+        if router_weights(node, count):
+            weights = self._name(f"{node.output[0]}_router_weights")
+            name = self._name(f"{node.name or 'MoE'}_router_weights")
+            nodes.append(make_node("Softmax", [node.input[1]], [weights], name, axis=1))
+        inputs = inputs_of(node, codes, weights)
+        made = make_node("QMoE", inputs, list(node.output), node.name, node.doc_string, MICROSOFT)
+        added = attributes_of(block, self.scheme)
+        made.attribute = [*node.attribute, *(make_attribute(key, value) for key, value in added.items())]
+        made.metadata_props = node.metadata_props
+        return [*nodes, made]
 
     def _gather(self, node: NodeProto, names: Sequence[str], block: int) -> NodeProto:
         inputs = [names[0], node.input[1], *names[1:]]

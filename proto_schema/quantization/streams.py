@@ -40,8 +40,9 @@ class Layout:
     """How a weight lies and what becomes of it.
 
     `rows` of `length` elements, and behind each other `batches` of these matrices. With `across` a block goes across
-    the rows, else along them. `block` elements have a scale. `padded`: each row of codes and of zero points begins a
-    byte of its own, and codes go on to the end of the last block, as MatMulNBits wants it.
+    the rows, else along them. `block` elements have a scale, or with 0 a whole channel. `padded`: codes are unsigned,
+    each row of codes and of zero points begins a byte of its own, and codes go on to the end of the last block, as
+    MatMulNBits wants it. Zero points of whole channels lie behind each other, as QMoE has them.
     """
 
     rows: int
@@ -114,12 +115,12 @@ class Quantized:
     def _codes_size(self) -> int:
         layout, bits = self.layout, self.scheme.kind.bits
         if layout.padded:
-            return layout.channels * layout.blocks * (layout.block * bits // 8)
+            return layout.channels * ((layout.blocks * layout.block or layout.length) * bits // 8)
         return (layout.elements * bits + 7) // 8
 
     def _zeros_size(self, count: int) -> int:
         layout, bits = self.layout, self.scheme.kind.bits
-        if layout.padded:
+        if layout.padded and layout.block:
             return layout.channels * ((layout.blocks * bits + 7) // 8)
         return (count * bits + 7) // 8
 
@@ -178,7 +179,7 @@ class Quantized:
         return (scales if scales.dtype == np.uint8 else stored(scales, self.scale_dtype)).tobytes()
 
     def _zero_bytes(self, zeros: npt.NDArray[np.uint8], joined: _Joined) -> bytes:
-        if not self.layout.padded:
+        if not (self.layout.padded and self.layout.block):
             return joined.bytes_of(zeros)
         bits = self.scheme.kind.bits
         return packed(filled(zeros, 8 // bits, 1 << bits - 1), bits)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from proto_schema.payload import LazyPayload
+from proto_schema.derived.joined import JoinedPayload
+from proto_schema.payload import LazyPayload, Payload
 from purexport.dtypes import torch_dtype
 from purexport.language.library import library
 from purexport.weights.stored import Stored
@@ -66,11 +67,9 @@ def _by_rule(model: Any, rule: Any, name: str, items: Sequence[_Source]) -> dict
         def computed(key: str = key) -> Any:
             return made(loaded_tensor)[key].contiguous().reshape(-1).view(torch.uint8).numpy()
 
-        def copied() -> Iterator[memoryview]:
-            for piece in pieces or ():
-                yield from piece.payload.chunks()
-
-        payload = LazyPayload(size, computed if pieces is None else copied, description=f"the conversion of {key}")
+        payload: Payload = LazyPayload(size, computed, description=f"the conversion of {key}")
+        if pieces is not None:
+            payload = JoinedPayload([piece.payload for piece in pieces])
         found[key] = Stored(key, first.dtype, shape, payload, first.origin)
     return found
 

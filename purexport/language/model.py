@@ -110,7 +110,7 @@ def language_model(
     of the target wrote with what stood there, on random values.
 
     `quantize` stores the weights of products in fewer bits, as that of `export` does: with target="onnx" for
-    DequantizeLinear, else for MatMulNBits.  `verify` then compares the file before that with torch, and the quantized
+    DequantizeLinear, else for MatMulNBits and, where layers have experts, QMoE.  `verify` then compares the file before that with torch, and the quantized
     one with one of floats that are rounded alike.
 
     Raises ExportError for what is no such model, and as `export` does; ValueError for an option out of range; OSError
@@ -167,6 +167,7 @@ def language_model(
         files |= {"genai_config.json": genai_config(model, decoder, positions, one_buffer=one_buffer)}
         refuse_others(place, files)
     fewer = None if bits is None else quantized(program, bits)
+    remarks += [] if fewer is None else fewer.remarks
     place.mkdir(parents=True, exist_ok=True)
     told.at("save")
     program.save(place / MODEL_FILE, external_data=external_data, progress=told.bytes)

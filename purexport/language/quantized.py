@@ -1,7 +1,8 @@
 """A decoder's weights in fewer bits, and the check of the file that has them.
 
 The file with the weights as they are is compared with torch.  At each of its steps the quantized file is compared with
-the same file of floats whose weights are rounded to the numbers that the codes mean.  So the bounds are the usual ones.
+the same file of floats whose weights are rounded to the numbers that the codes mean.  So the bounds are the usual ones,
+but for experts of 2 bits, whose kernel rounds what they are multiplied with to int8.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from typing import Any
 import torch
 
 import proto_schema as ps
-from proto_schema.quantization import dequantized, quantize
+from proto_schema.quantization import dequantized, planned, quantize
 from purexport.errors import ExportError
 from purexport.language.checked import Run, bound_of, check_steps, compared
 from purexport.language.step import Decoder
 from purexport.options import Quantization, quantization_of
 from purexport.program import ONNXProgram
 from purexport.runtime.sessions import Sessions, exact_session_of, run
+
+
+_ROUNDED = 0.1  # of the largest logit, where a kernel rounds to int8; codes that are read wrongly are far beyond it
 
 
 def quantization_for(asked: Any, target: str) -> Quantization | None:
@@ -35,6 +39,13 @@ class Quantized:
     before: ps.ModelProto
     after: ps.ModelProto
 
+    @property
+    def remarks(self) -> list[str]:
+        """The weights of experts that stay as they are, and why; the report has them."""
+        entries = planned(self.before, self.asked.scheme, target=self.asked.target).entries
+        left = [entry for entry in entries if not entry.form and "MoE" in entry.reason]
+        return [f"quantize: {entry.name} stays {entry.dtype}: it {entry.reason}" for entry in left]
+
     def check(self, decoder: Decoder) -> float:
         """How far the float file is from torch, relative to the largest logit.
 
@@ -46,7 +57,7 @@ class Quantized:
             alike = _Alike(
                 functools.partial(run, rounded.open(meant)),
                 functools.partial(run, codes.open(self.after, exact_session_of)),
-                bound_of(decoder.dtype),
+                max(bound_of(decoder.dtype), _ROUNDED if self._rounds() else 0),
             )
 
             def runs(feed: dict[str, torch.Tensor]) -> Any:
@@ -54,6 +65,11 @@ class Quantized:
                 return floats(feed)
 
             return check_steps(decoder, runs)
+
+    def _rounds(self) -> bool:
+        """Whether the quantized file has experts of 2 bits."""
+        nodes = self.after.graph.node if self.after.graph is not None else []
+        return self.asked.scheme.kind.bits == 2 and any(node.op_type == "QMoE" for node in nodes)
 
 
 def quantized(program: ONNXProgram, asked: Quantization) -> Quantized:

@@ -6,9 +6,12 @@ A model that is too large for one message goes through a folder, which lives as 
 
 from __future__ import annotations
 
+import os
 import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -20,6 +23,8 @@ from purexport.runtime.packages import package
 
 LARGEST_MESSAGE = 1536 * 1024 * 1024
 _BITS = {1: torch.uint8, 2: torch.uint16}
+_EXACT = {"session.qdq_matmulnbits_accuracy_level": "0", "mlas.qnbit.force_fp32": "1"}
+_OF_EXPERTS, _ENVIRONMENT = "ORT_QMOE_CPU_QNBIT_GEMM", threading.Lock()
 WITH_ARRAYS: frozenset[torch.dtype] = frozenset({torch.bool, torch.float16, torch.float32, torch.float64})
 WITH_ARRAYS |= {
     torch.uint8,
@@ -73,12 +78,12 @@ class Sessions:
             self._folder = None
 
 
-def session_of(model: bytes | str, **settings: str) -> Any:
+def session_of(model: bytes | str, settings: Mapping[str, str] = MappingProxyType({})) -> Any:
     """A session on the CPU of the bytes or the path of a model.  Raises ImportError without onnxruntime."""
     onnxruntime: Any = package("onnxruntime", "running a model")
     options = onnxruntime.SessionOptions()
     for name, value in settings.items():
-        options.add_session_config_entry(f"session.{name}", value)
+        options.add_session_config_entry(name, value)
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
@@ -86,9 +91,18 @@ def session_of(model: bytes | str, **settings: str) -> Any:
 def exact_session_of(model: bytes | str) -> Any:
     """The same, in which products with weights of few bits are computed in floats, as the operators say.
 
-    By itself onnxruntime rounds the other operand to int8, for speed.
+    By itself onnxruntime rounds the other operand to int8, for speed.  Its kernel for experts (1.31) is told so by the
+    environment alone, which is as it was when this returns; its kernel for experts of 2 bits does it in any case.
     """
-    return session_of(model, qdq_matmulnbits_accuracy_level="0")
+    with _ENVIRONMENT:
+        given = os.environ.get(_OF_EXPERTS)
+        os.environ[_OF_EXPERTS] = "fp32"
+        try:
+            return session_of(model, _EXACT)
+        finally:
+            os.environ.pop(_OF_EXPERTS)
+            if given is not None:
+                os.environ[_OF_EXPERTS] = given
 
 
 def run(session: Any, feed: Mapping[str, torch.Tensor]) -> list[Any]:

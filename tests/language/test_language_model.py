@@ -88,6 +88,39 @@ def test_quantized(target: str, products: str, tmp_path: Path) -> None:
     assert found.count("GroupQueryAttention" if target == "onnxruntime" else "Attention") == 2
 
 
+# (the class, its sizes, the scheme, how large the file may be beside the checkpoint's floats)
+EXPERTS: list[Any] = [
+    ("MixtralForCausalLM", {}, {"type": "int4", "accuracy_level": 4}, 0.3),
+    pytest.param(
+        *("Qwen3MoeForCausalLM", {"num_experts": 8, "moe_intermediate_size": 64}, "int8", 0.45), marks=pytest.mark.sweep
+    ),
+    pytest.param("GptOssForCausalLM", {}, "int4", 0.3, marks=pytest.mark.sweep),
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "sizes", "scheme", "share"), EXPERTS)
+def test_quantized_experts(name: str, sizes: dict[str, int], scheme: Any, share: float, tmp_path: Path) -> None:
+    """From a folder with a tensor for each expert to QMoE; 17 steps are those of the rounded weights."""
+    model = made(name, **sizes, hidden_size=128, intermediate_size=64)
+    model.save_pretrained(tmp_path / "from")
+    report = purexport.language_model(tmp_path / "from", tmp_path / "to", "onnxruntime", quantize=scheme, verify=True)
+    assert report.difference is not None and report.difference < 1e-4
+    found = operators(tmp_path / "to")
+    assert found.count("QMoE") == 2 and "MoE" not in found
+    floats = sum(item.nbytes for item in model.state_dict().values())
+    assert report.bytes < share * floats + 150_000  # the tables of angles, and the graph
+    assert not any("quantize:" in text for text in report.warnings)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_experts_that_stay_are_told(tmp_path: Path) -> None:
+    scheme = {"type": "float8e4m3fn", "smallest": 512}
+    report = purexport.language_model(made("MixtralForCausalLM"), tmp_path, "onnxruntime", quantize=scheme)
+    told = [text for text in report.warnings if "MoE, whose form for codes has no float8e4m3fn" in text]
+    assert len(told) == 2 * 2 and operators(tmp_path).count("MoE") == 2
+
+
 def in_codes(weight: torch.Tensor) -> dict[str, torch.Tensor]:
     """The weight as AWQ packs it: zero points of 8, and scales of 32 codes of a row."""
     rows = weight.detach().reshape(len(weight), -1, 32)

@@ -133,7 +133,8 @@ def mixture(
     """purexport_llm::mixture(Tensor x, Tensor index, Tensor weights, Tensor up, Tensor down, Tensor? up_bias,
     Tensor? down_bias, float alpha, float beta, float limit) -> Tensor
 
-    com.microsoft MoE, which chooses by the logarithms of the weights again.  Its softmax divides them by their sum.
+    com.microsoft MoE, which chooses by the logarithms of the weights again, and divides them by their sum.  QMoE always
+    does so, whatever normalize_routing_weights says; so the attribute says it here, too.
     """
     nothing = op.Expand(op.like(0, x), op.ints([op.dim(x, 0), op.dim(up, 0)]))
     chosen = op.ScatterElements(nothing, index, weights, axis=1)
@@ -149,7 +150,7 @@ def mixture(
         activation_alpha=alpha,
         activation_beta=beta,
         swiglu_limit=limit or None,
-        normalize_routing_weights=0,
+        normalize_routing_weights=1,
     )
     result = op.Mul(found[0], op.ReduceSum(weights, axes=[1], keepdims=1))
     # the kernel (ONNX Runtime 1.31, CPU) writes into the buffer of x before it has read it, where nobody needs x later
