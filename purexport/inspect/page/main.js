@@ -2,7 +2,7 @@
 
 const TABS = ["graph", "sizes", "tensors", "hex"];
 const COLORS = ["paper", "panel", "ink", "faint", "line", "edge", "accent", "bad", "onColor", "weights", "norm",
-  "activation", "reduce", "control", "shape", "element", "outside"];
+  "activation", "reduce", "control", "shape", "element", "outside", "frame", "module", "found", "onBad"];
 
 const NARROW = 900;  // pixels, as in the style
 
@@ -20,6 +20,7 @@ class App {
     timings.read = Math.round(performance.now() - start);
     this.strip = new Strip(this);
     this.graph = new GraphView(this);
+    this.outline = new Outline(this, this.graph);
     this.sizes = new Sizes(this);
     this.tensors = new Tensors(this);
     this.hex = new Hex(this);
@@ -45,6 +46,16 @@ class App {
     this.chosen = element;
     this.side(true);
     for (const listener of this.selecting) listener(element, from);
+  }
+
+  // What is known of a module beside the graph.
+  showModule(group) {
+    if (innerWidth > NARROW) this.details.module(group);
+  }
+
+  // For readers of screens.
+  announce(text) {
+    say($("said"), text);
   }
 
   headline() {
