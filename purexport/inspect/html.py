@@ -18,7 +18,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from proto_schema.onnx import GraphProto, ModelProto, TensorProto
 from proto_schema.owned import files_of
 from proto_schema.payload import BytesLike, nbytes
 from purexport.inspect.elements import Bytes, Element
+from purexport.inspect.errors import Errors
 from purexport.inspect.histograms import Histogram, histogram
 from purexport.inspect.places import Readings, place_of
 from purexport.inspect.salvage import Salvage, diagnosis
@@ -71,6 +72,7 @@ _SCRIPTS = (
     "strip.js",
     "details.js",
     "search.js",
+    "errors.js",
     "main.js",
 )
 
@@ -95,10 +97,11 @@ def html(
     histograms: str = "auto",
     *,
     overwrite: bool = False,
+    errors: Errors | None = None,
 ) -> Page:
     """Writes the page of the model at `path` to `target`. A damaged file has a page too, which places the error.
 
-    `histograms`: one of HISTOGRAMS; ValueError for another. A page that this function made may be replaced, any other
+    `histograms`: one of HISTOGRAMS; ValueError for another. With `errors` the nodes have the color of their error. A page that this function made may be replaced, any other
     file with `overwrite`, but not the model or its data. Raises OSError if the file cannot be read or the page cannot
     be written.
     """
@@ -107,12 +110,14 @@ def html(
     path, target = os.fspath(path), os.fspath(target)
     source = Bytes(path)
     with replacing(target, "page", files_of(path), overwrite) as file:
-        page, parts = _page(source, path, target, histograms)
+        page, parts = _page(source, path, target, histograms, errors)
         file.write(parts, page.bytes)
     return page
 
 
-def _page(source: Bytes, path: str, target: str, histograms: str) -> tuple[Page, list[BytesLike]]:
+def _page(
+    source: Bytes, path: str, target: str, histograms: str, errors: Errors | None
+) -> tuple[Page, list[BytesLike]]:
     kept = _Structure(source)
     kept.take(source.whole())
     weights = _Weights(os.path.dirname(path), histograms)
@@ -130,6 +135,7 @@ def _page(source: Bytes, path: str, target: str, histograms: str) -> tuple[Page,
         "ranges": [number for start, stop in kept.ranges for number in (start, stop - start)],
         "histograms": {str(at): weights.histogram_of(source, tensor, page) for at, tensor in kept.tensors.items()},
         "files": [{**vars(file), "sound": file.sound} for file in files],
+        "errors": None if errors is None else asdict(errors),
         **_schema(source.root),
     }
     facts["note"] = _note(page, histograms)

@@ -8,7 +8,6 @@ class Details {
     this.box = $("details");
     app.onSelect((element) => this.show(element));
     app.onTheme(() => this.element !== undefined && this.show(this.element));
-    this.model();
   }
 
   // Before anything is chosen: the file.
@@ -31,6 +30,8 @@ class Details {
     rows.push(["tensors", count(model.tensors.length)]);
     for (const file of facts.files) rows.push(["data file", fileText(file)]);
     box.append(this.table(rows));
+    const { layers } = this.app.errors;
+    if (layers.length) box.append(make("h3", "", "Largest error by module"), this.table(layers));
     const { store } = this.app.bytes;
     box.append(make("p", "faint", `This page holds ${sizeText(store.bytes.length)} of the file's bytes: the structure. `
       + "Of the values of tensors, and of other long fields, it has the first and the last bytes only."));
@@ -143,6 +144,8 @@ class Details {
   // What a node takes and gives, each with who makes or uses it.
   node(box, graph, element) {
     this.modules(box, element);
+    const errors = this.app.errors.rowsOf(graph.nodes.find((one) => one.element === element));
+    if (errors.length) box.append(this.table(errors));
     const node = graph.nodes.find((one) => one.element === element), { bytes } = this.app;
     const maker = new Map();
     for (const one of graph.nodes) for (const name of one.outputs) maker.set(name, one);

@@ -218,7 +218,8 @@ class Drawing {
     if (second) write(context, second, layout.x[vertex] + shift, y + 32, width - 10 - 2 * shift);
     if (group === undefined) return;
     context.textAlign = "left";
-    write(context, "\u25b8", x + 7, y + 17, 16);
+    context.font = "15px system-ui, sans-serif";
+    write(context, "\u25b8", x + 7, y + 18, 16);
   }
 
   // What a module consists of, by families, along the bottom of its box.
@@ -242,21 +243,27 @@ class Drawing {
     return group.families[0][0];
   }
 
-  // The colour that a paint gives a box: that of its most important node; null where there is no paint.
+  // The colour that a paint gives a box; null where there is no paint.
   paintOf(vertex) {
+    if (this.paint === null) return null;
+    return this.layout.kind[vertex] === NODE ? this.paint.colorOf(this.rankOf(vertex)) : this.app.colors.outside;
+  }
+
+  // The rank that a paint gives a box: that of its most important node.
+  rankOf(vertex) {
     const { paint } = this;
-    if (paint === null) return null;
-    if (this.layout.kind[vertex] !== NODE) return this.app.colors.outside;
     if (!this.painted.has(vertex)) {
       let most = -Infinity;
       for (const node of this.view.nodesOf(vertex)) most = Math.max(most, paint.rankOf(node));
       this.painted.set(vertex, most);
     }
-    return paint.colorOf(this.painted.get(vertex));
+    return this.painted.get(vertex);
   }
 
   outlines(context, vertex, colors) {
-    const { layout } = this, width = layout.widths[vertex];
+    const { layout, paint } = this, width = layout.widths[vertex];
+    const edge = paint === null || layout.kind[vertex] !== NODE ? null : paint.edgeOf(this.rankOf(vertex));
+    if (edge !== null) this.outline(context, vertex, width - 4, edge, 2);
     if (this.holdsFound(vertex)) this.outline(context, vertex, width, colors.found, 2);
     if (vertex === this.chosen) this.outline(context, vertex, width, colors.accent, 3);
   }
@@ -324,6 +331,11 @@ class Drawing {
     return info === undefined ? "" : valueType(this.app.bytes, info);
   }
 
+  worstOf(row) {
+    const nodes = row.filter((vertex) => this.layout.kind[vertex] === NODE);
+    return nodes.reduce((worst, vertex) => (this.rankOf(vertex) > this.rankOf(worst) ? vertex : worst));
+  }
+
   // The whole graph as one bar: the colour of a layer's first node a line, and what is in sight.
   drawBar() {
     const { layout } = this, { width, height } = this.bar;
@@ -336,8 +348,9 @@ class Drawing {
       const shown = Math.min(layout.depth, height);
       for (let at = 0; at < shown; at++) {
         const row = layout.rows[Math.floor(at * layout.depth / shown)];
-        const vertex = row.find((one) => layout.kind[one] === NODE);
+        let vertex = row.find((one) => layout.kind[one] === NODE);
         if (vertex === undefined) continue;
+        if (this.paint !== null) vertex = this.worstOf(row);
         context.fillStyle = this.paintOf(vertex) ?? this.app.colors[this.familyOf(vertex)];
         context.fillRect(3, at * height / shown, width - 6, Math.max(1, Math.min(line * 0.8, 12)));
       }

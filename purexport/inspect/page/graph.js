@@ -346,6 +346,7 @@ class GraphView extends Pointing {
   }
 
   center(vertex) {
+    if (this.homeless && this.canvas.clientWidth) this.home();
     if (this.scale < LEAST_TEXT) this.scale = LEAST_TEXT;
     this.x = this.layout.x[vertex] - (this.canvas.clientWidth + this.covered) / 2 / this.scale;
     this.y = this.layout.top(vertex) - this.canvas.clientHeight / 2 / this.scale;

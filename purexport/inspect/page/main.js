@@ -2,7 +2,7 @@
 
 const TABS = ["graph", "sizes", "tensors", "hex"];
 const COLORS = ["paper", "panel", "ink", "faint", "line", "edge", "accent", "bad", "onColor", "weights", "norm",
-  "activation", "reduce", "control", "shape", "element", "outside", "frame", "module", "found", "onBad"];
+  "activation", "reduce", "control", "shape", "element", "outside", "frame", "module", "found", "onBad", "unknown"];
 
 const NARROW = 900;  // pixels, as in the style
 
@@ -27,9 +27,13 @@ class App {
     this.tree = new Tree(this);
     this.details = new Details(this);
     this.search = new Search(this);
+    this.errors = new Errors(this);
     this.headline();
     this.listen();
     this.tab(this.model.graphs.length ? "graph" : "hex");
+    this.details.model();
+    this.errors.start();
+    this.side(false);
     timings.made = Math.round(performance.now() - start);
   }
 
@@ -151,11 +155,17 @@ class App {
   }
 
   key(event) {
+    if (event.key === "F3" && this.search.results.length) {
+      this.search.step(event.shiftKey ? -1 : 1);
+      event.preventDefault();
+      return;
+    }
     const typing = ["INPUT", "SELECT"].includes(event.target.tagName);
     if (event.ctrlKey || event.metaKey || event.altKey || typing || $("help").open) return;
     if (event.key === "/") $("search").focus();
     else if (event.key === "?") $("help").showModal();
     else if (event.key === "t") this.theme();
+    else if (event.key === "e" && this.facts.errors !== null) this.errors.turn(!this.errors.on);
     else if (event.key === "Escape") this.side(false);
     else if (event.key === "f") this.tree.box.focus();
     else if (event.key === "z") this.strip.zoomTo(this.chosen);
