@@ -1,4 +1,4 @@
-"""How far the values of a file are from what they should be: what a comparison found, as the page of `html` takes it."""
+"""How far the values of a file are from what they should be: what a comparison found, for the page of `html`."""
 
 from __future__ import annotations
 

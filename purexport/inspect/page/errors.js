@@ -86,8 +86,8 @@ class Errors {
   rowsOf(node) {
     const found = this.facts === null || !this.nodes?.includes(node) ? undefined : this.of(node);
     if (found === undefined) return [];
-    const rows = [["error", `${errorText(found.error)} of the largest element, ${found.close ? "within" : "outside of"} `
-      + "the bounds"], ["values", found.text]];
+    const bounds = found.close ? "within the bounds" : "outside of the bounds";
+    const rows = [["error", `${errorText(found.error)} of the largest element, ${bounds}`], ["values", found.text]];
     if (found.origin) rows.push([this.facts.other, found.origin]);
     if (node === this.atFault) rows.push(["at fault", this.facts.why]);
     return rows;

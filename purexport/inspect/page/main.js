@@ -34,6 +34,7 @@ class App {
     this.details.model();
     this.errors.start();
     this.side(false);
+    if (this.graph.chosen >= 0) this.graph.center(this.graph.chosen);
     timings.made = Math.round(performance.now() - start);
   }
 
@@ -111,14 +112,7 @@ class App {
   }
 
   tip(event, lines = []) {
-    const box = $("tip");
-    box.hidden = event === null;
-    if (event === null) return;
-    clear(box).append(...lines.filter(Boolean).map((line) => make("div", "", line.slice(0, 300))));
-    const right = event.clientX + 14 + box.offsetWidth > innerWidth;
-    box.style.left = `${Math.max(0, right ? event.clientX - box.offsetWidth - 10 : event.clientX + 14)}px`;
-    const below = event.clientY + 18 + box.offsetHeight > innerHeight;
-    box.style.top = `${below ? event.clientY - box.offsetHeight - 10 : event.clientY + 18}px`;
+    showTip(event, lines);
   }
 
   status(text) {
@@ -126,16 +120,11 @@ class App {
   }
 
   readColors() {
-    const style = getComputedStyle(document.documentElement);
-    const color = (name) => style.getPropertyValue(`--${name}`).trim();
-    this.colors = Object.fromEntries(COLORS.map((name) => [name, color(name)]));
-    this.colors.hues = [0, 1, 2, 3, 4, 5, 6, 7].map((at) => color(`hue${at}`));
+    this.colors = readColors(COLORS);
   }
 
   theme() {
-    const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)").matches;
-    const now = root.dataset.theme ?? (dark ? "dark" : "light");
-    root.dataset.theme = now === "dark" ? "light" : "dark";
+    switchTheme();
     this.themed();
   }
 
@@ -178,34 +167,4 @@ class App {
   }
 }
 
-// The data block: base64 of a deflated stream of the length of the facts, the facts, and the bytes of the file.
-async function unpacked(text) {
-  const packed = atob(text), octets = new Uint8Array(packed.length);
-  for (let at = 0; at < octets.length; at++) octets[at] = packed.charCodeAt(at);
-  const stream = new Blob([octets]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const data = new Uint8Array(await new Response(stream).arrayBuffer());
-  const length = new DataView(data.buffer).getUint32(0, true);
-  return [JSON.parse(decoder.decode(data.subarray(4, 4 + length))), data.subarray(4 + length)];
-}
-
-async function open() {
-  const start = performance.now(), block = $("data");
-  if (typeof DecompressionStream === "undefined") {
-    say($("loading"), "This browser is too old for this page: it has no DecompressionStream.");
-    return;
-  }
-  const [facts, data] = await unpacked(block.textContent.trim());
-  block.remove();
-  const timings = { unpacked: Math.round(performance.now() - start) };
-  window.page = new App(facts, data, timings);
-  $("loading").remove();
-  requestAnimationFrame(() => {
-    timings.shown = Math.round(performance.now());  // since the page was asked for
-    document.documentElement.dataset.ready = "yes";
-  });
-}
-
-open().catch((error) => {
-  say($("loading"), `This page cannot be shown: ${error.message ?? error.reason}`);
-  throw error;
-});
+openPage((facts, data, timings) => new App(facts, data, timings));

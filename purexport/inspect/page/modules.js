@@ -3,7 +3,8 @@
 // The path of a module is what torch.onnx says of a node's scopes, else the name of the node up to its last slash.
 // Nodes of one module that follow each other are one group, so a module that is called twice is two. A run of nodes in
 // the order of the file closes no cycle when it becomes one box, if the file is in order. What needs no input is moved
-// down to its first user beforehand, and taken into the module of its users where it has none of its own.
+// down to its first user beforehand, and taken into the module of its users where it has none of its own. So is what
+// lies between two nodes of one module.
 
 const MOST_STEPS = 24;  // of a path
 const SMALL = 100;  // nodes up to which a graph opens unfolded
@@ -139,6 +140,24 @@ class Modules {
       take(node);
     }
     for (let node = 0; node < count; node++) take(node);  // those that only each other use
+    this.adopt();
+  }
+
+  // A node of no module between two of one, which a tool may have put there, is shown in that module.
+  adopt() {
+    const { order } = this;
+    for (let at = 0, before = []; at < order.length; at++) {
+      const path = this.pathAt(at);
+      if (path.length) {
+        before = path;
+        continue;
+      }
+      let stop = at + 1;
+      while (stop < order.length && !this.pathAt(stop).length) stop++;
+      const shared = stop < order.length ? sharedSteps(before, this.pathAt(stop), MOST_STEPS) : 0;
+      for (; at < stop; at++) this.paths[order[at]] = before.slice(0, shared);
+      at = stop - 1;
+    }
   }
 
   // What is in a group, in order: groups, and positions of nodes that are in no group inside.

@@ -1,6 +1,6 @@
 // Search: names of nodes, values, tensors and operators; an offset such as 0x1f3a; a path such as graph.node[3].
-// `op:conv`, or an operator's name as it is written, finds the nodes of that operator. What was found is marked in the graph;
-// Enter goes from one to the next, and with Shift back.
+// `op:conv`, or an operator's name as it is written, finds the nodes of that operator. What was found is marked in the
+// graph; Enter goes from one to the next, and with Shift back.
 
 class Search {
   constructor(app) {
