@@ -52,6 +52,8 @@ def compare(
     kwargs: Mapping[str, Any] | None = None,
     rtol: float | None = None,
     atol: float | None = None,
+    *,
+    inside: bool = False,
 ) -> Comparison:
     """Compare a file with the model on these arguments, and find the first node that is wrong.
 
@@ -59,7 +61,8 @@ def compare(
     evaluator, an opset with another, a route with another.  `file_or_program` is a path, bytes, a `ModelProto` or an
     `ONNXProgram`; it runs in onnxruntime, or in our evaluator where that is not installed.  `args` and `kwargs` are
     the arguments of the model; for two files `args` holds the tensors of the inputs in order, or is a dict by name.
-    `rtol` and `atol` are those of `export`.  A module runs in eval mode, as in an export.
+    `rtol` and `atol` are those of `export`.  With `inside` the values of all nodes are compared also where the outputs
+    agree.  A module runs in eval mode, as in an export.
 
     The result says whether the outputs agree (`bool(result)`), which node is at fault, and why; `str(result)` is a
     report.  The values of all nodes are in memory meanwhile, once by torch and once by the runtime.
@@ -69,7 +72,7 @@ def compare(
     """
     file, route = _model_of(file_or_program)
     if isinstance(model, (str, bytes, os.PathLike, ps.ModelProto, ONNXProgram)):
-        return _two_files(_model_of(model)[0], file, args, kwargs, rtol, atol)
+        return _two_files(_model_of(model)[0], file, args, kwargs, (rtol, atol), inside)
     bounds = tolerance(file, rtol, atol)
     fresh = _closest(file, model, args, kwargs, (route,) if route in _ROUTES else _ROUTES)
     program = fresh.program if fresh is not None else ONNXProgram(file)
@@ -78,7 +81,8 @@ def compare(
     with select_model_mode_for_export(model, TrainingMode.EVAL):  # as it was captured
         expected = expected_of(program, model, arguments, kwargs or {})
     found = fresh.anchors if fresh is not None else []
-    return compared(file, feed, expected, found, bounds, fresh.program.model_proto if fresh is not None else None)
+    again = fresh.program.model_proto if fresh is not None else None
+    return compared(file, feed, expected, found, bounds, again, inside=inside)
 
 
 _ROUTES = ("trace", "export")
@@ -150,8 +154,8 @@ def _two_files(
     file: ps.ModelProto,
     args: Any,
     kwargs: Mapping[str, Any] | None,
-    rtol: float | None,
-    atol: float | None,
+    bounds: tuple[float | None, float | None],
+    inside: bool,
 ) -> Comparison:
     """The file beside another one, whose values our evaluator computes."""
     given: dict[str, torch.Tensor] = {}
@@ -172,4 +176,4 @@ def _two_files(
     wanted = [item.name or "" for item in file.graph.input][: len(feed)]
     other = feed if feed.keys() == set(wanted) else dict(zip(wanted, feed.values(), strict=False))
     expected = [found.values[name] for name in names if name in found.values]
-    return compared(file, other, expected, known, tolerance(file, rtol, atol), right, "the first file")
+    return compared(file, other, expected, known, tolerance(file, *bounds), right, "the first file", inside)

@@ -33,10 +33,11 @@ def compared(
     bounds: Tolerance,
     fresh: ps.ModelProto | None = None,
     other: str = TORCH,
+    inside: bool = False,
 ) -> Comparison:
     """Whether the outputs of `file` for `feed` are `expected`, and the node to blame where not.
 
-    `anchors` are values of torch with the names of `fresh`, a new export, or of the file itself.  `other` is in words
+    With `inside` the values of all nodes are compared also where the outputs agree.  `anchors` are values of torch with the names of `fresh`, a new export, or of the file itself.  `other` is in words
     what they are of.
     """
     names = [item.name or "" for item in file.graph.output]
@@ -44,7 +45,7 @@ def compared(
     result = Comparison(plain.by, other, failure=plain.failure)
     if not plain.failure:
         result.outputs = _outputs(names, plain, expected, bounds)
-    if result.agrees:
+    if result.agrees and not inside:
         return result
     found = all_values(file, feed)
     if plain.failure and not found.failure:
@@ -57,8 +58,20 @@ def compared(
         missing = first_without_partner(fresh, anchors, known)
         known |= {name: Anchor(name, tensor) for name, tensor in zip(names, expected, strict=False)}
     evidence = Evidence(file, found, known, bounds, fresh if same else None, missing)
-    _search(result, evidence, feed, expected, bounds)
+    if result.agrees:
+        _judge(result, evidence)
+    else:
+        _search(result, evidence, feed, expected, bounds)
     return result
+
+
+def _judge(result: Comparison, evidence: Evidence) -> None:
+    """The values inside, and the largest error of each module."""
+    result.judged = list(evidence.judged())
+    result.values, result.evidence = len(result.judged), evidence
+    for item in result.judged if result.other == TORCH else ():
+        scope = item.anchor.source.scope or "the model"
+        result.layers[scope] = max(result.layers.get(scope, 0.0), item.difference.error)
 
 
 def _outputs(
@@ -85,13 +98,9 @@ def _search(
     ):
         result.at_fault, result.why = "capture", _ANOTHER_WAY
         return
-    judged = list(evidence.judged())
-    result.values, result.evidence = len(judged), evidence
-    for item in judged if result.other == TORCH else ():
-        scope = item.anchor.source.scope or "the model"
-        result.layers[scope] = max(result.layers.get(scope, 0.0), item.difference.error)
-    wrong = next((item for item in judged if not item.difference.close), None)
-    right = frozenset(item.name for item in judged if item.difference.close)
+    _judge(result, evidence)
+    wrong = next((item for item in result.judged if not item.difference.close), None)
+    right = frozenset(item.name for item in result.judged if item.difference.close)
     blame = blamed(evidence, wrong, right)
     if blame is None and not evidence.found.failure and evidence.found.by == ONNXRUNTIME:
         _optimized(result, evidence, feed, expected, bounds)

@@ -41,7 +41,8 @@ class Comparison:
       capture       the model computes something else than what was recorded of it
 
     `first_wrong` is the first value that differs, `call` torch's operator behind it, `source` the module and line of
-    the model.  `layers` is the largest error of each module, in the order of the file, relative to the largest element
+    the model.  `judged` are the values inside that both have, in the order of the file; it is empty where the outputs
+    agree and nobody asked for it.  `layers` is the largest error of each module, in the order of the file, relative to the largest element
     of torch's tensor.
     """
 
@@ -57,6 +58,7 @@ class Comparison:
     call: str = ""
     source: str = ""
     layers: dict[str, float] = field(default_factory=dict)
+    judged: list[Judged] = field(default_factory=list, repr=False)
     evidence: Evidence | None = field(default=None, repr=False)
     blamed: Blamed | None = field(default=None, repr=False)
 
@@ -126,10 +128,14 @@ class Comparison:
 
     def as_text(self) -> str:
         """The report for people: the outputs, the node to blame, and how the error grows by module."""
+        return "\n".join([*self.summary(), *([] if self.agrees else self._growth())])
+
+    def summary(self) -> list[str]:
+        """The lines of the report without how the error grows."""
         if self.agrees:
             most = max((item.difference.error for item in self.outputs), default=0.0)
             count = f"{len(self.outputs):,} output{'' if len(self.outputs) == 1 else 's'}"
-            return f"the file agrees with {self.other} in {self.runtime}: {count}, largest relative error {most:.1e}"
+            return [f"the file agrees with {self.other} in {self.runtime}: {count}, largest relative error {most:.1e}"]
         lines = [f"the file cannot be run: {self.failure}"] if self.failure else []
         lines += [
             f"output {item.name!r} is wrong in {self.runtime}: {item.difference.against(self.other)}"
@@ -144,7 +150,7 @@ class Comparison:
             )
         if self.torchs:
             lines.append(f"  in torch: {self.torchs}")
-        return "\n".join([*lines, *self._growth()])
+        return lines
 
     def _growth(self) -> list[str]:
         if len(self.layers) < 2:

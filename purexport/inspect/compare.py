@@ -48,11 +48,17 @@ _CHUNK = 3 << 20  # a multiple of the bytes of 128-bit values and of 6-bit value
 
 @dataclass(frozen=True)
 class Difference:
-    """`kind`: only in a, only in b, value, order, tensor, storage, bytes."""
+    """`kind`: only in a, only in b, value, order, tensor, storage, bytes.
+
+    `path` names elements by their keys; `at_a` and `at_b` are the same by number, as `inspect` takes them, each in its
+    file. One is empty where the file has no such element.
+    """
 
     path: str
     kind: str
     text: str
+    at_a: str = ""
+    at_b: str = ""
 
 
 def compare_files(a: str, b: str, ignore: frozenset[str] = frozenset()) -> list[Difference]:
@@ -74,7 +80,7 @@ def compare(a: ModelProto, b: ModelProto, ignore: frozenset[str] = frozenset()) 
     if "names" in ignore:
         a, b = _renamed(a), _renamed(b)
     skipped = frozenset().union(*(IGNORABLE[name] for name in ignore))
-    return list(_Comparison(skipped, "storage" in ignore).messages(a, b, ""))
+    return list(_Comparison(skipped, "storage" in ignore).messages(a, b, ("", "", "")))
 
 
 @dataclass
@@ -84,36 +90,40 @@ class _Comparison:
     readings: Readings = field(default_factory=lambda: Readings(_TIMES))
     compared: dict[tuple[object, ...], str] = field(default_factory=dict)  # texts by two places, type and size
 
-    def messages(self, a: Message, b: Message, path: str) -> Iterator[Difference]:
+    def messages(self, a: Message, b: Message, at: _Paths) -> Iterator[Difference]:
         if isinstance(a, TensorProto) and isinstance(b, TensorProto):
-            yield from self._tensors(a, b, path)
+            yield from self._tensors(a, b, at)
         for row in type(a).FIELDS:
             if row.name in self.skipped or (isinstance(a, TensorProto) and row.name in _DATA):
                 continue
-            inner = f"{path}.{row.name}" if path else row.name
             mine, theirs = getattr(a, row.slot), getattr(b, row.slot)
             if row.kind is MESSAGE and row.repeated:
-                yield from self._lists(mine or [], theirs or [], inner)
+                if mine or theirs:
+                    yield from self._lists(mine or [], theirs or [], _within(at, row.name))
             elif row.kind is MESSAGE and mine is not None and theirs is not None:
-                yield from self.messages(mine, theirs, inner)
+                yield from self.messages(mine, theirs, _within(at, row.name))
             elif not _equal(row, mine, theirs):
-                yield Difference(inner, "value", f"{_shown(mine)} -> {_shown(theirs)}")
+                yield _difference(_within(at, row.name), "value", f"{_shown(mine)} -> {_shown(theirs)}")
         if a.unknown_fields != b.unknown_fields:
-            yield Difference(path, "value", "unknown fields differ")
+            yield _difference(at, "value", "unknown fields differ")
 
-    def _lists(self, a: Sequence[Message], b: Sequence[Message], path: str) -> Iterator[Difference]:
+    def _lists(self, a: Sequence[Message], b: Sequence[Message], at: _Paths) -> Iterator[Difference]:
+        path, at_a, at_b = at
         pairs, in_order = _aligned(a, b)
         for left, right in pairs:
             if left is not None and right is not None:
-                yield from self.messages(a[left], b[right], f"{path}[{_label(a[left], left)}]")
+                inner = f"{path}[{_label(a[left], left)}]", f"{at_a}[{left}]", f"{at_b}[{right}]"
+                yield from self.messages(a[left], b[right], inner)
             elif left is not None:
-                yield Difference(f"{path}[{_label(a[left], left)}]", "only in a", _summary(a[left]))
+                label = f"{path}[{_label(a[left], left)}]"
+                yield Difference(label, "only in a", _summary(a[left]), at_a=f"{at_a}[{left}]")
             elif right is not None:
-                yield Difference(f"{path}[{_label(b[right], right)}]", "only in b", _summary(b[right]))
+                label = f"{path}[{_label(b[right], right)}]"
+                yield Difference(label, "only in b", _summary(b[right]), at_b=f"{at_b}[{right}]")
         if not in_order:
-            yield Difference(path, "order", "the same elements in another order")
+            yield _difference(at, "order", "the same elements in another order")
 
-    def _tensors(self, a: TensorProto, b: TensorProto, path: str) -> Iterator[Difference]:
+    def _tensors(self, a: TensorProto, b: TensorProto, at: _Paths) -> Iterator[Difference]:
         if a.data_type != b.data_type or a.dims != b.dims or _same_place(a, b):
             return  # the fields already say it
         left, right = payload_of(a), payload_of(b)
@@ -122,9 +132,9 @@ class _Comparison:
         else:
             text = _typed_text(a, b)
         if text:
-            yield Difference(path, "tensor", text)
+            yield _difference(at, "tensor", text)
         elif not self.any_storage and _storage(a) != _storage(b):
-            yield Difference(path, "storage", f"the same values, stored in {_storage(a)} -> {_storage(b)}")
+            yield _difference(at, "storage", f"the same values, stored in {_storage(a)} -> {_storage(b)}")
 
     def _values(self, a: TensorProto, b: TensorProto, left: BytesLike, right: BytesLike) -> str:
         """`_values_text`, which is made once for two places of data files."""
@@ -135,6 +145,18 @@ class _Comparison:
             often = [self.readings.too_many(tensor) for tensor in (a, b)]
             self.compared[key] = _NOT_COMPARED if all(often) else _values_text(a, left, right)
         return self.compared[key]
+
+
+_Paths = tuple[str, str, str]  # of an element: by keys, and by number in each file
+
+
+def _within(at: _Paths, name: str) -> _Paths:
+    path, at_a, at_b = at
+    return (f"{path}.{name}", f"{at_a}.{name}", f"{at_b}.{name}") if path else (name, name, name)
+
+
+def _difference(at: _Paths, kind: str, text: str) -> Difference:
+    return Difference(at[0], kind, text, at[1], at[2])
 
 
 # Alignment ------------------------------------------------------------------------------------------------------------
@@ -367,5 +389,5 @@ def _bytes(a: Bytes, b: Bytes) -> Iterator[Difference]:
         apart = np.flatnonzero(octets[0] != octets[1])
         at = start + (int(apart[0]) if apart.size else same)
         path = locate(a, at).chain[-1].path if at < a.size else ""
-        yield Difference(path, "bytes", f"the same content in other bytes, first at {at:#x}")
+        yield Difference(path, "bytes", f"the same content in other bytes, first at {at:#x}", path)
         return

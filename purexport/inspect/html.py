@@ -10,17 +10,8 @@ only for histograms, once for all tensors at one place of a data file, within a 
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html as markup
-import json
 import os
-import struct
-import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from enum import IntEnum
-from pathlib import Path
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from proto_schema.codec import decode
@@ -28,11 +19,11 @@ from proto_schema.commit import replacing
 from proto_schema.dtypes import DTYPES, element_count
 from proto_schema.errors import DecodeError
 from proto_schema.external import Folder, set_origin
-from proto_schema.fields import ENUM, MESSAGE, PAYLOAD, STRING, Message, message_class, reachable
-from proto_schema.onnx import GraphProto, ModelProto, TensorProto
+from proto_schema.onnx import ModelProto, TensorProto
 from proto_schema.owned import files_of
-from proto_schema.payload import BytesLike, nbytes
 from purexport.inspect.elements import Bytes, Element
+from purexport.inspect.errors import Errors
+from purexport.inspect.filling import DRAWING, Structure, packed, parts, schema
 from purexport.inspect.histograms import Histogram, histogram
 from purexport.inspect.places import Readings, place_of
 from purexport.inspect.salvage import Salvage, diagnosis
@@ -49,22 +40,16 @@ _EXACT = 16 << 20
 _SAMPLE = 1 << 20
 _BUDGET = 256 << 20
 _TIMES = 2  # the size of a data file
-_LONG, _LONG_TEXT = 256, 1 << 16  # bytes up to which a value of data, or any other field, is there whole
-_HEAD, _TAIL = 64, 16  # bytes of a longer one that are there
-
-_PAGE = Path(__file__).parent / "page"
 _SCRIPTS = (
-    "bytes.js",
-    "model.js",
-    "layout.js",
-    "lists.js",
+    *DRAWING,
     "tree.js",
-    "graph.js",
+    "outline.js",
     "sizes.js",
     "tensors.js",
     "strip.js",
     "details.js",
     "search.js",
+    "errors.js",
     "main.js",
 )
 
@@ -89,25 +74,26 @@ def html(
     histograms: str = "auto",
     *,
     overwrite: bool = False,
+    errors: Errors | None = None,
 ) -> Page:
     """Writes the page of the model at `path` to `target`. A damaged file has a page too, which places the error.
 
-    `histograms`: one of HISTOGRAMS; ValueError for another. A page that this function made may be replaced, any other
-    file with `overwrite`, but not the model or its data. Raises OSError if the file cannot be read or the page cannot
-    be written.
+    `histograms`: one of HISTOGRAMS; ValueError for another. With `errors` nodes have the color of their error. A page
+    that this function made may be replaced, any other file with `overwrite`, but not the model or its data. Raises
+    OSError if the file cannot be read or the page cannot be written.
     """
     if histograms not in HISTOGRAMS:
         raise ValueError(f"histograms={histograms!r} is not one of {', '.join(HISTOGRAMS)}")
     path, target = os.fspath(path), os.fspath(target)
     source = Bytes(path)
     with replacing(target, "page", files_of(path), overwrite) as file:
-        page, parts = _page(source, path, target, histograms)
-        file.write(parts, page.bytes)
+        page, pieces = _page(source, path, target, histograms, errors)
+        file.write(pieces, page.bytes)
     return page
 
 
-def _page(source: Bytes, path: str, target: str, histograms: str) -> tuple[Page, list[BytesLike]]:
-    kept = _Structure(source)
+def _page(source: Bytes, path: str, target: str, histograms: str, errors: Errors | None) -> tuple[Page, list[bytes]]:
+    kept = Structure(source)
     kept.take(source.whole())
     weights = _Weights(os.path.dirname(path), histograms)
     page = Page(target, 0, len(kept.tensors), 0, 0, 0, 0)
@@ -118,121 +104,21 @@ def _page(source: Bytes, path: str, target: str, histograms: str) -> tuple[Page,
         page.damage = diagnosis(source)
     facts = {
         "file": os.path.basename(path),
-        "size": source.size,
+        **kept.facts(),
         "made_by": f"purexport {VERSION}",
         "damage": _damage_facts(page.damage),
-        "ranges": [number for start, stop in kept.ranges for number in (start, stop - start)],
         "histograms": {str(at): weights.histogram_of(source, tensor, page) for at, tensor in kept.tensors.items()},
         "files": [{**vars(file), "sound": file.sound} for file in files],
-        **_schema(source.root),
+        "errors": None if errors is None else asdict(errors),
+        **schema(source.root),
     }
     facts["note"] = _note(page, histograms)
-    parts: list[BytesLike] = [part.encode() for part in _parts(facts, source, kept.ranges, os.path.basename(path))]
-    page.bytes = sum(map(nbytes, parts))
-    return page, parts
-
-
-# What of the file is in the page --------------------------------------------------------------------------------------
-
-
-class _Structure:
-    """The ranges of the file that the page carries, and the tensors found on the way, by where they begin."""
-
-    def __init__(self, source: Bytes) -> None:
-        self.source = source
-        self.ranges: list[tuple[int, int]] = []
-        self.tensors: dict[int, Element] = {}
-
-    def take(self, parent: Element) -> None:
-        """Takes small fields whole, goes into large messages and graphs, and takes only the ends of a large value.
-
-        Tensors in small nodes are not looked for: a node has many fields, and there are many nodes.
-        """
-        for child in self.source.children(parent):
-            if child.message is TensorProto:
-                self.tensors[child.start] = child
-            if child.message is not None and (child.payload > _LONG or child.message is GraphProto):
-                self._add(child.start, child.body)
-                self.take(child)
-            elif child.payload > _limit(child):
-                self._add(child.start, child.body + _HEAD)
-                self._add(child.stop - _TAIL, child.stop)
-            else:
-                self._add(child.start, child.stop)
-
-    def _add(self, start: int, stop: int) -> None:
-        if self.ranges and self.ranges[-1][1] == start:
-            start = self.ranges.pop()[0]
-        if stop > start:
-            self.ranges.append((start, stop))
-
-
-def _limit(element: Element) -> int:
-    row = element.field
-    is_data = element.owner is TensorProto and row is not None and row.name.endswith("_data")
-    return _LONG if is_data or (row is not None and row.kind is PAYLOAD) else _LONG_TEXT
-
-
-def _parts(facts: dict[str, Any], source: Bytes, ranges: list[tuple[int, int]], name: str) -> Iterator[str]:
-    """The page, piece by piece; the policy names script and style by their hashes."""
-    style = _read("style.css")
-    script = '"use strict";\n(() => {\n' + "\n".join(map(_read, _SCRIPTS)) + "})();\n"
-    sources = f"script-src {_hash(script)}; style-src {_hash(style)}"
-    policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
-    filled = {
-        "title": markup.escape(ascii(name)[1:-1]),
-        "policy": policy,
-        "style": style,
-        "script": script,
-        "data": _packed(facts, source, ranges),
-    }
-    for number, piece in enumerate(_read("page.html").split("@@")):
-        yield filled[piece] if number % 2 else piece
-
-
-def _read(name: str) -> str:
-    return (_PAGE / name).read_text(encoding="ascii")
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _packed(facts: dict[str, Any], source: Bytes, ranges: list[tuple[int, int]]) -> str:
-    """The number of bytes of the JSON, the JSON, the ranges one after the other; deflated, as base64."""
-    head = json.dumps(facts, separators=(",", ":")).encode()
-    deflate = zlib.compressobj(6)
-    packed = bytearray(deflate.compress(struct.pack("<I", len(head)) + head))
-    for start, stop in ranges:
-        packed += deflate.compress(source.view[start:stop])
-    packed += deflate.flush()
-    return base64.b64encode(packed).decode()
+    pieces = parts("page.html", _SCRIPTS, os.path.basename(path), packed(facts, [kept]))
+    page.bytes = sum(map(len, pieces))
+    return page, pieces
 
 
 # What the page is told ------------------------------------------------------------------------------------------------
-
-
-def _schema(root: type[Message]) -> dict[str, Any]:
-    """The field table of every message below the root, by name, the enums, and the data types."""
-    enums: dict[str, type[IntEnum]] = {}
-    messages = {}
-    for cls in sorted(reachable(root), key=lambda cls: cls.__qualname__):
-        rows = []
-        for row in cls.FIELDS:
-            kind: str = row.kind.name
-            if row.kind is MESSAGE:
-                kind = message_class(cls, row).__qualname__
-            elif row.kind is ENUM and row.enum is not None:
-                kind = row.enum.__qualname__
-                enums[kind] = row.enum
-            rows.append([row.number, row.name, kind, row.kind.wire_type, int(row.repeated), int(row.kind is STRING)])
-        messages[cls.__qualname__] = rows
-    return {
-        "root": root.__qualname__,
-        "messages": messages,
-        "enums": {name: {int(member): member.name for member in enum} for name, enum in enums.items()},
-        "dtypes": {code: [row.name, row.bits] for code, row in DTYPES.items()},
-    }
 
 
 def _damage_facts(damage: Salvage) -> dict[str, Any] | None:

@@ -17,7 +17,8 @@ for (const name of ["indexOf", "includes", "find", "findIndex", "filter", "map",
   });
 }
 
-const { Bytes, Model, Layout } = new Function(`"use strict"; ${sources.join("\n")}; return { Bytes, Model, Layout };`)();
+const made = new Function(`"use strict"; ${sources.join("\n")}; return { Bytes, Model, Modules, Layout };`);
+const { Bytes, Model, Modules, Layout } = made();
 const length = data.readUInt32LE(0), facts = JSON.parse(data.subarray(4, 4 + length).toString());
 const { element } = Bytes.prototype;
 Bytes.prototype.element = function counted(...args) {
@@ -26,5 +27,10 @@ Bytes.prototype.element = function counted(...args) {
 };
 
 const model = new Model(new Bytes(facts, new Uint8Array(data.subarray(4 + length))), facts);
-for (const graph of model.graphs) new Layout(graph, () => 10);
+for (const graph of model.graphs) {
+  const modules = new Modules(graph);
+  new Layout(modules.view(), () => 10);
+  modules.setAll(true);
+  new Layout(modules.view(), () => 10);
+}
 console.log(steps);

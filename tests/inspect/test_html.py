@@ -173,8 +173,9 @@ def test_sources_of_the_page(path: Path) -> None:
         r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|new Function|setAttribute\(.on", text
     )
     # all text passes `plain`, which escapes what would move other text
-    shows = [line.strip() for line in lines if re.search(r"textContent =|fillText\(", line)]
-    own = ["element.textContent = plain(text);", "context.fillText(plain(text), x, y, width);"]
+    shows = [line.strip() for line in lines if re.search(r"textContent =|(fill|stroke)Text\(", line)]
+    own = ["element.textContent = plain(text);"]
+    own += [f"context.{way}Text(plain(text), x, y, width);" for way in ("fill", "stroke")]
     assert shows == (own if path.name == "lists.js" else [])
 
 
@@ -400,8 +401,8 @@ def test_colors_and_shapes_are_explained(opened: Opened) -> None:
     """The legend has each color that the graph has; a line leads on from a box beside the type of what it gives."""
     window = opened(SAMPLE_BYTES)
     legend = window.run("return [...document.querySelectorAll('#legend div')].map((one) => one.className)")
-    source = (Path(purexport.inspect.__file__).parent / "page" / "graph.js").read_text()
-    assert sorted(legend) == sorted([*re.findall(r'^  (\w+): "', source, re.MULTILINE), "element", "outside"])
+    source = (Path(purexport.inspect.__file__).parent / "page" / "families.js").read_text()
+    assert sorted(legend) == sorted([*re.findall(r'^  (\w+): "', source, re.MULTILINE), "element", "outside", "module"])
     [graph] = [item for item in [ps.loads(SAMPLE_BYTES).graph] if item is not None]
     found = window.run("return page.graph.graph.nodes.map((node, at) => page.graph.shapeOf(at))")
     wanted = {info.name: info for info in (*graph.value_info, *graph.output)}

@@ -1,7 +1,7 @@
 """The page's own code takes steps in proportion to the file: it runs without a browser, in node, and is counted.
 
 `page_steps.js` counts the elements that it reads and the items that methods of arrays look at, up to the layout of
-every graph. What only a click does is not run.
+every graph, as it opens and with all modules unfolded. What else a click does is not run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from purexport.inspect import html
 
 NODE = shutil.which("node")
 HERE = Path(__file__).parent
-SCRIPTS = [HERE.parents[1] / "purexport" / "inspect" / "page" / f"{name}.js" for name in ("bytes", "model", "layout")]
+NAMES = ("bytes", "model", "families", "modules", "frames", "layout")
+SCRIPTS = [HERE.parents[1] / "purexport" / "inspect" / "page" / f"{name}.js" for name in NAMES]
 OFTEN = ("graphs in one attribute", "merged graphs", "cycles", "chain")
 
 

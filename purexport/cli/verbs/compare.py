@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from proto_schema.owned import files_of
 from proto_schema.targets import judge
+from proto_schema.units import size_text
 from purexport.cli.errors import UsageError
 from purexport.cli.source import load_example, load_model, running
 from purexport.cli.specs import parse_input, parse_kwargs
 from purexport.cli.streams import add_force, report_stream
 from purexport.cli.terminal import safe_lines
+from purexport.inspect.errors import Apart, Errors
+from purexport.inspect.html import html
+
+if TYPE_CHECKING:
+    from purexport.comparison.result import Comparison
 
 _EXAMPLES = """\
 examples:
   purexport compare net.py:Net net.onnx --input x=float32[1,3,224,224]
   purexport compare net.py:Net net.onnx --example net.py:step --repro repro
+  purexport compare net.py:Net net.onnx --example net.py:step --html net.html
   purexport compare net.onnx converted.onnx --input x=float32[1,3,224,224]
   purexport compare net.onnx net.onnx --input x=@image.npy      our evaluator beside ONNX Runtime
 
@@ -49,6 +57,7 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
         "--atol", type=float, metavar="A", help="and absolute; without these it follows from the data types of the file"
     )
     add("--repro", metavar="FOLDER", help="write the node at fault there: a model, its inputs, a script")
+    add("--html", metavar="PAGE", help="write a page with the graph, in which nodes have the color of their error")
     add_force(parser)
     add("--json", action="store_true", help="report as JSON")
     return parser
@@ -76,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     elif files:
         inputs = {spec.name: tensor for spec, tensor in zip(specs, inputs, strict=True)}
     with running(f"the comparison of {args.source}"):
-        found = purexport.compare(model, inputs, args.file, kwargs, args.rtol, args.atol)
+        found = purexport.compare(model, inputs, args.file, kwargs, args.rtol, args.atol, inside=bool(args.html))
     facts = found.as_dict()
     lines = [found.as_text()]
     if args.repro and found.blamed is not None:
@@ -84,8 +93,36 @@ def run(args: argparse.Namespace) -> int:
             judge(os.path.join(args.repro, "model.onnx"), "model", _read_files(args), args.force)
         facts["written"] = found.write_reproducer(args.repro, args.force)
         lines += [f"wrote {name}" for name in facts["written"]]
+    if args.html:
+        page = html(args.file, args.html, overwrite=args.force, errors=_errors(found))
+        facts["page"] = page.file
+        lines.append(f"wrote {page.file}, {size_text(page.bytes)}; open it in a browser")
     report_stream("").write((json.dumps(facts, indent=2) if args.json else safe_lines("\n".join(lines))) + "\n")
     return 0 if found.agrees else 1
+
+
+def _errors(found: Comparison) -> Errors:
+    """What the page shows of it."""
+    values = {}
+    for item in found.judged:
+        apart, anchor = item.difference, item.anchor
+        origin = " at ".join(filter(None, (anchor.call, str(anchor.source)))) if anchor.call else ""
+        values[item.name] = Apart(_finite(apart.error), apart.close, apart.against(found.other), origin)
+    return Errors(
+        agrees=found.agrees,
+        other=found.other,
+        text=found.summary(),
+        values=values,
+        layers={name: _finite(error) for name, error in found.layers.items()},
+        fault=-1 if found.blamed is None else found.blamed.place,
+        why=found.why,
+        first="" if found.first_wrong is None else found.first_wrong.name,
+    )
+
+
+def _finite(error: float) -> float | None:
+    """JSON has no infinity."""
+    return error if math.isfinite(error) else None
 
 
 def _read_files(args: argparse.Namespace) -> list[str]:

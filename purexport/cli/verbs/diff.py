@@ -8,8 +8,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from proto_schema.units import size_text
+from purexport.cli.streams import add_force
 from purexport.cli.verbs.inspect import clipped
 from purexport.inspect.compare import IGNORABLE, Difference, compare_files
+from purexport.inspect.diff_page import diff_page
 
 
 def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -25,6 +28,8 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
     add("b", metavar="B", help="another")
     add("--ignore", metavar="WHAT", default="", help=f"what may differ, with commas between: {', '.join(IGNORABLE)}")
     add("--top", type=int, default=50, metavar="N", help="differences to show (default: 50)")
+    add("--html", metavar="PAGE", help="write a page with both graphs side by side and a list of the differences")
+    add_force(parser)
     add("--json", action="store_true", help="all differences as JSON")
     return parser
 
@@ -32,10 +37,15 @@ def add_parser(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> ar
 def run(args: argparse.Namespace) -> int:
     """Print the differences.  Returns 1 when there are any."""
     found = compare_files(args.a, args.b, frozenset(filter(None, args.ignore.split(","))))
+    page = diff_page(args.a, args.b, found, args.html, overwrite=args.force) if args.html else None
     if args.json:
-        text = json.dumps({"equal": not found, "differences": [asdict(item) for item in found]}, indent=2)
+        facts = {"equal": not found, "differences": [asdict(item) for item in found]}
+        text = json.dumps(facts if page is None else {**facts, "page": asdict(page)}, indent=2)
     else:
-        text = "\n".join(map(clipped, _lines(args, found)))
+        lines = list(map(clipped, _lines(args, found)))
+        if page is not None:
+            lines.append(clipped(f"wrote {page.file}, {size_text(page.bytes)}; open it in a browser"))
+        text = "\n".join(lines)
     sys.stdout.write(text + "\n")
     return 1 if found else 0
 

@@ -1,6 +1,6 @@
 // What is known of the chosen field: where it is, what it means, its bytes with their meaning.
 
-const MOST_PORTS = 100, MOST_ROWS = 200, OCTETS = 8, MOST_LINES = 4;
+const MOST_OPERATORS = 12, MOST_PORTS = 100, MOST_ROWS = 200, OCTETS = 8, MOST_LINES = 4;
 
 class Details {
   constructor(app) {
@@ -8,7 +8,6 @@ class Details {
     this.box = $("details");
     app.onSelect((element) => this.show(element));
     app.onTheme(() => this.element !== undefined && this.show(this.element));
-    this.model();
   }
 
   // Before anything is chosen: the file.
@@ -31,6 +30,8 @@ class Details {
     rows.push(["tensors", count(model.tensors.length)]);
     for (const file of facts.files) rows.push(["data file", fileText(file)]);
     box.append(this.table(rows));
+    const { layers } = this.app.errors;
+    if (layers.length) box.append(make("h3", "", "Largest error by module"), this.table(layers));
     const { store } = this.app.bytes;
     box.append(make("p", "faint", `This page holds ${sizeText(store.bytes.length)} of the file's bytes: the structure. `
       + "Of the values of tensors, and of other long fields, it has the first and the last bytes only."));
@@ -87,8 +88,64 @@ class Details {
     return link;
   }
 
+  // A module: what is in it, what it takes and gives.
+  module(group) {
+    const { graph: view } = this.app, box = clear(this.box), nodes = view.modules.nodesIn(group);
+    this.element = undefined;
+    const title = make("h2", "", group.path);
+    title.append(make("span", "kind", "module"));
+    box.append(title);
+    const operators = new Map();
+    for (const node of nodes) operators.set(node.op, (operators.get(node.op) ?? 0) + 1);
+    const most = [...operators].sort((a, b) => b[1] - a[1]).slice(0, MOST_OPERATORS);
+    const rows = [["nodes", count(group.size)], ["operators", most.map(([op, times]) => `${op} ${times}`).join(", ")]];
+    const vertex = view.view.vertexAt(group.start);
+    if (view.view.groups[vertex] === group) {
+      const given = view.given(vertex).slice(0, MOST_OPERATORS);
+      for (const name of given) rows.push(["gives", `${name}  ${view.typeOf(name)}`]);
+    }
+    box.append(this.table(rows), this.foldButton(group));
+    for (const [at, node] of nodes.slice(0, MOST_PORTS).entries()) {
+      const row = make("div", "port"), text = `${node.op} ${node.name || node.outputs[0] || ""}`;
+      row.append(make("span", "faint", String(at + 1)), this.link(text, node.element));
+      box.append(row);
+    }
+    if (nodes.length > MOST_PORTS) box.append(make("p", "faint", `and ${count(nodes.length - MOST_PORTS)} more`));
+  }
+
+  foldButton(group) {
+    const button = make("button", "", group.open ? "Fold" : "Unfold");
+    button.addEventListener("click", () => {
+      this.app.graph.fold(group, !group.open);
+      this.module(group);
+    });
+    return button;
+  }
+
+  // The modules about a node; each folds.
+  modules(box, element) {
+    const groups = this.app.graph.groupsAbout(element);
+    if (!groups.length) return;
+    const row = make("div", "modules");
+    row.append(make("span", "faint", "module "));
+    groups.forEach((group, at) => {
+      const button = make("button", "link", group.name);
+      button.title = `Fold ${group.path}`;
+      button.addEventListener("click", () => {
+        this.app.graph.fold(group, false);
+        this.app.showModule(group);
+      });
+      if (at) row.append(make("span", "faint", " \u203a "));
+      row.append(button);
+    });
+    box.append(row);
+  }
+
   // What a node takes and gives, each with who makes or uses it.
   node(box, graph, element) {
+    this.modules(box, element);
+    const errors = this.app.errors.rowsOf(graph.nodes.find((one) => one.element === element));
+    if (errors.length) box.append(this.table(errors));
     const node = graph.nodes.find((one) => one.element === element), { bytes } = this.app;
     const maker = new Map();
     for (const one of graph.nodes) for (const name of one.outputs) maker.set(name, one);

@@ -1,49 +1,23 @@
-// The graph as a drawing on a canvas: of the layout only what is in sight is drawn, and less of it when it is small.
-// Wheel and drag move, Ctrl and wheel zoom, a click selects; the bar on the right is the whole graph.
+// The graph that is shown: what is folded and chosen, and moving about in it. Wheel and drag move, Ctrl and wheel zoom,
+// a click selects or unfolds, a click on the title of a frame folds; the bar on the right is the whole graph.
 
-// operators by what they do, each with the name of its colour; what is in none is elementwise
-const FAMILIES = {
-  weights: "Conv ConvTranspose ConvInteger DeformConv Gemm MatMul MatMulInteger QLinearConv QLinearMatMul Einsum "
-    + "LSTM GRU RNN Attention",
-  norm: "BatchNormalization LayerNormalization GroupNormalization InstanceNormalization RMSNormalization "
-    + "LpNormalization MeanVarianceNormalization LRN Dropout",
-  activation: "Relu LeakyRelu PRelu ThresholdedRelu Sigmoid HardSigmoid HardSwish Tanh Elu Celu Selu Gelu Softmax "
-    + "LogSoftmax Hardmax Softplus Softsign Mish Swish Erf Clip Shrink",
-  reduce: "AveragePool MaxPool LpPool GlobalAveragePool GlobalMaxPool GlobalLpPool ArgMax ArgMin TopK CumSum Resize "
-    + "Upsample ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp "
-    + "ReduceSumSquare MaxRoiPool RoiAlign NonMaxSuppression",
-  control: "If Loop Scan SequenceAt SequenceConstruct SequenceEmpty SequenceErase SequenceInsert SequenceLength "
-    + "SequenceMap SplitToSequence ConcatFromSequence Optional OptionalGetElement OptionalHasElement",
-  shape: "Reshape Transpose Concat Split Slice Gather GatherElements GatherND Scatter ScatterElements ScatterND "
-    + "Squeeze Unsqueeze Flatten Expand Pad Tile Shape Size Identity Cast CastLike Constant ConstantOfShape Range "
-    + "DepthToSpace SpaceToDepth Where QuantizeLinear DequantizeLinear DynamicQuantizeLinear Trilu OneHot NonZero",
-};
-const FAMILY_OF = new Map(Object.entries(FAMILIES).flatMap(([name, ops]) => ops.split(" ").map((op) => [op, name])));
-const LEAST_TEXT = 0.34;  // the scale from which on boxes have text
-const LEAST_SHAPE = 0.6;  // from which on edges have shapes
-const SHAPE_WIDTH = 190;
-const LEAST_EDGE = 0.03;  // from which on edges are drawn
-const LEAST = 0.02;  // the least of all, at which a layer is a line; the bar shows more
-
-const MOST_DIMS = 8;  // of a shape in a box
-
-const shapeText = (dims) => {
-  const text = dims.slice(0, MOST_DIMS).join("\u00d7") || "scalar";
-  return dims.length > MOST_DIMS ? `${text} ...` : text;
-};
-const familyOf = (op) => FAMILY_OF.get(op) ?? "element";
-
-class GraphView {
-  constructor(app) {
+class GraphView extends Pointing {
+  // `ids` comes before the ids of its parts, so that a page can have two.
+  constructor(app, ids = "") {
+    super();
     this.app = app;
-    this.box = $("graph");
-    this.canvas = $("graph-canvas");
-    this.bar = $("graph-bar");
+    this.part = (name) => $(`${ids}graph${name}`);
+    this.box = this.part("");
+    this.canvas = this.part("-canvas");
+    this.bar = this.part("-bar");
     this.graph = null;
     this.layout = null;
     this.scale = 1;
     this.x = this.y = 0;  // the world's point at the upper left
     this.chosen = -1;
+    this.paint = null;
+    this.found = new Set();  // nodes that a search found
+    this.folding = [];
     this.waiting = false;
     this.frames = [];
     this.byElement = new Map();
@@ -58,8 +32,12 @@ class GraphView {
     return this.layout !== null && this.box.clientWidth > 0;
   }
 
+  onFold(listener) {
+    this.folding.push(listener);
+  }
+
   fillPicker() {
-    const { graphs } = this.app.model, picker = $("graph-picker");
+    const { graphs } = this.app.model, picker = this.part("-picker");
     graphs.forEach((graph, at) => {
       const option = make("option", "", `${graph.title} (${many(graph.nodes.length, "node")})`);
       option.value = String(at);
@@ -71,47 +49,149 @@ class GraphView {
       for (const node of graph.nodes) this.byElement.set(node.element, graph);
     }
     if (graphs.length) this.open(graphs[0]);
-    else $("graph-empty").hidden = false;
+    else this.part("-empty").hidden = false;
   }
 
   open(graph) {
     if (graph === this.graph) return;
     this.graph = graph;
     const start = performance.now();
-    if (graph.layout === null) graph.layout = new Layout(graph, (vertex, kind) => this.widthOf(graph, vertex, kind));
-    this.app.timings.layout = Math.round(performance.now() - start);
-    this.layout = graph.layout;
+    if (graph.modules === null) graph.modules = new Modules(graph);
+    this.modules = graph.modules;
     this.chosen = -1;
     this.places = new Map(graph.nodes.map((node, at) => [node.element, at]));
-    $("graph-picker").value = String(this.app.model.graphs.indexOf(graph));
-    $("graph-empty").hidden = graph.nodes.length > 0;
-    this.barImage = null;
-    this.shapes = new Map();
+    this.arrange();
+    this.app.timings.layout = Math.round(performance.now() - start);
+    this.part("-picker").value = String(this.app.model.graphs.indexOf(graph));
+    this.part("-empty").hidden = graph.nodes.length > 0;
+    for (const listener of this.folding) listener();
     this.home();
   }
 
-  // The two lines of a box: what it is, and the shapes of its weights, or where its name ends.
-  lines(graph, vertex, kind) {
-    if (kind === INPUT) return [graph.inputs[vertex - graph.nodes.length], ""];
-    if (kind === OUTPUT) return [graph.outputs[vertex - graph.nodes.length - graph.inputs.length], ""];
-    const node = graph.nodes[vertex];
-    const weights = node.inputs.filter((name) => graph.weights.has(name));
-    const shapes = weights.slice(0, 2).map((name) => shapeText(graph.weights.get(name).dims));
-    const second = shapes.join("  ") + (weights.length > 2 ? " ..." : "");
-    return [node.op + (node.graphs.length ? " \u25a3" : ""), second];
+  // Lays out what is folded and unfolded now.
+  arrange() {
+    this.view = this.modules.view();
+    this.layout = new Layout(this.view, (vertex, kind) => this.widthOf(vertex, kind));
+    this.renew();
   }
 
-  widthOf(graph, vertex, kind) {
-    const [first, second] = this.lines(graph, vertex, kind);
-    return Math.max(64, Math.min(230, Math.max(first.length * 7.8, second.length * 6.2) + 22));
+  // Forgets what was drawn of boxes.
+  renew() {
+    this.barImage = null;
+    this.shapes = new Map();
+    this.painted = new Map();
+    this.marks = new Map();
+    this.holding = new Map();
+    this.invalidate();
   }
+
+  // Boxes in other colours: `rankOf(node)`, `colorOf(rank)`, `markOf(node)`; null for the usual ones.
+  setPaint(paint) {
+    this.paint = paint;
+    this.renew();
+  }
+
+  setFound(nodes) {
+    this.found = new Set(nodes);
+    this.holding = new Map();
+    this.invalidate();
+  }
+
+  holdsFound(vertex) {
+    if (!this.found.size) return false;
+    if (!this.holding.has(vertex)) {
+      this.holding.set(vertex, this.view.nodesOf(vertex).some((node) => this.found.has(node)));
+    }
+    return this.holding.get(vertex);
+  }
+
+  // Folding ------------------------------------------------------------------------------------------------------
+
+  // Folds or unfolds a group where it is: what was its upper edge stays in its place.
+  fold(group, open) {
+    const before = this.placeOf(group), held = this.held();
+    group.open = open;
+    this.folded(held);
+    const after = this.placeOf(group);
+    if (before !== null && after !== null) {
+      this.x += after[0] - before[0];
+      this.y += after[1] - before[1];
+    }
+    if (!open) this.choose(this.view.vertexAt(group.start));
+    this.moveIn(after);
+    this.app.announce(`${group.path} is ${open ? "unfolded" : "folded"}, ${many(group.size, "node")}`);
+  }
+
+  foldAll(open) {
+    this.modules.setAll(open);
+    this.folded(this.held());
+    this.home();
+    this.app.announce(open ? "all modules are unfolded" : "all modules are folded");
+  }
+
+  folded(held) {
+    this.arrange();
+    this.hold(held);
+    for (const listener of this.folding) listener();
+  }
+
+  // What is chosen, so that it can be found again when vertices have other numbers.
+  held() {
+    const { view, chosen } = this;
+    if (chosen < 0) return null;
+    return chosen < view.count ? { position: view.starts[chosen] } : { end: chosen - view.count };
+  }
+
+  hold(held) {
+    if (held === null) this.chosen = -1;
+    else this.chosen = held.end === undefined ? this.view.vertexAt(held.position) : this.view.count + held.end;
+  }
+
+  // The middle and the upper edge of a group, as a box or as a frame; null where something about it is folded.
+  placeOf(group) {
+    const { view, layout } = this, vertex = view.vertexAt(group.start);
+    if (view.groups[vertex] === group) return [layout.x[vertex], layout.top(vertex)];
+    if (view.groups[vertex] !== undefined && view.groups[vertex].stop >= group.stop) return null;
+    let top = Infinity, left = Infinity, right = -Infinity;
+    for (let at = vertex; at < view.count && view.starts[at] < group.stop; at++) {
+      top = Math.min(top, layout.top(at));
+      left = Math.min(left, layout.x[at]);
+      right = Math.max(right, layout.x[at]);
+    }
+    return [(left + right) / 2, top];
+  }
+
+  // Moves the view so that a place is in it.
+  moveIn(place) {
+    if (place === null || !this.ready) return;
+    const [x, y] = place, width = this.canvas.clientWidth / this.scale, height = this.canvas.clientHeight / this.scale;
+    if (x < this.x || x > this.x + width) this.x = x - width / 2;
+    if (y < this.y || y > this.y + height * 0.9) this.y = y - height / 4;
+    this.invalidate();
+  }
+
+  // The innermost group that a vertex is, or is in; null for none.
+  groupOf(vertex) {
+    if (vertex < 0 || vertex >= this.view.count) return null;
+    const group = this.view.groups[vertex];
+    if (group !== undefined) return group;
+    return this.modules.chain(this.view.starts[vertex]).pop() ?? null;
+  }
+
+  // The groups about a node, outermost first.
+  groupsAbout(element) {
+    const at = this.places.get(element);
+    return at === undefined ? [] : this.modules.chain(this.modules.positions[at]);
+  }
+
+  // Moving -------------------------------------------------------------------------------------------------------
 
   // To the first layer, at a scale at which it can be read.
   home() {
     this.homeless = !this.canvas.clientWidth;  // not in sight yet
     if (this.homeless) return;
-    const { left, right, depth } = this.layout, width = this.canvas.clientWidth, height = this.canvas.clientHeight;
-    const whole = Math.min(width / (right - left + 80), height / (depth * ROW + 90));
+    const { left, right, height: deep } = this.layout, width = this.canvas.clientWidth;
+    const whole = Math.min(width / (right - left + 80), this.canvas.clientHeight / (deep + 132));
     this.scale = Math.max(Math.min(1, whole), Math.min(0.8, width / 900));
     const first = this.layout.rows.length ? this.layout.x[this.layout.rows[0][0]] : 0;
     const middle = (right - left + 80) * this.scale < width ? (left + right) / 2 : first;
@@ -122,10 +202,11 @@ class GraphView {
 
   // All of it, as far as it can be seen.
   fit() {
-    const { left, right, depth } = this.layout, width = this.canvas.clientWidth, height = this.canvas.clientHeight;
-    this.scale = Math.max(LEAST, Math.min(1, width / (right - left + 80), height / (depth * ROW + 60)));
+    const { left, right, height: deep } = this.layout, width = this.canvas.clientWidth;
+    const height = this.canvas.clientHeight;
+    this.scale = Math.max(LEAST, Math.min(1, width / (right - left + 80), height / (deep + 102)));
     this.x = (left + right) / 2 - width / 2 / this.scale;
-    this.y = Math.min(-30 / this.scale, (depth * ROW - (ROW - BOX)) / 2 - height / 2 / this.scale);
+    this.y = Math.min(-30 / this.scale, deep / 2 - height / 2 / this.scale);
     this.invalidate();
   }
 
@@ -151,181 +232,6 @@ class GraphView {
       if (this.frames.length > 600) this.frames.splice(0, 300);
     });
   }
-
-  // Drawing ------------------------------------------------------------------------------------------------------
-
-  draw() {
-    const context = this.canvas.getContext("2d"), ratio = devicePixelRatio, { layout, scale } = this;
-    const colors = this.app.colors;
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    context.fillStyle = colors.paper;
-    context.fillRect(0, 0, this.canvas.clientWidth, this.canvas.clientHeight);
-    context.setTransform(ratio * scale, 0, 0, ratio * scale, -this.x * scale * ratio, -this.y * scale * ratio);
-    const view = { left: this.x, right: this.x + this.canvas.clientWidth / scale };
-    const from = Math.max(0, Math.floor(this.y / ROW) - 1);
-    const to = Math.min(layout.depth - 1, Math.ceil((this.y + this.canvas.clientHeight / scale) / ROW));
-    if (scale >= LEAST_EDGE) this.drawEdges(context, from, to, view, colors);
-    for (let at = from; at <= to; at++) this.drawRow(context, layout.rows[at], view, colors);
-    this.drawBar();
-  }
-
-  // The vertices of a row that are in sight: from one index to another.
-  sight(row, view) {
-    const { x } = this.layout, edge = 140;
-    let low = 0, high = row.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (x[row[middle]] < view.left - edge) low = middle + 1;
-      else high = middle;
-    }
-    let stop = low;
-    while (stop < row.length && x[row[stop]] <= view.right + edge) stop++;
-    return [low, stop];
-  }
-
-  drawEdges(context, from, to, view, colors) {
-    const { layout } = this, chosen = new Path2D(), others = new Path2D();
-    for (let at = from; at <= to; at++) {
-      const row = layout.rows[at], [low, high] = row.length > 2000 ? this.sight(row, view) : [0, row.length];
-      for (let index = low; index < high; index++) {
-        const vertex = row[index];
-        for (const below of layout.downs[vertex]) {
-          const x = layout.x[vertex], other = layout.x[below];
-          if (Math.max(x, other) < view.left || Math.min(x, other) > view.right) continue;
-          this.edge(this.isChosen(vertex, below) ? chosen : others, vertex, below);
-        }
-        if (layout.stubs.has(vertex)) this.stubs(context, vertex, colors);
-      }
-    }
-    context.lineWidth = Math.max(1.2, 0.8 / this.scale);
-    context.strokeStyle = colors.edge;
-    context.stroke(others);
-    context.lineWidth = Math.max(2.4, 1.2 / this.scale);
-    context.strokeStyle = colors.accent;
-    context.stroke(chosen);
-  }
-
-  isChosen(vertex, below) {
-    if (this.chosen < 0) return false;
-    const { layout } = this, source = layout.kind[vertex] === BEND ? layout.source[vertex] : vertex;
-    return source === this.chosen || below === this.chosen;
-  }
-
-  edge(path, vertex, below) {
-    const { layout } = this, x = layout.x[vertex], other = layout.x[below];
-    const y = layout.top(vertex) + (layout.kind[vertex] === BEND ? BOX / 2 : BOX);
-    const end = layout.top(below) + (layout.kind[below] === BEND ? BOX / 2 : 0);
-    const middle = (y + end) / 2;
-    path.moveTo(x, y);
-    if (Math.abs(x - other) < 0.5) path.lineTo(other, end);
-    else path.bezierCurveTo(x, middle, other, middle, other, end);
-  }
-
-  // Where an edge from far away comes in: a short line and the name of what it brings.
-  stubs(context, vertex, colors) {
-    const { layout } = this, x = layout.x[vertex] - layout.widths[vertex] / 2 + 10, y = layout.top(vertex);
-    context.strokeStyle = colors.edge;
-    context.lineWidth = 1.2;
-    context.setLineDash([3, 2]);
-    context.beginPath();
-    context.moveTo(x, y);
-    context.lineTo(x, y - 14);
-    context.stroke();
-    context.setLineDash([]);
-    if (this.scale < LEAST_TEXT) return;
-    const names = layout.stubs.get(vertex).map((from) => this.lines(this.graph, from, layout.kind[from])[0]);
-    context.fillStyle = colors.faint;
-    context.font = "10px system-ui, sans-serif";
-    context.textAlign = "left";
-    write(context, `from ${names.slice(0, 2).join(", ")}`, x + 4, y - 6, layout.widths[vertex]);
-  }
-
-  drawRow(context, row, view, colors) {
-    const { layout, scale } = this, [low, high] = this.sight(row, view);
-    let lastPixel = -Infinity;
-    for (let index = low; index < high; index++) {
-      const vertex = row[index], kind = layout.kind[vertex], width = layout.widths[vertex];
-      if (kind === BEND) continue;
-      const x = layout.x[vertex] - width / 2, y = layout.top(vertex);
-      if (scale < LEAST_TEXT && (x + width) * scale - lastPixel < 1) continue;  // too small to be seen
-      lastPixel = (x + width) * scale;
-      const family = kind === NODE ? familyOf(this.graph.nodes[vertex].op) : "outside";
-      context.fillStyle = colors[family];
-      if (scale < LEAST_TEXT) {
-        context.fillRect(x, y, width, BOX);
-        if (vertex === this.chosen) this.outline(context, vertex, colors);
-        continue;
-      }
-      context.beginPath();
-      context.roundRect(x, y, width, BOX, kind === NODE ? 6 : BOX / 2);
-      context.fill();
-      if (vertex === this.chosen) this.outline(context, vertex, colors);
-      const [first, second] = this.lines(this.graph, vertex, kind);
-      context.textAlign = "center";
-      context.fillStyle = colors.onColor;
-      context.font = "600 13px system-ui, sans-serif";
-      write(context, first, layout.x[vertex], y + (second ? 17 : 26), width - 10);
-      if (!second) continue;
-      context.font = "11px system-ui, sans-serif";
-      write(context, second, layout.x[vertex], y + 33, width - 10);
-    }
-    if (scale < LEAST_SHAPE) return;
-    context.fillStyle = colors.faint;
-    context.font = "10px system-ui, sans-serif";
-    context.textAlign = "left";
-    for (let index = low; index < high; index++) {
-      const text = this.shapeOf(row[index]);
-      if (text) write(context, text, layout.x[row[index]] + 5, layout.top(row[index]) + BOX + 12, SHAPE_WIDTH);
-    }
-  }
-
-  // The type of what a vertex gives, to stand beside the line that leads on from it.
-  shapeOf(vertex) {
-    const { graph, layout, shapes } = this, kind = layout.kind[vertex];
-    if (kind !== NODE && kind !== INPUT) return "";
-    if (!shapes.has(vertex)) {
-      const name = kind === NODE ? graph.nodes[vertex].outputs[0] : graph.inputs[vertex - graph.nodes.length];
-      const info = graph.values.get(name);
-      shapes.set(vertex, info === undefined ? "" : valueType(this.app.bytes, info));
-    }
-    return shapes.get(vertex);
-  }
-
-  outline(context, vertex, colors) {
-    const { layout } = this, width = layout.widths[vertex];
-    context.strokeStyle = colors.accent;
-    context.lineWidth = Math.max(3, 3 / this.scale);
-    context.strokeRect(layout.x[vertex] - width / 2 - 3, layout.top(vertex) - 3, width + 6, BOX + 6);
-  }
-
-  // The whole graph as one bar: the colour of a layer's first node a line, and what is in sight.
-  drawBar() {
-    const { layout } = this, { width, height } = this.bar;
-    const context = this.bar.getContext("2d", { willReadFrequently: true });
-    if (this.barImage === null || this.barTheme !== this.app.colors) {
-      this.barTheme = this.app.colors;
-      context.fillStyle = this.app.colors.panel;
-      context.fillRect(0, 0, width, height);
-      const line = height / layout.depth;
-      const shown = Math.min(layout.depth, height);
-      for (let at = 0; at < shown; at++) {
-        const row = layout.rows[Math.floor(at * layout.depth / shown)];
-        const vertex = row.find((one) => layout.kind[one] === NODE);
-        if (vertex === undefined) continue;
-        context.fillStyle = this.app.colors[familyOf(this.graph.nodes[vertex].op)];
-        context.fillRect(3, at * height / shown, width - 6, Math.max(1, Math.min(line * 0.8, 12)));
-      }
-      this.barImage = context.getImageData(0, 0, width, height);
-    }
-    context.putImageData(this.barImage, 0, 0);
-    const whole = layout.depth * ROW;
-    const top = this.y / whole * height, size = this.canvas.clientHeight / this.scale / whole * height;
-    context.strokeStyle = this.app.colors.accent;
-    context.lineWidth = 2;
-    context.strokeRect(1, Math.max(1, top), width - 2, Math.max(4, Math.min(size, height - Math.max(0, top) - 2)));
-  }
-
-  // Moving -------------------------------------------------------------------------------------------------------
 
   listen() {
     const { canvas, bar } = this;
@@ -353,17 +259,16 @@ class GraphView {
       held = { x: event.offsetX, y: event.offsetY, moved: true };
     });
     canvas.addEventListener("pointerup", (event) => {
-      if (held !== null && !held.moved) this.click(this.vertexAt(event.offsetX, event.offsetY));
+      if (held !== null && !held.moved) this.click(event.offsetX, event.offsetY);
       held = null;
     });
     canvas.addEventListener("pointerleave", () => this.app.tip(null));
     canvas.addEventListener("keydown", (event) => this.key(event));
     const seek = (event) => {
       if (!event.buttons || !this.ready) return;
-      const place = event.offsetY / bar.clientHeight * this.layout.depth * ROW;
+      const place = event.offsetY / bar.clientHeight * this.layout.height;
       this.y = place - canvas.clientHeight / 2 / this.scale;
-      const row = this.layout.rows[Math.max(0, Math.min(this.layout.depth - 1, Math.floor(place / ROW)))];
-      this.intoSight(row);
+      this.intoSight(this.layout.rows[Math.max(0, this.layout.layerAt(place))]);
       this.invalidate();
     };
     bar.addEventListener("pointerdown", (event) => {
@@ -371,10 +276,9 @@ class GraphView {
       seek(event);
     });
     bar.addEventListener("pointermove", seek);
-    $("graph-in").addEventListener("click", () => this.zoom(1.4));
-    $("graph-out").addEventListener("click", () => this.zoom(1 / 1.4));
-    $("graph-fit").addEventListener("click", () => this.fit());
-    $("graph-home").addEventListener("click", () => this.home());
+    const buttons = { in: () => this.zoom(1.4), out: () => this.zoom(1 / 1.4), fit: () => this.fit(),
+      home: () => this.home(), fold: () => this.foldAll(false), unfold: () => this.foldAll(true) };
+    for (const [name, action] of Object.entries(buttons)) this.part(`-${name}`).addEventListener("click", action);
   }
 
   // Moves sideways where a row would be wholly out of sight.
@@ -393,17 +297,36 @@ class GraphView {
     else if (event.key === "-") this.zoom(1 / 1.4);
     else if (event.key === "0") this.fit();
     else if (event.key === "Home") this.home();
+    else if (event.key === "n" || event.key === "p") this.step(event.key === "n" ? 1 : -1);
+    else if (event.key === "Enter" || event.key === " ") this.toggle();
+    else if (event.key === "[") this.foldAll(false);
+    else if (event.key === "]") this.foldAll(true);
     else return;
     event.preventDefault();
     event.stopPropagation();
   }
 
+  // The next box, or the one before.
+  step(by) {
+    if (!this.ready) return;
+    const total = this.view.count + this.view.inputCount + this.view.outputCount;
+    const vertex = this.chosen < 0 ? 0 : Math.max(0, Math.min(total - 1, this.chosen + by));
+    this.take(vertex);
+    this.center(vertex);
+  }
+
+  // Unfolds the chosen box, or folds the module that it is in.
+  toggle() {
+    const group = this.groupOf(this.chosen);
+    if (group !== null) this.fold(group, !group.open);
+  }
+
   move(dx, dy) {
     if (!this.ready) return;
-    const { left, right, depth } = this.layout, width = this.canvas.clientWidth / this.scale;
+    const { left, right, height: deep } = this.layout, width = this.canvas.clientWidth / this.scale;
     const height = this.canvas.clientHeight / this.scale;
     this.x = Math.max(left - width * 0.8, Math.min(right - width * 0.2, this.x + dx / this.scale));
-    this.y = Math.max(-height * 0.8, Math.min(depth * ROW - height * 0.2, this.y + dy / this.scale));
+    this.y = Math.max(-height * 0.8, Math.min(deep - height * 0.2, this.y + dy / this.scale));
     this.invalidate();
   }
 
@@ -416,46 +339,62 @@ class GraphView {
     this.invalidate();
   }
 
-  vertexAt(atX, atY) {
-    if (!this.ready) return -1;
-    const { layout } = this, x = this.x + atX / this.scale, y = this.y + atY / this.scale, at = Math.floor(y / ROW);
-    if (at < 0 || at >= layout.depth || y - at * ROW > BOX) return -1;
-    const found = layout.rows[at].find((vertex) => layout.kind[vertex] !== BEND
-      && Math.abs(layout.x[vertex] - x) <= layout.widths[vertex] / 2);
-    return found ?? -1;
+  // The pixels on the left that the list of modules covers.
+  get covered() {
+    const list = $("modules");
+    return list !== null && list.open && this.canvas.clientWidth > 2 * list.offsetWidth ? list.offsetWidth : 0;
   }
 
-  // The element of a vertex: the node, or what the graph says of its input or output.
-  elementOf(vertex) {
-    const { graph, layout } = this;
-    if (layout.kind[vertex] === NODE) return graph.nodes[vertex].element;
-    return graph.values.get(this.lines(graph, vertex, layout.kind[vertex])[0]) ?? null;
+  center(vertex) {
+    if (this.homeless && this.canvas.clientWidth) this.home();
+    if (this.scale < LEAST_TEXT) this.scale = LEAST_TEXT;
+    this.x = this.layout.x[vertex] - (this.canvas.clientWidth + this.covered) / 2 / this.scale;
+    this.y = this.layout.top(vertex) - this.canvas.clientHeight / 2 / this.scale;
+    this.invalidate();
   }
 
-  click(vertex) {
-    if (vertex < 0) return;
+  // Choosing -----------------------------------------------------------------------------------------------------
+
+  click(atX, atY) {
+    const vertex = this.vertexAt(atX, atY), group = this.view?.groups[vertex];
+    if (vertex < 0) {
+      const framed = this.titleAt(atX, atY);
+      if (framed !== null) this.fold(framed, false);
+    } else if (group !== undefined) {
+      this.fold(group, true);
+    } else {
+      this.take(vertex);
+    }
+  }
+
+  choose(vertex) {
     this.chosen = vertex;
+    this.canvas.setAttribute("aria-label", `The graph. ${this.textOf(vertex)}`);
+    this.invalidate();
+  }
+
+  // Chooses a vertex for the whole page.
+  take(vertex) {
+    this.choose(vertex);
     const element = this.elementOf(vertex);
     if (element !== null) this.app.select(element, "graph");
-    this.invalidate();
+    else if (this.view.groups[vertex] !== undefined) this.app.showModule(this.view.groups[vertex]);
+    this.app.announce(this.textOf(vertex));
   }
 
   hover(event) {
     const vertex = this.vertexAt(event.offsetX, event.offsetY);
-    this.canvas.style.cursor = vertex < 0 ? "grab" : "pointer";
+    const framed = vertex < 0 ? this.titleAt(event.offsetX, event.offsetY) : null;
+    this.canvas.style.cursor = vertex < 0 && framed === null ? "grab" : "pointer";
     if (vertex < 0) {
-      this.app.tip(null);
+      const line = framed === null ? this.lineAt(event.offsetX, event.offsetY) : null;
+      if (framed !== null) this.app.tip(event, [`${framed.path}: ${many(framed.size, "node")}`, "a click folds it"]);
+      else this.app.tip(line === null ? null : event, line === null ? [] : this.lineText(...line));
       return;
     }
-    const { graph, layout } = this, kind = layout.kind[vertex];
-    const node = kind === NODE ? graph.nodes[vertex] : null;
-    const name = node === null ? this.lines(graph, vertex, kind)[0] : node.name;
-    const values = node === null ? [name] : node.outputs;
-    const types = values.filter((value) => graph.values.has(value))
-      .map((value) => `${value}: ${valueType(this.app.bytes, graph.values.get(value))}`);
-    this.app.tip(event, [node === null ? "" : `${node.domain ? `${node.domain}::` : ""}${node.op}`, name, ...types]);
+    this.app.tip(event, this.tipOf(vertex));
     const element = this.elementOf(vertex);
-    if (element !== null) this.app.strip.hover(element);
+    if (element !== null) this.app.strip?.hover(element);
   }
 
   // Shows the node that an element is or belongs to; where it was clicked here nothing moves.
@@ -464,10 +403,9 @@ class GraphView {
     while (at !== null && at.message !== "NodeProto") at = at.parent;
     if (at === null || from === "graph" || !this.byElement.has(at)) return;
     this.open(this.byElement.get(at));
-    this.chosen = this.places.get(at);
-    if (this.scale < LEAST_TEXT) this.scale = LEAST_TEXT;
-    this.x = this.layout.x[this.chosen] - this.canvas.clientWidth / 2 / this.scale;
-    this.y = this.layout.top(this.chosen) - this.canvas.clientHeight / 2 / this.scale;
-    this.invalidate();
+    const position = this.modules.positions[this.places.get(at)];
+    if (this.modules.reveal(position)) this.folded(null);
+    this.choose(this.view.vertexAt(position));
+    this.center(this.chosen);
   }
 }

@@ -1,6 +1,6 @@
 // A layered drawing of a graph, in time linear in its nodes and edges but for the sorting within layers.
 //
-// Vertices are the nodes, then inputs, then outputs of the graph, then the bends of edges. A vertex lies one layer
+// Vertices are those of a View, which also says who feeds whom, then the bends of edges. A vertex lies one layer
 // below the lowest that feeds it; what needs no input lies just above its first user. Edges of one source share one
 // chain of bends, from which they branch off. An edge that would need too many bends is no line but a stub with a name.
 // Within layers vertices are ordered by the mean place of their neighbours, a few times down and up; then each layer
@@ -12,46 +12,21 @@ const NEAR = 30;  // layers above and below
 const NODE = 0, INPUT = 1, OUTPUT = 2, BEND = 3;
 
 class Layout {
-  constructor(graph, widthOf) {
-    const count = graph.nodes.length, total = count + graph.inputs.length + graph.outputs.length;
-    this.count = count;
-    this.kind = new Array(total).fill(NODE).fill(INPUT, count).fill(OUTPUT, count + graph.inputs.length);
+  constructor(view, widthOf) {
+    const { count, inputCount, outputCount } = view, total = count + inputCount + outputCount;
+    this.kind = new Array(total).fill(NODE).fill(INPUT, count).fill(OUTPUT, count + inputCount);
     this.source = [];  // of a bend: the vertex that its edge comes from
     this.stubs = new Map();  // vertex -> the sources of edges that are not drawn
-    this.inputCount = graph.inputs.length;
-    this.edges(graph);
+    this.preds = view.preds;
+    this.succs = view.succs;
+    this.owners = view.owners();
     this.layers(total);
     this.bends(total);
     this.widths = this.kind.map((kind, at) => (kind === BEND ? BEND_WIDTH : widthOf(at, kind)));
     this.order();
     this.place();
-  }
-
-  // Who feeds whom, each pair once. `preds` and `succs` are lists of vertices.
-  edges(graph) {
-    const producers = new Map(), total = this.kind.length;
-    graph.inputs.forEach((name, at) => {
-      if (!graph.weights.has(name)) producers.set(name, this.count + at);
-    });
-    graph.nodes.forEach((node, at) => node.outputs.forEach((name) => {
-      if (name) producers.set(name, at);
-    }));
-    this.producers = producers;
-    this.preds = Array.from({ length: total }, () => []);
-    this.succs = Array.from({ length: total }, () => []);
-    const joined = new Int32Array(total).fill(-1);  // the last vertex that each one was joined to
-    const join = (name, to) => {
-      const from = producers.get(name);
-      if (from === undefined || from === to || joined[from] === to) return;
-      joined[from] = to;
-      this.preds[to].push(from);
-      this.succs[from].push(to);
-    };
-    graph.nodes.forEach((node, at) => {
-      node.inputs.forEach((name) => join(name, at));
-      for (const name of node.outer) join(name, at);
-    });
-    graph.outputs.forEach((name, at) => join(name, this.count + this.inputCount + at));
+    this.frames = framesOf(this, view);
+    this.rise();
   }
 
   // The layer of each vertex. Edges that close a cycle, which only a broken file has, become stubs too.
@@ -153,6 +128,7 @@ class Layout {
     const key = new Float64Array(this.layer.length), slot = new Float64Array(this.layer.length);
     const settle = (row) => row.forEach((vertex, at) => { slot[vertex] = at - row.length / 2; });
     this.rows.forEach(settle);
+    const isTogether = this.together(key);
     const sweep = (row, neighbours) => {
       if (row.length < 2) return;
       for (const vertex of row) {
@@ -161,13 +137,43 @@ class Layout {
         for (const other of near) sum += slot[other];
         key[vertex] = near.length ? sum / near.length : slot[vertex];
       }
-      row.sort((a, b) => key[a] - key[b]);
+      row.sort(isTogether(row));
       settle(row);
     };
     for (let round = 0; round < 4; round++) {
       for (let at = 1; at < this.depth; at++) sweep(this.rows[at], this.ups);
       for (let at = this.depth - 2; at >= 0; at--) sweep(this.rows[at], this.downs);
     }
+  }
+
+  // How to sort a row by `key` so that the boxes of a module, and its lines, stay together: a module has the mean key
+  // of what it has in the row.
+  together(key) {
+    const byKey = (a, b) => key[a] - key[b], { owners, kind, source } = this;
+    if (owners.every((list) => list.length === 0)) return () => byKey;
+    const ownersOf = (vertex) => owners[kind[vertex] === BEND ? source[vertex] : vertex] ?? [];
+    return (row) => {
+      const sums = new Map();
+      for (const vertex of row) {
+        for (const group of ownersOf(vertex)) {
+          const sum = sums.get(group);
+          if (sum === undefined) sums.set(group, [key[vertex], 1]);
+          else {
+            sum[0] += key[vertex];
+            sum[1] += 1;
+          }
+        }
+      }
+      if (!sums.size) return byKey;
+      const mean = (group) => sums.get(group)[0] / sums.get(group)[1];
+      return (a, b) => {
+        const mine = ownersOf(a), theirs = ownersOf(b);
+        let at = 0;
+        while (at < mine.length && at < theirs.length && mine[at] === theirs[at]) at++;
+        const one = at < mine.length ? mean(mine[at]) : key[a], other = at < theirs.length ? mean(theirs[at]) : key[b];
+        return one - other || (mine[at]?.start ?? -1) - (theirs[at]?.start ?? -1);
+      };
+    };
   }
 
   // The middle of each vertex.
@@ -253,7 +259,29 @@ class Layout {
     this.goal = weights ? sum / weights : this.x[vertex];
   }
 
+  // Where each layer begins: layers at which frames begin leave room for their titles.
+  rise() {
+    const above = new Float64Array(this.depth + 1), below = new Float64Array(this.depth + 1);
+    for (const frame of this.frames) {
+      above[frame.first] = Math.max(above[frame.first], frame.up * HEAD);
+      below[frame.last + 1] = Math.max(below[frame.last + 1], frame.down * FOOT);
+    }
+    this.tops = [];
+    let at = 0;
+    for (let layer = 0; layer < this.depth; layer++) {
+      at += above[layer] + below[layer];
+      this.tops.push(at);
+      at += ROW;
+    }
+    this.height = at - (ROW - BOX) + below[this.depth];
+  }
+
   top(vertex) {
-    return this.layer[vertex] * ROW;
+    return this.tops[this.layer[vertex]];
+  }
+
+  // The layer at a height, the one above where it is between two; -1 above all.
+  layerAt(y) {
+    return lastNotAbove(this.tops, y);
   }
 }

@@ -31,6 +31,16 @@ function write(context, text, x, y, width) {
   context.fillText(plain(text), x, y, width);
 }
 
+// The same over what is there: lines behind it do not run through the letters.
+function writeOver(context, text, x, y, width, colors) {
+  context.strokeStyle = colors.paper;
+  context.lineWidth = 4;
+  context.lineJoin = "round";
+  context.strokeText(plain(text), x, y, width);
+  context.fillStyle = colors.faint;
+  write(context, text, x, y, width);
+}
+
 function sizeText(bytes) {
   let amount = bytes;
   for (const unit of ["B", "kB", "MB", "GB", "TB"]) {

@@ -2,7 +2,7 @@
 
 const TABS = ["graph", "sizes", "tensors", "hex"];
 const COLORS = ["paper", "panel", "ink", "faint", "line", "edge", "accent", "bad", "onColor", "weights", "norm",
-  "activation", "reduce", "control", "shape", "element", "outside"];
+  "activation", "reduce", "control", "shape", "element", "outside", "frame", "module", "found", "onBad", "unknown"];
 
 const NARROW = 900;  // pixels, as in the style
 
@@ -20,15 +20,21 @@ class App {
     timings.read = Math.round(performance.now() - start);
     this.strip = new Strip(this);
     this.graph = new GraphView(this);
+    this.outline = new Outline(this, this.graph);
     this.sizes = new Sizes(this);
     this.tensors = new Tensors(this);
     this.hex = new Hex(this);
     this.tree = new Tree(this);
     this.details = new Details(this);
     this.search = new Search(this);
+    this.errors = new Errors(this);
     this.headline();
     this.listen();
     this.tab(this.model.graphs.length ? "graph" : "hex");
+    this.details.model();
+    this.errors.start();
+    this.side(false);
+    if (this.graph.chosen >= 0) this.graph.center(this.graph.chosen);
     timings.made = Math.round(performance.now() - start);
   }
 
@@ -45,6 +51,16 @@ class App {
     this.chosen = element;
     this.side(true);
     for (const listener of this.selecting) listener(element, from);
+  }
+
+  // What is known of a module beside the graph.
+  showModule(group) {
+    if (innerWidth > NARROW) this.details.module(group);
+  }
+
+  // For readers of screens.
+  announce(text) {
+    say($("said"), text);
   }
 
   headline() {
@@ -96,14 +112,7 @@ class App {
   }
 
   tip(event, lines = []) {
-    const box = $("tip");
-    box.hidden = event === null;
-    if (event === null) return;
-    clear(box).append(...lines.filter(Boolean).map((line) => make("div", "", line.slice(0, 300))));
-    const right = event.clientX + 14 + box.offsetWidth > innerWidth;
-    box.style.left = `${Math.max(0, right ? event.clientX - box.offsetWidth - 10 : event.clientX + 14)}px`;
-    const below = event.clientY + 18 + box.offsetHeight > innerHeight;
-    box.style.top = `${below ? event.clientY - box.offsetHeight - 10 : event.clientY + 18}px`;
+    showTip(event, lines);
   }
 
   status(text) {
@@ -111,16 +120,11 @@ class App {
   }
 
   readColors() {
-    const style = getComputedStyle(document.documentElement);
-    const color = (name) => style.getPropertyValue(`--${name}`).trim();
-    this.colors = Object.fromEntries(COLORS.map((name) => [name, color(name)]));
-    this.colors.hues = [0, 1, 2, 3, 4, 5, 6, 7].map((at) => color(`hue${at}`));
+    this.colors = readColors(COLORS);
   }
 
   theme() {
-    const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)").matches;
-    const now = root.dataset.theme ?? (dark ? "dark" : "light");
-    root.dataset.theme = now === "dark" ? "light" : "dark";
+    switchTheme();
     this.themed();
   }
 
@@ -140,11 +144,17 @@ class App {
   }
 
   key(event) {
+    if (event.key === "F3" && this.search.results.length) {
+      this.search.step(event.shiftKey ? -1 : 1);
+      event.preventDefault();
+      return;
+    }
     const typing = ["INPUT", "SELECT"].includes(event.target.tagName);
     if (event.ctrlKey || event.metaKey || event.altKey || typing || $("help").open) return;
     if (event.key === "/") $("search").focus();
     else if (event.key === "?") $("help").showModal();
     else if (event.key === "t") this.theme();
+    else if (event.key === "e" && this.facts.errors !== null) this.errors.turn(!this.errors.on);
     else if (event.key === "Escape") this.side(false);
     else if (event.key === "f") this.tree.box.focus();
     else if (event.key === "z") this.strip.zoomTo(this.chosen);
@@ -157,34 +167,4 @@ class App {
   }
 }
 
-// The data block: base64 of a deflated stream of the length of the facts, the facts, and the bytes of the file.
-async function unpacked(text) {
-  const packed = atob(text), octets = new Uint8Array(packed.length);
-  for (let at = 0; at < octets.length; at++) octets[at] = packed.charCodeAt(at);
-  const stream = new Blob([octets]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const data = new Uint8Array(await new Response(stream).arrayBuffer());
-  const length = new DataView(data.buffer).getUint32(0, true);
-  return [JSON.parse(decoder.decode(data.subarray(4, 4 + length))), data.subarray(4 + length)];
-}
-
-async function open() {
-  const start = performance.now(), block = $("data");
-  if (typeof DecompressionStream === "undefined") {
-    say($("loading"), "This browser is too old for this page: it has no DecompressionStream.");
-    return;
-  }
-  const [facts, data] = await unpacked(block.textContent.trim());
-  block.remove();
-  const timings = { unpacked: Math.round(performance.now() - start) };
-  window.page = new App(facts, data, timings);
-  $("loading").remove();
-  requestAnimationFrame(() => {
-    timings.shown = Math.round(performance.now());  // since the page was asked for
-    document.documentElement.dataset.ready = "yes";
-  });
-}
-
-open().catch((error) => {
-  say($("loading"), `This page cannot be shown: ${error.message ?? error.reason}`);
-  throw error;
-});
+openPage((facts, data, timings) => new App(facts, data, timings));

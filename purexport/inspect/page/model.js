@@ -1,6 +1,8 @@
 // What elements mean: values as text, and the model's graphs, nodes and tensors, gathered in one pass.
 
 const SHOWN = 64;  // bytes of a value that are shown in a line
+const SCOPES = "pkg.torch.onnx.name_scopes";  // metadata in which torch.onnx keeps the modules about a node
+const MOST_SCOPES = 4096;  // bytes of it
 
 // A line for people: the value, what a message is called, or how large it is.
 function textOf(bytes, element) {
@@ -100,15 +102,15 @@ function summary(bytes, element) {
 const dtypeName = (bytes, code) => (bytes.dtypes[code] ? bytes.dtypes[code][0] : `type ${code}`);
 
 // The text in a field of a message, cut where it is long; empty where it is absent.
-function fieldText(bytes, element, name) {
+function fieldText(bytes, element, name, most = 4 * SHOWN) {
   for (const child of bytes.children(element)) {
-    if (child.field !== null && child.field.name === name) return textIn(bytes, child);
+    if (child.field !== null && child.field.name === name) return textIn(bytes, child, most);
   }
   return "";
 }
 
-function textIn(bytes, element) {
-  const stop = Math.min(element.stop, element.body + 4 * SHOWN);
+function textIn(bytes, element, most = 4 * SHOWN) {
+  const stop = Math.min(element.stop, element.body + most);
   return bytes.store.text(element.body, stop) + (stop < element.stop ? "..." : "");
 }
 
@@ -222,11 +224,14 @@ class Model {
   }
 
   node(graph, element) {
-    const node = { element, op: "", domain: "", name: "", inputs: [], outputs: [], graphs: [], outer: [] };
+    const node = { element, op: "", domain: "", name: "", inputs: [], outputs: [], graphs: [], outer: [], scopes: "" };
     const inner = [];
     for (const kid of this.bytes.children(element)) {
       if (kid.message === "AttributeProto") {
         if (kid.payload > 8) for (const one of this.attribute(kid, node)) inner.push(one);
+      } else if (kid.message === "StringStringEntryProto") {
+        const isScopes = fieldText(this.bytes, kid, "key") === SCOPES;
+        if (isScopes) node.scopes = fieldText(this.bytes, kid, "value", MOST_SCOPES);
       } else if (kid.field === null || !kid.field.isText) {
         continue;
       } else if (kid.field.name === "input") {
@@ -315,7 +320,7 @@ class Graph {
     this.outputs = [];
     this.values = new Map();
     this.weights = new Map();
-    this.layout = null;
+    this.modules = null;
   }
 }
 
