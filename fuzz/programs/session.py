@@ -95,7 +95,7 @@ def _listen(mine: Connection, base: str, at: int, report: Report, started: float
             return at
         _take(report, f"{base}:{at}", message)
         at += 1
-        if report.programs % 500 == 0:
+        if report.programs % 100 == 0:
             report.seconds = time.monotonic() - started
             print(report.lines(0)[0], flush=True)
     return at
@@ -113,11 +113,14 @@ def _take(report: Report, seed: str, message: Any) -> None:
 
 def _child(out: Connection, base: str, first: int, last: int, folder: Path | None, axes: int | None) -> None:
     import torch
+    import torch._dynamo.config
 
     from fuzz.programs.make import make
     from fuzz.programs.routes import run
 
     torch.set_num_threads(1)
+    # what torch remembers of calls on fake tensors is a third of the time, and no program makes a call twice
+    torch._dynamo.config.fake_tensor_cache_enabled = False
     shown: set[str] = set()
     for number in range(first, last):
         seed = f"{base}:{number}"

@@ -34,6 +34,14 @@ def is_computed(call: Call) -> bool:
     return not all(type(item) is int for item in items)
 
 
+def _overlaps(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether one place in memory stands at two indices."""
+    places = torch.zeros((), dtype=torch.int64)
+    for size, stride in zip(sizes, strides, strict=True):
+        places = places[..., None] + torch.arange(size) * stride
+    return len(places.unique()) < places.numel()
+
+
 class Strided:
     """The positions that one as_strided shows, in the flat base of its storage.  `emit` takes the calls for them."""
 
@@ -51,8 +59,10 @@ class Strided:
     def written(self, new: Value) -> Value:
         """The base with `new` in place of the elements that as_strided shows.
 
-        torch refuses the usual writes where an element is shown twice.  Raises UnknownInverse.
+        torch refuses the usual writes where an element is shown twice, but not `tril_`, say.  Raises UnknownInverse.
         """
+        if not is_computed(self.call) and _overlaps(self.call.args["size"], self.call.args["stride"]):
+            raise UnknownInverse("it has several places for one element", code="view-overlaps")
         base, flat = self.alias.root.current, self._flat()
         places, content = self._flattened(self._places()), self._flattened(new)
         type_ = base.tensor

@@ -477,6 +477,14 @@ v1 = torch.linspace(x0 - 0.1, x0 + 2.9, 4, dtype=torch.int64)
         {"x0": ("float32", ("n",))},
         ({"n": 4}, {"n": 9}),
     ),
+    Found(
+        "a-triangle-of-a-strided-view-that-overlaps-itself",
+        "self.p0.add_(3)\nv0 = torch.as_strided(self.p0, (2, 2), (1, 1), 1)\nv0.tril_()",
+        "self.p0",
+        {"x0": ("float32", ("n",)), "p0": ("float32", (6,))},
+        LESS,
+        refused="a write through a view that overlaps itself",
+    ),
 ]
 
 
