@@ -418,8 +418,7 @@ def exported(exporter: str, network: Network, model: nn.Module, inputs: Inputs) 
     if exporter in ("trace", "export"):
         import purexport
 
-        with purexport.patch():  # SEW-D has symbolic functions that call torch.onnx's
-            program = purexport.export(model, args, kwargs=kwargs, opset_version=OPSET, capture=exporter)
+        program = purexport.export(model, args, kwargs=kwargs, opset_version=OPSET, capture=exporter)
         return bytes(program.model_proto.SerializeToString())
     buffer: Any = io.BytesIO()
     dynamo = exporter == "dynamo=True"

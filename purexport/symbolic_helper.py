@@ -268,7 +268,7 @@ def _if_scalar_type_as(*given: Any) -> Any:
     if isinstance(number, Value):
         return number
     dtype = tensor.type().dtype()
-    return number if dtype is None else Value(known=torch.tensor(number, dtype=dtype))
+    return number if dtype is None else Value(known=torch.as_tensor(number, dtype=dtype))
 
 
 def _reshape_helper(g: Any, input: Any, shape: Any, allowzero: int = 0) -> Any:

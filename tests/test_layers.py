@@ -47,17 +47,17 @@ LAYERS: dict[str, tuple[str, str]] = {
     "compat": ("compat", "program lowering capture graph functionalize fx shapes facts aten base toolkit"),
     "pipeline": (
         "pipeline stages side_by_side",
-        "compat comparison program weights.model lowering capture weights graph functionalize fx shapes facts aten "
-        "base toolkit",
+        "helpers compat comparison program weights.model lowering capture weights graph functionalize fx shapes facts "
+        "aten base toolkit",
     ),
     "language": (
         "language",
-        "pipeline fusion compat comparison program weights.model lowering capture weights graph functionalize fx "
+        "pipeline fusion helpers compat comparison program weights.model lowering capture weights graph functionalize fx "
         "shapes facts aten base toolkit",
     ),
     "models": ("operators", ""),
     "helpers": (
-        "symbolic_helper",
+        "symbolic_helper compat.lent_helpers",
         "compat lowering program capture graph functionalize fx shapes facts aten base toolkit",
     ),
     "public": (

@@ -36,6 +36,7 @@ class Places:
         self._standing: list[object] = []
         self._put: list[tuple[Any, str, Any, Any]] = []  # holder, name, what was there, what is there
         self._modules: dict[str, types.ModuleType] = {}
+        self._lent: list[Substitutes] = []
 
     @property
     def active(self) -> bool:
@@ -67,10 +68,11 @@ class Places:
         """Open one more: `substitutes` gives (holder, name, what it becomes), `inner` goes to INNER."""
         with self._lock:
             if not self._depth:
+                self._clear()  # what is lent is a part of it
                 try:
                     self._fill(substitutes(), inner)
                 except BaseException:
-                    self._clear()
+                    self._settle()
                     raise
             self._depth += 1
 
@@ -79,16 +81,40 @@ class Places:
         with self._lock:
             self._depth -= 1
             if not self._depth:
-                self._clear()
+                self._settle()
 
-    def _fill(self, substitutes: Iterable[tuple[Any, str, Any]], inner: Callable[..., Any]) -> None:
+    @contextmanager
+    def lend(self, substitutes: Substitutes, opset: int) -> Iterator[None]:
+        """What `substitutes` gives is in its place meanwhile, for an export to `opset`; a `patch` has that anyway."""
+        with self._lock:
+            self._lent.append(substitutes)
+            if not self._depth and len(self._lent) == 1:
+                self._fill(substitutes(), None)
+        state = registering_module().GLOBALS
+        before, state._export_onnx_opset_version = state._export_onnx_opset_version, opset
+        try:
+            yield
+        finally:
+            state._export_onnx_opset_version = before
+            with self._lock:
+                self._lent.pop()
+                if not self._depth and not self._lent:
+                    self._clear()
+
+    def _settle(self) -> None:
+        """Take everything back but what is lent."""
+        self._clear()
+        if self._lent:
+            self._fill(self._lent[0](), None)
+
+    def _fill(self, substitutes: Iterable[tuple[Any, str, Any]], inner: Callable[..., Any] | None) -> None:
         for holder, name, ours in substitutes:
             before = vars(holder).get(name, ABSENT)
             setattr(holder, name, ours)
             self._put.append((holder, name, before, ours))
         self._replace({(name, id(before)): ours for _, name, before, ours in self._put})
         name, function = INNER
-        if name not in sys.modules:  # torch loads it on the first export, and would call its own
+        if inner is not None and name not in sys.modules:  # torch loads it on the first export, and would call its own
             module = types.ModuleType(name, "Stands for the module of torch while purexport.patch() is open.")
             setattr(module, function, inner)
             sys.modules[name] = self._modules[name] = module

@@ -19,6 +19,7 @@ from purexport.aten.autograd_functions import recording
 from purexport.capture.choose import check_choice
 from purexport.capture.core.free_axes import FreeAxes
 from purexport.compat import torch_onnx
+from purexport.compat.lent_helpers import lending
 from purexport.compat.past_options import arguments_of
 from purexport.compat.symbolic.rules import custom_rules
 from purexport.errors import ExportError
@@ -71,10 +72,17 @@ def opened(model: Any, args: Any, kwargs: Mapping[str, Any] | None, options: Opt
     arguments = arguments_of(model, args, kwargs)
     _refuse_odd(arguments)
     opset = options.opset
-    with alone(), with_values(), paused_collection(), torch_onnx.told_to_torch(opset), recording() as applied:
+    with (
+        alone(),
+        with_values(),
+        paused_collection(),
+        torch_onnx.told_to_torch(opset),
+        lending(opset) as lend,
+        recording() as applied,
+    ):
         progress.at("capture")
         registered = torch_onnx.registered_with_torch(opset)
-        rules = custom_rules(opset, options.custom_translation_table, applied, registered)
+        rules = custom_rules(opset, options.custom_translation_table, applied, registered, lend)
         weights = Attached(model, options.weights)
         if options.verifies:
             weights.refuse_verification(arguments)

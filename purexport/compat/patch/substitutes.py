@@ -14,19 +14,17 @@ from __future__ import annotations
 
 import functools
 import sys
-import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from purexport import operators, pipeline, symbolic_helper
+from purexport import operators, pipeline
 from purexport.capture.core import mode
+from purexport.compat.lent_helpers import substitutes as helpers_of_torch
 from purexport.compat.patch.verification import verifying
 from purexport.compat.symbolic import registry
-from purexport.compat.symbolic.context import GraphContext
-from purexport.compat.symbolic.values import Value
 from purexport.compat.torch_onnx import ABSENT, INNER, PLACES, registering_module
 from purexport.options import OperatorExportTypes
 from purexport.program import ONNXProgram
@@ -125,20 +123,7 @@ def _substitutes() -> Iterator[tuple[Any, str, Any]]:
     if hasattr(verification, "verify_onnx_program"):  # since torch 2.7
         function = verifying(verification.verify_onnx_program, verification.VerificationInfo)
         yield verification, "verify_onnx_program", function
-    helpers: Any = sys.modules[theirs.symbolic_helper.parse_args.__module__]
-    for name, ours in _functions_of(symbolic_helper):
-        yield helpers, name, _either(getattr(helpers, name, None), ours)
-    yield helpers, "parse_args", _parse_args(helpers.parse_args, symbolic_helper.parse_args)
-    yield helpers, "_parse_arg", _either(helpers._parse_arg, _parse_arg)
-    scalar_type = helpers._type_utils.JitScalarType
-    yield scalar_type, "from_value", classmethod(_from_value(vars(scalar_type)["from_value"].__func__))
-
-
-def _functions_of(module: types.ModuleType) -> Iterable[tuple[str, Callable[..., Any]]]:
-    """The functions that a module defines itself, without its decorators."""
-    own = [(name, item) for name, item in vars(module).items() if isinstance(item, types.FunctionType)]
-    decorators = ("parse_args", "quantized_args")
-    return [(name, item) for name, item in own if item.__module__ == module.__name__ and name not in decorators]
+    yield from helpers_of_torch()
 
 
 def _both(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
@@ -151,50 +136,6 @@ def _both(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[...,
         theirs(name, *rest, **named)
 
     return call
-
-
-def _is_ours(item: Any) -> bool:
-    items = item if isinstance(item, (list, tuple)) else (item,)
-    return any(isinstance(each, (GraphContext, Value)) for each in items)
-
-
-def _either(theirs: Callable[..., Any] | None, ours: Callable[..., Any]) -> Callable[..., Any]:
-    """Our function if one of the arguments is a value of our graph, else torch's."""
-    if theirs is None:
-        return ours
-
-    @functools.wraps(theirs)
-    def call(*args: Any, **named: Any) -> Any:
-        chosen = ours if any(map(_is_ours, (*args, *named.values()))) else theirs
-        return chosen(*args, **named)
-
-    return call
-
-
-def _parse_args(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
-    """The decorator of symbolic functions: the call of the function decides between torch's and ours."""
-
-    @functools.wraps(theirs)
-    def decorator(*descriptors: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        return lambda function: _either(theirs(*descriptors)(function), ours(*descriptors)(function))
-
-    return decorator
-
-
-def _parse_arg(value: Any, desc: str, arg_name: str | None = None, node_name: str | None = None) -> Any:
-    """Converts a value of our graph for functions that torch's own `parse_args` decorated."""
-    return symbolic_helper.parsed(value, desc, arg_name or "an argument", node_name or "")
-
-
-def _from_value(theirs: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(theirs)
-    def from_value(cls: Any, value: Any, default: Any = None) -> Any:
-        if not _is_ours(value):
-            return theirs(cls, value, default)
-        dtype = value.type().dtype()
-        return theirs(cls, None, default) if dtype is None else cls.from_dtype(dtype)
-
-    return from_value
 
 
 # what torch.onnx.export gives to its inner function when the caller said nothing, and what has no effect here

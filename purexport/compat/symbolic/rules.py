@@ -7,6 +7,7 @@ an autograd Function is the rule of the one call that the capture recorded for i
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,18 +31,23 @@ Rule = Callable[..., Any]
 
 
 def custom_rules(
-    opset: int, table: Mapping[Any, Rule] | None, functions: Functions, elsewhere: Mapping[str, Rule]
+    opset: int,
+    table: Mapping[Any, Rule] | None,
+    functions: Functions,
+    elsewhere: Mapping[str, Rule],
+    lend: Callable[[], None],
 ) -> dict[str, Rule]:
     """The rules that go before ours, by ATen name with or without its overload: `rule(op, *arguments)`.
 
-    `elsewhere` has the symbolic functions that are registered with torch.onnx and not with us.
+    `elsewhere` has the symbolic functions that are registered with torch.onnx and not with us.  `lend` makes the
+    helpers of torch.onnx take our values, if torch.onnx is loaded.
 
     Raises TypeError for a key of `table` that names no operator, and for a value that is no function of `op`.
     """
     symbolics = {**elsewhere, **REGISTRY.at(opset)}
-    rules: dict[str, Rule] = {name: Symbolic(name, function) for name, function in symbolics.items()}
+    rules: dict[str, Rule] = {name: Symbolic(name, function, lend) for name, function in symbolics.items()}
     rules.update(translations(table or {}))
-    rules[TARGET] = _Applied(functions)
+    rules[TARGET] = _Applied(functions, lend)
     return rules
 
 
@@ -51,13 +57,14 @@ class Symbolic:
 
     name: str
     function: Callable[..., Any]
+    lend: Callable[[], None]
 
     def __call__(self, op: Emitter, *arguments: Any) -> Any:
         parameters = signature(op.target).parameters
         positional, keywords = _taken(self.function, parameters, [_shown(argument) for argument in arguments])
         expected = [None if type_ is None else type_.dtype for type_ in op.results]
         what = f"the symbolic function {named(self.function)} of {op.target}"
-        result = _run(op, what, self.function, positional, keywords)
+        result = _run(op, what, self.lend, self.function, positional, keywords)
         if len(expected) == 1:
             return _single(op, what, result, expected[0])
         items = list(result) if isinstance(result, (list, tuple)) else [result]
@@ -69,12 +76,13 @@ class _Applied:
     """The rule of an autograd Function with a `symbolic`: its results as a list, with None for those it leaves out."""
 
     functions: Functions
+    lend: Callable[[], None]
 
     def __call__(self, op: Emitter, tensors: Sequence[Any], sizes: Sequence[Any], key: int) -> list[Any]:
         call = self.functions.calls[key]
         what = f"the symbolic of the autograd Function {call.name}"
         arguments = call.arguments([_shown(item) for item in tensors], [_shown(item) for item in sizes])
-        result = _run(op, what, call.function.symbolic, arguments, {})
+        result = _run(op, what, self.lend, call.function.symbolic, arguments, {})
         items = list(result) if isinstance(result, (list, tuple)) else [result]
         leaves = call.result if isinstance(call.result, (list, tuple)) else [call.result]
         if len(items) != len(leaves):
@@ -147,9 +155,25 @@ def _taken(
 
 
 def _run(
-    op: Emitter, what: str, function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]
+    op: Emitter,
+    what: str,
+    lend: Callable[[], None],
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    keywords: Mapping[str, Any],
 ) -> Any:
-    return guarded(op, what, lambda: function(GraphContext(op), *arguments, **keywords))
+    def run() -> Any:
+        loaded = "torch.onnx" in sys.modules
+        lend()
+        try:
+            return function(GraphContext(op), *arguments, **keywords)
+        except Exception:
+            if loaded or "torch.onnx" not in sys.modules:
+                raise
+        lend()  # the function loaded it
+        return function(GraphContext(op), *arguments, **keywords)
+
+    return guarded(op, what, run)
 
 
 def _single(op: Emitter, what: str, result: Any, expected: torch.dtype | None) -> Any:

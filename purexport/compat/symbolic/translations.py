@@ -10,7 +10,6 @@ an onnxscript function.
 from __future__ import annotations
 
 import inspect
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,6 @@ import torch
 from purexport import dtypes
 from purexport.aten.names import name_of, operator_of
 from purexport.aten.schema import MISSING, Parameter, signature
-from purexport.compat import torch_onnx
 from purexport.compat.symbolic.onnxscript_calls import Operand, function_written, handed_to
 from purexport.errors import ExportError, OpsetError, UnsupportedForm
 from purexport.graph import ir
@@ -178,16 +176,8 @@ def guarded(op: Emitter, what: str, run: Callable[[], Any]) -> Any:
     except Exception as error:
         text = str(error).replace("; this is a mistake in a lowering rule, please report it", "")
         raise ExportError(
-            f"{what} at {op.source} failed: {type(error).__name__}: {text}{_advice(error)}", code="symbolic-fails"
+            f"{what} at {op.source} failed: {type(error).__name__}: {text}", code="symbolic-fails"
         ) from error
-
-
-def _advice(error: BaseException) -> str:
-    """What to do where a function of torch.onnx got our values and failed."""
-    names = {frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)}
-    if torch_onnx.patched() or not any(f"{name}.".startswith("torch.onnx.") for name in names):
-        return ""
-    return "; it calls functions of torch.onnx, which work here inside `with purexport.patch():`"
 
 
 def named(function: Any) -> str:
