@@ -26,7 +26,10 @@ from purexport.lowering.complex.arithmetic import (
 from purexport.lowering.core.emitter import Emitter
 from purexport.lowering.core.registry import lower_complex
 from purexport.lowering.elementwise.arithmetic import is_negative
+from purexport.lowering.support.common import axis_of, dims_of, full
+from purexport.lowering.support.loops import repeat
 from purexport.lowering.support.pairs import Pair, pair_of, zero_part
+from purexport.lowering.tensor.create import iota
 
 _MOST_FACTORS = 16
 
@@ -99,6 +102,48 @@ def log1p(op: Emitter, self: Pair) -> Pair:
     square = op.Add(op.Mul(moved, moved), op.Mul(wide.imag, wide.imag))
     size = op.cast(op.Mul(op.Log(square), op.like(0.5, square)), self.dtype)
     return Pair(size, angle(op, Pair(op.cast(moved, self.dtype), self.imag)))
+
+
+@lower_complex("aten::logcumsumexp")
+def logcumsumexp(op: Emitter, self: Pair, dim: int) -> Pair:
+    """aten::logcumsumexp(Tensor self, int dim) -> Tensor
+
+    Step by step, as in torch: the imaginary part goes on from that of the larger term and is not wrapped to 2 pi.
+    """
+    if self.rank == 0:
+        return self
+    axis = axis_of(dim, self.rank)
+    size = op.dim(self.real, axis)
+    places = op.Reshape(iota(op, size), [-1, *[1] * (self.rank - axis - 1)])
+
+    def step(op: Emitter, at: Value, *carried: Value) -> list[Value]:
+        term = self.map(lambda part: op.Gather(part, at, axis=axis))
+        total = _log_add_exp(op, term, Pair(*carried[:2]))
+        here = op.Equal(places, at)
+        done = [op.Where(here, part, was) for part, was in zip((total.real, total.imag), carried[2:], strict=True)]
+        return [total.real, total.imag, *done]
+
+    sizes = [1 if place == axis else item for place, item in enumerate(dims_of(op, self.real))]
+    dtype = self.dtype or dtypes.FLOAT
+    start = [full(op, sizes, -math.inf, dtype), full(op, sizes, 0, dtype), *[zero_part(op, self.real)] * 2]
+    return Pair(*repeat(op, size, step, *start)[2:])
+
+
+def _log_add_exp(op: Emitter, one: Pair, other: Pair) -> Pair:
+    """log(exp(one) + exp(other)); of two infinite terms the angle is that of the smaller one or not known (NaN), and
+    NaN spreads to both parts.
+    """
+    swaps = op.Less(one.real, other.real)
+    most = Pair(op.Where(swaps, other.real, one.real), op.Where(swaps, other.imag, one.imag))
+    least = Pair(op.Where(swaps, one.real, other.real), op.Where(swaps, one.imag, other.imag))
+    added = log1p(op, exp(op, Pair(op.Sub(least.real, most.real), op.Sub(least.imag, most.imag))))
+    found = Pair(op.Add(added.real, most.real), op.Add(added.imag, most.imag))
+    infinite = op.Equal(op.Abs(least.real), op.like(math.inf, least.real))
+    both = op.And(infinite, op.Equal(least.real, most.real))
+    turn = op.Where(op.Less(least.real, op.like(0, least.real)), least.imag, op.like(math.nan, least.real))
+    found = Pair(op.Where(both, least.real, found.real), op.Where(both, turn, found.imag))
+    broken = op.Or(op.IsNaN(op.Add(one.real, one.imag)), op.IsNaN(op.Add(other.real, other.imag)))
+    return found.map(lambda part: op.Where(broken, op.like(math.nan, part), part))
 
 
 @lower_complex("aten::sigmoid", "aten::special_expit")

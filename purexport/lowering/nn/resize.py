@@ -5,12 +5,16 @@ and `sizes`. Where the sizes are known, everything else is a table. Interpolatio
 matrix is what torch's own operator gives for the identity, and the nearest neighbours are what it gives for 0, 1, 2,
 ... Tables serve opsets before 11, dtypes without a kernel, antialiasing, and the rare factor that rounds to another
 size. Where the sizes are not known, the places and shares of these are computed in the graph.
+
+Bytes are interpolated in whole numbers, as torch does it: the shares are multiplied by a power of two and rounded, and
+each axis gives bytes again.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,10 +72,6 @@ def interpolate(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] 
 
     `scales` holds a factor for each axis, or None where the ratio of the sizes is the factor.
     """
-    if not method.is_nearest and not dtypes.is_floating(value.dtype):
-        raise UnsupportedForm(
-            "of integers has no rule yet; convert the input to a floating dtype first", code="form-without-rule"
-        )
     before = (value.shape or ())[2:]
     after = [
         size if isinstance(size, int) else _known_size(old, None if sizes is None else sizes[place], scales[place])
@@ -82,12 +82,15 @@ def interpolate(op: Emitter, value: Value, method: Method, sizes: Sequence[Any] 
         for old, new, scale in zip(before, after, scales, strict=True)
         if isinstance(old, int) and isinstance(new, int)
     ]
-    if len(known) == len(before) and not _is_native(op, value, method, known):
+    by_shares = not method.is_nearest and not dtypes.is_floating(value.dtype)
+    if len(known) == len(before) and not by_shares and not _is_native(op, value, method, known):
         return _by_tables(op, value, method, known)
-    if method.antialias and method.coordinates == "align_corners":
+    if len(known) < len(before) and method.antialias and method.coordinates == "align_corners":
         raise UnsupportedForm(
             "with antialias=True and align_corners=True needs spatial axes of known size", code="size-not-known"
         )
+    if by_shares:
+        return _of_bytes(op, value, method, after, sizes, scales)
     return _native(op, value, method, list(after) if len(known) == len(before) else sizes, scales)
 
 
@@ -172,7 +175,8 @@ def _written_out(
         if method.is_nearest:
             value = op.Gather(value, _places(op, method, old, new, scale), axis=axis)
         elif method.antialias:
-            value = _along(op, value, axis, rank, op.cast(_filter(op, method, old, new, scale), value.dtype))
+            shares = _filter(op, method, old, new, _step(op, method, old, new, scale))
+            value = _along(op, value, axis, rank, op.cast(shares, value.dtype))
         else:
             value = _mixed(op, value, axis, method, new, scale)
     return op.cast(value, dtype)
@@ -211,10 +215,21 @@ def _step(op: Emitter, method: Method, old: Any, new: Any, scale: float | None) 
 
 
 def _mixed(op: Emitter, value: Value, axis: int, method: Method, new: Any, scale: float | None) -> Value:
-    """Two or four neighbours along `axis`, each by its share; those beyond the ends are the last ones."""
+    """Two or four neighbours along `axis`, each by its share."""
     old = op.dim(value, axis)
+    behind = list(range(1, value.rank - axis))
+    parts = []
+    for at, weight in _taps(op, method, old, new, _step(op, method, old, new, scale)):
+        read = op.Gather(value, at, axis=axis)
+        weight = op.cast(weight, value.dtype)
+        parts.append(op.Mul(read, op.Unsqueeze(weight, behind) if behind else weight))
+    return functools.reduce(op.Add, parts)
+
+
+def _taps(op: Emitter, method: Method, old: Any, new: Any, step: Value) -> Iterator[tuple[Value, Value]]:
+    """Positions of two or four neighbours, [new], and their shares; those beyond the ends are the last ones."""
     half = op.const(0.5, dtypes.DOUBLE)
-    place, step = op.cast(int_range(op, 0, new), dtypes.DOUBLE), _step(op, method, old, new, scale)
+    place = op.cast(int_range(op, 0, new), dtypes.DOUBLE)
     if method.coordinates == "align_corners":
         place = op.Mul(place, step)
     else:
@@ -224,18 +239,10 @@ def _mixed(op: Emitter, value: Value, axis: int, method: Method, new: Any, scale
     first = op.Floor(place)
     share = op.Sub(place, first)
     last = op.Sub(op.cast(size_value(op, old), dtypes.DOUBLE), op.const(1.0, dtypes.DOUBLE))
-    parts = []
     for tap in (0, 1) if method.cubic is None else (-1, 0, 1, 2):
         at = op.Max(op.Min(op.Add(first, op.const(float(tap), dtypes.DOUBLE)), last), op.const(0.0, dtypes.DOUBLE))
-        read = op.Gather(value, op.Cast(at, to=dtypes.INT64), axis=axis)
         weight = _weight(op, op.Sub(share, op.const(float(tap), dtypes.DOUBLE)), method.cubic)
-        behind = list(range(1, value.rank - axis))
-        weight = op.cast(weight, value.dtype)
-        parts.append(op.Mul(read, op.Unsqueeze(weight, behind) if behind else weight))
-    result = parts[0]
-    for part in parts[1:]:
-        result = op.Add(result, part)
-    return result
+        yield op.Cast(at, to=dtypes.INT64), weight
 
 
 def _weight(op: Emitter, distance: Value, cubic: float | None) -> Value:
@@ -253,9 +260,9 @@ def _weight(op: Emitter, distance: Value, cubic: float | None) -> Value:
     return op.Where(op.Greater(far, number(1.0)), beyond, op.Add(near, number(1.0)))
 
 
-def _filter(op: Emitter, method: Method, old: Any, new: Any, scale: float | None) -> Value:
+def _filter(op: Emitter, method: Method, old: Any, new: Any, step: Value) -> Value:
     """[new, old]: the shares of antialiasing, whose kernel is as wide as a step where that is more than one."""
-    step, half = _step(op, method, old, new, scale), op.const(0.5, dtypes.DOUBLE)
+    half = op.const(0.5, dtypes.DOUBLE)
     centers = op.Unsqueeze(op.Mul(op.Add(op.cast(int_range(op, 0, new), dtypes.DOUBLE), half), step), [1])
     pixels = op.Unsqueeze(op.Add(op.cast(int_range(op, 0, old), dtypes.DOUBLE), half), [0])
     distance = op.Div(op.Sub(pixels, centers), op.Max(step, op.const(1.0, dtypes.DOUBLE)))
@@ -305,6 +312,67 @@ def _matrix(method: Method, old: int, new: int, scale: float | None) -> torch.Te
     units = torch.eye(old, dtype=torch.float64).reshape(1, old, 1, old)
     found: torch.Tensor = operator(units, [1, new], method.coordinates == "align_corners", None, scale)
     return found.reshape(old, new).t().contiguous()
+
+
+# Bytes --------------------------------------------------------------------------------------------------------------
+
+_MOST_BITS, _SHARE_BITS = 22, 15  # of the power of two, and of the largest share times it
+
+
+def _of_bytes(
+    op: Emitter, value: Value, method: Method, after: Sequence[Any], sizes: Sequence[Any] | None, scales: Sequence[Any]
+) -> Value:
+    """The last axis first, then the one before it, of whole numbers in doubles; an axis that keeps its size stays.
+
+    Where torch gives another result, a width of 1 of more than 4 channels, its own depends on the layout in memory.
+    """
+    found, zero, most = op.cast(value, dtypes.DOUBLE), op.const(0.0, dtypes.DOUBLE), op.const(255.0, dtypes.DOUBLE)
+    for place in (1, 0):
+        axis, scale = place + 2, scales[place]
+        old, new = op.dim(found, axis), after[place]
+        if isinstance(old, int) and old == new:
+            continue
+        if isinstance(old, int) and isinstance(new, int):
+            shares, unit = _whole_shares(_matrix(method, old, new, scale))
+            weights, one = op.const(shares), op.const(unit, dtypes.DOUBLE)
+        else:
+            wanted = _scaled_size(op, old, scale) if sizes is None else op.known(sizes[place])
+            weights, one = _computed_shares(op, method, old, wanted, scale)
+        sums = op.Add(_along(op, found, axis, value.rank, weights), op.Mul(one, op.const(0.5, dtypes.DOUBLE)))
+        found = op.Max(op.Min(op.Floor(op.Div(sums, one)), most), zero)
+    return op.cast(found, value.dtype)
+
+
+def _whole_shares(shares: torch.Tensor) -> tuple[torch.Tensor, float]:
+    """The shares times the largest power of two that leaves them below 2**15, rounded, and that power."""
+    bits = sum(int(0.5 + float(shares.max()) * 2**bits) < 2**_SHARE_BITS for bits in range(1, _MOST_BITS + 1))
+    scaled = shares * 2.0**bits
+    return torch.trunc(scaled + torch.where(scaled < 0, -0.5, 0.5)), 2.0**bits
+
+
+def _computed_shares(op: Emitter, method: Method, old: Any, new: Any, scale: float | None) -> tuple[Value, Value]:
+    """`_whole_shares` of the matrix [new, old] of sizes that are not known."""
+    half, zero, one = (op.const(number, dtypes.DOUBLE) for number in (0.5, 0.0, 1.0))
+    stays = op.Equal(size_value(op, old), size_value(op, new))
+    step = op.Where(stays, one, _step(op, method, old, new, scale))
+    if method.antialias:
+        shares = _filter(op, method, old, new, step)
+    else:
+        columns = op.Unsqueeze(int_range(op, 0, old), [0])
+        shares = functools.reduce(
+            op.Add,
+            [
+                op.Where(op.Equal(op.Unsqueeze(at, [1]), columns), op.Unsqueeze(weight, [1]), zero)
+                for at, weight in _taps(op, method, old, new, step)
+            ],
+        )
+    powers = op.const([2.0**bits for bits in range(1, _MOST_BITS + 1)], dtypes.DOUBLE)
+    largest = op.ReduceMax(shares, axes=[0, 1], keepdims=0)
+    fits = op.Less(op.Floor(op.Add(op.Mul(largest, powers), half)), op.const(2.0**_SHARE_BITS, dtypes.DOUBLE))
+    unit = op.ReduceMax(op.Where(fits, powers, one), axes=[0], keepdims=0)
+    scaled = op.Mul(shares, unit)
+    rounded = op.Floor(op.Add(op.Abs(scaled), half))
+    return op.Where(op.Less(scaled, zero), op.Neg(rounded), rounded), unit
 
 
 # Rules --------------------------------------------------------------------------------------------------------------

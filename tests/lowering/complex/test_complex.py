@@ -110,6 +110,16 @@ FUNCTIONS = [
     *(Row(name, getattr(torch, name), c64(2, 3), opsets=FEW) for name in NAMES),
     Row("exp-dynamic", torch.exp, c64(2, 3), dynamic="batch"),
     Row("special", lambda z: torch.special.expit(z) + torch.special.exp2(z), c64(3)),
+    Row("logcumsumexp", lambda z: (z * 3).logcumsumexp(1), c64(2, 7, 3), trap="the imaginary part is not wrapped"),
+    Row("logcumsumexp-loop", lambda z: z.logcumsumexp(-1), c64(2, 12), dynamic={0: {1: "n"}}),
+    Row(
+        "logcumsumexp-infinite",
+        lambda z: z.logcumsumexp(0),
+        values(
+            [[complex(-math.inf, 1), complex(-math.inf, 2), 1 + 1j], [math.inf, 3 + 1j, 1j], [1j, math.nan, 1]],
+            torch.complex64,
+        ),
+    ),
     Row("special-1", lambda z: torch.special.expm1(z) + torch.special.log1p(z), c64(3)),
     Row("sqrt-axes", torch.sqrt, values([4, -4, 4j, -4j, 0], torch.complex64), trap="no division by the zero root"),
     Row("tanh-large", torch.tanh, values([90 + 1j, -90 + 1j], torch.complex64), trap="sinh would overflow"),

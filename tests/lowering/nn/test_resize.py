@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tests.harness import Row, f32, f64, i64, row_params, run_row
+from tests.harness import Row, f32, f64, i64, row_params, run_row, u8
 
 aten = torch.ops.aten
 SPATIAL = {1: "length", 2: "height", 3: "width"}
@@ -122,6 +122,38 @@ DTYPES = [
     Row("nearest-bytes", lambda x: functional.interpolate(x.to(torch.uint8), size=(7, 3)), i64(1, 1, 4, 5, low=0)),
 ]
 
+# torch computes these in whole numbers, and rounds behind each axis
+BYTES = [
+    Row("bytes-bilinear", interpolate(size=(11, 17), mode="bilinear"), u8(2, 3, 7, 23), dynamic="batch"),
+    Row("bytes-bicubic", interpolate(size=(11, 17), mode="bicubic", antialias=True), u8(2, 3, 7, 23)),
+    Row("bytes-bicubic-aligned", interpolate(size=(4, 31), mode="bicubic", align_corners=True), u8(2, 3, 7, 23)),
+    Row(
+        "bytes-bilinear-any-size",
+        interpolate(size=(11, 17), mode="bilinear", antialias=True),
+        u8(1, 3, 7, 23),
+        dynamic={0: {2: "h", 3: "w"}},
+    ),
+    Row(
+        "bytes-bicubic-any-size",
+        interpolate(size=(11, 17), mode="bicubic"),
+        u8(1, 3, 7, 23),
+        dynamic={0: {2: "h", 3: "w"}},
+    ),
+    Row(
+        "bytes-bicubic-keeps-size",
+        interpolate(scale_factor=(1.1, 1.6), mode="bicubic"),
+        u8(1, 5, 8, 9),
+        trap="an axis that keeps its size is not interpolated, whatever its factor",
+    ),
+    Row(
+        "bytes-bicubic-keeps-any-size",
+        interpolate(scale_factor=(1.1, 1.6), mode="bicubic"),
+        u8(1, 5, 8, 9),
+        dynamic={0: {2: "h", 3: "w"}},
+        sizes={"h": 7, "w": 12},
+    ),
+]
+
 ANTIALIAS = [
     Row(
         "antialias-bilinear",
@@ -171,6 +203,6 @@ INNER = [
 ]
 
 
-@pytest.mark.parametrize(("row", "route", "opset"), row_params([*MODES, *FACTORS, *DTYPES, *ANTIALIAS, *INNER]))
+@pytest.mark.parametrize(("row", "route", "opset"), row_params([*MODES, *FACTORS, *DTYPES, *BYTES, *ANTIALIAS, *INNER]))
 def test_row(row: Row, route: str, opset: int) -> None:
     run_row(row, route, opset)
