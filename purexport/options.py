@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from proto_schema import operators, runtimes
 from proto_schema.quantization import Scheme, needed_opset
@@ -14,8 +14,12 @@ from proto_schema.runtimes import Release
 from proto_schema.saving import Archive, Where
 from purexport.errors import ExportError
 
+if TYPE_CHECKING:
+    from proto_schema.calibration import Options as Activations
+
 OLDEST_OPSET, DEFAULT_OPSET = 9, 20
 RUNTIME = "onnxruntime"  # the target whose files may have operators of com.microsoft
+_OF_ACTIVATIONS = ("calibration", "method", "percentile", "bins", "per_channel")
 MUTATION_POLICIES = ("warn", "error", "io")
 
 Kind = TypeVar("Kind", bound=enum.Enum)
@@ -119,7 +123,7 @@ class Options:
         if self.opset_version is not None:
             return self.opset_version
         asked = self.quantization
-        return DEFAULT_OPSET if asked is None else max(DEFAULT_OPSET, needed_opset(asked.scheme, target=asked.target))
+        return DEFAULT_OPSET if asked is None else max(DEFAULT_OPSET, asked.needed_opset)
 
     @property
     def quantization(self) -> Quantization | None:
@@ -169,19 +173,33 @@ class Options:
 
 
 class Quantization(NamedTuple):
-    """A scheme, and whose operators read the weights."""
+    """A scheme, and whose operators read the weights; how activations become integers, and samples of arguments."""
 
     scheme: Scheme
     target: Target
+    activations: Activations | None = None
+    samples: Any = None
+
+    @property
+    def needed_opset(self) -> int:
+        """The first opset that has what it takes."""
+        if self.activations is not None:
+            return 13 if self.activations.per_channel else 10
+        return needed_opset(self.scheme, target=self.target)
 
 
 def quantization_of(asked: Any, target: Target = "onnx") -> Quantization:
-    """What `quantize` means: a type's name, a Scheme, or a mapping of its fields and a "target".
+    """What `quantize` means: a type's name, a Scheme, or a mapping of its fields, of a "target", and of activations.
 
     Raises ValueError for anything else.
     """
     if isinstance(asked, Mapping):
         given = dict(asked)
+        if "activations" in given:
+            return _with_activations(given)
+        strange = [name for name in _OF_ACTIVATIONS if name in given]
+        if strange:
+            raise ValueError(f"quantize: {strange[0]!r} is of activations; give 'activations': 'uint8', too")
         target = given.pop("target", target)
         if target not in TARGETS:
             raise ValueError(f"quantize: there is no target {target!r}; it can be {' or '.join(map(repr, TARGETS))}")
@@ -189,6 +207,21 @@ def quantization_of(asked: Any, target: Target = "onnx") -> Quantization:
     if not isinstance(asked, (str, Scheme)):
         raise ValueError(f"quantize={asked!r} is neither a type as in 'int4', nor a mapping as in {{'type': 'int4'}}")
     return Quantization(Scheme.of(asked), target)
+
+
+def _with_activations(given: dict[str, Any]) -> Quantization:
+    from proto_schema.calibration import Options as Activations  # few exports ask for them
+
+    if given.pop("target", "onnx") != "onnx":
+        raise ValueError(
+            "quantize: activations have standard operators only, which ONNX Runtime fuses; leave target out"
+        )
+    samples = given.pop("calibration", None)
+    if samples is None:
+        raise ValueError("quantize: activations need 'calibration', samples that show their ranges")
+    more = {name: given.pop(name) for name in _OF_ACTIVATIONS if name in given and name != "calibration"}
+    scheme = Scheme.of({"type": "int8", **{name: item for name, item in given.items() if name != "activations"}})
+    return Quantization(scheme, "onnx", Activations.of(scheme, given["activations"], **more), samples)
 
 
 def release_of(target: Any) -> Release | None:
@@ -234,9 +267,9 @@ def _check_quantization(asked: Quantization | None, opset: int | None, with_weig
         return
     if not with_weights:
         raise ValueError("quantize needs the weights in the file; leave export_params=False out")
-    needed = needed_opset(asked.scheme, target=asked.target)
+    needed = asked.needed_opset
     if opset is not None and opset < needed:
-        integers = asked.scheme.kind.family == "integer" and asked.scheme.block_size != 0
+        integers = asked.activations is None and asked.scheme.kind.family == "integer" and asked.scheme.block_size != 0
         other = ', or quantize={"type": ..., "target": "onnxruntime"}' if integers else ""
         raise ValueError(
             f"opset_version={opset} lacks what quantize to {asked.scheme.type} needs; give {needed} or none{other}"

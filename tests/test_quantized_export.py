@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -135,3 +137,101 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         main(["export", "tests/test_quantized_export.py:Net", *options[:2], "--quantize", "int3", *options[-2:]]) == 2
     )
     assert "there is no quantization 'int3'" in capsys.readouterr().err
+
+
+class Pair(nn.Module):
+    """Two inputs, in another order in the file than in a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 24), nn.Linear(24, 8)
+
+    def forward(self, x: torch.Tensor, factor: torch.Tensor | None = None) -> torch.Tensor:
+        hidden = torch.relu(self.first(x))
+        return self.second(hidden if factor is None else hidden * factor)
+
+
+def pair() -> tuple[Pair, list[tuple[torch.Tensor, torch.Tensor]]]:
+    torch.manual_seed(5)
+    return Pair().eval(), [(torch.randn(4, 16), torch.rand(4, 24)) for _ in range(6)]
+
+
+def _files(folder: Path, samples: list[tuple[torch.Tensor, torch.Tensor]]) -> Path:
+    for number, (x, factor) in enumerate(samples):
+        np.savez(folder / f"{number}.npz", x=x.numpy(), factor=factor.numpy())
+    return folder
+
+
+# what samples are, by the tuples of arguments and a folder to write to
+SAMPLES: dict[str, Callable[[Any, Path], Any]] = {
+    "arguments": lambda samples, _: samples,
+    "keywords": lambda samples, _: [(x, {"factor": factor}) for x, factor in samples],
+    "feeds": lambda samples, _: [{"factor": factor.numpy(), "x": x} for x, factor in samples],
+    "stacked": lambda samples, _: {
+        "x": torch.cat([x for x, _ in samples]),
+        "factor": torch.cat([f for _, f in samples]),
+    },
+    "an iterator": lambda samples, _: iter(samples),
+    "a function": lambda samples, _: lambda: iter(samples),
+    "a folder": lambda samples, folder: _files(folder, samples),
+}
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+@pytest.mark.parametrize("method", ["minmax", "percentile"])
+def test_activations(kind: str, method: str, tmp_path: Path) -> None:
+    """The file is that of the calibration of the float file; a method that looks twice sees all samples twice."""
+    net, samples = pair()
+    (tmp_path / "samples").mkdir()
+    options: dict[str, Any] = {"input_names": ["x", "factor"], "opset_version": 17}
+    given = SAMPLES[kind](samples, tmp_path / "samples")
+    asked = {"activations": "uint8", "calibration": given, "method": method}
+    program = purexport.export(net, samples[0], tmp_path / "m.onnx", quantize=asked, verify=True, **options)
+    feeds = [{"x": x.numpy(), "factor": factor.numpy()} for x, factor in samples]
+    floats = purexport.export(net, samples[0], **options).model_proto
+    wanted = ps.quantization.quantize(floats, activations="uint8", calibration=feeds, method=method)
+    assert (tmp_path / "m.onnx").read_bytes() == ps.dumps(wanted)
+    assert operators(program.model_proto).count("QuantizeLinear") >= 4
+    told = [text for text in program.report.warnings if "the results are" in text]
+    apart = float(told[0].split("the results are ")[1].split()[0])
+    assert len(told) == 1 and (0 < apart < 0.05 or "session.x64quantprecision is 1" in told[0])
+
+
+def test_activations_with_a_checkpoint(tmp_path: Path) -> None:
+    """The model has no values; the calibration runs with those of the checkpoint."""
+    net, samples = pair()
+    torch.save(net.state_dict(), tmp_path / "w.pt")
+    with torch.device("meta"):
+        empty = Pair().eval()
+    asked = {"type": "int8", "activations": "uint8", "calibration": samples, "per_channel": True, "exclude": "second*"}
+    purexport.export(empty, samples[0], tmp_path / "a.onnx", quantize=asked, weights=tmp_path / "w.pt")
+    purexport.export(net, samples[0], tmp_path / "b.onnx", quantize=asked)
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
+
+
+X = torch.ones(4, 16)
+# (quantize, options, words of the error)
+REFUSED_ACTIVATIONS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"activations": "uint8"}, {}, "activations need 'calibration', samples that show their ranges"),
+    ({"calibration": [X]}, {}, "'calibration' is of activations; give 'activations': 'uint8', too"),
+    ({"activations": "uint8", "calibration": [X], "type": "int4"}, {}, "with activations weights are int8, not int4"),
+    ({"activations": "uint4", "calibration": [X]}, {}, "activations can be int8 or uint8, not 'uint4'"),
+    ({"activations": "uint8", "calibration": [X], "target": "onnxruntime"}, {}, "leave target out"),
+    ({"activations": "uint8", "calibration": [X], "block_size": 32}, {}, "block_size is of weights alone"),
+    ({"activations": "uint8", "calibration": [X]}, {"opset_version": 9}, "quantize to int8 needs; give 10 or none"),
+    ({"activations": "uint8", "calibration": []}, {}, "there are no samples for the calibration"),
+    ({"activations": "uint8", "calibration": 3}, {}, "calibration is a list of arguments of the model, a folder"),
+    ({"activations": "uint8", "calibration": [(X, X, X)]}, {}, "the file takes 1 tensors, x, and 3 were given"),
+    ({"activations": "uint8", "calibration": [X * float("nan")]}, {}, "NaN"),
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "words"),
+    REFUSED_ACTIVATIONS,
+    ids=[str(number) for number, _ in enumerate(REFUSED_ACTIVATIONS)],
+)
+def test_activations_refused(asked: dict[str, Any], options: dict[str, Any], words: str, tmp_path: Path) -> None:
+    with pytest.raises((ValueError, purexport.ExportError)) as caught:
+        purexport.export(pair()[0], (X,), tmp_path / "m.onnx", quantize=asked, **options)
+    assert words in str(caught.value) and not (tmp_path / "m.onnx").exists()

@@ -127,7 +127,9 @@ def routers(nodes: Sequence[NodeProto]) -> set[str]:
 def _attributes(node: NodeProto) -> dict[str, Any]:
     """The attributes by name, texts as str."""
     found = {item.name or "": get_attribute_value(item) for item in node.attribute}
-    return {name: value.decode("utf-8", "replace") if isinstance(value, bytes) else value for name, value in found.items()}
+    return {
+        name: value.decode("utf-8", "replace") if isinstance(value, bytes) else value for name, value in found.items()
+    }
 
 
 def unpaired(reads: Iterable[tuple[NodeProto, int, Sequence[int]]]) -> set[int]:

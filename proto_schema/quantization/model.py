@@ -2,8 +2,8 @@
 
 For standard operators a `DequantizeLinear` (or a `Cast`) in front of all other nodes gives the value that the
 initializer gave, so that no other node changes. For ONNX Runtime a product with such a weight becomes a `MatMulNBits`,
-which reads the codes itself, a table a `GatherBlockQuantized`, and a mixture of experts a `QMoE`. A weight that comes from a checkpoint with codes of
-the bits that are asked for keeps its codes, scales and zero points.
+which reads the codes itself, a table a `GatherBlockQuantized`, and a mixture of experts a `QMoE`. A weight that comes
+from a checkpoint with codes of the bits that are asked for keeps its codes, scales and zero points.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def quantize(
 
     scheme: a name of `TYPES` ("int4", which is the default, "float8e4m3fn", ...), or a mapping with the fields of
     `Scheme`. target: "onnx" for `DequantizeLinear`; "onnxruntime" for `MatMulNBits`, `GatherBlockQuantized` and `QMoE`
-    where they have the type. The new weights are payloads that read the old ones when they are written, so the sources must
-    stay as they are until then. Raises ValueError where the model's opset has no `DequantizeLinear` of the type, and
+    where they have the type. The new weights are payloads that read the old ones when they are written, so the sources
+    must stay as they are until then. Raises ValueError where the model's opset has no `DequantizeLinear` of the type, and
     when the payloads are written, for a weight with a NaN or an infinity.
 
     activations: "uint8" or "int8" quantizes activations, too, by the ranges that the samples of `calibration` show (a
@@ -123,7 +123,9 @@ class Rewriting:
         self._first: list[NodeProto] = []
         self._made: list[TensorProto] = []
         self._replaced: dict[int, list[NodeProto]] = {}
-        self._experts: dict[int, dict[int, list[str]]] = {}  # by node and place: the names of codes, scales, zero points
+        self._experts: dict[
+            int, dict[int, list[str]]
+        ] = {}  # by node and place: the names of codes, scales, zero points
         self._since = 0
 
     def run(self, weights: Sequence[Weight]) -> ModelProto:

@@ -110,8 +110,8 @@ def language_model(
     of the target wrote with what stood there, on random values.
 
     `quantize` stores the weights of products in fewer bits, as that of `export` does: with target="onnx" for
-    DequantizeLinear, else for MatMulNBits and, where layers have experts, QMoE.  `verify` then compares the file before that with torch, and the quantized
-    one with one of floats that are rounded alike.
+    DequantizeLinear, else for MatMulNBits and, where layers have experts, QMoE.  `verify` then compares the file before
+    that with torch, and the quantized one with one of floats that are rounded alike.
 
     Raises ExportError for what is no such model, and as `export` does; ValueError for an option out of range; OSError
     where `out` cannot be written to; ImportError where onnxruntime is missing for `verify`; VerificationError for

@@ -8,6 +8,7 @@ but for experts of 2 bits, whose kernel rounds what they are multiplied with to 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +23,16 @@ from purexport.options import Quantization, quantization_of
 from purexport.program import ONNXProgram
 from purexport.runtime.sessions import Sessions, exact_session_of, run
 
-
 _ROUNDED = 0.1  # of the largest logit, where a kernel rounds to int8; codes that are read wrongly are far beyond it
 
 
 def quantization_for(asked: Any, target: str) -> Quantization | None:
     """What `quantize` of a language model means; its target follows from the model's.  Raises ValueError."""
+    if isinstance(asked, Mapping) and "activations" in asked:
+        raise ValueError(
+            "quantize: the activations of a language model stay floats; leave activations out, or give the file that "
+            "is written and samples of all its inputs to `purexport quantize --activations`"
+        )
     return None if asked is None else quantization_of(asked, "onnx" if target == "onnx" else "onnxruntime")
 
 

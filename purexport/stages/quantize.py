@@ -4,9 +4,19 @@ Nothing is computed here: a quantized weight is a payload that reads the model's
 compares has bounds as narrow as those of any other export: the file before the quantization with torch's model, and the
 quantized file with the same file whose weights are rounded to the numbers that the codes mean.  So the accuracy that a
 scheme costs hides no fault.
+
+Activations are quantized by the ranges that samples show, for which the program runs here.  Their rounding is no fault,
+so the report says how far the results are from those of floats.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
 
 from proto_schema.onnx import ModelProto
 from proto_schema.quantization import dequantized, quantize
@@ -15,9 +25,11 @@ from purexport.compat.past_options import arguments_of
 from purexport.errors import ExportError
 from purexport.options import Quantization
 from purexport.program import ONNXProgram
-from purexport.runtime.sessions import exact_session_of
+from purexport.runtime.sessions import exact_session_of, wide_session_of
 from purexport.runtime.verification import tolerance, verify_files
 from purexport.stages.run import Run
+
+_OVERFLOWS = 1.5  # times the error that rounding has
 
 
 def quantize_program(run: Run, program: ONNXProgram) -> ONNXProgram:
@@ -30,6 +42,8 @@ def quantize_program(run: Run, program: ONNXProgram) -> ONNXProgram:
     if asked is None:
         return program
     before = program.model_proto
+    if asked.activations is not None:
+        return _calibrated(run, program, asked)
     try:
         program.model_proto = quantize(before, asked.scheme, target=asked.target)
     except ValueError as error:
@@ -37,6 +51,98 @@ def quantize_program(run: Run, program: ONNXProgram) -> ONNXProgram:
     if run.options.verifies:
         _verify(run, program, before, asked)
     return program
+
+
+def _calibrated(run: Run, program: ONNXProgram, asked: Quantization) -> ONNXProgram:
+    from proto_schema.calibration import calibrated  # few exports ask for it
+
+    before, options = program.model_proto, asked.activations
+    assert options is not None
+    given = asked.samples
+    if isinstance(given, Iterator):  # it can be read once only, and a method may need it twice
+        given = list(given)
+    try:
+        made = calibrated(before, options, _samples(run, program, given))
+    except ValueError as error:
+        raise ExportError(f"quantize: {error}", code="wrong-option") from error
+    left = [entry for entry in made.entries if entry.reason]
+    program.report.warnings += [f"quantize: {entry.name} stays in floats: it {entry.reason}" for entry in left]
+    program.model_proto = made.model
+    if run.options.verifies:
+        program.report.warnings.append(_cost(run, program, before, options.type))
+    return program
+
+
+def _cost(run: Run, program: ONNXProgram, before: ModelProto, kind: str) -> str:
+    """How far the results are from those of floats, in words for the report; the float file has been verified."""
+    args, kwargs = copied((run.args, dict(run.kwargs)))
+
+    def results(initializer: Callable[[str | bytes], Any] | None = None) -> Sequence[Any]:
+        program.initialize_inference_session(initializer)
+        found = program(*args, **kwargs)
+        program.release()
+        return found
+
+    usual, exact = results(), results(wide_session_of)
+    after, program.model_proto = program.model_proto, before
+    floats = results()
+    program.model_proto = after
+    apart, least = _apart(usual, floats), _apart(exact, floats)
+    text = (
+        f"quantize: with activations in {kind} the results are {apart:.2g} of their size away from those of floats "
+        "(root mean square), on the arguments of the export"
+    )
+    if apart > _OVERFLOWS * least:
+        text += (
+            f"; {least:.2g} where sums of products do not overflow, as onnxruntime lets them on this processor, unless "
+            "the session option session.x64quantprecision is 1"
+        )
+    return text
+
+
+def _samples(run: Run, program: ONNXProgram, given: Any) -> Any:
+    """Samples as the calibration takes them: those that are arguments of the model become inputs of its file."""
+    if callable(given):
+        return lambda: _feeds(run, program, given())
+    return given if isinstance(given, (str, PathLike)) else lambda: _feeds(run, program, given)
+
+
+def _feeds(run: Run, program: ONNXProgram, given: Any) -> Any:
+    if isinstance(given, (str, PathLike, np.ndarray)):
+        return given
+    if isinstance(given, torch.Tensor):
+        return _array(given)
+    if isinstance(given, Mapping):
+        return {name: _array(item) for name, item in given.items()}
+    if not isinstance(given, Iterable):
+        raise ValueError(
+            f"calibration is a list of arguments of the model, a folder of .npz and .npy files, or a dict of arrays, "
+            f"not a {type(given).__name__}"
+        )
+    return (_feed(run, program, item) for item in given)
+
+
+def _feed(run: Run, program: ONNXProgram, item: Any) -> Any:
+    if isinstance(item, Mapping):
+        return {name: _array(value) for name, value in item.items()}
+    if not isinstance(item, (torch.Tensor, tuple)):
+        return item
+    args, kwargs = arguments_of(run.model, item, None)
+    return {name: tensor.numpy(force=True) for name, tensor in program.feed(program.model_proto, args, kwargs).items()}
+
+
+def _array(item: Any) -> Any:
+    return item.numpy(force=True) if isinstance(item, torch.Tensor) else item
+
+
+def _apart(found: Iterable[Any], wanted: Iterable[Any]) -> float:
+    """The root of the squared differences over that of the squares, of all results."""
+    differences = squares = 0.0
+    for mine, theirs in zip(found, wanted, strict=True):
+        if isinstance(theirs, torch.Tensor) and theirs.is_floating_point():
+            differences += float((mine.double() - theirs.double()).square().sum())
+            squares += float(theirs.double().square().sum())
+    return (differences / squares) ** 0.5 if squares else 0.0
 
 
 def _verify(run: Run, program: ONNXProgram, before: ModelProto, asked: Quantization) -> None:

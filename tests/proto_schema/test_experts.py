@@ -232,7 +232,7 @@ def test_routers_stay() -> None:
 
 
 def laid_out(cut: Callable[[ps.GraphProto], None] = lambda graph: None) -> tuple[ps.ModelProto, ps.ModelProto]:
-    """(the layer whose gates and ups are halves that nodes put in turns, whose other weight is transposed; the plain one)."""
+    """(the layer whose gates and ups are halves that nodes put in turns, the plain one); `down` is transposed, too."""
     plain = experts(bias=False)
     assert plain.graph is not None
     held = {item.name: ps.numpy_helper.to_array(item) for item in plain.graph.initializer}
