@@ -79,7 +79,7 @@ def to(target: str) -> list[list[str]]:
     ]
 
 
-NOT_IN_PLACE = ("salvage", "html", "diff", "extract", "merge", "quantize")  # their result has not all that is in the model
+NOT_IN_PLACE = ("salvage", "html", "diff", "extract", "merge", "quantize")  # the model has more than their result
 
 # words, the file that the message names
 NEVER: list[tuple[list[str], str]] = [

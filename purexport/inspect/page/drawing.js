@@ -180,7 +180,8 @@ class Drawing {
       if (!text) continue;
       const next = row.slice(index + 1, high).find((one) => layout.kind[one] !== BEND);
       const room = next === undefined ? SHAPE_WIDTH : layout.x[next] - x - 2;
-      writeOver(context, text, x, layout.top(row[index]) + BOX + 12, Math.min(SHAPE_WIDTH, room), colors);
+      const texts = [text, text.replace(/^\w+(?=\[)/, "")], y = layout.top(row[index]) + BOX + 12;
+      writeOver(context, texts, x, y, Math.min(SHAPE_WIDTH, room), colors);
     }
   }
 

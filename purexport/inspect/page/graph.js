@@ -1,6 +1,8 @@
 // The graph that is shown: what is folded and chosen, and moving about in it. Wheel and drag move, Ctrl and wheel zoom,
 // a click selects or unfolds, a click on the title of a frame folds; the bar on the right is the whole graph.
 
+const TOOLS = 52, LINE = 32;  // pixels that the buttons cover, and the list of modules below them
+
 class GraphView extends Pointing {
   // `ids` comes before the ids of its parts, so that a page can have two.
   constructor(app, ids = "") {
@@ -192,13 +194,13 @@ class GraphView extends Pointing {
   home() {
     this.homeless = !this.canvas.clientWidth;  // not in sight yet
     if (this.homeless) return;
-    const { left, right, height: deep } = this.layout, width = this.canvas.clientWidth;
-    const whole = Math.min(width / (right - left + 80), this.canvas.clientHeight / (deep + 132));
+    const { left, right, height: deep } = this.layout, width = this.canvas.clientWidth - this.covered;
+    const whole = Math.min(width / (right - left + 80), this.canvas.clientHeight / (deep + 132 + LINE));
     this.scale = Math.max(Math.min(1, whole), Math.min(0.8, width / 560));
     const first = this.layout.rows.length ? this.layout.x[this.layout.rows[0][0]] : 0;
     const middle = (right - left + 80) * this.scale < width ? (left + right) / 2 : first;
-    this.x = middle - width / 2 / this.scale;
-    this.y = -52 / this.scale;
+    this.x = middle - (width / 2 + this.covered) / this.scale;
+    this.y = -(this.modules.any ? TOOLS + LINE : TOOLS) / this.scale;
     this.invalidate();
   }
 
