@@ -37,8 +37,8 @@ def compared(
 ) -> Comparison:
     """Whether the outputs of `file` for `feed` are `expected`, and the node to blame where not.
 
-    With `inside` the values of all nodes are compared also where the outputs agree.  `anchors` are values of torch with the names of `fresh`, a new export, or of the file itself.  `other` is in words
-    what they are of.
+    With `inside` the values of all nodes are compared also where the outputs agree.  `anchors` are values of torch with
+    the names of `fresh`, a new export, or of the file itself.  `other` is in words what they are of.
     """
     names = [item.name or "" for item in file.graph.output]
     plain = outputs_of(file, feed)

@@ -42,8 +42,8 @@ class Comparison:
 
     `first_wrong` is the first value that differs, `call` torch's operator behind it, `source` the module and line of
     the model.  `judged` are the values inside that both have, in the order of the file; it is empty where the outputs
-    agree and nobody asked for it.  `layers` is the largest error of each module, in the order of the file, relative to the largest element
-    of torch's tensor.
+    agree and nobody asked for it.  `layers` is the largest error of each module, in the order of the file, relative to
+    the largest element of torch's tensor.
     """
 
     runtime: str

@@ -7,8 +7,10 @@ model. Nothing here imports torch. The verbs of the command line print what thes
 from __future__ import annotations
 
 from purexport.inspect.compare import Difference, compare, compare_files
+from purexport.inspect.diff_page import DiffPage, diff_page
 from purexport.inspect.edit import Edited, edit
 from purexport.inspect.elements import Bytes, Element
+from purexport.inspect.errors import Apart, Errors
 from purexport.inspect.extract import extract_subgraph, subgraph, tensor_to_npy, to_safetensors
 from purexport.inspect.forms import Finding, canonicalize, findings
 from purexport.inspect.histograms import Histogram, histogram
@@ -21,11 +23,14 @@ from purexport.inspect.sizes import Sizes, duplicates, sizes
 from purexport.inspect.values import text_of, value_of
 
 __all__ = [
+    "Apart",
     "Bytes",
+    "DiffPage",
     "Difference",
     "Edited",
     "Edits",
     "Element",
+    "Errors",
     "Finding",
     "Histogram",
     "Location",
@@ -36,6 +41,7 @@ __all__ = [
     "canonicalize",
     "compare",
     "compare_files",
+    "diff_page",
     "duplicates",
     "edit",
     "extract_subgraph",

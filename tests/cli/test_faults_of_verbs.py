@@ -68,6 +68,7 @@ VERBS = [
     ),
     Verb("extract, graph", lambda path: inspect.extract_subgraph(path, path.with_name("s.onnx"), ["y"]), "s.onnx"),
     Verb("html", lambda path: inspect.html(path, path.with_name("m.html"), **AGAIN), "m.html"),
+    Verb("diff", lambda path: inspect.diff_page(path, path, [], path.with_name("d.html"), **AGAIN), "d.html"),
 ]
 # These go through one way of writing, `replacing`: each is walked with some of the faults, and the sweep takes all.
 TYPED = [

@@ -70,6 +70,7 @@ def to(target: str) -> list[list[str]]:
         ["quantize", "m.onnx", "--type", "float16", "-o", target],
         ["salvage", "m.onnx", "-o", target],
         ["html", "m.onnx", "-o", target],
+        ["diff", "m.onnx", "m.onnx", "--html", target],
         ["extract", "m.onnx", "--tensor", "w1", "-o", target],
         ["extract", "m.onnx", "--tensors", "-o", target],
         ["extract", "m.onnx", "--outputs", "y", "-o", target],
@@ -78,7 +79,7 @@ def to(target: str) -> list[list[str]]:
     ]
 
 
-NOT_IN_PLACE = ("salvage", "html", "extract", "merge", "quantize")  # their result has not all that is in the model
+NOT_IN_PLACE = ("salvage", "html", "diff", "extract", "merge", "quantize")  # the model has more than their result
 
 # words, the file that the message names
 NEVER: list[tuple[list[str], str]] = [

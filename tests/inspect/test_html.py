@@ -7,10 +7,8 @@ import hashlib
 import json
 import random
 import re
-import struct
 import warnings
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,30 +21,11 @@ import purexport
 from proto_schema.fields import Message
 from purexport.cli.main import main
 from purexport.inspect import Bytes, Element, Histogram, histogram, html, text_of
-from tests.inspect import browser
 from tests.inspect.browser import Browser
+from tests.inspect.pages import HOSTILE, Opened, made, needs_browser, unpacked
 from tests.inspect.test_tree import FILES, SAMPLE, SAMPLE_BYTES, damaged_copies, sample_model, sparse_external
 
 PAGE_FILES = sorted((Path(__file__).parents[2] / "purexport" / "inspect" / "page").iterdir())
-HOSTILE = "</script><img src=x onerror=window.hacked=1><!--<script>\u2028&amp;\"'`${window.hacked=2}"
-
-
-def unpacked(page: Path) -> tuple[dict[str, Any], bytes, str]:
-    """(what the page is told, the bytes of the model that it has, the page without its data)."""
-    text = page.read_text(encoding="ascii")
-    [block] = re.findall(r'<script type="application/octet-stream" id="data">([A-Za-z0-9+/=]*)</script>', text)
-    data = zlib.decompress(base64.b64decode(block))
-    [size] = struct.unpack("<I", data[:4])
-    return json.loads(data[4 : 4 + size]), data[4 + size :], text.replace(block, "")
-
-
-def made(folder: Path, data: bytes | ps.ModelProto, **options: str) -> Path:
-    """The page of a model."""
-    path = folder / "m.onnx"
-    path.write_bytes(data if isinstance(data, bytes) else ps.dumps(data))
-    html(path, folder / "m.html", **options)
-    return folder / "m.html"
-
 
 # What is in a page ----------------------------------------------------------------------------------------------------
 
@@ -256,28 +235,6 @@ def test_a_sample_is_spread_over_the_tensor() -> None:
 
 # In a browser ---------------------------------------------------------------------------------------------------------
 
-needs_browser = pytest.mark.skipif(not (browser.CHROMIUM and browser.DRIVER), reason=browser.MISSING)
-Opened = Callable[[bytes | ps.ModelProto], Browser]
-
-
-@pytest.fixture(scope="module")
-def window() -> Iterator[Browser]:
-    with Browser() as found:
-        yield found
-
-
-@pytest.fixture
-def opened(window: Browser, tmp_path: Path) -> Opened:
-    """A function that opens the page of a model. The console must be silent: its policy refused nothing."""
-
-    def open_page(model: bytes | ps.ModelProto) -> Browser:
-        window.open(made(tmp_path, model))
-        assert window.console() == []
-        return window
-
-    return open_page
-
-
 WALK = """
 const found = [];
 const visit = (element) => {
@@ -400,7 +357,7 @@ def test_a_narrow_window_shows_one_part_at_a_time(width: int, tmp_path: Path) ->
 def test_colors_and_shapes_are_explained(opened: Opened) -> None:
     """The legend has each color that the graph has; a line leads on from a box beside the type of what it gives."""
     window = opened(SAMPLE_BYTES)
-    legend = window.run("return [...document.querySelectorAll('#legend div')].map((one) => one.className)")
+    legend = window.run("return [...document.querySelectorAll('#legend-families div')].map((one) => one.className)")
     source = (Path(purexport.inspect.__file__).parent / "page" / "families.js").read_text()
     assert sorted(legend) == sorted([*re.findall(r'^  (\w+): "', source, re.MULTILINE), "element", "outside", "module"])
     [graph] = [item for item in [ps.loads(SAMPLE_BYTES).graph] if item is not None]

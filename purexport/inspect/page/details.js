@@ -55,7 +55,7 @@ class Details {
       ["payload", `${count(element.payload)} bytes`],
     ];
     box.append(this.table(rows));
-    const graph = this.app.graph.byElement.get(element);
+    const graph = element.message === "NodeProto" ? this.app.graph.byStart.get(element.start) : undefined;
     if (graph !== undefined) this.node(box, graph, element);
     const tensor = this.app.tensors.byElement.get(element);
     if (tensor !== undefined) this.tensor(box, tensor);
@@ -144,9 +144,9 @@ class Details {
   // What a node takes and gives, each with who makes or uses it.
   node(box, graph, element) {
     this.modules(box, element);
-    const errors = this.app.errors.rowsOf(graph.nodes.find((one) => one.element === element));
+    const errors = this.app.errors.rowsOf(graph.nodes.find((one) => one.element.start === element.start));
     if (errors.length) box.append(this.table(errors));
-    const node = graph.nodes.find((one) => one.element === element), { bytes } = this.app;
+    const node = graph.nodes.find((one) => one.element.start === element.start), { bytes } = this.app;
     const maker = new Map();
     for (const one of graph.nodes) for (const name of one.outputs) maker.set(name, one);
     const list = make("div", "ports");

@@ -94,7 +94,7 @@ class DiffPage {
 
   // A node was clicked in one graph: the other shows its partner.
   selectedIn(side, element) {
-    const node = side.byElement.get(element), other = side === this.a ? this.b : this.a;
+    const node = side.nodeOf(element), other = side === this.a ? this.b : this.a;
     const partner = node === undefined ? undefined : this.pairs.get(node);
     if (partner !== undefined) other.graph.selected(partner.element, "");
     const at = this.rows.indexOf(this.rowOf.get(node));
@@ -147,7 +147,6 @@ class DiffPage {
       box.append(make("h3", "", path || "the model"), make("p", "", text));
       const places = [[this.a, atA], [this.b, atB]].filter((place) => place[1]);
       for (const [side, at] of places) box.append(make("p", "faint", `${at} in ${side.facts.file}`));
-      if (kind) box.append(make("p", "faint", kind));
     }
   }
 
@@ -173,7 +172,7 @@ class DiffPage {
     const { nodes } = side.graph.graph, node = side.graph.nodeOf(side.graph.chosen);
     for (let at = nodes.indexOf(node); at >= 0; at--) {
       const partner = this.pairs.get(nodes[at]);
-      if (partner !== undefined && other.byElement.has(partner.element)) return partner;
+      if (partner !== undefined && other.nodeOf(partner.element) === partner) return partner;
     }
     return null;
   }

@@ -31,7 +31,8 @@ class Side {
         }
       }
     }
-    this.byElement = new Map(this.model.graphs.flatMap((one) => one.nodes.map((node) => [node.element, node])));
+    const nodes = this.model.graphs.flatMap((one) => one.nodes);
+    this.byStart = new Map(nodes.map((node) => [node.element.start, node]));
   }
 
   get colors() {
@@ -73,11 +74,16 @@ class Side {
     return at === this.bytes.root ? null : at;
   }
 
+  // The node that an element is; undefined for others. Elements of one place may be several objects.
+  nodeOf(element) {
+    return element.message === "NodeProto" ? this.byStart.get(element.start) : undefined;
+  }
+
   // The nodes that an element concerns, the one to look at first: those about it, else those that use the weight or
   // make the value that it is.
   nodesOf(element) {
     for (let at = element; at !== null; at = at.parent) {
-      const node = this.byElement.get(at);
+      const node = this.nodeOf(at);
       if (node !== undefined) return [node];
       const name = fieldText(this.bytes, at, "name");
       if (at.message === "TensorProto") return this.users.get(name) ?? [];
@@ -90,7 +96,7 @@ class Side {
 
   // Notes a difference at an element; the nodes about it have changed, too.
   note(element, kind) {
-    const isNode = this.byElement.has(element);
+    const isNode = this.nodeOf(element) !== undefined;
     let rank = kind.startsWith("only") && isNode ? ONLY : CHANGED, at = element;
     while (at !== null && at.message !== "TensorProto" && at.message !== "NodeProto") at = at.parent;
     if (at === null) return;
@@ -99,7 +105,7 @@ class Side {
       rank = CHANGED;
     }
     for (; at !== null; at = at.parent) {
-      const node = this.byElement.get(at);
+      const node = this.nodeOf(at);
       if (node === undefined) continue;
       this.raise(node, rank);
       rank = CHANGED;

@@ -5,6 +5,7 @@ const LEAST_TEXT = 0.34;  // the scale from which on boxes have text
 const LEAST_SHAPE = 0.6;  // from which on edges have shapes
 const SHAPE_WIDTH = 190;
 const LEAST_EDGE = 0.03;  // from which on edges are drawn
+const LEAST_CENTERED = 0.5;  // at which a box is brought to the middle
 const LEAST_FRAME = 0.06;  // from which on modules have frames
 const LEAST = 0.02;  // the least of all, at which a layer is a line; the bar shows more
 const MOST_DIMS = 8;  // of a shape in a box
@@ -179,7 +180,8 @@ class Drawing {
       if (!text) continue;
       const next = row.slice(index + 1, high).find((one) => layout.kind[one] !== BEND);
       const room = next === undefined ? SHAPE_WIDTH : layout.x[next] - x - 2;
-      writeOver(context, text, x, layout.top(row[index]) + BOX + 12, Math.min(SHAPE_WIDTH, room), colors);
+      const texts = [text, text.replace(/^\w+(?=\[)/, "")], y = layout.top(row[index]) + BOX + 12;
+      writeOver(context, texts, x, y, Math.min(SHAPE_WIDTH, room), colors);
     }
   }
 

@@ -1,6 +1,8 @@
 // The graph that is shown: what is folded and chosen, and moving about in it. Wheel and drag move, Ctrl and wheel zoom,
 // a click selects or unfolds, a click on the title of a frame folds; the bar on the right is the whole graph.
 
+const TOOLS = 52, LINE = 32;  // pixels that the buttons cover, and the list of modules below them
+
 class GraphView extends Pointing {
   // `ids` comes before the ids of its parts, so that a page can have two.
   constructor(app, ids = "") {
@@ -15,12 +17,13 @@ class GraphView extends Pointing {
     this.scale = 1;
     this.x = this.y = 0;  // the world's point at the upper left
     this.chosen = -1;
+    this.awaited = -1;  // what to move to the middle when the graph comes in sight
     this.paint = null;
     this.found = new Set();  // nodes that a search found
     this.folding = [];
     this.waiting = false;
     this.frames = [];
-    this.byElement = new Map();
+    this.byStart = new Map();  // graphs by where their nodes begin in the file
     this.listen();
     app.onSelect((element, from) => this.selected(element, from));
     app.onTheme(() => this.invalidate());
@@ -46,7 +49,7 @@ class GraphView extends Pointing {
     picker.hidden = graphs.length < 2;
     picker.addEventListener("change", () => this.open(graphs[Number(picker.value)]));
     for (const graph of graphs) {
-      for (const node of graph.nodes) this.byElement.set(node.element, graph);
+      for (const node of graph.nodes) this.byStart.set(node.element.start, graph);
     }
     if (graphs.length) this.open(graphs[0]);
     else this.part("-empty").hidden = false;
@@ -59,7 +62,7 @@ class GraphView extends Pointing {
     if (graph.modules === null) graph.modules = new Modules(graph);
     this.modules = graph.modules;
     this.chosen = -1;
-    this.places = new Map(graph.nodes.map((node, at) => [node.element, at]));
+    this.places = new Map(graph.nodes.map((node, at) => [node.element.start, at]));
     this.arrange();
     this.app.timings.layout = Math.round(performance.now() - start);
     this.part("-picker").value = String(this.app.model.graphs.indexOf(graph));
@@ -70,6 +73,7 @@ class GraphView extends Pointing {
 
   // Lays out what is folded and unfolded now.
   arrange() {
+    this.awaited = -1;
     this.view = this.modules.view();
     this.layout = new Layout(this.view, (vertex, kind) => this.widthOf(vertex, kind));
     this.renew();
@@ -180,7 +184,7 @@ class GraphView extends Pointing {
 
   // The groups about a node, outermost first.
   groupsAbout(element) {
-    const at = this.places.get(element);
+    const at = this.places.get(element.start);
     return at === undefined ? [] : this.modules.chain(this.modules.positions[at]);
   }
 
@@ -190,13 +194,13 @@ class GraphView extends Pointing {
   home() {
     this.homeless = !this.canvas.clientWidth;  // not in sight yet
     if (this.homeless) return;
-    const { left, right, height: deep } = this.layout, width = this.canvas.clientWidth;
-    const whole = Math.min(width / (right - left + 80), this.canvas.clientHeight / (deep + 132));
-    this.scale = Math.max(Math.min(1, whole), Math.min(0.8, width / 900));
+    const { left, right, height: deep } = this.layout, width = this.canvas.clientWidth - this.covered;
+    const whole = Math.min(width / (right - left + 80), this.canvas.clientHeight / (deep + 132 + LINE));
+    this.scale = Math.max(Math.min(1, whole), Math.min(0.8, width / 560));
     const first = this.layout.rows.length ? this.layout.x[this.layout.rows[0][0]] : 0;
     const middle = (right - left + 80) * this.scale < width ? (left + right) / 2 : first;
-    this.x = middle - width / 2 / this.scale;
-    this.y = -52 / this.scale;
+    this.x = middle - (width / 2 + this.covered) / this.scale;
+    this.y = -(this.modules.any ? TOOLS + LINE : TOOLS) / this.scale;
     this.invalidate();
   }
 
@@ -217,7 +221,8 @@ class GraphView extends Pointing {
     }
     this.barImage = null;
     if (this.homeless && this.canvas.clientWidth) this.home();
-    else this.invalidate();
+    if (this.awaited >= 0 && this.canvas.clientWidth) this.center(this.awaited);
+    this.invalidate();
   }
 
   invalidate() {
@@ -345,9 +350,12 @@ class GraphView extends Pointing {
     return list !== null && list.open && this.canvas.clientWidth > 2 * list.offsetWidth ? list.offsetWidth : 0;
   }
 
+  // Moves a vertex to the middle, at once or as soon as the graph is in sight.
   center(vertex) {
-    if (this.homeless && this.canvas.clientWidth) this.home();
-    if (this.scale < LEAST_TEXT) this.scale = LEAST_TEXT;
+    this.awaited = this.canvas.clientWidth ? -1 : vertex;
+    if (this.awaited >= 0) return;
+    if (this.homeless) this.home();
+    if (this.scale < LEAST_CENTERED) this.scale = LEAST_CENTERED;
     this.x = this.layout.x[vertex] - (this.canvas.clientWidth + this.covered) / 2 / this.scale;
     this.y = this.layout.top(vertex) - this.canvas.clientHeight / 2 / this.scale;
     this.invalidate();
@@ -359,9 +367,12 @@ class GraphView extends Pointing {
     const vertex = this.vertexAt(atX, atY), group = this.view?.groups[vertex];
     if (vertex < 0) {
       const framed = this.titleAt(atX, atY);
-      if (framed !== null) this.fold(framed, false);
+      if (framed === null) return;
+      this.fold(framed, false);
+      this.app.showModule(framed);
     } else if (group !== undefined) {
       this.fold(group, true);
+      this.app.showModule(group);
     } else {
       this.take(vertex);
     }
@@ -401,9 +412,9 @@ class GraphView extends Pointing {
   selected(element, from) {
     let at = element;
     while (at !== null && at.message !== "NodeProto") at = at.parent;
-    if (at === null || from === "graph" || !this.byElement.has(at)) return;
-    this.open(this.byElement.get(at));
-    const position = this.modules.positions[this.places.get(at)];
+    if (at === null || from === "graph" || !this.byStart.has(at.start)) return;
+    this.open(this.byStart.get(at.start));
+    const position = this.modules.positions[this.places.get(at.start)];
     if (this.modules.reveal(position)) this.folded(null);
     this.choose(this.view.vertexAt(position));
     this.center(this.chosen);

@@ -31,8 +31,9 @@ function write(context, text, x, y, width) {
   context.fillText(plain(text), x, y, width);
 }
 
-// The same over what is there: lines behind it do not run through the letters.
-function writeOver(context, text, x, y, width, colors) {
+// The same over what is there: lines behind it do not run through the letters. Of several texts the first that fits.
+function writeOver(context, texts, x, y, width, colors) {
+  const text = texts.find((one) => context.measureText(plain(one)).width <= width) ?? texts[texts.length - 1];
   context.strokeStyle = colors.paper;
   context.lineWidth = 4;
   context.lineJoin = "round";

@@ -10,8 +10,17 @@ class Outline {
     this.at = 0;
     this.list = new List(this.box, 22, () => this.rows.length, (row, index) => this.fill(row, index));
     this.box.addEventListener("keydown", (event) => this.key(event));
-    this.panel.addEventListener("toggle", () => this.refresh());
+    this.covered = 0;
+    this.panel.addEventListener("toggle", () => this.toggled());
     graph.onFold(() => this.refresh());
+    this.refresh();
+  }
+
+  // The graph makes room for the list.
+  toggled() {
+    const before = this.covered;
+    this.covered = this.graph.covered;
+    this.graph.move((before - this.covered) / 2, 0);
     this.refresh();
   }
 
