@@ -32,6 +32,7 @@ from proto_schema.fields import ENUM, MESSAGE, PAYLOAD, STRING, Message, message
 from proto_schema.onnx import GraphProto, ModelProto, TensorProto
 from proto_schema.owned import files_of
 from proto_schema.payload import BytesLike, nbytes
+from proto_schema.units import counted
 from purexport.inspect.elements import Bytes, Element
 from purexport.inspect.histograms import Histogram, histogram
 from purexport.inspect.places import Readings, place_of
@@ -250,7 +251,7 @@ def _note(page: Page, histograms: str) -> str:
     if page.left_out:
         notes.append(f"those of {page.left_out} more are left out: --histograms all reads all")
     if page.unreadable:
-        notes.append(f"the values of {page.unreadable} tensors cannot be read")
+        notes.append(f"the values of {counted(page.unreadable, 'tensor')} cannot be read")
     return "; ".join(notes)
 
 
